@@ -21,7 +21,7 @@ def verdicts(evaluation: Evaluation) -> list[str]:
     found."""
     if load_search.is_search(evaluation):
         return load_search.sentences(evaluation)
-    latest = {verdict.variant: verdict for verdict in sorted(wording.verdicts(evaluation), key=lambda v: v.load)}
+    latest = {verdict.variant: verdict for verdict in sorted(wording.level_verdicts(evaluation), key=lambda v: v.load)}
     names = [result.name for result in evaluation.variants]
     return [latest[name].text for name in names if name in latest]
 

@@ -37,7 +37,7 @@ from backend.domain.figures import counted
 from backend.domain.jobs.jobs import JobState
 from backend.domain.maths.intervals import holm
 from backend.domain.maths.student_t import SIGNIFICANCE
-from backend.present.words.verdicts import verdict
+from backend.present.words.verdicts import describe_comparison
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import jobs, supervisors
@@ -265,7 +265,7 @@ def _by_run(done: Sequence[Run]) -> tuple[tuple[str, ...], list[tuple[object, ..
             run.server,
             f"{len(run.tested)} of {len(run.document.comparison)}",
             min((row.p_value for row in run.tested if row.p_value is not None), default=None),
-            "; ".join(f"{row.load.cell} {row.metric}: {verdict(row)}" for row in run.named) or "none",
+            "; ".join(f"{row.load.cell} {row.metric}: {describe_comparison(row)}" for row in run.named) or "none",
         )
         for number, run in enumerate(done, 1)
     ]
@@ -285,7 +285,8 @@ def main() -> None:
     for run in runs(arguments.exact, arguments.vllm, most):
         done.append(run)
         print(
-            f"{len(done)} {run.server}: {'; '.join(verdict(row) for row in run.named) or 'no difference'}", flush=True
+            f"{len(done)} {run.server}: {'; '.join(describe_comparison(row) for row in run.named) or 'no difference'}",
+            flush=True,
         )
     text = markdown(done, arguments.note, os.getloadavg())
     (RESULT if most is None else RULE_RESULT).write_text(text)

@@ -108,7 +108,7 @@ def markdown(documents: list[Evaluation], note: str) -> str:
         lines += [
             f"## Run {number}, {document.measured_at}",
             "",
-            hero.line(document),
+            hero.headline_sentence(document),
             "",
             "```",
             *tables(document),

@@ -34,12 +34,12 @@ class Evaluation:
     @property
     def verdict(self) -> str:
         """The whole of it in one line, quality beside speed; where nothing wins, why and what to try."""
-        return " ".join(load_search.sentences(self.document)) or headline.line(self.document)
+        return " ".join(load_search.sentences(self.document)) or headline.headline_sentence(self.document)
 
     @property
     def verdicts(self) -> list[str]:
         """A sentence a variant and load."""
-        return [each.text for each in verdicts.verdicts(self.document)]
+        return [each.text for each in verdicts.level_verdicts(self.document)]
 
     def table(self, percentile: str = "p50") -> Table:
         """Every metric of a variant and load, latencies at that percentile (p50, p90, p95, p99 or mean)."""

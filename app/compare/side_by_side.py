@@ -138,8 +138,8 @@ def conditions(document: Evaluation) -> dict[str, str]:
         "Workload hash": document.workload.sha256[:12],
         "Variants": ", ".join(result.name for result in document.variants),
         "Concurrency": load_asked(options)[1] + (" requests/s" if options.rate or options.ramp else ""),
-        "Repeats": repeat_counts.measured(document),
-        "Tests": repeat_counts.tests(document),
+        "Repeats": repeat_counts.measured_repeats(document),
+        "Tests": repeat_counts.test_words(document),
         "Endpoint": options.endpoint,
         "Longest answer (tokens)": str(options.max_tokens),
         "Length of answers": "as asked" if options.ignore_eos else "the model may end them",
@@ -153,7 +153,7 @@ def conditions(document: Evaluation) -> dict[str, str]:
 
 def _hours(document: Evaluation) -> str:
     """Of the machine, and of each endpoint that has one of its own."""
-    hours = (document.options.hour_of(result.variant) for result in document.variants)
+    hours = (document.options.hourly_price(result.variant) for result in document.variants)
     return ", ".join(dict.fromkeys("none" if hour is None else figure(hour) for hour in hours))
 
 

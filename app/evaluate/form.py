@@ -217,7 +217,7 @@ def extent_sentence(spec: EvaluateSpec) -> str:
         return f"{variants_}, searched from {first} for the highest load with {kept}. It runs alone on the machine."
     levels = len(chosen.loads)
     runs = len(spec.variants) * levels * chosen.most_blocks
-    parts = f"{variants_} x {counted(levels, 'level')} x {repeat_counts.planned(chosen)}"
+    parts = f"{variants_} x {counted(levels, 'level')} x {repeat_counts.planned_repeats(chosen)}"
     most = "at most " if chosen.until_decided else ""
     return f"{parts} = {most}{counted(runs, 'run')}. It runs alone on the machine."
 

@@ -71,7 +71,7 @@ def show(opened: Workspace, view: EvaluationView) -> None:
 
 def _show_next_steps(opened: Workspace, document: Evaluation) -> None:
     """What to do with a variant, the winner chosen at first; nothing with what only answered at an address."""
-    won = headline.win(document)
+    won = headline.find_win(document)
     best = won.after.name if won else document.variants[-1].name
     own = sorted(
         (result for result in document.variants if result.variant.kind != "url"), key=lambda result: result.name == best

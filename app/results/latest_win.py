@@ -23,7 +23,7 @@ SMALL = 300
 
 def show(opened: Workspace, views: Sequence[EvaluationView]) -> None:
     """`views`: the latest evaluations, newest first. The latest with a win is shown; where none has one, the newest."""
-    found = next(((view, won) for view in views if (won := headline.win(view.document))), None)
+    found = next(((view, won) for view in views if (won := headline.find_win(view.document))), None)
     view = found[0] if found else views[0]
     with st.container(border=True, key="home_hero-box"):
         if found:
@@ -42,7 +42,7 @@ def show(opened: Workspace, views: Sequence[EvaluationView]) -> None:
 
 
 def _show_win(view: EvaluationView, won: Win) -> None:
-    st.subheader(strong(headline.line(view.document)))
+    st.subheader(strong(headline.headline_sentence(view.document)))
     left, right = st.columns([3, 2], vertical_alignment="center")
     weights = [size(result.variant.bytes_on_disk) for result in (won.before, won.after)]
     tiles = headline.tiles(view.document, won, weights)

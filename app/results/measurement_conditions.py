@@ -63,7 +63,9 @@ def show_blocks(document: Evaluation) -> None:
     """How many, how it came to them, and at what level its verdicts stand."""
     if load_search.is_search(document):
         return
-    st.caption(plain(f"Repeats: {repeat_counts.measured(document)}. Tests: {repeat_counts.tests(document)}."))
+    st.caption(
+        plain(f"Repeats: {repeat_counts.measured_repeats(document)}. Tests: {repeat_counts.test_words(document)}.")
+    )
     if document.continues:
         navigation.link("evaluate", "The evaluation that it continues", ":material/history:", id=document.continues)
 

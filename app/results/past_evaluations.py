@@ -61,7 +61,7 @@ def row(view: EvaluationView) -> dict[str, str]:
     said = (
         " ".join(load_search.sentences(view.document))
         if load_search.is_search(view.document)
-        else headline.line(view.document)
+        else headline.headline_sentence(view.document)
     )
     return {
         "Evaluation": view.title.removeprefix("Evaluate "),

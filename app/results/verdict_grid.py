@@ -7,7 +7,7 @@ import streamlit as st
 from app.formatting import plain
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.load.load import Load
-from backend.present.words.verdicts import GridCell, GridRow, grid
+from backend.present.words.verdicts import GridCell, GridRow, grid_rows
 
 CONCURRENCY = "**Concurrency**"
 """No name of a variant is this heading: theirs are escaped."""
@@ -28,7 +28,7 @@ SIGNS = {
 
 def show(document: Evaluation) -> None:
     """Throughput against the baseline at every level, and each variant's quality beside it."""
-    rows = grid(document)
+    rows = grid_rows(document)
     if not rows:
         return
     at = document.loads

@@ -16,7 +16,7 @@ from backend.domain.evaluation.document import Evaluation
 from backend.domain.evaluation.soundness import SHARED_PROCESSORS
 from backend.domain.figures import counted
 from backend.present.words import headline, load_search
-from backend.present.words.verdicts import Verdict, verdicts
+from backend.present.words.verdicts import LevelVerdict, level_verdicts
 from backend.service import Workspace
 from backend.service.evaluations import continuation
 from backend.service.evaluations.evaluations import EvaluationView
@@ -44,8 +44,8 @@ def show(document: Evaluation, shown: Evaluation) -> None:
 
 def show_line(document: Evaluation) -> None:
     """Green where something wins, amber where it is too noisy to tell, else plain."""
-    words, calls = strong(headline.line(document)), headline.calls(document)
-    if headline.win(document) is not None:
+    words, calls = strong(headline.headline_sentence(document)), headline.throughput_verdicts(document)
+    if headline.find_win(document) is not None:
         st.success(words, icon=":material/trophy:")
     elif any(call.kind == "noisy" for call in calls):
         st.warning(words, icon=":material/graphic_eq:")
@@ -71,7 +71,7 @@ def more_button(opened: Workspace, view: EvaluationView) -> None:
         way = {"id": found} if found else {"job": later.id}
         navigation.link("evaluate", "With more blocks", ":material/add_chart:", **way)
         return
-    more = None if load_search.is_search(document) else headline.more_blocks(headline.calls(document))
+    more = None if load_search.is_search(document) else headline.more_blocks(headline.throughput_verdicts(document))
     if more is None:
         return
     took = progress.expected_evaluation_time(opened, continuation.continued_spec(view, more))
@@ -101,7 +101,7 @@ def _measure_more(opened: Workspace, view: EvaluationView, more: int) -> None:
         navigation.go("evaluate", job=job.id)
 
 
-def verdict_icon(verdict: Verdict) -> str:
+def verdict_icon(verdict: LevelVerdict) -> str:
     """A sign for the words that follow, never instead of them."""
     if any(row.why for row in verdict.rows):
         return ":material/help:"
@@ -120,7 +120,7 @@ def show_sentences(document: Evaluation) -> None:
     if load_search.is_search(document):
         show_search(document)
         return
-    found: list[Verdict] = verdicts(document)
+    found: list[LevelVerdict] = level_verdicts(document)
     if not found:
         st.info(
             "One variant was measured, so there is nothing to compare: add another for a verdict.",

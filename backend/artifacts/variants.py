@@ -36,4 +36,4 @@ def _speculation(settings: Settings, recipe: Recipe, folder: Path) -> Speculatio
     step = recipe.step("speculate")
     if not isinstance(step, Speculate) or (SPECULATE[step.method].needs == "head" and step.draft is None):
         return None  # a head that the managed toolkit trains is part of its weights
-    return Speculation.of(step, str(folder / "draft"), settings.classes(step.method))
+    return Speculation.from_step(step, str(folder / "draft"), settings.classes(step.method))

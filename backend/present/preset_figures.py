@@ -14,7 +14,7 @@ from backend.domain.frozen import Frozen
 from backend.domain.machine.hardware_lines import hardware_line, versions_line
 from backend.domain.planner.estimate import Estimate
 from backend.domain.recipe.recipe import Recipe
-from backend.present.words.verdicts import verdicts
+from backend.present.words.verdicts import level_verdicts
 
 CAME_ROUND = "Prompts came round: times to the first token are too low."
 
@@ -109,7 +109,7 @@ def _is(result: VariantResult, wanted: Recipe, evaluation: Evaluation, recipes: 
 def measurement(evaluation: Evaluation, result: VariantResult, identity: str, bundled: bool = False) -> Measurement:
     """One variant of an evaluation."""
     options = evaluation.options
-    hour = options.hour_of(result.variant)
+    hour = options.hourly_price(result.variant)
     return Measurement(
         evaluation=identity,
         bundled=bundled,
@@ -122,7 +122,7 @@ def measurement(evaluation: Evaluation, result: VariantResult, identity: str, bu
         price_per_hour=None if hour is None else hour * (1 - options.discount),
         levels=tuple(_level(level) for level in sorted(result.levels, key=lambda level: level.concurrency)),
         quality=result.quality,
-        verdicts=tuple(verdict.text for verdict in verdicts(evaluation) if verdict.variant == result.name),
+        verdicts=tuple(verdict.text for verdict in level_verdicts(evaluation) if verdict.variant == result.name),
         came_round=bundled and any(level.prefix_cache_hit_rate is None for level in result.levels),
     )
 

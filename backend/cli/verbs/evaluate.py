@@ -21,7 +21,7 @@ from backend.present.speculation import words
 from backend.present.words import evidence, headline, quality_loss, repeat_counts
 from backend.present.words import workload_reading as workload_words
 from backend.present.words.measurements import agreed_shares
-from backend.present.words.verdicts import task_verdict, verdict
+from backend.present.words.verdicts import describe_comparison, describe_task_score
 from backend.service.evaluations import continuation, evaluations, workloads
 from backend.service.jobs import jobs
 
@@ -93,7 +93,7 @@ def _continue_evaluation(
     if others:
         raise RequestError("--continue keeps the variants and the load of the evaluation: leave out all but --blocks.")
     if blocks is None:
-        blocks = headline.more_blocks(headline.calls(evaluations.show(workspace, evaluation).document))
+        blocks = headline.more_blocks(headline.throughput_verdicts(evaluations.show(workspace, evaluation).document))
     if blocks is None:
         raise RequestError(f"It is not known how many blocks {evaluation} lacks: give --blocks.")
     return continuation.prepare(workspace, evaluation, blocks)
@@ -133,14 +133,14 @@ def _speculation_lines(document: Evaluation) -> list[str]:
 def _verdict_lines(document: Evaluation) -> list[str]:
     """None in a search: each variant has levels of its own."""
     said = [_verdict_line(row) for row in document.comparison]
-    repeats = f"Repeats: {repeat_counts.measured(document)}. Tests: {repeat_counts.tests(document)}."
+    repeats = f"Repeats: {repeat_counts.measured_repeats(document)}. Tests: {repeat_counts.test_words(document)}."
     return [f"Against {document.variants[0].name}:", *said, repeats, ""] if said else []
 
 
 def _verdict_line(row: Comparison) -> str:
     """`  at 4 streams, ttft_ms_p50: w8a8 is faster by ...`, at the load as it was asked for."""
     without = row.outcome == "undecided" and row.ratio is None
-    return f"  at {row.load.words}, {row.metric}: {row.variant}{': ' if without else ' is '}{verdict(row)}"
+    return f"  at {row.load.words}, {row.metric}: {row.variant}{': ' if without else ' is '}{describe_comparison(row)}"
 
 
 def _level_row(result: VariantResult, level: Level) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def _quality_lines(document: Evaluation) -> list[str]:
 def _task_lines(document: Evaluation) -> list[str]:
     header = ("variant", "task", "metric", "value", "stderr", "samples", "against the first")
     rows = [
-        (result.name, score.task, score.metric, score.value, score.stderr, score.samples, task_verdict(score))
+        (result.name, score.task, score.metric, score.value, score.stderr, score.samples, describe_task_score(score))
         for result in document.variants
         for score in result.tasks
     ]

@@ -110,7 +110,7 @@ def demo(
     emit(
         shown.document,
         as_json=json,
-        text=f"{summary_text(shown.document)}\n\nReport: {report}\n\n{headline.line(shown.document)}",
+        text=f"{summary_text(shown.document)}\n\nReport: {report}\n\n{headline.headline_sentence(shown.document)}",
     )
 
 

@@ -54,7 +54,7 @@ class Speculation(Frozen):
     noise."""
 
     @classmethod
-    def of(cls, step: Speculate, draft: str | None, proposers: str | None = None) -> Speculation:
+    def from_step(cls, step: Speculate, draft: str | None, proposers: str | None = None) -> Speculation:
         """`draft` is the folder of the draft or head, `proposers` that of classes."""
         own = SPECULATE[step.method].engine_method == "custom_class"
         lookup = step.prompt_lookup if step.method == "ngram" and step.prompt_lookup != PROMPT_LOOKUP else None
@@ -153,7 +153,7 @@ class EvaluateOptions(LoadOptions):
     """Start servers one after the other, so that each one's time to ready is measured; else, on a processor, those that
     stay up start two at a time after the first, and only the first's is."""
 
-    def hour_of(self, variant: Variant) -> float | None:
+    def hourly_price(self, variant: Variant) -> float | None:
         """Its own instances' price, else that of the machine as it was given."""
         own = variant.remote.usd_per_hour if variant.remote else None
         return self.price_per_hour if own is None else own
@@ -392,7 +392,7 @@ class Evaluation(Frozen):
     @property
     def has_price(self) -> bool:
         """Whether an hour of any variant has one."""
-        return any(self.options.hour_of(result.variant) is not None for result in self.variants)
+        return any(self.options.hourly_price(result.variant) is not None for result in self.variants)
 
     @property
     def loads(self) -> list[Load]:

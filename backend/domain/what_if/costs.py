@@ -178,7 +178,7 @@ class WhatIf(Frozen):
 def choose_pricing(evaluation: Evaluation, what_if: WhatIf, variant: Variant | None = None) -> Pricing | None:
     """The price chosen afterwards, else the variant's own, else the one given with the evaluation; None without any."""
     stored = evaluation.options
-    known = stored.hour_of(variant) if variant else stored.price_per_hour
+    known = stored.hourly_price(variant) if variant else stored.price_per_hour
     hour = what_if.per_hour if what_if.per_hour is not None else known
     if hour is None:
         return None

@@ -37,7 +37,7 @@ from backend.present.words import costs as cost_words
 from backend.present.words import evidence, load_search
 from backend.present.words.measurements import quality_cost, throughput
 from backend.present.words.text_differences import differences
-from backend.present.words.verdicts import plain_sameness, verdicts
+from backend.present.words.verdicts import level_verdicts, sameness_words
 
 REPORT_PERCENTILES = ("p50", "p90", "p99")
 THROUGHPUTS = ("output_tokens_per_s", "output_tokens_per_s_per_request")
@@ -317,7 +317,7 @@ def headline(evaluation: Evaluation) -> str:
 
 def cards(evaluation: Evaluation) -> list[dict[str, Any]]:
     """One a variant, the baseline first with its own figures."""
-    told = verdicts(evaluation)
+    told = level_verdicts(evaluation)
     rows = {
         (row.variant, row.load): row for row in evaluation.comparison if row.metric.startswith("output_tokens_per_s")
     }
@@ -354,7 +354,7 @@ def _tile(row: Comparison) -> dict[str, str]:
     factor, bounds = factor_and_bounds(row.ratio, row.ci95)
     detail = f"95% {bounds}" if bounds else ""
     if row.why is None and not row.significant:
-        detail = f"{plain_sameness(row)}, {detail}"
+        detail = f"{sameness_words(row)}, {detail}"
     elif row.why is not None:
         detail = f"no verdict, {detail}".removesuffix(", ")
     kind, mark = MARKS[row.outcome]

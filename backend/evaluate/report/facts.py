@@ -60,8 +60,8 @@ def _load(evaluation: Evaluation) -> Facts:
         ("Measured", moment(evaluation.measured_at)),
         ("Order of variants", INTERLEAVE.get(evaluation.interleave, evaluation.interleave)),
         load_asked(options),
-        ("Repeats of each level", repeat_counts.measured(evaluation)),
-        ("Tests", repeat_counts.tests(evaluation)),
+        ("Repeats of each level", repeat_counts.measured_repeats(evaluation)),
+        ("Tests", repeat_counts.test_words(evaluation)),
         *([("Continues", evaluation.continues)] if evaluation.continues else []),
         ("Requests a repeat", f"{requests_asked(options)}; the workload has {evaluation.workload.prompts:,} lines"),
         ("Warm-up requests a stream", str(options.warmup_requests))

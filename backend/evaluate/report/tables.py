@@ -26,7 +26,7 @@ from backend.present.tables.evaluation import (
 from backend.present.words import evidence, load_search
 from backend.present.words.measurements import agreed_shares, cache_hits, scored
 from backend.present.words.quality_loss import words
-from backend.present.words.verdicts import title, verdict
+from backend.present.words.verdicts import describe_comparison, metric_title
 
 TOKEN_TIMES = {"continuous": "server", "final": "spread", "none": "none"}
 """Where the moment of each token is known from."""
@@ -73,11 +73,11 @@ def _comparison(evaluation: Evaluation) -> list[Row]:
         {
             "Variant": row.variant,
             "Concurrency": row.load.cell,
-            "Metric": f"{title(row.metric)} ({row.metric})",
+            "Metric": f"{metric_title(row.metric)} ({row.metric})",
             "Ratio to baseline": None if row.ratio is None else times(row.ratio),
             "95% interval": None if row.ci95 is None else factor_and_bounds(1.0, row.ci95)[1],
             "p, adjusted": None if row.p_value is None else f"{row.p_value:.2g}",
-            "Verdict": verdict(row),
+            "Verdict": describe_comparison(row),
         }
         for row in evaluation.comparison
     ]

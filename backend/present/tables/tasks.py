@@ -7,7 +7,7 @@ from typing import Any
 from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.evaluation.tasks import TaskScore
 from backend.domain.figures import figure
-from backend.present.words.verdicts import task_verdict
+from backend.present.words.verdicts import describe_task_score
 
 PLUS_MINUS = "\u00a0±\u00a0"
 """A table does not break a line there."""
@@ -42,7 +42,7 @@ def _metric(score: TaskScore) -> str:
 
 
 def _compared(score: TaskScore, *, first: bool) -> str:
-    return task_verdict(score) or ("the baseline" if first else "not compared")
+    return describe_task_score(score) or ("the baseline" if first else "not compared")
 
 
 def _row(result: VariantResult, score: TaskScore, *, first: bool) -> dict[str, Any]:

@@ -16,7 +16,14 @@ from backend.domain.load.load import Load
 from backend.domain.what_if.costs import WhatIf, choose_pricing
 from backend.present.words import quality_loss
 from backend.present.words.measurements import typical
-from backend.present.words.verdicts import IN_SHORT, TOO_NOISY, obstacle, plain_sameness, same_within, upright
+from backend.present.words.verdicts import (
+    IN_SHORT,
+    TOO_NOISY,
+    describe_obstacle,
+    factor_above_one,
+    same_within,
+    sameness_words,
+)
 
 MOST_BLOCKS = 60
 """More blocks than this are not worth asking for: the machine is too busy."""
@@ -24,7 +31,7 @@ TRY = "Try another technique, more streams, or a larger model: on a small one mo
 Kind = Literal["faster", "slower", "same", "noisy", "none"]
 
 
-class Call(NamedTuple):
+class ThroughputVerdict(NamedTuple):
     """What is said of one variant's throughput at one load. `more` blocks may decide it; None where that is not what it
     lacks."""
 
@@ -41,25 +48,25 @@ class Call(NamedTuple):
         return f"{self.words} ({self.bounds})" if self.bounds else self.words
 
 
-def calls(evaluation: Evaluation) -> list[Call]:
+def throughput_verdicts(evaluation: Evaluation) -> list[ThroughputVerdict]:
     """One a variant and load that was compared, in the order of the comparison."""
-    return [call(row) for row in evaluation.comparison if higher_is_better(row.metric)]
+    return [throughput_verdict(row) for row in evaluation.comparison if higher_is_better(row.metric)]
 
 
-def call(row: Comparison) -> Call:
+def throughput_verdict(row: Comparison) -> ThroughputVerdict:
     """Of a throughput."""
     if row.why is not None:
         few = max(2, (row.why.of or 0) - (row.why.count or 0)) if row.why.cause == "few_repeats" else None
-        return Call(row.variant, row.load, "none", IN_SHORT.get(row.why.cause, "no verdict"), more=few)
+        return ThroughputVerdict(row.variant, row.load, "none", IN_SHORT.get(row.why.cause, "no verdict"), more=few)
     if row.significant:
         kind: Kind = "faster" if row.outcome == "better" else "slower"
-        factor, bounds = short_factor(*upright(row))
-        return Call(row.variant, row.load, kind, f"{factor} {kind}", bounds)
+        factor, bounds = short_factor(*factor_above_one(row))
+        return ThroughputVerdict(row.variant, row.load, kind, f"{factor} {kind}", bounds)
     bounds = factor_and_bounds(row.ratio or 1.0, row.ci95)[1]
     if same_within(row) is not None:
-        return Call(row.variant, row.load, "same", plain_sameness(row), bounds)
+        return ThroughputVerdict(row.variant, row.load, "same", sameness_words(row), bounds)
     worth = row.more_blocks if (row.more_blocks or 0) <= MOST_BLOCKS else None
-    return Call(row.variant, row.load, "noisy", TOO_NOISY, bounds, worth)
+    return ThroughputVerdict(row.variant, row.load, "noisy", TOO_NOISY, bounds, worth)
 
 
 def short_factor(ratio: float, interval: tuple[float, float] | None) -> tuple[str, str]:
@@ -79,7 +86,7 @@ class Win(NamedTuple):
     levels: tuple[Level, Level]
 
 
-def win(evaluation: Evaluation) -> Win | None:
+def find_win(evaluation: Evaluation) -> Win | None:
     """The one that is surely the most times faster: by the lower end of its interval, over all variants and loads.
     Another stands in its place where it was measured faster still and its loss is of a better grade. What is ruined
     wins nothing."""
@@ -126,21 +133,21 @@ def is_ruined(quality: Quality | None) -> bool:
     return lost is not None and loss_grade(lost) == "ruined"
 
 
-def line(evaluation: Evaluation) -> str:
+def headline_sentence(evaluation: Evaluation) -> str:
     """The hero line, from measured fields: `w8a8 is 1.9x faster at 1 stream (1.8 to 2.0), 47% smaller, KL 0.03: keeps
     93% of the words; costs 0.52 of the original a token.` Where nothing wins, why, and what to try."""
-    found = win(evaluation)
+    found = find_win(evaluation)
     if found is None:
-        return why_none(evaluation)
+        return no_win_sentence(evaluation)
     factor, bounds = short_factor(found.row.ratio or 1.0, found.row.ci95)
     parts = [f"{code(found.after.name)} is {factor} faster at {found.row.load.words} ({bounds})"]
-    parts += [size] if (size := smaller(found)) else []
-    parts += [quality_in_short(found.after.quality)]
+    parts += [size] if (size := size_change(found)) else []
+    parts += [short_quality(found.after.quality)]
     share = cost_share(evaluation, found)
     return f"{', '.join(parts)}{f'; costs {share:.2f} of the original a token' if share is not None else ''}."
 
 
-def smaller(found: Win) -> str:
+def size_change(found: Win) -> str:
     """`47% smaller` on disk; empty where it is the same or not known."""
     before, after = found.before.variant.bytes_on_disk, found.after.variant.bytes_on_disk
     if not before or not after or abs(after / before - 1) < 0.005:
@@ -148,7 +155,7 @@ def smaller(found: Win) -> str:
     return f"{abs(after / before - 1):.0%} {'smaller' if after < before else 'larger'}"
 
 
-def quality_in_short(quality: Quality | None) -> str:
+def short_quality(quality: Quality | None) -> str:
     """`KL 0.03: keeps 93% of the words`, the places where the most probable one is the original's; else how grave the
     loss is."""
     if quality is None or quality.kl_mean is None:
@@ -160,30 +167,30 @@ def quality_in_short(quality: Quality | None) -> str:
 def cost_share(evaluation: Evaluation, found: Win) -> float | None:
     """What a token costs of what it did: an hour gives so many times the tokens, and that of an endpoint's own
     instances costs so many times as much. None where only one of the two hours has a price."""
-    before, after = (evaluation.options.hour_of(each.variant) for each in (found.before, found.after))
+    before, after = (evaluation.options.hourly_price(each.variant) for each in (found.before, found.after))
     if before is None and after is None:
         apart = found.before.variant.remote or found.after.variant.remote  # nobody says that both cost the same
         return None if apart else 1 / (found.row.ratio or 1.0)
     return after / before / (found.row.ratio or 1.0) if before and after is not None else None
 
 
-def why_none(evaluation: Evaluation) -> str:
+def no_win_sentence(evaluation: Evaluation) -> str:
     """Why no variant is called faster, and what to try, in one line."""
-    said = calls(evaluation)
+    said = throughput_verdicts(evaluation)
     if not said:
         return "One variant was measured, so there is nothing to compare: measure it beside another."
     baseline = code(evaluation.variants[0].name)
     noisy = [each for each in said if each.kind == "noisy"]
     if noisy:
-        return f"Nothing is shown to be faster than {baseline}: {_some(noisy)}. {advice(noisy)}"
+        return f"Nothing is shown to be faster than {baseline}: {_some(noisy)}. {more_blocks_advice(noisy)}"
     if all(each.kind == "none" for each in said):
         why = next((row.why for row in evaluation.comparison if row.why is not None), None)
-        reason = f": {obstacle(why)}" if why else ""
+        reason = f": {describe_obstacle(why)}" if why else ""
         return f"There is no verdict against {baseline}{reason}."
     return f"Nothing is faster than {baseline} here: {_some([each for each in said if each.kind != 'none'])}. {TRY}"
 
 
-def _some(said: Sequence[Call]) -> str:
+def _some(said: Sequence[ThroughputVerdict]) -> str:
     """What is said of each variant at its highest load, alike ones together: ``a` and `b` are too noisy to tell at 4
     streams`."""
     last = {each.variant: each for each in sorted(said, key=lambda each: each.load)}
@@ -196,7 +203,7 @@ def _some(said: Sequence[Call]) -> str:
     )
 
 
-def advice(noisy: Sequence[Call]) -> str:
+def more_blocks_advice(noisy: Sequence[ThroughputVerdict]) -> str:
     """How many more blocks would tell, or that it takes a quieter machine."""
     more = more_blocks(noisy)
     if more is None:
@@ -204,7 +211,7 @@ def advice(noisy: Sequence[Call]) -> str:
     return f"Measure {counted(more, 'more block')}, if the machine is quiet."
 
 
-def more_blocks(said: Sequence[Call]) -> int | None:
+def more_blocks(said: Sequence[ThroughputVerdict]) -> int | None:
     """What decides each one that can be decided; None where none can, or none needs it."""
     wanted = [each.more for each in said if each.more is not None]
     return max(wanted, default=None)
@@ -222,7 +229,7 @@ def tiles(evaluation: Evaluation, found: Win, size: Sequence[str]) -> list[Tile]
     """Speed, size, price and quality. `size`: both weights on disk in words."""
     factor, bounds = short_factor(found.row.ratio or 1.0, found.row.ci95)
     before, after = (typical(level) for level in found.levels)
-    quality = quality_in_short(found.after.quality).partition(": ")[0]
+    quality = short_quality(found.after.quality).partition(": ")[0]
     more = quality_loss.words(found.after.quality)
     return [
         Tile(
@@ -230,7 +237,7 @@ def tiles(evaluation: Evaluation, found: Win, size: Sequence[str]) -> list[Tile]
             f"{factor} faster",
             f"{figure(before)} to {figure(after)} tokens/s; 95% {bounds}",
         ),
-        Tile("Size", smaller(found) or "the same", f"{size[0]} to {size[1]}"),
+        Tile("Size", size_change(found) or "the same", f"{size[0]} to {size[1]}"),
         Tile("Price a token", _cheaper(cost_share(evaluation, found)), _prices(evaluation, found, (before, after))),
         Tile("Quality", quality, more or "against the original, over the whole vocabulary"),
     ]

@@ -7,21 +7,21 @@ from backend.domain.evaluation.document import EvaluateOptions, Evaluation
 from backend.domain.figures import counted, level, listed
 
 
-def planned(options: EvaluateOptions) -> str:
+def planned_repeats(options: EvaluateOptions) -> str:
     """`5 repeats`; `6 to 20 repeats, until it is decided`."""
     if not options.until_decided:
         return counted(options.repeats, "repeat")
     return f"{stopping_rule.test_points(options.max_blocks)[0]} to {counted(options.max_blocks, 'repeat')}, until it is decided"
 
 
-def measured(document: Evaluation) -> str:
+def measured_repeats(document: Evaluation) -> str:
     """`5`; `11: 5 and, later, 6 more`."""
     total, (first, *more) = document.options.repeats, document.sessions or (document.options.repeats,)
     later = [f"{blocks} more" for blocks in more]
     return f"{total}: {first} and, later, {listed(later)}" if more else str(total)
 
 
-def tests(document: Evaluation) -> str:
+def test_words(document: Evaluation) -> str:
     """`once, at 5%`; of a rule its looks and what each spent; of what was continued, the level that pays for the
     look."""
     if not document.looks:

@@ -68,33 +68,33 @@ IN_SHORT: dict[Cause, str] = {
 }
 
 
-def title(metric: str) -> str:
+def metric_title(metric: str) -> str:
     """`ttft_ms_p50` and `ttft_ms` share a title; the median is the figure meant unless the name says otherwise."""
     base = next((name for name in TITLES if metric == name or metric.startswith(f"{name}_")), None)
     return TITLES[base] if base else metric.replace("_", " ")
 
 
-def verdict(row: Comparison) -> str:
+def describe_comparison(row: Comparison) -> str:
     """`faster by 1.80x (95% 1.70 to 1.90)`, `no significant difference (...)`, or why there is no test, after the ratio
     where that compares anything."""
     if row.why is not None:
-        reason = obstacle(row.why)
+        reason = describe_obstacle(row.why)
         return (
             reason
             if row.ratio is None or row.outcome == "not_comparable"
             else f"{times(row.ratio, row.ci95)}, {reason}"
         )
     if not row.significant:
-        return f"{plain_sameness(row)} ({times(row.ratio or 1.0, row.ci95)}{more(row)})"
-    return f"{FASTER[row.outcome]} by {times(*upright(row))}"
+        return f"{sameness_words(row)} ({times(row.ratio or 1.0, row.ci95)}{more_blocks_words(row)})"
+    return f"{FASTER[row.outcome]} by {times(*factor_above_one(row))}"
 
 
-def more(row: Comparison) -> str:
+def more_blocks_words(row: Comparison) -> str:
     """`; about 12 more blocks would tell` of what is too noisy, where so many are worth measuring."""
     return "" if row.more_blocks is None else f"; about {row.more_blocks} more blocks would tell"
 
 
-def upright(row: Comparison) -> tuple[float, tuple[float, float] | None]:
+def factor_above_one(row: Comparison) -> tuple[float, tuple[float, float] | None]:
     """Ratio and interval as a factor above 1 either way: below it both turn over."""
     ratio = row.ratio or 1.0
     if ratio >= 1:
@@ -110,15 +110,15 @@ def same_within(row: Comparison) -> float | None:
     return apart if apart <= SAME_WITHIN else None
 
 
-def obstacle(why: Obstacle) -> str:
+def describe_obstacle(why: Obstacle) -> str:
     """Why no test was made."""
     return OBSTACLES[why.cause].format(**{**dict(why), "variant": code(why.variant or "")})
 
 
-def task_verdict(score: TaskScore) -> str | None:
+def describe_task_score(score: TaskScore) -> str | None:
     """`worse (-0.300, 95% -0.412 to -0.188)`; None where it was not compared."""
     if score.why is not None:
-        return TASK_OBSTACLES.get(score.why.cause) or obstacle(score.why)
+        return TASK_OBSTACLES.get(score.why.cause) or describe_obstacle(score.why)
     if score.outcome is None or score.difference is None or score.ci95 is None:
         return None
     low, high = map(_signed, score.ci95)
@@ -130,7 +130,7 @@ def _signed(value: float) -> str:
     return f"{'+' if value > 0 else ''}{figure(value)}"
 
 
-def sentence(rows: list[Comparison], quality: Quality | None) -> str:
+def level_sentence(rows: list[Comparison], quality: Quality | None) -> str:
     """The verdict on one variant at one level: throughput, then the latencies, then what it costs in quality.
 
     `rows` are the comparisons of one variant at one load, at least one.
@@ -146,25 +146,25 @@ def sentence(rows: list[Comparison], quality: Quality | None) -> str:
 
 
 def _tested(row: Comparison) -> str:
-    name = title(row.metric)
+    name = metric_title(row.metric)
     if not higher_is_better(row.metric):
-        return f"{name} {verdict(row) if row.significant else plain_sameness(row)}"
+        return f"{name} {describe_comparison(row) if row.significant else sameness_words(row)}"
     if row.significant:
         factor, bounds = factor_and_bounds(row.ratio or 1.0, row.ci95)
         return f"{code(row.variant)} gives {factor} the {name} of {code(row.baseline)} (95% {bounds})"
-    said = f"{name} of {code(row.variant)} against {code(row.baseline)} {plain_sameness(row)}"
-    return f"{said}, {times(row.ratio or 1.0, row.ci95)}{more(row)}"
+    said = f"{name} of {code(row.variant)} against {code(row.baseline)} {sameness_words(row)}"
+    return f"{said}, {times(row.ratio or 1.0, row.ci95)}{more_blocks_words(row)}"
 
 
 def _untested(rows: list[Comparison], why: Obstacle) -> str:
     """`output tokens/s 1.31x, TTFT 0.52x, too few repeats ...`; no ratios where they would compare nothing."""
     if why.outcome == "not_comparable":
-        return obstacle(why)
-    shown = [title(row.metric) + ("" if row.ratio is None else f" {times(row.ratio, row.ci95)}") for row in rows]
-    return f"{', '.join(shown)}, {obstacle(why)}"
+        return describe_obstacle(why)
+    shown = [metric_title(row.metric) + ("" if row.ratio is None else f" {times(row.ratio, row.ci95)}") for row in rows]
+    return f"{', '.join(shown)}, {describe_obstacle(why)}"
 
 
-class Verdict(NamedTuple):
+class LevelVerdict(NamedTuple):
     """One sentence, with the variant and load that it is about; `rows` are what it says."""
 
     variant: str
@@ -178,7 +178,7 @@ class Verdict(NamedTuple):
         return next((row.outcome for row in self.rows if higher_is_better(row.metric)), None)
 
 
-def by_level(evaluation: Evaluation) -> dict[tuple[str, Load], list[Comparison]]:
+def rows_by_level(evaluation: Evaluation) -> dict[tuple[str, Load], list[Comparison]]:
     """The comparisons of each variant and level."""
     comparisons: dict[tuple[str, Load], list[Comparison]] = {}
     for row in evaluation.comparison:
@@ -186,11 +186,11 @@ def by_level(evaluation: Evaluation) -> dict[tuple[str, Load], list[Comparison]]
     return comparisons
 
 
-def verdicts(evaluation: Evaluation) -> list[Verdict]:
+def level_verdicts(evaluation: Evaluation) -> list[LevelVerdict]:
     """One a variant and level that was compared with the baseline, in the order of variants, then levels."""
-    compared = by_level(evaluation)
+    compared = rows_by_level(evaluation)
     return [
-        Verdict(result.name, level.load, rows, sentence(rows, result.quality))
+        LevelVerdict(result.name, level.load, rows, level_sentence(rows, result.quality))
         for result in evaluation.variants[1:]
         for level in result.levels
         if (rows := compared.get((result.name, level.load)))
@@ -214,9 +214,9 @@ class GridRow(NamedTuple):
     quality: str
 
 
-def grid(evaluation: Evaluation) -> list[GridRow]:
+def grid_rows(evaluation: Evaluation) -> list[GridRow]:
     """One row a variant, the baseline first with its own output tokens/s."""
-    compared = by_level(evaluation)
+    compared = rows_by_level(evaluation)
     return [_row(compared, index, result) for index, result in enumerate(evaluation.variants)]
 
 
@@ -227,10 +227,10 @@ def _row(compared: Mapping[tuple[str, Load], list[Comparison]], index: int, resu
         cells[level.load] = (
             _cell(rows) if rows and index else GridCell("none" if index else "baseline", throughput(level))
         )
-    return GridRow(result.name, cells, in_words(result.quality))
+    return GridRow(result.name, cells, quality_words(result.quality))
 
 
-def in_words(quality: Quality | None) -> str:
+def quality_words(quality: Quality | None) -> str:
     """How grave the loss is with its figures: `answers change in 1 of 14 places; loss hardly measurable (KL 0.0004,
     ...)`."""
     said, scores = quality_loss.words(quality), quality_scores(quality)
@@ -240,13 +240,13 @@ def in_words(quality: Quality | None) -> str:
 def _cell(rows: list[Comparison]) -> GridCell:
     first = next((row for row in rows if higher_is_better(row.metric)), rows[0])
     others = [row for row in rows if row is not first and row.significant and row.outcome != first.outcome]
-    said = [f"{title(row.metric)} {_in_short(row)[0]}" for row in others]
+    said = [f"{metric_title(row.metric)} {_in_short(row)[0]}" for row in others]
     words, interval = _in_short(first)
     kind: Kind = "noisy" if words == TOO_NOISY else KINDS[first.outcome]
     return GridCell(kind, words, interval, f"but {', '.join(said)}" if said else "")
 
 
-def plain_sameness(row: Comparison) -> str:
+def sameness_words(row: Comparison) -> str:
     """`the same within 4%`, or that it is too noisy to tell."""
     apart = same_within(row)
     return TOO_NOISY if apart is None else f"the same within {math.ceil(apart * 100 - 1e-9)}%"
@@ -257,6 +257,6 @@ def _in_short(row: Comparison) -> tuple[str, str]:
     if row.why is not None:
         return IN_SHORT.get(row.why.cause, "no verdict"), ""
     if not row.significant:
-        return plain_sameness(row), f"({factor_and_bounds(row.ratio or 1.0, row.ci95)[1]})"
-    factor, bounds = factor_and_bounds(*upright(row))
+        return sameness_words(row), f"({factor_and_bounds(row.ratio or 1.0, row.ci95)[1]})"
+    factor, bounds = factor_and_bounds(*factor_above_one(row))
     return f"{factor} {FASTER[row.outcome]}", f"({bounds})"

@@ -165,7 +165,7 @@ class Optimization:
         recipe = self.spec.recipe
         step: Any = recipe.step("speculate")
         draft = str(self.channel.output / "draft") if self.spec.draft else None
-        speculation = Speculation.of(step, draft, configuration.load().classes(step.method)) if step else None
+        speculation = Speculation.from_step(step, draft, configuration.load().classes(step.method)) if step else None
         return Variant(
             name=recipe.name,
             source=self.spec.model.id,

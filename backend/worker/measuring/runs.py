@@ -62,7 +62,7 @@ def summarise_runs(
 
 def pricing(options: EvaluateOptions, variant: Variant) -> Pricing | None:
     """A discount that was asked for stands in place of the one that the price of an endpoint has already."""
-    hour = options.hour_of(variant)
+    hour = options.hourly_price(variant)
     if hour is None:
         return None
     taken = variant.remote.discount if variant.remote and options.discount else 0.0

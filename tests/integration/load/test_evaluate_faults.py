@@ -18,7 +18,7 @@ from backend.domain.jobs.jobs import JobState
 from backend.domain.maths.intervals import wilson
 from backend.present.tables import evaluation as tables
 from backend.present.words.measurements import quality_cost
-from backend.present.words.verdicts import verdict
+from backend.present.words.verdicts import describe_comparison
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import jobs, supervisors
@@ -108,7 +108,7 @@ def test_answers_without_a_count_have_no_throughput_in_tokens_anywhere(measured:
 
 def test_a_variant_whose_tokens_were_not_counted_gets_no_verdict_on_them(measured: tuple[Evaluation, str]) -> None:
     name = of(measured[0], "no_usage").name
-    said = {row.metric: verdict(row) for row in measured[0].comparison if row.variant == name}
+    said = {row.metric: describe_comparison(row) for row in measured[0].comparison if row.variant == name}
     reason = f"no verdict: of `{name}`, 2 of 2 answers came without a token count"
     assert said["output_tokens_per_s"] == said["tpot_ms"] == reason
     assert "token count" not in said["ttft_ms_p50"]

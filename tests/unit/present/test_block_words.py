@@ -50,11 +50,11 @@ def with_looks(repeats: int, sessions: tuple[int, ...], *looks: SequentialTest, 
     ids=["untested", "once", "continued", "rule", "cap"],
 )
 def test_blocks_and_tests_in_words(made: Evaluation, measured: str, tests: str) -> None:
-    assert (repeat_counts.measured(made), repeat_counts.tests(made)) == (measured, tests)
+    assert (repeat_counts.measured_repeats(made), repeat_counts.test_words(made)) == (measured, tests)
     beside = conditions(made)
     assert (beside["Repeats"], beside["Tests"]) == (measured, tests)
 
 
 def test_what_is_planned() -> None:
-    assert repeat_counts.planned(EvaluateOptions(repeats=1)) == "1 repeat"
-    assert repeat_counts.planned(EvaluateOptions(until_decided=True)) == "6 to 20 repeats, until it is decided"
+    assert repeat_counts.planned_repeats(EvaluateOptions(repeats=1)) == "1 repeat"
+    assert repeat_counts.planned_repeats(EvaluateOptions(until_decided=True)) == "6 to 20 repeats, until it is decided"

@@ -11,7 +11,7 @@ from backend.domain.evaluation.document import Comparison, Evaluation, Quality
 from backend.domain.load.load import Load
 from backend.present.words import headline
 from backend.present.words.measurements import throughput, typical
-from backend.present.words.verdicts import grid
+from backend.present.words.verdicts import grid_rows
 from tests import simulated
 
 
@@ -44,9 +44,9 @@ def sized(document: Evaluation, quality: Quality | None = None, after: int = 143
 def test_the_line_of_a_win_says_speed_size_quality_and_price_from_the_document() -> None:
     quality = Quality(kl_mean=0.03, same_top=0.93)
     document = sized(simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.9), levels=(1,)), quality)
-    found = headline.win(document)
+    found = headline.find_win(document)
     assert found is not None and found.row.ratio is not None
-    said = headline.line(document)
+    said = headline.headline_sentence(document)
     assert re.fullmatch(
         r"`w8a8` is 1\.\dx faster at 1 stream \(1\.\d to 1\.\d\), 47% smaller, KL 0\.0300: keeps 93% of the words; "
         rf"costs {1 / found.row.ratio:.2f} of the original a token\.",
@@ -62,12 +62,12 @@ def test_the_win_is_the_surest_and_never_one_that_no_test_named() -> None:
         each.model_copy(update={"ci95": (1.01, 2.5)}) if each.variant == "wild" else each
         for each in document.comparison
     ]
-    found = headline.win(document.model_copy(update={"comparison": wild}))
+    found = headline.find_win(document.model_copy(update={"comparison": wild}))
     assert found is not None and found.after.name == "sure"
     ruined = [each.model_copy(update={"quality": Quality(kl_mean=1.66)}) for each in document.variants[1:]]
-    assert headline.win(document.model_copy(update={"variants": [document.variants[0], *ruined]})) is None
+    assert headline.find_win(document.model_copy(update={"variants": [document.variants[0], *ruined]})) is None
     undecided = [each.model_copy(update={"outcome": "same"}) for each in document.comparison]
-    assert headline.win(document.model_copy(update={"comparison": undecided})) is None
+    assert headline.find_win(document.model_copy(update={"comparison": undecided})) is None
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_what_was_measured_faster_and_loses_a_grade_less_wins_before_the_surest(
     variants = [
         each.model_copy(update={"quality": Quality(kl_mean=qualities[each.name])}) for each in document.variants
     ]
-    found = headline.win(document.model_copy(update={"comparison": comparison, "variants": variants}))
+    found = headline.find_win(document.model_copy(update={"comparison": comparison, "variants": variants}))
     assert found is not None and found.after.name == winner
 
 
@@ -106,7 +106,7 @@ def test_what_was_measured_faster_and_loses_a_grade_less_wins_before_the_surest(
 def test_a_difference_that_is_not_shown_is_the_same_within_so_much_or_too_noisy(
     low: float, high: float, said: str
 ) -> None:
-    call = headline.call(row(1.0, low, high))
+    call = headline.throughput_verdict(row(1.0, low, high))
     assert call.words == said
     assert call.kind == ("same" if said.startswith("the same") else "noisy")
     assert (call.more is None) or call.kind == "noisy"
@@ -114,7 +114,7 @@ def test_a_difference_that_is_not_shown_is_the_same_within_so_much_or_too_noisy(
 
 def test_the_blocks_that_would_decide_are_those_of_the_test_where_they_are_worth_it() -> None:
     noisy = row(1.2, 0.8, 1.8, "undecided")
-    assert [headline.call(noisy.model_copy(update={"more_blocks": n})).more for n in (12, 600, None)] == [
+    assert [headline.throughput_verdict(noisy.model_copy(update={"more_blocks": n})).more for n in (12, 600, None)] == [
         12,
         None,
         None,
@@ -123,19 +123,23 @@ def test_the_blocks_that_would_decide_are_those_of_the_test_where_they_are_worth
 
 def test_where_nothing_wins_one_line_says_why_and_what_to_try() -> None:
     noisy = simulated.evaluation(names=("original", "a"), speeds=(1.0, 1.05), levels=(1,), noise=0.3)
-    said = headline.line(noisy)
+    said = headline.headline_sentence(noisy)
     assert said.startswith("Nothing is shown to be faster than `original`: `a` is too noisy to tell at 1 stream. ")
     assert re.search(r"Measure \d+ more blocks, if the machine is quiet\.|again while the machine is quiet\.", said)
     same = simulated.evaluation(names=("original", "a", "b"), speeds=(1.0, 1.0, 0.5), levels=(1,))
-    assert re.match(r"Nothing is faster than `original` here: `a` is the same within \d%", headline.line(same))
-    assert headline.TRY in headline.line(same) and "`b` is 2.0x slower" in headline.line(same).replace("1.9x", "2.0x")
+    assert re.match(
+        r"Nothing is faster than `original` here: `a` is the same within \d%", headline.headline_sentence(same)
+    )
+    assert headline.TRY in headline.headline_sentence(same) and "`b` is 2.0x slower" in headline.headline_sentence(
+        same
+    ).replace("1.9x", "2.0x")
     few = simulated.evaluation(names=("original", "a"), speeds=(1.0, 2.0), levels=(1,), repeats=3)
-    assert headline.line(few) == (
+    assert headline.headline_sentence(few) == (
         "There is no verdict against `original`: too few repeats for a verdict (3, it takes 5)."
     )
-    assert "nothing to compare" in headline.line(simulated.evaluation(["only"], [1.0]))
+    assert "nothing to compare" in headline.headline_sentence(simulated.evaluation(["only"], [1.0]))
     for document in (noisy, same, few):
-        assert "\n" not in headline.line(document)
+        assert "\n" not in headline.headline_sentence(document)
 
 
 def test_the_figures_beside_a_ratio_give_that_ratio() -> None:
@@ -148,13 +152,13 @@ def test_the_figures_beside_a_ratio_give_that_ratio() -> None:
         )
         assert before and after and each.ratio == pytest.approx(after / before)
     level = document.variants[0].levels[0]
-    first = grid(document)[0].cells[level.load]
+    first = grid_rows(document)[0].cells[level.load]
     assert first.words == throughput(level) == f"{typical(level):.3g} tokens/s"
 
 
 def test_the_four_tiles_say_before_and_after() -> None:
     document = sized(simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 2.0), levels=(1,)))
-    found = headline.win(document)
+    found = headline.find_win(document)
     assert found is not None
     speed, size, price, quality = headline.tiles(document, found, ("270 MB", "143 MB"))
     assert speed.value.endswith("x faster") and " to " in speed.detail

@@ -13,13 +13,15 @@ from backend.domain.evaluation.comparison import SIGNIFICANCE, compare
 from backend.domain.evaluation.document import Comparison, Evaluation
 from backend.domain.evaluation.outcome import significance_outcome
 from backend.domain.load.load import Load
-from backend.present.words.verdicts import GridCell, grid
+from backend.present.words.verdicts import GridCell, grid_rows
 from tests.simulated import evaluation, level, result
 
 
 def cells(document: Evaluation, name: str) -> dict[int | float, GridCell]:
     """By streams."""
-    return next({load.value: cell for load, cell in row.cells.items()} for row in grid(document) if row.name == name)
+    return next(
+        {load.value: cell for load, cell in row.cells.items()} for row in grid_rows(document) if row.name == name
+    )
 
 
 def compared(**fields: Any) -> Evaluation:
@@ -28,11 +30,11 @@ def compared(**fields: Any) -> Evaluation:
 
 
 def test_the_baseline_comes_first_with_its_figure_and_every_row_has_its_quality() -> None:
-    first, *others = grid(evaluation())
+    first, *others = grid_rows(evaluation())
     assert first.name == "original"
     assert all(cell.kind == "baseline" and cell.words.endswith("tokens/s") for cell in first.cells.values())
     assert all("KL" in row.quality for row in others)
-    assert {row.quality for row in grid(evaluation(with_quality=False))} == {"quality not measured"}
+    assert {row.quality for row in grid_rows(evaluation(with_quality=False))} == {"quality not measured"}
 
 
 def test_faster_slower_and_no_difference_are_said_with_their_intervals() -> None:
@@ -65,7 +67,7 @@ def test_too_few_repeats_and_levels_without_a_rival_have_no_verdict() -> None:
     lonely = [result("original", [level(4)]), result("other", [level(8)])]
     alone = document.model_copy(update={"variants": lonely, "comparison": compare(lonely)})
     assert cells(alone, "other")[8].words.endswith("tokens/s")
-    table = verdict_grid.rows_by_variant(grid(alone), [Load("closed", n) for n in (4, 8)])
+    table = verdict_grid.rows_by_variant(grid_rows(alone), [Load("closed", n) for n in (4, 8)])
     assert table[1]["4 streams"] == "–"
 
 
@@ -104,7 +106,7 @@ def test_the_word_is_the_tests_and_the_interval_encloses_the_factor(ratio: float
 
 def test_a_grid_of_many_levels_goes_down_the_page_with_quality_first_and_inert_names() -> None:
     document = evaluation(names=["original", "**w** $x$"], speeds=[1, 2], levels=[1, 2, 4, 8, 16])
-    first, *rest = verdict_grid.rows_by_load(grid(document), [Load("closed", n) for n in (1, 2, 4, 8, 16)])
+    first, *rest = verdict_grid.rows_by_load(grid_rows(document), [Load("closed", n) for n in (1, 2, 4, 8, 16)])
     assert first[verdict_grid.CONCURRENCY] == "**Quality**"
     assert [row[verdict_grid.CONCURRENCY] for row in rest] == [
         "1 stream",

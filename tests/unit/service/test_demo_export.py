@@ -70,7 +70,7 @@ def test_what_comes_with_whetstone_is_small_whole_and_of_one_machine(shown: Work
     assert shown.demonstration is not None
     (latest,) = evaluations.list_titles(shown)
     document = evaluations.show(shown, latest.id).document
-    assert headline.win(document) is not None and "faster" in headline.line(document), (
+    assert headline.find_win(document) is not None and "faster" in headline.headline_sentence(document), (
         "the first evaluation that a person sees decides something"
     )
     assert shown.demonstration.hardware == document.hardware and shown.demonstration.measured_at == document.measured_at

@@ -73,8 +73,8 @@ def test_the_running_instances_set_the_price_of_the_variant_alone(home: Workspac
     one = of(f"sagemaker:{in_service(aws, DEPLOYMENT.model_copy(update={'id': 'one', 'instances': 1}))}", home).remote
     assert one is not None and there.remote.usd_per_hour == pytest.approx(2 * (one.usd_per_hour or 0))
     options = EvaluateOptions(price_per_hour=0.5)
-    assert options.hour_of(there) == there.remote.usd_per_hour
-    assert options.hour_of(Variant(name="m", source="m", kind="model")) == 0.5
+    assert options.hourly_price(there) == there.remote.usd_per_hour
+    assert options.hourly_price(Variant(name="m", source="m", kind="model")) == 0.5
 
 
 def test_a_model_of_another_name_and_region_are_part_of_what_is_written(home: Workspace) -> None:
@@ -197,20 +197,20 @@ def priced(own: float | None, given: float | None):
 
 def test_a_token_is_dearer_where_the_hour_is_dearer_than_the_speed_makes_up() -> None:
     document = priced(own=4.0, given=1.0)
-    found = headline.win(document)
+    found = headline.find_win(document)
     assert found is not None and found.row.ratio is not None
     share = headline.cost_share(document, found)
     assert share == pytest.approx(4 / found.row.ratio)
-    assert f"costs {share:.2f} of the original a token" in headline.line(document)
+    assert f"costs {share:.2f} of the original a token" in headline.headline_sentence(document)
     tile = headline.tiles(document, found, ("", ""))[2]
     assert "dearer" in tile.value and tile.detail.endswith("at 1 and 4 an hour")
 
 
 def test_where_only_one_hour_is_known_no_token_is_called_cheaper() -> None:
     for document in (priced(own=4.0, given=None), priced(own=None, given=None)):
-        found = headline.win(document)
+        found = headline.find_win(document)
         assert found is not None and headline.cost_share(document, found) is None
-        assert "a token" not in headline.line(document)
+        assert "a token" not in headline.headline_sentence(document)
 
 
 def test_an_hour_chosen_afterwards_takes_the_place_of_its_own() -> None:

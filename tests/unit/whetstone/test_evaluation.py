@@ -16,7 +16,11 @@ from whetstone.html_display import facts_table
 def test_an_evaluation_has_a_verdict_rows_charts_and_csv(tmp_path: Path) -> None:
     document = measured.store(open_home(tmp_path))
     (result,) = ws.open(tmp_path).evaluations()
-    assert result.id == "e-measured" and result.verdict == headline.line(document) and result.verdict in repr(result)
+    assert (
+        result.id == "e-measured"
+        and result.verdict == headline.headline_sentence(document)
+        and result.verdict in repr(result)
+    )
     table = result.table()
     assert [row["Variant"] for row in table] == [each.name for each in document.variants for _ in each.levels]
     assert "Time to first token (ms)" in repr(table) and result._repr_html_().count("<tr>") > len(

@@ -28,7 +28,7 @@ def _fp8(case: ServedVariant) -> str | None:
 
 
 def _precision(case: ServedVariant) -> Finding:
-    by, stated = _fp8(case), case.seen.cache.get("cache_dtype") or case.setting("kv_cache_dtype")
+    by, stated = _fp8(case), case.evidence.cache.get("cache_dtype") or case.setting("kv_cache_dtype")
     if stated is None:
         return Finding(
             what="kv_cache", proven=None, words="How keys and values are kept cannot be seen: the server does not say."
@@ -60,7 +60,7 @@ def _measured(case: ServedVariant, said: str, width: float | None) -> Finding:
 def _element_bytes(case: ServedVariant) -> float | None:
     """None where the log does not tell both, where a draft shares the cache, or where not every layer keeps all
     tokens."""
-    memory, tokens = case.seen.log.arguments.get("kv_cache_memory_bytes"), case.seen.log.cache_tokens
+    memory, tokens = case.evidence.log.arguments.get("kv_cache_memory_bytes"), case.evidence.log.cache_tokens
     elements = _elements(dict(case.config))
     drafts = case.variant.speculation is not None and case.variant.speculation.draft_path is not None
     if not memory or not tokens or not elements or drafts or case.variant.serving.tensor_parallel > 1:
@@ -85,7 +85,7 @@ def _elements(config: dict[str, Any]) -> int | None:
 
 def _prefixes(case: ServedVariant) -> Finding:
     asked, stated = case.variant.serving.prefix_caching, case.setting("enable_prefix_caching")
-    stated = case.seen.cache.get("enable_prefix_caching") or stated
+    stated = case.evidence.cache.get("enable_prefix_caching") or stated
     if stated is None:
         words = "Whether prefixes are kept cannot be seen: the server does not say."
         return Finding(what="prefix_cache", proven=None, words=words)

@@ -27,7 +27,7 @@ def findings(
 
 
 def _of(case: ServedVariant) -> Iterator[Finding]:
-    if not case.seen.log.settings:
+    if not case.evidence.log.settings:
         yield Finding(what="quantization", proven=None, words=NO_CONFIGURATION)
         return
     yield from weight_findings.weight_findings(case)
@@ -40,7 +40,7 @@ def _of(case: ServedVariant) -> Iterator[Finding]:
 
 
 def _compilation(case: ServedVariant) -> Finding:
-    eager, mode = case.setting("enforce_eager"), case.seen.log.mode
+    eager, mode = case.setting("enforce_eager"), case.evidence.log.mode
     if case.variant.serving.enforce_eager:
         finding = compare_setting(
             "compilation", "True", eager, name="enforce_eager", cause="The flag did not reach the server."
@@ -58,7 +58,7 @@ def _compilation(case: ServedVariant) -> Finding:
 
 def _compiled(case: ServedVariant) -> Finding:
     """Where compilation is on: whether it was done, and whether what came with the variant was used."""
-    startup, shipped = case.seen.startup, case.variant.compile_cache is not None
+    startup, shipped = case.evidence.startup, case.variant.compile_cache is not None
     if startup is None or startup.kind == "eager":
         unsupported = case.cause("torch.compile")
         words = "Compilation is on, but the engine's log shows none."
@@ -73,7 +73,7 @@ def _compiled(case: ServedVariant) -> Finding:
         )
     how = "loaded what was compiled before" if startup.kind == "cached" else "compiled at start"
     return Finding(
-        what="compilation", proven=True, words=f"The engine's log says that it {how} (mode {case.seen.log.mode})."
+        what="compilation", proven=True, words=f"The engine's log says that it {how} (mode {case.evidence.log.mode})."
     )
 
 
@@ -111,7 +111,7 @@ def _context(case: ServedVariant) -> Finding:
 
 def _streams(case: ServedVariant) -> Finding | None:
     """vLLM writes it only where it is not its own default."""
-    asked, log = case.variant.serving.max_num_seqs, case.seen.log
+    asked, log = case.variant.serving.max_num_seqs, case.evidence.log
     if asked is None:
         return None
     if log.running > asked:

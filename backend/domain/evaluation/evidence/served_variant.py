@@ -27,17 +27,17 @@ class ServedVariant(NamedTuple):
 
     variant: Variant
     config: Mapping[str, Any]
-    seen: StartEvidence
+    evidence: StartEvidence
     levels: Sequence[Level]
 
     def setting(self, name: str) -> str | None:
         """Of the engine's configuration; None where its log does not say it."""
-        return self.seen.log.settings.get(name)
+        return self.evidence.log.settings.get(name)
 
     def cause(self, *words: str, default: str = "") -> str:
         """The first line of the log that says why, by any of these words."""
         lower = [word.lower() for word in words]
-        found = next((line for line in self.seen.log.causes if any(word in line.lower() for word in lower)), None)
+        found = next((line for line in self.evidence.log.causes if any(word in line.lower() for word in lower)), None)
         return f"The log says: {found.rstrip('.')}." if found else default
 
 

@@ -63,7 +63,7 @@ def acceptance_finding(accepted: int, drafted: int, where: str) -> Finding:
 
 def speculation_finding(case: ServedVariant) -> Finding | None:
     """None where none was asked and none is there."""
-    asked, log = case.variant.speculation, case.seen.log
+    asked, log = case.variant.speculation, case.evidence.log
     if asked is None:
         return _unasked(case)
     wanted = vllm_flags.speculative_config(asked, DRAFT)
@@ -94,7 +94,7 @@ def speculation_finding(case: ServedVariant) -> Finding | None:
 
 
 def _unasked(case: ServedVariant) -> Finding | None:
-    seen = case.seen.log.speculates
+    seen = case.evidence.log.speculates
     drafted = sum(level.drafting.drafted_tokens for level in case.levels if level.drafting is not None)
     if seen is None and not drafted:
         return None

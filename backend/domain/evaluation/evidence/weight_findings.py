@@ -48,14 +48,14 @@ def _unread(wanted: str | None) -> str:
 def weight_findings(case: ServedVariant) -> Iterator[Finding]:
     """Of the weights as loaded, and of the kernels of what is quantized."""
     config = case.config.get("quantization_config") or {}
-    yield _loaded(case, quantization_finding(config.get("quant_method"), case.seen.log))
+    yield _loaded(case, quantization_finding(config.get("quant_method"), case.evidence.log))
     if config and case.setting("quantization") not in {None, "None"}:
         yield _kernels(case, config)
 
 
 def _loaded(case: ServedVariant, finding: Finding) -> Finding:
     """Whatever they are called: weights that are made up, or of another size, are not those that were asked."""
-    size, loaded = case.variant.bytes_on_disk, case.seen.log.checkpoint_gib
+    size, loaded = case.variant.bytes_on_disk, case.evidence.log.checkpoint_gib
     if case.setting("load_format") == "dummy":
         words = "The engine's log says load_format=dummy: the weights are random."
         return Finding(
@@ -73,7 +73,7 @@ def _loaded(case: ServedVariant, finding: Finding) -> Finding:
 
 
 def _kernels(case: ServedVariant, config: Mapping[str, Any]) -> Finding:
-    kernels = case.seen.log.kernels
+    kernels = case.evidence.log.kernels
     named = "; ".join(f"{kernel.name} for {kernel.layers}" for kernel in kernels)
     if why := case.cause(*ONLY_WEIGHTS):
         words = f"The quantized layers do not run as asked ({named or 'no kernel named'})."

@@ -18,7 +18,7 @@ from backend.domain.figures import times
 from backend.domain.load.load import Load
 from backend.domain.maths.intervals import holm
 from backend.present.words.measurements import quality_cost
-from backend.present.words.verdicts import sentence, verdict, verdicts
+from backend.present.words.verdicts import describe_comparison, level_sentence, level_verdicts
 from tests.properties import examples
 from tests.simulated import aa_results, evaluation, level, quality, result
 
@@ -47,7 +47,7 @@ def test_the_interval_is_the_paired_t_interval_on_log_ratios() -> None:
     assert row.ratio == pytest.approx(math.exp(sum(logs) / 5))
     assert row.ci95 == pytest.approx((math.exp(low), math.exp(high)))
     assert row.p_value == pytest.approx(expected.pvalue)
-    assert verdict(row).startswith("faster by 1.31x (95% ")
+    assert describe_comparison(row).startswith("faster by 1.31x (95% ")
 
 
 def test_holm_steps_down_as_in_the_paper() -> None:
@@ -84,15 +84,15 @@ def test_verdict_and_interval_never_contradict_each_other(
         assert row.ci95[0] <= row.ratio <= row.ci95[1]
         if repeats < 5:
             assert row.p_value is None
-            assert "too few repeats for a verdict" in verdict(row)
+            assert "too few repeats for a verdict" in describe_comparison(row)
             continue
         outside = row.ci95[0] > 1 or row.ci95[1] < 1
-        assert outside == row.significant == verdict(row).startswith(("faster", "slower"))
-        shown = [float(x) for x in re.findall(r"\d+\.\d+|\d+", verdict(row).split("95%")[1])]
-        assert outside == (shown[0] > 1 or shown[1] < 1), verdict(row)
+        assert outside == row.significant == describe_comparison(row).startswith(("faster", "slower"))
+        shown = [float(x) for x in re.findall(r"\d+\.\d+|\d+", describe_comparison(row).split("95%")[1])]
+        assert outside == (shown[0] > 1 or shown[1] < 1), describe_comparison(row)
         if outside:
             better = (row.ratio > 1) == ("tokens" in row.metric)
-            assert verdict(row).startswith("faster" if better else "slower")
+            assert describe_comparison(row).startswith("faster" if better else "slower")
 
 
 def test_a_hundred_comparisons_of_a_model_with_itself_name_a_difference_in_at_most_ten() -> None:
@@ -106,7 +106,7 @@ def test_a_real_difference_is_found_in_most_evaluations() -> None:
     for seed in range(50):
         sides = [result("original", [level(4, 1.0, seed=seed)]), result("w8a8", [level(4, 1.31, seed=seed + 500)])]
         rows = {row.metric: row for row in compare(sides)}
-        found += verdict(rows["output_tokens_per_s"]).startswith("faster by 1.")
+        found += describe_comparison(rows["output_tokens_per_s"]).startswith("faster by 1.")
     assert found >= 45
 
 
@@ -129,22 +129,22 @@ def test_few_repeats_give_a_figure_without_a_verdict(repeats: int, has_interval:
         assert row.ratio is not None
         assert row.p_value is None
         assert (row.ci95 is not None) == has_interval
-        assert "too few repeats for a verdict" in verdict(row)
-        assert "faster" not in verdict(row)
+        assert "too few repeats for a verdict" in describe_comparison(row)
+        assert "faster" not in describe_comparison(row)
 
 
 def test_repeats_without_any_spread_get_a_sentence_instead_of_a_verdict() -> None:
     same = _compare(_throughputs(*[50.0] * 5), _throughputs(*[50.0] * 5))["output_tokens_per_s"]
     scaled = _compare(_throughputs(1, 2, 3, 4, 5), _throughputs(2, 4, 6, 8, 10))["output_tokens_per_s"]
-    assert "exactly the baseline's figure" in verdict(same)
-    assert "exactly the same ratio" in verdict(scaled)
+    assert "exactly the baseline's figure" in describe_comparison(same)
+    assert "exactly the same ratio" in describe_comparison(scaled)
     assert (same.ratio, scaled.ratio) == pytest.approx((1.0, 2.0))
 
 
 @pytest.mark.parametrize("odd", [0.0, math.nan, math.inf, -1.0])
 def test_a_repeat_without_a_usable_figure_takes_the_verdict_away(odd: float) -> None:
     row = _compare(_throughputs(50, 51, 52, 53, 54), _throughputs(80, 81, odd, 83, 84))["output_tokens_per_s"]
-    assert "only 4 of 5 repeats gave a figure for both" in verdict(row)
+    assert "only 4 of 5 repeats gave a figure for both" in describe_comparison(row)
     assert row.ratio == pytest.approx(1.58, abs=0.03)
     assert (row.ci95, row.p_value) == (None, None)
 
@@ -152,20 +152,20 @@ def test_a_repeat_without_a_usable_figure_takes_the_verdict_away(odd: float) -> 
 def test_a_metric_that_nobody_measured_has_no_ratio() -> None:
     row = _compare(_throughputs(*range(1, 6)), _throughputs(*range(1, 6)))["ttft_ms"]
     assert row.ratio is None
-    assert verdict(row) == "no verdict: no repeat gave a figure for both"
+    assert describe_comparison(row) == "no verdict: no repeat gave a figure for both"
 
 
 def test_levels_without_blocks_and_unequal_repeats_are_said() -> None:
     assert all(row.ratio is None for row in _compare(_with_blocks([]), _with_blocks([])).values())
     unequal = _compare(level(4, repeats=5), level(4, repeats=6, seed=1))["output_tokens_per_s"]
-    assert "6 repeats against 5" in verdict(unequal)
+    assert "6 repeats against 5" in describe_comparison(unequal)
 
 
 @pytest.mark.parametrize("held_back", ["original", "w8a8"])
 def test_a_level_that_the_client_held_back_is_not_compared(held_back: str) -> None:
     sides = {name: level(4, seed=i, client_limited=name == held_back) for i, name in enumerate(("original", "w8a8"))}
     for row in _compare(sides["original"], sides["w8a8"]).values():
-        assert verdict(row) == (
+        assert describe_comparison(row) == (
             f"not comparable: the load generator, not the server, held back the figures of `{held_back}`"
         )
         assert row.p_value is None
@@ -173,7 +173,9 @@ def test_a_level_that_the_client_held_back_is_not_compared(held_back: str) -> No
 
 def test_more_than_one_error_in_a_hundred_is_not_compared_and_one_is() -> None:
     failing = _compare(level(4), level(4, seed=1, invocations=100, invocation_errors=2))
-    assert {verdict(row) for row in failing.values()} == {"not comparable: 2 of 100 requests to `w8a8` failed"}
+    assert {describe_comparison(row) for row in failing.values()} == {
+        "not comparable: 2 of 100 requests to `w8a8` failed"
+    }
     passing = _compare(level(4), level(4, seed=1, invocations=100, invocation_errors=1))
     assert all(row.p_value is not None for row in passing.values())
 
@@ -196,9 +198,9 @@ def test_no_figures_whatever_raise_and_the_answer_is_valid_json(
 ) -> None:
     rows = _compare(_with_blocks(a), _with_blocks(b))
     for row in rows.values():
-        assert verdict(row)
+        assert describe_comparison(row)
         assert Comparison.model_validate_json(row.model_dump_json()) == row
-    assert sentence(list(rows.values()), None)
+    assert level_sentence(list(rows.values()), None)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +218,7 @@ def test_a_verdict_names_direction_factor_and_interval(
     metric: str, ratio: float, interval: tuple[float, float], says: str
 ) -> None:
     row = _row(metric, ratio, interval, 0.001)
-    assert (row.outcome, verdict(row)) == ("better" if "faster" in says else "worse", says)
+    assert (row.outcome, describe_comparison(row)) == ("better" if "faster" in says else "worse", says)
 
 
 def test_factors_far_from_one_stay_readable() -> None:
@@ -245,14 +247,14 @@ def _row(metric: str, ratio: float, interval: tuple[float, float], p: float) -> 
 
 def test_the_sentence_names_speed_direction_and_quality_cost() -> None:
     rows = [_row("ttft_ms_p50", 1.01, (0.95, 1.07), 0.4), _row("output_tokens_per_s", 1.31, (1.25, 1.38), 0.001)]
-    assert sentence(rows, Quality(kl_mean=0.0004)) == (
+    assert level_sentence(rows, Quality(kl_mean=0.0004)) == (
         "At 4 streams `w8a8` gives 1.31x the output tokens/s of `original` (95% 1.25 to 1.38); "
         "TTFT the same within 7%; KL 0.0004."
     )
 
 
 def test_a_sentence_without_quality_says_that_it_was_not_measured() -> None:
-    shown = sentence([_row("output_tokens_per_s", 1.31, (1.25, 1.38), 0.001)], None)
+    shown = level_sentence([_row("output_tokens_per_s", 1.31, (1.25, 1.38), 0.001)], None)
     assert shown.endswith("; quality not measured.")
     assert quality_cost(Quality(scored="unavailable")) == "quality not measured"
     assert quality_cost(quality(0.0004)) == "KL 0.0004, perplexity 61.90 against 61.88"
@@ -273,15 +275,15 @@ def test_agreement_is_told_with_its_number_and_surely_where_it_is_all_there_is()
 
 def test_a_reason_that_holds_for_every_metric_is_said_once() -> None:
     few = _compare(level(4, repeats=3), level(4, 1.5, repeats=3, seed=1))
-    assert sentence(list(few.values()), None).count("too few repeats") == 1
+    assert level_sentence(list(few.values()), None).count("too few repeats") == 1
     limited = _compare(level(4), level(4, client_limited=True, seed=1))
-    shown = sentence(list(limited.values()), None)
+    shown = level_sentence(list(limited.values()), None)
     assert shown.count("not comparable") == 1
     assert not re.search(r"\dx", shown)
 
 
 def test_there_is_one_sentence_a_variant_and_level() -> None:
-    found = verdicts(evaluation())
+    found = level_verdicts(evaluation())
     assert [(v.variant, v.load.value) for v in found] == [
         (n, c) for n in ("w8a8", "draft", "w8a8-draft") for c in (1, 4, 16)
     ]

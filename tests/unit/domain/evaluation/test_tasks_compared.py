@@ -14,7 +14,7 @@ from backend.evaluate.report import tables
 from backend.evaluate.report.content import content
 from backend.present.report_content import Extras
 from backend.present.tables import evaluation, tasks
-from backend.present.words.verdicts import task_verdict as said
+from backend.present.words.verdicts import describe_task_score as said
 from tests import measured
 
 

@@ -30,7 +30,7 @@ from backend.present.charts import evaluation as charts
 from backend.present.preset_figures import measurement
 from backend.present.tables import evaluation as tables
 from backend.present.words import costs as cost_words
-from backend.present.words.verdicts import grid, sentence, verdict
+from backend.present.words.verdicts import describe_comparison, grid_rows, level_sentence
 from tests.simulated import evaluation, level, quality, result, uncounted
 
 SILENT = uncounted(level(4, 1.5, seed=1, requests_per_s=1.5))
@@ -103,19 +103,21 @@ def test_there_is_no_verdict_on_tokens_with_the_reason_and_one_on_the_first_toke
     rows = {row.metric: row for row in document(made).comparison}
     on_tokens = rows["output_tokens_per_s"]
     assert (on_tokens.ratio, on_tokens.p_value) == (None, None)
-    assert verdict(on_tokens).startswith("no verdict: of `silent`, ") and "without a token count" in verdict(on_tokens)
+    assert describe_comparison(on_tokens).startswith(
+        "no verdict: of `silent`, "
+    ) and "without a token count" in describe_comparison(on_tokens)
     assert rows["ttft_ms_p50"].p_value is not None
-    assert verdict(on_tokens) in sentence(list(rows.values()), None)
+    assert describe_comparison(on_tokens) in level_sentence(list(rows.values()), None)
     turned = compare([result("silent", [made]), result("counted", [level(4)])])
-    assert "of `silent`, " in next(verdict(row) for row in turned if row.metric == "output_tokens_per_s")
+    assert "of `silent`, " in next(describe_comparison(row) for row in turned if row.metric == "output_tokens_per_s")
 
 
 def test_the_grid_and_the_reports_cards_give_requests_instead() -> None:
     shown = document(SILENT)
-    assert grid(shown)[1].cells[Load("closed", 4)].words == "no verdict, tokens not counted"
+    assert grid_rows(shown)[1].cells[Load("closed", 4)].words == "no verdict, tokens not counted"
     assert cards(shown)[1]["tiles"][0]["throughput"] == "1.50 requests/s, tokens not counted"
     alone = shown.model_copy(update={"comparison": []})
-    assert grid(alone)[1].cells[Load("closed", 4)].words == "1.50 requests/s, tokens not counted"
+    assert grid_rows(alone)[1].cells[Load("closed", 4)].words == "1.50 requests/s, tokens not counted"
 
 
 def test_costs_in_tokens_are_not_told_and_a_month_of_requests_is() -> None:

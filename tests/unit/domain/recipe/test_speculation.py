@@ -25,7 +25,7 @@ def step(**options: Any) -> Speculate:
 
 
 def told(**options: Any) -> dict[str, Any]:
-    return speculative_config(Speculation.of(step(**options), "/a/draft", "/code"), "DRAFT")
+    return speculative_config(Speculation.from_step(step(**options), "/a/draft", "/code"), "DRAFT")
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_recipes_from_before_the_options_keep_their_hash(options: dict[str, Any]
 
 
 def test_a_speculation_without_options_is_written_as_it_was() -> None:
-    assert Speculation.of(step(method="ngram", tokens=3), None).model_dump() == {
+    assert Speculation.from_step(step(method="ngram", tokens=3), None).model_dump() == {
         "method": "ngram",
         "tokens": 3,
         "draft_path": None,
