@@ -19,8 +19,8 @@ T = TypeVar("T")
 class Job(Generic[T]):
     """`T` is what it makes: an Artifact, an Evaluation, a Model; None of a job that makes nothing to go on with."""
 
-    def __init__(self, workspace: Workspace, view: JobView, made: Callable[[JobView], T]) -> None:
-        self._workspace, self._made = workspace, made
+    def __init__(self, workspace: Workspace, view: JobView, read_result: Callable[[JobView], T]) -> None:
+        self._workspace, self._made = workspace, read_result
         self.id, self.title = view.id, view.title
 
     @property
@@ -35,17 +35,17 @@ class Job(Generic[T]):
     @property
     def waits_for(self) -> str | None:
         """Why it has not started, in a sentence; None where it has, or is about to."""
-        found = wait_reasons.find_reasons(self._workspace, [self.view]).get(self.id)
-        return found.sentence if found else None
+        reason = wait_reasons.find_reasons(self._workspace, [self.view]).get(self.id)
+        return reason.sentence if reason else None
 
     @property
     def result(self) -> T:
         """What it made. Raises NotNow where it has not ended, WorkError where it failed, JobCancelled where it was
         cancelled."""
-        found = self.view
-        if not found.ended:
-            raise NotNow(f"Job {self.id} is {found.state}: wait for its end first.")
-        return self._made(jobs.require_success(found))
+        view = self.view
+        if not view.ended:
+            raise NotNow(f"Job {self.id} is {view.state}: wait for its end first.")
+        return self._made(jobs.require_success(view))
 
     def wait(self, timeout_s: float | None = None) -> T:
         """What it made, once it has ended. Interrupted, or after `timeout_s` seconds, only the waiting ends and the job
@@ -54,9 +54,9 @@ class Job(Generic[T]):
         Raises NotNow where it runs for longer than that, else as `result`.
         """
         end = None if timeout_s is None else time.monotonic() + timeout_s
-        for found in jobs.watch(self._workspace, self.id):
-            if end is not None and time.monotonic() > end and not found.ended:
-                raise NotNow(f"Job {self.id} is {found.state} after {timeout_s:g} s: wait again, or cancel it.")
+        for view in jobs.watch(self._workspace, self.id):
+            if end is not None and time.monotonic() > end and not view.ended:
+                raise NotNow(f"Job {self.id} is {view.state} after {timeout_s:g} s: wait again, or cancel it.")
         return self.result
 
     def events(self) -> Iterator[Event]:
@@ -94,12 +94,12 @@ class Job(Generic[T]):
         return f"<Job {self.id} {self.view.words}>"
 
     def _repr_html_(self) -> str:
-        found = self.view
+        view = self.view
         known = {
             "Job": self.id,
-            "State": found.words,
+            "State": view.words,
             "Waits": self.waits_for,
-            "Error": found.error,
-            "Runs on": found.place,
+            "Error": view.error,
+            "Runs on": view.place,
         }
         return facts_table(self.title, known)

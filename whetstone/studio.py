@@ -79,8 +79,10 @@ class Studio:
 
         Raises UnknownModel, InvalidModel, LicenceNotAccepted, NotEnoughDisk, SourceUnreachable.
         """
-        found = imports.prepare(self._workspace, source, revision=revision, accept_licence=accept_licence, name=name)
-        job = imports.submit(self._workspace, found, submission=jobs.submission_key(self._workspace, key), terms=terms)
+        prepared = imports.prepare(self._workspace, source, revision=revision, accept_licence=accept_licence, name=name)
+        job = imports.submit(
+            self._workspace, prepared, submission=jobs.submission_key(self._workspace, key), terms=terms
+        )
         return self._sent(job, self._model_of)
 
     def check(self, model: Model, recipe: Recipe, target: str = "local") -> Verdict:
@@ -179,9 +181,9 @@ class Studio:
     ) -> Case:
         return cases.resolve(self._workspace, model.facts, recipe, target, goal, load)
 
-    def _sent(self, job: JobView, made: Callable[[JobView], T]) -> Job[T]:
+    def _sent(self, job: JobView, read_result: Callable[[JobView], T]) -> Job[T]:
         supervisors.ensure_running(self._workspace)
-        return Job(self._workspace, job, made)
+        return Job(self._workspace, job, read_result)
 
     def _artifact_of(self, job: JobView) -> Artifact:
         return self.artifact(str(job.result["artifact"]))

@@ -78,21 +78,21 @@ class Artifact:
 
         Raises RequestError, and its kinds NotFound, ImpossibleStack, NotEnoughMemory, BelowFloor, InvalidOptions.
         """
-        asked = {"instance": instance, "role": role, "bucket": bucket, **more}
+        fields = {"instance": instance, "role": role, "bucket": bucket, **more}
         try:
-            wanted = endpoints.DeploymentRequest.model_validate(asked)
+            request = endpoints.DeploymentRequest.model_validate(fields)
         except ValidationError as error:
             flaw = first_flaw(error)
             raise InvalidOptions(f"{flaw.problem}.", field=flaw.field) from None
-        return endpoints.plan(self._workspace, self.id, wanted, anyway=anyway)
+        return endpoints.plan(self._workspace, self.id, request, anyway=anyway)
 
-    def preview_deploy(self, **asked: Any) -> dict[str, Any]:
+    def preview_deploy(self, **options: Any) -> dict[str, Any]:
         """The exact requests of that deployment and its price an hour; asks nothing of AWS. Raises as `deployment`."""
-        return endpoints.preview(self._workspace, self.deployment(**asked))
+        return endpoints.preview(self._workspace, self.deployment(**options))
 
-    def deploy(self, **asked: Any) -> EndpointView:
+    def deploy(self, **options: Any) -> EndpointView:
         """Serve it on a SageMaker endpoint, and wait until it is in service. It costs money until it is deleted."""
-        return endpoints.deploy(self._workspace, self.deployment(**asked), lambda _: None)
+        return endpoints.deploy(self._workspace, self.deployment(**options), lambda _: None)
 
     def __repr__(self) -> str:
         return f"<Artifact {self.id}: {self.view.model} with {self.view.recipe}, {self.view.bytes / 1e6:,.1f} MB>"

@@ -131,7 +131,7 @@ def _compiled(opened: Workspace, found: Judgement, case: Case) -> Judgement:
         shown = neuron_compilation.preview(opened, case)
     except WhetstoneError as error:
         return found._replace(obstacle=error_sentence(error))
-    return _here(opened, found._replace(shown=shown), case, partial(neuron_compilation.prepare, found=shown))
+    return _here(opened, found._replace(shown=shown), case, partial(neuron_compilation.prepare, known=shown))
 
 
 def _estimate(opened: Workspace, case: Case, asked: PlanRequest) -> Estimate | None:

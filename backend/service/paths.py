@@ -135,10 +135,10 @@ def _paths_in(value: Any) -> Iterator[str]:
             yield from _paths_in(each)
     elif isinstance(value, BaseModel):
         fields = {name for model, names in PATH_FIELDS.items() if isinstance(value, model) for name in names}
-        for name, held in value:
-            texts = held if isinstance(held, tuple) else (held,)
+        for name, content in value:
+            texts = content if isinstance(content, tuple) else (content,)
             yield from (text for text in texts if name in fields and isinstance(text, str))
-            yield from _paths_in(held)
+            yield from _paths_in(content)
 
 
 def _find(source: str, is_kind: Callable[[Path], bool]) -> Path | None:

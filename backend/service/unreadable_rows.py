@@ -45,7 +45,7 @@ def find_all(
 ) -> list[UnreadableRow]:
     """Every one of these kinds, or of those keys, each document read once: of a long list a page asks for the part it
     shows."""
-    return [found for kind in kinds for found in _find(workspace, kind, among)]
+    return [row for kind in kinds for row in _find(workspace, kind, among)]
 
 
 def _find(workspace: Workspace, kind: DocumentKind, among: Sequence[str] | None) -> list[UnreadableRow]:

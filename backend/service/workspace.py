@@ -70,10 +70,10 @@ class Workspace:
 
         def step(session: Any) -> T:
             self.allow(session, action, target)
-            found = work(session)
-            if changed(found):
+            result = work(session)
+            if changed(result):
                 self.record(session, action, target, detail)
-            return found
+            return result
 
         return self.store.run(step)
 
@@ -127,6 +127,6 @@ def open_workspace(settings: Settings | None = None, *, patience_s: float = PATI
 
 def open_home(home: Path | None = None, database_url: str | None = None) -> Workspace:
     """Those in place of the ones that the environment names. Raises as `open_workspace`."""
-    asked = {"home": home.expanduser().resolve() if home else None, "database_url": database_url}
-    changes = {name: value for name, value in asked.items() if value is not None}
+    overrides = {"home": home.expanduser().resolve() if home else None, "database_url": database_url}
+    changes = {name: value for name, value in overrides.items() if value is not None}
     return open_workspace(configuration.load().model_copy(update=changes))

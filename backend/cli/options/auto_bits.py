@@ -39,17 +39,17 @@ def choose_recipe(recipe: Path | None, auto_bits: str | None) -> Recipe:
 
 
 def _read(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for part in text.split(","):
         name, _, value = (each.strip() for each in part.partition("="))
-        if name not in MIXED or not value or name in found:
+        if name not in MIXED or not value or name in options:
             raise InvalidRecipe(
                 f"--auto-bits takes target_bits=4.5 and perhaps ,eight_bits=w8a8 and not `{part.strip()}`."
             )
-        found[name] = value
-    if "target_bits" not in found:
+        options[name] = value
+    if "target_bits" not in options:
         raise InvalidRecipe("--auto-bits needs a budget: add target_bits=4.5.")
-    return found
+    return options
 
 
 def _with_auto_bits(recipe: Recipe, options: dict[str, Any]) -> Recipe:

@@ -22,6 +22,6 @@ MinRate = Annotated[float | None, typer.Option(help="With --target auto: output 
 MinContext = Annotated[int | None, typer.Option(help="With --target auto: tokens of one sequence at least.")]
 
 
-def read_goal(**asked: Any) -> TargetGoal:
+def read_goal(**fields: Any) -> TargetGoal:
     """Raises InvalidRecipe with one sentence that names the option."""
-    return validate_fields(TargetGoal, asked, InvalidRecipe)
+    return validate_fields(TargetGoal, fields, InvalidRecipe)

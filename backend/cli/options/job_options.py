@@ -67,17 +67,17 @@ def with_job_options(*names: str, timeout: bool = True) -> Callable[[Command], C
 
 
 def _option(name: str, timeout: bool) -> inspect.Parameter:
-    taken, words = OPTIONS[name]
+    value_type, words = OPTIONS[name]
     also = ("--timeout",) if timeout and name == "run_timeout_s" else ()
-    return make_option(name, taken, typer.Option(FLAGS.get(name, f"--{name}"), *also, **words))
+    return make_option(name, value_type, typer.Option(FLAGS.get(name, f"--{name}"), *also, **words))
 
 
-def _read(given: dict[str, Any]) -> JobOptions:
+def _read(arguments: dict[str, Any]) -> JobOptions:
     """Raises InvalidOptions."""
-    key = given.pop("idempotency_key")
-    found = {
+    key = arguments.pop("idempotency_key")
+    fields = {
         name: READERS[name](value, name) if name in READERS else value
-        for name, value in given.items()
+        for name, value in arguments.items()
         if value is not None
     }
-    return JobOptions(validate_fields(Terms, found, InvalidOptions), key)
+    return JobOptions(validate_fields(Terms, fields, InvalidOptions), key)

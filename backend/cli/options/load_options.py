@@ -37,19 +37,21 @@ def with_load_options(*, without: Collection[str] = (), **defaults: Any) -> Call
     fields = [
         _option(name, field, defaults) for name, field in EvaluateOptions.model_fields.items() if name not in without
     ]
-    return expand_parameter("chosen", fields, lambda asked: evaluations.read_options(**(defaults | _read(asked))))
+    return expand_parameter(
+        "chosen", fields, lambda arguments: evaluations.read_options(**(defaults | _read(arguments)))
+    )
 
 
 def _option(name: str, field: FieldInfo, defaults: dict[str, Any]) -> inspect.Parameter:
-    taken = _terminal_type(name, field.annotation)
-    default = False if taken is bool and field.annotation is not bool else defaults.get(name, field.default)
+    value_type = _terminal_type(name, field.annotation)
+    default = False if value_type is bool and field.annotation is not bool else defaults.get(name, field.default)
     if name == "workload":  # not given, it is the one that fits the model
-        taken = str | None
-    if taken in (str | None, list[str] | None):
+        value_type = str | None
+    if value_type in (str | None, list[str] | None):
         default = None
     words = (field.description or "").format_map({other: flag(other) for other in EvaluateOptions.model_fields})
     return make_option(
-        name, taken, typer.Option(flag(name), metavar=METAVARS.get(name), help=" ".join(words.split())), default
+        name, value_type, typer.Option(flag(name), metavar=METAVARS.get(name), help=" ".join(words.split())), default
     )
 
 
@@ -66,17 +68,19 @@ def _terminal_type(name: str, annotation: Any) -> Any:
     return reduce(or_, plain) if plain else annotation
 
 
-def _read(given: dict[str, Any]) -> dict[str, Any]:
+def _read(arguments: dict[str, Any]) -> dict[str, Any]:
     """Fields of the options, without those that were not given."""
-    others = [name for name in ("rate", "ramp", "trace") if given[name] is not None]
-    if given["concurrency"] is not None and others:
+    others = [name for name in ("rate", "ramp", "trace") if arguments[name] is not None]
+    if arguments["concurrency"] is not None and others:
         raise InvalidOptions("is for a closed loop: leave it out with {}.", others[0], field="concurrency")
-    found = {
-        name: READERS[name](value) if name in READERS else value for name, value in given.items() if value is not None
+    fields = {
+        name: READERS[name](value) if name in READERS else value
+        for name, value in arguments.items()
+        if value is not None
     }
-    if "trace" in found:
-        found |= {"trace": True, "workload": found["trace"]}
-    return found
+    if "trace" in fields:
+        fields |= {"trace": True, "workload": fields["trace"]}
+    return fields
 
 
 def read_levels(text: str) -> tuple[int, ...]:
@@ -89,12 +93,12 @@ def read_levels(text: str) -> tuple[int, ...]:
 
 def _read_rates(text: str) -> tuple[float, ...]:
     try:
-        found = tuple(float(part) for part in text.split(",") if part.strip())
+        rates = tuple(float(part) for part in text.split(",") if part.strip())
     except ValueError:
-        found = ()
-    if not found:
+        rates = ()
+    if not rates:
         raise InvalidOptions(f"is wrong: `{text}` is not a list of requests a second such as 2,8.", field="rate")
-    return found
+    return rates
 
 
 def _read_ends(text: str) -> tuple[float, float]:
@@ -107,9 +111,9 @@ def _read_ends(text: str) -> tuple[float, float]:
     return start, end
 
 
-def read_columns(given: list[str] | None) -> dict[str, str]:
+def read_columns(column_pairs: list[str] | None) -> dict[str, str]:
     """`prompt=question` as a mapping. Raises InvalidOptions."""
-    pairs = [text.partition("=") for text in given or ()]
+    pairs = [text.partition("=") for text in column_pairs or ()]
     for field, sign, column in pairs:
         if not (sign and field.strip() and column.strip()):
             raise InvalidOptions(

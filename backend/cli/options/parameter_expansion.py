@@ -9,9 +9,11 @@ from typing import Annotated, Any
 Command = Callable[..., None]
 
 
-def make_option(name: str, taken: Any, made: Any, default: Any = None) -> inspect.Parameter:
-    """`taken`: its type; `made`: the option as Typer makes it."""
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[taken, made])
+def make_option(name: str, value_type: Any, typer_option: Any, default: Any = None) -> inspect.Parameter:
+    """`value_type`: its type; `typer_option`: the option as Typer makes it."""
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[value_type, typer_option]
+    )
 
 
 def expand_parameter(
@@ -20,9 +22,9 @@ def expand_parameter(
     """Of a command with that parameter, one with these options in its place; it is given what `read` makes of them."""
 
     def decorate(command: Command) -> Command:
-        def called(**given: Any) -> None:
-            asked = {each.name: given.pop(each.name) for each in options}
-            command(**given, **{name: read(asked)})
+        def called(**arguments: Any) -> None:
+            values = {each.name: arguments.pop(each.name) for each in options}
+            command(**arguments, **{name: read(values)})
 
         own = inspect.signature(command, eval_str=True)
         parameters = [

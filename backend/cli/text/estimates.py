@@ -16,39 +16,52 @@ from backend.service.plans.optimize import OptimizePreview
 LOSERS_SHOWN = 12
 
 
-def estimate_text(found: Estimate) -> str:
+def estimate_text(estimate: Estimate) -> str:
     """One line a quantity, then what is unknown, then the formulas."""
     gb = 1e9
-    load = f"{found.load.input_tokens} tokens in, {found.load.output_tokens} out, {found.load.concurrency} at once"
+    load = f"{estimate.load.input_tokens} tokens in, {estimate.load.output_tokens} out, {estimate.load.concurrency} at once"
     rows = [
-        ("target", found.target),
+        ("target", estimate.target),
         ("load", load),
-        ("weights", f"{found.weights_bytes / gb:,.3g} GB (the original's {found.weights_bytes_original / gb:,.3g} GB)"),
-        ("cache a token", f"{found.kv_bytes_per_token / 1024:,.5g} KiB"),
-        ("tensor parallel", f"{found.tensor_parallel} (at least {found.min_tensor_parallel or 'unknown'})"),
-        ("replicas", f"{found.replicas}{f', {found.idle} of {found.devices} accelerators idle' if found.idle else ''}"),
-        ("left for the cache", _range_text(found.cache_bytes, 1 / gb, "GB a device")),
-        ("tokens in the cache", _range_text(found.tokens_in_cache, 1, "tokens")),
-        ("longest context", _value_text(found.max_context, "tokens")),
-        ("largest batch", _value_text(found.max_batch, "requests of this load")),
-        ("time to first token", _range_text(found.ttft_ms, 1, "ms")),
-        ("time per output token", _range_text(found.tpot_ms, 1, "ms")),
-        ("output", _range_text(found.output_tokens_per_s, 1, "tokens/s")),
+        (
+            "weights",
+            f"{estimate.weights_bytes / gb:,.3g} GB (the original's {estimate.weights_bytes_original / gb:,.3g} GB)",
+        ),
+        ("cache a token", f"{estimate.kv_bytes_per_token / 1024:,.5g} KiB"),
+        ("tensor parallel", f"{estimate.tensor_parallel} (at least {estimate.min_tensor_parallel or 'unknown'})"),
+        (
+            "replicas",
+            f"{estimate.replicas}{f', {estimate.idle} of {estimate.devices} accelerators idle' if estimate.idle else ''}",
+        ),
+        ("left for the cache", _range_text(estimate.cache_bytes, 1 / gb, "GB a device")),
+        ("tokens in the cache", _range_text(estimate.tokens_in_cache, 1, "tokens")),
+        ("longest context", _value_text(estimate.max_context, "tokens")),
+        ("largest batch", _value_text(estimate.max_batch, "requests of this load")),
+        ("time to first token", _range_text(estimate.ttft_ms, 1, "ms")),
+        ("time per output token", _range_text(estimate.tpot_ms, 1, "ms")),
+        ("output", _range_text(estimate.output_tokens_per_s, 1, "tokens/s")),
         (
             "price per hour",
-            f"{found.price_per_hour:,.4g} USD, {found.price_note}" if found.price_per_hour is not None else "unknown",
+            f"{estimate.price_per_hour:,.4g} USD, {estimate.price_note}"
+            if estimate.price_per_hour is not None
+            else "unknown",
         ),
-        ("price per M output", _range_text(found.price_per_million_output, 1, "USD")),
-        ("optimize job", _range_text(found.job_seconds, 1, "s")),
-        ("cost of the job", _range_text(found.job_cost, 1, "USD")),
-        ("disk for the job", f"{found.disk_bytes / gb:,.3g} GB"),
-        ("memory for the job", f"{found.memory_bytes / gb:,.3g} GB"),
+        ("price per M output", _range_text(estimate.price_per_million_output, 1, "USD")),
+        ("optimize job", _range_text(estimate.job_seconds, 1, "s")),
+        ("cost of the job", _range_text(estimate.job_cost, 1, "USD")),
+        ("disk for the job", f"{estimate.disk_bytes / gb:,.3g} GB"),
+        ("memory for the job", f"{estimate.memory_bytes / gb:,.3g} GB"),
     ]
     lines = [f"{name:22} {value}" for name, value in rows]
-    lines += [f"unknown: {reason}" for reason in found.unknown]
-    lines += _calibration_lines(found.calibration) if found.calibration else []
+    lines += [f"unknown: {reason}" for reason in estimate.unknown]
+    lines += _calibration_lines(estimate.calibration) if estimate.calibration else []
     return "\n".join(
-        [*lines, "", "All of this is estimated:", *(f"  {name}: {formula}" for name, formula in found.formulas.items())]
+        [
+            *lines,
+            "",
+            "All of this is estimated:",
+            *(f"  {name}: {formula}" for name, formula in estimate.formulas.items()),
+        ]
     )
 
 
@@ -76,24 +89,26 @@ def preview_text(title: str, preview: OptimizePreview) -> str:
     return "\n".join([f"{title}:", *steps, needs, *notes, preview.where, *_deployment_lines(preview.deployment)])
 
 
-def _deployment_lines(found: Deployment | None) -> list[str]:
-    if found is None:
+def _deployment_lines(deployment: Deployment | None) -> list[str]:
+    if deployment is None:
         return []
-    price = f", {found.price_per_hour:,.4g} USD an hour" if found.price_per_hour is not None else ""
-    replicas = f", {found.replicas} replicas" if found.replicas > 1 else ""
-    lines = [f"\nTo be served on {found.target}{price}, tensor parallel {found.tensor_parallel}{replicas}. {found.why}"]
-    if found.job:
-        took = f"{_range_text(found.job.seconds, 1, 's')}, {_range_text(found.job.cost, 1, 'USD')}"
-        lines.append(f"The job itself would cost least on {found.job.target}: {took} (estimated).")
-    return [*lines, "", "The others:", _loser_lines(found.losers)] if found.losers else lines
+    price = f", {deployment.price_per_hour:,.4g} USD an hour" if deployment.price_per_hour is not None else ""
+    replicas = f", {deployment.replicas} replicas" if deployment.replicas > 1 else ""
+    lines = [
+        f"\nTo be served on {deployment.target}{price}, tensor parallel {deployment.tensor_parallel}{replicas}. {deployment.why}"
+    ]
+    if deployment.job:
+        took = f"{_range_text(deployment.job.seconds, 1, 's')}, {_range_text(deployment.job.cost, 1, 'USD')}"
+        lines.append(f"The job itself would cost least on {deployment.job.target}: {took} (estimated).")
+    return [*lines, "", "The others:", _loser_lines(deployment.losers)] if deployment.losers else lines
 
 
-def _calibration_lines(found: Calibration) -> list[str]:
+def _calibration_lines(calibration: Calibration) -> list[str]:
     """What it was corrected by, and how far the prediction lay from each measured level before and after."""
-    head = f"calibrated by evaluation {found.evaluation} on {found.measured_at}, at {streams(found.concurrency)}:"
+    head = f"calibrated by evaluation {calibration.evaluation} on {calibration.measured_at}, at {streams(calibration.concurrency)}:"
     rows = [
         (point.concurrency, point.metric, figure(point.measured), _percent(point.error), _percent(after.error))
-        for point, after in zip(found.points, found.after, strict=True)
+        for point, after in zip(calibration.points, calibration.after, strict=True)
     ]
     return ["", head, table(("streams", "metric", "measured", "error before", "error after"), rows)]
 
@@ -114,7 +129,9 @@ def _percent(error: float) -> str:
     return f"{whole:+d}%" if whole else "0%"
 
 
-def compilation_text(found: CompilationPreview) -> str:
+def compilation_text(preview: CompilationPreview) -> str:
     """The key first, since it is what finds the result again; last whether the cache has it."""
-    head = f"{found.plan.model} for {found.target}: what would be compiled."
-    return "\n".join([head, *(f"{name:18} {value}" for name, value in found.rows), *found.notes, found.lookup.sentence])
+    head = f"{preview.plan.model} for {preview.target}: what would be compiled."
+    return "\n".join(
+        [head, *(f"{name:18} {value}" for name, value in preview.rows), *preview.notes, preview.lookup.sentence]
+    )

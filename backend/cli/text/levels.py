@@ -56,19 +56,19 @@ def _row(name: str, level: dict[str, Any], *, clocked: bool, swept: bool) -> lis
 
 def _notes(level: dict[str, Any]) -> list[str]:
     """Errors by kind, tokens that were not counted, a client that held the server back: never a silent zero."""
-    found = []
+    notes = []
     if level["errors"]:
         kinds = ", ".join(f"{count} {kind}" for kind, count in level["errors"].items())
-        found.append(f"{level['invocation_errors']} of {level['invocations']} requests failed: {kinds}")
+        notes.append(f"{level['invocation_errors']} of {level['invocations']} requests failed: {kinds}")
     if level["tokenizer_failed"]:
-        found.append(
+        notes.append(
             f"{level['tokenizer_failed']} answers came without a token count, so tokens/s and prices are not known"
         )
     if empty := level["empty_responses"] - level["tokenizer_failed"]:
-        found.append(f"{empty} answers were empty")
+        notes.append(f"{empty} answers were empty")
     read = Level.model_validate(level | {"acceptance_rate": None})
-    found += [f"not valid: {silent_words(read)}"] * is_silent(read) + [
+    notes += [f"not valid: {silent_words(read)}"] * is_silent(read) + [
         f"not valid: {replayed_words(read)}"
     ] * is_replayed(read)
-    found += [buffered_words(read)] * is_buffered(read)
-    return found + [f"not the server's figures: {reason}" for reason in level["audit"]["reasons"]]
+    notes += [buffered_words(read)] * is_buffered(read)
+    return notes + [f"not the server's figures: {reason}" for reason in level["audit"]["reasons"]]

@@ -38,11 +38,11 @@ def list_artifacts(mine: Mine = False, json: Json = False) -> None:
 @app.command()
 def show(artifact: ArtifactId, json: Json = False) -> None:
     """One artifact with its manifest."""
-    found = artifacts.show(service.open_workspace(), artifact)
-    files = "\n".join(f"  {file.sha256[:12]}  {file.size:>12,}  {file.path}" for file in found.manifest.files)
-    stored = found.manifest.parent.stored
-    made_of = f"\n{found.model}: {stored.sentence}" if stored else ""
-    emit(found, as_json=json, text=f"{found.id}: {found.model} with {found.recipe}, {found.path}{made_of}\n{files}")
+    view = artifacts.show(service.open_workspace(), artifact)
+    files = "\n".join(f"  {file.sha256[:12]}  {file.size:>12,}  {file.path}" for file in view.manifest.files)
+    stored = view.manifest.parent.stored
+    made_of = f"\n{view.model}: {stored.sentence}" if stored else ""
+    emit(view, as_json=json, text=f"{view.id}: {view.model} with {view.recipe}, {view.path}{made_of}\n{files}")
 
 
 @app.command()
@@ -97,15 +97,15 @@ def gc(
     """Remove what no artifact names: of deleted ones, of uploads that were given up. Nothing that a job may still
     need."""
     aged = None if unused_for is None else timedelta(days=unused_for)
-    found = artifact_storage.collect_garbage(
+    collection = artifact_storage.collect_garbage(
         service.open_workspace(), unused_for=aged, grace=timedelta(hours=grace), dry_run=dry_run
     )
-    named = f"{', '.join(found.artifacts)}: " if found.artifacts else ""
-    said = "would be removed" if dry_run else "removed"
+    named = f"{', '.join(collection.artifacts)}: " if collection.artifacts else ""
+    verb = "would be removed" if dry_run else "removed"
     emit(
-        found,
+        collection,
         as_json=json,
-        text=f"{named}{counted(found.contents, 'content')} {said}, {found.bytes / 1e6:,.1f} MB freed.",
+        text=f"{named}{counted(collection.contents, 'content')} {verb}, {collection.bytes / 1e6:,.1f} MB freed.",
     )
 
 

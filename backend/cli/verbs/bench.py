@@ -62,13 +62,13 @@ def bench_command(
     if outcome.levels or outcome.failure is None:
         emit(outcome.levels, as_json=json, text=levels_table([(url, level) for level in outcome.levels]))
     if outcome.failure is not None:
-        kept = f" {len(outcome.levels)} level(s) were done before that." if outcome.answered else ""
-        say(f"whetstone: {error_text(outcome.failure)}{kept}")
+        note = f" {len(outcome.levels)} level(s) were done before that." if outcome.answered else ""
+        say(f"whetstone: {error_text(outcome.failure)}{note}")
         raise typer.Exit(outcome.failure.exit_code)
 
 
-def _say_workload(asked: EvaluateOptions, prepared: PreparedLoad) -> None:
-    for words in workload_words.said(asked, prepared.chosen, prepared.prompts, prepared.reading):
+def _say_workload(options: EvaluateOptions, prepared: PreparedLoad) -> None:
+    for words in workload_words.said(options, prepared.chosen, prepared.prompts, prepared.reading):
         say(words)
 
 

@@ -78,7 +78,7 @@ def deploy(
     yet.
     """
     workspace = service.open_workspace()
-    wanted = DeploymentRequest(
+    request = DeploymentRequest(
         instance=instance,
         role=role,
         bucket=bucket,
@@ -96,13 +96,13 @@ def deploy(
         subnets=_split_list(subnets),
         security_groups=_split_list(security_groups),
     )
-    planned = endpoints.plan(workspace, artifact, wanted, anyway=anyway)
+    planned = endpoints.plan(workspace, artifact, request, anyway=anyway)
     if written_as:
         out(FORMS[written_as](planned), newline=False)
         return
     if dry_run:
-        found = endpoints.preview(workspace, planned)
-        emit(found, as_json=json, text=_preview_text(found))
+        preview = endpoints.preview(workspace, planned)
+        emit(preview, as_json=json, text=_preview_text(preview))
         return
     endpoint = endpoints.deploy(workspace, planned, say)
     say(_text(endpoint))
@@ -133,10 +133,10 @@ def _read_autoscaling(written: str | None) -> Capacity | None:
 
 def _read_schedule(written: str) -> Scheduled:
     """Raises InvalidOptions."""
-    at, _, bounds = written.rpartition("=")
+    time_text, _, bounds = written.rpartition("=")
     try:
         least, most = bounds.split(":")
-        return Scheduled(at=at, minimum=int(least), maximum=int(most))
+        return Scheduled(at=time_text, minimum=int(least), maximum=int(most))
     except ValueError:
         raise InvalidOptions(
             "must be WHEN=MIN:MAX, such as `cron(0 8 ? * MON-FRI *)=2:4`, with MIN from 1 to MAX.", field="schedule"
@@ -153,19 +153,23 @@ def _read_idle(minutes: int | None, topic: str | None) -> Idle | None:
         raise InvalidOptions(f"{first_flaw(error).problem}.", field="idle_topic") from None
 
 
-def _preview_text(found: dict[str, Any]) -> str:
+def _preview_text(preview: dict[str, Any]) -> str:
     calls = [
         f"{call['service']}.{call['operation']} {documents.dumps(call['parameters'], indent=1)}"
-        for call in found["requests"]
+        for call in preview["requests"]
     ]
     return "\n".join(
-        [f"The weights go to {found['weights']}.", *calls, f"It would cost {_hour_text(found)}. Nothing was changed."]
+        [
+            f"The weights go to {preview['weights']}.",
+            *calls,
+            f"It would cost {_hour_text(preview)}. Nothing was changed.",
+        ]
     )
 
 
-def _hour_text(found: dict[str, Any]) -> str:
-    where = "" if found["usd_per_hour"] is None else f" (price of {found['price_region']})"
-    return words.hour(found["usd_per_hour"], found["discount"]) + where
+def _hour_text(preview: dict[str, Any]) -> str:
+    where = "" if preview["usd_per_hour"] is None else f" (price of {preview['price_region']})"
+    return words.hour(preview["usd_per_hour"], preview["discount"]) + where
 
 
 @app.command("list")
@@ -195,16 +199,16 @@ def list_endpoints(region: Region = None, json: Json = False) -> None:
 @app.command()
 def show(endpoint: EndpointId, region: Region = None, json: Json = False) -> None:
     """One endpoint, and how a client asks it."""
-    found = endpoints.show(service.open_workspace(), endpoint, region)
-    emit(found, as_json=json, text=f"{_text(found)}\n\n{serve_command.boto3(found.name, found.region)}")
+    view = endpoints.show(service.open_workspace(), endpoint, region)
+    emit(view, as_json=json, text=f"{_text(view)}\n\n{serve_command.boto3(view.name, view.region)}")
 
 
 @app.command()
 def prove(endpoint: EndpointId, region: Region = None, json: Json = False) -> None:
     """Ask it once and read in the engine's log what it serves; exit 1 where it serves something else."""
-    found = endpoints.prove(service.open_workspace(), endpoint, region)
-    emit(found, as_json=json, text=_findings_text(found))
-    _require_proven(found)
+    findings = endpoints.prove(service.open_workspace(), endpoint, region)
+    emit(findings, as_json=json, text=_findings_text(findings))
+    _require_proven(findings)
 
 
 @app.command()
@@ -245,8 +249,8 @@ def update(
     )
     planned, rollout = endpoints.plan_update(workspace, endpoint, artifact, changes, region, anyway=anyway)
     if dry_run:
-        found = endpoints.preview(workspace, planned, rollout)
-        emit(found, as_json=json, text=_preview_text(found))
+        preview = endpoints.preview(workspace, planned, rollout)
+        emit(preview, as_json=json, text=_preview_text(preview))
         return
     proofs = endpoints.update(workspace, planned, rollout, say)
     now = endpoints.show(workspace, endpoint, planned.region)
@@ -266,23 +270,23 @@ def delete(endpoint: EndpointId, region: Region = None, json: Json = False) -> N
     )
 
 
-def _text(found: EndpointView) -> str:
-    hour = words.hour(found.usd_per_hour, found.discount)
-    so_far = "" if found.usd_so_far is None else f", about {found.usd_so_far:,.2f} USD so far"
-    why = f" ({found.reason})" if found.reason else ""
-    idle = ", nothing was asked for a while" if found.idle else ""
+def _text(view: EndpointView) -> str:
+    hour = words.hour(view.usd_per_hour, view.discount)
+    so_far = "" if view.usd_so_far is None else f", about {view.usd_so_far:,.2f} USD so far"
+    why = f" ({view.reason})" if view.reason else ""
+    idle = ", nothing was asked for a while" if view.idle else ""
     return (
-        f"{found.name} in {found.region}: {found.state}{why}{idle}, {found.artifact} ({found.variant}) on {found.instances} x "
-        f"{found.instance}, {hour}, since {found.since:%Y-%m-%d %H:%M} UTC{so_far}; {words.requests(found.traffic)}."
+        f"{view.name} in {view.region}: {view.state}{why}{idle}, {view.artifact} ({view.variant}) on {view.instances} x "
+        f"{view.instance}, {hour}, since {view.since:%Y-%m-%d %H:%M} UTC{so_far}; {words.requests(view.traffic)}."
     )
 
 
-def _findings_text(found: list[Finding]) -> str:
-    return "\n".join(f"{MARKS[each.proven]:>10}  {each.what}: {each.words}" for each in found)
+def _findings_text(findings: list[Finding]) -> str:
+    return "\n".join(f"{MARKS[each.proven]:>10}  {each.what}: {each.words}" for each in findings)
 
 
-def _require_proven(found: list[Finding]) -> None:
+def _require_proven(findings: list[Finding]) -> None:
     """Raises WorkError where it serves something else than what was deployed."""
-    wrong = [each.words for each in found if each.proven is False]
+    wrong = [each.words for each in findings if each.proven is False]
     if wrong:
         raise WorkError(f"The endpoint runs, and does not serve what was deployed. {' '.join(wrong)}")

@@ -126,15 +126,15 @@ def _speculation_lines(document: Evaluation) -> list[str]:
     """What was accepted at each load, and whether the answers stayed as they are."""
     rows = words.rows(document)
     accepted = [table(list(rows[0]), [list(row.values()) for row in rows])] if rows else []
-    kept = [f"  {each}" for each in words.lossless_sentences(document)]
-    return ["Speculation:", *accepted, *kept, ""] if accepted or kept else []
+    sentences = [f"  {each}" for each in words.lossless_sentences(document)]
+    return ["Speculation:", *accepted, *sentences, ""] if accepted or sentences else []
 
 
 def _verdict_lines(document: Evaluation) -> list[str]:
     """None in a search: each variant has levels of its own."""
-    said = [_verdict_line(row) for row in document.comparison]
+    lines = [_verdict_line(row) for row in document.comparison]
     repeats = f"Repeats: {repeat_counts.measured_repeats(document)}. Tests: {repeat_counts.test_words(document)}."
-    return [f"Against {document.variants[0].name}:", *said, repeats, ""] if said else []
+    return [f"Against {document.variants[0].name}:", *lines, repeats, ""] if lines else []
 
 
 def _verdict_line(row: Comparison) -> str:
@@ -160,8 +160,10 @@ def _quality_lines(document: Evaluation) -> list[str]:
         top = q.same_top if q else None
         scores = (q and q.perplexity, q and q.kl_mean, None if top is None else f"{top:.1%}")
         rows.append((result.name, *scores, *agreed, answers, result.ready_seconds))
-    said = [f"{each.name}: {found}" for each in document.variants[1:] if (found := quality_loss.words(each.quality))]
-    return [table(("variant", "perplexity", "mean KL", "same top", *AGREED, "answers", "ready s"), rows), *said]
+    lines = [
+        f"{each.name}: {loss_text}" for each in document.variants[1:] if (loss_text := quality_loss.words(each.quality))
+    ]
+    return [table(("variant", "perplexity", "mean KL", "same top", *AGREED, "answers", "ready s"), rows), *lines]
 
 
 def _task_lines(document: Evaluation) -> list[str]:

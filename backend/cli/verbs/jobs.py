@@ -98,8 +98,8 @@ def show(job: JobId, json: Json = False) -> None:
         wait_reasons.attempts(workspace, job_view.id),
     )
     document |= {"waiting": why, "attempts": tried, "spec": jobs.specification(workspace, job), "events": events}
-    kept, spent = jobs.checkpoint_bytes(workspace, job_view.id), progress.find_cost(workspace, job_view)
-    document |= {"kept_bytes": kept, "cost": spent}
+    checkpoint_bytes, spent = jobs.checkpoint_bytes(workspace, job_view.id), progress.find_cost(workspace, job_view)
+    document |= {"kept_bytes": checkpoint_bytes, "cost": spent}
     cost = [f"{'Cost' if job_view.ended else 'Cost so far'}: {spent.words}."] if spent else []
     where = [f"{'Ran' if job_view.ended else 'Runs'} on {job_view.place}."] if job_view.place else []
     lines = [
@@ -110,9 +110,9 @@ def show(job: JobId, json: Json = False) -> None:
         *([why.sentence] if why else []),
     ]
     lines += [f"Attempt {each.number} ended: {each.ending.words}." for each in tried if each.ending]
-    if kept and job_view.ended:
+    if checkpoint_bytes and job_view.ended:
         lines.append(
-            f"Keeps {kept / 1e6:.3g} MB to go on from: `whetstone jobs resume` uses it, `whetstone jobs drop` frees it."
+            f"Keeps {checkpoint_bytes / 1e6:.3g} MB to go on from: `whetstone jobs resume` uses it, `whetstone jobs drop` frees it."
         )
     lines += [f"  {event['at'][11:19]}  {event['message']}" for event in events if event.get("message")]
     emit(document, as_json=json, text="\n".join(lines))

@@ -43,10 +43,10 @@ def back_up(
     json: Json = False,
 ) -> None:
     """Everything the database knows, in one file, while jobs go on; of artifacts the manifests, or with --files all."""
-    made = backup.back_up(service.open_workspace(), file, with_files=files)
-    document = made.model_dump(mode="json", exclude={"members"}) | {"file": str(file), "bytes": made.bytes}
+    result = backup.back_up(service.open_workspace(), file, with_files=files)
+    document = result.model_dump(mode="json", exclude={"members"}) | {"file": str(file), "bytes": result.bytes}
     left_out = "" if files else " The files of artifacts and evaluations are not in it (--files)."
-    emit(document, as_json=json, text=f"{file}: {_row_counts(made.rows)}, {made.bytes / 1e6:.3g} MB.{left_out}")
+    emit(document, as_json=json, text=f"{file}: {_row_counts(result.rows)}, {result.bytes / 1e6:.3g} MB.{left_out}")
 
 
 def restore(
@@ -93,7 +93,7 @@ def show_activity(
         workspace, who=audit.readable_owner(workspace) or ((who,) if who else ()), words=words, limit=limit
     )
     document = {"running": running, "ended_badly": bad, "changes": changes}
-    at = "%Y-%m-%d %H:%M"
+    time_format = "%Y-%m-%d %H:%M"
     parts = [
         _section(
             "Running",
@@ -105,7 +105,7 @@ def show_activity(
                     j.owner,
                     j.host,
                     " ".join(j.devices),
-                    f"{j.since:{at}}" if j.since else "-",
+                    f"{j.since:{time_format}}" if j.since else "-",
                     j.lease_s,
                     j.title,
                 )
@@ -116,14 +116,21 @@ def show_activity(
             "Ended badly",
             ("job", "state", "owner", "at (UTC)", "title", "why"),
             [
-                (j.id, j.state, j.owner, f"{j.finished_at or j.created_at:{at}}", j.title, (j.error or "")[:80])
+                (
+                    j.id,
+                    j.state,
+                    j.owner,
+                    f"{j.finished_at or j.created_at:{time_format}}",
+                    j.title,
+                    (j.error or "")[:80],
+                )
                 for j in bad
             ],
         ),
         _section(
             "Changes",
             ("at (UTC)", "who", "from", "did", "to"),
-            [(f"{c.at:{at}}", c.who, c.origin, c.action, f"{c.kind} {c.target}") for c in changes],
+            [(f"{c.at:{time_format}}", c.who, c.origin, c.action, f"{c.kind} {c.target}") for c in changes],
         ),
     ]
     emit(document, as_json=json, text="\n\n".join(parts))

@@ -67,9 +67,9 @@ def optimize_command(
     sagemaker_optimize.check_options(target, aws or [], written_as, then_evaluate=then_evaluate)
     workspace, chosen = service.open_workspace(), bits.choose_recipe(recipe, auto_bits)
     limits = {"max_ttft_ms": max_ttft_ms, "max_tpot_ms": max_tpot_ms, "min_output_tokens_per_s": min_tokens_per_s}
-    wanted = goals.read_goal(wanted=goal, min_context=min_context, **limits)
+    chosen_goal = goals.read_goal(wanted=goal, min_context=min_context, **limits)
     load = ExpectedLoad(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=concurrency)
-    case = cases.resolve(workspace, models.resolve_facts(workspace, model), chosen, target, wanted, load)
+    case = cases.resolve(workspace, models.resolve_facts(workspace, model), chosen, target, chosen_goal, load)
     if managed_target(target):
         sagemaker_optimize.submit_to_sagemaker(
             workspace, case, aws or [], job_options, written_as=written_as, dry_run=dry_run, wait=wait, as_json=json

@@ -60,9 +60,9 @@ def payoff_command(
     serving = recipe_files.read_file(recipe).serving if recipe else None
     spec = measuring.prepare(workspace, model, _read_numbers(streams), rounds, serving=serving)
     own = _trained_draft(workspace, spec, draft) if draft else None
-    asked = own.shape if own else _with_size(workspace, spec, draft_parameters)
-    found = None if again else payoff_maps.find_for_spec(workspace, spec)
-    if found is None:
+    shape = own.shape if own else _with_size(workspace, spec, draft_parameters)
+    payoff_map = None if again else payoff_maps.find_for_spec(workspace, spec)
+    if payoff_map is None:
         submit = partial(
             measuring.submit,
             workspace,
@@ -70,17 +70,17 @@ def payoff_command(
             submission=jobs.submission_key(workspace, job_options.key),
             terms=job_options.terms,
         )
-        found = payoff_maps.map_of_job(submit_and_wait(workspace, submit, wait=wait, as_json=json))
-        assert found is not None
+        payoff_map = payoff_maps.map_of_job(submit_and_wait(workspace, submit, wait=wait, as_json=json))
+        assert payoff_map is not None
     lengths = own.lengths if own else ()
-    emit(payoff_document(found, asked, lengths), as_json=json, text=payoff_text(found, asked, lengths))
+    emit(payoff_document(payoff_map, shape, lengths), as_json=json, text=payoff_text(payoff_map, shape, lengths))
 
 
 def _with_size(workspace: Workspace, spec: PayoffSpec, written: str) -> DraftShape:
     """Raises RequestError."""
-    wanted = read_parameters(written)
-    measuring.check_size(workspace, spec, wanted)
-    return draft_payoff.draft_shape(wanted)
+    parameters = read_parameters(written)
+    measuring.check_size(workspace, spec, parameters)
+    return draft_payoff.draft_shape(parameters)
 
 
 def _trained_draft(workspace: Workspace, spec: PayoffSpec, artifact: str) -> TrainedDraft:
@@ -88,12 +88,12 @@ def _trained_draft(workspace: Workspace, spec: PayoffSpec, artifact: str) -> Tra
     manifest = artifacts.show(workspace, artifact).manifest
     card, _ = measuring.require_original(workspace, spec.variants[0])
     recipe = training.draft_recipe(artifact, manifest.training) if manifest.training else ORIGINAL
-    found = payoff_maps.find_trained_draft(workspace, card, recipe)
-    if found is None:
+    draft = payoff_maps.find_trained_draft(workspace, card, recipe)
+    if draft is None:
         raise RequestError(
             f"{artifact} is no draft that was trained for {card.id}: give {{}} of `whetstone train`.", "draft"
         )
-    return found
+    return draft
 
 
 def read_parameters(written: str) -> int:
@@ -111,36 +111,50 @@ def _read_numbers(written: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts) if all(part.isdecimal() for part in parts) else ()
 
 
-def payoff_document(found: PayoffMap, draft: DraftShape, lengths: Sequence[float] = ()) -> dict[str, Any]:
+def payoff_document(payoff_map: PayoffMap, draft: DraftShape, lengths: Sequence[float] = ()) -> dict[str, Any]:
     """The document other tools may rely on. `trained`: of a draft whose tokens a step at 1, 2, ... proposed are
     known."""
     rows = []
-    for streams in found.streams:
-        least = found.break_even(streams, draft)
+    for streams in payoff_map.streams:
+        least = payoff_map.break_even(streams, draft)
         rows.append({"streams": streams, **(least._asdict() if least else dict.fromkeys(BreakEven._fields))})
-    own = {"trained": [_predict(found, draft, lengths, streams) for streams in found.streams]} if lengths else {}
-    return {"draft": draft.model_dump(), "break_even": rows, **own, "map": found.model_dump(mode="json")}
+    own = (
+        {"trained": [_predict(payoff_map, draft, lengths, streams) for streams in payoff_map.streams]}
+        if lengths
+        else {}
+    )
+    return {"draft": draft.model_dump(), "break_even": rows, **own, "map": payoff_map.model_dump(mode="json")}
 
 
-def _predict(found: PayoffMap, draft: DraftShape, lengths: Sequence[float], streams: int) -> dict[str, Any]:
-    tokens, gain = found.best_known(streams, draft, lengths)
-    return {"streams": streams, "tokens": tokens, "gain": gain, "interval": found.interval(gain)}
+def _predict(payoff_map: PayoffMap, draft: DraftShape, lengths: Sequence[float], streams: int) -> dict[str, Any]:
+    tokens, gain = payoff_map.best_known(streams, draft, lengths)
+    return {"streams": streams, "tokens": tokens, "gain": gain, "interval": payoff_map.interval(gain)}
 
 
-def payoff_text(found: PayoffMap, draft: DraftShape, lengths: Sequence[float] = ()) -> str:
+def payoff_text(payoff_map: PayoffMap, draft: DraftShape, lengths: Sequence[float] = ()) -> str:
     """The answer, the gains as a table, and how sure they are; of a draft of known tokens a step what it pays first."""
     rows = []
-    for streams in found.streams:
-        best = [found.best(streams, draft, acceptance) for acceptance in SHOWN]
+    for streams in payoff_map.streams:
+        best = [payoff_map.best(streams, draft, acceptance) for acceptance in SHOWN]
         rows.append((streams, *(f"{figure(gain)}x at {tokens}" for tokens, gain in best)))
     header = ("streams", *(f"{acceptance:.0%}" for acceptance in SHOWN))
     own = (
-        [words.measured(lengths), *(f"  {each}" for each in words.predictions(found, draft, lengths)), ""]
+        [words.measured(lengths), *(f"  {each}" for each in words.predictions(payoff_map, draft, lengths)), ""]
         if lengths
         else []
     )
-    said = [*own, f"{words.subject(found, draft)}:", *(f"  {each}" for each in words.answers(found, draft)), ""]
-    said += ["Gain at the best tokens a guess, by acceptance:", table(header, rows), ""]
+    lines = [
+        *own,
+        f"{words.subject(payoff_map, draft)}:",
+        *(f"  {each}" for each in words.answers(payoff_map, draft)),
+        "",
+    ]
+    lines += ["Gain at the best tokens a guess, by acceptance:", table(header, rows), ""]
     return "\n".join(
-        [*said, words.sureness(found, draft), words.provenance(found), *(f"warning: {w}" for w in found.warnings)]
+        [
+            *lines,
+            words.sureness(payoff_map, draft),
+            words.provenance(payoff_map),
+            *(f"warning: {w}" for w in payoff_map.warnings),
+        ]
     )

@@ -47,7 +47,7 @@ def report_command(
     api = None
     if api_input is not None or api_output is not None:
         api = ApiPrice(per_million_input=api_input or 0.0, per_million_output=api_output or 0.0)
-    given = {
+    choices = {
         "limits": {"ttft_p95_ms": ttft_p95, "tpot_p95_ms": tpot_p95},
         "request_limits": limits,
         "per_hour": price_per_hour,
@@ -56,7 +56,7 @@ def report_command(
         "api": api,
         "requests_a_month": requests_a_month,
     }
-    what_if = validate_fields(WhatIf, given, RequestError)
+    what_if = validate_fields(WhatIf, choices, RequestError)
     page = reports.write_page(service.open_workspace(), evaluation, what_if, imported or [])
     try:
         to.write_bytes(page)

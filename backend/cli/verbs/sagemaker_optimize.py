@@ -41,7 +41,7 @@ PreviewFormat = Annotated[
 def submit_to_sagemaker(
     workspace: Workspace,
     case: Case,
-    given: Sequence[str],
+    aws_settings: Sequence[str],
     job_options: JobOptions,
     *,
     written_as: str | None,
@@ -51,17 +51,17 @@ def submit_to_sagemaker(
 ) -> None:
     """As `optimize` goes on for such a target."""
     if written_as:
-        out(sagemaker_jobs.policy_text(workspace, case, given), newline=False)
+        out(sagemaker_jobs.policy_text(workspace, case, aws_settings), newline=False)
         return
     if dry_run:
-        preview = sagemaker_jobs.preview(workspace, case, given)
+        preview = sagemaker_jobs.preview(workspace, case, aws_settings)
         emit(preview, as_json=as_json, text=_preview_text(preview))
         return
     submit = partial(
         sagemaker_jobs.submit,
         workspace,
         case,
-        given,
+        aws_settings,
         submission=jobs.submission_key(workspace, job_options.key),
         terms=job_options.terms,
     )
@@ -69,13 +69,13 @@ def submit_to_sagemaker(
     emit(outcome_document(ended), as_json=as_json, text=_text(ended.result))
 
 
-def check_options(target: str, given: Sequence[str], written_as: str | None, *, then_evaluate: bool) -> None:
+def check_options(target: str, aws_settings: Sequence[str], written_as: str | None, *, then_evaluate: bool) -> None:
     """Raises InvalidOptions for options that do not go with the target."""
     if written_as and not sagemaker_jobs.is_sagemaker(target):
         raise InvalidOptions(
             f"--as goes with a target such as sagemaker:ml.g6.12xlarge, not with {target}: leave it out."
         )
-    if given and not sagemaker_jobs.is_sagemaker(target):
+    if aws_settings and not sagemaker_jobs.is_sagemaker(target):
         raise InvalidOptions(
             f"--aws goes with a target such as sagemaker:ml.g6.12xlarge, not with {target}: leave it out."
         )
@@ -92,11 +92,11 @@ def _preview_text(preview: ManagedPreview) -> str:
 
 def _text(result: dict[str, Any]) -> str:
     spent = f" for about {result['usd']:.2f} USD" if result["usd"] is not None else ""
-    made = (
+    artifact_line = (
         f"\nIt is {result['artifact']} here."
         if "artifact" in result
         else f"\n{result['left']}"
         if "left" in result
         else ""
     )
-    return f"The result is in {result['output']} after {result['seconds']:.0f} s{spent}.\nServe it with {result['image']}.{made}"
+    return f"The result is in {result['output']} after {result['seconds']:.0f} s{spent}.\nServe it with {result['image']}.{artifact_line}"

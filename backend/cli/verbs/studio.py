@@ -156,9 +156,9 @@ def drain(
         supervisors.stop(workspace)
     while wait and supervisors.is_alive(workspace, own=True):
         time.sleep(POLL_S)
-    gone = not supervisors.is_alive(workspace, own=True)
-    text = "The supervisor has ended." if gone else "The supervisor takes no new jobs, and ends with its last."
-    emit({"ended": gone}, as_json=json, text=text)
+    stopped = not supervisors.is_alive(workspace, own=True)
+    text = "The supervisor has ended." if stopped else "The supervisor takes no new jobs, and ends with its last."
+    emit({"ended": stopped}, as_json=json, text=text)
 
 
 @supervisor.command()

@@ -55,7 +55,7 @@ def train_command(
     """Train a draft for a model on its own answers: a watched job that ends in an artifact for `speculate`'s
     `draft`."""
     workspace = service.open_workspace()
-    given = {
+    options = {
         "kind": kind,
         "loss": loss.replace("-", "_"),
         "minutes": minutes,
@@ -69,7 +69,7 @@ def train_command(
         "steps": steps,
         "seed": seed,
     }
-    spec = training.prepare(workspace, model, validate_fields(Training, given, InvalidOptions), prompts)
+    spec = training.prepare(workspace, model, validate_fields(Training, options, InvalidOptions), prompts)
     submit = partial(
         training.submit,
         workspace,
@@ -83,16 +83,16 @@ def train_command(
 
 
 def _text(model: str, document: dict[str, Any]) -> str:
-    found = document["training"]
-    recipe = drafts.step(found, document["artifact"])["speculate"]
+    training = document["training"]
+    recipe = drafts.step(training, document["artifact"])["speculate"]
     fields = ", ".join(f"{name}: {value}" for name, value in recipe.items())
     return "\n".join(
         [
             f"{document['artifact']} is ready in {document['path']}",
-            f"  {found['draft']['parameters'] / 1e6:.2f} M parameters, {document['bytes_after'] / 1e6:.1f} MB, "
+            f"  {training['draft']['parameters'] / 1e6:.2f} M parameters, {document['bytes_after'] / 1e6:.1f} MB, "
             f"in {document['seconds']:.0f} s",
-            f"  {drafts.learned(found)}",
-            f"  {drafts.accepted(found)}",
+            f"  {drafts.learned(training)}",
+            f"  {drafts.accepted(training)}",
             f"  {drafts.RULE}",
             f"Use it in a recipe: `- speculate: {{{fields}}}`, then",
             next_command("optimize", model, "--recipe", "FILE", "--then-evaluate"),

@@ -92,7 +92,7 @@ def all_failed_error(levels: list[dict[str, Any]]) -> WorkError:
     for level in levels:
         kinds.update(level["errors"])
     how = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-    asked = sum(level["invocations"] for level in levels)
+    requests = sum(level["invocations"] for level in levels)
     return WorkError(
-        f"Every one of {asked} requests failed ({how}): ask the endpoint once by hand, with the same model name."
+        f"Every one of {requests} requests failed ({how}): ask the endpoint once by hand, with the same model name."
     )

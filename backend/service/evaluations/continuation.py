@@ -73,8 +73,8 @@ def _find_obstacles(workspace: Workspace, view: EvaluationView) -> Iterator[str]
         yield "it is a search, which has no blocks; search again"
     if lost := next((result.name for result in document.variants if result.lost), None):
         yield f"`{lost}` stopped answering in it; measure again"
-    if gone := next((name for name in FILES_NEEDED if not (Path(view.path) / name).is_file()), None):
-        yield f"its {gone} is no longer in {view.path}; measure again"
+    if missing := next((name for name in FILES_NEEDED if not (Path(view.path) / name).is_file()), None):
+        yield f"its {missing} is no longer in {view.path}; measure again"
     for job in find_continuations(workspace, view.id):
         done = job.state is JobState.SUCCEEDED
         yield (
@@ -154,12 +154,12 @@ def _first_line(view: EvaluationView, spec: EvaluateSpec) -> int:
     if workload is None or workload.sha256 != view.document.workload.sha256:
         raise NotContinued(f"{view.id} cannot be continued: its workload is no longer at {file}; measure again.")
     has, turns = len(workload.prompts), workload.least_turns
-    found = prompt_lines.continuation_origin(options, has, spec.measured, greedy=options.quality, turns=turns)
+    first_line = prompt_lines.continuation_origin(options, has, spec.measured, greedy=options.quality, turns=turns)
     served = [variant.name for variant in spec.variants if variant.kind == "url"]
-    if found is None or (found and served):
+    if first_line is None or (first_line and served):
         who = f", and `{served[0]}`, which is not started here, was asked the others" if served else ""
         raise NotContinued(
             f"{view.id} cannot be continued for so long: its workload has {counted(has, 'line')}{who}; ask for fewer blocks, or "
             "measure again with a longer workload."
         )
-    return found
+    return first_line

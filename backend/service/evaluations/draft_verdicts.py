@@ -31,7 +31,7 @@ def find_verdicts(workspace: Workspace, artifact_id: str) -> list[DraftVerdict]:
     }
     if not uses:
         return []
-    return [found for view in evaluations.listing(workspace) for found in _verdicts_in(view, uses)]
+    return [verdict for view in evaluations.listing(workspace) for verdict in _verdicts_in(view, uses)]
 
 
 def _verdicts_in(view: EvaluationView, uses: set[str]) -> Iterator[DraftVerdict]:

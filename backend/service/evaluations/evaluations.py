@@ -118,11 +118,11 @@ def _with_prefix_cache(variant: Variant, chosen: EvaluateOptions) -> Variant:
 
 def read_gates(written: Sequence[str], chosen: EvaluateOptions, *, waits: bool) -> list[FailCondition]:
     """Read the conditions of a pipeline (`domain.gates`). Raises InvalidGate before anything is submitted."""
-    found = [fail_conditions.parse_condition(text) for text in written]
-    if found and not waits:
+    gates = [fail_conditions.parse_condition(text) for text in written]
+    if gates and not waits:
         raise fail_conditions.InvalidGate("it is judged at the end; leave out {}.", "detach")
-    fail_conditions.check_conditions(found, chosen, tasks.gate_figures(chosen))
-    return found
+    fail_conditions.check_conditions(gates, chosen, tasks.gate_figures(chosen))
+    return gates
 
 
 def check_gates(document: Evaluation, written: Sequence[FailCondition]) -> None:
@@ -150,26 +150,26 @@ def freeze(workspace: Workspace, spec: EvaluateSpec) -> EvaluateSpec:
     Raises InvalidWorkload where its file is gone since, NotFound, NotNow for an endpoint that does not serve.
     """
     workspace.check(Action.SUBMIT)
-    kept = workloads.keep_copy(workspace, spec.options, spec.variants)
-    found = tasks.keep_copies(workspace, tasks.check(workspace, spec.options, spec.variants))
+    copy = workloads.keep_copy(workspace, spec.options, spec.variants)
+    task_copies = tasks.keep_copies(workspace, tasks.check(workspace, spec.options, spec.variants))
     forced = spec.options.ignore_eos
     if forced is None:  # a server of another make may not know it, and all are asked the same
         ours = all(variant.kind != "url" for variant in spec.variants)
-        made = spec.options.workload in generators.WORKLOAD_KINDS or (
-            kept.reading is not None and kept.reading.lengths is not None
+        exact_lengths = spec.options.workload in generators.WORKLOAD_KINDS or (
+            copy.reading is not None and copy.reading.lengths is not None
         )
-        forced = ours and made
+        forced = ours and exact_lengths
     changed: dict[str, Any] = {
-        "workload": str(kept.file),
+        "workload": str(copy.file),
         "columns": {},
         "time_unit": "auto",
-        "tasks": found,
+        "tasks": task_copies,
         "ignore_eos": forced,
         "quality_text": _copy_held_out_text(workspace, spec.options),
     }
     variants = tuple(endpoint_variants.with_aws_facts(workspace, variant) for variant in spec.variants)
     options = spec.options.model_copy(update=changed)
-    reading = spec.workload_reading or kept.reading
+    reading = spec.workload_reading or copy.reading
     return spec.model_copy(update={"variants": variants, "options": options, "workload_reading": reading})
 
 
@@ -190,11 +190,11 @@ def _resolve_held_out_text(chosen: EvaluateOptions) -> str | None:
 
 def _copy_held_out_text(workspace: Workspace, chosen: EvaluateOptions) -> str | None:
     """A copy of the file by its hash: it may change before the job reads it."""
-    found = _resolve_held_out_text(chosen)
-    if found is None or found in held_out_text.BUNDLED:
-        return found
-    content = Path(found).read_bytes()
-    path = workspace.settings.home / "texts" / hashlib.sha256(content).hexdigest()[:16] / Path(found).name
+    text = _resolve_held_out_text(chosen)
+    if text is None or text in held_out_text.BUNDLED:
+        return text
+    content = Path(text).read_bytes()
+    path = workspace.settings.home / "texts" / hashlib.sha256(content).hexdigest()[:16] / Path(text).name
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write(path, content)

@@ -60,8 +60,10 @@ def _bytes(path: Path) -> bytes:
 
 def listing(workspace: Workspace) -> list[ImportedResult]:
     """By name, then moment."""
-    found = _folder(workspace).glob("b-*.json")
-    return sorted((_read(file) for file in sorted(found)), key=lambda result: (result.name, result.measured_at or ""))
+    result_files = _folder(workspace).glob("b-*.json")
+    return sorted(
+        (_read(file) for file in sorted(result_files)), key=lambda result: (result.name, result.measured_at or "")
+    )
 
 
 def show(workspace: Workspace, result_id: str) -> ImportedResult:

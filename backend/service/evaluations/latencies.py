@@ -41,27 +41,27 @@ def count_within(view: EvaluationView, limits: RequestLimits) -> dict[VariantLoa
     """Measured requests, and those within the limits, of each variant and level. Raises NotFound."""
     import pyarrow.compute as compute
 
-    kept = _read(*records_file(view))
-    within = kept.table["ok"]
+    latencies = _read(*records_file(view))
+    within = latencies.table["ok"]
     for name, limit in limits.given.items():
-        within = compute.and_(within, compute.fill_null(compute.less_equal(kept.table[name], limit), False))
-    found: dict[VariantLoad, CountWithin] = {}
+        within = compute.and_(within, compute.fill_null(compute.less_equal(latencies.table[name], limit), False))
+    counts: dict[VariantLoad, CountWithin] = {}
     for result in view.document.variants:
         for level in result.levels:
-            place = kept.places.get((result.name, level.load.key))
+            place = latencies.places.get((result.name, level.load.key))
             if place is not None:
-                found[result.name, level.load] = CountWithin(compute.sum(within.slice(*place)).as_py() or 0, place[1])
-    return found
+                counts[result.name, level.load] = CountWithin(compute.sum(within.slice(*place)).as_py() or 0, place[1])
+    return counts
 
 
 def sorted_latencies(view: EvaluationView, variant: str, load: Load, metric: str) -> list[float]:
     """A latency of LIMITED of every good request of a variant at one load, rising, in milliseconds. Raises NotFound."""
-    kept = _read(*records_file(view))
-    place = kept.places.get((variant, load.key))
+    latencies = _read(*records_file(view))
+    place = latencies.places.get((variant, load.key))
     if place is None:
         return []
-    found: list[float] = kept.table[metric].slice(*place).drop_null().to_pylist()
-    return sorted(found)
+    values: list[float] = latencies.table[metric].slice(*place).drop_null().to_pylist()
+    return sorted(values)
 
 
 @lru_cache(maxsize=FILES_CACHED)
@@ -85,9 +85,9 @@ def _read(file: str, _changed: int, _size: int) -> _LatencyTable:
 
 def _row_ranges(table: Any, names: list[str]) -> dict[tuple[str, str], tuple[int, int]]:
     """Where each load of each variant, which is a place in `names`, stands in a sorted table: (first row, rows)."""
-    found: dict[tuple[str, str], tuple[int, int]] = {}
+    ranges: dict[tuple[str, str], tuple[int, int]] = {}
     start = 0
     for row in table.group_by(list(GROUP), use_threads=False).aggregate([("ok", "count")]).to_pylist():
-        found[names[row["variant"]], row["load"]] = (start, row["ok_count"])
+        ranges[names[row["variant"]], row["load"]] = (start, row["ok_count"])
         start += row["ok_count"]
-    return found
+    return ranges

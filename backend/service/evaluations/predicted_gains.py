@@ -22,10 +22,10 @@ def predict(workspace: Workspace, document: Evaluation) -> PredictedGains:
     is still there to be sized. None of what looks up instead of drafting."""
     gains = {}
     for each in drafted_levels(document):
-        found = _find_map(workspace, document, each.result.variant)
+        matched = _find_map(workspace, document, each.result.variant)
         speculation, length = each.result.variant.speculation, each.drafting.length
-        if found is not None and speculation is not None and length is not None:
-            payoff_map, draft = found
+        if matched is not None and speculation is not None and length is not None:
+            payoff_map, draft = matched
             gain = payoff_map.gain_at(each.level.concurrency, speculation.tokens, draft, length)
             gains[each.result.name, each.level.load.key] = PredictedGain(gain, payoff_map.interval(gain))
     return gains
@@ -35,15 +35,17 @@ def _find_map(workspace: Workspace, document: Evaluation, variant: Variant) -> t
     """With the draft as it shapes a step."""
     if variant.speculation is None or variant.speculation.draft_path is None or variant.kind == "url":
         return None
-    way = SPECULATE[variant.speculation.method]
-    if way.once:  # all its tokens by one step, where a map counts a step for each
+    method = SPECULATE[variant.speculation.method]
+    if method.once:  # all its tokens by one step, where a map counts a step for each
         return None
     try:
         card, recipe = payoff.require_original(workspace, variant.model_copy(update={"speculation": None}))
-        read = read_head if way.needs == "head" else read_card
+        read = read_head if method.needs == "head" else read_card
         draft = read(Path(variant.speculation.draft_path))
     except WhetstoneError:  # the artifact or its draft is gone: nothing is predicted
         return None
-    wanted = map_key(card.revision, weights_hash(recipe), variant.serving, document.versions, document.hardware)
-    found = payoff_maps.find_by_key(workspace, wanted)
-    return (found, DraftShape(parameters=draft.parameters, layers=draft.layers)) if found is not None else None
+    target_key = map_key(card.revision, weights_hash(recipe), variant.serving, document.versions, document.hardware)
+    payoff_map = payoff_maps.find_by_key(workspace, target_key)
+    return (
+        (payoff_map, DraftShape(parameters=draft.parameters, layers=draft.layers)) if payoff_map is not None else None
+    )

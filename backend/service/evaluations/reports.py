@@ -50,8 +50,10 @@ def _render(view: EvaluationView, extras: Extras) -> bytes:
         )
         file = Path(folder) / "report.html"
         if not file.is_file():
-            said = done.stderr.strip().splitlines()[-1:] or ["no reason was given"]
-            raise WorkError(f"The report could not be written ({said[0][:200]}): the figures are here as JSON and CSV.")
+            last_line = done.stderr.strip().splitlines()[-1:] or ["no reason was given"]
+            raise WorkError(
+                f"The report could not be written ({last_line[0][:200]}): the figures are here as JSON and CSV."
+            )
         return file.read_bytes()
 
 
@@ -83,8 +85,8 @@ class _StoredRequests:
         return request_pairs.read_run(self._view, level.load, name, 0)
 
     def pairs(self, level: Level, name: str) -> Iterable[Pair]:
-        found = request_pairs.read_pairs(self._view, name, level.load)
-        return ((pair.block, pair.prompt_text, pair.baseline, pair.variant) for pair in found)
+        pairs = request_pairs.read_pairs(self._view, name, level.load)
+        return ((pair.block, pair.prompt_text, pair.baseline, pair.variant) for pair in pairs)
 
 
 def _goodput(view: EvaluationView, what_if: WhatIf) -> tuple[Within, ...]:
@@ -96,5 +98,6 @@ def _goodput(view: EvaluationView, what_if: WhatIf) -> tuple[Within, ...]:
     except NotFound:
         return ()
     return tuple(
-        Within(variant=name, load=load, within=found.within, of=found.of) for (name, load), found in counts.items()
+        Within(variant=name, load=load, within=counted.within, of=counted.of)
+        for (name, load), counted in counts.items()
     )

@@ -72,17 +72,17 @@ def read_run(view: EvaluationView, load: Load, variant: str, block: int) -> list
 def read_pairs(view: EvaluationView, variant: str, load: Load) -> list[RequestPair]:
     """Measured requests that both answered, those whose answers differ most first. Raises NotFound."""
     baseline = view.document.variants[0].name
-    of = [("variant", "in", (baseline, variant))]
+    row_filter = [("variant", "in", (baseline, variant))]
     runs: dict[tuple[str, int], list[RequestRecord]] = {}
-    for row in _read(view, [*HEAD, *TIMES, "text"], load, of):
+    for row in _read(view, [*HEAD, *TIMES, "text"], load, row_filter):
         runs.setdefault((row["variant"], row["block"]), []).append(_record(row))
     prompts = () if view.document.options.trace else _prompts(view)
-    found = [
+    request_pairs = [
         _pair(prompts, block, first, second)
         for block in sorted({block for _, block in runs})
         for first, second in order.request_pairs(runs.get((baseline, block), ()), runs.get((variant, block), ()))
     ]
-    return sorted(found, key=lambda pair: (-pair.worse, pair.block, pair.number))
+    return sorted(request_pairs, key=lambda pair: (-pair.worse, pair.block, pair.number))
 
 
 def _record(row: dict[str, Any]) -> RequestRecord:
@@ -118,12 +118,12 @@ def _prompts(view: EvaluationView) -> Sequence[workload.Prompt]:
     """In their order; none where the workload is gone or was changed since."""
     file = Path(view.document.options.workload)
     try:
-        found = workload.parse_workload(file.stem, file.read_bytes())
+        workload_file = workload.parse_workload(file.stem, file.read_bytes())
     except (WhetstoneError, OSError):
         return []
-    if found.sha256 != view.document.workload.sha256:
+    if workload_file.sha256 != view.document.workload.sha256:
         return []
-    return found.prompts
+    return workload_file.prompts
 
 
 RowFilter = tuple[str, str, Any]

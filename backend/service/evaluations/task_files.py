@@ -41,21 +41,21 @@ class TaskFile(NamedTuple):
 def read(source: Path) -> TaskFile:
     """Raises InvalidTask with the first thing that is wrong."""
     config = _config(source)
-    if said := task_rules.find_problem(config):
-        raise InvalidTask(f"The task {source.name} cannot be used: {said}.")
+    if problem := task_rules.find_problem(config):
+        raise InvalidTask(f"The task {source.name} cannot be used: {problem}.")
     _check_plain(source, config)
     data = {
         split: [_data_file(source, name) for name in names] for split, names in task_rules.data_files(config).items()
     }
-    wanted = task_rules.scored_split(config)
+    scored = task_rules.scored_split(config)
     fields = _fields(source, config)
     rows = {split: sum(_rows(source, file, fields) for file in files) for split, files in data.items()}
-    return TaskFile(config["task"], source, config, data, rows[str(wanted)], _sha256(source, data))
+    return TaskFile(config["task"], source, config, data, rows[str(scored)], _sha256(source, data))
 
 
 def _config(source: Path) -> dict[str, Any]:
     try:
-        found = recipe_files.read_yaml(
+        config = recipe_files.read_yaml(
             _bytes(source, source, MOST_SETTINGS).decode(), what=f"task {source.name}", most=MOST_SETTINGS
         )
     except UnicodeDecodeError:
@@ -67,9 +67,9 @@ def _config(source: Path) -> dict[str, Any]:
                 "prepare the rows instead."
             ) from None
         raise InvalidTask(str(error)) from None
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise InvalidTask(f"The task {source.name} must be settings such as `task: NAME`.")
-    return found
+    return config
 
 
 def _check_plain(source: Path, config: dict[str, Any]) -> None:
@@ -155,9 +155,9 @@ def _bytes(source: Path, file: Path, most: int = MAX_BYTES) -> bytes:
 
 def _sha256(source: Path, data: dict[str, list[Path]]) -> str:
     """Of the task's file, then of its data in the order of its splits, each led by its own length."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for file in [source, *(file for split in sorted(data) for file in data[split])]:
         content = file.read_bytes()
-        found.update(len(content).to_bytes(8, "big"))
-        found.update(content)
-    return found.hexdigest()
+        digest.update(len(content).to_bytes(8, "big"))
+        digest.update(content)
+    return digest.hexdigest()

@@ -44,52 +44,52 @@ def find(source: str) -> list[TaskFile]:
     bundled = _FOLDER / source if source in names() else None
     folder, file = bundled or paths.find_folder(source), paths.find_file(source)
     if folder is not None:
-        found = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file())
-        if not found:
+        task_paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file())
+        if not task_paths:
             raise InvalidTask(f"The folder {folder.name} has no task: it needs a .yaml file of lm-eval.")
     elif file is not None and file.suffix.lower() in SUFFIXES:
-        found = [file]
+        task_paths = [file]
     else:
         raise InvalidTask(
             f"There is no task `{source[:200]}`: give a .yaml file of lm-eval, a folder of them, or one of {', '.join(names())}."
         )
-    return [task_files.read(path) for path in found]
+    return [task_files.read(path) for path in task_paths]
 
 
-def check(workspace: Workspace, chosen: EvaluateOptions, of: Sequence[Variant]) -> list[TaskFile]:
+def check(workspace: Workspace, chosen: EvaluateOptions, variants: Sequence[Variant]) -> list[TaskFile]:
     """All that can be said before the start. Raises EngineMissing, InvalidTask."""
     if not chosen.tasks:
         return []
     if (how := missing_packages(workspace)) is not None:
         raise EngineMissing(f"Tasks are scored by lm-eval. {how}")
-    if all(variant.model_path is None for variant in of):
+    if all(variant.model_path is None for variant in variants):
         raise InvalidTask(
             "Tasks need a model's tokenizer, which an address does not give: add the model that it serves as a variant."
         )
-    found = [task for source in chosen.tasks for task in find(source)]
-    if len(found) > MOST:
-        raise InvalidTask(f"{len(found)} tasks are too many for one evaluation: give at most {MOST}.")
-    seen: dict[str, TaskFile] = {}
-    for task in found:
-        if (other := seen.setdefault(task.name, task)) is not task:
+    task_list = [task for source in chosen.tasks for task in find(source)]
+    if len(task_list) > MOST:
+        raise InvalidTask(f"{len(task_list)} tasks are too many for one evaluation: give at most {MOST}.")
+    by_name: dict[str, TaskFile] = {}
+    for task in task_list:
+        if (other := by_name.setdefault(task.name, task)) is not task:
             raise InvalidTask(
                 f"{other.source.name} and {task.source.name} are both called `{task.name}`: give one another name."
             )
-    return found
+    return task_list
 
 
 def gate_figures(chosen: EvaluateOptions) -> list[str]:
     """What a condition may name: `task.TASK.METRIC`; of a filter of its own, `task.TASK.METRIC,FILTER`. Raises
     InvalidTask."""
-    found = [task for source in chosen.tasks for task in find(source)]
-    return [f"task.{task.name}.{metric}" for task in found for metric in task_rules.metric_names(task.config)]
+    task_list = [task for source in chosen.tasks for task in find(source)]
+    return [f"task.{task.name}.{metric}" for task in task_list for metric in task_rules.metric_names(task.config)]
 
 
-def keep_copies(workspace: Workspace, found: Sequence[TaskFile]) -> tuple[str, ...]:
+def keep_copies(workspace: Workspace, task_list: Sequence[TaskFile]) -> tuple[str, ...]:
     """The folders of the tasks' copies in the home, by hash: a job scores what was asked, whatever becomes of the
     files."""
     workspace.check(Action.SUBMIT)
-    return tuple(str(_keep_copy(workspace.settings.home / "tasks", task)) for task in found)
+    return tuple(str(_keep_copy(workspace.settings.home / "tasks", task)) for task in task_list)
 
 
 def _keep_copy(home: Path, task: TaskFile) -> Path:
@@ -99,8 +99,8 @@ def _keep_copy(home: Path, task: TaskFile) -> Path:
     with files.staged_folder(folder) as path:
         shutil.copyfile(task.source, path / "task.yaml")
         data = {
-            split: [_copy(file, path / f"{split}-{number}.jsonl") for number, file in enumerate(found)]
-            for split, found in task.data.items()
+            split: [_copy(file, path / f"{split}-{number}.jsonl") for number, file in enumerate(data_files)]
+            for split, data_files in task.data.items()
         }
         config = {**task.config, "dataset_kwargs": {"data_files": data}}
         document = {"name": task.name, "sha256": task.sha256, "samples": task.samples, "config": config}

@@ -80,46 +80,46 @@ class PreparedWorkload(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def make_workload(asked: WorkloadRequest) -> PreparedWorkload:
+def make_workload(request: WorkloadRequest) -> PreparedWorkload:
     """The workload, checked. Raises InvalidWorkload, TooDemanding."""
-    if asked.file is None:
-        return _generate(asked)
-    file = Path(asked.file.path)
+    if request.file is None:
+        return _generate(request)
+    file = Path(request.file.path)
     if sandbox.is_ours(file):
         content = read(file)
         return PreparedWorkload(content, workload.parse_workload(file.stem, content))
-    lines = _read_lines(asked.file)
+    lines = _read_lines(request.file)
     if lines.reading.lengths is not None:
-        return _with_prompts(asked, file.stem, lines)
+        return _with_prompts(request, file.stem, lines)
     return PreparedWorkload(lines.content, workload.parse_workload(file.stem, lines.content), lines.reading)
 
 
 @lru_cache(maxsize=4)
-def _read_lines(asked: FileRequest) -> Lines:
+def _read_lines(request: FileRequest) -> Lines:
     """The file in our own form."""
-    file = Path(asked.path)
+    file = Path(request.path)
     content = read(file)
     if is_own(file, content):
         return _read_own(file, content)
-    return own_lines(file.name, content, dict(asked.columns), time_unit=asked.time_unit, timed=asked.timed)
+    return own_lines(file.name, content, dict(request.columns), time_unit=request.time_unit, timed=request.timed)
 
 
-def _tokenizer(asked: WorkloadRequest) -> Path | None:
+def _tokenizer(request: WorkloadRequest) -> Path | None:
     """The file that measures, if it can be read."""
-    file = Path(asked.tokenizer) / tokenizers.TOKENIZER if asked.tokenizer else None
+    file = Path(request.tokenizer) / tokenizers.TOKENIZER if request.tokenizer else None
     return file if file is not None and tokenizers.lengths(file.parent, [""]) is not None else None
 
 
-def _with_prompts(asked: WorkloadRequest, name: str, lines: Lines) -> PreparedWorkload:
+def _with_prompts(request: WorkloadRequest, name: str, lines: Lines) -> PreparedWorkload:
     """A trace of lengths with the prompts that are made for it, in the limited child."""
-    file, reading = _tokenizer(asked), lines.reading
+    file, reading = _tokenizer(request), lines.reading
     with _GENERATING:
         content = sandbox.run(
             workload_text.make_prompts,
             name,
             lines.content,
             reading.block_size,
-            asked.seed,
+            request.seed,
             str(file) if file else None,
             about=name,
             cpu_s=GENERATING_S * math.ceil(reading.rows / GENERATED_LINES),
@@ -128,36 +128,36 @@ def _with_prompts(asked: WorkloadRequest, name: str, lines: Lines) -> PreparedWo
     return PreparedWorkload(content, parsed, reading.model_copy(update={"exact_lengths": file is not None}))
 
 
-def is_long(asked: WorkloadRequest) -> bool:
+def is_long(request: WorkloadRequest) -> bool:
     """Whether it is generated, with more lines than its kind has by itself."""
-    return asked.file is None and asked.prompts > generators.WORKLOAD_KINDS[asked.source].prompts
+    return request.file is None and request.prompts > generators.WORKLOAD_KINDS[request.source].prompts
 
 
-def _generate(asked: WorkloadRequest) -> PreparedWorkload:
+def _generate(request: WorkloadRequest) -> PreparedWorkload:
     """By characters where no tokenizer is at hand, and then its name says so."""
-    file = _tokenizer(asked)
-    asking = (asked.source, str(file) if file else None, asked.seed, asked.context, asked.prompts)
+    file = _tokenizer(request)
+    asking = (request.source, str(file) if file else None, request.seed, request.context, request.prompts)
     ours = file is None or sandbox.is_ours(file.resolve())
-    if ours and not is_long(asked):
+    if ours and not is_long(request):
         content = workload_text.generate(*asking)
     else:
-        content = _generate_in_sandbox(asked, asking, "" if ours else str(file))
+        content = _generate_in_sandbox(request, asking, "" if ours else str(file))
     return PreparedWorkload(
-        content, workload.parse_workload(asked.source if file else f"{asked.source}-estimated-lengths", content)
+        content, workload.parse_workload(request.source if file else f"{request.source}-estimated-lengths", content)
     )
 
 
-def _generate_in_sandbox(asked: WorkloadRequest, asking: tuple[Any, ...], foreign_file: str) -> bytes:
+def _generate_in_sandbox(request: WorkloadRequest, asking: tuple[Any, ...], foreign_file: str) -> bytes:
     """In the limited child, one at a time: whoever opens a page chooses how many lines there are."""
-    cpu_s = GENERATING_S * math.ceil(max(asked.prompts, 1) / GENERATED_LINES)
+    cpu_s = GENERATING_S * math.ceil(max(request.prompts, 1) / GENERATED_LINES)
     with _GENERATING:
         try:
-            return sandbox.run(workload_text.generate, *asking, about=foreign_file or asked.source, cpu_s=cpu_s)
+            return sandbox.run(workload_text.generate, *asking, about=foreign_file or request.source, cpu_s=cpu_s)
         except TooDemanding:
             if foreign_file:
                 raise
             raise InvalidWorkload(
-                f"{asked.prompts:,} lines of the workload {asked.source} cannot be made in {cpu_s:g} s: ask for less "
+                f"{request.prompts:,} lines of the workload {request.source} cannot be made in {cpu_s:g} s: ask for less "
                 "({}, {}), or give a file.",
                 "repeats",
                 "requests",
@@ -187,10 +187,10 @@ def own_lines(
     """
     if len(content) > MAX_BYTES:
         raise too_large(name)
-    made = sandbox.run(
+    parsed = sandbox.run(
         workload_text.read, name, content, dict(columns), time_unit, timed, about=name, cpu_s=_seconds(content)
     )
-    head, _, lines = made.partition(b"\n")
+    head, _, lines = parsed.partition(b"\n")
     return Lines(lines, ReadReport.model_validate_json(head))
 
 

@@ -83,7 +83,7 @@ class PreparedLoad(NamedTuple):
     reading: ReadReport | None
 
 
-def fit_to_variants(chosen: EvaluateOptions, of: Sequence[Variant]) -> EvaluateOptions:
+def fit_to_variants(chosen: EvaluateOptions, variants: Sequence[Variant]) -> EvaluateOptions:
     """A chat model is asked chat prompts in its own template where no workload was chosen, and the chat load nowhere
     else.
 
@@ -91,46 +91,46 @@ def fit_to_variants(chosen: EvaluateOptions, of: Sequence[Variant]) -> EvaluateO
     prefixes, so that they may come round and none is answered from what an earlier run left. Where no workload was
     chosen, and the bundled one is too short all the same, a generated one is taken that is long enough.
     """
-    fits = _fit_template(chosen, of)
-    return fits if "workload" in chosen.model_fields_set else _fit_length(fits, of)
+    fits = _fit_template(chosen, variants)
+    return fits if "workload" in chosen.model_fields_set else _fit_length(fits, variants)
 
 
-def _fit_length(chosen: EvaluateOptions, of: Sequence[Variant]) -> EvaluateOptions:
+def _fit_length(chosen: EvaluateOptions, variants: Sequence[Variant]) -> EvaluateOptions:
     """With a generated workload where its own has too few lines."""
-    if _missing(make_workload(make_request(chosen, of)).workload, chosen) is None:
+    if _missing(make_workload(make_request(chosen, variants)).workload, chosen) is None:
         return chosen
     return chosen.model_copy(update={"workload": generators.LONGER_WORKLOAD})
 
 
-def _fit_template(chosen: EvaluateOptions, of: Sequence[Variant]) -> EvaluateOptions:
-    if not all_have_chat_template(of):
+def _fit_template(chosen: EvaluateOptions, variants: Sequence[Variant]) -> EvaluateOptions:
+    if not all_have_chat_template(variants):
         return chosen
     if "workload" not in chosen.model_fields_set:
         chosen = chosen.model_copy(update={"workload": CHAT})
     if chosen.workload != CHAT:
         return chosen
     chosen = chosen.model_copy(update={"endpoint": "chat"})
-    if chosen.prefix_cache != "recipe" or any(variant.kind == "url" for variant in of):
+    if chosen.prefix_cache != "recipe" or any(variant.kind == "url" for variant in variants):
         return chosen
     prompts, apart = (
-        make_workload(make_request(chosen, of)).workload,
+        make_workload(make_request(chosen, variants)).workload,
         chosen.model_copy(update={"prefix_cache": "per-run"}),
     )
     return apart if _missing(prompts, chosen) is not None and _missing(prompts, apart) is None else chosen
 
 
-def all_have_chat_template(of: Sequence[Variant]) -> bool:
+def all_have_chat_template(variants: Sequence[Variant]) -> bool:
     """Whether every variant whose folder is here has a chat template, and there is one."""
-    folders = [Path(variant.model_path) for variant in of if variant.model_path is not None]
+    folders = [Path(variant.model_path) for variant in variants if variant.model_path is not None]
     return bool(folders) and all(held_out_text.has_template(folder) for folder in folders)
 
 
 def default_workload(workspace: Workspace, source: str | None) -> str:
     """The workload that fits the variant `source`: chat for a chat model."""
-    found = _find_variant(workspace, source)
+    variant = _find_variant(workspace, source)
     return (
         CHAT
-        if all_have_chat_template(found) and preflight.why_no_chat(workspace.settings.cache, found) is None
+        if all_have_chat_template(variant) and preflight.why_no_chat(workspace.settings.cache, variant) is None
         else CODE
     )
 
@@ -146,13 +146,13 @@ def _find_variant(workspace: Workspace, source: str | None) -> list[Variant]:
 def find_file(source: str) -> Path:
     """The file a name or path means. Raises InvalidWorkload."""
     bundled = _FOLDER / f"{source}.jsonl"
-    found = bundled if source in names() and bundled.is_file() else paths.find_file(source)
-    if found is None:
+    file = bundled if source in names() and bundled.is_file() else paths.find_file(source)
+    if file is None:
         known = ", ".join(names())
         raise InvalidWorkload(
             f"There is no workload `{source[:MAX_SHOWN]}`: give a file ({', '.join(SUFFIXES)}), or one of {known}."
         )
-    return found
+    return file
 
 
 def facts_for(workspace: Workspace, source: str, variant: str | None, seed: int = 0) -> WorkloadFacts:
@@ -161,36 +161,38 @@ def facts_for(workspace: Workspace, source: str, variant: str | None, seed: int 
 
     Kept for as long as size and time of the file stay the same: a page asks again at every click.
     """
-    of = _find_variant(workspace, variant)
-    return _facts(make_request(EvaluateOptions(workload=source, seed=seed), of, for_load=False))
+    shown_for = _find_variant(workspace, variant)
+    return _facts(make_request(EvaluateOptions(workload=source, seed=seed), shown_for, for_load=False))
 
 
-def check(chosen: EvaluateOptions, of: Sequence[Variant]) -> None:
+def check(chosen: EvaluateOptions, variants: Sequence[Variant]) -> None:
     """Everything that can be said against the workload before the start: broken lines, a trace without times, prompts
     that are longer than a variant's context. Raises InvalidWorkload.
 
     A generated one that is longer than usual is only planned here, and made when it is submitted (`kept`): whoever
     opens a page chooses how long it is.
     """
-    asked = make_request(chosen, of)
-    if not workload_files.is_long(asked):
-        _check_request(asked, chosen, of)
+    request = make_request(chosen, variants)
+    if not workload_files.is_long(request):
+        _check_request(request, chosen, variants)
         return
-    plan = generators.plan_workload(asked.source, context=asked.context, prompts=asked.prompts)
-    _check_length(asked.source, plan.prompts, generators.LEAST_TURNS if asked.source == "chat" else 1, chosen)
+    plan = generators.plan_workload(request.source, context=request.context, prompts=request.prompts)
+    _check_length(request.source, plan.prompts, generators.LEAST_TURNS if request.source == "chat" else 1, chosen)
 
 
-def _check_request(asked: WorkloadRequest, chosen: EvaluateOptions, of: Sequence[Variant]) -> None:
+def _check_request(request: WorkloadRequest, chosen: EvaluateOptions, variants: Sequence[Variant]) -> None:
     if chosen.trace:
-        workload.require_times(make_workload(asked).workload)
-    for variant in of:
+        workload.require_times(make_workload(request).workload)
+    for variant in variants:
         context = context_tokens(variant)
         if variant.model_path is not None and context is not None:
-            problem = _find_too_long(asked, _stamp(Path(variant.model_path)), variant.name, context, chosen.max_tokens)
+            problem = _find_too_long(
+                request, _stamp(Path(variant.model_path)), variant.name, context, chosen.max_tokens
+            )
             if problem:
                 raise InvalidWorkload(problem)
-    found = make_workload(asked).workload
-    _check_length(found.name, len(found.prompts), found.least_turns, chosen)
+    built = make_workload(request).workload
+    _check_length(built.name, len(built.prompts), built.least_turns, chosen)
 
 
 def _check_length(name: str, has: int, turns: int, chosen: EvaluateOptions) -> None:
@@ -209,27 +211,27 @@ def _check_length(name: str, has: int, turns: int, chosen: EvaluateOptions) -> N
     )
 
 
-def _missing(found: Workload, chosen: EvaluateOptions) -> int | None:
-    return prompt_lines.find_shortage(chosen, len(found.prompts), greedy=chosen.quality, turns=found.least_turns)
+def _missing(workload: Workload, chosen: EvaluateOptions) -> int | None:
+    return prompt_lines.find_shortage(chosen, len(workload.prompts), greedy=chosen.quality, turns=workload.least_turns)
 
 
-def keep_copy(workspace: Workspace, chosen: EvaluateOptions, of: Sequence[Variant]) -> PreparedLoad:
+def keep_copy(workspace: Workspace, chosen: EvaluateOptions, variants: Sequence[Variant]) -> PreparedLoad:
     """The workload's own copy in the home, by its hash: the same prompts for every variant, whatever becomes of the
     file.
 
     Raises InvalidWorkload as `check` does for one that was only planned there.
     """
-    asked = make_request(chosen, of)
-    ready = make_workload(asked)
-    if workload_files.is_long(asked):
-        _check_request(asked, chosen, of)
+    request = make_request(chosen, variants)
+    ready = make_workload(request)
+    if workload_files.is_long(request):
+        _check_request(request, chosen, variants)
     file = workload_files.keep_by_hash(workspace, ready.workload.name, ready.content)
     return PreparedLoad(file, chosen, len(ready.workload.prompts), ready.reading)
 
 
-def describe_reading(chosen: EvaluateOptions, of: Sequence[Variant]) -> tuple[int, ReadReport | None]:
+def describe_reading(chosen: EvaluateOptions, variants: Sequence[Variant]) -> tuple[int, ReadReport | None]:
     """How many prompts there are, and how their file was read."""
-    ready = make_workload(make_request(chosen, of))
+    ready = make_workload(make_request(chosen, variants))
     return len(ready.workload.prompts), ready.reading
 
 
@@ -239,7 +241,7 @@ def prepare(workspace: Workspace, chosen: EvaluateOptions, tokenizer: str | None
 
     Raises InvalidWorkload, UnknownModel, RequestError where that model has no tokenizer.json.
     """
-    of: list[Variant] = []
+    measuring: list[Variant] = []
     if tokenizer is not None:
         variant = variants.resolve(workspace, tokenizer)
         if variant.model_path is None or not (Path(variant.model_path) / tokenizers.TOKENIZER).is_file():
@@ -247,19 +249,19 @@ def prepare(workspace: Workspace, chosen: EvaluateOptions, tokenizer: str | None
                 f"is wrong: {tokenizer[:MAX_SHOWN]} has no {tokenizers.TOKENIZER}: name a model here.",
                 field="tokenizer",
             )
-        of = [variant]
+        measuring = [variant]
     if "workload" not in chosen.model_fields_set:
-        chosen = _fit_length(chosen, of)
-    check(chosen, of)
-    return keep_copy(workspace, chosen, of)
+        chosen = _fit_length(chosen, measuring)
+    check(chosen, measuring)
+    return keep_copy(workspace, chosen, measuring)
 
 
-def make_request(chosen: EvaluateOptions, of: Sequence[Variant], *, for_load: bool = True) -> WorkloadRequest:
+def make_request(chosen: EvaluateOptions, variants: Sequence[Variant], *, for_load: bool = True) -> WorkloadRequest:
     """The first variant with a tokenizer measures for all; the shortest context bounds what is generated.
 
     `for_load`: as many lines as the load asks.
     """
-    folders = [Path(variant.model_path) for variant in of if variant.model_path is not None]
+    folders = [Path(variant.model_path) for variant in variants if variant.model_path is not None]
     folder = next((folder for folder in folders if (folder / tokenizers.TOKENIZER).is_file()), None)
     changed, tokenizer = _stamp(folder).changed if folder else 0, str(folder) if folder else None
     if chosen.workload not in generators.WORKLOAD_KINDS:
@@ -270,7 +272,7 @@ def make_request(chosen: EvaluateOptions, of: Sequence[Variant], *, for_load: bo
             columns = tuple(sorted(chosen.columns.items()))
             read = read._replace(columns=columns, time_unit=chosen.time_unit, timed=chosen.trace)
         return WorkloadRequest(str(file), read, changed, tokenizer, chosen.seed)
-    contexts = [context for variant in of if (context := context_tokens(variant)) is not None]
+    contexts = [context for variant in variants if (context := context_tokens(variant)) is not None]
     turns = generators.LEAST_TURNS if chosen.workload == "chat" else 1
     prompts = prompt_lines.lines_to_generate(chosen, greedy=chosen.quality, turns=turns) if for_load else 0
     return WorkloadRequest(chosen.workload, None, changed, tokenizer, chosen.seed, min(contexts, default=None), prompts)
@@ -284,9 +286,9 @@ def context_tokens(variant: Variant) -> int | None:
         config = sandbox.read_json_file(Path(variant.model_path) / "config.json")
     except (OSError, ValueError):
         return None
-    found = config.get("max_position_embeddings") or config.get("text_config", {}).get("max_position_embeddings")
-    if isinstance(found, int):
-        return found
+    positions = config.get("max_position_embeddings") or config.get("text_config", {}).get("max_position_embeddings")
+    if isinstance(positions, int):
+        return positions
     try:
         # under the family's own name, as GPT-2's n_positions
         return int(configuration.read(config).facts["max_positions"])
@@ -346,48 +348,48 @@ def _stamp(folder: Path) -> _TokenizerStamp:
 
 
 @lru_cache(maxsize=32)
-def _facts(asked: WorkloadRequest) -> WorkloadFacts:
-    found, reading = make_workload(asked).workload, make_workload(asked).reading
-    about = found.about()
+def _facts(request: WorkloadRequest) -> WorkloadFacts:
+    workload, reading = make_workload(request).workload, make_workload(request).reading
+    about = workload.about()
     return WorkloadFacts(
-        name=found.name,
-        sha256=found.sha256,
-        prompts=len(found.prompts),
+        name=workload.name,
+        sha256=workload.sha256,
+        prompts=len(workload.prompts),
         characters_p50=about.prompt_characters_p50,
         characters_max=about.prompt_characters_max,
-        conversations=sum(bool(p.turns) for p in found.prompts),
-        timed=all(p.timestamp is not None for p in found.prompts),
-        first=found.prompts[:PREVIEWED],
-        sample=_sample(found),
+        conversations=sum(bool(p.turns) for p in workload.prompts),
+        timed=all(p.timestamp is not None for p in workload.prompts),
+        first=workload.prompts[:PREVIEWED],
+        sample=_sample(workload),
         reading=reading,
     )
 
 
-def _sample(found: Workload) -> tuple[str, ...]:
-    taken: list[str] = []
+def _sample(workload: Workload) -> tuple[str, ...]:
+    texts: list[str] = []
     characters = 0
-    for prompt in found.prompts[:COUNTED_PROMPTS]:
+    for prompt in workload.prompts[:COUNTED_PROMPTS]:
         characters += len(prompt.prompt)
-        if taken and characters > COUNTED_CHARACTERS:
+        if texts and characters > COUNTED_CHARACTERS:
             break
-        taken.append(prompt.prompt)
-    return tuple(taken)
+        texts.append(prompt.prompt)
+    return tuple(texts)
 
 
 @lru_cache(maxsize=32)
 def _lengths(stamp: _TokenizerStamp, _sha256: str, texts: tuple[str, ...]) -> tuple[int, ...] | None:
-    found = tokenizers.lengths(Path(stamp.folder), texts)
-    return None if found is None else tuple(found)
+    lengths = tokenizers.lengths(Path(stamp.folder), texts)
+    return None if lengths is None else tuple(lengths)
 
 
 @lru_cache(maxsize=64)
 def _find_too_long(
-    asked: WorkloadRequest, stamp: _TokenizerStamp, name: str, context: int, max_tokens: int
+    request: WorkloadRequest, stamp: _TokenizerStamp, name: str, context: int, max_tokens: int
 ) -> str | None:
     """The first line that does not fit, in one sentence. A token is at least a byte, so short lines need no
     counting."""
     long = []
-    for number, prompt in enumerate(make_workload(asked).workload.prompts, 1):
+    for number, prompt in enumerate(make_workload(request).workload.prompts, 1):
         answers = (prompt.max_tokens or max_tokens) * len(prompt.turns or ("",))
         if sum(len(text.encode()) for text in prompt.texts()) + answers >= context:
             long.append((number, prompt.texts(), answers))

@@ -58,26 +58,26 @@ def collect_garbage(
 
     def choose(session: Any) -> GarbageCollection:
         old = artifact_contents.find_unused(session, unused_for) if unused_for is not None else []
-        taken = [one for one in old if artifact_contents.remove_artifact(session, one, unless_named=True)]
+        removed = [one for one in old if artifact_contents.remove_artifact(session, one, unless_named=True)]
         artifact_contents.give_up_unnamed(session, addresses, grace)
-        found = artifact_contents.list_given_up(session, addresses)
-        size = sum(row.size for row in found if row.arrived)
-        return GarbageCollection(artifacts=taken, contents=len(found), bytes=size, dry_run=dry_run)
+        collection = artifact_contents.list_given_up(session, addresses)
+        size = sum(row.size for row in collection if row.arrived)
+        return GarbageCollection(artifacts=removed, contents=len(collection), bytes=size, dry_run=dry_run)
 
     if dry_run:
         with suppress(_RolledBack), workspace.store.session() as session:
             chosen = choose(session)
             raise _RolledBack
         return chosen
-    chosen = workspace.change(Action.COLLECT, "artifacts", choose, changed=lambda found: found.contents > 0)
+    chosen = workspace.change(Action.COLLECT, "artifacts", choose, changed=lambda collection: collection.contents > 0)
     remove_abandoned_files(workspace)
     return chosen
 
 
 def reachable_places(workspace: Workspace) -> list[ArtifactLocation]:
     """The places that this machine reaches: its folder, and the one that is chosen."""
-    found = [locations.location_for_new(workspace.settings), locations.location_of(workspace.settings, "")]
-    return list({place.address: place for place in found}.values())
+    places = [locations.location_for_new(workspace.settings), locations.location_of(workspace.settings, "")]
+    return list({place.address: place for place in places}.values())
 
 
 def remove_abandoned_files(workspace: Workspace) -> None:
@@ -107,14 +107,14 @@ def check_quota(workspace: Workspace, needed: int) -> None:
     if quota is None:
         return
     with workspace.store.read() as session:
-        taken = artifact_contents.count_bytes(session)
+        used = artifact_contents.count_bytes(session)
         going = [row for row in history.list_queued(session, [*LIVE, JobState.QUEUED]) if row.kind == JobKind.OPTIMIZE]
         unused, largest = (
             set(artifact_contents.find_unused(session, timedelta(0))),
             artifact_contents.list_largest(session, ARTIFACTS_NAMED),
         )
     promised = sum(_disk_need(row.spec) for row in going)
-    if taken + promised + needed <= quota:
+    if used + promised + needed <= quota:
         return
     named = [f"{one} ({each / 1e9:.2f} GB{', unused' if one in unused else ''})" for one, each in largest]
     remove = (
@@ -122,7 +122,7 @@ def check_quota(workspace: Workspace, needed: int) -> None:
     )
     raise QuotaExceeded(
         f"This job's artifact may take {needed / 1e9:.2f} GB, and of the {quota / 1e9:.2f} GB that artifacts may take "
-        f"(WHETSTONE_ARTIFACTS_QUOTA) {taken / 1e9:.2f} GB are taken and {promised / 1e9:.2f} GB are for jobs under way: "
+        f"(WHETSTONE_ARTIFACTS_QUOTA) {used / 1e9:.2f} GB are taken and {promised / 1e9:.2f} GB are for jobs under way: "
         f"{remove}."
     )
 

@@ -65,8 +65,8 @@ def variants(workspace: Workspace, *, limit: int = 100) -> list[ArtifactView]:
 
 def drafts(workspace: Workspace, model: ModelCard) -> list[ArtifactView]:
     """The drafts that were trained for a model, newest first."""
-    found = listing(workspace, model=model.id)
-    return [view for view in found if view.manifest.is_draft and view.manifest.parent.revision == model.revision]
+    views = listing(workspace, model=model.id)
+    return [view for view in views if view.manifest.is_draft and view.manifest.parent.revision == model.revision]
 
 
 def show(workspace: Workspace, artifact_id: str) -> ArtifactView:

@@ -150,19 +150,19 @@ def submit(
     uses = artifacts_read(workspace, spec)
 
     def work(session: Any) -> JobView:
-        found = queue.submit(session, row, artifacts=uses)
-        if found.id == row.id:
+        inserted = queue.submit(session, row, artifacts=uses)
+        if inserted.id == row.id:
             limits.check_person_limits(workspace, session, row.owner, row.kind)
         if then is not None:
             named, second = then
             key = f"{submission} then" if submission else None
-            follower = make_row(workspace, named(found.id), second, submission=key, terms=terms, after=found.id)
+            follower = make_row(workspace, named(inserted.id), second, submission=key, terms=terms, after=inserted.id)
             if queue.submit(session, follower).id == follower.id:
                 limits.check_person_limits(workspace, session, follower.owner, follower.kind)
                 workspace.record(session, Action.SUBMIT, follower.id, second)
-        return view(found)
+        return view(inserted)
 
-    return workspace.change(Action.SUBMIT, row.id, work, detail=title, changed=lambda found: found.id == row.id)
+    return workspace.change(Action.SUBMIT, row.id, work, detail=title, changed=lambda inserted: inserted.id == row.id)
 
 
 def find_follower(workspace: Workspace, job_id: str) -> JobView | None:
@@ -185,10 +185,10 @@ def artifacts_read(workspace: Workspace, spec: JobSpec) -> set[str]:
     """The artifacts that such a job reads: by their ids, and of models by their folders in this home."""
     if isinstance(spec, OptimizeSpec | TrainSpec):
         below = f"{workspace.settings.artifacts}/"
-        found = {path.removeprefix(below).split("/")[0] for path in spec.folders if path.startswith(below)}
+        ids = {path.removeprefix(below).split("/")[0] for path in spec.folders if path.startswith(below)}
         step = spec.recipe.step("speculate") if isinstance(spec, OptimizeSpec) else None
         draft = step.draft if isinstance(step, Speculate) and step.draft else ""
-        return found | ({draft} if draft.startswith("a-") else set())  # of a bucket its folder is only a copy
+        return ids | ({draft} if draft.startswith("a-") else set())  # of a bucket its folder is only a copy
     return spec.artifacts if isinstance(spec, EvaluateSpec | PayoffSpec | ServeSpec) else set()
 
 
@@ -204,7 +204,7 @@ def make_row(
     after: str | None = None,
 ) -> JobRow:
     """What `submit` inserts."""
-    kind, asked = JobKind(spec.kind), terms or Terms()
+    kind, chosen_terms = JobKind(spec.kind), terms or Terms()
     limits.check_engine_role(workspace, spec.model_dump(include={"kind", "action", "index"}))
     if isinstance(spec, OptimizeSpec | EvaluateSpec | PayoffSpec | ServeSpec | TrainSpec):
         spec = spec.model_copy(update={"seen": {folder: files.stamp(Path(folder)) for folder in sorted(spec.folders)}})
@@ -224,8 +224,8 @@ def make_row(
         spec=spec.model_dump_json(),
         parent=parent,
         submission=submission,
-        claim=claims.make_claim(spec, asked).text,
-        terms=asked.text,
+        claim=claims.make_claim(spec, chosen_terms).text,
+        terms=chosen_terms.text,
         after=after,
         yields=yields,
     )
@@ -268,8 +268,8 @@ def listing(
     """Newest first; `owner`: only theirs."""
     with workspace.store.read() as session:
         chosen = JobFilter(states or (), kinds, words, owner)
-        found = history.job_columns(session, chosen, COLUMNS, limit=limit, offset=offset)
-    return [_view({**row}) for row in found]
+        rows = history.job_columns(session, chosen, COLUMNS, limit=limit, offset=offset)
+    return [_view({**row}) for row in rows]
 
 
 def count(
@@ -333,18 +333,18 @@ def drop_checkpoints(workspace: Workspace, job_id: str) -> int:
     state = show(workspace, job_id).state
     if state not in TERMINAL:
         raise NotNow(f"Job {job_id} is {state}: what it keeps can be dropped once it has ended.")
-    kept = _channel(workspace, job_id)
-    freed = kept.resume_bytes()
+    job_channel = _channel(workspace, job_id)
+    freed = job_channel.resume_bytes()
     workspace.change(Action.DROP_KEPT, job_id, lambda _: None, detail=f"{freed} bytes")
-    kept.drop_resume()
+    job_channel.drop_resume()
     return freed
 
 
 def cancel(workspace: Workspace, job_id: str, cause: str | None = None) -> JobView:
     """`cause`: who or what asks, None for the person whose home this is. Raises NotFound; NotNow where it has ended."""
-    by = cause or workspace.actor.name
+    requester = cause or workspace.actor.name
     return workspace.change(
-        Action.CANCEL, job_id, lambda session: view(queue.request_cancel(session, job_id, by)), detail=cause
+        Action.CANCEL, job_id, lambda session: view(queue.request_cancel(session, job_id, requester)), detail=cause
     )
 
 

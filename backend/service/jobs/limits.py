@@ -43,8 +43,8 @@ def check_person_limits(workspace: Workspace, session: Any, owner: str, kind: st
     if kind == JobKind.IMPORT:
         quotas.check_imports(workspace, session, owner)
     makes = kind in {JobKind.OPTIMIZE, JobKind.TRAIN}
-    if gigabytes is not None and makes and (held := history.artifact_bytes(session, owner)) >= gigabytes * 1e9:
+    if gigabytes is not None and makes and (used := history.artifact_bytes(session, owner)) >= gigabytes * 1e9:
         raise TooMuch(
-            f"{owner} has {held / 1e9:.2f} GB of artifacts, and one person may have {gigabytes:g} GB here "
+            f"{owner} has {used / 1e9:.2f} GB of artifacts, and one person may have {gigabytes:g} GB here "
             "(WHETSTONE_MAX_ARTIFACTS_GB): delete some first."
         )

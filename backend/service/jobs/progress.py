@@ -87,8 +87,8 @@ def aws_status(workspace: Workspace, job: JobView) -> AwsStatus:
     if "optimization_job" in job.result:
         return AwsStatus("COMPLETED", job.result.get("usd"), job.finished_at)
     with workspace.store.read() as session:
-        found = history.latest_with(session, job.id, "status")
-    return AwsStatus(found.data["status"], found.data.get("usd"), found.at) if found else AwsStatus(None, None, None)
+        event = history.latest_with(session, job.id, "status")
+    return AwsStatus(event.data["status"], event.data.get("usd"), event.at) if event else AwsStatus(None, None, None)
 
 
 def time_left(workspace: Workspace, job: JobView, now: datetime | None = None) -> TimeLeft | None:
@@ -155,15 +155,15 @@ def expected_evaluation_time(workspace: Workspace, spec: EvaluateSpec) -> TimeLe
     fewest = (
         stopping_rule.test_points(chosen.max_blocks)[0] if chosen.until_decided else chosen.most_blocks - spec.measured
     )
-    least, found = (
+    least, estimate = (
         eta.from_runs(alike or other, _count_runs(len(spec.variants), chosen.model_dump(), blocks))
         for blocks in (fewest, chosen.most_blocks - spec.measured)
     )
-    if found and least:
-        found = found._replace(low=least.low)
-    if found is None or alike:
-        return found
-    return found._replace(basis=f"{found.basis}, {'the tasks not counted' if tasks else 'whose tasks are in it'}")
+    if estimate and least:
+        estimate = estimate._replace(low=least.low)
+    if estimate is None or alike:
+        return estimate
+    return estimate._replace(basis=f"{estimate.basis}, {'the tasks not counted' if tasks else 'whose tasks are in it'}")
 
 
 def _count_runs(variants: int, options: dict[str, Any], blocks: int) -> eta.EvaluationSize:

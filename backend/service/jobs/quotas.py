@@ -58,10 +58,10 @@ def _folder_bytes(folder: Path) -> int:
 def check_imports(workspace: Workspace, session: Any, owner: str, more: int = 0) -> None:
     """Raises TooMuch where the person would have more imported than one may, `more` bytes included."""
     gigabytes = workspace.settings.imports_gb
-    if gigabytes is None or (held := imported_bytes(workspace, session, owner) + more) <= gigabytes * 1e9:
+    if gigabytes is None or (total := imported_bytes(workspace, session, owner) + more) <= gigabytes * 1e9:
         return
     raise TooMuch(
-        f"{owner} would have {held / 1e9:.2f} GB of imported models, and one person may have {gigabytes:g} GB here "
+        f"{owner} would have {total / 1e9:.2f} GB of imported models, and one person may have {gigabytes:g} GB here "
         "(WHETSTONE_MAX_IMPORTS_GB): ask the studio's owner to remove some from the home's folder `models`, or to raise that."
     )
 
@@ -76,9 +76,9 @@ def uploaded_bytes(workspace: Workspace) -> int:
 def check_upload(workspace: Workspace, more: int) -> None:
     """Before an upload of so many bytes is kept. Raises TooMuch where the home would hold more than it may."""
     gigabytes = workspace.settings.uploads_gb
-    if gigabytes is None or (held := uploaded_bytes(workspace) + more) <= gigabytes * 1e9:
+    if gigabytes is None or (total := uploaded_bytes(workspace) + more) <= gigabytes * 1e9:
         return
     raise TooMuch(
-        f"This home would hold {held / 1e9:.2f} GB of uploads, and it may hold {gigabytes:g} GB (WHETSTONE_MAX_UPLOADS_GB): ask "
+        f"This home would hold {total / 1e9:.2f} GB of uploads, and it may hold {gigabytes:g} GB (WHETSTONE_MAX_UPLOADS_GB): ask "
         "the studio's owner to remove some from its folders `workloads` and `calibration`, or to raise the limit."
     )

@@ -42,16 +42,18 @@ class RunningJob(Frozen):
 def list_running(workspace: Workspace, *, owner: str | None = None, words: str = "") -> list[RunningJob]:
     """The longest-running first. `words` must all stand in its title, id, host or home, in any case."""
     with workspace.store.read() as session:
-        at, rows, devices = (
+        now, rows, devices = (
             leases.clock(session),
             job_statistics.list_live(session),
             job_statistics.list_devices(session),
         )
         heard = {beat.id: beat.age_s for beat in job_statistics.list_heartbeats(session)}
-    found = [_running_job(row, devices.get(row.id, ()), at, heard.get(row.supervisor or "")) for row in rows]
-    wanted = words.casefold().split()
+    running = [_running_job(row, devices.get(row.id, ()), now, heard.get(row.supervisor or "")) for row in rows]
+    search_words = words.casefold().split()
     return [
-        each for each in found if owner in {None, each.owner} and all(word in _searchable_text(each) for word in wanted)
+        each
+        for each in running
+        if owner in {None, each.owner} and all(word in _searchable_text(each) for word in search_words)
     ]
 
 
@@ -59,9 +61,9 @@ def _searchable_text(each: RunningJob) -> str:
     return " ".join((each.title, each.id, each.host, each.home)).casefold()
 
 
-def _running_job(row: JobRow, devices: Sequence[str], at: datetime, heard_s: float | None) -> RunningJob:
+def _running_job(row: JobRow, devices: Sequence[str], now: datetime, heard_s: float | None) -> RunningJob:
     place = Handle.model_validate_json(row.handle).place if row.handle else None
-    lease_s = (row.lease_until - at).total_seconds() if row.lease_until else None
+    lease_s = (row.lease_until - now).total_seconds() if row.lease_until else None
     return RunningJob(
         id=row.id,
         title=row.title,

@@ -87,10 +87,12 @@ def is_drained(workspace: Workspace) -> bool:
 def listing(workspace: Workspace) -> list[SupervisorView]:
     """Those that are heard of, on all hosts that share the database."""
     with workspace.store.read() as session:
-        held = leases.list_jobs_by_supervisor(session)
+        jobs_by_supervisor = leases.list_jobs_by_supervisor(session)
         rows = leases.list_live_supervisors(session)
         return [
-            SupervisorView(**{name: getattr(row, name) for name in SHOWN_FIELDS}, jobs=held.get(row.id, ()))
+            SupervisorView(
+                **{name: getattr(row, name) for name in SHOWN_FIELDS}, jobs=jobs_by_supervisor.get(row.id, ())
+            )
             for row in rows
         ]
 

@@ -60,24 +60,24 @@ def read_snapshot(workspace: Workspace, job_id: str) -> JobSnapshot:
             row, progress = queue.get(session, job_id), history.latest_progress(session, job_id)
             return JobSnapshot(jobs.view(row), history.timeline(session, job_id), progress)
 
-    found: JobSnapshot = _read_through(workspace, "moving", job_id, SNAPSHOT_MAX_AGE_S, read)
-    return found
+    snapshot: JobSnapshot = _read_through(workspace, "moving", job_id, SNAPSHOT_MAX_AGE_S, read)
+    return snapshot
 
 
 def read_time_and_cost(workspace: Workspace, job: JobView) -> TimeAndCost:
     def read() -> TimeAndCost:
         return TimeAndCost(progress.time_left(workspace, job), progress.find_cost(workspace, job))
 
-    found: TimeAndCost = _read_through(workspace, "expected", job.id, SLOW_MAX_AGE_S, read)
-    return found
+    time_and_cost: TimeAndCost = _read_through(workspace, "expected", job.id, SLOW_MAX_AGE_S, read)
+    return time_and_cost
 
 
 def read_resource_use(workspace: Workspace, job: JobView) -> list[ResourceUse]:
     """What its processes used so far."""
-    found: list[ResourceUse] = _read_through(
+    points: list[ResourceUse] = _read_through(
         workspace, "uses", job.id, SLOW_MAX_AGE_S, lambda: progress.resource_use(workspace, job)
     )
-    return found
+    return points
 
 
 def forget(workspace: Workspace, job_id: str) -> None:
@@ -90,12 +90,12 @@ def forget(workspace: Workspace, job_id: str) -> None:
 def _read_through(workspace: Workspace, what: str, job_id: str, fresh_s: float, read: Callable[[], Any]) -> Any:
     key = (workspace.store, what, job_id)
     with _lock:
-        kept = _entries[key] = (
+        entry = _entries[key] = (
             _entries.pop(key) if key in _entries else _CacheEntry()
         )  # last: the first was asked for longest ago
         for oldest in list(_entries)[:-MAX_ENTRIES]:
             del _entries[oldest]
-    with kept.lock:
-        if _clock() - kept.at > fresh_s:
-            kept.value, kept.at = read(), _clock()
-        return kept.value
+    with entry.lock:
+        if _clock() - entry.at > fresh_s:
+            entry.value, entry.at = read(), _clock()
+        return entry.value

@@ -25,8 +25,8 @@ JOBS_COMPARED = 40
 
 def find_reasons(workspace: Workspace, jobs: Sequence[JobView]) -> dict[str, WaitReason]:
     """Of the queued ones among them, by id; none where a job is about to start."""
-    wanted = [job for job in jobs if job.state is JobState.QUEUED]
-    if not wanted:
+    queued = [job for job in jobs if job.state is JobState.QUEUED]
+    if not queued:
         return {}
     with workspace.store.read() as session:
         taking = [row for row in leases.list_live_supervisors(session) if not row.draining]
@@ -34,7 +34,7 @@ def find_reasons(workspace: Workspace, jobs: Sequence[JobView]) -> dict[str, Wai
         going = history.list_queued(session, list(LIVE))
         live = {row.host: queue.make_entries(job for job in going if job.host == row.host) for row in taking}
         now, waits = leases.clock(session), {}
-        for job in wanted:
+        for job in queued:
             why = _waits_for_job(session, job) or _waits_for_time(job, now) or _waits_for_room(job, line, taking, live)
             if why is not None:
                 waits[job.id] = why
@@ -43,7 +43,7 @@ def find_reasons(workspace: Workspace, jobs: Sequence[JobView]) -> dict[str, Wai
         nobody = WaitReason(
             drained if supervisors.is_drained(workspace) else "No supervisor is running: `whetstone up` starts one."
         )
-        waits = {job.id: nobody if job.id not in waits or not waits[job.id].on else waits[job.id] for job in wanted}
+        waits = {job.id: nobody if job.id not in waits or not waits[job.id].on else waits[job.id] for job in queued}
     return waits
 
 
@@ -55,11 +55,11 @@ def _waits_for_job(session: Any, job: JobView) -> WaitReason | None:
 
 
 def _waits_for_time(job: JobView, now: datetime) -> WaitReason | None:
-    left = (job.not_before - now).total_seconds() if job.not_before else 0.0
-    if left <= 0:
+    wait_s = (job.not_before - now).total_seconds() if job.not_before else 0.0
+    if wait_s <= 0:
         return None
     why = f", since {job.ending.words}" if job.ending else ""
-    return WaitReason(f"It is tried again in {span(max(1.0, round(left)))}{why}.")
+    return WaitReason(f"It is tried again in {span(max(1.0, round(wait_s)))}{why}.")
 
 
 def _waits_for_room(
@@ -69,11 +69,11 @@ def _waits_for_room(
     place = next((number for number, entry in enumerate(line) if entry.id == job.id), None)
     if place is None:
         return WaitReason(f"At least {len(line)} others are before it.")
-    found = []
+    reasons = []
     for row in taking:
         capacity = Capacity.model_validate_json(row.capacity)
-        found.append(queueing.explain_wait(line[place], live[row.host], line[:place], capacity))
-    return None if None in found or not found else found[0]
+        reasons.append(queueing.explain_wait(line[place], live[row.host], line[:place], capacity))
+    return None if None in reasons or not reasons else reasons[0]
 
 
 def attempts(workspace: Workspace, job_id: str) -> list[Attempt]:

@@ -78,8 +78,8 @@ def _engines(workspace: Workspace) -> list[Finding]:
     """Without the one that serves nothing is measured; the others are each for what a recipe may ask of them."""
     findings = []
     for engine in engine_status.list_engines(workspace.settings):
-        subject, told = f"Engine {engine.name}", str(engine.version if engine.installed else engine.reason)
-        if engine.name == SERVE.name and not engine.installed and told.startswith("not installed"):
+        subject, status = f"Engine {engine.name}", str(engine.version if engine.installed else engine.reason)
+        if engine.name == SERVE.name and not engine.installed and status.startswith("not installed"):
             fix = f"whetstone engines install {engine.name}"
             findings.append(
                 Finding(
@@ -87,7 +87,7 @@ def _engines(workspace: Workspace) -> list[Finding]:
                 )
             )
         else:
-            findings.append(Finding(subject=subject, level="ok", finding=told))
+            findings.append(Finding(subject=subject, level="ok", finding=status))
     return findings
 
 
@@ -129,11 +129,11 @@ def _disk(workspace: Workspace) -> Finding:
 def _quotas(workspace: Workspace) -> list[Finding]:
     """What uploads take of what they may, and what one person may import, where either is limited."""
     uploads, imports = workspace.settings.uploads_gb, workspace.settings.imports_gb
-    said = (
+    sentences = (
         [f"uploads take {quotas.uploaded_bytes(workspace) / 1e9:.2f} of {uploads:g} GB"] if uploads is not None else []
     )
-    said += [f"one person may import {imports:g} GB of models"] if imports is not None else []
-    return [Finding(subject="Limits", level="ok", finding="; ".join(said))] if said else []
+    sentences += [f"one person may import {imports:g} GB of models"] if imports is not None else []
+    return [Finding(subject="Limits", level="ok", finding="; ".join(sentences))] if sentences else []
 
 
 def _artifacts(workspace: Workspace) -> list[Finding]:
@@ -149,11 +149,11 @@ def _artifacts(workspace: Workspace) -> list[Finding]:
                 subject="Artifacts", level="problem", finding=str(error), fix="see WHETSTONE_ARTIFACTS in docs/team.md"
             )
         ]
-    told = f"{usage.bytes / 1e9:.2f} GB in {usage.place}, which can be written"
+    text = f"{usage.bytes / 1e9:.2f} GB in {usage.place}, which can be written"
     if usage.quota is None:
-        return [Finding(subject="Artifacts", level="ok", finding=f"{told}; no quota")]
+        return [Finding(subject="Artifacts", level="ok", finding=f"{text}; no quota")]
     share = (
-        f"{told}; {usage.bytes / usage.quota:.0%} of the quota of {usage.quota / 1e9:.2f} GB" if usage.quota else told
+        f"{text}; {usage.bytes / usage.quota:.0%} of the quota of {usage.quota / 1e9:.2f} GB" if usage.quota else text
     )
     full = usage.bytes > NEARLY_FULL * usage.quota
     fix = "`whetstone artifacts gc --unused-for DAYS`, or a higher WHETSTONE_ARTIFACTS_QUOTA" if full else None
@@ -164,19 +164,19 @@ def _supervisors(workspace: Workspace) -> list[Finding]:
     """Those that were heard in the last day and did not stop in order, and whether one is there at all."""
     with workspace.store.read() as session:
         beats = job_statistics.list_heartbeats(session)
-    found = []
+    findings = []
     if not supervisors.is_alive(workspace):
-        told = "not running: `whetstone up` and every waiting command start one"
-        found.append(Finding(subject="Supervisor", level="ok", finding=told))
+        text = "not running: `whetstone up` and every waiting command start one"
+        findings.append(Finding(subject="Supervisor", level="ok", finding=text))
     for beat in beats:
-        told = f"{beat.id} on {beat.host} ({beat.home}), heard {beat.age_s:.0f} s ago"
+        text = f"{beat.id} on {beat.host} ({beat.home}), heard {beat.age_s:.0f} s ago"
         if beat.alive:
-            found.append(Finding(subject="Supervisor", level="ok", finding=f"running: {told}"))
+            findings.append(Finding(subject="Supervisor", level="ok", finding=f"running: {text}"))
         elif beat.jobs:
             fix = "`whetstone up` in that home takes its jobs up; else another supervisor gives them up as lost"
-            silent = f"silent with {beat.jobs} job{'' if beat.jobs == 1 else 's'}: {told}"
-            found.append(Finding(subject="Supervisor", level="warning", finding=silent, fix=fix))
-    return found
+            silent = f"silent with {beat.jobs} job{'' if beat.jobs == 1 else 's'}: {text}"
+            findings.append(Finding(subject="Supervisor", level="warning", finding=silent, fix=fix))
+    return findings
 
 
 def _cluster(workspace: Workspace) -> list[Finding]:
@@ -192,33 +192,33 @@ def _cluster(workspace: Workspace) -> list[Finding]:
         return [Finding(subject="Ray cluster", level="problem", finding=str(error), fix=how)]
     alive = [node for node in nodes if node.alive]
     able = [node for node in alive if node.takes_jobs]
-    told = "; ".join([f"{address}: {len(alive)} nodes, {len(able)} of them take jobs", *(node.words for node in alive)])
+    text = "; ".join([f"{address}: {len(alive)} nodes, {len(able)} of them take jobs", *(node.words for node in alive)])
     fix = None if able else f"start nodes that take jobs with {HOW}"
-    return [Finding(subject="Ray cluster", level="ok" if able else "warning", finding=told, fix=fix), *_ray_token()]
+    return [Finding(subject="Ray cluster", level="ok" if able else "warning", finding=text, fix=fix), *_ray_token()]
 
 
 def _ray_token() -> list[Finding]:
     """A warning where the environment does not have Ray ask for a token."""
     if os.environ.get("RAY_AUTH_MODE") == "token":
         return []
-    told = "nobody has to show a token: whoever reaches its ports runs code on its nodes"
+    text = "nobody has to show a token: whoever reaches its ports runs code on its nodes"
     fix = "set RAY_AUTH_MODE=token where `ray start` and Whetstone are started: docs/team.md says how"
-    return [Finding(subject="Ray cluster", level="warning", finding=told, fix=fix)]
+    return [Finding(subject="Ray cluster", level="warning", finding=text, fix=fix)]
 
 
 def _jobs(workspace: Workspace) -> Finding:
     with workspace.store.read() as session:
         counted, waits = job_statistics.count_jobs(session), job_statistics.oldest_queued_s(session)
     states = {state: sum(number for (one, _), number in counted.items() if one == state) for state in JobState}
-    told = ", ".join(f"{number} {state}" for state, number in states.items() if number) or "none yet"
+    text = ", ".join(f"{number} {state}" for state, number in states.items() if number) or "none yet"
     waiting = f"; the longest-waiting for {waits:.0f} s" if states[JobState.QUEUED] else ""
-    return Finding(subject="Jobs", level="ok", finding=f"{told}{waiting}")
+    return Finding(subject="Jobs", level="ok", finding=f"{text}{waiting}")
 
 
 def _logs(workspace: Workspace) -> Finding:
     files = sorted(workspace.settings.home.glob("*.log"))
-    told = ", ".join(f"{path} ({path.stat().st_size / 1e6:.1f} MB)" for path in files)
-    return Finding(subject="Logs", level="ok", finding=told or f"none yet under {workspace.settings.home}")
+    text = ", ".join(f"{path} ({path.stat().st_size / 1e6:.1f} MB)" for path in files)
+    return Finding(subject="Logs", level="ok", finding=text or f"none yet under {workspace.settings.home}")
 
 
 def _metrics(workspace: Workspace) -> Finding:

@@ -67,9 +67,9 @@ class MachineView(Frozen):
 def show(workspace: Workspace) -> MachineView:
     facts = probe.probe()
     cards = (AcceleratorView.model_validate(card, from_attributes=True) for card in probe.accelerators())
-    taken = {name: facts[name] for name in ("cpu", "cores", "memory_bytes", "os", "machine", "python")}
+    copied = {name: facts[name] for name in ("cpu", "cores", "memory_bytes", "os", "machine", "python")}
     return MachineView(
-        **taken,
+        **copied,
         features=tuple(facts["flags"]),
         free_memory_bytes=probe.free_memory(),
         free_disk_bytes=probe.free_disk(workspace.settings.home),

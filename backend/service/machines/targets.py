@@ -49,9 +49,12 @@ def find(workspace: Workspace, name: str, *, measured: Literal["now", "before"] 
     if planned is not None:
         return planned
     device = _local("local" if name == "auto" else name)
-    if measured and device.hardware == "cpu" and (found := _speed(workspace, now=measured == "now")):
+    if measured and device.hardware == "cpu" and (processor_speed := _speed(workspace, now=measured == "now")):
         device = device._replace(
-            bandwidth=found.weights, flops=found.flops, measured=True, source="measured on this machine"
+            bandwidth=processor_speed.weights,
+            flops=processor_speed.flops,
+            measured=True,
+            source="measured on this machine",
         )
     return Target(name, "local", device)
 

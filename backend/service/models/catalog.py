@@ -66,9 +66,9 @@ def count(workspace: Workspace, chosen: CatalogFilter) -> int:
 
     Raises UnknownFilter, InvalidRecipe for an unknown target.
     """
-    kept = _fits_key(workspace, chosen)
+    fits_key = _fits_key(workspace, chosen)
     with workspace.store.read() as session:
-        return table.count(session, chosen, kept)
+        return table.count(session, chosen, fits_key)
 
 
 def page(
@@ -76,9 +76,9 @@ def page(
 ) -> list[CatalogLine]:
     """The page of that number, from 1; empty beyond the last, all of it where `per_page` is None. Raises as `count`
     does."""
-    kept, where = _fits_key(workspace, chosen), targets.find(workspace, chosen.target or HERE)
+    fits_key, where = _fits_key(workspace, chosen), targets.find(workspace, chosen.target or HERE)
     with workspace.store.read() as session:
-        rows = table.list_rows(session, chosen, kept, limit=per_page, offset=(number - 1) * (per_page or 0))
+        rows = table.list_rows(session, chosen, fits_key, limit=per_page, offset=(number - 1) * (per_page or 0))
     entries = [_entry(catalog_sync.read(row), row) for row in rows]
     return [
         CatalogLine(
@@ -192,23 +192,23 @@ def _check_filter(workspace: Workspace, chosen: CatalogFilter) -> None:
             raise UnknownFilter(f"The least {name} asked for ({low:,}) is above the most ({high:,}): exchange them.")
 
 
-def _check_values(what: str, wanted: tuple[str, ...], known: Sequence[str]) -> None:
-    for value in wanted:
+def _check_values(what: str, values: tuple[str, ...], known: Sequence[str]) -> None:
+    for value in values:
         if value not in known:
             spelled = {name.casefold(): name for name in known}
             near = [f"`{spelled[name]}`" for name in nearest(value.casefold(), spelled)]
-            said = (
+            hint = (
                 f"the nearest {'is' if len(near) == 1 else 'are'} {', '.join(near)}" if near else "the catalog is empty"
             )
-            raise UnknownFilter(f"The catalog has no {what} `{value[:80]}`: {said}.")
+            raise UnknownFilter(f"The catalog has no {what} `{value[:80]}`: {hint}.")
 
 
-def make_filter(workspace: Workspace, **asked: Any) -> CatalogFilter:
+def make_filter(workspace: Workspace, **fields: Any) -> CatalogFilter:
     """A filter from words as a person writes them: families and licences in any case. Raises UnknownFilter,
     StoreUnavailable."""
     catalog_sync.find_problem(workspace)
     for field, known in (("families", families(workspace)), ("licences", licences(workspace))):
         names = {name.casefold(): name for name in known}
-        asked[field] = tuple(names.get(value.casefold(), value) for value in asked.get(field, ()))
-    _check_values("order", (str(asked.get("sort", "catalog")),), get_args(CatalogOrder))
-    return validate_fields(CatalogFilter, asked, UnknownFilter)
+        fields[field] = tuple(names.get(value.casefold(), value) for value in fields.get(field, ()))
+    _check_values("order", (str(fields.get("sort", "catalog")),), get_args(CatalogOrder))
+    return validate_fields(CatalogFilter, fields, UnknownFilter)

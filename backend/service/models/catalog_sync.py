@@ -153,9 +153,9 @@ def check_fits(workspace: Workspace, target: str) -> str:
         missing = [(row.shape, read(row)) for row in table.find_unplanned(session, place)]
     if missing:
         places = [(each.name, each) for each in instances(workspace)] if place == INSTANCES else [(key, where)]
-        found = {shape: _fits(workspace, each, places) for shape, each in missing}
+        fits = {shape: _fits(workspace, each, places) for shape, each in missing}
         with workspace.store.upkeep() as session:
-            table.save_fits(session, place, found)
+            table.save_fits(session, place, fits)
     return key
 
 
@@ -191,23 +191,23 @@ def _check_rules(workspace: Workspace) -> None:
     data = "".join(
         row.model_dump_json(exclude=prices) for row in (*rows.instances.values(), *rows.accelerators.values())
     )
-    wanted = hashlib.sha256(f"{_sources(domain_sources('backend.domain.rules.check'))} {data}".encode()).hexdigest()
-    sync_state.sync_rows(workspace.store, "planner", wanted, lambda: table.remove_fits)
+    rules_hash = hashlib.sha256(f"{_sources(domain_sources('backend.domain.rules.check'))} {data}".encode()).hexdigest()
+    sync_state.sync_rows(workspace.store, "planner", rules_hash, lambda: table.remove_fits)
 
 
 def _fits(workspace: Workspace, each: ModelFacts, places: list[tuple[str, Target]]) -> set[tuple[str, str]]:
     """The (target, kind) pairs whose recipe is valid. Instances that the rules cannot tell apart are checked once."""
     draft, kinds = find_draft(workspace, each), catalog.technique_recipes()
     verdicts: dict[tuple[object, ...], list[str]] = {}
-    found = set()
+    names = set()
     for name, where in places:
         facts = facts_on(where, each, draft)
         managed_only = (facts.family, facts.optimization_job) if facts.place == "managed" else ()
         key = (facts.place, facts.hardware, facts.device, *managed_only)
         if key not in verdicts:
             verdicts[key] = [kind for kind, steps in kinds.items() if check.is_valid(each, steps, facts)]
-        found |= {(name, kind) for kind in verdicts[key]}
-    return found
+        names |= {(name, kind) for kind in verdicts[key]}
+    return names
 
 
 def facts_on(where: Target, model: ModelFacts, draft: ModelFacts | None) -> TargetFacts:

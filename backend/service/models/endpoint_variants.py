@@ -33,17 +33,17 @@ def is_endpoint(source: str) -> bool:
 def make_variant(workspace: Workspace, source: str) -> Variant:
     """Of `sagemaker:NAME`, `@REGION` and `#MODEL` behind it where given; AWS is not asked. NAME is AWS's own, or that
     of an endpoint which was deployed from here. Raises RequestError, Refused."""
-    found = ENDPOINT_NAME.fullmatch(source)
-    if found is None:
+    match = ENDPOINT_NAME.fullmatch(source)
+    if match is None:
         raise RequestError(
             f"`{source[:120]}` is no endpoint of SageMaker: write sagemaker:NAME, or sagemaker:NAME@REGION, with #MODEL behind "
             "it where the container calls its model other than `model`."
         )
-    name = _full_name(workspace, found["name"])
+    name = _full_name(workspace, match["name"])
     if workspace.settings.shared and not name.startswith(PREFIX):
         raise RequestError(NOT_OURS.format(name))
-    region = found["region"] or endpoint_lookup.home_region()
-    url, model = f"{SAGEMAKER}://{region}/{name}", unquote(found["model"] or "") or None
+    region = match["region"] or endpoint_lookup.home_region()
+    url, model = f"{SAGEMAKER}://{region}/{name}", unquote(match["model"] or "") or None
     return Variant(name=source, source=source, kind="url", url=url, served_name=model)
 
 
@@ -57,30 +57,30 @@ def _full_name(workspace: Workspace, name: str) -> str:
     return name if last == Action.DELETE_ENDPOINT else PREFIX + name
 
 
-def with_aws_facts(workspace: Workspace, of: Variant) -> Variant:
+def with_aws_facts(workspace: Workspace, variant: Variant) -> Variant:
     """With what AWS tells of it now, its instances' price and what is proven; any other variant as it is.
 
     Raises NotFound, NotNow where it does not serve, RequestError, and what AWS refuses.
     """
-    if not (of.url or "").startswith(f"{SAGEMAKER}://"):
-        return of
-    region, _, name = (of.url or "").removeprefix(f"{SAGEMAKER}://").partition("/")
-    found = endpoint_lookup.resolve_endpoint(name, region)
-    if workspace.settings.shared and found.id is None:
+    if not (variant.url or "").startswith(f"{SAGEMAKER}://"):
+        return variant
+    region, _, name = (variant.url or "").removeprefix(f"{SAGEMAKER}://").partition("/")
+    endpoint = endpoint_lookup.resolve_endpoint(name, region)
+    if workspace.settings.shared and endpoint.id is None:
         raise RequestError(NOT_OURS.format(name))
-    price, where = _price(workspace, found.instances)
+    price, where = _price(workspace, endpoint.instances)
     discount = 0.0 if price is None else workspace.settings.discount
     remote = Remote(
-        endpoint=found.name,
+        endpoint=endpoint.name,
         region=region,
-        artifact=found.artifact,
+        artifact=endpoint.artifact,
         usd_per_hour=price,
         price_region=where,
         discount=discount,
-        instances=", ".join(f"{count} x {kind}" for kind, count in found.instances.items()) or "serverless",
-        findings=tuple(each.words for each in endpoint_lookup.prove_endpoint(found)),
+        instances=", ".join(f"{count} x {kind}" for kind, count in endpoint.instances.items()) or "serverless",
+        findings=tuple(each.words for each in endpoint_lookup.prove_endpoint(endpoint)),
     )
-    return of.model_copy(update={"remote": remote, "url": f"{SAGEMAKER}://{region}/{found.name}"})
+    return variant.model_copy(update={"remote": remote, "url": f"{SAGEMAKER}://{region}/{endpoint.name}"})
 
 
 def _price(workspace: Workspace, instances: dict[str, int]) -> tuple[float | None, str | None]:

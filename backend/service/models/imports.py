@@ -80,12 +80,12 @@ def inspect(
         return sources.inspect_converted(source, timeout_s=timeout_s)
     if paths.find_file(source) is None:
         raise UnknownModel(f"There is no file `{source[: local.MAX_SHOWN]}`: check the path of the GGUF file.")
-    found = sources.inspect_converted(source, timeout_s=timeout_s)
-    for name in found.files:
+    inspection = sources.inspect_converted(source, timeout_s=timeout_s)
+    for name in inspection.files:
         paths.find_file(
-            str(Path(found.source).with_name(name))
+            str(Path(inspection.source).with_name(name))
         )  # every part may be read by whoever asks, as the one named
-    return found
+    return inspection
 
 
 def prepare(
@@ -109,26 +109,26 @@ def prepare(
         raise RequestError(f"`{source}` comes with Whetstone: it needs no import.")
     if paths.find_folder(source) is not None:
         raise RequestError(f"`{source}` is a folder on this machine: `whetstone models import` takes it as it is.")
-    found = inspect(workspace, source, revision=revision, timeout_s=timeout_s)
-    final = sources.folder(workspace.settings.models, found.source, found.revision)
+    inspection = inspect(workspace, source, revision=revision, timeout_s=timeout_s)
+    final = sources.folder(workspace.settings.models, inspection.source, inspection.revision)
     if name is not None:
         local.check_name(workspace, name, str(final))
-    accepted = _accepted_at(workspace, found, accept_licence)
+    accepted = _accepted_at(workspace, inspection, accept_licence)
     present = final.exists()
-    to_fetch = 0 if present else _bytes_missing(workspace, found)
+    to_fetch = 0 if present else _bytes_missing(workspace, inspection)
     with workspace.store.read() as session:
         quotas.check_imports(workspace, session, workspace.actor.name, to_fetch)
     artifact_storage.check_disk(workspace, to_fetch, workspace.settings.models, what="import")
     spec = ImportSpec(
-        source=found.source,
-        revision=found.revision,
-        endpoint=found.endpoint,
-        bytes=found.bytes,
-        licence=found.licence,
+        source=inspection.source,
+        revision=inspection.revision,
+        endpoint=inspection.endpoint,
+        bytes=inspection.bytes,
+        licence=inspection.licence,
         accepted=accepted,
         name=name,
     )
-    return PreparedImport(spec=spec, inspection=found, present=present, to_fetch=to_fetch)
+    return PreparedImport(spec=spec, inspection=inspection, present=present, to_fetch=to_fetch)
 
 
 def _bytes_missing(workspace: Workspace, inspection: Inspection) -> int:
@@ -147,30 +147,31 @@ def submit(
     return jobs.submit(workspace, prepared.spec, title, submission=submission, terms=terms)
 
 
-def _accepted_at(workspace: Workspace, found: Inspection, accept: bool) -> datetime | None:
+def _accepted_at(workspace: Workspace, inspection: Inspection, accept: bool) -> datetime | None:
     """When the licence was accepted: now, or for an earlier import of the same model under the same licence."""
-    if not found.must_accept:
+    if not inspection.must_accept:
         return None
     if accept:
         return datetime.now(UTC)
-    earlier = _accepted_before(workspace, found)
+    earlier = _accepted_before(workspace, inspection)
     if earlier is None:
-        said = f"is under the licence `{found.licence}`" if found.licence else "states no licence"
-        gated = " and gated by its owner" if found.gated else ""
-        where = f"at {found.licence_url}" if found.licence_url else "where its author publishes them"
+        licence_text = f"is under the licence `{inspection.licence}`" if inspection.licence else "states no licence"
+        gated = " and gated by its owner" if inspection.gated else ""
+        where = f"at {inspection.licence_url}" if inspection.licence_url else "where its author publishes them"
         raise LicenceNotAccepted(
-            f"{found.source} {said}{gated}: read its conditions {where}, then accept it ({{}}).", "accept_licence"
+            f"{inspection.source} {licence_text}{gated}: read its conditions {where}, then accept it ({{}}).",
+            "accept_licence",
         )
     return earlier
 
 
-def _accepted_before(workspace: Workspace, found: Inspection) -> datetime | None:
+def _accepted_before(workspace: Workspace, inspection: Inspection) -> datetime | None:
     with workspace.store.read() as session:
         rows = history.list_jobs(session, JobFilter((), (JobKind.IMPORT,), ""), limit=IMPORT_JOBS_READ, offset=0)
         specs = [ImportSpec.model_validate(json.loads(row.spec)) for row in rows if row.owner == workspace.actor.name]
     same = (
         spec
         for spec in specs
-        if (spec.source, spec.endpoint, spec.licence) == (found.source, found.endpoint, found.licence)
+        if (spec.source, spec.endpoint, spec.licence) == (inspection.source, inspection.endpoint, inspection.licence)
     )
     return next((spec.accepted for spec in same if spec.accepted is not None), None)

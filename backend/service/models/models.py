@@ -80,8 +80,8 @@ def _artifact_refusal(workspace: Workspace, artifact_id: str) -> str:
     """Why a recipe does not start from an artifact. Raises NotFound."""
     manifest = artifacts.show(workspace, artifact_id).manifest
     already = "already speculates" if manifest.recipe.step("speculate") else "is optimized already"
-    made = f"{artifact_id} was made of {manifest.parent.id} by {manifest.recipe.name} and {already}"
-    return f"{made}: start from {manifest.parent.id} with one recipe that has all steps."
+    sentence = f"{artifact_id} was made of {manifest.parent.id} by {manifest.recipe.name} and {already}"
+    return f"{sentence}: start from {manifest.parent.id} with one recipe that has all steps."
 
 
 def _folder(workspace: Workspace, source: str) -> Path | None:
@@ -107,8 +107,8 @@ def _stored_licence(row: ModelRow) -> str | None:
 def _demonstration_card(workspace: Workspace, source: str) -> ModelCard | None:
     """In a demonstration, where no weights are: the card of a model that something was made from, by its name or
     folder."""
-    wanted = _artifact_parents(workspace, MAX_SHOWN) if workspace.read_only else []
-    return next((card for card in wanted if source in {card.id, card.path}), None)
+    cards = _artifact_parents(workspace, MAX_SHOWN) if workspace.read_only else []
+    return next((card for card in cards if source in {card.id, card.path}), None)
 
 
 def _artifact_parents(workspace: Workspace, limit: int) -> list[ModelCard]:
@@ -127,8 +127,8 @@ def check_name(workspace: Workspace, name: str, folder: str | None = None) -> st
             field="name",
         )
     with workspace.store.read() as session:
-        taken = imported.find_by_name(session, name)
-    if models.card(name) is not None or (taken is not None and taken.path != folder):
+        same_name = imported.find_by_name(session, name)
+    if models.card(name) is not None or (same_name is not None and same_name.path != folder):
         raise RequestError(f"is taken: another model is called `{name}`: choose another.", field="name")
     return name
 
@@ -188,18 +188,22 @@ def remember(workspace: Workspace, source: str, *, name: str | None = None) -> K
     if name is not None:
         check_name(workspace, name, card.path)
     card = preflight.with_notes(workspace.settings.cache, card)
-    wanted = name or (
+    chosen_name = name or (
         card.id if card.origin == "imported" or is_remembered(workspace, card) else own_name(Path(card.path))
     )
     row = ModelRow(
-        path=card.path, name=wanted, owner=workspace.actor.name, licence=find_licence(card), card=card.model_dump_json()
+        path=card.path,
+        name=chosen_name,
+        owner=workspace.actor.name,
+        licence=find_licence(card),
+        card=card.model_dump_json(),
     )
 
     def put(session: Any) -> ModelRow:
         workspace.allow(session, Action.REPLACE_MODEL, card.path)
         return imported.remember(session, row)
 
-    stored = workspace.change(Action.REMEMBER_MODEL, card.path, put, detail=wanted)
+    stored = workspace.change(Action.REMEMBER_MODEL, card.path, put, detail=chosen_name)
     return KnownModel(card=ModelCard.model_validate_json(stored.card), present=True)
 
 
@@ -254,11 +258,11 @@ def find_draft(workspace: Workspace, model: ModelFacts, recipe: Recipe) -> Model
 
 def read_head(workspace: Workspace, source: str) -> ModelCard:
     """The card of a head by its folder or the id of the artifact that it is. Raises UnknownModel, InvalidModel."""
-    made = _artifact_weights(workspace, source)
-    lies = made or _folder(workspace, source)
-    if lies is None:
+    artifact_folder = _artifact_weights(workspace, source)
+    folder = artifact_folder or _folder(workspace, source)
+    if folder is None:
         raise UnknownModel(f"There is no folder {source}: give the folder of a head, with config.json and safetensors.")
-    return heads.read_head(lies, id=source if made else None)
+    return heads.read_head(folder, id=source if artifact_folder else None)
 
 
 def _artifact_weights(workspace: Workspace, source: str) -> Path | None:
@@ -272,8 +276,10 @@ def _artifact_weights(workspace: Workspace, source: str) -> Path | None:
     parts = {file.path.partition("/")[0] for file in shown.manifest.files}
     if {"model", "draft"} <= parts:
         raise ImpossibleStack(f"{source} speculates itself, so it cannot draft for another: name its draft alone.")
-    lies = Path(shown.path)
-    return (lies if lies.is_dir() else artifacts.fetch(workspace, source)) / ("model" if "model" in parts else "draft")
+    folder = Path(shown.path)
+    return (folder if folder.is_dir() else artifacts.fetch(workspace, source)) / (
+        "model" if "model" in parts else "draft"
+    )
 
 
 def is_artifact(source: str) -> bool:
@@ -292,14 +298,14 @@ def _check_trained_for(workspace: Workspace, model: ModelFacts, source: str | No
         )
 
 
-def resolve_draft(workspace: Workspace, model: ModelFacts, wanted: str | None) -> ModelFacts | None:
+def resolve_draft(workspace: Workspace, model: ModelFacts, draft: str | None) -> ModelFacts | None:
     """The draft a `speculate` step means: `auto` or nothing is the provided one, else a model, a folder or an artifact.
     Model and draft may be known by published facts alone."""
-    if wanted is None or wanted == "auto":
+    if draft is None or draft == "auto":
         if not isinstance(model, ModelCard):
             return catalog_sync.find_draft(workspace, model)
         return resolve(workspace, model.draft) if model.draft else None
-    if not isinstance(model, ModelCard) or catalog_sync.find(workspace, wanted) is not None:
-        return resolve_facts(workspace, wanted)
-    made = _artifact_weights(workspace, wanted)
-    return read_card(made, id=wanted, origin="artifact") if made else resolve(workspace, wanted)
+    if not isinstance(model, ModelCard) or catalog_sync.find(workspace, draft) is not None:
+        return resolve_facts(workspace, draft)
+    artifact_folder = _artifact_weights(workspace, draft)
+    return read_card(artifact_folder, id=draft, origin="artifact") if artifact_folder else resolve(workspace, draft)

@@ -42,10 +42,10 @@ def run_preflight(cache: Path, model: ModelFacts) -> Preflight:
 
 def check(cache: Path, model: ModelFacts) -> Preflight:
     """Like `of`. Raises InvalidModel where the files are no sound model, TooDemanding."""
-    found = run_preflight(cache, model)
-    if found.refusal is not None:
-        raise InvalidModel(found.refusal)
-    return found
+    result = run_preflight(cache, model)
+    if result.refusal is not None:
+        raise InvalidModel(result.refusal)
+    return result
 
 
 def with_notes(cache: Path, card: ModelCard) -> ModelCard:
@@ -59,10 +59,10 @@ def check_variants(cache: Path, variants: Iterable[Variant], *, scored: bool) ->
     for variant in variants:
         if variant.kind != "model" or variant.model_path is None:
             continue
-        found = check(cache, models.folder_card(variant.model_path))
-        if scored and found.unbuilt is not None:
+        result = check(cache, models.folder_card(variant.model_path))
+        if scored and result.unbuilt is not None:
             raise InvalidModel(
-                f"{variant.name} cannot be scored. {found.unbuilt} Or measure its speed alone, without quality."
+                f"{variant.name} cannot be scored. {result.unbuilt} Or measure its speed alone, without quality."
             )
 
 
@@ -81,13 +81,13 @@ def why_no_chat(cache: Path, variants: Iterable[Variant]) -> str | None:
 
 @lru_cache(maxsize=ANSWERS_CACHED)
 def _cached_preflight(card: ModelCard, _stamp: Stamp, folder: Path) -> Preflight:
-    kept = folder / f"{preflight.cache_key(card)}.json"
+    cache_file = folder / f"{preflight.cache_key(card)}.json"
     try:
-        return Preflight.model_validate_json(kept.read_bytes())
+        return Preflight.model_validate_json(cache_file.read_bytes())
     except (OSError, ValidationError):
         pass
-    found = preflight.inspect_in_sandbox(card)
+    result = preflight.inspect_in_sandbox(card)
     with suppress(OSError, DiskFull):  # it is only kept for the next time
         folder.mkdir(parents=True, exist_ok=True)
-        files.write(kept, found.model_dump_json())
-    return found
+        files.write(cache_file, result.model_dump_json())
+    return result

@@ -117,13 +117,13 @@ def _fits(model: ModelFacts, facts: TargetFacts) -> bool:
 
 def _checks(decided: Callable[[Recipe], Verdict]) -> list[TechniqueCheck]:
     """One a row of the capability table, in its order. `decided`: the verdict on a recipe that is that row alone."""
-    steps, found = catalog.technique_recipes(), []
+    steps, results = catalog.technique_recipes(), []
     for technique, method, engine, _ in supported():
         kind = catalog.technique_kind(technique, method, engine)
         verdict = decided(steps[kind])
         # the first of each rule
         reasons = list({reason.rule: reason for reason in reversed(verdict.reasons)}.values())[::-1]
-        found.append(
+        results.append(
             TechniqueCheck(
                 kind=kind,
                 title=_title(technique, method, engine),
@@ -137,7 +137,7 @@ def _checks(decided: Callable[[Recipe], Verdict]) -> list[TechniqueCheck]:
                 kernel=next((step.kernel for step in verdict.plan.steps if step.kernel), "") if verdict.plan else "",
             )
         )
-    return found
+    return results
 
 
 def _nearest_text(verdict: Verdict) -> str | None:

@@ -90,26 +90,26 @@ def check_served(workspace: Workspace, variants: list[Variant]) -> None:
 
 def check_floor(workspace: Workspace, variants: list[Variant], *, anyway: bool) -> None:
     """Raises BelowFloor where one was ruined when it was made, unless `anyway`."""
-    said = (
+    warnings = (
         []
         if anyway
         else floor_warnings(workspace, [variant.source for variant in variants if variant.kind == "artifact"])
     )
-    if said:
-        raise BelowFloor(f"{' '.join(said)} To use it all the same, give {{}}.", "anyway")
+    if warnings:
+        raise BelowFloor(f"{' '.join(warnings)} To use it all the same, give {{}}.", "anyway")
 
 
 def floor_warnings(workspace: Workspace, sources: Iterable[str]) -> list[str]:
     """A sentence for each artifact among them whose quality is below the floor; what is not there says nothing."""
-    said = []
+    warnings = []
     for source in dict.fromkeys(sources):
         try:
             manifest = artifacts.show(workspace, source).manifest if source.startswith("a-") else None
         except NotFound:
             continue
         if manifest is not None and (why := (manifest.quality or {}).get("below_floor")):
-            said.append(f"{manifest.recipe.name} ({source}): {why}")
-    return said
+            warnings.append(f"{manifest.recipe.name} ({source}): {why}")
+    return warnings
 
 
 def why_unserved(workspace: Workspace, artifact_id: str) -> str | None:
@@ -154,10 +154,10 @@ def why_unserved_on_neuron(workspace: Workspace, fields: Mapping[str, Any]) -> s
 
 def distinct_names(variants: list[Variant]) -> list[Variant]:
     """The same name twice gets its source, then a number, so that charts and tables tell them apart."""
-    seen: dict[str, int] = {}
+    counts: dict[str, int] = {}
     named = []
     for variant in variants:
-        count = seen[variant.name] = seen.get(variant.name, 0) + 1
+        count = counts[variant.name] = counts.get(variant.name, 0) + 1
         named.append(variant if count == 1 else variant.model_copy(update={"name": f"{variant.name} ({count})"}))
     return named
 

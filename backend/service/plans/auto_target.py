@@ -109,11 +109,11 @@ class FittingInstance(Frozen):
 
 def fitting_instances(workspace: Workspace, model: ModelFacts, recipe: Recipe, most: int = 3) -> list[FittingInstance]:
     """The cheapest instances on which our engines serve that recipe, those without a price last."""
-    draft, found = models.find_draft(workspace, model, recipe), []
+    draft, fitting = models.find_draft(workspace, model, recipe), []
     for where in targets.hardwares(workspace).targets():
         plan = check.check_recipe(model, recipe, targets.rule_facts(where, model, draft), suggest=False).plan
         if plan is not None:
-            found.append(
+            fitting.append(
                 FittingInstance(
                     target=where.name,
                     price_per_hour=where.price_per_hour,
@@ -121,7 +121,9 @@ def fitting_instances(workspace: Workspace, model: ModelFacts, recipe: Recipe, m
                     replicas=plan.replicas,
                 )
             )
-    return sorted(found, key=lambda each: (each.price_per_hour is None, each.price_per_hour or 0.0, each.target))[:most]
+    return sorted(fitting, key=lambda each: (each.price_per_hour is None, each.price_per_hour or 0.0, each.target))[
+        :most
+    ]
 
 
 class _ChoiceInputs:
@@ -150,10 +152,10 @@ class _ChoiceInputs:
 
 @lru_cache(maxsize=64)
 def _choose(question: _ChoiceInputs) -> TargetChoice:
-    found = make_candidates(
+    candidates = make_candidates(
         question.model, question.recipe, question.draft, question.known.targets(), question.load, question.goal
     )
-    return rank_candidates(found, question.goal)
+    return rank_candidates(candidates, question.goal)
 
 
 def make_context(
@@ -172,10 +174,10 @@ def make_context(
     )
 
 
-def shown_target(workspace: Workspace, found: TargetChoice) -> Target:
+def shown_target(workspace: Workspace, choice: TargetChoice) -> Target:
     """The instance that won; where none did, where to ask what would work instead: one that fits but misses the goal,
     else the one that can serve most methods, and of those the one with the most memory."""
-    fits = [found.winner.target] if found.winner else [loser.target for loser in found.losers if loser.fits]
+    fits = [choice.winner.target] if choice.winner else [loser.target for loser in choice.losers if loser.fits]
     return targets.find(workspace, fits[0]) if fits else max(targets.hardwares(workspace).targets(), key=_abilities)
 
 

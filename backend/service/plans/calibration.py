@@ -59,13 +59,13 @@ def check_file(model: ModelCard, recipe: Recipe) -> str | None:
     steps = [step for step in recipe.steps if isinstance(step, Quantize | Prune)]
     if not steps or not methods.reads_text(recipe):
         return None
-    given = find_file(recipe)
+    file = find_file(recipe)
     length = max(step.length if isinstance(step, Quantize) else LENGTH for step in steps)
     length = min(length, model.max_positions)
-    calibration_text.check(given, Path(model.path), length)
+    calibration_text.check(file, Path(model.path), length)
     if recovery_needs.find_recovery(recipe):
-        calibration_text.check_spare(given, Path(model.path), *recovery_needs.calibration_size(recipe))
-    return given
+        calibration_text.check_spare(file, Path(model.path), *recovery_needs.calibration_size(recipe))
+    return file
 
 
 def find_file(recipe: Recipe) -> str | None:
@@ -75,14 +75,14 @@ def find_file(recipe: Recipe) -> str | None:
     """
     if not methods.reads_text(recipe):
         return None
-    found = [
+    named = [
         step.calibration
         for step in recipe.steps
         if isinstance(step, Quantize | Prune) and step.calibration != "bundled"
     ]
-    path = paths.find_file(found[0]) if found else None
-    if found and path is None:
-        shown = found[0][:MAX_SHOWN]
+    path = paths.find_file(named[0]) if named else None
+    if named and path is None:
+        shown = named[0][:MAX_SHOWN]
         raise InvalidWorkload(
             f"There is no calibration file `{shown}`: give a JSONL, Parquet or text file, or leave it out."
         )

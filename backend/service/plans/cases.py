@@ -92,12 +92,12 @@ def _with_preflight(workspace: Workspace, model: ModelFacts, recipe: Recipe, ver
     """The verdict with what a look at the model's files says: against the recipe, or as notes of its plan."""
     rewrites = any(isinstance(step, Quantize | Prune) for step in recipe.steps)
     try:
-        found = preflight.run_preflight(workspace.settings.cache, model)
+        result = preflight.run_preflight(workspace.settings.cache, model)
     except TooDemanding as error:  # a model that does not fit here is refused for that
         if verdict.plan is None:
             return verdict
-        found = Preflight(refusal=error.problem)
-    against = found.refusal or (rewrites and (found.unbuilt or found.unrewritable)) or None
+        result = Preflight(refusal=error.problem)
+    against = result.refusal or (rewrites and (result.unbuilt or result.unrewritable)) or None
     if against is not None:
         reason = Reason(rule="model-files", message=against, source="the model's files, read by transformers")
         known = {each.message for each in verdict.reasons}
@@ -107,7 +107,7 @@ def _with_preflight(workspace: Workspace, model: ModelFacts, recipe: Recipe, ver
         )
     if verdict.plan is None:
         return verdict
-    notes = (*verdict.plan.notes, *found.sentences)
+    notes = (*verdict.plan.notes, *result.sentences)
     return verdict.model_copy(update={"plan": verdict.plan.model_copy(update={"notes": notes})})
 
 
@@ -120,8 +120,8 @@ def _with_speculation_facts(workspace: Workspace, recipe: Recipe, facts: TargetF
         )
     folder = workspace.settings.proposers
     if isinstance(step, Speculate) and step.method == "custom" and folder is not None:
-        found = (path for path in Path(folder).glob("*") if path.suffix == ".py" or (path / "__init__.py").is_file())
-        return facts.model_copy(update={"proposers": tuple(sorted(path.stem for path in found))})
+        modules = (path for path in Path(folder).glob("*") if path.suffix == ".py" or (path / "__init__.py").is_file())
+        return facts.model_copy(update={"proposers": tuple(sorted(path.stem for path in modules))})
     return facts
 
 
@@ -149,22 +149,22 @@ def additions(workspace: Workspace, model: ModelFacts, recipe: Recipe, case: Cas
     """
     own = models.resolve_draft(workspace, model, "auto")
     facts = case.facts if case else targets.rule_facts(targets.find(workspace, "local"), model, own)
-    beside = facts if facts.draft else facts.model_copy(update={"draft": own})
-    verdict = case.verdict if case else check.check_recipe(model, recipe, beside)
+    with_draft = facts if facts.draft else facts.model_copy(update={"draft": own})
+    verdict = case.verdict if case else check.check_recipe(model, recipe, with_draft)
     known = {reason.message for reason in verdict.reasons}
-    found = []
+    results = []
     for step in map(_plain_step, supported()):
         longer = recipe.model_copy(update={"steps": (*recipe.steps, step)})
         brought = [
             r.message
-            for r in check.check_recipe(model, longer, beside, suggest=False).reasons
+            for r in check.check_recipe(model, longer, with_draft, suggest=False).reasons
             if r.message not in known
         ]
         instead = (
             _alternative(model, recipe, verdict, step, facts.model_copy(update={"draft": own})) if brought else None
         )
-        found.append(Addition(step=step, reason=brought[0] if brought else None, instead=instead))
-    return found
+        results.append(Addition(step=step, reason=brought[0] if brought else None, instead=instead))
+    return results
 
 
 def _alternative(model: ModelFacts, recipe: Recipe, own: Verdict, step: Step, facts: TargetFacts) -> Recipe | None:
@@ -179,8 +179,8 @@ def _alternative(model: ModelFacts, recipe: Recipe, own: Verdict, step: Step, fa
     nearest = swapped if verdict.valid else verdict.suggestion
     if nearest is None or nearest == recipe:
         return None
-    kept = any(other.technique == step.technique and _method(other) == _method(step) for other in nearest.steps)
-    return nearest if kept else None
+    has_step = any(other.technique == step.technique and _method(other) == _method(step) for other in nearest.steps)
+    return nearest if has_step else None
 
 
 def _method(step: Step) -> str | None:

@@ -74,14 +74,14 @@ def estimate_loads(
         "payoff": _find_map(workspace, case),
         "trained": _trained_acceptance(workspace, case),
     }
-    plan, measured, found = case.verdict.plan, _find_measured(workspace, case), []
+    plan, measured, estimates = case.verdict.plan, _find_measured(workspace, case), []
     for load in loads:
         context = auto_target.make_context(case.target, case.facts, load, price_per_hour).model_copy(update=known)
         if measured and (corrected := _correction(case, context, measured)):
             assumed = corrected[1] if acceptance is None else acceptance
             context = context.model_copy(update={"calibration": corrected[0], "acceptance": assumed})
-        found.append(estimate.estimate(case.model, case.recipe, context, plan.tensor_parallel, plan.replicas))
-    return found
+        estimates.append(estimate.estimate(case.model, case.recipe, context, plan.tensor_parallel, plan.replicas))
+    return estimates
 
 
 def find_evaluation(workspace: Workspace, model: ModelCard, recipe: Recipe) -> MeasuredVariant | None:
@@ -89,9 +89,13 @@ def find_evaluation(workspace: Workspace, model: ModelCard, recipe: Recipe) -> M
     here = _hardware(probe.probe())
     with workspace.store.read() as session:
         ids = history.list_evaluation_ids(session, baseline=model.id, limit=SEARCHED)
-    found = (each for identity in ids for each in _measured_variants(workspace.store, identity))
+    candidates = (each for identity in ids for each in _measured_variants(workspace.store, identity))
     return next(
-        (each for each in found if each.hardware == here and _is_same(each.variant, model, recipe) and each.levels),
+        (
+            each
+            for each in candidates
+            if each.hardware == here and _is_same(each.variant, model, recipe) and each.levels
+        ),
         None,
     )
 
@@ -195,10 +199,10 @@ def _predict(model: ModelFacts, recipe: Recipe, context: EstimateContext, level:
         concurrency=level.concurrency,
     )
     degree, draft = recipe.serving.tensor_parallel, facts.serving_draft(recipe)
-    held = serving_memory.concurrent_sequences(
+    sequences = serving_memory.concurrent_sequences(
         serving_memory.device_memory(model, recipe, facts.device, degree, draft),
         recipe,
         load.input_tokens + load.output_tokens,
     )
     acceptance, gains = _acceptance(recipe, level), context.gains(recipe)
-    return roofline.speed(model, recipe, facts.device, degree, load, draft, acceptance, held, gains)
+    return roofline.speed(model, recipe, facts.device, degree, load, draft, acceptance, sequences, gains)

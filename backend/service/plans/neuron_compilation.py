@@ -56,7 +56,7 @@ class CompilationPreview(Frozen):
     @property
     def rows(self) -> list[tuple[str, str]]:
         """One a field of the key, which comes first since it is what finds the result again; then what a core holds."""
-        held = f"{self.weights_bytes / GB:.1f} GB of weights, {self.cache_bytes / GB:.1f} GB of cache"
+        weights_and_cache = f"{self.weights_bytes / GB:.1f} GB of weights, {self.cache_bytes / GB:.1f} GB of cache"
         room = (
             f"up to {self.runtime_bytes / GB:.1f} GB of program and scratchpad, of {self.core_memory_bytes / GB:.1f} GB"
         )
@@ -68,7 +68,7 @@ class CompilationPreview(Frozen):
             ("stack", f"{self.stack} ({self.plan.stack})"),
             *((name.replace("_", " "), _field_text(value)) for name, value in fields.items()),
             ("cores", f"{self.plan.tensor_parallel} of {self.cores}"),
-            ("a core holds", f"{held}, {room}"),
+            ("a core holds", f"{weights_and_cache}, {room}"),
             ("price per hour", price),
         ]
 
@@ -111,18 +111,18 @@ def preview(workspace: Workspace, case: Case) -> CompilationPreview:
 
 
 def prepare(
-    workspace: Workspace, case: Case, *, seed: int = 0, found: CompilationPreview | None = None
+    workspace: Workspace, case: Case, *, seed: int = 0, known: CompilationPreview | None = None
 ) -> PreparedOptimize:
-    """A job that compiles here for that instance; what the cache has needs no engine. `found`: its preview, where it is
+    """A job that compiles here for that instance; what the cache has needs no engine. `known`: its preview, where it is
     known.
 
     Raises what `preview` does, UnknownModel without weights, EngineMissing, NotEnoughDisk, QuotaExceeded.
     """
     workspace.check(Action.SUBMIT)
-    model, found = optimize.require_weights(case.model), found or preview(workspace, case)
+    model, known = optimize.require_weights(case.model), known or preview(workspace, case)
     assert case.verdict.plan is not None
-    if found.lookup.state == "miss":
-        engine_status.engine_python(workspace.settings, STACKS[found.plan.stack].environment)
+    if known.lookup.state == "miss":
+        engine_status.engine_python(workspace.settings, STACKS[known.plan.stack].environment)
     need = estimate.estimate_needs(model, case.recipe, case.draft)
     artifact_storage.check_disk(workspace, need.disk_bytes)
     artifact_storage.check_quota(workspace, need.disk_bytes)
@@ -133,7 +133,7 @@ def prepare(
         target=case.asked,
         deployment=optimize.make_deployment(case),
         draft=case.draft if isinstance(case.draft, ModelCard) else None,
-        neuron=found.plan,
+        neuron=known.plan,
         seed=seed,
     )
     return PreparedOptimize(spec=spec, need=need)

@@ -76,7 +76,7 @@ def make_deployment(case: Case) -> Deployment | None:
         )
     if case.verdict.plan is None or not case.works:
         raise ImpossibleStack(_why_not(case))
-    made = Deployment(
+    deployment = Deployment(
         target=case.target.name,
         tensor_parallel=case.verdict.plan.tensor_parallel,
         replicas=case.verdict.plan.replicas,
@@ -85,14 +85,14 @@ def make_deployment(case: Case) -> Deployment | None:
     )
     choice = case.choice
     if choice is None:
-        return made
+        return deployment
     chosen = {
         "why": choice.why,
         "goal": case.goal or TargetGoal(),
         "job": choice.job,
         "losers": choice.losers[:RUNNERS_UP],
     }
-    return made.model_copy(update=chosen)
+    return deployment.model_copy(update=chosen)
 
 
 def _why_not(case: Case) -> str:

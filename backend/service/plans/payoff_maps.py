@@ -35,14 +35,14 @@ def map_of_job(job: JobView) -> PayoffMap | None:
 def find_map(workspace: Workspace, model: ModelCard, recipe: Recipe) -> PayoffMap | None:
     """The newest map of this model with these weights under these settings, by this vLLM on this machine; None without
     one."""
-    wanted = draft_payoff.map_key(
+    map_key = draft_payoff.map_key(
         model.revision,
         draft_payoff.weights_hash(recipe),
         recipe.serving,
         engine_status.list_versions(workspace.settings),
         probe.probe(),
     )
-    return find_by_key(workspace, wanted)
+    return find_by_key(workspace, map_key)
 
 
 class TrainedDraft(NamedTuple):
@@ -72,10 +72,10 @@ def find_trained_draft(workspace: Workspace, model: ModelFacts, recipe: Recipe) 
 
 def with_best_tokens(workspace: Workspace, model: ModelCard, recipe: Recipe) -> Recipe:
     """With as many tokens a guess as its trained draft gains most with for one user; as it is where no map tells."""
-    found, draft = find_map(workspace, model, recipe), find_trained_draft(workspace, model, recipe)
-    if found is None or draft is None:
+    payoff_map, draft = find_map(workspace, model, recipe), find_trained_draft(workspace, model, recipe)
+    if payoff_map is None or draft is None:
         return recipe
-    tokens, _ = found.best_known(1, draft.shape, draft.lengths)
+    tokens, _ = payoff_map.best_known(1, draft.shape, draft.lengths)
     steps = (
         each.model_copy(update={"tokens": tokens}) if isinstance(each, Speculate) else each for each in recipe.steps
     )
@@ -85,14 +85,16 @@ def with_best_tokens(workspace: Workspace, model: ModelCard, recipe: Recipe) -> 
 def find_for_spec(workspace: Workspace, spec: PayoffSpec) -> PayoffMap | None:
     """The newest map that such a job would measure again."""
     serving, versions = spec.variants[0].serving, engine_status.list_versions(workspace.settings)
-    found = find_by_key(workspace, draft_payoff.map_key(spec.revision, spec.weights, serving, versions, probe.probe()))
-    return found if found and set(spec.streams) <= set(found.streams) else None
+    payoff_map = find_by_key(
+        workspace, draft_payoff.map_key(spec.revision, spec.weights, serving, versions, probe.probe())
+    )
+    return payoff_map if payoff_map and set(spec.streams) <= set(payoff_map.streams) else None
 
 
-def find_by_key(workspace: Workspace, wanted: MapKey) -> PayoffMap | None:
+def find_by_key(workspace: Workspace, map_key: MapKey) -> PayoffMap | None:
     """The newest of that key."""
     with workspace.store.read() as session:
         chosen = JobFilter((JobState.SUCCEEDED,), (JobKind.PAYOFF,))
         rows = history.list_jobs(session, chosen, limit=SEARCHED)
-        found = (map_of_job(jobs.view(row)) for row in rows)
-        return next((each for each in found if each and each.key == wanted), None)
+        maps = (map_of_job(jobs.view(row)) for row in rows)
+        return next((each for each in maps if each and each.key == map_key), None)

@@ -46,41 +46,46 @@ def is_sagemaker(target: str) -> bool:
     return target.startswith(PREFIX)
 
 
-def preview(workspace: Workspace, case: Case, given: Sequence[str]) -> ManagedPreview:
+def preview(workspace: Workspace, case: Case, aws_settings: Sequence[str]) -> ManagedPreview:
     """What `submit` would ask AWS for; nothing is asked. Raises what `submit` raises, but that no job is needed."""
-    found, _ = _requests(workspace, case, given)
+    planned, _ = _requests(workspace, case, aws_settings)
     name = optimization_requests.job_name(TRIAL, 1)
     return ManagedPreview(
         model=case.model.id,
         target=case.asked,
-        requests=tuple(optimization_requests.with_name(each, name) for each in found.create),
-        notes=found.notes,
+        requests=tuple(optimization_requests.with_name(each, name) for each in planned.create),
+        notes=planned.notes,
         price_per_hour=case.target.price_per_hour,
         price=PRICE.replace("USD an hour", f"USD an hour{price_list.discount_text(case.target.discount)}", 1),
     )
 
 
-def policy_text(workspace: Workspace, case: Case, given: Sequence[str]) -> str:
+def policy_text(workspace: Workspace, case: Case, aws_settings: Sequence[str]) -> str:
     """The IAM policy of who submits it. Raises what `submit` raises."""
-    found, settings = _requests(workspace, case, given)
-    if not found.create or settings is None:
-        raise InvalidRecipe(f"{' '.join(found.notes)} There is nothing to start.")
-    return iam_policy.text(found.create[0], settings.region, fetched=_parent(case, settings) is not None)
+    planned, settings = _requests(workspace, case, aws_settings)
+    if not planned.create or settings is None:
+        raise InvalidRecipe(f"{' '.join(planned.notes)} There is nothing to start.")
+    return iam_policy.text(planned.create[0], settings.region, fetched=_parent(case, settings) is not None)
 
 
 def submit(
-    workspace: Workspace, case: Case, given: Sequence[str], *, submission: str | None = None, terms: Terms | None = None
+    workspace: Workspace,
+    case: Case,
+    aws_settings: Sequence[str],
+    *,
+    submission: str | None = None,
+    terms: Terms | None = None,
 ) -> JobView:
-    """Queue the job. `given`: `NAME=VALUE` settings, which count before the environment's.
+    """Queue the job. `aws_settings`: `NAME=VALUE` settings, which count before the environment's.
 
     Raises InvalidOptions for settings that lack or are wrong, ImpossibleStack with the nearest recipe that works,
     InvalidRecipe where no job is needed.
     """
     workspace.check(Action.SUBMIT)
-    found, settings = _requests(workspace, case, given)
-    if not found.create or settings is None:
-        raise InvalidRecipe(f"{' '.join(found.notes)} There is nothing to start.")
-    (request,) = found.create
+    planned, settings = _requests(workspace, case, aws_settings)
+    if not planned.create or settings is None:
+        raise InvalidRecipe(f"{' '.join(planned.notes)} There is nothing to start.")
+    (request,) = planned.create
     parent = _parent(case, settings)
     if parent is not None:
         artifact_storage.check_quota(workspace, estimate.estimate_needs(parent, case.recipe, case.draft).disk_bytes)
@@ -109,14 +114,14 @@ def _parent(case: Case, settings: AwsSettings) -> ModelCard | None:
 
 def _steps_around(case: Case, settings: AwsSettings) -> list[str]:
     """What happens before and after the call, a sentence each."""
-    found = []
+    sentences = []
     if not settings.source:
-        found.append(
+        sentences.append(
             f"The weights in {optimize.require_weights(case.model).path} are uploaded first, into a folder that is named by their "
             "content; what is there already is not sent again."
         )
     if _parent(case, settings) is not None:
-        return [*found, "The result is fetched and becomes an artifact here."]
+        return [*sentences, "The result is fetched and becomes an artifact here."]
     why = (
         "as asked for"
         if not settings.fetch
@@ -124,11 +129,11 @@ def _steps_around(case: Case, settings: AwsSettings) -> list[str]:
         if isinstance(case.model, PublishedModel)
         else "since only quantized weights become an artifact here"
     )
-    return [*found, f"The result stays in S3, {why}."]
+    return [*sentences, f"The result stays in S3, {why}."]
 
 
 def _requests(
-    workspace: Workspace, case: Case, given: Sequence[str]
+    workspace: Workspace, case: Case, aws_settings: Sequence[str]
 ) -> tuple[OptimizationRequests, AwsSettings | None]:
     """And the settings; None where no job is needed."""
     if case.verdict.plan is None:
@@ -136,9 +141,9 @@ def _requests(
     degree, hardware = case.verdict.plan.tensor_parallel, case.target.device.hardware
     if not optimization_requests.needs_job(case.recipe):
         return OptimizationRequests(create=(), notes=optimization_requests.notes(case.recipe, hardware)), None
-    settings = read_settings(given, workspace.settings.aws, here=isinstance(case.model, ModelCard))
+    settings = read_settings(aws_settings, workspace.settings.aws, here=isinstance(case.model, ModelCard))
     assert case.target.instance is not None
-    made = optimization_requests.build_requests(
+    planned = optimization_requests.build_requests(
         case.recipe, case.target.instance.name, hardware, settings, tensor_parallel=degree
     )
-    return made.model_copy(update={"notes": (*made.notes, *_steps_around(case, settings))}), settings
+    return planned.model_copy(update={"notes": (*planned.notes, *_steps_around(case, settings))}), settings

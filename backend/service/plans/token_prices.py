@@ -63,30 +63,30 @@ def find_price(
     model: ModelFacts,
     recipe: Recipe = ORIGINAL,
     target: str | None = None,
-    asked: ExpectedLoad | None = None,
+    expected_load: ExpectedLoad | None = None,
 ) -> ModelPrice | None:
     """At the announcement's question answering load with 16 streams unless another is asked.
 
     None where the model generates nothing, the recipe is not valid there, or no price or speed is known.
     """
-    wanted = asked or load(STREAMS, model.max_positions)
+    expected_load = expected_load or load(STREAMS, model.max_positions)
     try:
-        found = estimate_tokens(workspace, model, recipe, target, wanted)
+        estimate = estimate_tokens(workspace, model, recipe, target, expected_load)
     except WhetstoneError:
         return None
-    if found is None or found.price_per_million_output is None or found.price_per_hour is None:
+    if estimate is None or estimate.price_per_million_output is None or estimate.price_per_hour is None:
         return None
-    instance = targets.find(workspace, found.target).instance
+    instance = targets.find(workspace, estimate.target).instance
     return ModelPrice(
-        target=found.target,
+        target=estimate.target,
         chosen=target is not None,
-        per_million_output=found.price_per_million_output,
-        per_hour=found.price_per_hour,
+        per_million_output=estimate.price_per_million_output,
+        per_hour=estimate.price_per_hour,
         region=instance.price_region if instance else None,
-        note=found.price_note,
-        load=wanted,
-        replicas=found.replicas,
-        tensor_parallel=found.tensor_parallel,
+        note=estimate.price_note,
+        load=expected_load,
+        replicas=estimate.replicas,
+        tensor_parallel=estimate.tensor_parallel,
     )
 
 

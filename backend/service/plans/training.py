@@ -73,8 +73,8 @@ def _resolve_target(workspace: Workspace, source: str) -> ModelCard:
             "quantized of it too."
         )
     model = models.resolve(workspace, source)
-    found = preflight.check(workspace.settings.cache, model)
-    if why := found.unbuilt or found.unrewritable:
+    result = preflight.check(workspace.settings.cache, model)
+    if why := result.unbuilt or result.unrewritable:
         raise ImpossibleStack(f"No draft can be trained for {model.id}. {why}")
     if model.quantization:
         raise ImpossibleStack(

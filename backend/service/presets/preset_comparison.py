@@ -35,25 +35,25 @@ class PresetComparison(Frozen):
 
 def compare(workspace: Workspace, chosen: Sequence[Preset], concurrency: int) -> PresetComparison:
     """Presets of one model at one of CONCURRENCIES. Measures nothing."""
-    found = [
+    estimates = [
         preset_figures.estimate(workspace, preset, (concurrency,), probe=False).at(concurrency) for preset in chosen
     ]
     here = bool(chosen) and all(preset.target.startswith("local") for preset in chosen)
     original = _estimate_original(workspace, chosen[0].model, concurrency, here=here) if chosen else None
     entries = [
-        PresetRow(p.id, p.goal, recipe_title(p.recipe), estimate) for p, estimate in zip(chosen, found, strict=True)
+        PresetRow(p.id, p.goal, recipe_title(p.recipe), estimate) for p, estimate in zip(chosen, estimates, strict=True)
     ]
     rows = tuple(title_presets(entries, original))
-    return PresetComparison(concurrency=concurrency, original=original, rows=rows, estimates=tuple(found))
+    return PresetComparison(concurrency=concurrency, original=original, rows=rows, estimates=tuple(estimates))
 
 
 def compare_by_model(workspace: Workspace, names: Iterable[str], concurrency: int) -> dict[str, PresetComparison]:
     """By model: all its presets, since a title such as the lowest cost is one among all of them."""
-    found = {
+    presets_by_model = {
         name: [known.preset for known in presets_of.listing(workspace, PresetFilter(model=name))]
         for name in dict.fromkeys(names)
     }
-    return {name: compare(workspace, chosen, concurrency) for name, chosen in found.items()}
+    return {name: compare(workspace, chosen, concurrency) for name, chosen in presets_by_model.items()}
 
 
 def short_names(workspace: Workspace, chosen: Sequence[Preset]) -> list[str]:
@@ -62,7 +62,7 @@ def short_names(workspace: Workspace, chosen: Sequence[Preset]) -> list[str]:
     neighbours = [compare_by_model(workspace, models, concurrency) for concurrency in presets.CONCURRENCIES]
     titles = []
     for preset in chosen:
-        rows = [row for beside in neighbours if (row := beside[preset.model].row(preset.id))]
+        rows = [row for comparisons in neighbours if (row := comparisons[preset.model].row(preset.id))]
         titles.append(preset_titles.title_at_all_loads(rows, recipe_title(preset.recipe)))
     return presets.labels(chosen, titles)
 

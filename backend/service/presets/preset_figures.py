@@ -95,9 +95,9 @@ def _evaluation_names(workspace: Workspace, model: str) -> tuple[list[str], str 
 
 def model_names(workspace: Workspace, model: str) -> list[str]:
     """Every name by which a preset may mean that model: its id, its hub id, and the published id of a hub import."""
-    found, _ = _evaluation_names(workspace, model)
+    names, _ = _evaluation_names(workspace, model)
     published_model = catalog_sync.find_known(workspace, model.partition("@")[0])
-    return list(dict.fromkeys([*found, *([published_model.id, published_model.hf_repo] if published_model else [])]))
+    return list(dict.fromkeys([*names, *([published_model.id, published_model.hf_repo] if published_model else [])]))
 
 
 def price_claim_today(workspace: Workspace, preset: Preset, claim: Claim) -> str | None:

@@ -254,7 +254,7 @@ def put(
 
     ids = ", ".join(preset.id for preset in presets)
     outcomes = workspace.change(
-        Action.SAVE_PRESET, ids, put, detail=origin, changed=lambda made: set(made) != {"unchanged"}
+        Action.SAVE_PRESET, ids, put, detail=origin, changed=lambda changes: set(changes) != {"unchanged"}
     )
     return [(preset.id, outcome) for preset, outcome in zip(presets, outcomes, strict=True)]
 

@@ -109,15 +109,15 @@ class EndpointView(Frozen):
     """What was asked of it; None where CloudWatch may not be asked or is busy."""
 
 
-def plan(workspace: Workspace, artifact_id: str, wanted: DeploymentRequest, *, anyway: bool = False) -> Deployment:
+def plan(workspace: Workspace, artifact_id: str, request: DeploymentRequest, *, anyway: bool = False) -> Deployment:
     """What deploying that artifact would be. Asks nothing of AWS. `anyway`: also one whose quality is below the floor.
 
     Raises NotFound, ImpossibleStack, NotEnoughMemory, BelowFloor, InvalidOptions, RequestError.
     """
-    return _make_deployment(workspace, artifact_id, _with_environment(wanted, workspace.settings.aws), anyway=anyway)
+    return _make_deployment(workspace, artifact_id, _with_environment(request, workspace.settings.aws), anyway=anyway)
 
 
-def _with_environment(wanted: DeploymentRequest, environment: Mapping[str, str]) -> DeploymentRequest:
+def _with_environment(request: DeploymentRequest, environment: Mapping[str, str]) -> DeploymentRequest:
     """With what is left open from the environment. Raises InvalidOptions where role or bucket are in neither."""
     listed = {name: tuple(filter(None, map(str.strip, environment.get(name, "").split(",")))) for name in VPC}
     own: dict[str, Any] = {
@@ -128,14 +128,14 @@ def _with_environment(wanted: DeploymentRequest, environment: Mapping[str, str])
         "subnets": listed["subnets"],
         "security_groups": listed["security-groups"],
     }
-    found = wanted.model_copy(update={name: value for name, value in own.items() if getattr(wanted, name) is None})
+    filled = request.model_copy(update={name: value for name, value in own.items() if getattr(request, name) is None})
     for name, variable, what in (("role", "ROLE", "a role"), ("bucket", "OUTPUT", "a bucket")):
-        if not getattr(found, name):
+        if not getattr(filled, name):
             raise InvalidOptions(f"An endpoint needs {what}: give {{}}, or set WHETSTONE_AWS_{variable}.", name)
-    return found
+    return filled
 
 
-def _make_deployment(workspace: Workspace, artifact_id: str, wanted: DeploymentRequest, *, anyway: bool) -> Deployment:
+def _make_deployment(workspace: Workspace, artifact_id: str, request: DeploymentRequest, *, anyway: bool) -> Deployment:
     shown = artifacts.show(workspace, artifact_id)
     variant = variants.resolve(workspace, artifact_id)
     variants.check_floor(workspace, [variant], anyway=anyway)
@@ -146,11 +146,11 @@ def _make_deployment(workspace: Workspace, artifact_id: str, wanted: DeploymentR
     step = shown.manifest.recipe.step("quantize")
     if why := methods.unserved_reason(step, "cuda", model_type=shown.manifest.parent.model_type):
         raise ImpossibleStack(f"{artifact_id} cannot be served there: {why[0]}.")
-    parallel = wanted.tensor_parallel or variant.serving.tensor_parallel
-    _check_instance(_instance(workspace, wanted.instance), parallel, variant.bytes_on_disk or 0)
-    _check_kernels(workspace, shown.manifest, wanted.instance, parallel)
-    region = home_region(wanted.region)
-    image = wanted.image or container.image(wanted.container, region)
+    parallel = request.tensor_parallel or variant.serving.tensor_parallel
+    _check_instance(_instance(workspace, request.instance), parallel, variant.bytes_on_disk or 0)
+    _check_kernels(workspace, shown.manifest, request.instance, parallel)
+    region = home_region(request.region)
+    image = request.image or container.image(request.container, region)
     if image is None:
         raise RequestError(
             f"AWS keeps the images for {region} in another account: give the address of one with {{}}.", "image"
@@ -167,27 +167,27 @@ def _make_deployment(workspace: Workspace, artifact_id: str, wanted: DeploymentR
         speculation = speculation.model_copy(update={"draft_path": "draft"})
     try:
         return Deployment(
-            id=wanted.name or artifact_id,
+            id=request.name or artifact_id,
             region=region,
-            role=wanted.role or "",
+            role=request.role or "",
             artifact=artifact_id,
             owner=workspace.actor.name,
             name=variant.name,
-            instance=wanted.instance,
-            instances=wanted.instances,
-            container=wanted.container,
+            instance=request.instance,
+            instances=request.instances,
+            container=request.container,
             image=image,
-            bucket=(wanted.bucket or "").removeprefix("s3://").rstrip("/"),
+            bucket=(request.bucket or "").removeprefix("s3://").rstrip("/"),
             speculation=speculation,
             serving=variant.serving.model_copy(update={"tensor_parallel": parallel}),
             quantized=_weights_quantization(variant.model_path),
-            capacity=wanted.capacity,
-            schedule=wanted.schedule,
-            timezone=wanted.timezone,
-            idle=wanted.idle,
-            kms_key=wanted.kms_key,
-            subnets=wanted.subnets or (),
-            security_groups=wanted.security_groups or (),
+            capacity=request.capacity,
+            schedule=request.schedule,
+            timezone=request.timezone,
+            idle=request.idle,
+            kms_key=request.kms_key,
+            subnets=request.subnets or (),
+            security_groups=request.security_groups or (),
         )
     except ValidationError as error:
         flaw = first_flaw(error)
@@ -245,8 +245,8 @@ def _weights_quantization(folder: str | None) -> str | None:
         document = json.loads((Path(folder or "") / "config.json").read_bytes())
     except (OSError, ValueError):
         raise NotFound(f"The files of the artifact are not at {folder}: make it again.") from None
-    found = (document.get("quantization_config") or {}).get("quant_method")
-    return None if found is None else str(found)
+    method = (document.get("quantization_config") or {}).get("quant_method")
+    return None if method is None else str(method)
 
 
 def preview(workspace: Workspace, deployment: Deployment, rollout: Rollout | None = None) -> dict[str, Any]:
@@ -307,14 +307,14 @@ def plan_update(
     """
     endpoints = Endpoints(_region(workspace, region))
     endpoint = endpoints.show(endpoint_id)
-    kept = endpoints.deployed(endpoint)
-    given = changes.model_dump(exclude={"alarms", "bake_s"}, exclude_none=True)
-    if changes.instance not in (None, kept["instance"]):
-        del kept["tensor_parallel"]
-    if changes.container not in (None, kept["container"]):
-        del kept["image"]
-    wanted = DeploymentRequest(**{**kept, **given}, name=endpoint_id, region=endpoint.region)
-    planned = _make_deployment(workspace, artifact_id, wanted, anyway=anyway).model_copy(
+    deployed = endpoints.deployed(endpoint)
+    changed = changes.model_dump(exclude={"alarms", "bake_s"}, exclude_none=True)
+    if changes.instance not in (None, deployed["instance"]):
+        del deployed["tensor_parallel"]
+    if changes.container not in (None, deployed["container"]):
+        del deployed["image"]
+    request = DeploymentRequest(**{**deployed, **changed}, name=endpoint_id, region=endpoint.region)
+    planned = _make_deployment(workspace, artifact_id, request, anyway=anyway).model_copy(
         update={"owner": endpoint.owner or ""}
     )
     return planned, Rollout(alarms=changes.alarms, bake_s=changes.bake_s, keep_count=changes.instances is None)
@@ -334,10 +334,10 @@ def update(workspace: Workspace, deployment: Deployment, rollout: Rollout, say: 
 
 def listing(workspace: Workspace, region: str | None = None) -> list[EndpointView]:
     """Those of a region (None: the environment's) that bear our tags, newest first. Raises what AWS refuses."""
-    asked, now = Endpoints(_region(workspace, region)), datetime.now(UTC)
-    endpoints = asked.listing()
-    instances, alarms = (targets.hardwares(workspace).instances, _alarms(asked)) if endpoints else ({}, {})
-    return [_view(asked, each, instances, now, alarms) for each in endpoints]
+    aws_endpoints, now = Endpoints(_region(workspace, region)), datetime.now(UTC)
+    endpoints = aws_endpoints.listing()
+    instances, alarms = (targets.hardwares(workspace).instances, _alarms(aws_endpoints)) if endpoints else ({}, {})
+    return [_view(aws_endpoints, each, instances, now, alarms) for each in endpoints]
 
 
 def _alarms(endpoints: Endpoints) -> dict[str, bool]:
@@ -356,9 +356,9 @@ def _traffic(endpoints: Endpoints, endpoint: Endpoint, now: datetime) -> Traffic
 
 def show(workspace: Workspace, endpoint_id: str, region: str | None = None) -> EndpointView:
     """Raises NotFound, and what AWS refuses."""
-    asked, now = Endpoints(_region(workspace, region)), datetime.now(UTC)
-    found = asked.show(endpoint_id)
-    return _view(asked, found, targets.hardwares(workspace).instances, now, _alarms(asked))
+    aws_endpoints, now = Endpoints(_region(workspace, region)), datetime.now(UTC)
+    endpoint = aws_endpoints.show(endpoint_id)
+    return _view(aws_endpoints, endpoint, targets.hardwares(workspace).instances, now, _alarms(aws_endpoints))
 
 
 def prove(workspace: Workspace, endpoint_id: str, region: str | None = None) -> list[Finding]:
@@ -376,9 +376,9 @@ def delete(workspace: Workspace, endpoint_id: str, region: str | None = None) ->
         endpoints.delete(endpoint_id)
 
 
-def _check_own(workspace: Workspace, found: Endpoint | None, action: Action) -> None:
+def _check_own(workspace: Workspace, endpoint: Endpoint | None, action: Action) -> None:
     """Raises NotAllowed."""
-    if found is not None and (why := roles.refusal(workspace.actor, action, found.owner)):
+    if endpoint is not None and (why := roles.refusal(workspace.actor, action, endpoint.owner)):
         raise NotAllowed(why)
 
 
@@ -387,30 +387,34 @@ def _region(workspace: Workspace, region: str | None) -> str | None:
 
 
 def _view(
-    asked: Endpoints, found: Endpoint, known: Mapping[str, Instance], now: datetime, alarms: Mapping[str, bool]
+    aws_endpoints: Endpoints,
+    endpoint: Endpoint,
+    known: Mapping[str, Instance],
+    now: datetime,
+    alarms: Mapping[str, bool],
 ) -> EndpointView:
-    row = known.get(found.instance or "")
+    row = known.get(endpoint.instance or "")
     each = row.sagemaker_usd_per_hour if row else None
-    hour = None if each is None else each * found.instances
-    hours = max(0.0, (now - found.since).total_seconds() / 3600)
+    hour = None if each is None else each * endpoint.instances
+    hours = max(0.0, (now - endpoint.since).total_seconds() / 3600)
     return EndpointView(
-        id=found.id,
-        name=found.name,
-        region=found.region,
-        state=found.state,
-        reason=found.reason,
-        since=found.since,
-        artifact=found.artifact,
-        variant=found.variant,
-        owner=found.owner,
-        instance=found.instance,
-        instances=found.instances,
+        id=endpoint.id,
+        name=endpoint.name,
+        region=endpoint.region,
+        state=endpoint.state,
+        reason=endpoint.reason,
+        since=endpoint.since,
+        artifact=endpoint.artifact,
+        variant=endpoint.variant,
+        owner=endpoint.owner,
+        instance=endpoint.instance,
+        instances=endpoint.instances,
         usd_per_hour=hour,
         usd_so_far=None if hour is None else hour * hours,
         price_region=row.price_region if row else None,
-        idle=alarms.get(idle_alarm(found.name)),
+        idle=alarms.get(idle_alarm(endpoint.name)),
         discount=row.discount if row else 0.0,
-        traffic=_traffic(asked, found, now),
+        traffic=_traffic(aws_endpoints, endpoint, now),
     )
 
 

@@ -112,20 +112,20 @@ def stream(
 
 
 def _request(model: str, question: Question) -> dict[str, Any]:
-    asked = {"prompt": question.prompt, "max_tokens": question.max_tokens, "temperature": question.temperature}
+    fields = {"prompt": question.prompt, "max_tokens": question.max_tokens, "temperature": question.temperature}
     seed = {} if question.seed is None else {"seed": question.seed}
-    return {"model": model, **asked, **seed, "stream": True}
+    return {"model": model, **fields, **seed, "stream": True}
 
 
 def _talk(request: dict[str, Any], before: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """The request with its prompt as the last message of the talk."""
-    said = [
+    messages = [
         {"role": role, "content": text}
         for turn in before
         for role, text in zip(("user", "assistant"), turn, strict=True)
     ]
-    asked = {name: value for name, value in request.items() if name != "prompt"}
-    return {**asked, "messages": [*said, {"role": "user", "content": request["prompt"]}]}
+    fields = {name: value for name, value in request.items() if name != "prompt"}
+    return {**fields, "messages": [*messages, {"role": "user", "content": request["prompt"]}]}
 
 
 def _chunks(url: str, request: dict[str, Any], before: Sequence[tuple[str, str]] | None) -> Iterator[AnswerChunk]:
@@ -141,33 +141,33 @@ def _chunks(url: str, request: dict[str, Any], before: Sequence[tuple[str, str]]
             if answer.status == http.client.OK:
                 yield from _events(place, answer)
                 return
-            status, said = endpoint.read_refusal(place, answer)
-        if before is not None and (status in NO_CHAT or "chat template" in said.lower()):
+            status, refusal = endpoint.read_refusal(place, answer)
+        if before is not None and (status in NO_CHAT or "chat template" in refusal.lower()):
             yield from _chunks(url, request, None)
             return
-        if endpoint.wants_newer_length(place, body, status, said):
+        if endpoint.wants_newer_length(place, body, status, refusal):
             yield from _chunks(url, request, before)
             return
-        if status == 400 and (match := TOO_LONG.search(said)):
+        if status == 400 and (match := TOO_LONG.search(refusal)):
             context = next(group for group in match.groups() if group)
             raise PromptTooLong(
                 f"The prompt and the answer do not fit into this model's context of {context} tokens: "
                 "shorten the prompt, or ask for a shorter answer."
             )
         if status not in {400, 422} or options is None or (place.region and status == answer.status):
-            raise endpoint.refusal_error(place, status, said)
+            raise endpoint.refusal_error(place, status, refusal)
 
 
 def _events(place: Address, answer: http.client.HTTPResponse) -> Iterator[AnswerChunk]:
     """The chunks of a server-sent event stream, until `[DONE]` or its end after a reason to finish."""
-    finished = seen = False
+    finished = has_event = False
     try:
         for name, data in _named_data(place, answer):
             if data.strip() == DONE:
                 return
             chunk = openai_json.parse_event(data, name)
             if chunk is not None:
-                finished, seen = finished or chunk.finish_reason is not None, True
+                finished, has_event = finished or chunk.finish_reason is not None, True
                 yield chunk
     except ServerReportedError as error:
         raise EndpointUnreachable(f"The server broke off its answer: {str(error).rstrip('.')}.") from None
@@ -175,7 +175,7 @@ def _events(place: Address, answer: http.client.HTTPResponse) -> Iterator[Answer
         raise EndpointUnreachable(f"{place} broke off its answer: {str(error).rstrip('.')}.") from None
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise EndpointUnreachable(f"{place} broke off its answer: {endpoint.reason(error)}.") from None
-    if not seen:
+    if not has_event:
         raise EndpointUnreachable(f"{place} answers, but not with a stream: it is no OpenAI-compatible endpoint.")
     if not finished:
         raise EndpointUnreachable(f"{place} broke off its answer: the connection was closed in the middle.")
@@ -208,10 +208,10 @@ def _lines(answer: http.client.HTTPResponse) -> Iterator[bytes]:
         while line := answer.readline(LONGEST_LINE):
             yield line
         return
-    left = b""
+    rest = b""
     for message in aws_event_stream.read_messages(answer.read):
         if message.failure:
             raise EndpointUnreachable(sagemaker_errors.broken_answer(*message.failure))
-        *whole, left = (left + message.payload).split(b"\n")
+        *whole, rest = (rest + message.payload).split(b"\n")
         yield from (line + b"\n" for line in whole)
-    yield left
+    yield rest

@@ -52,10 +52,10 @@ def prepare(
     RequestError where nothing is to start; ReadOnly in a demonstration.
     """
     workspace.check(Action.SUBMIT)
-    wanted = [source for source in dict.fromkeys(sources) if not is_address(source)]
-    if not wanted:
+    to_start = [source for source in dict.fromkeys(sources) if not is_address(source)]
+    if not to_start:
         raise RequestError("There is nothing to start: choose a model or an artifact.")
-    resolved = variants.distinct_names([variants.resolve(workspace, source) for source in wanted])
+    resolved = variants.distinct_names([variants.resolve(workspace, source) for source in to_start])
     for variant in resolved:
         folder = variant.model_path
         if not (Path(folder or "") / "config.json").is_file():
@@ -76,30 +76,30 @@ def start(
     workspace: Workspace, sources: Iterable[str], *, submission: str | None = None, anyway: bool = False
 ) -> JobView:
     """The job that serves these sources: the active one where there is one, else a new one. Raises as `prepare`."""
-    wanted = list(sources)
-    job = find_active(workspace, wanted)
+    source_list = list(sources)
+    job = find_active(workspace, source_list)
     if job is not None:
         return job
-    spec = prepare(workspace, wanted, anyway=anyway)
+    spec = prepare(workspace, source_list, anyway=anyway)
     names = " and ".join(variant.name for variant in spec.variants)
     return jobs.submit(workspace, spec, f"Serve {names} for the playground", submission=submission)
 
 
 def find_active(workspace: Workspace, sources: Iterable[str]) -> JobView | None:
     """The queued or live job that serves (at least) these sources and has not been asked to stop."""
-    wanted = _own_sources(sources)
+    own_sources = _own_sources(sources)
     for job in jobs.active(workspace):
         going = job.kind == JobKind.SERVE and not (job.cancel_requested or job.state is JobState.CANCELLING)
-        if wanted and going and wanted.issubset(served_sources(workspace, job.id)):
+        if own_sources and going and own_sources.issubset(served_sources(workspace, job.id)):
             return job
     return None
 
 
 def find_latest(workspace: Workspace, sources: Iterable[str]) -> JobView | None:
     """The active job of these sources, else the newest one of just these, stopping or ended."""
-    wanted = _own_sources(sources)
-    same = (job for job in _newest_jobs(workspace) if wanted == set(served_sources(workspace, job.id)))
-    return find_active(workspace, wanted) or next(same, None)
+    own_sources = _own_sources(sources)
+    same = (job for job in _newest_jobs(workspace) if own_sources == set(served_sources(workspace, job.id)))
+    return find_active(workspace, own_sources) or next(same, None)
 
 
 def endpoints(workspace: Workspace, job_id: str) -> list[ServedVariant]:
@@ -128,8 +128,8 @@ def loading_seconds(workspace: Workspace, sources: Iterable[str]) -> float | Non
     known: dict[str, float] = {}
     for job in reversed(_newest_jobs(workspace)):
         known |= job.result.get("ready_seconds", {})
-    wanted = _own_sources(sources)
-    return sum(known[source] for source in wanted) if wanted and wanted <= known.keys() else None
+    own_sources = _own_sources(sources)
+    return sum(known[source] for source in own_sources) if own_sources and own_sources <= known.keys() else None
 
 
 def served_sources(workspace: Workspace, job_id: str) -> list[str]:
@@ -145,11 +145,11 @@ def _own_sources(sources: Iterable[str]) -> set[str]:
     return {source for source in sources if not is_address(source)}
 
 
-def _check_memory(workspace: Workspace, wanted: Sequence[Variant]) -> None:
-    needed, free = sum(estimate_memory(workspace, variant) for variant in wanted), probe.free_memory()
+def _check_memory(workspace: Workspace, to_start: Sequence[Variant]) -> None:
+    needed, free = sum(estimate_memory(workspace, variant) for variant in to_start), probe.free_memory()
     if needed > free:
         raise NotEnoughMemory(
-            f"Serving {' and '.join(variant.name for variant in wanted)} takes about {needed / 1e9:.1f} GB of memory (estimated) "
+            f"Serving {' and '.join(variant.name for variant in to_start)} takes about {needed / 1e9:.1f} GB of memory (estimated) "
             f"and {free / 1e9:.1f} GB are free: stop other programs, or choose one at a time."
         )
 

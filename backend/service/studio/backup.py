@@ -98,9 +98,9 @@ class _HashingReader:
         self._source, self.digest = source, hashlib.sha256()
 
     def read(self, size: int) -> bytes:
-        found: bytes = self._source.read(size)
-        self.digest.update(found)
-        return found
+        chunk: bytes = self._source.read(size)
+        self.digest.update(chunk)
+        return chunk
 
 
 def back_up(workspace: Workspace, path: Path, *, with_files: bool = False) -> Backup:
@@ -245,12 +245,14 @@ def restore(workspace: Workspace, path: Path) -> RestoreResult:
             return counted, queue.mark_restored_lost(session), queue.hold_restored(session)
 
         try:
-            counted, lost, held = workspace.change(
+            counted, lost, held_jobs = workspace.change(
                 Action.RESTORE, path.name, work, detail=f"made {backup.created:%Y-%m-%d %H:%M} UTC"
             )
         except (ValueError, TypeError, AttributeError) as error:
             raise _unusable_error(path, str(error)) from None
-    return RestoreResult(created=backup.created, rows=counted, lost=lost, held=held, missing=_missing_files(workspace))
+    return RestoreResult(
+        created=backup.created, rows=counted, lost=lost, held=held_jobs, missing=_missing_files(workspace)
+    )
 
 
 def _put_files(tar: tarfile.TarFile, home: Path) -> None:

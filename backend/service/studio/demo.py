@@ -86,8 +86,8 @@ def count_tried(*, starter: bool) -> int:
 def valid_recipes(workspace: Workspace, model: ModelCard) -> tuple[Recipe, ...]:
     """Those that are tried on this machine, by the rules."""
     own = model.origin == demo_model.STARTER
-    wanted = candidate_names(starter=own, gpu=probe.has_nvidia(), features=tuple(probe.probe()["flags"]))
-    valid = (RECIPES[name] for name in wanted if cases.resolve(workspace, model, RECIPES[name]).works)
+    names = candidate_names(starter=own, gpu=probe.has_nvidia(), features=tuple(probe.probe()["flags"]))
+    valid = (RECIPES[name] for name in names if cases.resolve(workspace, model, RECIPES[name]).works)
     return tuple(islice(valid, count_tried(starter=own)))
 
 
@@ -106,8 +106,8 @@ def run_demo(
     queued = (
         optimize.submit(workspace, prepare(workspace, model, recipe)) for recipe in valid_recipes(workspace, model)
     )
-    made = [str(finish(job).result["artifact"]) for job in queued]
-    spec = evaluate_spec(workspace, model, made, repeats=repeats, price_per_hour=price_per_hour)
+    artifact_ids = [str(finish(job).result["artifact"]) for job in queued]
+    spec = evaluate_spec(workspace, model, artifact_ids, repeats=repeats, price_per_hour=price_per_hour)
     ended = finish(evaluations.submit(workspace, spec))
     return evaluations.show(workspace, str(ended.result["evaluation"]))
 

@@ -79,24 +79,24 @@ def _read(workspace: Workspace) -> dict[str, list[dict[str, Any]]]:
     with workspace.store.read() as session:
         jobs = history.list_jobs(session, JobFilter(), limit=MOST)
         events = {job.id: [event for _, event in history.list_events(session, job.id, limit=10**6)] for job in jobs}
-        found = {
+        tables = {
             "jobs": [_document(row) for row in jobs],
             "artifacts": [_document(row) for row in history.list_artifacts(session, limit=MOST)],
             "evaluations": [_document(row) for row in history.list_evaluations(session, limit=MOST)],
         }
-    for job in found["jobs"]:
+    for job in tables["jobs"]:
         job["events"] = [
             event.model_dump(mode="json", exclude_defaults=True) for event in _thin_events(events[job["id"]])
         ]
         job["log"] = channel.attempt_channel(workspace.settings, job["id"], job["attempt"], job["home"]).log()
-    return found
+    return tables
 
 
 def _thin_events(events: list[Event]) -> list[Event]:
     """With no more than `MOST_PROGRESS` words on how far it is, the last among them."""
     progress = [number for number, event in enumerate(events) if event.kind == "progress"]
-    kept = set(progress[:: -max(1, -(-len(progress) // MOST_PROGRESS))])
-    return [event for number, event in enumerate(events) if event.kind != "progress" or number in kept]
+    shown = set(progress[:: -max(1, -(-len(progress) // MOST_PROGRESS))])
+    return [event for number, event in enumerate(events) if event.kind != "progress" or number in shown]
 
 
 def _document(row: JobRow | ArtifactRow | EvaluationRow) -> dict[str, Any]:
@@ -131,8 +131,8 @@ def _places(workspace: Workspace, tables: dict[str, list[dict[str, Any]]]) -> di
     homes = {str(workspace.settings.home), *(str(path.parents[1]) for path in paths)}
     used = [path.partition(part) for path in _strings(tables) if path.startswith("/") for part in OF_A_CHECKOUT]
     checkouts = {checkout for checkout, there, _ in used if there} | {str(CHECKOUT)}
-    found = dict.fromkeys(checkouts, CHECKOUT_TOKEN) | dict.fromkeys(homes, HOME_TOKEN)
-    return dict(sorted(found.items(), key=lambda item: -len(item[0])))
+    tokens = dict.fromkeys(checkouts, CHECKOUT_TOKEN) | dict.fromkeys(homes, HOME_TOKEN)
+    return dict(sorted(tokens.items(), key=lambda item: -len(item[0])))
 
 
 def _strings(value: Any) -> Iterable[str]:
@@ -146,8 +146,8 @@ def _strings(value: Any) -> Iterable[str]:
 def _anonymous(name: str, text: str, places: dict[str, str]) -> str:
     for place, token in places.items():
         text = text.replace(place, token)
-    asked = _prompt_paths()
-    if match := next((match for match in _FOREIGN.finditer(text) if match.group() not in asked), None):
+    prompt_paths = _prompt_paths()
+    if match := next((match for match in _FOREIGN.finditer(text) if match.group() not in prompt_paths), None):
         raise NotToBeShown(f"{name} would name {match.group()}, a path of this machine: nothing was written.")
     return text
 
@@ -156,7 +156,7 @@ def _anonymous(name: str, text: str, places: dict[str, str]) -> str:
 def _prompt_paths() -> frozenset[str]:
     """What looks like a path in the bundled prompts, which reports quote."""
     files = sorted((ASSETS / "workloads").iterdir())
-    return frozenset(found for file in files for found in _FOREIGN.findall(file.read_text("utf-8")))
+    return frozenset(path for file in files for path in _FOREIGN.findall(file.read_text("utf-8")))
 
 
 def _write(folder: Path, texts: dict[str, str]) -> list[Path]:

@@ -66,14 +66,14 @@ def prepare(workspace: Workspace) -> PreparedImport:
     raise NotFetchable(" ".join(lacking))
 
 
-def _prepare_from(workspace: Workspace, wanted: DemoSource) -> PreparedImport:
-    revision = None if sources.is_converted(wanted.source) else wanted.pin
+def _prepare_from(workspace: Workspace, demo_source: DemoSource) -> PreparedImport:
+    revision = None if sources.is_converted(demo_source.source) else demo_source.pin
     prepared_import = imports.prepare(
-        workspace, wanted.source, revision=revision, name=_name(workspace), timeout_s=PATIENCE_S
+        workspace, demo_source.source, revision=revision, name=_name(workspace), timeout_s=PATIENCE_S
     )
-    if prepared_import.spec.revision != wanted.pin:
+    if prepared_import.spec.revision != demo_source.pin:
         raise SourceUnreachable(
-            f"What is offered as {wanted.source} is not the file that this version of Whetstone knows."
+            f"What is offered as {demo_source.source} is not the file that this version of Whetstone knows."
         )
     return prepared_import
 

@@ -85,12 +85,12 @@ def _values(claims: Mapping[str, Any], path: str | None) -> list[str]:
     """What the claim says, as a list; a claim of that very name counts more than one that is nested."""
     if not path:
         return []
-    found: Any = claims.get(path)
-    if found is None:
-        found = claims
+    value: Any = claims.get(path)
+    if value is None:
+        value = claims
         for part in path.split("."):
-            found = found.get(part) if isinstance(found, Mapping) else None
-    return [str(each) for each in found] if isinstance(found, list | tuple) else [] if found is None else [str(found)]
+            value = value.get(part) if isinstance(value, Mapping) else None
+    return [str(each) for each in value] if isinstance(value, list | tuple) else [] if value is None else [str(value)]
 
 
 def read_configuration(settings: Settings) -> SignIn | None:
@@ -116,14 +116,14 @@ def read_configuration(settings: Settings) -> SignIn | None:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        found = tomllib.loads(file.read_text(encoding="utf-8"))
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RequestError(f"{file} cannot be read ({error}): correct it.") from None
-    if unknown := set(found) - set(SIGN_IN):
+    if unknown := set(table) - set(SIGN_IN):
         raise RequestError(
             f"{file} has {', '.join(sorted(unknown))}, which nothing reads: it may have {', '.join(SIGN_IN)}."
         )
-    return found
+    return table
 
 
 def read_secret(sign_in: SignIn) -> str:
@@ -150,9 +150,9 @@ def read_cookie_secret(settings: Settings) -> str:
     file = settings.home / COOKIE_SECRET
     with (
         suppress(FileExistsError),
-        os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE_FILE), "w") as made,
+        os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE_FILE), "w") as secret_file,
     ):
-        made.write(secrets.token_urlsafe(48))
+        secret_file.write(secrets.token_urlsafe(48))
     file.chmod(PRIVATE_FILE)  # one that was restored or copied
     return file.read_text()
 

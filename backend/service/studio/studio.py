@@ -55,10 +55,10 @@ def check_port(port: int) -> None:
 def check_host(host: str, *, without_sign_in: bool) -> None:
     """Raises RequestError for an address that others reach while nobody has to sign in, and where the sign-in is set
     wrongly."""
-    found = sign_in.read_configuration(settings.load())
-    if found is not None:
-        sign_in.read_secret(found)
-    if found is not None or is_loopback(host) or without_sign_in:
+    configuration = sign_in.read_configuration(settings.load())
+    if configuration is not None:
+        sign_in.read_secret(configuration)
+    if configuration is not None or is_loopback(host) or without_sign_in:
         return
     raise RequestError(
         f"Nobody would have to sign in: on {host[:80]} everybody who reaches the studio could run jobs, read folders of this "
@@ -79,8 +79,8 @@ def begin_log() -> None:
 def allowed_hosts() -> list[str]:
     """Names and origins beside those of loopback that the web server answers to; of a sign-in where it leads back
     to."""
-    found = sign_in.read_configuration(settings.load())
-    return [*settings.load().hosts, *([found.origin] if found else [])]
+    configuration = sign_in.read_configuration(settings.load())
+    return [*settings.load().hosts, *([configuration.origin] if configuration else [])]
 
 
 def names_elsewhere(chosen: settings.Settings) -> list[str]:

@@ -40,13 +40,13 @@ def inspect(source: Source, revision: Revision = None, json: Json = False) -> No
         card = models.resolve_with_notes(workspace, source)
         emit(_card(card), as_json=json, text=_lines(_card(card)))
         return
-    found = imports.inspect(workspace, source, revision=revision)
+    inspection = imports.inspect(workspace, source, revision=revision)
     document = (
-        (_card(found.card) if found.card else {})
-        | found.model_dump(mode="json", exclude={"card"})
-        | {"files": found.files}
+        (_card(inspection.card) if inspection.card else {})
+        | inspection.model_dump(mode="json", exclude={"card"})
+        | {"files": inspection.files}
     )
-    emit(document, as_json=json, text=_text(found))
+    emit(document, as_json=json, text=_text(inspection))
 
 
 @app.command("import")
@@ -115,22 +115,22 @@ def _lines(document: dict[str, Any]) -> str:
     return "\n".join(f"{name:22} {value}" for name, value in document.items())
 
 
-def _text(found: Inspection) -> str:
-    card = _card(found.card) if found.card else {"package": found.source}
+def _text(inspection: Inspection) -> str:
+    card = _card(inspection.card) if inspection.card else {"package": inspection.source}
     shown = {
         name: value
         for name, value in card.items()
         if name not in {"path", "revision", "origin", "tokenizer_hash", "draft"}
     }
-    conditions = "  (to be accepted with --accept-licence)" if found.must_accept else ""
+    conditions = "  (to be accepted with --accept-licence)" if inspection.must_accept else ""
     shown |= {
-        "revision": found.revision,
-        "licence": f"{found.licence or 'not stated'}{conditions}",
-        "gated": found.gated,
+        "revision": inspection.revision,
+        "licence": f"{inspection.licence or 'not stated'}{conditions}",
+        "gated": inspection.gated,
     }
     size = (
-        f"{found.bytes / 1e6:,.1f} MB in {len(found.files)} files"
-        if found.bytes
+        f"{inspection.bytes / 1e6:,.1f} MB in {len(inspection.files)} files"
+        if inspection.bytes
         else "of a size that its index does not state"
     )
     return _lines(shown) + f"\n{'download':22} {size}"

@@ -160,9 +160,9 @@ def apply(
     text = recipe_files.write_text(case.recipe)
     if output is not None:
         _write(output, text)
-    said = f"# {applied.preset} for {applied.source}, target {case.asked}\n{text}"
+    commented = f"# {applied.preset} for {applied.source}, target {case.asked}\n{text}"
     written = f"Written to {output}: use it with --model {applied.source} --target {case.asked}"
-    emit(_applied_document(applied), as_json=json, text=written if output else said)
+    emit(_applied_document(applied), as_json=json, text=written if output else commented)
 
 
 def _applied_document(applied: AppliedPreset) -> dict[str, Any]:
@@ -181,11 +181,11 @@ def _applied_document(applied: AppliedPreset) -> dict[str, Any]:
 
 
 def _refusal_text(verdict: Verdict) -> str:
-    said = " ".join(reason.message for reason in verdict.reasons)
+    reasons = " ".join(reason.message for reason in verdict.reasons)
     if verdict.suggestion is None:
-        return said
+        return reasons
     on = f" on {verdict.suggestion_target}" if verdict.suggestion_target else ""
-    return f"{said} The nearest valid recipe{on}: {_recipe_line(verdict.suggestion)}."
+    return f"{reasons} The nearest valid recipe{on}: {_recipe_line(verdict.suggestion)}."
 
 
 def _recipe_line(recipe: Recipe) -> str:
@@ -251,9 +251,9 @@ def import_presets(
     json: Json = False,
 ) -> None:
     """Take presets from a file: all of them, or none where one is wrong."""
-    taken = presets.put(service.open_workspace(), preset_text.read_file(file), replace=replace)
-    document = [{"preset": name, "outcome": outcome} for name, outcome in taken]
-    emit(document, as_json=json, text="\n".join(f"{name}: {outcome}" for name, outcome in taken))
+    outcomes = presets.put(service.open_workspace(), preset_text.read_file(file), replace=replace)
+    document = [{"preset": name, "outcome": outcome} for name, outcome in outcomes]
+    emit(document, as_json=json, text="\n".join(f"{name}: {outcome}" for name, outcome in outcomes))
 
 
 def _write(path: Path, text: str) -> None:

@@ -48,7 +48,7 @@ def refresh(
 @app.command("changes")
 def list_changes(json: Json = False) -> None:
     """What each refresh found other than the one before it, the newest first."""
-    found = prices.list_changes(service.open_workspace())
+    price_changes = prices.list_changes(service.open_workspace())
     rows = [
         (
             one.instance,
@@ -59,10 +59,10 @@ def list_changes(json: Json = False) -> None:
             f"{one.as_of:%Y-%m-%d}",
             f"{one.share:+.1%}",
         )
-        for one in found
+        for one in price_changes
     ]
     none = "No price has changed between refreshes: `whetstone prices refresh` asks AWS for today's."
-    emit(found, as_json=json, text=table(CHANGES, rows) if rows else none)
+    emit(price_changes, as_json=json, text=table(CHANGES, rows) if rows else none)
 
 
 def _text(priced: list[PricedInstance], discount: float) -> str:

@@ -32,9 +32,11 @@ Target = Annotated[
 @app.command("list")
 def list_recipes(json: Json = False) -> None:
     """The bundled recipes, a sentence each; `recipe show NAME` prints one as YAML to copy."""
-    found = {name: recipe_files.read_file(Path(name)) for name in recipe_files.bundled_names()}
+    recipes = {name: recipe_files.read_file(Path(name)) for name in recipe_files.bundled_names()}
     emit(
-        found, as_json=json, text=table(("name", "what it is"), [(name, recipe_files.describe(name)) for name in found])
+        recipes,
+        as_json=json,
+        text=table(("name", "what it is"), [(name, recipe_files.describe(name)) for name in recipes]),
     )
 
 
