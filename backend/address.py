@@ -66,7 +66,7 @@ def resolved(place: Address) -> list[tuple[Any, ...]]:
 
 def _look_up(place: Address, *, literal: bool) -> list[tuple[Any, ...]]:
     try:
-        found: list[tuple[Any, ...]] = list(socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM))
+        rows: list[tuple[Any, ...]] = list(socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM))
     except UnicodeError as error:
         raise socket.gaierror(str(error)) from None
     chosen = settings.load()
@@ -77,13 +77,13 @@ def _look_up(place: Address, *, literal: bool) -> list[tuple[Any, ...]]:
         and (literal or not _is_literal(place.host))
         and place.host.lower() not in chosen.allowed_addresses
     ):
-        for entry in found:
+        for entry in rows:
             if not _is_public(str(entry[4][0]), chosen.allowed_addresses):
                 raise RequestError(
                     f"{place} is an address of this machine or its network, and others reach this studio: its owner lists "
                     f"{place.host} in WHETSTONE_ALLOWED_ADDRESSES if it may be asked."
                 )
-    return found
+    return rows
 
 
 def _is_literal(host: str) -> bool:
@@ -110,16 +110,16 @@ def connect(place: Address, limit_s: float) -> socket.socket:
     """A connection to the first of its addresses that takes one. Raises OSError, RequestError as `resolved`."""
     failure: OSError = TimeoutError()
     for family, kind, protocol, _, where in resolved(place):
-        made = socket.socket(family, kind, protocol)
+        connection = socket.socket(family, kind, protocol)
         try:
-            made.settimeout(limit_s)
-            made.connect(where)
+            connection.settimeout(limit_s)
+            connection.connect(where)
         except OSError as error:
-            made.close()
+            connection.close()
             failure = error
         else:
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return made
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return connection
     raise failure
 
 

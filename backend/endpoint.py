@@ -314,9 +314,9 @@ def _message(body: bytes) -> str:
     return openai_json.server_message(body).rstrip(".") or "no reason given"
 
 
-def refusal_error(place: Address, status: int, said: str) -> EndpointUnreachable:
+def refusal_error(place: Address, status: int, words: str) -> EndpointUnreachable:
     """One sentence for an answer of another status than 200."""
-    return EndpointUnreachable(f"{place} answered with HTTP {status}: {said}.")
+    return EndpointUnreachable(f"{place} answered with HTTP {status}: {words}.")
 
 
 def unreachable_error(place: Address, error: BaseException) -> EndpointUnreachable:
@@ -351,7 +351,7 @@ class _Connection(http.client.HTTPConnection):
     def __init__(self, place: Address, limit_s: float) -> None:
         super().__init__(place.host, place.port, timeout=limit_s)
         self._place, self._limit_s = place, limit_s
-        self._made: socket.socket | None = None
+        self._open_socket: socket.socket | None = None
         """Its socket, also where the answer has taken it over (`Connection: close`)."""
         self._is_cut = False
         self.default_port = http.client.HTTPS_PORT if place.tls else http.client.HTTP_PORT
@@ -359,10 +359,10 @@ class _Connection(http.client.HTTPConnection):
     def cut(self) -> None:
         """End the connection: whoever reads sees its end, also in the middle of a body."""
         self._is_cut = True
-        if self._made is not None:
+        if self._open_socket is not None:
             with suppress(OSError):
                 # not SSLSocket's, which pulls TLS from under a reader
-                socket.socket.shutdown(self._made, socket.SHUT_RDWR)
+                socket.socket.shutdown(self._open_socket, socket.SHUT_RDWR)
 
     def check(self, whole_s: float) -> None:
         """Raises EndpointUnreachable where it was cut."""
@@ -370,14 +370,16 @@ class _Connection(http.client.HTTPConnection):
             raise EndpointUnreachable(f"{self._place} did not end its answer within {whole_s:g} s: check the server.")
 
     def connect(self) -> None:
-        made = self._made = connect(self._place, self._limit_s)
+        connection = self._open_socket = connect(self._place, self._limit_s)
         if self._is_cut:
-            made.close()
+            connection.close()
             raise TimeoutError
         try:
             if self._place.tls:
-                made = self._made = ssl.create_default_context().wrap_socket(made, server_hostname=self.host)
-            self.sock = made
+                connection = self._open_socket = ssl.create_default_context().wrap_socket(
+                    connection, server_hostname=self.host
+                )
+            self.sock = connection
         except OSError:
-            made.close()
+            connection.close()
             raise

@@ -39,8 +39,8 @@ def inspect_in_sandbox(card: ModelCard) -> Preflight:
     """What stands against the model of that card, in a child. Raises InvalidModel, TooDemanding."""
     largest = max((path.stat().st_size for path in Path(card.path).glob("*.safetensors")), default=0)
     memory_bytes = MEMORY_BYTES + MAPPINGS * largest
-    found = sandbox.run(inspect, card_facts(card), about=card.id, cpu_s=CPU_S, memory_bytes=memory_bytes)
-    return Preflight.model_validate(found)
+    answer = sandbox.run(inspect, card_facts(card), about=card.id, cpu_s=CPU_S, memory_bytes=memory_bytes)
+    return Preflight.model_validate(answer)
 
 
 def card_facts(card: ModelCard) -> dict[str, Any]:
@@ -73,8 +73,8 @@ def inspect(known: Mapping[str, Any]) -> dict[str, Any]:
         notes.append(
             f"It has {positions} positions: calibration and scoring take sequences of {positions} tokens in place of {WINDOW}."
         )
-    found = Preflight(refusal=refusal, unbuilt=unbuilt, unrewritable=unrewritable, no_chat=no_chat, notes=tuple(notes))
-    return found.model_dump(mode="json")
+    answer = Preflight(refusal=refusal, unbuilt=unbuilt, unrewritable=unrewritable, no_chat=no_chat, notes=tuple(notes))
+    return answer.model_dump(mode="json")
 
 
 def _built(folder: Path, *, plain: bool) -> tuple[str | None, str | None, str | None]:
@@ -99,8 +99,8 @@ def _built(folder: Path, *, plain: bool) -> tuple[str | None, str | None, str | 
         return (str(error), None, None) if plain else (None, None, str(error))
     except Exception as error:  # noqa: BLE001  what a model's class raises while it is built
         _check_memory(folder, error)
-        said = weightless_model.cannot_build(error)
-        return (None, said, None) if plain else (None, None, said)
+        sentence = weightless_model.cannot_build(error)
+        return (None, sentence, None) if plain else (None, None, sentence)
 
 
 def _check_memory(folder: Path, error: Exception) -> None:
@@ -160,8 +160,8 @@ def _text(folder: Path, vocabulary: int) -> tuple[str | None, list[str]]:
     problem = tokenizers.chat_problem(loaded)
     if problem is None:
         return None, notes
-    said = (
+    sentence = (
         f"Its chat template cannot write a plain chat ({problem}): calibration and scoring take text without it, and it is "
         "asked for completions."
     )
-    return said, notes
+    return sentence, notes

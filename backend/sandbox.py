@@ -57,11 +57,11 @@ def run(
     """
     cpu_s = cpu_s or CPU_S
     environment = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
-    asked = pickle.dumps((cpu_s, memory_bytes, function.__module__, function.__qualname__, arguments))
+    request = pickle.dumps((cpu_s, memory_bytes, function.__module__, function.__qualname__, arguments))
     try:
         done = subprocess.run(
             [sys.executable, "-m", "backend.sandbox"],
-            input=asked,
+            input=request,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={**environment, **THREADS, "PYTHONPATH": os.pathsep.join([str(CHECKOUT), *filter(None, sys.path)])},
@@ -88,9 +88,9 @@ def _demanding(about: str, cpu_s: float, memory_bytes: int) -> TooDemanding:
     )
 
 
-def _rebuilt(said: dict[str, Any]) -> WhetstoneError:
-    kind = getattr(errors, said["type"], errors.RequestError)
-    error: WhetstoneError = kind(said["problem"], *said["named"], field=said["field"])
+def _rebuilt(document: dict[str, Any]) -> WhetstoneError:
+    kind = getattr(errors, document["type"], errors.RequestError)
+    error: WhetstoneError = kind(document["problem"], *document["named"], field=document["field"])
     return error
 
 
@@ -103,13 +103,13 @@ def main() -> int:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
     try:
-        found = getattr(importlib.import_module(module), name)(*arguments)
+        result = getattr(importlib.import_module(module), name)(*arguments)
     except WhetstoneError as error:
-        said = {"type": type(error).__name__, "problem": error.problem, "named": error.named, "field": error.field}
-        out.write(json.dumps(said).encode())
+        document = {"type": type(error).__name__, "problem": error.problem, "named": error.named, "field": error.field}
+        out.write(json.dumps(document).encode())
         out.flush()
         return FAILED
-    answer = b"b" + found if isinstance(found, bytes) else b"j" + json.dumps(found, default=str).encode()
+    answer = b"b" + result if isinstance(result, bytes) else b"j" + json.dumps(result, default=str).encode()
     if len(answer) > ANSWER_BYTES:
         return 1
     out.write(answer)
@@ -169,13 +169,13 @@ def _strict() -> Any:
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-            seen: set[str] = set()
+            keys: set[str] = set()
             for key, _ in node.value:
-                if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                if isinstance(key, yaml.ScalarNode) and key.value in keys:
                     raise yaml.MarkedYAMLError(
                         problem=f"`{key.value[:60]}` stands there twice", problem_mark=key.start_mark
                     )
-                seen.add(str(key.value))
+                keys.add(str(key.value))
             return super().construct_mapping(node, deep)
 
     return Strict

@@ -53,13 +53,13 @@ class Source(Protocol):
 
 def present(folder: Path, files: Mapping[str, int]) -> int:
     """Bytes of these files that an earlier attempt left in the folder."""
-    found = 0
+    present_bytes = 0
     for name, size in files.items():
         for path in (folder / name, folder / f"{name}{PART}"):
             if path.is_file():
-                found += min(size, path.stat().st_size)
+                present_bytes += min(size, path.stat().st_size)
                 break
-    return found
+    return present_bytes
 
 
 def download(
@@ -155,7 +155,7 @@ class _File:
         stated = self._stated()
         hasher = _hasher(stated, self.size)
         with self.part.open("ab") as sink:
-            self.here = self._kept(sink, hasher)
+            self.here = self._stored(sink, hasher)
             self._receive_all(sink, hasher)
         if self.here < self.size:
             return False
@@ -170,12 +170,12 @@ class _File:
     def _stated(self) -> Digest | None:
         return self._patiently(lambda: self.whole.source.digest(self.name))
 
-    def _kept(self, sink: Any, hasher: Any) -> int:
+    def _stored(self, sink: Any, hasher: Any) -> int:
         """Bytes that an earlier attempt left, hashed; too many of them are thrown away."""
         if sink.tell() > self.size:
             sink.truncate(0)
-        with self.part.open("rb") as kept:
-            while chunk := kept.read(CHUNK_BYTES):
+        with self.part.open("rb") as stored:
+            while chunk := stored.read(CHUNK_BYTES):
                 hasher.update(chunk)
         return self.part.stat().st_size
 

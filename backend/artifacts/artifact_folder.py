@@ -40,22 +40,22 @@ def served_files(variant: Variant) -> str | None:
     if variant.model_path is None:
         return None
     draft = variant.speculation.draft_path if variant.speculation else None
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for folder in map(Path, filter(None, (variant.model_path, draft))):
         for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.json"), *folder.glob("*.jinja")]):
-            found.update(f"{path.name} {sha256(path)}\n".encode())
-    return found.hexdigest()
+            digest.update(f"{path.name} {sha256(path)}\n".encode())
+    return digest.hexdigest()
 
 
 def served_of(manifest: Manifest, variant: Variant) -> str:
     """The same as `served_files` of an artifact, without its files."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for folder in ("model", *(["draft"] if variant.speculation and variant.speculation.draft_path else [])):
         for file in sorted(manifest.files, key=lambda file: file.path):
-            at, _, name = file.path.rpartition("/")
-            if at == folder and name.endswith((".safetensors", ".json", ".jinja")):
-                found.update(f"{name} {file.sha256}\n".encode())
-    return found.hexdigest()
+            path, _, name = file.path.rpartition("/")
+            if path == folder and name.endswith((".safetensors", ".json", ".jinja")):
+                digest.update(f"{name} {file.sha256}\n".encode())
+    return digest.hexdigest()
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -91,22 +91,22 @@ def verified(folder: Path, artifact: str, path: Path) -> Manifest:
             f"The manifest of {artifact} is not the one it was published with: run the optimize job again."
         )
     memory = path / f"{artifact}.json"
-    seen = _verify(folder, manifest, _remembered(memory))
+    stamps = _verify(folder, manifest, _remembered(memory))
     memory.parent.mkdir(parents=True, exist_ok=True)
-    files.write(memory, json.dumps(seen), flush=False)
+    files.write(memory, json.dumps(stamps), flush=False)
     return manifest
 
 
 def _remembered(memory: Path) -> dict[str, list[Any]]:
     try:
-        found = json.loads(memory.read_bytes())
+        stamps = json.loads(memory.read_bytes())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return stamps if isinstance(stamps, dict) else {}
 
 
-def _verify(folder: Path, manifest: Manifest, seen: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """`seen` and the answer: inode, size, mtime and sha256 of each file when it was hashed."""
+def _verify(folder: Path, manifest: Manifest, stamps: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """`stamps` and the answer: inode, size, mtime and sha256 of each file when it was hashed."""
     named = {file.path: file for file in manifest.files}
     present = set()
     for path in folder.rglob("*"):
@@ -122,7 +122,7 @@ def _verify(folder: Path, manifest: Manifest, seen: dict[str, list[Any]]) -> dic
             raise ArtifactCorrupt(f"{name} of {folder.name} is missing: run the optimize job again.")
         status = (folder / name).stat()
         stamp = [status.st_ino, status.st_size, status.st_mtime_ns]
-        before = seen.get(name)
+        before = stamps.get(name)
         hashed[name] = before if isinstance(before, list) and before[:3] == stamp else [*stamp, sha256(folder / name)]
         if status.st_size != file.size or hashed[name][3:] != [file.sha256]:
             raise ArtifactCorrupt(

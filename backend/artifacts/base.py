@@ -26,7 +26,7 @@ def ignore_progress(done: int, total: int) -> None:
 class Ledger(Protocol):
     """What a publication says to the store while it goes on, in short transactions of its own."""
 
-    def hold(self, place: str, wanted: Mapping[str, int], *, plain: bool = False) -> dict[str, HeldContent]:
+    def hold(self, place: str, sizes: Mapping[str, int], *, plain: bool = False) -> dict[str, HeldContent]:
         """An address in that place for each identity, with its bytes: that of the same content where it is there, else
         a new one that was never used, the identity itself where it is `plain` and free."""
 

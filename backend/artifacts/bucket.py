@@ -63,7 +63,7 @@ class BucketLocation(ArtifactLocation):
         if not bucket:
             raise RequestError(f"WHETSTONE_ARTIFACTS is {address}: write s3://BUCKET/PREFIX, or the path of a folder.")
         self.address = f"{SCHEME}{bucket}/{prefix.strip('/')}".rstrip("/")
-        self._bucket, self._cache, self._kept = bucket, cache, path
+        self._bucket, self._cache, self._verified = bucket, cache, path
 
     @cached_property
     def _objects(self) -> Objects:
@@ -78,40 +78,40 @@ class BucketLocation(ArtifactLocation):
         manifest = artifact_folder.read_manifest(staged)
         artifact_folder.verify(staged, manifest)
         by_hash = {file.sha256: file for file in manifest.files}
-        held = ledger.hold(f"{self.address}/{CONTENTS}", {sha: file.size for sha, file in by_hash.items()})
+        reserved = ledger.hold(f"{self.address}/{CONTENTS}", {sha: file.size for sha, file in by_hash.items()})
         total, done = sum(file.size for file in by_hash.values()), 0
-        for sha, (address, arrived) in held.items():
+        for sha, (address, arrived) in reserved.items():
             # a restored ledger may be too old
             if not (arrived and self._objects.has(self._key(address), by_hash[sha].size)):
                 self._objects.put(staged / by_hash[sha].path, self._key(address), partial(_tell, tell, done, total))
                 ledger.arrived([address])
             done += by_hash[sha].size
             tell(done, total)
-        keys = {sha: self._key(each.address) for sha, each in held.items()}
+        keys = {sha: self._key(content.address) for sha, content in reserved.items()}
         address = self._put_manifest(artifact, manifest, keys, ledger)
         self._cache.adopt(self._name(address), staged)
-        return Published(manifest, address, (address, *(each.address for each in held.values())))
+        return Published(manifest, address, (address, *(content.address for content in reserved.values())))
 
     def _put_manifest(self, artifact: str, manifest: Manifest, keys: Mapping[str, str], ledger: Ledger) -> str:
         document = {"manifest": manifest.model_dump(mode="json"), "contents": keys}
         content = json.dumps(document, sort_keys=True).encode()
         identity = f"{artifact}.{hashlib.sha256(content).hexdigest()[:NAME_DIGITS]}"
-        (held,) = ledger.hold(f"{self.address}/{ARTIFACTS}", {identity: len(content)}).values()
-        if not (held.arrived and self._objects.has(self._key(held.address), len(content))):
-            self._objects.put_bytes(self._key(held.address), content)
-            ledger.arrived([held.address])
-        return held.address
+        (reserved,) = ledger.hold(f"{self.address}/{ARTIFACTS}", {identity: len(content)}).values()
+        if not (reserved.arrived and self._objects.has(self._key(reserved.address), len(content))):
+            self._objects.put_bytes(self._key(reserved.address), content)
+            ledger.arrived([reserved.address])
+        return reserved.address
 
     def local(self, address: str) -> Path:
-        return self._cache.of(self._name(address))
+        return self._cache.folder_of(self._name(address))
 
     def outline(self, address: str, manifest: Manifest) -> Path:
-        folder, wanted = self.local(address), small_files(manifest)
-        if not all((folder / name).is_file() for name in wanted):
+        folder, sizes = self.local(address), small_files(manifest)
+        if not all((folder / name).is_file() for name in sizes):
             stored = self._stored(address, self._hurried)
             with self._cache.filling(self._name(address)), files.disk_errors(folder):
                 transfer.download(
-                    _Contents(self._hurried, stored), wanted, folder, lambda fetched: None, patience_s=(0.5,)
+                    _Contents(self._hurried, stored), sizes, folder, lambda fetched: None, patience_s=(0.5,)
                 )
         return folder
 
@@ -121,7 +121,7 @@ class BucketLocation(ArtifactLocation):
         for again in (True, False):
             with self._whole(address, name, tell):
                 try:
-                    artifact_folder.verified(folder, artifact, self._kept)
+                    artifact_folder.verified(folder, artifact, self._verified)
                 except ArtifactCorrupt:
                     if not again:
                         raise
@@ -143,18 +143,18 @@ class BucketLocation(ArtifactLocation):
         if self._cache.is_whole(name):
             return
         stored = self._stored(address)
-        wanted = stored.sizes()
-        self._cache.make_room(sum(wanted.values()))
+        sizes = stored.sizes()
+        self._cache.make_room(sum(sizes.values()))
         with self._cache.filling(name):
             if self._cache.is_whole(name):
                 return
-            left = sum(wanted.values()) - transfer.present(folder, wanted)
+            left = sum(sizes.values()) - transfer.present(folder, sizes)
             source = _Contents(self._hurried, stored)
             with files.disk_errors(folder):
                 try:
-                    transfer.download(source, wanted, folder, lambda fetched: tell(fetched, left))
+                    transfer.download(source, sizes, folder, lambda fetched: tell(fetched, left))
                 except DownloadFailed:  # a bit was changed on the way, or its connection was away for long
-                    transfer.download(source, wanted, folder, lambda fetched: tell(fetched, left))
+                    transfer.download(source, sizes, folder, lambda fetched: tell(fetched, left))
             artifact_folder.write_manifest(folder, stored.manifest)
 
     def missing(self, address: str) -> int:
@@ -170,10 +170,10 @@ class BucketLocation(ArtifactLocation):
         source = _Contents(self._objects, stored)
         done, total = 0, sum(file.size for file in manifest.files)
         for file in manifest.files:
-            found = hashlib.sha256()
+            digest = hashlib.sha256()
             for chunk in source.whole(file):
-                found.update(chunk)
-            if found.hexdigest() != file.sha256:
+                digest.update(chunk)
+            if digest.hexdigest() != file.sha256:
                 raise ArtifactCorrupt(
                     f"{file.path} of {manifest.id} in {self.address} is not the file the manifest describes."
                 )
@@ -181,11 +181,11 @@ class BucketLocation(ArtifactLocation):
             tell(done, total)
 
     def remove(self, addresses: Iterable[str]) -> None:
-        wanted = list(addresses)
-        if wanted:
-            self._objects.remove(self._key(address) for address in wanted)
-        for name in (self._name(address) for address in wanted if address.startswith(f"{self.address}/{ARTIFACTS}/")):
-            if self._cache.of(name).exists():
+        given_up = list(addresses)
+        if given_up:
+            self._objects.remove(self._key(address) for address in given_up)
+        for name in (self._name(address) for address in given_up if address.startswith(f"{self.address}/{ARTIFACTS}/")):
+            if self._cache.folder_of(name).exists():
                 self._cache.drop(name)
 
     def check_writable(self) -> None:
@@ -231,9 +231,9 @@ class _Contents:
         return Digest("sha256", self._files[file].sha256)
 
     def stream(self, file: str, start: int) -> Iterator[bytes]:
-        wanted = self._files[file]
+        entry = self._files[file]
         try:
-            yield from self._objects.stream_from(self._keys[wanted.sha256], start, wanted.size)
+            yield from self._objects.stream_from(self._keys[entry.sha256], start, entry.size)
         except (ObjectChanged, KeyError):
             raise ArtifactCorrupt(
                 f"{file} of {self.name} is not in its bucket any more: run the optimize job again."
@@ -241,17 +241,17 @@ class _Contents:
 
     def whole(self, file: ArtifactFile) -> Iterator[bytes]:
         """All of it, over as many connections as it takes while each brings something."""
-        at = before = 0
-        while at < file.size:
+        position = before = 0
+        while position < file.size:
             try:
-                for chunk in self.stream(file.path, at):
-                    at += len(chunk)
+                for chunk in self.stream(file.path, position):
+                    position += len(chunk)
                     yield chunk
             except SourceDropped:
-                if at == before:
+                if position == before:
                     raise
-            if at == before:
+            if position == before:
                 raise ArtifactCorrupt(
-                    f"{file.path} of {self.name} ends after {at} of {file.size} bytes: run the job again."
+                    f"{file.path} of {self.name} ends after {position} of {file.size} bytes: run the job again."
                 )
-            before = at
+            before = position

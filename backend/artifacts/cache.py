@@ -26,11 +26,11 @@ class Cache:
     def __init__(self, folder: Path, most_bytes: int) -> None:
         self.folder, self.most_bytes = folder, most_bytes
 
-    def of(self, name: str) -> Path:
+    def folder_of(self, name: str) -> Path:
         return self.folder / name
 
     def is_whole(self, name: str) -> bool:
-        return (self.of(name) / MANIFEST).is_file()
+        return (self.folder_of(name) / MANIFEST).is_file()
 
     @contextmanager
     def using(self, name: str) -> Iterator[None]:
@@ -38,7 +38,7 @@ class Cache:
         with self._opened(name) as lock:
             files.wait_for_lock(lock, fcntl.LOCK_SH)
             with suppress(FileNotFoundError):
-                os.utime(self.of(name))
+                os.utime(self.folder_of(name))
             yield
 
     @contextmanager
@@ -66,8 +66,8 @@ class Cache:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return False
-            (self.of(name) / MANIFEST).unlink(missing_ok=True)
-            shutil.rmtree(self.of(name), ignore_errors=True)
+            (self.folder_of(name) / MANIFEST).unlink(missing_ok=True)
+            shutil.rmtree(self.folder_of(name), ignore_errors=True)
             return True
 
     def adopt(self, name: str, folder: Path) -> None:
@@ -76,12 +76,15 @@ class Cache:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         with self.filling(name), suppress(OSError):
-            shutil.rmtree(self.of(name), ignore_errors=True)
+            shutil.rmtree(self.folder_of(name), ignore_errors=True)
             top = str(folder)
             shutil.copytree(
-                folder, self.of(name), copy_function=os.link, ignore=lambda at, names: {MANIFEST} if at == top else ()
+                folder,
+                self.folder_of(name),
+                copy_function=os.link,
+                ignore=lambda directory, names: {MANIFEST} if directory == top else (),
             )
-            shutil.copyfile(folder / MANIFEST, self.of(name) / MANIFEST)
+            shutil.copyfile(folder / MANIFEST, self.folder_of(name) / MANIFEST)
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[BinaryIO]:

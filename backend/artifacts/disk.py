@@ -18,20 +18,20 @@ class FolderLocation(ArtifactLocation):
     one."""
 
     def __init__(self, folder: Path, path: Path) -> None:
-        self.folder, self._kept = folder, path
+        self.folder, self._verified = folder, path
         self.address = str(folder)
 
     def publish(self, staged: Path, artifact: str, ledger: Ledger, tell: Tell = ignore_progress) -> Published:
         if staged.exists():  # else an earlier supervisor published it and died before it could say so
             artifact_folder.verify(staged, artifact_folder.read_manifest(staged))
         size = sum(path.stat().st_size for path in staged.rglob("*") if path.is_file())
-        (held,) = ledger.hold(self.address, {artifact: size}, plain=True).values()
-        final = Path(held.address)
+        (reserved,) = ledger.hold(self.address, {artifact: size}, plain=True).values()
+        final = Path(reserved.address)
         if staged.exists():
             artifact_folder.publish(staged, final)
         manifest = artifact_folder.read_manifest(final)
-        ledger.arrived([held.address])
-        return Published(manifest, held.address, (held.address,))
+        ledger.arrived([reserved.address])
+        return Published(manifest, reserved.address, (reserved.address,))
 
     def local(self, address: str) -> Path:
         return Path(address)
@@ -41,7 +41,7 @@ class FolderLocation(ArtifactLocation):
 
     @contextmanager
     def use(self, address: str, artifact: str, tell: Tell = ignore_progress) -> Iterator[Path]:
-        artifact_folder.verified(Path(address), artifact, self._kept)
+        artifact_folder.verified(Path(address), artifact, self._verified)
         yield Path(address)
 
     def missing(self, address: str) -> int:

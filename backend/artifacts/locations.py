@@ -20,8 +20,8 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*((?:[KMGTP]i?)?)B?", re.IGNORECASE)
 
 def location_for_new(settings: Settings) -> ArtifactLocation:
     """Where new artifacts go. Raises RequestError where WHETSTONE_ARTIFACTS names no place."""
-    wanted = settings.artifact_store or ""
-    return _bucket(settings, wanted) if wanted.startswith(SCHEME) else location_of(settings, "")
+    address = settings.artifact_store or ""
+    return _bucket(settings, address) if address.startswith(SCHEME) else location_of(settings, "")
 
 
 def location_of(settings: Settings, address: str) -> ArtifactLocation:

@@ -37,11 +37,11 @@ def stage(spec: ManagedSpec, job: str, document: dict[str, Any], folder: Path, t
     assert spec.parent is not None
     bucket, _, prefix = str(document["output"]).removeprefix("s3://").partition("/")
     objects = Objects(bucket)
-    wanted = _chosen(objects.objects(prefix, deep=True), str(document["output"]))
-    sizes = {path: each.size for path, each in wanted.items()}
+    selected = _chosen(objects.objects(prefix, deep=True), str(document["output"]))
+    sizes = {path: each.size for path, each in selected.items()}
     with files.disk_errors(folder):
         left = sum(sizes.values()) - transfer.present(folder / "model", sizes)
-        transfer.download(_Output(objects, wanted), sizes, folder / "model", lambda fetched: tell(fetched, left))
+        transfer.download(_Output(objects, selected), sizes, folder / "model", lambda fetched: tell(fetched, left))
         if spec.draft is not None:
             (folder / "draft").mkdir(parents=True, exist_ok=True)
             for path in Path(spec.draft.path).iterdir():
@@ -71,13 +71,13 @@ def _chosen(objects: list[S3Object], place: str) -> dict[str, S3Object]:
             f"There is no {CONFIG} in {place}, so it is not weights that a server here reads: it stays in S3."
         )
     home = min(configs, key=lambda key: (key.count("/"), key)).removesuffix(CONFIG)
-    beside = {each.key.removeprefix(home): each for each in objects if each.key.startswith(home)}
-    found = {name: each for name, each in beside.items() if "/" not in name and PurePosixPath(name).suffix in KEPT}
-    if not any(name.endswith(".safetensors") for name in found):
+    relative = {each.key.removeprefix(home): each for each in objects if each.key.startswith(home)}
+    selected = {name: each for name, each in relative.items() if "/" not in name and PurePosixPath(name).suffix in KEPT}
+    if not any(name.endswith(".safetensors") for name in selected):
         raise Unusable(
             f"There are no safetensors in {place}, so it is not weights that a server here reads: it stays in S3."
         )
-    return found
+    return selected
 
 
 class _Output:
@@ -85,12 +85,12 @@ class _Output:
 
     name = "the result of SageMaker"
 
-    def __init__(self, objects: Objects, wanted: dict[str, S3Object]) -> None:
-        self._objects, self._wanted = objects, wanted
+    def __init__(self, objects: Objects, selected: dict[str, S3Object]) -> None:
+        self._objects, self._selected = objects, selected
 
     def digest(self, file: str) -> Digest | None:
-        found = self._objects.checksum(self._wanted[file])
-        return Digest(*found) if found else None
+        checksum = self._objects.checksum(self._selected[file])
+        return Digest(*checksum) if checksum else None
 
     def stream(self, file: str, start: int) -> Iterator[bytes]:
-        return self._objects.stream(self._wanted[file], start)
+        return self._objects.stream(self._selected[file], start)

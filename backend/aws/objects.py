@@ -40,18 +40,18 @@ class Objects(Bucket):
         self.tries = tries or TRIES
         super().__init__(name)
 
-    def put(self, path: Path, key: str, told: Callable[[int], None] = lambda size: None) -> None:
-        """Upload the file; `told` is given the bytes that have arrived, also those of an earlier try.
+    def put(self, path: Path, key: str, on_sent: Callable[[int], None] = lambda size: None) -> None:
+        """Upload the file; `on_sent` is given the bytes that have arrived, also those of an earlier try.
 
         Raises OSError where the file cannot be read, and ConnectionLost where S3 has other bytes in the end.
         """
         size = path.stat().st_size
         if size <= PART_BYTES:
             self.put_bytes(key, path.read_bytes())
-            told(size)
+            on_sent(size)
         else:
             with self._explained(key):
-                _Upload(self, path, key, max(PART_BYTES, -(-size // MOST_PARTS)), told).run()
+                _Upload(self, path, key, max(PART_BYTES, -(-size // MOST_PARTS)), on_sent).run()
 
     def put_bytes(self, key: str, content: bytes) -> None:
         with self._explained(key):
@@ -83,13 +83,13 @@ class Objects(Bucket):
 
     def remove(self, keys: Iterable[str]) -> None:
         """Also what was begun under them. Those that are not there are no trouble."""
-        wanted = sorted(set(keys))
+        names = sorted(set(keys))
         with self._explained():
-            for key in wanted:
+            for key in names:
                 for upload in self.begun(key):
                     self._client.abort_multipart_upload(Bucket=self.name, Key=key, UploadId=upload)
-            for first in range(0, len(wanted), A_CALL):
-                named = [{"Key": key} for key in wanted[first : first + A_CALL]]
+            for first in range(0, len(names), A_CALL):
+                named = [{"Key": key} for key in names[first : first + A_CALL]]
                 answer = self._client.delete_objects(Bucket=self.name, Delete={"Objects": named, "Quiet": True})
                 for error in answer.get("Errors", []):
                     raise self._sentence(str(error.get("Code", "")), error.get("Key"))
@@ -103,8 +103,13 @@ class Objects(Bucket):
 
     def begun(self, key: str) -> list[str]:
         """The ids of uploads under that key that were not ended, the oldest first."""
-        found = [each for each in self._listed("list_multipart_uploads", "Uploads", Prefix=key) if each["Key"] == key]
-        return [str(each["UploadId"]) for each in sorted(found, key=lambda each: (each["Initiated"], each["UploadId"]))]
+        uploads = [
+            upload for upload in self._listed("list_multipart_uploads", "Uploads", Prefix=key) if upload["Key"] == key
+        ]
+        return [
+            str(upload["UploadId"])
+            for upload in sorted(uploads, key=lambda upload: (upload["Initiated"], upload["UploadId"]))
+        ]
 
     def check_writable(self, key: str) -> None:
         """Write, read and remove a small object. Raises what stands in the way."""
@@ -118,8 +123,8 @@ class _Upload:
     """One file in parts. An upload that was begun before under this key goes on: what S3 has of it is not sent
     again."""
 
-    def __init__(self, bucket: Objects, path: Path, key: str, part_bytes: int, told: Callable[[int], None]) -> None:
-        self.bucket, self.path, self.part_bytes, self._told = bucket, path, part_bytes, told
+    def __init__(self, bucket: Objects, path: Path, key: str, part_bytes: int, on_sent: Callable[[int], None]) -> None:
+        self.bucket, self.path, self.part_bytes, self._on_sent = bucket, path, part_bytes, on_sent
         self.where = {"Bucket": bucket.name, "Key": key}
         self.size, self.arrived, self._lock = path.stat().st_size, 0, threading.Lock()
 
@@ -154,7 +159,7 @@ class _Upload:
             tag = sent["ETag"]
         with self._lock:
             self.arrived += len(content)
-            self._told(self.arrived)
+            self._on_sent(self.arrived)
         return {"PartNumber": number, "ETag": tag, "ChecksumSHA256": checksum}
 
     def _check(self, parts: list[dict[str, Any]]) -> None:

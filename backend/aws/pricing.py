@@ -106,8 +106,8 @@ def api_region(region: str) -> str:
 
 
 def _texts(client: Any, region: str) -> Iterator[object]:
-    wanted = {"regionCode": region, "component": COMPONENT}
-    filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()]
+    query = {"regionCode": region, "component": COMPONENT}
+    filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in query.items()]
     pages = client.get_paginator("get_products").paginate(ServiceCode=SERVICE, Filters=filters, FormatVersion="aws_v1")
     for number, page in enumerate(pages):
         if number == MOST_PAGES:

@@ -82,40 +82,38 @@ class Bucket:
         """The objects directly below the prefix (which ends with a slash, or is empty for the whole bucket), or however
         deep."""
         with self._explained():
-            found = self._listed("list_objects_v2", "Contents", Prefix=prefix, **({} if deep else {"Delimiter": "/"}))
-        return [S3Object(one["Key"], one["Size"], one["ETag"]) for one in found]
+            rows = self._listed("list_objects_v2", "Contents", Prefix=prefix, **({} if deep else {"Delimiter": "/"}))
+        return [S3Object(one["Key"], one["Size"], one["ETag"]) for one in rows]
 
     def _listed(self, operation: str, member: str, **where: Any) -> list[dict[str, Any]]:
         """What all pages of an answer have there."""
         pages = self._client.get_paginator(operation).paginate(**{"Bucket": self.name, **where})
         return [each for page in pages for each in page.get(member, [])]
 
-    def read(self, wanted: S3Object, start: int, end: int) -> bytes:
+    def read(self, entry: S3Object, start: int, end: int) -> bytes:
         """The bytes [start, end). Raises ObjectChanged too."""
-        with self._explained(wanted.key):
-            content: bytes = self._get(wanted, start, end)["Body"].read()
+        with self._explained(entry.key):
+            content: bytes = self._get(entry, start, end)["Body"].read()
         return content
 
-    def stream(self, wanted: S3Object, start: int) -> Iterator[bytes]:
+    def stream(self, entry: S3Object, start: int) -> Iterator[bytes]:
         """The bytes from `start` on, a megabyte at most at a time. Raises ObjectChanged too."""
-        with self._explained(wanted.key):
-            yield from self._get(wanted, start, wanted.size)["Body"].iter_chunks(CHUNK_BYTES)
+        with self._explained(entry.key):
+            yield from self._get(entry, start, entry.size)["Body"].iter_chunks(CHUNK_BYTES)
 
-    def checksum(self, wanted: S3Object) -> tuple[str, str] | None:
+    def checksum(self, entry: S3Object) -> tuple[str, str] | None:
         """(`sha256` or `md5`, hex) where S3 has one over the whole object: a tag is its md5 unless it came in parts or
         is encrypted with a key of KMS or the customer's own."""
-        with self._explained(wanted.key):
-            head = self._client.head_object(
-                Bucket=self.name, Key=wanted.key, IfMatch=wanted.tag, ChecksumMode="ENABLED"
-            )
+        with self._explained(entry.key):
+            head = self._client.head_object(Bucket=self.name, Key=entry.key, IfMatch=entry.tag, ChecksumMode="ENABLED")
         if head.get("ChecksumSHA256") and head.get("ChecksumType", "FULL_OBJECT") == "FULL_OBJECT":
             return "sha256", base64.b64decode(head["ChecksumSHA256"].split("-")[0]).hex()
         keyed = head.get("SSECustomerAlgorithm") or head.get("ServerSideEncryption", "AES256") != "AES256"
-        return None if keyed or "-" in wanted.tag else ("md5", wanted.tag.strip('"'))
+        return None if keyed or "-" in entry.tag else ("md5", entry.tag.strip('"'))
 
-    def _get(self, wanted: S3Object, start: int, end: int) -> Any:
-        same = {"IfMatch": wanted.tag} if wanted.tag else {}
-        return self._client.get_object(Bucket=self.name, Key=wanted.key, Range=f"bytes={start}-{end - 1}", **same)
+    def _get(self, entry: S3Object, start: int, end: int) -> Any:
+        same = {"IfMatch": entry.tag} if entry.tag else {}
+        return self._client.get_object(Bucket=self.name, Key=entry.key, Range=f"bytes={start}-{end - 1}", **same)
 
     @contextmanager
     def _explained(self, key: str | None = None) -> Iterator[None]:

@@ -19,7 +19,7 @@ class AttemptState(BaseModel):
     def read(cls, path: Path, key: str) -> Self | None:
         """None where there is none of this key, or it cannot be read."""
         try:
-            found = cls.model_validate_json(path.read_bytes())
+            state = cls.model_validate_json(path.read_bytes())
         except (OSError, ValidationError):
             return None
-        return found if found.key == key else None
+        return state if state.key == key else None

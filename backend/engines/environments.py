@@ -109,13 +109,13 @@ def adopt(environment: EnvironmentInfo, folder: Path, lock: Path, build: Build) 
         return None
     marker = folder / MARKER
     if marker.exists():
-        found: dict[str, Any] = json.loads(marker.read_text())
-        return found if found.get("lock_sha256") == _sha256(lock) else None
+        mark: dict[str, Any] = json.loads(marker.read_text())
+        return mark if mark.get("lock_sha256") == _sha256(lock) else None
     have = installed(folder)
-    wanted = {_normal(name): version for name, version, _ in REQUIREMENT.findall(lock.read_text())}
+    locked = {_normal(name): version for name, version, _ in REQUIREMENT.findall(lock.read_text())}
     if any(name in have for name in environment.removed[build]):
         return None
-    if any(have.get(name, "").partition("+")[0] != version.partition("+")[0] for name, version in wanted.items()):
+    if any(have.get(name, "").partition("+")[0] != version.partition("+")[0] for name, version in locked.items()):
         return None
     return _mark(environment, folder, lock, build, "adopted")
 
@@ -129,9 +129,9 @@ def installed(folder: Path) -> dict[str, str]:
 @contextmanager
 def _alone(engines_dir: Path, name: str) -> Iterator[None]:
     engines_dir.mkdir(parents=True, exist_ok=True)
-    with (engines_dir / f".{name}.lock").open("w") as held:
+    with (engines_dir / f".{name}.lock").open("w") as lock:
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise NotNow(f"Another installation of `{name}` is running: wait for it to end.") from None
         yield

@@ -50,8 +50,8 @@ def index_of_builds(requirement: str) -> str | None:
 def check_real(environment: EnvironmentInfo, folder: Path) -> None:
     """Raises WorkError naming the first of the vendor's packages that is a placeholder, or not there."""
     paths = [str(path) for path in folder.glob("lib/python3*/site-packages")]
-    found = [each.metadata for each in importlib.metadata.distributions(path=paths)]
-    packages = {metadata["Name"].lower().replace("_", "-"): metadata for metadata in found}
+    metadata_files = [each.metadata for each in importlib.metadata.distributions(path=paths)]
+    packages = {metadata["Name"].lower().replace("_", "-"): metadata for metadata in metadata_files}
     for name in environment.vendor:
         about = packages.get(name)
         if about is None:

@@ -43,8 +43,8 @@ def _attend(
     if query.shape[2] == 1 and query.device.type == "cpu" and not _special(options):
         return next_token(query * scale, key, value, mask).transpose(1, 2).contiguous(), None
     if mask is not None or not _plain(module, query, key, options):
-        found: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, mask, **options)
-        return found
+        attended: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, mask, **options)
+        return attended
     query, key, value = ((query * scale).bfloat16(), key.bfloat16(), value.bfloat16())
     return causal(query, key, value).transpose(1, 2).contiguous(), None
 
@@ -52,8 +52,8 @@ def _attend(
 def _plain(module: Any, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]) -> bool:
     import torch
 
-    asked = options.get("is_causal")
-    causal = asked if asked is not None else getattr(module, "is_causal", True)
+    stated = options.get("is_causal")
+    causal = stated if stated is not None else getattr(module, "is_causal", True)
     on_processor = query.device.type == "cpu" and torch.is_autocast_enabled("cpu")
     return bool(on_processor and causal and not _special(options) and query.shape[2] == key.shape[2])
 
@@ -111,5 +111,5 @@ def _causal(
         rows = query[:, :, start:stop].reshape(heads, -1, size)
         scores = torch.bmm(rows, key[:, :stop].transpose(1, 2))
         scores.view(heads, sharing, -1, stop)[..., start:] += above[: stop - start, : stop - start]
-        found = torch.bmm(torch.softmax(scores, -1, dtype=scores.dtype), value[:, :stop])
-        out[:, :, start:stop] = found.view(heads, sharing, -1, size)
+        attended = torch.bmm(torch.softmax(scores, -1, dtype=scores.dtype), value[:, :stop])
+        out[:, :, start:stop] = attended.view(heads, sharing, -1, size)

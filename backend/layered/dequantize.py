@@ -52,8 +52,10 @@ def how_stored(source: WeightSource) -> StoredWeights | None:
 
 def announcements(folder: Path) -> list[announced_quantization.Announcement]:
     """What config.json and the files beside it say of quantization. Raises ModelDamaged, InvalidModel."""
-    beside = {name: _document(folder / name) for name in announced_quantization.SIDE_FILES if (folder / name).is_file()}
-    return announced_quantization.announcements(_document(folder / "config.json"), beside)
+    side_files = {
+        name: _document(folder / name) for name in announced_quantization.SIDE_FILES if (folder / name).is_file()
+    }
+    return announced_quantization.announcements(_document(folder / "config.json"), side_files)
 
 
 def _document(path: Path) -> dict[str, Any]:
@@ -133,13 +135,13 @@ class Dequantized(PackedSource):
         every = (group for group in groups if "Linear" in group.targets)
         return next(own, next(every, groups[0]))
 
-    def weight(self, name: str, held: dict[str, torch.Tensor]) -> torch.Tensor:
+    def weight(self, name: str, parts: dict[str, torch.Tensor]) -> torch.Tensor:
         """`transposed` families store it [in, out]."""
         from compressed_tensors.compressors import BaseCompressor
 
         module = name.removesuffix(".weight")
         scheme = self.scheme(module)
-        state = {part.removeprefix(f"{module}."): tensor for part, tensor in held.items()}
+        state = {part.removeprefix(f"{module}."): tensor for part, tensor in parts.items()}
         state["weight_scale"] = state["weight_scale"].float()
         if self.transposed and "weight" in state:
             state["weight"] = state["weight"].T.contiguous()
@@ -173,10 +175,10 @@ class Quantized(PackedSource):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        said = announcements(folder)
+        announced = announcements(folder)
         self.transposed = _is_transposed(folder)
-        self.gptq = announced_quantization.settings(said, "gptq") or {}
-        self.block = announced_quantization.block_shape(said)
+        self.gptq = announced_quantization.settings(announced, "gptq") or {}
+        self.block = announced_quantization.block_shape(announced)
         self.modules = stored_weights.modules(self.tensors, self.block, transposed=self.transposed)
         parts = {
             f"{name}.weight": [f"{name}.{local}" for local in module.tensors if local in (module.kind.parts or ())]
@@ -185,7 +187,7 @@ class Quantized(PackedSource):
         }
         self.named(parts)
 
-    def weight(self, name: str, held: dict[str, torch.Tensor]) -> torch.Tensor:
+    def weight(self, name: str, parts: dict[str, torch.Tensor]) -> torch.Tensor:
         """`transposed` families store it [in, out]; packed integers are [out, in] everywhere."""
         module = name.removesuffix(".weight")
         kind = self.modules[module].kind
@@ -195,7 +197,7 @@ class Quantized(PackedSource):
             stored_weights.GPTQ.name: self._gptq,
             stored_weights.AWQ.name: _awq,
         }
-        local = {part.removeprefix(f"{module}."): tensor for part, tensor in held.items()}
+        local = {part.removeprefix(f"{module}."): tensor for part, tensor in parts.items()}
         weight = formulas[kind.name](module, local)
         packed = kind in {stored_weights.GPTQ, stored_weights.AWQ}
         return weight.T.contiguous() if packed and self.transposed else weight

@@ -282,5 +282,7 @@ def family_of(model_type: str, config: Any) -> Family:
     for row in FAMILIES[model_type]:
         if all(getattr(config, field, None) == value for field, value in row.when.items()):
             return row
-    asked = " and ".join(f"{field} {value}" for field, value in FAMILIES[model_type][-1].when.items())
-    raise ImpossibleStack(f"The native engine knows models of type {model_type!r} only with {asked}: this one differs.")
+    expected = " and ".join(f"{field} {value}" for field, value in FAMILIES[model_type][-1].when.items())
+    raise ImpossibleStack(
+        f"The native engine knows models of type {model_type!r} only with {expected}: this one differs."
+    )

@@ -79,10 +79,10 @@ class HiddenStates:
     def checksum(self) -> int:
         """CRC-32 of `entering`."""
         view = self.entering.numpy().reshape(-1).view("uint8")
-        found = 0
+        checksum = 0
         for start in range(0, len(view), CHUNK):
-            found = zlib.crc32(view[start : start + CHUNK].data, found)
-        return found
+            checksum = zlib.crc32(view[start : start + CHUNK].data, checksum)
+        return checksum
 
 
 def _reserve(path: Path, size: int) -> None:

@@ -183,19 +183,19 @@ def tapped(layer: Any, taps: Mapping[str, Tap], *, stop: bool = False) -> Iterat
 
     With `stop` a call of the layer ends by AllSeen as soon as every one of them was called.
     """
-    seen: set[str] = set()
+    read_paths: set[str] = set()
 
     def observer(path: str) -> Any:
         def observe(_module: Any, args: tuple[torch.Tensor, ...]) -> None:
             taps[path].add(args[0].flatten(0, -2).float())
-            seen.add(path)
-            if stop and len(seen) == len(taps):
+            read_paths.add(path)
+            if stop and len(read_paths) == len(taps):
                 raise AllTapsRead
 
         return observe
 
     hooks = [layer.get_submodule(path).register_forward_pre_hook(observer(path)) for path in taps]
-    hooks.append(layer.register_forward_pre_hook(lambda *_: seen.clear()))
+    hooks.append(layer.register_forward_pre_hook(lambda *_: read_paths.clear()))
     try:
         yield
     finally:

@@ -48,13 +48,13 @@ def _exact() -> bool:
     return float((product / (256 * near) - 1).abs().max()) < EXACT
 
 
-def half_precision(device: str, wanted: bool = True) -> Any:
+def half_precision(device: str, enabled: bool = True) -> Any:
     """A context in which linears and attention run in bfloat16 on `device`; none where the hardware would emulate
     it."""
     import torch
 
     kind = device.partition(":")[0]
-    return torch.autocast(kind, dtype=torch.bfloat16, enabled=wanted and has_bfloat16(kind))
+    return torch.autocast(kind, dtype=torch.bfloat16, enabled=enabled and has_bfloat16(kind))
 
 
 def has_bfloat16(kind: str) -> bool:

@@ -75,20 +75,20 @@ class Outline:
             self._check_layer(number)
         self.cache = make_recorder() if cache is None else cache
 
-    def _path(self, wanted: Any) -> str:
-        path: str = next(path for path, module in self.model.named_modules() if module is wanted)
+    def _path(self, name: Any) -> str:
+        path: str = next(path for path, module in self.model.named_modules() if module is name)
         return path + "."
 
     def _check_layer(self, number: int) -> None:
         """Raises ModelDamaged where the checkpoint lacks a tensor of the layer, or holds one that nothing would
         read."""
-        names, held = self.stored_names(number), self.layers[number].state_dict().keys()
-        missing = held - names.values()
+        names, present = self.stored_names(number), self.layers[number].state_dict().keys()
+        missing = present - names.values()
         if missing:
             raise ModelDamaged(
                 f"{self.stored_name(number, min(missing))} is missing: download or export the model again."
             )
-        self._check_left(name for name, path in names.items() if path not in held)
+        self._check_left(name for name, path in names.items() if path not in present)
 
     def _check_outside(self) -> None:
         """The same of what belongs to no layer, and of an output head that is stored although it is tied to the
@@ -157,11 +157,11 @@ class Outline:
     @cached_property
     def _names_by_layer(self) -> dict[str, list[str]]:
         """Sorted out once: a mixture has tens of thousands of names, and each layer asks for its own."""
-        found: dict[str, list[str]] = {}
+        by_layer: dict[str, list[str]] = {}
         for name in self.source.plain():
             if name.startswith(self.root):
-                found.setdefault(name.removeprefix(self.root).partition(".")[0], []).append(name)
-        return found
+                by_layer.setdefault(name.removeprefix(self.root).partition(".")[0], []).append(name)
+        return by_layer
 
     def _local(self, name: str) -> str:
         for stored, local in self.family.stored:
@@ -206,9 +206,9 @@ class Outline:
         Raises WorkError for values that are not finite, ModelDamaged for tensors that are misshapen.
         """
         layer = self.layers[number]
-        wanted = {name: path for name, path in self.stored_names(number).items() if path in layer.state_dict()}
+        paths = {name: path for name, path in self.stored_names(number).items() if path in layer.state_dict()}
         self._buffers(layer, device)
-        self._load(layer, wanted, device, turn=self.family.transposed)
+        self._load(layer, paths, device, turn=self.family.transposed)
         return layer
 
     def drop(self, number: int) -> None:
@@ -218,14 +218,14 @@ class Outline:
         """A copy of a filled layer on another device."""
         return copy.deepcopy(self.layers[number]).to(device)
 
-    def _load(self, module: Any, wanted: dict[str, str], device: str, *, turn: bool = False) -> None:
+    def _load(self, module: Any, paths: dict[str, str], device: str, *, turn: bool = False) -> None:
         import torch
 
         shapes = {name: tensor.shape for name, tensor in module.state_dict().items()}
         linears = {f"{path}.weight" for path, each in module.named_modules() if isinstance(each, torch.nn.Linear)}
         state = {}
-        for name, tensor in self.source.read(wanted):
-            path = wanted[name]
+        for name, tensor in self.source.read(paths):
+            path = paths[name]
             loaded = tensor.to(device=device, dtype=torch.float32)
             if not bool(loaded.sum().isfinite()) and not bool(loaded.isfinite().all()):  # a sum is a tenth of the work
                 raise WorkError(f"{name} holds values that are not finite: the model's weights are damaged.")
@@ -258,9 +258,9 @@ class Outline:
 
         base = self.model.base_model
         inside = {path for path in self.model.state_dict() if path.startswith(self._base)}
-        wanted = self._stored_outside({path for path in inside if not path.startswith(f"{self.family.layers}.")})
+        paths = self._stored_outside({path for path in inside if not path.startswith(f"{self.family.layers}.")})
         self._buffers(base, device)
-        self._load(self.model, wanted, device)
+        self._load(self.model, paths, device)
         try:
             for batch in batches:
                 with torch.no_grad(), _recording(self.layers) as recorded, suppress(_Recorded):
@@ -279,11 +279,11 @@ class Outline:
     def _stored_outside(self, paths: set[str]) -> dict[str, str]:
         """Of tensors outside the layers: each name in the checkpoint and its path. Raises ModelDamaged where one is
         missing."""
-        found = {name: path for name in self.outside_names() if (path := self._outside(name, paths))}
-        missing = paths - set(found.values())
+        stored = {name: path for name in self.outside_names() if (path := self._outside(name, paths))}
+        missing = paths - set(stored.values())
         if missing:
             raise ModelDamaged(f"{min(missing)} is missing: download or export the model again.")
-        return found
+        return stored
 
     def _outside(self, name: str, paths: set[str]) -> str | None:
         """Checkpoints may leave out the name of the base model, and call the head otherwise."""
@@ -318,8 +318,8 @@ class Outline:
         from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions, MoeModelOutputWithPast
 
         left = MoeModelOutputWithPast if self.family.experts else BaseModelOutputWithPastAndCrossAttentions
-        wanted = self._stored_outside(self._head_paths())
-        self._load(self.model, wanted, device)
+        stored = self._stored_outside(self._head_paths())
+        self._load(self.model, stored, device)
         output, table = self.model.get_output_embeddings(), self.model.get_input_embeddings()
         if self.tied:
             output.weight = table.weight
@@ -327,8 +327,8 @@ class Outline:
 
         def logits(rows: torch.Tensor) -> torch.Tensor:
             with torch.no_grad():
-                found: torch.Tensor = self.model(inputs_embeds=rows[None], use_cache=False).logits[0]
-            return found
+                logits: torch.Tensor = self.model(inputs_embeds=rows[None], use_cache=False).logits[0]
+            return logits
 
         base.forward = lambda *_, inputs_embeds, **__: left(last_hidden_state=norm(inputs_embeds))
         try:
@@ -416,7 +416,7 @@ def combined_experts(
     for number, expert in enumerate(experts):
         token, place = torch.where(chosen == number)
         if len(token):
-            seen = hidden[token]
-            inner = activation(expert[names.gate](seen)) * expert[names.up](seen)
+            routed = hidden[token]
+            inner = activation(expert[names.gate](routed)) * expert[names.up](routed)
             result.index_add_(0, token, (expert[names.down](inner) * weights[token, place, None]).to(result))
     return result

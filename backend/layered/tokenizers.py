@@ -187,8 +187,8 @@ def _ids(tokenizer: Any, text: str) -> list[int]:
 
 
 def _text(tokenizer: Any, text: str) -> str:
-    found: str = tokenizer.decode(_ids(tokenizer, text), clean_up_tokenization_spaces=False)
-    return found
+    decoded: str = tokenizer.decode(_ids(tokenizer, text), clean_up_tokenization_spaces=False)
+    return decoded
 
 
 def _settings(tokenizer: Any) -> list[Any]:
@@ -235,11 +235,11 @@ def prepared(folder: Path, cache: Path) -> Path | None:
 def digest(folder: Path) -> str:
     """sha256 over all that decides how text is read: the tokenizer's files, config.json and the release of
     transformers."""
-    found = hashlib.sha256(version("transformers").encode())
+    digest = hashlib.sha256(version("transformers").encode())
     for path in (folder / "config.json", *_files(folder)):
         content = path.read_bytes() if path.is_file() else b""
-        found.update(f"{path.relative_to(folder)} {len(content)} ".encode() + content)
-    return found.hexdigest()
+        digest.update(f"{path.relative_to(folder)} {len(content)} ".encode() + content)
+    return digest.hexdigest()
 
 
 def _files(folder: Path) -> list[Path]:
@@ -300,13 +300,13 @@ def chat(loaded: Any, turns: Sequence[tuple[str, str]], *, answer_follows: bool 
             {"role": role, "content": [{"type": "text", "text": text}] if typed else text} for role, text in turns
         ]
         try:
-            found: str = loaded.apply_chat_template(messages, tokenize=False, add_generation_prompt=answer_follows)
+            rendered: str = loaded.apply_chat_template(messages, tokenize=False, add_generation_prompt=answer_follows)
         except Exception as error:  # noqa: BLE001  a template raises what it likes
             why = _first(error)
             continue
-        if all(text.strip() in found for _, text in turns):
-            _check_known(loaded, found)
-            return found
+        if all(text.strip() in rendered for _, text in turns):
+            _check_known(loaded, rendered)
+            return rendered
     raise NoChat(why)
 
 

@@ -70,9 +70,9 @@ class WeightSource:
         by_file: dict[Path, list[str]] = {}
         for name in names:
             by_file.setdefault(self.files[name], []).append(name)
-        for path, held in by_file.items():
+        for path, stored_names in by_file.items():
             with _opened(path) as file:
-                for name in held:
+                for name in stored_names:
                     yield name, file.get_tensor(name)
 
     def one(self, name: str) -> torch.Tensor:
@@ -101,13 +101,13 @@ class PackedSource(WeightSource):
 
     def named(self, parts: dict[str, list[str]]) -> None:
         """Raises ModelDamaged where a part is missing."""
-        for held in parts.values():
-            for part in held:
+        for stored_names in parts.values():
+            for part in stored_names:
                 if part not in self.files:
                     raise ModelDamaged(f"The checkpoint in {self.folder} lacks {part}: make it again.")
         self.parts = parts
-        self.files |= {name: self.files[held[0]] for name, held in parts.items()}
-        mere = {part for held in parts.values() for part in held} - parts.keys()
+        self.files |= {name: self.files[stored_names[0]] for name, stored_names in parts.items()}
+        mere = {part for stored_names in parts.values() for part in stored_names} - parts.keys()
         self._plain = [name for name in self.files if name not in mere and name.rpartition(".")[2] not in ASIDE]
 
     def plain(self) -> list[str]:
@@ -118,7 +118,7 @@ class PackedSource(WeightSource):
     def dtypes(self) -> set[str]:
         return {self.tensors[name].dtype for name in self.plain() if name not in self.parts}
 
-    def weight(self, name: str, held: dict[str, torch.Tensor]) -> torch.Tensor:
+    def weight(self, name: str, stored_parts: dict[str, torch.Tensor]) -> torch.Tensor:
         """The weight of this name, as a plain checkpoint would store it, from its parts."""
         raise NotImplementedError
 
@@ -128,9 +128,9 @@ class PackedSource(WeightSource):
 
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
         """The plain tensors of these names."""
-        wanted = list(names)
-        yield from super().read(name for name in wanted if name not in self.parts)
-        for name in wanted:
+        selected = list(names)
+        yield from super().read(name for name in selected if name not in self.parts)
+        for name in selected:
             if name in self.parts:
                 yield name, self.weight(name, self.stored(name))
 

@@ -46,5 +46,5 @@ def cannot_build(error: Exception) -> str:
 
 def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = lines[0].rstrip(".:")[:200] if lines else ""
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    first = lines[0].rstrip(".:")[:200] if lines else ""
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__

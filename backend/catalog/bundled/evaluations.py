@@ -35,8 +35,8 @@ class Bundled(NamedTuple):
 @lru_cache(maxsize=4)
 def load(folders: tuple[Path, ...] = FOLDERS) -> tuple[Bundled, ...]:
     """Latest first, each once. Raises InvalidCatalog where a file was edited wrongly."""
-    found = {bundled.id: bundled for folder in folders for bundled in _read_folder(folder)}
-    return tuple(sorted(found.values(), key=lambda bundled: bundled.document.measured_at, reverse=True))
+    evaluations = {bundled.id: bundled for folder in folders for bundled in _read_folder(folder)}
+    return tuple(sorted(evaluations.values(), key=lambda bundled: bundled.document.measured_at, reverse=True))
 
 
 def _read_folder(folder: Path) -> list[Bundled]:

@@ -52,8 +52,8 @@ Stamp = frozenset[tuple[str, int, int, int]]
 
 def stamp(folder: Path) -> Stamp:
     """Name, inode, size and time of every entry: another file, or one written anew, is another stamp."""
-    found = ((entry, entry.stat()) for entry in folder.iterdir())
-    return frozenset((entry.name, at.st_ino, at.st_size, at.st_mtime_ns) for entry, at in found)
+    entries = ((entry, entry.stat()) for entry in folder.iterdir())
+    return frozenset((entry.name, status.st_ino, status.st_size, status.st_mtime_ns) for entry, status in entries)
 
 
 @lru_cache(maxsize=64)

@@ -115,10 +115,10 @@ def reference(path: Path | None = None) -> dict[str, PublishedModel]:
 
 def digest() -> str:
     """sha256 over the files: another digest is another catalog. Raises InvalidCatalog where one cannot be read."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in (MODELS, MATRIX, REFERENCE):
-        found.update(_content(path, _stamp(path)))
-    return found.hexdigest()
+        digest.update(_content(path, _stamp(path)))
+    return digest.hexdigest()
 
 
 _Stamp = tuple[int, int, int] | None
@@ -127,10 +127,10 @@ _Stamp = tuple[int, int, int] | None
 def _stamp(path: Path) -> _Stamp:
     """What changes with a file, cheaply; None where it is not there."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @lru_cache(maxsize=8)
@@ -145,28 +145,28 @@ def _content(path: Path, _stamp: _Stamp) -> bytes:
 def _published(path: Path, matrix: Path, _models: _Stamp, _matrix: _Stamp) -> dict[str, PublishedModel]:
     """Read once as long as the files stay as they are: the studio notices an edit without being started again."""
     cells = _cells(matrix)
-    found = {}
+    models = {}
     for row in toml_tables.read(path, "models", _Row, "jumpstart_id"):
         name = row.jumpstart_id
         if name is None or name not in cells:
             raise InvalidCatalog(
                 f"{path.name}, row `{name or row.hf_repo}`: {matrix.name} has no such jumpstart_id; correct one."
             )
-        found[name] = _model(path, row, name, "published", cells[name])
-    return found
+        models[name] = _model(path, row, name, "published", cells[name])
+    return models
 
 
 @lru_cache(maxsize=4)
 def _reference(path: Path, _models: _Stamp) -> dict[str, PublishedModel]:
-    found = toml_tables.read(path, "models", _Row, "hf_repo")
-    return {row.hf_repo: _model(path, row, row.hf_repo, "reference", None) for row in found}
+    rows = toml_tables.read(path, "models", _Row, "hf_repo")
+    return {row.hf_repo: _model(path, row, row.hf_repo, "reference", None) for row in rows}
 
 
 def find(name: str) -> PublishedModel | None:
     """By JumpStart id or hub id, in any case. Raises InvalidCatalog."""
-    wanted = name.lower()
+    lowered = name.lower()
     for model in (*published().values(), *reference().values()):
-        if wanted in {model.id.lower(), model.hf_repo.lower()}:
+        if lowered in {model.id.lower(), model.hf_repo.lower()}:
             return model
     return None
 
@@ -176,25 +176,25 @@ def _model(path: Path, row: _Row, name: str, origin: Origin, cells: PublishedCel
         raise InvalidCatalog(
             f"{path.name}, row `{name}`: the architecture `{row.architecture}` is unknown; correct it."
         )
-    taken: dict[str, Any] = row.model_dump(include=TAKEN)
+    fields: dict[str, Any] = row.model_dump(include=TAKEN)
     return PublishedModel(
         id=name,
         origin=origin,
         model_type=MODEL_TYPES[row.architecture],
         generates=row.task != "embedding",
         published=cells,
-        **taken,
+        **fields,
     )
 
 
 def _cells(path: Path) -> dict[str, PublishedCells]:
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            found = list(csv.DictReader(file))
+            rows = list(csv.DictReader(file))
     except OSError as error:
         raise InvalidCatalog(f"{path} cannot be read ({error.strerror}): restore the file.") from None
     cells = {}
-    for number, row in enumerate(found, 2):
+    for number, row in enumerate(rows, 2):
         name = row.get("jumpstart_model_id") or ""
         if not name or name in cells:
             raise InvalidCatalog(

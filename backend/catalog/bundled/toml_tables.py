@@ -25,15 +25,15 @@ def read(path: Path, table: str, model: type[Row], key: str) -> list[Row]:
     rows = document(path).get(table)
     if not isinstance(rows, list) or not rows:
         raise InvalidCatalog(f"{path.name} has no [[{table}]] rows: restore the file.")
-    seen: set[str] = set()
-    found = []
+    keys: set[str] = set()
+    parsed = []
     for number, row in enumerate(rows, 1):
-        found.append(_row(path, row, model, key, number))
-        name = getattr(found[-1], key)
-        if name in seen:
+        parsed.append(_row(path, row, model, key, number))
+        name = getattr(parsed[-1], key)
+        if name in keys:
             raise InvalidCatalog(f"{path.name} has two rows with {key} `{name}`: remove or rename one.")
-        seen.add(name)
-    return found
+        keys.add(name)
+    return parsed
 
 
 def document(path: Path) -> dict[str, Any]:

@@ -73,16 +73,16 @@ def read_card(
             f"There is no folder {folder}: give a model folder, or an id that `whetstone catalog list` shows."
         )
     folder = folder.resolve()
-    said: dict[str, Any] = {"id": id or own_name(folder), "origin": origin}
+    origin_fields: dict[str, Any] = {"id": id or own_name(folder), "origin": origin}
     imported = import_record.read(folder)
     if imported is not None and as_imported:
-        said = {"id": id or imported.card_id, "origin": "imported", "licence": imported.licence}
+        origin_fields = {"id": id or imported.card_id, "origin": "imported", "licence": imported.licence}
     facts = _facts(FolderSource(folder))
     if imported is not None and imported.quantized_before is not None:
         before = imported.quantized_before
-        said |= {"quantized_before": before}
+        origin_fields |= {"quantized_before": before}
         facts["notes"] = (*facts["notes"], before.sentence)
-    return ModelCard(path=str(folder), tokenizer_hash=tokenizer_hash(folder), **said, **facts)
+    return ModelCard(path=str(folder), tokenizer_hash=tokenizer_hash(folder), **origin_fields, **facts)
 
 
 def own_name(folder: Path) -> str:
@@ -117,9 +117,9 @@ def _facts(source: ModelSource) -> dict[str, Any]:
     weights = read_weights(source, sizes)
     text, outside = _parts(weights.tensors) if multimodal else (weights.tensors, {})
     _check_agreement(facts, text, config)
-    said = announced_quantization.announcements(config, _side_files(source, sizes))
-    stored = announced_quantization.recognise(weights.tensors, said, transposed=facts["model_type"] in TRANSPOSED)
-    bits = announced_quantization.packed_bits(said) or (stored.bits if stored else None)
+    announced = announced_quantization.announcements(config, _side_files(source, sizes))
+    stored = announced_quantization.recognise(weights.tensors, announced, transposed=facts["model_type"] in TRANSPOSED)
+    bits = announced_quantization.packed_bits(announced) or (stored.bits if stored else None)
     tied = bool(facts["tied_embeddings"])
     # not those that every token passes through
     routed = {name: info for name, info in text.items() if ".experts." in name}
@@ -170,12 +170,12 @@ def _parts(tensors: dict[str, TensorInfo]) -> tuple[dict[str, TensorInfo], dict[
 
 def _check_agreement(facts: dict[str, Any], tensors: dict[str, TensorInfo], config: dict[str, Any]) -> None:
     """Config and weights must describe one model; tensors under names that no family here has are not judged."""
-    found = [info.shape for name, info in tensors.items() if name.endswith(EMBEDDINGS) and len(info.shape) == 2]
+    embeddings = [info.shape for name, info in tensors.items() if name.endswith(EMBEDDINGS) and len(info.shape) == 2]
     expected = (facts["vocabulary"], config.get("word_embed_proj_dim", facts["hidden_size"]))
-    if len(found) == 1 and found[0] != expected:
+    if len(embeddings) == 1 and embeddings[0] != expected:
         raise InvalidModel(
             f"config.json says vocabulary {facts['vocabulary']} and hidden size {facts['hidden_size']}, but the embedding "
-            f"is {' x '.join(map(str, found[0]))}: config.json and the weights belong to different models."
+            f"is {' x '.join(map(str, embeddings[0]))}: config.json and the weights belong to different models."
         )
     untied = facts["model_type"] in NATIVE_FAMILIES and not facts["tied_embeddings"]
     if untied and not any(name.startswith(HEAD_MODULES) for name in tensors):
@@ -186,11 +186,11 @@ def _check_agreement(facts: dict[str, Any], tensors: dict[str, TensorInfo], conf
     layers = {int(match[1]) for match in map(LAYER.search, tensors) if match}
     # DeepSeek stores the layers that predict further tokens behind the others
     extra = config.get("num_nextn_predict_layers")
-    wanted = facts["layers"]
-    allowed = {wanted, wanted + extra} if type(extra) is int else {wanted}
+    layer_count = facts["layers"]
+    allowed = {layer_count, layer_count + extra} if type(extra) is int else {layer_count}
     if layers and not (len(layers) in allowed and layers == set(range(len(layers)))):
         raise InvalidModel(
-            f"config.json says {wanted} layers, but the weights hold {len(layers)}: "
+            f"config.json says {layer_count} layers, but the weights hold {len(layers)}: "
             "config.json and the weights belong to different models, or a shard is missing."
         )
 
@@ -233,9 +233,9 @@ def _elements(name: str, info: TensorInfo, per_word: int) -> int:
 
 def _dtype(config: dict[str, Any], tensors: dict[str, TensorInfo]) -> str:
     """What config.json says (`dtype`, before transformers 5 `torch_dtype`), else the type most elements have."""
-    said = config.get("dtype") or config.get("torch_dtype")
-    if isinstance(said, str):
-        return said
+    stated = config.get("dtype") or config.get("torch_dtype")
+    if isinstance(stated, str):
+        return stated
     counts: Counter[str] = Counter()
     for info in tensors.values():
         counts[info.dtype] += info.elements

@@ -130,7 +130,7 @@ def read(config: Mapping[str, Any]) -> Architecture:
     facts = {"architecture": architecture, "model_type": model_type, "max_positions": context, **_sizes(part, kind)}
     tied = config.get("tie_word_embeddings")
     facts["tied_embeddings"] = tied if isinstance(tied, bool) else _tied(part, model_type)
-    return Architecture(facts, tuple(said for said in (note, unsaid) if said), note is not None)
+    return Architecture(facts, tuple(text for text in (note, unsaid) if text), note is not None)
 
 
 def _names(config: Mapping[str, Any]) -> tuple[str, str]:
@@ -162,8 +162,8 @@ def _text_part(config: Mapping[str, Any], model_type: str) -> tuple[_Part, str, 
     if not isinstance(inner, dict) and "text" not in row:
         return _Part(_flat(config), row, nested=False), model_type, None
     nested = isinstance(inner, dict)
-    said = inner.get("model_type") if isinstance(inner, dict) else None
-    kind = said if isinstance(said, str) else str(row.get("text_type", model_type))
+    inner_type = inner.get("model_type") if isinstance(inner, dict) else None
+    kind = inner_type if isinstance(inner_type, str) else str(row.get("text_type", model_type))
     part = _Part(inner if isinstance(inner, dict) else config, rows.get(kind, {}), nested=nested)
     return part, kind, f"A multimodal model: the facts are those of its text part, of type {kind}."
 
@@ -240,17 +240,17 @@ def _context(part: _Part) -> tuple[int, str | None]:
 
 def _tied(part: _Part, model_type: str) -> bool:
     """As the text part says, else as the class of the whole, else as that of the part."""
-    said = part.values.get("tie_word_embeddings")
-    if isinstance(said, bool):
-        return said
+    stated = part.values.get("tie_word_embeddings")
+    if isinstance(stated, bool):
+        return stated
     whole = architectures()["configs"].get(model_type, {}).get("defaults", {})
     return bool(whole.get("tie_word_embeddings", part.defaults.get("tie_word_embeddings", False)))
 
 
 def _experts(part: _Part) -> dict[str, int | None]:
     """Experts a layer and a token; None for a dense model, whose config may say 0 or 1."""
-    found = part.optional(*EXPERTS)
-    experts = found if found is not None and found > 1 else None
+    expert_count = part.optional(*EXPERTS)
+    experts = expert_count if expert_count is not None and expert_count > 1 else None
     return {"experts": experts, "experts_per_token": part.optional(*EXPERTS_PER_TOKEN) if experts else None}
 
 

@@ -76,11 +76,11 @@ def _architecture(config: dict[str, Any]) -> str:
 
 def _kind(config: dict[str, Any], tensors: Collection[str]) -> str:
     """The method of a recipe that it is for; the `model_type` of a whole model."""
-    told = f"{_architecture(config)} {config.get('model_type')} {config.get('speculators_model_type')}".lower()
-    found = next((kind for kind in ("eagle3", "dflash", "medusa") if kind in told), None)
-    if found is None:
-        found = next((kind for kind, part in PROPOSES.items() if any(name.startswith(part) for name in tensors)), None)
-    return found or str(config.get("model_type", ""))
+    described = f"{_architecture(config)} {config.get('model_type')} {config.get('speculators_model_type')}".lower()
+    kind = next((kind for kind in ("eagle3", "dflash", "medusa") if kind in described), None)
+    if kind is None:
+        kind = next((kind for kind, part in PROPOSES.items() if any(name.startswith(part) for name in tensors)), None)
+    return kind or str(config.get("model_type", ""))
 
 
 def _tokens(config: dict[str, Any], kind: str) -> int | None:

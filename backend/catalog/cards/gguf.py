@@ -285,14 +285,14 @@ def _rope_factors(parts: tuple[Head, ...]) -> tuple[float, ...]:
 
 class _Reader:
     def __init__(self, path: Path, content: bytes) -> None:
-        self.path, self.content, self.at = path, content, 0
+        self.path, self.content, self.position = path, content, 0
         self.passed = 0
         """Values of arrays so far."""
 
     def head(self) -> Head:
         if self.content[:4] != b"GGUF":
             raise InvalidModel(f"{self.path.name} is not a GGUF file: it does not begin with its mark.")
-        self.at = 4
+        self.position = 4
         version = self._number("I")
         if version not in {2, 3}:
             raise InvalidModel(
@@ -308,12 +308,14 @@ class _Reader:
                 counts[key] = self._pass_array()
             else:
                 values[key] = self._value(kind)
-        found = tuple(self._tensor() for _ in range(tensors))
-        return Head(self.path, values, counts, found, self.at, hashlib.sha256(self.content[: self.at]).hexdigest())
+        table = tuple(self._tensor() for _ in range(tensors))
+        return Head(
+            self.path, values, counts, table, self.position, hashlib.sha256(self.content[: self.position]).hexdigest()
+        )
 
     def _number(self, code: str) -> Any:
-        (value,) = struct.unpack_from(f"<{code}", self.content, self.at)
-        self.at += struct.calcsize(f"<{code}")
+        (value,) = struct.unpack_from(f"<{code}", self.content, self.position)
+        self.position += struct.calcsize(f"<{code}")
         return value
 
     def _bounded(self, most: int) -> int:
@@ -324,11 +326,11 @@ class _Reader:
 
     def _text(self) -> str:
         size = self._bounded(MOST_BYTES)
-        found = self.content[self.at : self.at + size]
-        if len(found) < size:
+        encoded = self.content[self.position : self.position + size]
+        if len(encoded) < size:
             raise IndexError
-        self.at += size
-        return found.decode()
+        self.position += size
+        return encoded.decode()
 
     def _value(self, kind: int) -> Any:
         if kind == _STRING:
@@ -342,9 +344,9 @@ class _Reader:
         self.passed += count
         if kind == _STRING:
             for _ in range(count):
-                self.at += 8 + struct.unpack_from("<Q", self.content, self.at)[0]
+                self.position += 8 + struct.unpack_from("<Q", self.content, self.position)[0]
         elif kind in _SCALARS:
-            self.at += count * struct.calcsize(f"<{_SCALARS[kind]}")
+            self.position += count * struct.calcsize(f"<{_SCALARS[kind]}")
         else:
             raise InvalidModel(f"{self.path.name} has an array of an unknown type ({kind}): it is damaged.")
         return count

@@ -18,12 +18,12 @@ FILES = ("LICENSE", "LICENSE.txt", "LICENSE.md", "LICENCE", "LICENCE.txt", "LICE
 
 def licence(folder: Path) -> str | None:
     """`apache-2.0 (README.md)`, or None where the folder does not say."""
-    for name, said in (
+    for name, text in (
         ("README.md", _front_matter(folder / "README.md")),
         *((name, _title(folder / name)) for name in FILES),
     ):
-        if said:
-            return f"{said[:LONGEST]} ({name})"
+        if text:
+            return f"{text[:LONGEST]} ({name})"
     return None
 
 
@@ -47,10 +47,10 @@ def _front_matter(path: Path) -> str | None:
         return None
     if not isinstance(document, dict):
         return None
-    said = document.get("license")
+    stated = document.get("license")
     named = document.get("license_name")
-    found = named if (said is None or said == "other") and isinstance(named, str) else said
-    return found.strip() if isinstance(found, str) and found.strip() else None
+    licence = named if (stated is None or stated == "other") and isinstance(named, str) else stated
+    return licence.strip() if isinstance(licence, str) and licence.strip() else None
 
 
 def _title(path: Path) -> str | None:

@@ -35,12 +35,12 @@ class ModelSource(ABC):
         """The bytes from `start` up to `end`, or fewer where the file ends before. Raises InvalidModel where it is
         unreadable."""
 
-    def read_all(self, asked: list[tuple[str, int]]) -> list[bytes]:
+    def read_all(self, ranges: list[tuple[str, int]]) -> list[bytes]:
         """The first bytes of several files, as many as asked of each, at most `readers` at once."""
         if self.readers == 1:
-            return [self.read(file, 0, count) for file, count in asked]
+            return [self.read(file, 0, count) for file, count in ranges]
         with ThreadPoolExecutor(self.readers) as pool:
-            return list(pool.map(lambda one: self.read(one[0], 0, one[1]), asked))
+            return list(pool.map(lambda one: self.read(one[0], 0, one[1]), ranges))
 
 
 class RemoteSource(ModelSource):

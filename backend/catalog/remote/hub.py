@@ -73,7 +73,7 @@ class HubSource(RemoteSource):
 
     def __init__(self, id: str, revision: str | None, endpoint: str, *, timeout_s: float | None = None) -> None:
         self.id, self.endpoint, self._timeout_s = id, endpoint, timeout_s
-        self._asked = revision or "main"
+        self._requested_revision = revision or "main"
         info = self._info()
         assert info.sha is not None
         self.revision: str = info.sha
@@ -112,7 +112,7 @@ class HubSource(RemoteSource):
     def _info(self) -> ModelInfo:
         from huggingface_hub import ModelInfo
 
-        url = f"{self.endpoint}/api/models/{self.id}/revision/{quote(self._asked, safe='')}"
+        url = f"{self.endpoint}/api/models/{self.id}/revision/{quote(self._requested_revision, safe='')}"
         try:
             with self._request(url, params={"blobs": True}) as response:
                 response.read()
@@ -127,11 +127,11 @@ class HubSource(RemoteSource):
             raise SourceUnreachable(f"{self.endpoint} names no commit for {self.id}: check HF_ENDPOINT.")
         return info
 
-    def _get(self, file: str, wanted: tuple[int, int | None] | None) -> AbstractContextManager[httpx.Response]:
+    def _get(self, file: str, address: tuple[int, int | None] | None) -> AbstractContextManager[httpx.Response]:
         url = f"{self.endpoint}/{self.id}/resolve/{self.revision}/{quote(file)}"
         headers = {"accept-encoding": "identity"}
-        if wanted is not None:
-            headers["range"] = f"bytes={wanted[0]}-{'' if wanted[1] is None else wanted[1]}"
+        if address is not None:
+            headers["range"] = f"bytes={address[0]}-{'' if address[1] is None else address[1]}"
         return self._request(url, headers=headers, file=file)
 
     @contextmanager
@@ -176,7 +176,9 @@ class HubSource(RemoteSource):
                     f"{self.id} is gated: ask for access at {page}, then {_give_token('that account')}."
                 )
             case errors.RevisionNotFoundError():
-                return UnknownModel(f"{self.id} has no revision `{self._asked}`: {page}/commits shows those there are.")
+                return UnknownModel(
+                    f"{self.id} has no revision `{self._requested_revision}`: {page}/commits shows those there are."
+                )
             case errors.DisabledRepoError():
                 return AccessRefused(f"{self.id} was disabled by the hub: {page} may say why.")
             case errors.RemoteEntryNotFoundError():
@@ -189,9 +191,9 @@ class HubSource(RemoteSource):
             case _ if status in BUSY:
                 return SourceDropped(f"{self.endpoint} answered with status {status}: wait a minute, then try again.")
             case _ if status in {401, 403}:
-                said = "the hub does not accept it" if status == 401 else "it does not allow this"
+                refusal = "the hub does not accept it" if status == 401 else "it does not allow this"
                 return AccessRefused(
-                    f"The token in {TOKENS[0]} was refused ({said}): make one that may read {self.id}."
+                    f"The token in {TOKENS[0]} was refused ({refusal}): make one that may read {self.id}."
                 )
             case _ if status == 416:
                 return InvalidModel(
@@ -212,12 +214,14 @@ def _token() -> str | None:
     return next((token for name in allowed if (token := os.environ.get(name, "").strip())), None)
 
 
-def _give_token(of: str) -> str:
-    held = next((name for name in TOKENS if os.environ.get(name, "").strip()), None)
-    if held and not _token():
-        return f"list {held} in WHETSTONE_SHARED_TOKENS where `whetstone up` is started, since others reach this studio"
+def _give_token(action: str) -> str:
+    variable = next((name for name in TOKENS if os.environ.get(name, "").strip()), None)
+    if variable and not _token():
+        return f"list {variable} in WHETSTONE_SHARED_TOKENS where `whetstone up` is started, since others reach this studio"
     where = "in the environment of this command and of `whetstone up`"
-    return f"set {TOKENS[0]} {where} to a token of {of}" + (" (the one there now has no access)" if _token() else "")
+    return f"set {TOKENS[0]} {where} to a token of {action}" + (
+        " (the one there now has no access)" if _token() else ""
+    )
 
 
 def _files(info: ModelInfo) -> dict[str, _File]:
@@ -237,10 +241,10 @@ def _files(info: ModelInfo) -> dict[str, _File]:
 def _licence(info: ModelInfo) -> str | None:
     """The model card's `license` (`license_name` where it is `other`), else the tag of that name."""
     data: dict[str, Any] = info.card_data.to_dict() if info.card_data is not None else {}  # type: ignore[no-untyped-call]
-    said = data.get("license")
-    if said in {None, "other"}:
-        said = data.get("license_name") or said
-    if isinstance(said, list):
-        said = " and ".join(map(str, said))
+    stated = data.get("license")
+    if stated in {None, "other"}:
+        stated = data.get("license_name") or stated
+    if isinstance(stated, list):
+        stated = " and ".join(map(str, stated))
     tagged = (tag.removeprefix("license:") for tag in info.tags or [] if tag.startswith("license:"))
-    return str(said) if said else next(tagged, None)
+    return str(stated) if stated else next(tagged, None)

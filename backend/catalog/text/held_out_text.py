@@ -60,10 +60,10 @@ def has_template(model_dir: Path) -> bool:
     if any((model_dir / name).is_file() for name in ("chat_template.jinja", "chat_template.json")):
         return True
     try:
-        found = sandbox.read_json_file(model_dir / "tokenizer_config.json")
+        settings = sandbox.read_json_file(model_dir / "tokenizer_config.json")
     except (OSError, ValueError):
         return False
-    return isinstance(found, dict) and bool(found.get("chat_template"))
+    return isinstance(settings, dict) and bool(settings.get("chat_template"))
 
 
 def read(named: str | None, model_dir: Path) -> HeldOut:
@@ -73,9 +73,9 @@ def read(named: str | None, model_dir: Path) -> HeldOut:
     """
     name = named or default(model_dir)
     paths = [FOLDER / file for file in BUNDLED[name]] if name in BUNDLED else [Path(name)]
-    found = tuple(document for path in paths for document in documents(path))
+    texts = tuple(document for path in paths for document in documents(path))
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
-    return HeldOut(name if name in BUNDLED else Path(name).name, digest, found)
+    return HeldOut(name if name in BUNDLED else Path(name).name, digest, texts)
 
 
 def calibration(path: str | None, model_dir: Path) -> list[Document]:
@@ -111,11 +111,11 @@ def documents(path: Path) -> list[Document]:
 
 
 def _document(path: Path, number: int, line: str) -> Document:
-    found = json.loads(line)
-    prompt, answer = found.get("prompt"), found.get("answer")
+    row = json.loads(line)
+    prompt, answer = row.get("prompt"), row.get("answer")
     if isinstance(prompt, str) and isinstance(answer, str):
         return Answered(prompt, answer)
-    text = next((found[name] for name in calibration_text.FIELDS if isinstance(found.get(name), str)), "")
+    text = next((row[name] for name in calibration_text.FIELDS if isinstance(row.get(name), str)), "")
     if not text.strip():
         raise InvalidWorkload(f"Line {number} of {path.name} is empty: take it out.")
     return str(text)

@@ -24,8 +24,8 @@ def lengths(folder: Path, texts: Sequence[str]) -> list[int] | None:
 
     Raises TooDemanding where reading it takes more than a file may.
     """
-    found = counted(folder, texts)
-    return None if found is None else [length for length, _ in found]
+    lengths = counted(folder, texts)
+    return None if lengths is None else [length for length, _ in lengths]
 
 
 def counted(folder: Path, texts: Sequence[str]) -> list[tuple[int, int]] | None:

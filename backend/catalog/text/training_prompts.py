@@ -43,20 +43,20 @@ def read(path: str | None, model_dir: Path) -> Prompts:
     left.
     """
     name = Path(path).name if path else "the bundled prompts"
-    given = _file(Path(path)) if path else _bundled(model_dir)
-    found = list(dict.fromkeys(text.strip()[:LONGEST] for text in given if text.strip()))
-    if not found:
+    texts = _file(Path(path)) if path else _bundled(model_dir)
+    prompts = list(dict.fromkeys(text.strip()[:LONGEST] for text in texts if text.strip()))
+    if not prompts:
         raise InvalidWorkload(f'{name} has no prompts: give a JSON object with "prompt" a line, or {BUNDLED}.')
-    kept = tuple(text for text in found if not is_held_out(text))
-    if not kept:
+    usable = tuple(text for text in prompts if not is_held_out(text))
+    if not usable:
         raise InvalidWorkload(
             f"Every prompt of {name} is held out for evaluations to measure on: give others, or {BUNDLED}."
         )
-    if len(kept) < FEWEST:
+    if len(usable) < FEWEST:
         raise InvalidWorkload(
-            f"{name} leaves {len(kept)} prompts, and a training takes at least {FEWEST}: give more, or {BUNDLED}."
+            f"{name} leaves {len(usable)} prompts, and a training takes at least {FEWEST}: give more, or {BUNDLED}."
         )
-    return Prompts(kept, len(given) - len(kept), name)
+    return Prompts(usable, len(texts) - len(usable), name)
 
 
 def is_held_out(text: str) -> bool:
@@ -81,9 +81,9 @@ def _bundled(model_dir: Path) -> list[str]:
 
 def _file(path: Path) -> list[str]:
     """Raises InvalidWorkload."""
-    found = calibration_text.texts(str(path), empty=True)
+    texts = calibration_text.texts(str(path), empty=True)
     whole = path.suffix.lower() not in {".jsonl", ".ndjson", ".parquet"}
-    return [part for text in found for part in _paragraphs(text)] if whole else found
+    return [part for text in texts for part in _paragraphs(text)] if whole else texts
 
 
 def _paragraphs(text: str) -> list[str]:

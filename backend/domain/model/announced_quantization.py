@@ -41,12 +41,12 @@ def announcements(config: Mapping[str, Any], side_files: Mapping[str, Any]) -> l
     for part in (config, *(each for each in inner if "hidden_size" in each or "num_hidden_layers" in each)):
         documents = [part[field] for field in ANNOUNCING if part.get(field)]
         stated += [Announcement(CONFIG, _method(document), document) for document in documents[:1]]
-    beside = [
+    announced = [
         Announcement(file, _side_announcement(file, side_files[file]), side_files[file])
         for file in SIDE_FILES
         if file in side_files
     ]
-    return [*stated[:1], *beside]
+    return [*stated[:1], *announced]
 
 
 def _method(document: Any) -> str:
@@ -63,11 +63,11 @@ def _side_announcement(file: str, document: Any) -> str | None:
     """The method of a file beside config.json; each writer has a file of its own."""
     if not isinstance(document, Mapping):
         return None
-    said = document.get("quant_method")
+    method = document.get("quant_method")
     if file == "hf_quant_config.json":
         return "modelopt"
-    if isinstance(said, str):
-        return said
+    if isinstance(method, str):
+        return method
     if file == "quant_config.json" or "w_bit" in document:
         return "awq"
     return {"quantize_config.json": "gptq", "quanto_qmap.json": "quanto"}.get(file)
@@ -105,34 +105,34 @@ MEANS: dict[str, frozenset[StoredKind]] = {
 
 
 def recognise(
-    tensors: Mapping[str, Tensor], said: list[Announcement], *, transposed: bool = False
+    tensors: Mapping[str, Tensor], announced: list[Announcement], *, transposed: bool = False
 ) -> StoredWeights | None:
     """How the weights are stored; None where all are plain and nothing announces otherwise. `transposed` families keep
     [in, out].
 
     Raises InvalidModel where what is announced and what is stored disagree.
     """
-    held = stored_weights.modules(tensors, block_shape(said), transposed=transposed)
-    for each in said:
-        _check_agreement(each, held)
-    if not held and not said:
+    stored = stored_weights.modules(tensors, block_shape(announced), transposed=transposed)
+    for each in announced:
+        _check_agreement(each, stored)
+    if not stored and not announced:
         return None
-    words = _listed({module.words for module in held.values()}) or "plain floats"
-    kinds = {module.kind for module in held.values()}
-    first = next((each for each in said if each.method), None)
+    words = _listed({module.words for module in stored.values()}) or "plain floats"
+    kinds = {module.kind for module in stored.values()}
+    first = next((each for each in announced if each.method), None)
     usual = min((kind.method for kind in kinds), default=stored_weights.UNKNOWN)
     return StoredWeights(
         layout=words,
         method=(first.method if first else None) or usual,
-        bits=max((_bits(module, said) for module in held.values()), default=16),
+        bits=max((_bits(module, announced) for module in stored.values()), default=16),
         announced=first.file if first else None,
-        refusal=_refusal(held, said),
+        refusal=_refusal(stored, announced),
     )
 
 
-def _bits(module: StoredModule, said: list[Announcement]) -> int:
+def _bits(module: StoredModule, announcement: list[Announcement]) -> int:
     """Of a weight; compressed-tensors' packed integers do not tell."""
-    announced = packed_bits(said) if module.kind is stored_weights.PACKED else None
+    announced = packed_bits(announcement) if module.kind is stored_weights.PACKED else None
     return announced or module.bits or module.kind.bits
 
 
@@ -145,10 +145,10 @@ def _listed(words: set[str]) -> str:
 PACKED_BITS = frozenset({1, 2, 3, 4, 8, 16})
 
 
-def packed_bits(said: list[Announcement]) -> int | None:
+def packed_bits(announced: list[Announcement]) -> int | None:
     """Bits of one packed integer, as is announced (compressed-tensors: config_groups; awq, gptq: bits); None:
     nowhere."""
-    for each in said:
+    for each in announced:
         document = each.document if isinstance(each.document, Mapping) else {}
         weights = _weights_of_a_group(document)
         bits = weights.get("num_bits") if isinstance(weights, Mapping) else document.get("bits", document.get("w_bit"))
@@ -163,9 +163,9 @@ def _weights_of_a_group(document: Mapping[str, Any]) -> Any:
     return group.get("weights") if isinstance(group, Mapping) else None
 
 
-def block_shape(said: list[Announcement]) -> tuple[int, int]:
+def block_shape(announced: list[Announcement]) -> tuple[int, int]:
     """Rows and columns of an FP8 weight that share a scale."""
-    for each in said:
+    for each in announced:
         document = each.document if isinstance(each.document, Mapping) else {}
         weights = _weights_of_a_group(document)
         block = document.get(
@@ -176,37 +176,41 @@ def block_shape(said: list[Announcement]) -> tuple[int, int]:
     return stored_weights.BLOCK
 
 
-def _means(said: Announcement) -> frozenset[StoredKind] | None:
+def _means(announced: Announcement) -> frozenset[StoredKind] | None:
     """The layouts that the announced method stores; None where nothing is known of it. ModelOpt has variants of its
     name."""
-    method = str(said.method)
+    method = str(announced.method)
     return MEANS.get("modelopt" if method.startswith("modelopt") else method)
 
 
-def _check_agreement(said: Announcement, held: Mapping[str, StoredModule]) -> None:
-    """Raises InvalidModel where the weights are not stored as `said`."""
-    known = _means(said)
-    if known is None or (said.method == COMPRESSED_TENSORS and not _groups(said.document) and not held):
+def _check_agreement(announced: Announcement, stored: Mapping[str, StoredModule]) -> None:
+    """Raises InvalidModel where the weights are not stored as `announced`."""
+    known = _means(announced)
+    if known is None or (announced.method == COMPRESSED_TENSORS and not _groups(announced.document) and not stored):
         return
-    for name, module in held.items():
+    for name, module in stored.items():
         if module.kind not in known and module.kind.name != stored_weights.UNKNOWN:
             raise InvalidModel(
-                f"{said.file} announces {said.method}, but {name} is stored as {module.words}: they belong to different "
+                f"{announced.file} announces {announced.method}, but {name} is stored as {module.words}: they belong to different "
                 "models. Export or download the model again."
             )
-    if not held:
+    if not stored:
         raise InvalidModel(
-            f"{said.file} announces {said.method}, but the weights are stored as plain floats: take that out of {said.file} "
+            f"{announced.file} announces {announced.method}, but the weights are stored as plain floats: take that out of {announced.file} "
             "if they were never quantized, or export the model again."
         )
-    bits = said.document.get("bits") if isinstance(said.document, Mapping) and said.method == "gptq" else None
-    mixed = said.document.get("dynamic") if isinstance(said.document, Mapping) else None
+    bits = (
+        announced.document.get("bits")
+        if isinstance(announced.document, Mapping) and announced.method == "gptq"
+        else None
+    )
+    mixed = announced.document.get("dynamic") if isinstance(announced.document, Mapping) else None
     other = next(
-        (name for name, module in held.items() if module.kind is stored_weights.GPTQ and module.bits != bits), None
+        (name for name, module in stored.items() if module.kind is stored_weights.GPTQ and module.bits != bits), None
     )
     if type(bits) is int and other is not None and not mixed:
         raise InvalidModel(
-            f"{said.file} says {bits} bits, but {other} is stored with {held[other].bits}: they belong to different models. "
+            f"{announced.file} says {bits} bits, but {other} is stored with {stored[other].bits}: they belong to different models. "
             "Export or download the model again."
         )
 
@@ -217,39 +221,41 @@ def _groups(document: Mapping[str, Any]) -> Mapping[str, Any]:
     return groups if isinstance(groups, Mapping) else {}
 
 
-def _refusal(held: Mapping[str, StoredModule], said: list[Announcement]) -> str | None:
+def _refusal(stored: Mapping[str, StoredModule], announced: list[Announcement]) -> str | None:
     """Why the weights cannot be read exactly, the first reason; None where they can."""
-    return next(_reasons(held, said), None)
+    return next(_reasons(stored, announced), None)
 
 
-def _reasons(held: Mapping[str, StoredModule], said: list[Announcement]) -> Iterator[str]:
-    if unread := {module.words for module in held.values() if module.kind.parts is None}:
+def _reasons(stored: Mapping[str, StoredModule], announced: list[Announcement]) -> Iterator[str]:
+    if unread := {module.words for module in stored.values() if module.kind.parts is None}:
         yield f"there is no reader here for {_listed(unread)}"
-    for name, module in held.items():
+    for name, module in stored.items():
         if left := stored_weights.beyond(module.kind, module.tensors):
             yield f"{name} holds `{min(left)}`, which nothing here reads"
         if (
             module.kind is stored_weights.INT8
             and "weight_zero_point" in module.tensors
-            and settings(said, COMPRESSED_TENSORS) is None
+            and settings(announced, COMPRESSED_TENSORS) is None
         ):
             yield "it has zero points, and nothing announces how they are packed"
-    kinds = {module.kind for module in held.values()}
+    kinds = {module.kind for module in stored.values()}
     for kind, reasons in (
         (stored_weights.PACKED, _compressed_tensors_settings),
         (stored_weights.GPTQ, _gptq_settings),
         (stored_weights.AWQ, _awq_settings),
     ):
         if kind in kinds:
-            yield from reasons(said)
-    if stored_weights.PACKED not in kinds and settings(said, COMPRESSED_TENSORS) is not None:
-        yield from _compressed_tensors_settings(said)
-    yield from (f"there is no reader here for {each.method}" for each in said if each.method and _means(each) is None)
+            yield from reasons(announced)
+    if stored_weights.PACKED not in kinds and settings(announced, COMPRESSED_TENSORS) is not None:
+        yield from _compressed_tensors_settings(announced)
+    yield from (
+        f"there is no reader here for {each.method}" for each in announced if each.method and _means(each) is None
+    )
 
 
-def settings(said: list[Announcement], method: str) -> dict[str, Any] | None:
+def settings(announced: list[Announcement], method: str) -> dict[str, Any] | None:
     """What all documents of a method say, config.json before the others; None where none announces it."""
-    documents = [each.document for each in said if each.method == method and isinstance(each.document, Mapping)]
+    documents = [each.document for each in announced if each.method == method and isinstance(each.document, Mapping)]
     return {key: value for document in reversed(documents) for key, value in document.items()} if documents else None
 
 
@@ -266,9 +272,9 @@ FORMATS = (
 """Of compressed-tensors, whose weights are a number times a scale, or whose modules say so themselves."""
 
 
-def _compressed_tensors_settings(said: list[Announcement]) -> Iterator[str]:
+def _compressed_tensors_settings(announced: list[Announcement]) -> Iterator[str]:
     """What of compressed-tensors' configuration is beyond scales and zero points."""
-    document = settings(said, COMPRESSED_TENSORS)
+    document = settings(announced, COMPRESSED_TENSORS)
     if document is None:
         yield "nothing announces how its integers are packed (`config_groups` of compressed-tensors)"
         return
@@ -283,9 +289,9 @@ def _compressed_tensors_settings(said: list[Announcement]) -> Iterator[str]:
         yield "its activations are rotated between layers (`transform_config`)"
 
 
-def _gptq_settings(said: list[Announcement]) -> Iterator[str]:
+def _gptq_settings(announced: list[Announcement]) -> Iterator[str]:
     """Old writers store zero points minus one, `gptq_v2` as they are; those of symmetric weights are known."""
-    document = settings(said, "gptq")
+    document = settings(announced, "gptq")
     if document is None:
         yield "nothing announces whether its zero points are stored minus one (put its quantize_config.json beside config.json)"
         return
@@ -305,8 +311,8 @@ NEWER = re.compile(r"gptqmodel:([5-9]|\d\d)")
 """In `meta.quantizer`: https://github.com/vllm-project/vllm/pull/38966 has checkpoints of it with either."""
 
 
-def _awq_settings(said: list[Announcement]) -> Iterator[str]:
-    document = settings(said, "awq") or {}
+def _awq_settings(announced: list[Announcement]) -> Iterator[str]:
+    document = settings(announced, "awq") or {}
     version = str(document.get("version", "gemm")).lower()
     if version != "gemm":
         yield f"there is no reader here for AWQ's version {version}"

@@ -84,8 +84,8 @@ class ModelFacts(Frozen):
     def kv_bytes_of(self, tokens: int) -> int:
         """16-bit cache of one sequence: layers with a sliding window keep no more than the window."""
         sliding = min(self.sliding_layers, self.cached_layers) if self.sliding_window else 0
-        seen = (self.cached_layers - sliding) * tokens + sliding * min(tokens, self.sliding_window or 0)
-        return self.kv_width * seen * 2
+        positions = (self.cached_layers - sliding) * tokens + sliding * min(tokens, self.sliding_window or 0)
+        return self.kv_width * positions * 2
 
 
 class QuantizedBefore(Frozen):

@@ -88,9 +88,9 @@ def fused(model: ModelFacts, degree: int = 1) -> tuple[tuple[Linear, ...], ...]:
     there are fewer than devices.
     """
     query, key, output, up, down = linears(model)
-    kept = max(model.kv_heads // degree, 1) * model.head_dim
+    kv_rows = max(model.kv_heads // degree, 1) * model.head_dim
     return (
-        (query._replace(outputs=query.outputs // degree), key._replace(outputs=kept)),
+        (query._replace(outputs=query.outputs // degree), key._replace(outputs=kv_rows)),
         (output._replace(inputs=output.inputs // degree),),
         (up._replace(outputs=up.outputs // degree),),
         (down._replace(inputs=down.inputs // degree),),

@@ -206,12 +206,12 @@ def modules(
     `transposed`: the family stores its weights [in, out] where they are not packed (GPT-2's Conv1D).
     """
     marked = {_owner(name)[0] for name, tensor in tensors.items() if not is_plain(name, tensor)}
-    held: dict[str, dict[str, Tensor]] = {owner: {} for owner in marked}
+    tensors_by_owner: dict[str, dict[str, Tensor]] = {owner: {} for owner in marked}
     for name, tensor in tensors.items():
         owner, local = _owner(name)
         if owner in marked and not is_harmless(name, tensor):
-            held[owner][local] = tensor
-    return {owner: _module(parts, block, transposed) for owner, parts in held.items()}
+            tensors_by_owner[owner][local] = tensor
+    return {owner: _module(parts, block, transposed) for owner, parts in tensors_by_owner.items()}
 
 
 def _owner(name: str) -> tuple[str, str]:

@@ -42,9 +42,9 @@ class Acceptance(NamedTuple):
         return 1.0 + sum(self.by_position)
 
 
-def total(found: Iterable[Acceptance]) -> Acceptance:
+def total(parts: Iterable[Acceptance]) -> Acceptance:
     """Raises ValueError of none."""
-    first, *others = found
+    first, *others = parts
     for other in others:
         both = tuple(a + b for a, b in zip(first.accepted, other.accepted, strict=True))
         first = Acceptance(first.rounds + other.rounds, both)
@@ -52,9 +52,9 @@ def total(found: Iterable[Acceptance]) -> Acceptance:
 
 
 def acceptance_probability(
-    said: torch.Tensor, draft: torch.Tensor, target: torch.Tensor, temperature: torch.Tensor, *, certain: bool
+    answered: torch.Tensor, draft: torch.Tensor, target: torch.Tensor, temperature: torch.Tensor, *, certain: bool
 ) -> torch.Tensor:
-    """The probability [N] that the token `said` [N] was accepted from a draft with these logits [N, V] of a target with
+    """The probability [N] that the token `answered` [N] was accepted from a draft with these logits [N, V] of a target with
     those.
 
     `temperature` [N]. `certain`: the draft proposes its most probable token without a distribution, whatever the
@@ -62,17 +62,17 @@ def acceptance_probability(
     """
     import torch
 
-    most = (draft.argmax(-1) == said).float()
+    most = (draft.argmax(-1) == answered).float()
     if certain:
         return most
     warm = temperature.clamp_min(1e-5).unsqueeze(-1)
-    place = said.unsqueeze(-1)
+    place = answered.unsqueeze(-1)
     q, p = ((logits.float() / warm).log_softmax(-1).gather(-1, place).squeeze(-1) for logits in (draft, target))
     return torch.where(temperature > 0, (q - p).clamp_max(0.0).exp(), most)
 
 
 def acceptance_of_states(
-    said: torch.Tensor,
+    answered: torch.Tensor,
     states: torch.Tensor,
     head: torch.Tensor,
     final: torch.Tensor,
@@ -85,14 +85,14 @@ def acceptance_of_states(
     `target` makes logits of, `ROWS` at a time."""
     import torch
 
-    parts = [slice(start, start + ROWS) for start in range(0, len(said), ROWS)]
-    found = [
+    parts = [slice(start, start + ROWS) for start in range(0, len(answered), ROWS)]
+    probabilities = [
         acceptance_probability(
-            said[rows], states[rows] @ head.T, target(final[rows]), temperature[rows], certain=certain
+            answered[rows], states[rows] @ head.T, target(final[rows]), temperature[rows], certain=certain
         )
         for rows in parts
     ]
-    return torch.cat(found) if found else states.new_zeros(0, dtype=torch.float32)
+    return torch.cat(probabilities) if probabilities else states.new_zeros(0, dtype=torch.float32)
 
 
 def chained(accepted: torch.Tensor, tokens: int) -> torch.Tensor:
@@ -121,10 +121,10 @@ def walk(accepted: torch.Tensor, begins: torch.Tensor, ends: torch.Tensor) -> Ac
     here = torch.zeros(size, length + tokens + 1, dtype=torch.double, device=accepted.device)
     here[torch.arange(size, device=accepted.device), begins] = 1.0
     rounds, counts = torch.zeros((), dtype=torch.double), torch.zeros(tokens, dtype=torch.double)
-    for at in range(length):
-        inside = (at + tokens <= ends) & (at >= begins)
-        started = here[:, at] * inside
+    for position in range(length):
+        inside = (position + tokens <= ends) & (position >= begins)
+        started = here[:, position] * inside
         rounds += started.sum().cpu()
-        counts += (started[:, None] * whole[:, at]).sum(0).cpu()
-        here[:, at + 1 : at + tokens + 2] += started[:, None] * refused[:, at]
+        counts += (started[:, None] * whole[:, position]).sum(0).cpu()
+        here[:, position + 1 : position + tokens + 2] += started[:, None] * refused[:, position]
     return Acceptance(float(rounds), tuple(counts.tolist()))

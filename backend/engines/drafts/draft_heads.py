@@ -39,12 +39,12 @@ class Heads(Proposer):
         self.vocabulary = torch.arange(min(reduced_vocabulary.SIZE, target.config.vocab_size))
         with torch.random.fork_rng():
             torch.manual_seed(options.seed)
-            self.head = self._made()
+            self.head = self._make()
         self._copy_output()
         self.head.to(target.device).train()
 
     @abstractmethod
-    def _made(self) -> torch.nn.Module:
+    def _make(self) -> torch.nn.Module:
         """With initial weights, drawn from torch's global generator."""
 
     @abstractmethod
@@ -72,8 +72,8 @@ class Heads(Proposer):
 
     @property
     def modules(self) -> torch.nn.Module:
-        found: torch.nn.Module = self.head
-        return found
+        modules: torch.nn.Module = self.head
+        return modules
 
     def loss(self, batch: Batch, loss: Loss) -> torch.Tensor:
         import torch
@@ -81,25 +81,27 @@ class Heads(Proposer):
         places, count = batch.answers & batch.predicting, self.count
         known = torch.isin(batch.next[places], self.vocabulary.to(batch.tokens.device)).float()
         with torch.autocast(batch.tokens.device.type, torch.bfloat16):
-            wanted = torch.nn.functional.linear(batch.final[places], self.target.head[self.vocabulary])
+            target_logits = torch.nn.functional.linear(batch.final[places], self.target.head[self.vocabulary])
             states = torch.cat([each[places] for each in self.ahead(batch, count)])
             weights = torch.cat([known * DECAY**number for number in range(count)])
             number = torch.arange(len(known), device=known.device).repeat(count)
-            return through_head(states, self.head.lm_head.weight, lambda rows: wanted[number[rows]], loss, weights)
+            return through_head(
+                states, self.head.lm_head.weight, lambda rows: target_logits[number[rows]], loss, weights
+            )
 
     def accepted(self, batch: Batch, tokens: int) -> torch.Tensor:
         import torch
 
         places = batch.answers & batch.predicting
-        found = torch.zeros(*places.shape, tokens, device=places.device)
+        accepted = torch.zeros(*places.shape, tokens, device=places.device)
         own = self.vocabulary.to(places.device)
         with torch.no_grad(), torch.autocast(batch.tokens.device.type, torch.bfloat16):
             for number, states in enumerate(self.ahead(batch, tokens)):
                 most = reduced_vocabulary.most_probable(states[places], self.head.lm_head.weight)
                 right = torch.zeros(places.shape, device=places.device)
                 right[places] = (own[most] == batch.next[places]).float()
-                found[:, : places.shape[1] - number, number] = right[:, number:]
-        return found
+                accepted[:, : places.shape[1] - number, number] = right[:, number:]
+        return accepted
 
     def save(self, folder: Path) -> None:
         write(folder, {**self.head.state_dict(), **self.maps()}, self.configuration())

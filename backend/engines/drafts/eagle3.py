@@ -64,26 +64,26 @@ class Eagle3(Heads):
         self.config = llama(target.config)
         super().__init__(target, options)
 
-    def _made(self) -> torch.nn.Module:
+    def _make(self) -> torch.nn.Module:
         """Each state is read through the norm by which the target's own next layer reads it, since a few of its
         dimensions are hundreds of times as large as the others; the highest passes through at first, by the target's
         last norm."""
         import torch
 
-        made = module(self.config, len(self.layers), len(self.vocabulary))
+        head = module(self.config, len(self.layers), len(self.vocabulary))
         theirs, size = self.target.model.base_model, self.config.hidden_size
         with torch.no_grad():
-            for number, norm in zip(self.layers, made.fc_norm, strict=True):
+            for number, norm in zip(self.layers, head.fc_norm, strict=True):
                 weight = theirs.layers[number].input_layernorm.weight.float()
                 norm.weight.copy_(weight / weight.square().mean().sqrt())
-            made.fc_norm[-1].weight.copy_(theirs.norm.weight)
-            made.fc.weight[:, -size:] += torch.eye(size)
-            look_at_oneself(made.midlayer.self_attn, self.config)
-        made.lm_head.requires_grad_(requires_grad=False)
-        found: torch.nn.Module = made
-        return found
+            head.fc_norm[-1].weight.copy_(theirs.norm.weight)
+            head.fc.weight[:, -size:] += torch.eye(size)
+            look_at_oneself(head.midlayer.self_attn, self.config)
+        head.lm_head.requires_grad_(requires_grad=False)
+        trained: torch.nn.Module = head
+        return trained
 
-    def at(self, share: float) -> None:
+    def set_share(self, share: float) -> None:
         self.count = 1 if share < ALONE else self.options.tokens
 
     def ahead(self, batch: Batch, count: int) -> list[torch.Tensor]:
@@ -95,12 +95,12 @@ class Eagle3(Heads):
         turn = rotation(self.config, torch.arange(length, device=batch.tokens.device))
         words = head.midlayer.input_layernorm(self.target.embedding[batch.tokens[:, 1:]].float())
         read = [norm(batch.hidden[:, :-1, place]) for place, norm in enumerate(head.fc_norm)]
-        state, kept, found = head.fc(torch.cat(read, -1)), KeptKeys(self.config), []
+        state, keys, states = head.fc(torch.cat(read, -1)), KeptKeys(self.config), []
         for _ in range(count):
-            state = layer(head.midlayer, words, state, turn, kept)
-            found.append(torch.nn.functional.pad(head.norm(state), (0, 0, 1, 0)))
+            state = layer(head.midlayer, words, state, turn, keys)
+            states.append(torch.nn.functional.pad(head.norm(state), (0, 0, 1, 0)))
             state = state.roll(1, 1)
-        return found
+        return states
 
     def maps(self) -> dict[str, torch.Tensor]:
         return reduced_vocabulary.maps(self.vocabulary, self.target.config.vocab_size)
@@ -134,8 +134,8 @@ def llama(target: Any) -> Any:
     """The head's, as a Llama of one layer as wide as its target."""
     from transformers import LlamaConfig
 
-    given = {name: getattr(target, name) for name in SAME if getattr(target, name, None) is not None}
-    return LlamaConfig(**given, num_hidden_layers=1, tie_word_embeddings=False, attention_bias=False, mlp_bias=False)
+    fields = {name: getattr(target, name) for name in SAME if getattr(target, name, None) is not None}
+    return LlamaConfig(**fields, num_hidden_layers=1, tie_word_embeddings=False, attention_bias=False, mlp_bias=False)
 
 
 def module(config: Any, states: int, tokens: int) -> Any:
@@ -144,11 +144,11 @@ def module(config: Any, states: int, tokens: int) -> Any:
     from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 
     size, eps = config.hidden_size, config.rms_norm_eps
-    heads, kept = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
+    heads, kv_rows = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
     attention = {
         "q_proj": (2 * size, heads),
-        "k_proj": (2 * size, kept),
-        "v_proj": (2 * size, kept),
+        "k_proj": (2 * size, kv_rows),
+        "v_proj": (2 * size, kv_rows),
         "o_proj": (heads, size),
     }
     whole, middle = nn.Module(), nn.Module()
@@ -168,30 +168,30 @@ def module(config: Any, states: int, tokens: int) -> Any:
 def look_at_oneself(attention: Any, config: Any) -> None:
     """Begin queries as keys, so that a position sees above all itself and what is like it: a token comes into the head
     by its attention alone, and would be one of hundreds there."""
-    kept, size = config.num_key_value_heads, config.head_dim
-    keys = attention["k_proj"].weight.mul_(math.sqrt(ALIKE)).unflatten(0, (kept, size))
-    attention["q_proj"].weight.copy_(keys.repeat_interleave(config.num_attention_heads // kept, 0).flatten(0, 1))
+    kv_rows, size = config.num_key_value_heads, config.head_dim
+    keys = attention["k_proj"].weight.mul_(math.sqrt(ALIKE)).unflatten(0, (kv_rows, size))
+    attention["q_proj"].weight.copy_(keys.repeat_interleave(config.num_attention_heads // kv_rows, 0).flatten(0, 1))
 
 
 def rotation(config: Any, places: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Cosine and sine [1, T, head size] of rotary embeddings at `places` [T]."""
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-    found: tuple[torch.Tensor, torch.Tensor] = LlamaRotaryEmbedding(config).to(places.device)(
+    cos_sin: tuple[torch.Tensor, torch.Tensor] = LlamaRotaryEmbedding(config).to(places.device)(
         places.float(), places[None]
     )
-    return found
+    return cos_sin
 
 
 def layer(
-    own: Any, words: torch.Tensor, state: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor], kept: KeptKeys
+    own: Any, words: torch.Tensor, state: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor], keys: KeptKeys
 ) -> Any:
     """The decoder layer over normed embeddings and states [B, T, H] each: attention reads both, the residual is the
     state."""
     import torch
 
     both = torch.cat([words.to(state.dtype), own.hidden_norm(state).to(state.dtype)], -1)
-    state = state + own.self_attn["o_proj"](kept.attend(own.self_attn, both, turn))
+    state = state + own.self_attn["o_proj"](keys.attend(own.self_attn, both, turn))
     return state + own.mlp(own.post_attention_layernorm(state))
 
 
@@ -201,7 +201,7 @@ class KeptKeys:
     proposes."""
 
     def __init__(self, config: Any) -> None:
-        self.heads, self.kept, self.size = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        self.heads, self.kv_heads, self.size = config.num_attention_heads, config.num_key_value_heads, config.head_dim
         self.keys: list[torch.Tensor] = []
         self.values: list[torch.Tensor] = []
 
@@ -212,18 +212,21 @@ class KeptKeys:
 
         query, key, value = (
             own[name](read).unflatten(-1, (count, self.size)).transpose(1, 2)
-            for name, count in (("q_proj", self.heads), ("k_proj", self.kept), ("v_proj", self.kept))
+            for name, count in (("q_proj", self.heads), ("k_proj", self.kv_heads), ("v_proj", self.kv_heads))
         )
         query, key = apply_rotary_pos_emb(query, key, *(each.to(query.dtype) for each in turn))
-        group = self.heads // self.kept
+        group = self.heads // self.kv_heads
         self.keys.append(key.repeat_interleave(group, 1))
         self.values.append(value.repeat_interleave(group, 1))
         step, length = len(self.keys) - 1, read.shape[1]
         ahead = torch.ones(length, length, dtype=torch.bool, device=read.device).triu(1 - step)
         first = (query @ self.keys[0].transpose(-1, -2)).float().masked_fill(ahead, -math.inf)
-        way = [(query * self.keys[at].roll(step - at, 2)).sum(-1, keepdim=True).float() for at in range(1, step + 1)]
-        share = (torch.cat([first, *way], -1) / math.sqrt(self.size)).softmax(-1).to(query.dtype)
-        found = share[..., :length] @ self.values[0]
-        for at in range(1, step + 1):
-            found = found + share[..., length + at - 1, None] * self.values[at].roll(step - at, 2)
-        return found.transpose(1, 2).flatten(2)
+        distance = [
+            (query * self.keys[step_back].roll(step - step_back, 2)).sum(-1, keepdim=True).float()
+            for step_back in range(1, step + 1)
+        ]
+        share = (torch.cat([first, *distance], -1) / math.sqrt(self.size)).softmax(-1).to(query.dtype)
+        mixed = share[..., :length] @ self.values[0]
+        for step_back in range(1, step + 1):
+            mixed = mixed + share[..., length + step_back - 1, None] * self.values[step_back].roll(step - step_back, 2)
+        return mixed.transpose(1, 2).flatten(2)

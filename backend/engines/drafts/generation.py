@@ -51,7 +51,7 @@ def generate(
     final, hidden = [], []
     with torch.inference_mode():
         for end in range(longest, longest + most):
-            found = model.base_model(
+            output = model.base_model(
                 tokens[:, begin:end],
                 attention_mask=real[:, :end],
                 position_ids=places[:, begin:end],
@@ -59,9 +59,9 @@ def generate(
                 use_cache=True,
                 output_hidden_states=bool(layers),
             )
-            final.append(found.last_hidden_state)
-            hidden += [torch.stack([found.hidden_states[layer] for layer in layers], 2)] if layers else []
-            logits = head(found.last_hidden_state[:, -1].contiguous())
+            final.append(output.last_hidden_state)
+            hidden += [torch.stack([output.hidden_states[layer] for layer in layers], 2)] if layers else []
+            logits = head(output.last_hidden_state[:, -1].contiguous())
             tokens[:, end] = logits.argmax(-1) if temperature == 0 else draw(logits, temperature, generator)
             over |= torch.isin(tokens[:, end], ending)
             begin = end
@@ -69,12 +69,13 @@ def generate(
                 break
         whole = torch.cat(final, 1)
         read = torch.cat(hidden, 1) if layers else whole.new_empty(*whole.shape[:2], 0, whole.shape[2])
-        said = [cut_at_end(row, ends) for row in tokens[:, longest : begin + 1].tolist()]
+        answers = [cut_at_end(row, ends) for row in tokens[:, longest : begin + 1].tolist()]
         spans = [
-            slice(longest - len(prompt), longest + len(own) - 1) for prompt, own in zip(prompts, said, strict=True)
+            slice(longest - len(prompt), longest + len(own) - 1) for prompt, own in zip(prompts, answers, strict=True)
         ]
         return [
-            Answer(own, whole[row, spans[row]].clone(), read[row, spans[row]].clone()) for row, own in enumerate(said)
+            Answer(own, whole[row, spans[row]].clone(), read[row, spans[row]].clone())
+            for row, own in enumerate(answers)
         ]
 
 
@@ -109,11 +110,11 @@ def draw(logits: torch.Tensor, temperature: float, generator: torch.Generator) -
     import torch
 
     sums = (logits.float() / temperature).softmax(-1).cumsum(-1)
-    at = torch.rand(len(sums), 1, generator=generator, device=sums.device) * sums[:, -1:]
-    return torch.searchsorted(sums, at, right=True).squeeze(-1).clamp_max(logits.shape[-1] - 1)
+    threshold = torch.rand(len(sums), 1, generator=generator, device=sums.device) * sums[:, -1:]
+    return torch.searchsorted(sums, threshold, right=True).squeeze(-1).clamp_max(logits.shape[-1] - 1)
 
 
 def cut_at_end(tokens: list[int], ends: Sequence[int]) -> list[int]:
     """Up to the first token that ends, with it."""
-    found = next((number for number, token in enumerate(tokens, 1) if token in ends), len(tokens))
-    return tokens[:found]
+    length = next((number for number, token in enumerate(tokens, 1) if token in ends), len(tokens))
+    return tokens[:length]

@@ -117,14 +117,14 @@ def _function() -> Any:
                 rows = slice(start, start + ROWS)
                 part, head = states[rows].detach().requires_grad_(), once.detach().requires_grad_(into is not None)
                 with torch.enable_grad():
-                    found = loss(target(rows), part @ head.T)
-                    found = (found if weights is None else found * weights[rows]).sum() / whole
+                    losses = loss(target(rows), part @ head.T)
+                    losses = (losses if weights is None else losses * weights[rows]).sum() / whole
                 sought = (part,) if into is None else (part, head)
-                gradients = torch.autograd.grad(found, sought)
+                gradients = torch.autograd.grad(losses, sought)
                 own[rows] = gradients[0]
                 if into is not None:
                     into += gradients[1]
-                total += found.detach()
+                total += losses.detach()
             ctx.save_for_backward(own, *(() if into is None else (into,)))
             return total
 

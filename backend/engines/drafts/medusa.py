@@ -23,33 +23,33 @@ LAYERS = 1
 
 
 class Medusa(Heads):
-    def _made(self) -> torch.nn.Module:
+    def _make(self) -> torch.nn.Module:
         from torch import nn
 
-        size, made = self.target.embedding.shape[1], nn.Module()
-        made.blocks = nn.ModuleList()
+        size, head = self.target.embedding.shape[1], nn.Module()
+        head.blocks = nn.ModuleList()
         for _ in range(self.options.tokens):
             block = nn.Module()
             block.layers = nn.ModuleList(
                 nn.Linear(size, size, bias=False) for _ in range(self.options.layers or LAYERS)
             )
-            made.blocks.append(block)
-        for each in made.parameters():
+            head.blocks.append(block)
+        for each in head.parameters():
             nn.init.zeros_(each)
-        made.lm_head = nn.Linear(size, len(self.vocabulary), bias=False)
-        return made
+        head.lm_head = nn.Linear(size, len(self.vocabulary), bias=False)
+        return head
 
     def ahead(self, batch: Batch, count: int) -> list[torch.Tensor]:
         """Block i at t has read the state of position t - 1 - i."""
         import torch
 
-        found = []
+        states = []
         for number, block in enumerate(self.head.blocks[:count]):
             state = batch.final[:, : -1 - number].float()
             for linear in block.layers:
                 state = state + torch.nn.functional.silu(linear(state))
-            found.append(torch.nn.functional.pad(state, (0, 0, 1 + number, 0)))
-        return found
+            states.append(torch.nn.functional.pad(state, (0, 0, 1 + number, 0)))
+        return states
 
     def maps(self) -> dict[str, torch.Tensor]:
         return {"token_map": self.vocabulary}

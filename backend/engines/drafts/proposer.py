@@ -71,7 +71,7 @@ class Proposer(ABC):
     def prepare(self, answers: Sequence[Sequence[int]]) -> None:  # noqa: B027 (most have nothing to do)
         """Once, before `load` and the first step: what depends on the tokens of the answers that it will learn from."""
 
-    def at(self, share: float) -> None:  # noqa: B027 (most learn the same all the time)
+    def set_share(self, share: float) -> None:  # noqa: B027 (most learn the same all the time)
         """Before a loss is taken: which share of all steps is done; 1 where nothing is learned from it."""
 
     @property
@@ -123,10 +123,10 @@ def write(folder: Path, tensors: Mapping[str, torch.Tensor], config: Mapping[str
     import torch
     from safetensors.torch import save_file
 
-    kept = {
+    unique = {
         name: each.detach().to(torch.bfloat16) if each.is_floating_point() else each for name, each in tensors.items()
     }
-    stored = {name: each.contiguous().cpu() for name, each in kept.items()}
+    stored = {name: each.contiguous().cpu() for name, each in unique.items()}
     save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
     stated = {name: value for name, value in config.items() if value is not None}
     (folder / "config.json").write_text(json.dumps(stated, indent=2, sort_keys=True, default=str))

@@ -25,11 +25,11 @@ def make(folder: Path, target: ModelCard, hidden: int, layers: int) -> DraftShap
     width, inner = target.kv_heads * target.head_dim, draft_payoff.intermediate_size(hidden)
     shapes = {"model.embed_tokens": (target.vocabulary, hidden), "model.norm": (hidden,)}
     for layer in range(layers):
-        at = f"model.layers.{layer}"
-        shapes |= {f"{at}.self_attn.{name}_proj": (width, hidden) for name in "qkv"}
-        shapes |= {f"{at}.self_attn.o_proj": (hidden, width), f"{at}.mlp.down_proj": (hidden, inner)}
-        shapes |= {f"{at}.mlp.{name}_proj": (inner, hidden) for name in ("gate", "up")}
-        shapes |= {f"{at}.{name}_layernorm": (hidden,) for name in ("input", "post_attention")}
+        prefix = f"model.layers.{layer}"
+        shapes |= {f"{prefix}.self_attn.{name}_proj": (width, hidden) for name in "qkv"}
+        shapes |= {f"{prefix}.self_attn.o_proj": (hidden, width), f"{prefix}.mlp.down_proj": (hidden, inner)}
+        shapes |= {f"{prefix}.mlp.{name}_proj": (inner, hidden) for name in ("gate", "up")}
+        shapes |= {f"{prefix}.{name}_layernorm": (hidden,) for name in ("input", "post_attention")}
     random = torch.Generator().manual_seed(hidden * 1000 + layers)
     weights = {
         f"{name}.weight": torch.ones(size) if len(size) == 1 else torch.randn(size, generator=random) * SPREAD

@@ -66,24 +66,24 @@ class Small(Proposer):
     def accepted(self, batch: Batch, tokens: int) -> torch.Tensor:
         import torch
 
-        places, found = batch.predicting, torch.zeros(batch.tokens.shape, device=batch.tokens.device)
+        places, accepted = batch.predicting, torch.zeros(batch.tokens.shape, device=batch.tokens.device)
         with torch.no_grad(), torch.autocast(batch.tokens.device.type, torch.bfloat16):
             states = self._states(batch)[places]
-            found[places] = acceptance.acceptance_of_states(
+            accepted[places] = acceptance.acceptance_of_states(
                 batch.next[places],
                 states,
                 self._head,
                 batch.final[places],
                 batch.target.logits,
-                batch.temperature[:, None].expand_as(found)[places],
+                batch.temperature[:, None].expand_as(accepted)[places],
                 certain=self.certain,
             )
-        return acceptance.chained(found, tokens)
+        return acceptance.chained(accepted, tokens)
 
     def answer(self, prompts: list[list[int]], seed: int) -> list[list[int]]:
         options = self.options
         self.model.eval()
-        found = generate(
+        generated = generate(
             self.model,
             prompts,
             self.target.ends,
@@ -92,7 +92,7 @@ class Small(Proposer):
             seed=seed,
         )
         self.model.train()
-        return [each.tokens for each in found]
+        return [each.tokens for each in generated]
 
     def save(self, folder: Path) -> None:
         import shutil
@@ -166,8 +166,8 @@ def leading(embedding: torch.Tensor, width: int) -> torch.Tensor:
     _, vectors = torch.linalg.eigh((table.T @ table).double())
     vectors = vectors.flip(1)[:, :width]
     vectors = vectors * vectors.gather(0, vectors.abs().argmax(0, keepdim=True)).sign()
-    found: torch.Tensor = table @ vectors.float()
-    return found * (SPREAD / found.std())
+    leading: torch.Tensor = table @ vectors.float()
+    return leading * (SPREAD / leading.std())
 
 
 def pruned(target: Target, options: Training) -> Any:
@@ -175,17 +175,17 @@ def pruned(target: Target, options: Training) -> Any:
     from transformers import AutoModelForCausalLM
 
     config = type(target.config).from_dict(target.config.to_dict())
-    kept = spread(target.config.num_hidden_layers, options.layers or PRUNED_LAYERS)
-    config.num_hidden_layers = len(kept)
+    layers = spread(target.config.num_hidden_layers, options.layers or PRUNED_LAYERS)
+    config.num_hidden_layers = len(layers)
     if getattr(config, "layer_types", None):
-        config.layer_types = [config.layer_types[layer] for layer in kept]
+        config.layer_types = [config.layer_types[layer] for layer in layers]
     model = AutoModelForCausalLM.from_config(config).float()
     theirs = target.model.state_dict()
     own = {}
     for name in model.state_dict():
-        head, found, rest = name.partition(".layers.")
+        head, draft, rest = name.partition(".layers.")
         number, _, below = rest.partition(".")
-        own[name] = theirs[f"{head}.layers.{kept[int(number)]}.{below}" if found else name]
+        own[name] = theirs[f"{head}.layers.{layers[int(number)]}.{below}" if draft else name]
     model.load_state_dict(own)
     return model
 

@@ -41,9 +41,13 @@ class Target:
     def token_bytes(self) -> int:
         """Of the keys and values of a token."""
         layers, heads, size = self.config.num_hidden_layers, self.config.num_attention_heads, self.config.hidden_size
-        kept = getattr(self.config, "num_key_value_heads", None) or heads
+        kv_heads = getattr(self.config, "num_key_value_heads", None) or heads
         return int(
-            2 * layers * kept * (getattr(self.config, "head_dim", None) or size // heads) * self.model.dtype.itemsize
+            2
+            * layers
+            * kv_heads
+            * (getattr(self.config, "head_dim", None) or size // heads)
+            * self.model.dtype.itemsize
         )
 
     @property
@@ -57,8 +61,8 @@ class Target:
         import torch
 
         with torch.no_grad():
-            found: torch.Tensor = self.model.get_output_embeddings()(final.to(self.head.dtype))
-        return found
+            logits: torch.Tensor = self.model.get_output_embeddings()(final.to(self.head.dtype))
+        return logits
 
     def states(
         self, tokens: torch.Tensor, real: torch.Tensor, layers: Sequence[int] = ()
@@ -68,17 +72,17 @@ class Target:
         import torch
 
         with torch.inference_mode():
-            given, mask = tokens.to(self.device), real.to(self.device).long()
-            found = self.model.base_model(
-                given, attention_mask=mask, use_cache=False, output_hidden_states=bool(layers)
+            inputs, mask = tokens.to(self.device), real.to(self.device).long()
+            output = self.model.base_model(
+                inputs, attention_mask=mask, use_cache=False, output_hidden_states=bool(layers)
             )
-            final = found.last_hidden_state
-            hidden = [found.hidden_states[layer] for layer in layers]
+            final = output.last_hidden_state
+            hidden = [output.hidden_states[layer] for layer in layers]
             return final, torch.stack(hidden, 2) if hidden else final.new_empty(*final.shape[:2], 0, final.shape[2])
 
     def prompt(self, text: str) -> list[int]:
         """Token ids of a user's words up to where the answer begins, in the chat template where it can write them."""
-        written = self._asked(text)
+        written = self._user_turn(text)
         if written is None:
             return list(self.tokenizer(text)["input_ids"])
         return list(self.tokenizer(written, add_special_tokens=False)["input_ids"])
@@ -86,12 +90,12 @@ class Target:
     def user_head(self) -> list[int] | None:
         """What stands before a user's words in the chat template; None where there is none."""
         mark = "MARK"
-        written = self._asked(mark)
+        written = self._user_turn(mark)
         if written is None:
             return None
         return list(self.tokenizer(written.partition(mark)[0], add_special_tokens=False)["input_ids"])
 
-    def _asked(self, text: str) -> str | None:
+    def _user_turn(self, text: str) -> str | None:
         """The chat template around a user's words, up to where the answer begins; None where it cannot write them."""
         try:
             return tokenizers.chat(self.tokenizer, [("user", text)], answer_follows=True)
@@ -99,8 +103,8 @@ class Target:
             return None
 
     def text(self, tokens: list[int]) -> str:
-        found: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
-        return found
+        text: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
+        return text
 
     def answer(
         self, prompts: list[list[int]], temperature: float, most: int, seed: int, layers: Sequence[int] = ()

@@ -138,8 +138,10 @@ def make_proposer(target: Target, options: Training) -> Proposer:
     return draft
 
 
-def train(request: TrainRequest, progress: Progress, held: Callable[[str], bool] = lambda text: False) -> TrainResult:
-    """Fill `out_dir` with a draft. Phases: answers, train, save. `held` says which prompts the target may not write for
+def train(
+    request: TrainRequest, progress: Progress, is_held_out: Callable[[str], bool] = lambda text: False
+) -> TrainResult:
+    """Fill `out_dir` with a draft. Phases: answers, train, save. `is_held_out` says which prompts the target may not write for
     itself.
 
     Raises RequestError (the budget, options that the kind has not), ModelDamaged, WorkError (memory ran out, nothing
@@ -151,7 +153,9 @@ def train(request: TrainRequest, progress: Progress, held: Callable[[str], bool]
         described = {"prompts": request.prompts, "options": request.options.model_dump(mode="json"), **versions()}
         key = request_key(described, weight_files(request.target_dir))
         folder = request.work_dir / "answers"
-        gathering = Gathering(target, request.options, request.prompts, folder, key, layers=draft.layers, held=held)
+        gathering = Gathering(
+            target, request.options, request.prompts, folder, key, layers=draft.layers, is_held_out=is_held_out
+        )
         return learn(request, target, draft, gathering.run(progress), key, progress)
 
 
@@ -182,7 +186,7 @@ class _Run:
             self.optimizer.load_state_dict(tensors["optimizer"])
             self.best = tensors["best"]
             progress.note(f"{self.state.step} steps were done before: going on with the next.")
-        self.at = self.saved = time.monotonic()
+        self.clock_s = self.saved = time.monotonic()
 
     @property
     def _folder(self) -> Path:
@@ -224,7 +228,7 @@ class _Run:
             self.draft.parameters(), lr=self.highest, betas=(0.9, 0.95), weight_decay=0.01
         )
         budget = 60 * self.options.minutes - self.data.seconds - CHECKS * check
-        self.at = time.monotonic()
+        self.clock_s = time.monotonic()
         if budget / each < FEWEST:
             needed = (self.data.seconds + CHECKS * check + 2 * FEWEST * each) / 60
             raise RequestError(
@@ -242,18 +246,18 @@ class _Run:
 
     def _own(self, known: list[TrainingSequence], step: int) -> Batch:
         prompts = [each.said.prompt for each in known]
-        found = self.draft.answer(prompts, self.options.seed * 1_000_003 + step)
-        if found is None:
+        generated = self.draft.answer(prompts, self.options.seed * 1_000_003 + step)
+        if generated is None:
             raise RequestError("`on_policy` is for small models, which answer by themselves: leave it out.")
-        said = [
+        answered = [
             AnsweredPrompt(prompt, answer, self.options.temperature)
-            for prompt, answer in zip(prompts, found, strict=True)
+            for prompt, answer in zip(prompts, generated, strict=True)
         ]
-        return batch_of_new(self.target, said, self.draft.layers)
+        return batch_of_new(self.target, answered, self.draft.layers)
 
     def _learn(self, step: int, share: float) -> float:
         """One step of the optimizer, of which `share` of all are done; the loss before it."""
-        self.draft.at(share)
+        self.draft.set_share(share)
         return descend(self.optimizer, self.draft.loss(self._batch(step), self.loss))
 
     def _step(self) -> None:
@@ -264,7 +268,7 @@ class _Run:
         loss = self._learn(state.step, state.step / total)
         state.step, state.summed, state.counted = state.step + 1, state.summed + loss, state.counted + 1
         now = time.monotonic()
-        state.seconds, self.at = state.seconds + now - self.at, now
+        state.seconds, self.clock_s = state.seconds + now - self.clock_s, now
         overdue = self.options.steps is None and state.seconds + self.data.seconds > OVERDUE * 60 * self.options.minutes
         if not math.isfinite(loss):
             state.stopped = "not finite"
@@ -276,10 +280,14 @@ class _Run:
 
     def _check(self, *, overdue: bool = False) -> None:
         """A point of the curve: the best weights are kept, and too many worse points end it."""
-        state, (validation, found) = self.state, self._measured()
+        state, (validation, measured) = self.state, self._measured()
         training = state.summed / state.counted if state.counted else None
         point = Checkpoint(
-            step=state.step, seconds=round(state.seconds, 1), validation=validation, training=training, acceptance=found
+            step=state.step,
+            seconds=round(state.seconds, 1),
+            validation=validation,
+            training=training,
+            acceptance=measured,
         )
         better = not state.curve or point.length > next(
             each.length for each in state.curve if each.step == state.best_step
@@ -304,8 +312,8 @@ class _Run:
         """Mean loss over what was set aside, and acceptance by temperature. Raises WorkError where it is not finite."""
         import torch
 
-        loss, found, positions = 0.0, dict[float, list[Acceptance]](), 0
-        self.draft.at(1.0)
+        loss, parts, positions = 0.0, dict[float, list[Acceptance]](), 0
+        self.draft.set_share(1.0)
         for known in _chunks(sorted(self.data.aside, key=lambda each: each.said.temperature), SEQUENCES):
             batch = batch_of(self.target, known)
             with torch.no_grad():
@@ -314,11 +322,11 @@ class _Run:
                 accepted = self.draft.accepted(batch, self.options.tokens)
             begins = torch.tensor([len(each.said.prompt) for each in known], device=accepted.device)
             ends = torch.tensor([len(each) - 1 for each in known], device=accepted.device)
-            found.setdefault(known[0].said.temperature, []).append(acceptance.walk(accepted, begins, ends))
+            parts.setdefault(known[0].said.temperature, []).append(acceptance.walk(accepted, begins, ends))
         if not math.isfinite(loss):
             raise WorkError("The draft's loss is not finite: lower `learning_rate`, or check the target's weights.")
         return loss / max(1, positions), tuple(
-            _measured_acceptance(at, acceptance.total(each)) for at, each in sorted(found.items())
+            _measured_acceptance(temperature, acceptance.total(each)) for temperature, each in sorted(parts.items())
         )
 
     def _save(self) -> None:
@@ -353,13 +361,13 @@ class _Run:
         )
 
 
-def _measured_acceptance(temperature: float, found: Acceptance) -> MeasuredAcceptance:
+def _measured_acceptance(temperature: float, acceptance: Acceptance) -> MeasuredAcceptance:
     return MeasuredAcceptance(
         temperature=temperature,
-        rate=found.rate,
-        length=found.length,
-        by_position=found.by_position,
-        rounds=found.rounds,
+        rate=acceptance.rate,
+        length=acceptance.length,
+        by_position=acceptance.by_position,
+        rounds=acceptance.rounds,
     )
 
 

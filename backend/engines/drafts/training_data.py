@@ -96,44 +96,38 @@ class Gathering:
         key: str,
         *,
         layers: tuple[int, ...] = (),
-        held: Callable[[str], bool] = lambda text: False,
+        is_held_out: Callable[[str], bool] = lambda text: False,
     ) -> None:
-        self.target, self.options, self.folder, self.key, self.layers, self.held = (
-            target,
-            options,
-            folder,
-            key,
-            layers,
-            held,
-        )
-        given = list(prompts)
+        self.target, self.options, self.layers, self.is_held_out = target, options, layers, is_held_out
+        self.folder, self.key = folder, key
+        remaining = list(prompts)
         self.rows = _rows(target.token_bytes, MOST_PROMPT + options.answer_tokens)
-        count = min(MOST_ASIDE, max(2, len(given) // SET_ASIDE))
-        shuffled = [given[number] for number in order(len(given), options.seed)]
+        count = min(MOST_ASIDE, max(2, len(remaining) // SET_ASIDE))
+        shuffled = [remaining[number] for number in order(len(remaining), options.seed)]
         self.aside, self.pool = shuffled[:count], shuffled[count:]
-        self.user_head = target.user_head() if len(given) < FEW else None
+        self.user_head = target.user_head() if len(remaining) < FEW else None
         """What prompts of the target's own begin with; None where it writes none."""
         self.wrote: set[str] = set()
-        self.given = len(given)
+        self.prompt_count = len(remaining)
         self.rounds: list[Round] = []
         self.greedy = 0
         """Prompts of the pool that have their greedy answer."""
-        self.seen: set[tuple[int, ...]] = set()
+        self.known: set[tuple[int, ...]] = set()
 
     def run(self, progress: Progress) -> TrainingData:
         """Raises DiskFull or WorkError. Phase: answers (unit: seconds, or answers where their number was asked for)."""
-        budget, asked = SHARE * 60 * self.options.minutes, self.options.answers
+        budget, wanted_answers = SHARE * 60 * self.options.minutes, self.options.answers
         progress.phase(
             "answers",
             "The target answers the prompts",
-            total=asked or budget,
-            unit="answers" if asked else "s",
+            total=wanted_answers or budget,
+            unit="answers" if wanted_answers else "s",
             weight=SHARE,
         )
         while not self._enough(budget):
-            made = self._kept(len(self.rounds)) or self._round(len(self.rounds))
-            self._take(made)
-            progress.advance(self._answers if asked else self.seconds, answers=self._answers)
+            round_ = self._saved_round(len(self.rounds)) or self._make_round(len(self.rounds))
+            self._add_round(round_)
+            progress.advance(self._answers if wanted_answers else self.seconds, answers=self._answers)
         data = self._data()
         progress.note(
             f"{len(data.training)} answers to learn from and {len(data.aside)} to measure acceptance on, "
@@ -153,29 +147,29 @@ class Gathering:
         """At least the prompts set aside, greedy and drawn, and one round to learn from."""
         if len(self.rounds) < 3:
             return False
-        asked = self.options.answers
-        timed = asked is None or self.options.steps is None
-        return (timed and self.seconds >= budget) or (asked is not None and self._answers >= asked)
+        wanted_answers = self.options.answers
+        timed = wanted_answers is None or self.options.steps is None
+        return (timed and self.seconds >= budget) or (wanted_answers is not None and self._answers >= wanted_answers)
 
     def _path(self, number: int) -> Path:
         return self.folder / f"round-{number:05d}.json"
 
-    def _kept(self, number: int) -> Round | None:
-        found = Round.read(self._path(number), self.key)
-        return found if found is not None and self._states(number).is_file() else None
+    def _saved_round(self, number: int) -> Round | None:
+        round_ = Round.read(self._path(number), self.key)
+        return round_ if round_ is not None and self._states(number).is_file() else None
 
     def _states(self, number: int) -> Path:
         return self._path(number).with_suffix(".safetensors")
 
-    def _take(self, made: Round) -> None:
-        self.rounds.append(made)
-        self.pool += made.wrote
-        self.wrote |= set(made.wrote)
-        self.seen |= {(*said.prompt, *said.answer) for said in made.said}
-        if not made.aside and made.said and made.said[0].temperature == 0:
+    def _add_round(self, round_: Round) -> None:
+        self.rounds.append(round_)
+        self.pool += round_.wrote
+        self.wrote |= set(round_.wrote)
+        self.known |= {(*answered.prompt, *answered.answer) for answered in round_.said}
+        if not round_.aside and round_.said and round_.said[0].temperature == 0:
             self.greedy = min(self.greedy + self.rows, len(self.pool))
 
-    def _round(self, number: int) -> Round:
+    def _make_round(self, number: int) -> Round:
         """The first two answer what is set aside, greedy and drawn; later ones the pool, greedy until the share is
         reached."""
         began, aside, wrote = time.monotonic(), number < 2, []
@@ -183,28 +177,30 @@ class Gathering:
         if aside:
             texts, temperature = self.aside, self.options.temperature * number
         else:
-            wrote = self._write(seed) if self.greedy >= len(self.pool) else []
+            wrote = self._write_prompts(seed) if self.greedy >= len(self.pool) else []
             self.wrote |= set(wrote)
-            texts, temperature = self._next(number, self.pool + wrote)
+            texts, temperature = self._next_prompts(number, self.pool + wrote)
         prompts = [self.target.prompt(text)[-MOST_PROMPT:] for text in texts]
-        found = self.target.answer(prompts, temperature, self.options.answer_tokens, seed, self.layers)
+        answers = self.target.answer(prompts, temperature, self.options.answer_tokens, seed, self.layers)
         fresh = {
-            (*prompt, *answer.tokens): (self._said(text, prompt, answer.tokens, temperature), answer)
-            for text, prompt, answer in zip(texts, prompts, found, strict=True)
+            (*prompt, *answer.tokens): (self._answered(text, prompt, answer.tokens, temperature), answer)
+            for text, prompt, answer in zip(texts, prompts, answers, strict=True)
         }
-        kept = [each for tokens, each in fresh.items() if tokens not in self.seen]
-        self._write_states(number, [answer for _, answer in kept])
-        said, seconds = [each for each, _ in kept], round(time.monotonic() - began, 3)
-        made = Round(key=self.key, seconds=seconds, aside=aside, said=said, wrote=wrote, twice=len(found) - len(kept))
-        files.write(self._path(number), made.model_dump_json())
-        return made
+        new = [each for tokens, each in fresh.items() if tokens not in self.known]
+        self._write_states(number, [answer for _, answer in new])
+        answered, seconds = [each for each, _ in new], round(time.monotonic() - began, 3)
+        round_ = Round(
+            key=self.key, seconds=seconds, aside=aside, said=answered, wrote=wrote, twice=len(answers) - len(new)
+        )
+        files.write(self._path(number), round_.model_dump_json())
+        return round_
 
-    def _said(self, text: str, prompt: list[int], answer: list[int], temperature: float) -> AnsweredPrompt:
+    def _answered(self, text: str, prompt: list[int], answer: list[int], temperature: float) -> AnsweredPrompt:
         """What the target wrote of the prompt too counts to what it said."""
         begins = len(self.user_head) if self.user_head and text in self.wrote else len(prompt)
         return AnsweredPrompt(prompt[:begins], prompt[begins:] + answer, temperature)
 
-    def _next(self, number: int, pool: list[str]) -> tuple[list[str], float]:
+    def _next_prompts(self, number: int, pool: list[str]) -> tuple[list[str], float]:
         """Prompts of a round and its temperature: greedy ones in order, drawn ones anew from the whole pool."""
         greedy = sum(bool(each.said) and each.said[0].temperature == 0 for each in self.rounds[2:])
         if self.greedy < len(pool) and greedy <= self.options.greedy * (number - 2) and self.options.greedy > 0:
@@ -212,33 +208,33 @@ class Gathering:
         places = order(len(pool), self.options.seed + number)
         return [pool[place] for place in places[: self.rows]], self.options.temperature
 
-    def _write(self, seed: int) -> list[str]:
+    def _write_prompts(self, seed: int) -> list[str]:
         """Prompts that the target writes itself, where it is asked in turns and has few."""
         if self.user_head is None:
             return []
         written = self.target.answer([self.user_head] * self.rows, 1.0, WRITTEN, seed + 500_000)
         texts = [self.target.text(each.tokens).strip() for each in written]
         known = {*self.pool, *self.aside}
-        return [text for text in dict.fromkeys(texts) if text and text not in known and not self.held(text)]
+        return [text for text in dict.fromkeys(texts) if text and text not in known and not self.is_held_out(text)]
 
-    def _write_states(self, number: int, found: list[Answer]) -> None:
+    def _write_states(self, number: int, answers: list[Answer]) -> None:
         """With zeros for the last token, from which nothing is predicted."""
         from safetensors.torch import save_file
         from torch.nn.functional import pad
 
-        finals = {f"final.{row}": pad(each.final, (0, 0, 0, 1)).cpu() for row, each in enumerate(found)}
-        hidden = {f"hidden.{row}": pad(each.hidden, (0, 0, 0, 0, 0, 1)).cpu() for row, each in enumerate(found)}
+        finals = {f"final.{row}": pad(each.final, (0, 0, 0, 1)).cpu() for row, each in enumerate(answers)}
+        hidden = {f"hidden.{row}": pad(each.hidden, (0, 0, 0, 0, 0, 1)).cpu() for row, each in enumerate(answers)}
         self.folder.mkdir(parents=True, exist_ok=True)
         with files.disk_errors(self.folder), files.staged_file(self._states(number)) as staged:
             save_file({**finals, **hidden}, staged)
 
     def _data(self) -> TrainingData:
         known: dict[bool, list[TrainingSequence]] = {True: [], False: []}
-        for number, made in enumerate(self.rounds):
-            known[made.aside] += self._load(number, made)
+        for number, round_ in enumerate(self.rounds):
+            known[round_.aside] += self._load(number, round_)
         training = known[False]
         facts = {
-            "prompts": self.given,
+            "prompts": self.prompt_count,
             "aside": len(self.aside),
             "written": sum(len(each.wrote) for each in self.rounds),
             "answers": len(training),
@@ -249,22 +245,22 @@ class Gathering:
         }
         return TrainingData(training, known[True], facts, round(self.seconds, 1))
 
-    def _load(self, number: int, made: Round) -> Iterator[TrainingSequence]:
+    def _load(self, number: int, round_: Round) -> Iterator[TrainingSequence]:
         from safetensors.torch import load_file
 
         tensors = load_file(self._states(number))
-        for place, said in enumerate(made.said):
-            yield TrainingSequence(said, tensors[f"final.{place}"], tensors[f"hidden.{place}"])
+        for place, answered in enumerate(round_.said):
+            yield TrainingSequence(answered, tensors[f"final.{place}"], tensors[f"hidden.{place}"])
 
 
-def padded(said: list[AnsweredPrompt]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def padded(answered: list[AnsweredPrompt]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Tokens [B, T], which are of answers, and which are real, padded at the right."""
     import torch
 
-    longest = max(len(each.prompt) + len(each.answer) for each in said)
-    tokens = torch.zeros(len(said), longest, dtype=torch.long)
+    longest = max(len(each.prompt) + len(each.answer) for each in answered)
+    tokens = torch.zeros(len(answered), longest, dtype=torch.long)
     answers, real = torch.zeros_like(tokens, dtype=torch.bool), torch.zeros_like(tokens, dtype=torch.bool)
-    for row, each in enumerate(said):
+    for row, each in enumerate(answered):
         end = len(each.prompt) + len(each.answer)
         tokens[row, :end] = torch.tensor(each.prompt + each.answer)
         answers[row, len(each.prompt) : end] = True
@@ -285,13 +281,13 @@ def batch_of(target: Target, known: list[TrainingSequence]) -> Batch:
     return Batch(target, *here)
 
 
-def batch_of_new(target: Target, said: list[AnsweredPrompt], layers: tuple[int, ...]) -> Batch:
+def batch_of_new(target: Target, answered: list[AnsweredPrompt], layers: tuple[int, ...]) -> Batch:
     """Sequences that the target has not seen, such as answers of the draft's own."""
     import torch
 
-    tokens, answers, real = padded(said)
+    tokens, answers, real = padded(answered)
     final, hidden = target.states(tokens, real, layers)
-    temperature = torch.tensor([each.temperature for each in said])
+    temperature = torch.tensor([each.temperature for each in answered])
     return Batch(
         target,
         *(each.to(target.device) for each in (tokens, answers, real, temperature, final.clone(), hidden.clone())),

@@ -72,14 +72,14 @@ def _embedded(outline: Outline, tokens: list[int], positions: list[int]) -> tupl
     raise AssertionError
 
 
-def _compare(where: str, own: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> float:
+def _compare(where: str, own: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> float:
     """The largest relative difference of a token. Raises InvalidModel where it is more than rounding."""
     import numpy as np
 
-    size = np.sqrt((wanted**2).mean(-1))
+    size = np.sqrt((expected**2).mean(-1))
     # A token to which a layer adds next to nothing is measured against what it adds to others.
     size = np.maximum(size, 1e-2 * size.max()) + 1e-12
-    apart = float((np.sqrt(((own - wanted) ** 2).mean(-1)) / size).max())
+    apart = float((np.sqrt(((own - expected) ** 2).mean(-1)) / size).max())
     if not apart <= TOLERANCE:
         raise InvalidModel(
             f"what was imported does not compute what the file says: {where} differs by {apart:.1%} from the file's own "

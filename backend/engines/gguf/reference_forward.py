@@ -132,8 +132,8 @@ class Reference:
 
         low = max(0.0, math.floor(turning(float(self._key("rope.scaling.yarn_beta_fast", 0) or 32.0))))
         high = min(self.size - 1.0, math.ceil(turning(float(self._key("rope.scaling.yarn_beta_slow", 0) or 1.0))))
-        kept = 1.0 - np.clip((pairs - low) / max(0.001, high - low), 0.0, 1.0)
-        return np.asarray(plain / factor * (1.0 - kept) + plain * kept)
+        unscaled = 1.0 - np.clip((pairs - low) / max(0.001, high - low), 0.0, 1.0)
+        return np.asarray(plain / factor * (1.0 - unscaled) + plain * unscaled)
 
     def _gated(self, rows: Array, gate: str, up: str, down: str) -> Array:
         return self._linear(_silu(self._linear(rows, gate)) * self._linear(rows, up), down)

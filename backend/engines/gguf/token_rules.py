@@ -39,8 +39,8 @@ class TokenRules:
         for rank, merge in enumerate(stored.lists.get(f"{PREFIX}merges", [])):
             self.ranks.setdefault(merge, rank)
         kinds = enumerate(stored.lists[f"{PREFIX}token_type"][: len(tokens)])
-        found = [number for number, kind in kinds if kind in {UNKNOWN, CONTROL, USER_DEFINED}]
-        self.special = sorted(found, key=lambda number: -len(tokens[number].encode()))
+        special = [number for number, kind in kinds if kind in {UNKNOWN, CONTROL, USER_DEFINED}]
+        self.special = sorted(special, key=lambda number: -len(tokens[number].encode()))
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text, special tokens in it included, with what stands before every text."""

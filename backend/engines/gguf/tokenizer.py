@@ -63,21 +63,21 @@ def _make(stored: GgufFile, plan: TokenizerPlan, tokens: list[str]) -> Any:
     """A tokenizer of the library tokenizers."""
     from tokenizers import AddedToken, processors
 
-    made = _byte_level(stored, plan.pre, tokens) if plan.pre else _sentence_piece(stored, plan, tokens)
+    tokenizer = _byte_level(stored, plan.pre, tokens) if plan.pre else _sentence_piece(stored, plan, tokens)
     # Tokens that are found in a text before it is split: control tokens, and those that users defined.
     kinds = stored.lists[f"{PREFIX}token_type"]
-    found = [
+    added = [
         (token, kind) for token, kind in zip(tokens, kinds, strict=False) if kind in {CONTROL, UNKNOWN, USER_DEFINED}
     ]
-    special = [AddedToken(token, normalized=False, special=True) for token, kind in found if kind != USER_DEFINED]
-    made.add_special_tokens(special)
-    made.add_tokens([AddedToken(token, normalized=False) for token, kind in found if kind == USER_DEFINED])
+    special = [AddedToken(token, normalized=False, special=True) for token, kind in added if kind != USER_DEFINED]
+    tokenizer.add_special_tokens(special)
+    tokenizer.add_tokens([AddedToken(token, normalized=False) for token, kind in added if kind == USER_DEFINED])
     if plan.begins:
         first, number = tokens[plan.ids["bos"]], plan.ids["bos"]
-        made.post_processor = processors.TemplateProcessing(
+        tokenizer.post_processor = processors.TemplateProcessing(
             single=f"{first} $A", pair=f"{first} $A {first} $B", special_tokens=[(first, number)]
         )
-    return made
+    return tokenizer
 
 
 def _byte_level(stored: GgufFile, pre: PreTokenizer, tokens: list[str]) -> Any:
@@ -85,16 +85,16 @@ def _byte_level(stored: GgufFile, pre: PreTokenizer, tokens: list[str]) -> Any:
 
     merges = [split_merge(merge) for merge in stored.lists[f"{PREFIX}merges"]]
     numbered = {token: number for number, token in enumerate(tokens)}
-    made: Any = Tokenizer(models.BPE(numbered, merges, ignore_merges=pre.whole_words))
+    tokenizer: Any = Tokenizer(models.BPE(numbered, merges, ignore_merges=pre.whole_words))
     splits = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in pre.patterns]
-    made.pre_tokenizer = pre_tokenizers.Sequence(
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
     if pre.nfc:
-        made.normalizer = normalizers.NFC()
-    made.decoder = decoders.ByteLevel()
-    made.post_processor = processors.ByteLevel(trim_offsets=False)
-    return made
+        tokenizer.normalizer = normalizers.NFC()
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    return tokenizer
 
 
 def split_merge(merge: str) -> tuple[str, str]:
@@ -121,15 +121,17 @@ def _sentence_piece(stored: GgufFile, plan: TokenizerPlan, tokens: list[str]) ->
     unknown = tokens[plan.ids["unknown"]]
     whole = [] if merges else whole_pieces(tokens, stored.lists[f"{PREFIX}token_type"], scores)
     bpe = models.BPE(numbered, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True, ignore_merges=bool(whole))
-    made: Any = Tokenizer(bpe)
+    tokenizer: Any = Tokenizer(bpe)
     if whole:
         either = "|".join([*map(re.escape, whole), r"[\s\S]"])
-        made.pre_tokenizer = pre_tokenizers.Split(Regex(either), behavior="isolated")
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(either), behavior="isolated")
     prefix = [normalizers.Prepend("▁")] if plan.space_prefix else []
-    made.normalizer = normalizers.Sequence([*prefix, normalizers.Replace(" ", "▁")])
+    tokenizer.normalizer = normalizers.Sequence([*prefix, normalizers.Replace(" ", "▁")])
     strip = [decoders.Strip(" ", 1, 0)] if plan.space_prefix else []
-    made.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
-    return made
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
+    )
+    return tokenizer
 
 
 def whole_pieces(tokens: list[str], kinds: list[int], scores: list[float]) -> list[str]:
@@ -167,11 +169,13 @@ def check(stored: GgufFile, plan: TokenizerPlan, folder: Path) -> int:
     loaded = tokenizers.load(folder)
     tried = texts([tokens[number] for number in rules.special[:MOST_TRIED]])
     for text in tried:
-        own, wanted = list(loaded(text)["input_ids"]), rules.encode(text)
-        if own != wanted:
-            place = next((at for at, (one, other) in enumerate(zip(own, wanted, strict=False)) if one != other), 0)
+        own, expected = list(loaded(text)["input_ids"]), rules.encode(text)
+        if own != expected:
+            place = next(
+                (position for position, (one, other) in enumerate(zip(own, expected, strict=False)) if one != other), 0
+            )
             raise InvalidModel(
                 f"its tokenizer cannot be carried: in {text[:30]!r}, token {place + 1} and what follows are "
-                f"{own[place : place + 4]} where the file's own rules give {wanted[place : place + 4]}. Import the original model"
+                f"{own[place : place + 4]} where the file's own rules give {expected[place : place + 4]}. Import the original model"
             )
     return len(tried)

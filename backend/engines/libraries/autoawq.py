@@ -32,7 +32,7 @@ def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
     tokens = library_steps.begin(request, progress)
     wrapped, tokenizer = _load(request)
     before = library_steps.LayerErrors(wrapped.model, tokens)
-    progress.phase("quantize", "Quantizing with AutoAWQ", total=len(before.seen), unit="layers", weight=3.6)
+    progress.phase("quantize", "Quantizing with AutoAWQ", total=len(before.calls), unit="layers", weight=3.6)
     _quantize(wrapped, tokenizer, request, tokens, progress)
     layers = before.rows(wrapped.model)
     progress.phase("write", "Writing the checkpoint", weight=0.2)

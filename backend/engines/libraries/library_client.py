@@ -82,9 +82,9 @@ def _listen(lines: Iterable[str], progress: Progress) -> dict[str, Any] | None:
 
 def _error(kind: str, message: str) -> WhetstoneError:
     """The class of that name in `errors`; anything else is a WorkError."""
-    found = getattr(errors, kind, None)
-    known = isinstance(found, type) and issubclass(found, WhetstoneError)
-    return found(message) if known else WorkError(message)  # type: ignore[misc]
+    error_type = getattr(errors, kind, None)
+    known = isinstance(error_type, type) and issubclass(error_type, WhetstoneError)
+    return error_type(message) if known else WorkError(message)  # type: ignore[misc]
 
 
 def _silence(engine: str, code: int) -> str:

@@ -56,8 +56,8 @@ def main(engine: str) -> int:
     request = kind.model_validate_json(sys.stdin.readline())
     threading.Thread(target=_outlive_nobody, daemon=True).start()
     try:
-        made = getattr(importlib.import_module(f"backend.engines.{name}"), call)(request, progress)
-        progress.say({"result": made.model_dump(mode="json")})
+        result = getattr(importlib.import_module(f"backend.engines.{name}"), call)(request, progress)
+        progress.say({"result": result.model_dump(mode="json")})
         return 0
     except WhetstoneError as error:
         progress.say({"error": type(error).__name__, "message": str(error)})

@@ -54,9 +54,9 @@ def decoder_layers(model: Any) -> list[tuple[str, Any]]:
     WorkError."""
     import torch
 
-    wanted = model.config.num_hidden_layers
+    count = model.config.num_hidden_layers
     for name, module in model.named_modules():
-        if isinstance(module, torch.nn.ModuleList) and len(module) == wanted:
+        if isinstance(module, torch.nn.ModuleList) and len(module) == count:
             return [(f"{name}.{number}", layer) for number, layer in enumerate(module)]
     raise WorkError("The model has no list of decoder layers that can be told apart: use the native engine.")
 
@@ -72,7 +72,7 @@ class LayerErrors:
     def __init__(self, model: Any, tokens: torch.Tensor) -> None:
         import torch
 
-        self.seen: list[tuple[str, tuple[Any, ...], dict[str, Any], Any]] = []
+        self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any], Any]] = []
         hooks = [
             layer.register_forward_hook(self._keep(name), with_kwargs=True) for name, layer in decoder_layers(model)
         ]
@@ -86,7 +86,7 @@ class LayerErrors:
 
     def _keep(self, name: str) -> Any:
         def hook(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-            self.seen.append((name, args, kwargs, _first(output)))
+            self.calls.append((name, args, kwargs, _first(output)))
 
         return hook
 
@@ -95,7 +95,7 @@ class LayerErrors:
         import torch
 
         layers, rows = dict(decoder_layers(model)), []
-        for name, args, kwargs, before in self.seen:
+        for name, args, kwargs, before in self.calls:
             with torch.inference_mode():
                 after = _first(layers[name](*args, **kwargs))
             entered = args[0] if args else kwargs["hidden_states"]
@@ -114,7 +114,7 @@ def finish(
     request: QuantizeRequest,
     tokens: torch.Tensor,
     layers: list[dict[str, Any]],
-    kept: list[str],
+    sixteen_bit: list[str],
     libraries: tuple[str, ...],
 ) -> QuantizeResult:
     """Tokenizer and generation files beside the weights that the library saved; the result."""
@@ -122,7 +122,7 @@ def finish(
     _readable_by_older(request.out_dir / "config.json")
     return QuantizeResult(
         layers=layers,
-        kept_16bit=[{"name": name, "why": "the library leaves it out: it decides every token"} for name in kept],
+        kept_16bit=[{"name": name, "why": "the library leaves it out: it decides every token"} for name in sixteen_bit],
         calibration=calibration.describe(tokens),
         versions=versions(*libraries),
         bytes_before=sum(path.stat().st_size for path in weight_files(request.model_dir)),

@@ -35,20 +35,20 @@ def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
     model, tokenizer = _load(request)
     before = library_steps.LayerErrors(model, tokens)
     name, doing = ("prune", "Pruning") if request.pruning else ("quantize", "Quantizing")
-    progress.phase(name, f"{doing} with llm-compressor", total=len(before.seen), unit="layers", weight=3.6)
+    progress.phase(name, f"{doing} with llm-compressor", total=len(before.calls), unit="layers", weight=3.6)
     _oneshot(model, tokenizer, request, tokens, progress)
     layers = before.rows(model)
-    kept = _unquantized(model, request)
+    sixteen_bit = _unquantized(model, request)
     progress.phase("write", "Writing the checkpoint", weight=0.2)
     model.save_pretrained(request.out_dir, save_compressed=True)
-    return library_steps.finish(request, tokens, layers, kept, ("llmcompressor",))
+    return library_steps.finish(request, tokens, layers, sixteen_bit, ("llmcompressor",))
 
 
 def _check(request: QuantizeRequest) -> None:
     """Raises ImpossibleStack for what it cannot do, or cannot do here."""
-    asked, known = (str(request.method), METHODS) if request.pruning is None else (request.pruning.method, PRUNERS)
-    if asked not in known:
-        raise ImpossibleStack(f"llm-compressor has no `{asked}` here: it has {', '.join(known)}.")
+    options, known = (str(request.method), METHODS) if request.pruning is None else (request.pruning.method, PRUNERS)
+    if options not in known:
+        raise ImpossibleStack(f"llm-compressor has no `{options}` here: it has {', '.join(known)}.")
 
 
 def _load(request: QuantizeRequest) -> tuple[Any, Any]:

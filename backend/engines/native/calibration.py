@@ -76,8 +76,8 @@ def _encoded(tokenizer: Any, text: str) -> list[int]:
         return ids
     fast.no_truncation()
     fast.no_padding()
-    found: list[int] = fast.encode_batch_fast([text], add_special_tokens=False)[0].ids
-    return found
+    fast_ids: list[int] = fast.encode_batch_fast([text], add_special_tokens=False)[0].ids
+    return fast_ids
 
 
 def describe(tokens: torch.Tensor) -> dict[str, Any]:

@@ -106,7 +106,7 @@ class Linear:
         """A weight as stored, back in the original's units [out, in]."""
         return stored * self.rows[:, None] / (self.columns if columns is None else columns)
 
-    def seen(self) -> Stats:
+    def folded_stats(self) -> Stats:
         """The statistics of the input that the stored weight will read."""
         return self.stats.scaled(self.columns)
 

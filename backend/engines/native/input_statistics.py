@@ -87,10 +87,10 @@ class Tally:
         self.features, self.tokens, self.magnitudes = features, 0, magnitudes
         self.total_abs = torch.full((features,), 0.0 if magnitudes else torch.nan, device=device)
         self.max_abs = self.total_abs.clone()
-        self.kept: list[torch.Tensor] = []
+        self.pending: list[torch.Tensor] = []
         self.matrix: torch.Tensor | None = None
         """X'X, of which only blocks on and below the diagonal are kept until the end."""
-        self.asked, self.left, self.every = gram, gram_tokens, every
+        self.gram, self.tokens_left, self.every = gram, gram_tokens, every
         if gram and tokens_to_come > features:
             self.matrix = torch.zeros(features, features, device=device)
 
@@ -103,24 +103,24 @@ class Tally:
             magnitude = rows.abs()
             self.total_abs.add_(magnitude.sum(0))
             torch.maximum(self.max_abs, magnitude.amax(0), out=self.max_abs)
-        if self.left is not None:
-            rows = rows[first :: self.every][: self.left]
-            self.left -= len(rows)
-        if not self.asked or not len(rows):
+        if self.tokens_left is not None:
+            rows = rows[first :: self.every][: self.tokens_left]
+            self.tokens_left -= len(rows)
+        if not self.gram or not len(rows):
             return
         if self.matrix is not None:
             add(self.matrix, rows)
             return
-        self.kept.append(rows.clone())
-        if sum(map(len, self.kept)) > self.features:
+        self.pending.append(rows.clone())
+        if sum(map(len, self.pending)) > self.features:
             self._fold()
 
     def _fold(self) -> None:
         if self.matrix is None:
             self.matrix = self.total_abs.new_zeros(self.features, self.features)
-        for rows in self.kept:
+        for rows in self.pending:
             add(self.matrix, rows)
-        self.kept = []
+        self.pending = []
 
     def merge(self, other: Tally) -> None:
         """Add what was seen on another device."""
@@ -130,8 +130,8 @@ class Tally:
         self.tokens += other.tokens
         self.total_abs.add_(other.total_abs.to(device))
         torch.maximum(self.max_abs, other.max_abs.to(device), out=self.max_abs)
-        self.kept += [rows.to(device) for rows in other.kept]
-        if self.matrix is not None or other.matrix is not None or sum(map(len, self.kept)) > self.features:
+        self.pending += [rows.to(device) for rows in other.pending]
+        if self.matrix is not None or other.matrix is not None or sum(map(len, self.pending)) > self.features:
             self._fold()
         if self.matrix is not None and other.matrix is not None:
             self.matrix.add_(other.matrix.to(device))
@@ -140,11 +140,11 @@ class Tally:
         """Raises WorkError, naming the module, when what it read was not finite."""
         import torch
 
-        rows = torch.cat(self.kept) if self.kept else None
-        if self.asked and self.matrix is None and rows is None:
+        rows = torch.cat(self.pending) if self.pending else None
+        if self.gram and self.matrix is None and rows is None:
             rows = self.total_abs.new_zeros(0, self.features)
-        seen = [each for each in (self.matrix, rows, self.max_abs if self.magnitudes else None) if each is not None]
-        if not all(bool(each.isfinite().all()) for each in seen):
+        sums = [each for each in (self.matrix, rows, self.max_abs if self.magnitudes else None) if each is not None]
+        if not all(bool(each.isfinite().all()) for each in sums):
             raise WorkError(f"The input of {name} is not finite on the calibration text: check the model's weights.")
         if self.matrix is not None:
             mirror(self.matrix)

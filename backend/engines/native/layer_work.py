@@ -71,15 +71,15 @@ def plan_units(outline: Outline, pipeline: Pipeline, group_size: int | None) -> 
     experts = len(layer.get_submodule(names.path)) if names else 0
     module = names.path if names else ""
     every = [unit for group in outline.family.groups for unit in units(group, experts, module)]
-    taken, kept = [], []
+    optimized, unquantized = [], []
     for unit in every:
         why = _unfit(layer, unit, pipeline.multiple)
-        kept += [Unquantized(name, why) for name in unit.linears if why]
-        kept += [Unquantized(name, "decides which experts see a token and stays 16-bit") for name in unit.others]
+        unquantized += [Unquantized(name, why) for name in unit.linears if why]
+        unquantized += [Unquantized(name, "decides which experts see a token and stays 16-bit") for name in unit.others]
         if not why:
             _check_group(layer, unit, group_size, outline)
-            taken.append(unit)
-    return taken, kept
+            optimized.append(unit)
+    return optimized, unquantized
 
 
 def _unfit(layer: Any, unit: Unit, multiple: int) -> str | None:
@@ -145,15 +145,15 @@ class LayerWork:
         for unit in reversed(self.plan):
             self._scale(unit)
         for owner, names in ((unit, names) for unit in self.plan for names in unit.inputs):
-            found = self._of(owner).rounder.store([self.linears[name] for name in names])
+            found = self._pipeline_of(owner).rounder.store([self.linears[name] for name in names])
             self.stored |= dict(zip(names, found, strict=True))
         return [{"name": self.linears[name].name, **stored.report} for name, stored in self.stored.items()]
 
-    def _of(self, unit: Unit) -> Pipeline:
+    def _pipeline_of(self, unit: Unit) -> Pipeline:
         return self.others.get(unit.group, self.pipeline)
 
     def _scale(self, unit: Unit) -> None:
-        producer, scaler = self._producer(unit), self._of(unit).scaler
+        producer, scaler = self._producer(unit), self._pipeline_of(unit).scaler
         if producer is None or scaler is None:
             return
         members = [self.linears[name] for name in unit.linears]
@@ -191,21 +191,21 @@ class LayerWork:
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Everything the new checkpoint has of this layer, by its name there."""
-        held = self.layer.state_dict()
+        state = self.layer.state_dict()
         carried = []
         for name, path in self.outline.stored_names(self.number).items():
             module, _, local = path.rpartition(".")
-            if path not in held:
+            if path not in state:
                 carried.append(name)
             elif module not in self.stored:
-                yield name, self._unchanged(module, local, held[path])
+                yield name, self._unchanged(module, local, state[path])
             elif local == "weight":
                 prefix = name.removesuffix("weight")
                 yield from (
                     (prefix + key, self._turned(key, tensor)) for key, tensor in self.stored[module].tensors.items()
                 )
             else:
-                yield name, (held[path] / self.linears[module].rows).to(self.dtype)
+                yield name, (state[path] / self.linears[module].rows).to(self.dtype)
         yield from self._of_the_cache()
         for name, tensor in self.outline.source.read(carried):
             yield name, tensor.to(self.dtype) if tensor.is_floating_point() else tensor

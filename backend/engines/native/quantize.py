@@ -41,7 +41,7 @@ def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
         run = _Run(request, progress)
         checkpoint.make_empty_folder(request.out_dir)
         folder = request.work_dir or request.out_dir.with_name(request.out_dir.name + ".work")
-        with WorkFolder(folder, kept=request.work_dir is not None) as work, memory_errors():
+        with WorkFolder(folder, resumable=request.work_dir is not None) as work, memory_errors():
             return run.run(work)
 
 
@@ -58,8 +58,8 @@ class _Run:
         self.mix = PrecisionMix(request, self.outline, self.plan, self.dtype)
         self.every = [self.pipeline, *self.mix.pipelines.values()]
         self.sequential = any(each.sequential for each in self.every)
-        wanted = min(request.samples, self.pipeline.samples or request.samples)
-        self.tokens = calibration.draw_tokens(request, wanted if self.pipeline.reads_text else 0, progress)
+        samples = min(request.samples, self.pipeline.samples or request.samples)
+        self.tokens = calibration.draw_tokens(request, samples if self.pipeline.reads_text else 0, progress)
         self.passes = LayerPasses(self.outline, self.tokens, request.devices, progress.warn, half=True)
 
     def run(self, work: WorkFolder) -> QuantizeResult:
@@ -74,7 +74,7 @@ class _Run:
             state.layers += self._layer(number, hidden, work)
             hidden.advance()
             state.done = number + 1
-            if work.kept:
+            if work.resumable:
                 state.checksum = hidden.save() if state.done < count else 0
                 work.save(state)
             self.progress.advance(state.done)
@@ -91,7 +91,7 @@ class _Run:
                 self.passes.embed(hidden)
             outside = self.source.read(self.outline.outside_names())
             stored = {name: each.to(self.dtype) if each.is_floating_point() else each for name, each in outside}
-            checkpoint.write_part(work.part(0), stored, flush=work.kept)
+            checkpoint.write_part(work.part(0), stored, flush=work.resumable)
         return state, hidden
 
     def _layer(self, number: int, hidden: HiddenStates, work: WorkFolder) -> list[dict[str, Any]]:
@@ -110,7 +110,7 @@ class _Run:
         work_on = LayerWork(outline, number, self.plan, self.pipeline, stats, self.dtype, self.mix.of_layer(number))
         reports = self.mix.with_precisions(number, work_on.run())
         outline.cache.recording = False
-        checkpoint.write_part(work.part(number + 1), dict(work_on.tensors()), flush=work.kept)
+        checkpoint.write_part(work.part(number + 1), dict(work_on.tensors()), flush=work.resumable)
         if sequential and not last:
             work_on.apply()
             self.passes.through(number, hidden, None, True, self._tick(number, 0.75, 0.25))
@@ -122,15 +122,17 @@ class _Run:
         layer, total, tallies = self.outline.layers[0], self.tokens.numel(), {}
         experts = f"{self.outline.family.experts.path}." if self.outline.family.experts else None
         magnitudes, places = any(each.magnitudes for each in self.every), len(self.request.devices)
-        kept = None if any(each.gram_tokens is None for each in self.every) else self.pipeline.gram_tokens
-        counted, every = (None, 1) if kept is None else (-(-kept // places), max(1, total // kept) | 1)
+        gram_tokens = None if any(each.gram_tokens is None for each in self.every) else self.pipeline.gram_tokens
+        counted, every = (
+            (None, 1) if gram_tokens is None else (-(-gram_tokens // places), max(1, total // gram_tokens) | 1)
+        )
         for unit in self.plan:
             for names in unit.inputs:
                 features, expert = (
                     layer.get_submodule(names[0]).in_features,
                     bool(experts and names[0].startswith(experts)),
                 )
-                coming = 0 if expert else total if kept is None else min(kept, total)
+                coming = 0 if expert else total if gram_tokens is None else min(gram_tokens, total)
                 step = 1 if expert else every
                 tallies[names[0]] = Tally(features, coming, self.pipeline.gram, device, counted, step, magnitudes)
         return tallies
@@ -143,20 +145,20 @@ class _Run:
         source, folder = self.request.model_dir, self.request.out_dir
         after = checkpoint.join(work.parts(self.outline.count), folder)
         checkpoint.write_companions(source, folder)
-        kept = self._kept()
+        unquantized = self._unquantized()
         dtype = str(self.dtype).removeprefix("torch.")
         quantization = self.mix.config(self.pipeline, self._ignored())
         checkpoint.write_config(source, folder, dtype, quantization)
         return QuantizeResult(
             layers=state.layers,
-            kept_16bit=kept,
+            kept_16bit=unquantized,
             calibration=calibration.describe(self.tokens),
             versions=versions(),
             bytes_before=self.source.bytes,
             bytes_after=after,
         )
 
-    def _kept(self) -> list[dict[str, str]]:
+    def _unquantized(self) -> list[dict[str, str]]:
         tied = self.outline.config.get_text_config().tie_word_embeddings
         why = "shared with the embedding" if tied else "the output head decides every token and stays 16-bit"
         head = {"name": self.outline.family.head, "why": why}
@@ -164,13 +166,15 @@ class _Run:
         linears = [
             {"name": self.outline.stored_name(n, each.name), "why": each.why} for n in every for each in self.refused
         ]
-        asked = [{"name": name, "why": "kept at 16 bits by the allocation"} for name in self.mix.kept()]
-        return [head, {"name": "embedding", "why": "a table look-up, not a matrix product"}, *linears, *asked]
+        allocated = [
+            {"name": name, "why": "kept at 16 bits by the allocation"} for name in self.mix.sixteen_bit_linears()
+        ]
+        return [head, {"name": "embedding", "why": "a table look-up, not a matrix product"}, *linears, *allocated]
 
     def _ignored(self) -> list[str]:
         """What `quantization_config` excepts: names as checkpoints have them, and as transformers calls the modules."""
-        names = [entry["name"] for entry in self._kept() if entry["name"] != "embedding"]
+        names = [entry["name"] for entry in self._unquantized() if entry["name"] != "embedding"]
         inside = [
             f"{self.outline.family.layers}.{n}.{each.name}" for n in range(self.outline.count) for each in self.refused
         ]
-        return list(dict.fromkeys([*names, "lm_head", *inside, *self.mix.kept(inside=True)]))
+        return list(dict.fromkeys([*names, "lm_head", *inside, *self.mix.sixteen_bit_linears(inside=True)]))

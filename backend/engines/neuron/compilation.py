@@ -65,13 +65,13 @@ def tensors(folder: Path) -> set[str]:
 
 def versions(names: Iterable[str]) -> dict[str, str]:
     """Of the packages that are installed."""
-    found = {}
+    installed = {}
     for name in ("neuronx-cc", "torch-neuronx", *names):
         try:
-            found[name] = importlib.metadata.version(name)
+            installed[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def compile_result(

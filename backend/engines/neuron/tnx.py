@@ -77,15 +77,15 @@ def _generated(request: CompileRequest, progress: Progress) -> dict[str, Any]:
 
     progress.phase("prove", "Loading the compiled model on the device", weight=1.0)
     target = _loaded(request, TARGET, request.model_dir)
-    asked = torch.ones((request.plan.batch, 1), dtype=torch.long)
+    prompt = torch.ones((request.plan.batch, 1), dtype=torch.long)
     length = min(1 + compilation.PROBE_TOKENS, request.plan.positions)
     if request.draft_dir is None:
-        answer = target.sample(asked, sequence_length=length)
+        answer = target.sample(prompt, sequence_length=length)
     else:
         from transformers_neuronx.speculation import SpeculativeGenerator
 
         draft = _loaded(request, DRAFT, request.draft_dir)
-        answer = SpeculativeGenerator(draft, target, k=request.plan.draft_tokens).sample(asked, sequence_length=length)
+        answer = SpeculativeGenerator(draft, target, k=request.plan.draft_tokens).sample(prompt, sequence_length=length)
     return {"generated_tokens": int(answer.shape[-1]) - 1}
 
 

@@ -247,12 +247,12 @@ def test_a_bit_that_this_disk_lost_is_fetched_anew(home: Workspace, tmp_path: Pa
 def test_copies_stay_within_their_bound_and_what_is_used_stays(home: Workspace, tmp_path: Path) -> None:
     cache = Cache(tmp_path / "copies", 250)
     for number in range(3):
-        folder = cache.of(f"a-{number}")
+        folder = cache.folder_of(f"a-{number}")
         folder.mkdir(parents=True)
         (folder / "manifest.json").write_bytes(b"x" * 100)
         os.utime(folder, (number, number))
     with cache.using("a-0"):
-        os.utime(cache.of("a-0"), (0, 0))
+        os.utime(cache.folder_of("a-0"), (0, 0))
         cache.make_room(100)
     assert [cache.is_whole(f"a-{number}") for number in range(3)] == [True, False, False]
 

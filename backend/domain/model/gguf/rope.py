@@ -73,9 +73,9 @@ def _llama3(file: str, factors: Sequence[float], base: float, head_dim: int) -> 
     if all(abs(factor - 1.0) <= TOLERANCE for factor in factors):
         return {"rope_type": "default"}
     for length in TRAINED_LENGTHS if math.isfinite(largest) else ():
-        wanted = llama3_factors(largest, length, base, head_dim)
-        if len(wanted) == len(factors) and all(
-            abs(one - other) <= TOLERANCE * other for one, other in zip(factors, wanted, strict=True)
+        expected = llama3_factors(largest, length, base, head_dim)
+        if len(expected) == len(factors) and all(
+            abs(one - other) <= TOLERANCE * other for one, other in zip(factors, expected, strict=True)
         ):
             scaling = {"factor": round(largest, 6), "low_freq_factor": LOW, "high_freq_factor": HIGH}
             return {"rope_type": "llama3", "original_max_position_embeddings": length, **scaling}

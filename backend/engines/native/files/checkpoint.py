@@ -113,10 +113,10 @@ def write_part(path: Path, tensors: dict[str, torch.Tensor], *, flush: bool = Tr
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    held = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
+    contiguous = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
     with files.staged_file(path, flush=flush) as staged:
         try:
-            save_file(held, staged, metadata={"format": "pt"})
+            save_file(contiguous, staged, metadata={"format": "pt"})
         except SafetensorError as error:  # the system's own number stands in its words alone
             number = OS_ERROR.search(str(error))
             raise OSError(int(number[1]) if number else errno.EIO, str(error)) from None
@@ -135,10 +135,10 @@ def join(parts: Sequence[Path], folder: Path, shard_bytes: int = SHARD_BYTES) ->
     names = names if count > 1 else ["model.safetensors"]
     weight_map: dict[str, str] = {}
     total = 0
-    for name, held in zip(names, shards, strict=True):
-        header, size = _joined_header(held)
+    for name, shard in zip(names, shards, strict=True):
+        header, size = _joined_header(shard)
         with files.staged_file(folder / name) as staged:
-            _copy(held, header, staged)
+            _copy(shard, header, staged)
         weight_map |= dict.fromkeys((key for key in header if key != "__metadata__"), name)
         total += size
     if count > 1:

@@ -39,8 +39,8 @@ class LayerState(AttemptState):
 class WorkFolder:
     """The folder of one run. `kept` is False for one that nobody will go on from: it is removed whatever happens."""
 
-    def __init__(self, folder: Path, kept: bool) -> None:
-        self.folder, self.kept = folder, kept
+    def __init__(self, folder: Path, resumable: bool) -> None:
+        self.folder, self.resumable = folder, resumable
 
     def part(self, number: int) -> Path:
         """0 holds what stands outside the layers, n the n-th layer."""
@@ -85,7 +85,7 @@ class WorkFolder:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Removed once it has served; also when the disk is full, which it must not keep so."""
-        if kind is None or not self.kept or issubclass(kind, DiskFull):
+        if kind is None or not self.resumable or issubclass(kind, DiskFull):
             shutil.rmtree(self.folder, ignore_errors=True)
 
 

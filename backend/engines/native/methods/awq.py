@@ -77,14 +77,14 @@ def _walked(
     candidate: Callable[[float], torch.Tensor], loss: Callable[[torch.Tensor], float]
 ) -> list[tuple[float, torch.Tensor]]:
     """The losses and scales of the exponents that were tried."""
-    found: dict[int, tuple[float, torch.Tensor]] = {}
+    tried: dict[int, tuple[float, torch.Tensor]] = {}
     for stride in STRIDES:
-        best = min(found, key=lambda step: found[step][0]) if found else None
+        best = min(tried, key=lambda step: tried[step][0]) if tried else None
         for step in range(stride, GRID, stride) if best is None else (best - stride, best + stride):
-            if 0 < step < GRID and step not in found:
+            if 0 < step < GRID and step not in tried:
                 columns = candidate(step / GRID)
-                found[step] = (loss(columns), columns)
-    return list(found.values())
+                tried[step] = (loss(columns), columns)
+    return list(tried.values())
 
 
 def _candidates(
@@ -106,9 +106,9 @@ def _centred(logs: torch.Tensor) -> torch.Tensor:
 
 def _activation_statistic(linears: Sequence[Linear]) -> torch.Tensor:
     """Mean |x| [in] over the tokens; of experts, which see different tokens, over all that were routed to any."""
-    seen = {id(linear.stats): linear.stats for linear in linears}.values()
-    total = max(1, sum(stats.tokens for stats in seen))
-    return sum((stats.mean_abs * (stats.tokens / total) for stats in seen), start=linears[0].weight.new_zeros(()))
+    inputs = {id(linear.stats): linear.stats for linear in linears}.values()
+    total = max(1, sum(stats.tokens for stats in inputs))
+    return sum((stats.mean_abs * (stats.tokens / total) for stats in inputs), start=linears[0].weight.new_zeros(()))
 
 
 def _weight_statistic(linears: Sequence[Linear], rounding: Rounding) -> torch.Tensor:

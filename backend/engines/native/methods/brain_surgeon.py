@@ -66,9 +66,9 @@ def _fix(block: torch.Tensor, rows: torch.Tensor, decision: Decision, start: int
     errors, inverse = block.new_empty(block.shape), 1 / rows.diagonal()
     scaled = rows * -inverse[:, None]
     for number, (column, error, row) in enumerate(zip(block.unbind(), errors.unbind(), scaled.unbind(), strict=True)):
-        kept = decision.column(start + number)
-        torch.sub(column, kept, out=error)
-        column.copy_(kept)
+        fixed = decision.column(start + number)
+        torch.sub(column, fixed, out=error)
+        column.copy_(fixed)
         block[number + 1 :].addr_(row[number + 1 :], error)
     return errors.mul_(inverse[:, None])
 

@@ -47,13 +47,13 @@ def search_ranges(
 
     blocks = block_grams(stats, in_groups(weight, rounding).shape[-1]) if stats.tokens else None
     size = len(weight) if rounding.scheme.weights.strategy == "tensor" else max(1, AT_A_TIME // weight.shape[1])
-    values, found = torch.empty_like(weight), []
+    values, parts = torch.empty_like(weight), []
     for start in range(0, len(weight), size):
         rows = slice(start, start + size)
         part = _search(weight[rows], stats, blocks, rounding, None if plain is None else plain[rows], every)
         values[rows] = part[0]
-        found.append(part[1:])
-    scale, zero_point, losses, before = (torch.cat(each) for each in zip(*found, strict=True))
+        parts.append(part[1:])
+    scale, zero_point, losses, before = (torch.cat(each) for each in zip(*parts, strict=True))
     return Snapped(values, Grid(scale, zero_point), losses, before)
 
 
@@ -103,9 +103,9 @@ def _better(
     best: torch.Tensor, least: torch.Tensor, tried: torch.Tensor, losses: Callable[[torch.Tensor], torch.Tensor]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`best` with its losses `least`, or `tried` where that loses less, each [out, groups]."""
-    found = losses(tried)
-    better = found < least
-    return tried.where(better, best), found.where(better, least)
+    loss = losses(tried)
+    better = loss < least
+    return tried.where(better, best), loss.where(better, least)
 
 
 def _group_losses(errors: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:

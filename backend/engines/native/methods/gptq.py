@@ -101,7 +101,7 @@ class _Round:
         if grid is None and self.group > BLOCK:
             grid = parameters(weight, rounding)
         count = weight.shape[1] // self.group
-        self.given = grid is not None
+        self.fixed_grid = grid is not None
         self.scale = grid.scale.T.contiguous() if grid else weight.new_ones(count, len(weight))
         self.zero = grid.zero_point.T.to(weight.dtype).contiguous() if grid else weight.new_zeros(count, len(weight))
         self.scales, self.zeros = self.scale.unbind(), self.zero.unbind()
@@ -115,7 +115,7 @@ class _Round:
     def column(self, index: int) -> torch.Tensor:
         """Step by step: torch's fused operator takes longer of one column, 9 us against 4 us of 1,536 weights."""
         number = self.groups[index]
-        if not self.given and index % self.group == 0:
+        if not self.fixed_grid and index % self.group == 0:
             self._begin(index - self.start, number)
         scale, zero = self.scales[number], self.zeros[number]
         point: torch.Tensor = (self.each[index - self.start] / scale).round_()
@@ -152,9 +152,9 @@ class GptqRounder(Nearest):
         pruned = any(linear.pruned for linear in linears)
         mask = torch.cat([linear.weight != 0 for linear in linears]) if pruned else None
         start = self._searched(weights, linears) if self.clipped else None
-        stacked, stats = torch.cat(list(weights)), linears[0].seen()
-        found = quantize(stacked, stats, self.rounding, act_order=self.act_order, start=start, mask=mask)
-        return parted(found, [len(weight) for weight in weights])
+        stacked, stats = torch.cat(list(weights)), linears[0].folded_stats()
+        snapped = quantize(stacked, stats, self.rounding, act_order=self.act_order, start=start, mask=mask)
+        return parted(snapped, [len(weight) for weight in weights])
 
 
 def gptq(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:

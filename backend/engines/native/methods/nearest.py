@@ -52,10 +52,10 @@ class Nearest:
         self.rounding, self.write, self.compared, self.clipped = rounding, write, compared, clipped
 
     def store(self, linears: Sequence[Linear]) -> list[Stored]:
-        found = self.snap([linear.stored() for linear in linears], linears)
+        snapped = self.snap([linear.stored() for linear in linears], linears)
         return [
             self._stored(linear, each, _input_scale(linears, self.rounding))
-            for linear, each in zip(linears, found, strict=True)
+            for linear, each in zip(linears, snapped, strict=True)
         ]
 
     def snap(self, weights: Sequence[torch.Tensor], linears: Sequence[Linear]) -> list[Snapped]:
@@ -77,7 +77,7 @@ class Nearest:
             torch.cat([each for each in known if each is not None]) if all(each is not None for each in known) else None
         )
         return clip_search.search_ranges(
-            torch.cat(list(weights)), linears[0].seen(), self.rounding, plain, every=self.every
+            torch.cat(list(weights)), linears[0].folded_stats(), self.rounding, plain, every=self.every
         )
 
     def _grids(self, weights: Sequence[torch.Tensor]) -> list[Grid]:
@@ -88,31 +88,31 @@ class Nearest:
             return [Grid(grid.scale.clone(), grid.zero_point.clone()) for _ in weights]
         return [parameters(weight, self.rounding) for weight in weights]
 
-    def _stored(self, linear: Linear, found: Snapped, input_scale: dict[str, torch.Tensor]) -> Stored:
-        effective = linear.undone(found.values)
-        report = _report(linear, effective, found.losses)
+    def _stored(self, linear: Linear, snapped: Snapped, input_scale: dict[str, torch.Tensor]) -> Stored:
+        effective = linear.undone(snapped.values)
+        report = _report(linear, effective, snapped.losses)
         if self.compared:
-            report["rtn_relative_error"] = self._plain_error(linear, found)
-        return Stored(self.write(found.values, found.grid) | input_scale, effective, report)
+            report["rtn_relative_error"] = self._plain_error(linear, snapped)
+        return Stored(self.write(snapped.values, snapped.grid) | input_scale, effective, report)
 
-    def _plain_error(self, linear: Linear, found: Snapped) -> float:
+    def _plain_error(self, linear: Linear, snapped: Snapped) -> float:
         """The relative error that rounding to nearest would leave, with neither scales nor searched ranges."""
-        if linear.plain is None and found.plain is not None and not linear.pruned and linear.as_it_was:
-            linear.plain = float(found.plain.sum())
+        if linear.plain is None and snapped.plain is not None and not linear.pruned and linear.as_it_was:
+            linear.plain = float(snapped.plain.sum())
         if linear.plain is None or linear.pruned:
             return linear.relative_error(rounded(linear.weight, self.rounding))
         return linear.relative(linear.plain)
 
 
-def parted(found: Snapped, heights: Sequence[int]) -> list[Snapped]:
+def parted(snapped: Snapped, heights: Sequence[int]) -> list[Snapped]:
     """Stacked rows of several weights, apart again."""
     ends = list(accumulate(heights))
-    return [_rows(found, slice(end - height, end)) for end, height in zip(ends, heights, strict=True)]
+    return [_rows(snapped, slice(end - height, end)) for end, height in zip(ends, heights, strict=True)]
 
 
-def _rows(found: Snapped, part: slice) -> Snapped:
-    losses, plain = (None if each is None else each[part] for each in (found.losses, found.plain))
-    return Snapped(found.values[part], Grid(found.grid.scale[part], found.grid.zero_point[part]), losses, plain)
+def _rows(snapped: Snapped, part: slice) -> Snapped:
+    losses, plain = (None if each is None else each[part] for each in (snapped.losses, snapped.plain))
+    return Snapped(snapped.values[part], Grid(snapped.grid.scale[part], snapped.grid.zero_point[part]), losses, plain)
 
 
 def _report(linear: Linear, effective: torch.Tensor, losses: torch.Tensor | None = None) -> dict[str, Any]:

@@ -58,12 +58,12 @@ def n_of_m(scores: torch.Tensor, pattern: Pattern) -> torch.Tensor:
     """
     import torch
 
-    keep, of = map(int, pattern.split(":"))
-    if scores.shape[1] % of:
+    keep, width = map(int, pattern.split(":"))
+    if scores.shape[1] % width:
         raise ImpossibleStack(
             f"The pattern {pattern} does not divide the input size {scores.shape[1]}: use unstructured."
         )
-    shaped = scores.reshape(len(scores), -1, of)
+    shaped = scores.reshape(len(scores), -1, width)
     mask = torch.zeros_like(shaped, dtype=torch.bool)
     return mask.scatter_(-1, shaped.topk(keep, dim=-1).indices, True).view_as(scores)
 
@@ -85,12 +85,12 @@ def by_sparsegpt(weight: torch.Tensor, stats: Stats, sparsity: float, pattern: P
 class _Drop:
     def __init__(self, sparsity: float, pattern: Pattern) -> None:
         self.sparsity, self.pattern = sparsity, pattern
-        self.of = 0 if pattern == "unstructured" else int(pattern.partition(":")[2])
+        self.width = 0 if pattern == "unstructured" else int(pattern.partition(":")[2])
 
     def block(self, start: int, columns: torch.Tensor, diagonal: torch.Tensor) -> None:
         """Unstructured: the block's mask is chosen now, over all its rows and columns together."""
         self.start, self.columns, self.diagonal = start, columns, diagonal
-        if self.of:
+        if self.width:
             self.mask = columns.new_ones(columns.shape)
             return
         scores = (columns / diagonal[:, None]).square()
@@ -98,8 +98,8 @@ class _Drop:
 
     def column(self, index: int) -> torch.Tensor:
         number = index - self.start
-        if self.of and number % self.of == 0:
-            part = slice(number, number + self.of)
+        if self.width and number % self.width == 0:
+            part = slice(number, number + self.width)
             scores = (self.columns[part] / self.diagonal[part, None]).square()
             self.mask[part] = n_of_m(scores.T, self.pattern).T.to(scores.dtype)
         return self.columns[number] * self.mask[number]
@@ -109,10 +109,10 @@ class WeightPruner:
     """Prunes as the request asks."""
 
     def __init__(self, pruning: Pruning) -> None:
-        self.asked = pruning
+        self.pruning = pruning
 
     def prune(self, linear: Linear) -> torch.Tensor:
-        weight, stats, pruning = linear.weight, linear.stats, self.asked
+        weight, stats, pruning = linear.weight, linear.stats, self.pruning
         if pruning.method == "sparsegpt":
             return by_sparsegpt(weight, stats, pruning.sparsity, pruning.pattern)
         if pruning.method == "wanda":

@@ -37,8 +37,8 @@ class SmoothQuantScaler:
         max_input = torch.stack([linear.stats.max_abs for linear in linears]).amax(0)
         max_weight = torch.stack([linear.weight.abs().amax(0) for linear in linears]).amax(0)
         scales = max_input.pow(self.strength) / max_weight.pow(1 - self.strength)
-        found = torch.where((max_input > 0) & (max_weight > 0), scales, torch.ones_like(scales))
-        return producer.exact(found.clamp(1e-4, 1e4))
+        columns = torch.where((max_input > 0) & (max_weight > 0), scales, torch.ones_like(scales))
+        return producer.exact(columns.clamp(1e-4, 1e4))
 
 
 def smoothquant(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:

@@ -25,18 +25,18 @@ class PrecisionMix:
     """`request.precisions` against the groups that the model has. Raises ImpossibleStack for a group it has not."""
 
     def __init__(self, request: QuantizeRequest, outline: Outline, plan: Sequence[Unit], dtype: torch.dtype) -> None:
-        self.outline, self.plan, self.asked = outline, plan, request.precisions
+        self.outline, self.plan, self.precisions = outline, plan, request.precisions
         self.unmixed = pipelines.pipeline_at(request, SIXTEEN, dtype)
         """What says of a checkpoint in which no group goes through the request's own pipeline."""
         self.pipelines = {
-            precision: pipelines.pipeline_at(request, precision, dtype) for precision in set(self.asked.values())
+            precision: pipelines.pipeline_at(request, precision, dtype) for precision in set(self.precisions.values())
         }
         self.groups = {
             outline.stored_name(number, unit.group): (number, unit.group)
             for number in range(outline.count)
             for unit in plan
         }
-        unknown = self.asked.keys() - self.groups.keys()
+        unknown = self.precisions.keys() - self.groups.keys()
         if unknown:
             raise ImpossibleStack(f"The model has no group {min(unknown)!r} that could get a precision of its own.")
 
@@ -47,7 +47,7 @@ class PrecisionMix:
     @cached_property
     def _layers(self) -> list[dict[str, Precision]]:
         precisions: list[dict[str, Precision]] = [{} for _ in range(self.outline.count)]
-        for name, precision in self.asked.items():
+        for name, precision in self.precisions.items():
             number, local = self.groups[name]
             precisions[number][local] = precision
         return precisions
@@ -75,7 +75,7 @@ class PrecisionMix:
             for linear in unit.linears
         ]
 
-    def kept(self, *, inside: bool = False) -> list[str]:
+    def sixteen_bit_linears(self, *, inside: bool = False) -> list[str]:
         """The linears that stay 16-bit though they could be quantized."""
         every = [precision for precision in self.pipelines if precision.method is None]
         return [name for precision in every for name in self.names(precision, inside=inside)]
@@ -88,5 +88,5 @@ class PrecisionMix:
             if rounding is not None:
                 both = [*self.names(precision, inside=False), *self.names(precision, inside=True)]
                 others.append((rounding, list(dict.fromkeys(both))))
-        rest = self.unmixed if self.groups and self.asked.keys() == self.groups.keys() else pipeline
+        rest = self.unmixed if self.groups and self.precisions.keys() == self.groups.keys() else pipeline
         return rest.config(ignored, others)

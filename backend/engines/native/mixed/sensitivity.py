@@ -65,18 +65,18 @@ def measure(request: QuantizeRequest, candidates: Sequence[Precision], progress:
     """
     progress.phase("load", "Reading the model's outline", weight=0.1)
     probe = _Probe(request, candidates, progress)
-    kept = request.work_dir is not None
+    resumable = request.work_dir is not None
     folder = request.work_dir or request.out_dir.with_name(request.out_dir.name + ".probe")
     done = folder.with_name(folder.name + ".json")
     earlier = SensitivityState.read(done, probe.key)
     if earlier is not None:
         progress.note("What the groups cost was measured before.")
         return earlier.groups
-    with WorkFolder(folder, kept) as work, memory_errors():
-        found = probe.run(work)
-    if kept:
-        checkpoint.write_json(done, SensitivityState(key=probe.key, groups=found).model_dump())
-    return found
+    with WorkFolder(folder, resumable) as work, memory_errors():
+        groups = probe.run(work)
+    if resumable:
+        checkpoint.write_json(done, SensitivityState(key=probe.key, groups=groups).model_dump())
+    return groups
 
 
 class _Probe:
@@ -125,7 +125,7 @@ class _Probe:
             self._layer(number, hidden)
             hidden.advance()
             state.done = number + 1
-            if work.kept and state.done < count:
+            if work.resumable and state.done < count:
                 state.checksum = hidden.save()
                 work.save(state)
             self.progress.advance(state.done)
@@ -232,9 +232,9 @@ def _inputs(linear: Linear, stored: Stored, scheme: Any) -> Any:
     args, static = scheme.input_activations, stored.tensors.get("input_scale")
 
     def hook(module: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        seen = inputs[0] / linear.columns
-        scale, zero = (static.float(), None) if static is not None else dynamic_scale(seen, args)
-        return fake_quantize(seen, scale, zero, args) * linear.columns, *inputs[1:]
+        scaled = inputs[0] / linear.columns
+        scale, zero = (static.float(), None) if static is not None else dynamic_scale(scaled, args)
+        return fake_quantize(scaled, scale, zero, args) * linear.columns, *inputs[1:]
 
     return hook
 

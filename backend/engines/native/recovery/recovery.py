@@ -122,11 +122,11 @@ class _Run:
         described = {**self.request.model_dump(mode="json", exclude={"out_dir", "work_dir"}), **self._described()}
         files = [*weight_files(self.request.pruned_dir), *weight_files(self.request.original_dir)]
         key = request_key(described, files)
-        found = recovery_state.load(self.request.work_dir, key, State)
-        if found is None:
+        saved = recovery_state.load(self.request.work_dir, key, State)
+        if saved is None:
             shutil.rmtree(self.request.work_dir, ignore_errors=True)
             return State(key=key), self.adapters.state()
-        state, tensors = found
+        state, tensors = saved
         self.adapters.load(tensors["adapters"])
         self.optimizer.load_state_dict(tensors["optimizer"])
         self.progress.note(f"{state.step} of {self.options.steps} steps were done before: going on with the next.")
@@ -181,16 +181,16 @@ class _Run:
     def _validate(self) -> None:
         """A point of the curve: the best state is kept, and too many worse ones end it."""
         state = self.state
-        found = self._validation()
+        validation = self._validation()
         training = state.summed / state.counted if state.counted else None
         first = not state.curve
-        if first and not math.isfinite(found):
+        if first and not math.isfinite(validation):
             raise WorkError("The pruned model's output is not finite: prune less, or check the model's weights.")
-        if not math.isfinite(found):
+        if not math.isfinite(validation):
             state.stopped = "not finite"
             return
-        better = first or found < state.best.validation
-        state.curve.append(Point(step=state.step, validation=found, training=training))
+        better = first or validation < state.best.validation
+        state.curve.append(Point(step=state.step, validation=validation, training=training))
         state.summed, state.counted, state.worse = 0.0, 0, 0 if better else state.worse + 1
         if better:
             state.best_step, self.best = state.step, self.adapters.state()
@@ -224,8 +224,8 @@ class _Run:
         if self.teacher is None:
             return torch.nn.functional.cross_entropy(logits, tokens[:, 1:].flatten())
         with torch.no_grad():
-            wanted = self.teacher(tokens, use_cache=False).logits[:, :-1].flatten(0, 1).log_softmax(-1)
-        return torch.nn.functional.kl_div(logits.log_softmax(-1), wanted, reduction="batchmean", log_target=True)
+            target = self.teacher(tokens, use_cache=False).logits[:, :-1].flatten(0, 1).log_softmax(-1)
+        return torch.nn.functional.kl_div(logits.log_softmax(-1), target, reduction="batchmean", log_target=True)
 
     def _ended(self) -> str:
         state = self.state
@@ -234,12 +234,12 @@ class _Run:
             "patience": f"early, after {state.worse} validations without a better loss",
             "not finite": "since the loss was no longer finite",
         }[state.stopped]
-        kept = (
+        result = (
             f"step {state.best_step} is kept"
             if state.best_step
             else "nothing was better than the pruned model, which is kept"
         )
-        return f"Recovery ended at step {state.step}, {why}; {kept}."
+        return f"Recovery ended at step {state.step}, {why}; {result}."
 
 
 def versions() -> dict[str, str]:
@@ -284,15 +284,15 @@ def split_data(spare: torch.Tensor) -> Split:
             f"The calibration text leaves {len(spare)} sequences of {spare.shape[1]} tokens to recover with, fewer than "
             f"{SPARE_SEQUENCES}: give more text, or fewer `samples` or a smaller `length` in the quantize step."
         )
-    held = min(MOST_VALIDATION, len(spare) // VALIDATION_SHARE)
-    return Split(spare[held:], spare[:held])
+    validating = min(MOST_VALIDATION, len(spare) // VALIDATION_SHARE)
+    return Split(spare[validating:], spare[:validating])
 
 
 def sequence_numbers(count: int, step: int, size: int, seed: int) -> list[int]:
     """The `size` of `count` sequences of step `step` (from 0): epoch after epoch, each in an order of its own."""
-    wanted = [divmod(number, count) for number in range(step * size, (step + 1) * size)]
-    orders = {epoch: order(count, seed * 1_000_003 + epoch) for epoch, _ in wanted}
-    return [orders[epoch][place] for epoch, place in wanted]
+    positions = [divmod(number, count) for number in range(step * size, (step + 1) * size)]
+    orders = {epoch: order(count, seed * 1_000_003 + epoch) for epoch, _ in positions}
+    return [orders[epoch][place] for epoch, place in positions]
 
 
 def order(count: int, seed: int) -> list[int]:
