@@ -73,28 +73,28 @@ def live_throughput(points: Sequence[dict[str, Any]], variants: Sequence[str], t
     if not groups:
         return empty(TITLE, "The first points arrive when the servers are up.", theme)
     names = [*variants, *sorted(groups.keys() - set(variants))]
-    own = dict(zip(names, looks(["", *names[1:]]), strict=True))
-    traces = [_trace(name, own[name], sorted(groups[name].items()), theme) for name in names if name in groups]
+    places = dict(zip(names, looks(["", *names[1:]]), strict=True))
+    traces = [_trace(name, places[name], sorted(groups[name].items()), theme) for name in names if name in groups]
     measured = sorted({concurrency for levels in groups.values() for concurrency in levels})
     y = {"label": "Output tokens/s", "rangemode": "tozero"}
     meta = {"better": "higher", "provenance": "approximate, counted while the evaluation was running"}
     return {"data": traces, "layout": layout(TITLE, concurrency_axis(measured), y, theme, **meta)}
 
 
-def _trace(name: str, place: int, own: Sequence[tuple[int, list[float]]], theme: Theme) -> dict[str, Any]:
-    look = style(place, theme)
+def _trace(name: str, place: int, points: Sequence[tuple[int, list[float]]], theme: Theme) -> dict[str, Any]:
+    line_style = style(place, theme)
     return {
         "type": "scatter",
         "mode": "lines+markers",
         "name": text(name),
-        "customdata": [text(name)] * len(own),
-        "x": [concurrency for concurrency, _ in own],
-        "y": [fmean(rates) for _, rates in own],
+        "customdata": [text(name)] * len(points),
+        "x": [concurrency for concurrency, _ in points],
+        "y": [fmean(rates) for _, rates in points],
         "hovertext": [
-            f"{text(name)} at {streams(at)}<br>about {number(fmean(rates))} tokens/s, mean of {len(rates)} runs so far"
-            for at, rates in own
+            f"{text(name)} at {streams(concurrency)}<br>about {number(fmean(rates))} tokens/s, mean of {len(rates)} runs so far"
+            for concurrency, rates in points
         ],
         "hoverinfo": "text",
-        "line": {"color": look.colour, "dash": look.dash, "width": 2},
-        "marker": {"color": look.colour, "symbol": look.symbol, "size": 9},
+        "line": {"color": line_style.colour, "dash": line_style.dash, "width": 2},
+        "marker": {"color": line_style.colour, "symbol": line_style.symbol, "size": 9},
     }

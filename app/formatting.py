@@ -33,7 +33,7 @@ def plain(words: str) -> str:
     """
     parted = _TYPOGRAPHY.sub(_JOINER, _SHORTCODE.sub(f":{_JOINER}", " ".join(words.split())))
     escaped = _MARKUP.sub(r"\\\1", parted)
-    return _BLOCK.sub(lambda found: f"\\{found[0]}" if found[0] in "-=" else f"{found[0]}{_JOINER}", escaped)
+    return _BLOCK.sub(lambda match: f"\\{match[0]}" if match[0] in "-=" else f"{match[0]}{_JOINER}", escaped)
 
 
 def message(words: object) -> str:
@@ -79,7 +79,9 @@ def seconds(value: float | None) -> str:
 
 def duration_range(low: float, high: float) -> str:
     """A range of durations in one unit: `between 2 and 4 min`, `about 3 min`, `less than 1 min`."""
-    unit, one = next(((name, each) for name, each in (("h", 3600.0), ("min", 60.0)) if high >= 1.5 * each), ("s", 1.0))
+    unit, one = next(
+        ((name, unit_s) for name, unit_s in (("h", 3600.0), ("min", 60.0)) if high >= 1.5 * unit_s), ("s", 1.0)
+    )
     first, last = _rounded(low / one, high / one), _rounded(high / one, high / one)
     if last == "0":
         return f"less than 1 {unit}"

@@ -20,13 +20,13 @@ DOUBLE_CLICK_S = 5.0
 def submission_key(purpose: str, fingerprint: str = "", *, for_s: float | None = None) -> str:
     """The submission key of this session for what is built now; with `for_s`, clicks within so many seconds share
     it."""
-    held: dict[str, Any] = st.session_state.setdefault(page_key(f"once-{purpose}"), {})
+    record: dict[str, Any] = st.session_state.setdefault(page_key(f"once-{purpose}"), {})
     now = time.monotonic()
-    late = for_s is not None and now - held.get("at", now) > for_s
-    if held.get("fingerprint") != fingerprint or late:
-        held.clear()
-        held.update(fingerprint=fingerprint, token=secrets.token_hex(12), at=now)
-    return f"{purpose}-{held['token']}"
+    expired = for_s is not None and now - record.get("at", now) > for_s
+    if record.get("fingerprint") != fingerprint or expired:
+        record.clear()
+        record.update(fingerprint=fingerprint, token=secrets.token_hex(12), at=now)
+    return f"{purpose}-{record['token']}"
 
 
 def remember_job(purpose: str, job_id: str) -> None:
@@ -37,8 +37,8 @@ def remember_job(purpose: str, job_id: str) -> None:
 def submitted_job(purpose: str, fingerprint: str) -> str | None:
     """The job that this session made of just this, or None."""
     submission_key(purpose, fingerprint)
-    held: dict[str, Any] = st.session_state[page_key(f"once-{purpose}")]
-    return held.get("job")
+    record: dict[str, Any] = st.session_state[page_key(f"once-{purpose}")]
+    return record.get("job")
 
 
 def renew(purpose: str) -> None:

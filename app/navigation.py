@@ -69,17 +69,17 @@ def has_page(name: str) -> bool:
 
 def existing_sections() -> dict[str, list[Entry]]:
     """The sections with the pages that are on disk; empty sections left out."""
-    found = {section: [entry for entry in entries if has_page(entry.name)] for section, entries in SECTIONS.items()}
-    return {section: entries for section, entries in found.items() if entries}
+    sections = {section: [entry for entry in entries if has_page(entry.name)] for section, entries in SECTIONS.items()}
+    return {section: entries for section, entries in sections.items() if entries}
 
 
 def draw_menu() -> Any:
     """Draw the menu and answer with the page that the URL means."""
-    found = st.navigation(
+    page = st.navigation(
         {section: [_page(entry) for entry in entries] for section, entries in existing_sections().items()}
     )
-    st.session_state[HERE] = found.url_path or "home"
-    return found
+    st.session_state[HERE] = page.url_path or "home"
+    return page
 
 
 def _page(entry: Entry) -> Any:
@@ -97,8 +97,8 @@ def join_values(*values: str) -> str:
 def split_values(words: str) -> list[str]:
     """What `several` wrote, and what a person wrote between commas; each without the spaces around it, empty ones left
     out."""
-    found = [part.replace("%2C", ",").replace("%2c", ",").replace("%25", "%").strip() for part in words.split(",")]
-    return [part for part in found if part]
+    values = [part.replace("%2C", ",").replace("%2c", ",").replace("%25", "%").strip() for part in words.split(",")]
+    return [part for part in values if part]
 
 
 def distinct_values(values: Iterable[str]) -> list[str]:
@@ -115,7 +115,14 @@ def set_parameter(name: str, values: Sequence[str]) -> None:
 
 
 def multiselect(
-    label: str, options: Iterable[str], chosen: Sequence[str], *, name: str, key: str, forgets: str = "", **look: Any
+    label: str,
+    options: Iterable[str],
+    chosen: Sequence[str],
+    *,
+    name: str,
+    key: str,
+    forgets: str = "",
+    **widget_options: Any,
 ) -> list[str]:
     """A field whose choice is the parameter `name` of the address: at first `chosen`, which was read there. A change
     takes the parameter that it `forgets` out."""
@@ -126,7 +133,7 @@ def multiselect(
 
     if st.session_state.get(key) != chosen:  # the address was changed by a link or by Back
         st.session_state[key] = chosen
-    return list(st.multiselect(label, list(dict.fromkeys(options)), key=key, on_change=write, **look))
+    return list(st.multiselect(label, list(dict.fromkeys(options)), key=key, on_change=write, **widget_options))
 
 
 def paginate(total: int, per_page: int, key: str = "page") -> tuple[int, int]:

@@ -63,7 +63,7 @@ def _local_actions(opened: Workspace, variant: Variant, baseline: str | None) ->
     """On this machine: a server of its own, a talk, a measurement."""
     source = variant.source
     able = variant.kind != "artifact" or not variants.why_unserved(opened, source)
-    pair = [each for each in dict.fromkeys([baseline, source]) if each]
+    pair = [value for value in dict.fromkeys([baseline, source]) if value]
     options = {"help": "Starts vLLM with it on this machine and opens the job.", **disabled_unless_allowed(opened)}
     anyway = quality_confirmation.confirm(opened, [source], "next", say=False)
     if st.button(
@@ -118,9 +118,9 @@ def _commands(variant: Variant) -> None:
         )
 
 
-def show_clients(opened: Workspace, found: Sequence[ServedVariant]) -> None:
+def show_clients(opened: Workspace, servers: Sequence[ServedVariant]) -> None:
     """How to ask each server that is up."""
-    for server in found:
+    for server in servers:
         chats = playground.has_chat_template(variants.resolve(opened, server.source).model_path)
         st.markdown(f"**{plain(server.name)}** answers at {code(server.url)}")
         curl, python = st.tabs(["curl", "Python"])

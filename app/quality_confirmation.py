@@ -19,7 +19,7 @@ def confirm(opened: Workspace, sources: Iterable[str], name: str, *, say: bool =
 
     `name` tells the questions of one page apart; `say` is False where the page has said it already.
     """
-    said = variants.floor_warnings(opened, sources)
-    for sentence in said if say else ():
+    warnings = variants.floor_warnings(opened, sources)
+    for sentence in warnings if say else ():
         st.error(plain(sentence), icon=":material/warning:")
-    return not said or st.checkbox(LABELS["anyway"], False, key=page_key(f"anyway_{name}"))
+    return not warnings or st.checkbox(LABELS["anyway"], False, key=page_key(f"anyway_{name}"))

@@ -33,20 +33,20 @@ def workspace() -> Workspace:
     ends it."""
     try:
         opened: Workspace
-        opened, asked = _open()
-        return opened.acting_as(_acting_person(opened, asked))
+        opened, configured = _open()
+        return opened.acting_as(_acting_person(opened, configured))
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         st.stop()
         raise
 
 
-def _acting_person(opened: Workspace, asked: SignIn | None) -> Actor:
+def _acting_person(opened: Workspace, configured: SignIn | None) -> Actor:
     """Who signed in, or whose studio it is. The gate let nobody else in; this is what the service goes by. Raises
     NotAllowed."""
-    if asked is None:
+    if configured is None:
         return opened.actor.model_copy(update={"origin": "page"})
-    actor = asked.actor(st.user.to_dict() if st.user.is_logged_in else {})
+    actor = configured.actor(st.user.to_dict() if st.user.is_logged_in else {})
     if actor.role is None:
         raise NotAllowed(
             f"{actor.name or 'Whoever you are, you'} may not see this studio: sign in, or ask an admin for a role."
@@ -111,7 +111,7 @@ def freeze_imports() -> None:
     Streamlit collects after every run of a script or a live part; walking pandas, SQLAlchemy and Streamlit itself each
     time takes longer than most pages do (benchmarks/pages.py).
     """
-    held = _frozen_modules()
-    if len(sys.modules) > held["modules"]:
-        held["modules"] = len(sys.modules)
+    frozen = _frozen_modules()
+    if len(sys.modules) > frozen["modules"]:
+        frozen["modules"] = len(sys.modules)
         gc.freeze()

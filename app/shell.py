@@ -70,7 +70,7 @@ REACHED = """<script>(() => {
 was given a size in pixels only."""
 
 
-def run_page(beside: Callable[[Workspace], None]) -> None:
+def run_page(draw_beside: Callable[[Workspace], None]) -> None:
     """One run of the studio: the page that the URL means, inside the shell. `beside` is drawn with every page."""
     page = navigation.draw_menu()
     st.html(READABLE)
@@ -81,7 +81,7 @@ def run_page(beside: Callable[[Workspace], None]) -> None:
     try:
         with errors_on_page():
             show_banner(opened)
-            beside(opened)
+            draw_beside(opened)
             page.run()
     finally:  # a page may end by opening another, or by st.stop
         freeze_imports()
@@ -134,15 +134,15 @@ def refuse_page(reason: str, page: str, label: str, *, title: str | None = None)
 def live(name: str, body: Callable[[], Hashable], *, active: bool, every: str = LIVE_EVERY) -> None:
     """Draw `body`, and while `active` again every two seconds; the whole page follows when what it answers has
     changed."""
-    seen: list[Hashable] = []
+    last_state: list[Hashable] = []
 
     @st.fragment(run_every=every if active else None, key=navigation.page_key(f"live-{name}"))  # type: ignore[untyped-decorator]
     def panel() -> None:
         with errors_on_page():
-            mark = body()
-            if seen and seen[0] != mark:
+            state = body()
+            if last_state and last_state[0] != state:
                 st.rerun()
-            seen[:] = [mark]
+            last_state[:] = [state]
 
     panel()
 
@@ -160,15 +160,15 @@ def show_figures(cells: Iterable[tuple[str, str, str | None]]) -> None:
 def show_damaged(opened: Workspace, kind: unreadable_rows.DocumentKind, among: Sequence[str] | None = None) -> None:
     """Those that a list leaves out since they cannot be read, or those of these keys: which, why, and a way to remove
     each that is damaged."""
-    for found in unreadable_rows.find_all(opened, [kind], among):
+    for row in unreadable_rows.find_all(opened, [kind], among):
         with st.container(border=True, horizontal=True, vertical_alignment="center"):
-            st.markdown(f":material/error: {plain(f'{found.id}: {found.why}')}", width="stretch")
-            if not found.newer:
+            st.markdown(f":material/error: {plain(f'{row.id}: {row.why}')}", width="stretch")
+            if not row.newer:
                 st.button(
                     "Remove",
                     icon=":material/delete:",
-                    key=navigation.page_key(f"damaged_{found.id}"),
+                    key=navigation.page_key(f"damaged_{row.id}"),
                     on_click=unreadable_rows.remove,
-                    args=(opened, found),
+                    args=(opened, row),
                     **disabled_unless_allowed(opened, Action.REMOVE_DAMAGED),
                 )

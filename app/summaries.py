@@ -48,39 +48,39 @@ def size_change(before: float, after: float) -> str:
 
 def result_figures(result: dict[str, Any]) -> list[tuple[str, str, str | None]]:
     """An optimize job's result as (label, value, against what); what was not measured is left out."""
-    found: list[tuple[str, str, str | None]] = []
+    figures: list[tuple[str, str, str | None]] = []
     before, after = result.get("bytes_before"), result.get("bytes_after")
     if before and after:
-        found.append(("Weights", size(after), f"{size_change(before, after)} from {size(before)}"))
+        figures.append(("Weights", size(after), f"{size_change(before, after)} from {size(before)}"))
     quality = result.get("quality") or {}
     if quality.get("perplexity_after") is not None:
         original = quality.get("perplexity_before")
-        found.append(("Perplexity", figure(quality["perplexity_after"], 4), f"original {figure(original, 4)}"))
+        figures.append(("Perplexity", figure(quality["perplexity_after"], 4), f"original {figure(original, 4)}"))
     if quality.get("kl_mean") is not None:
         low, high = quality.get("kl_ci95") or (None, None)
-        found.append(
+        figures.append(
             ("Mean KL divergence", figure(quality["kl_mean"]), f"95% {figure(low)} to {figure(high)}" if low else None)
         )
     if quality.get("same_top") is not None:
-        found.append(
+        figures.append(
             ("Same top token", f"{quality['same_top']:.1%}", "of held-out positions have the original's first choice")
         )
     if result.get("peak_rss_bytes"):
-        found.append(("Peak memory", size(result["peak_rss_bytes"]), None))
+        figures.append(("Peak memory", size(result["peak_rss_bytes"]), None))
     if result.get("seconds") is not None:
-        found.append(("Worked for", seconds(result["seconds"]), None))
-    return found
+        figures.append(("Worked for", seconds(result["seconds"]), None))
+    return figures
 
 
 def differing_rows(
-    head: str, names: Sequence[str], found: Sequence[Mapping[str, str]], missing: str, *, only: bool
+    head: str, names: Sequence[str], all_properties: Sequence[Mapping[str, str]], missing: str, *, only: bool
 ) -> list[dict[str, str]]:
     """A row a property, headed `head`, a column each of what is called `names`; `only` leaves out what is the same in
     all."""
     rows = []
-    for name in dict.fromkeys(name for properties in found for name in properties):
-        values = [properties.get(name, missing) for properties in found]
-        if not only or len(found) == 1 or len(set(values)) > 1:
+    for name in dict.fromkeys(name for properties in all_properties for name in properties):
+        values = [properties.get(name, missing) for properties in all_properties]
+        if not only or len(all_properties) == 1 or len(set(values)) > 1:
             rows.append({head: name, **dict(zip(names, values, strict=True))})
     return rows
 

@@ -34,17 +34,17 @@ aws = (
     if recipe_target.target_kind(target) == "sagemaker"
     else ()
 )
-asked = recipe_target.choose_load(target, streams, aws)
+request = recipe_target.choose_load(target, streams, aws)
 
 draft = recipe_form.current_draft()
 recipe_form.read_used_names(opened)
-told = st.container()  # always there: what comes and goes in it must not close what is open below
+notices = st.container()  # always there: what comes and goes in it must not close what is open below
 if refused := recipe_form.last_error():
-    told.error(message(refused), icon=":material/error:")
+    notices.error(message(refused), icon=":material/error:")
 judgement = readiness.Judgement()
 if draft.recipe is not None:
-    judgement = readiness.check(opened, model, draft.recipe, asked)
-    with told:
+    judgement = readiness.check(opened, model, draft.recipe, request)
+    with notices:
         if not refused:  # what was refused just now is not the recipe that the verdict is of
             readiness.show_summary(opened, model, judgement)
 lived = job_terms.choose(target)

@@ -53,7 +53,7 @@ place = None if chosen.target == "local" else chosen.target
 models = [(line.entry.source, line.entry.model) for line in lines]
 prices = [priced(source, place, model) for source, model in models]
 rows = [
-    catalog_table.row(line, cheapest(*each), price) for line, each, price in zip(lines, models, prices, strict=True)
+    catalog_table.row(line, cheapest(*model), price) for line, model, price in zip(lines, models, prices, strict=True)
 ]
 picked = st.dataframe(
     catalog_table.styled_rows(rows, charts.theme()),

@@ -33,8 +33,8 @@ if not views:
 
 what_if_url.follow()
 top = st.container()
-asked = form.what_if(views)
-documents = [document for _, document in asked]
+what_ifs = form.what_if(views)
+documents = [document for _, document in what_ifs]
 whole = side_by_side.merge(views, documents)
 theme = charts.theme()
 with top:
@@ -99,7 +99,7 @@ if len(views) > 1:
 imported_results.show(opened, whole)
 
 st.subheader("Verdicts")
-for view, (wanted, document) in zip(views, asked, strict=True):
+for view, (what_if, document) in zip(views, what_ifs, strict=True):
     st.markdown(f"**{plain(view.title)}**")
     verdict_panel.show(
         view.document, chart_selection.select_variants(view.document, chart_selection.choose_foremost(view.document))
@@ -109,5 +109,5 @@ for view, (wanted, document) in zip(views, asked, strict=True):
             chart_selection.select_variants(view.document, chart_selection.choose_foremost(view.document))
         )
     navigation.link("evaluate", "Open the evaluation", ":material/open_in_new:", id=view.id)
-    evaluation_page.downloads(opened, view, wanted, document)
+    evaluation_page.downloads(opened, view, what_if, document)
 st.caption("This page's address holds the selection, the limits and the prices: share it as it is.")

@@ -16,14 +16,14 @@ opened = workspace()
 head = st.container(horizontal=True, vertical_alignment="bottom")
 head.title("Evaluate", width="stretch")
 action = head.container(width="content", horizontal=True, vertical_alignment="center")
-wanted, job_id = st.query_params.get("id"), st.query_params.get("job")
+evaluation_id, job_id = st.query_params.get("id"), st.query_params.get("job")
 
-if wanted:
+if evaluation_id:
     try:
-        view = evaluations.show(opened, wanted)
+        view = evaluations.show(opened, evaluation_id)
     except NotFound:
         shell.refuse_page(
-            f"There is no evaluation {plain(shorten(wanted, 60))} here: it may belong to another home.",
+            f"There is no evaluation {plain(shorten(evaluation_id, 60))} here: it may belong to another home.",
             "evaluate",
             "Measure something",
         )
@@ -42,10 +42,10 @@ else:
     fields = form.choose_load() | tasks_field.choose(opened) | endpoint_token.choose(sources)
     fields["anyway"] = quality_confirmation.confirm(opened, sources, "evaluate")
     sources = form.measured_sources(sources, fields)
-    asked = form.check(opened, sources, workload, fields)
+    request = form.check(opened, sources, workload, fields)
     with outlook:
-        form.show_outlook(opened, asked, sources)
+        form.show_outlook(opened, request, sources)
     with action:
-        form.submit_button(opened, asked)
-    form.show_command(asked, sources, ruined=bool(variants.floor_warnings(opened, sources)))
+        form.submit_button(opened, request)
+    form.show_command(request, sources, ruined=bool(variants.floor_warnings(opened, sources)))
     past_evaluations.show_past(opened)

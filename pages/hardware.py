@@ -50,10 +50,10 @@ if here.speed:
     shell.show_figures(speed_figures(here.speed))
 else:
     st.caption("Memory bandwidth was not measured yet. The first estimate for this machine measures it too.")
-told = {"help": "Reads memory and multiplies for six seconds. Estimates use the figures; other work lowers them."}
+options = {"help": "Reads memory and multiplies for six seconds. Estimates use the figures; other work lowers them."}
 label = "Measure again" if here.speed else "Measure it"
 if st.button(
-    label, key="hardware_measure", icon=":material/speed:", **told | disabled_unless_allowed(opened, Action.MEASURE)
+    label, key="hardware_measure", icon=":material/speed:", **options | disabled_unless_allowed(opened, Action.MEASURE)
 ):
     with st.spinner("Measuring memory bandwidth and matrix products"), shell.errors_inline():
         machine.measure(opened)

@@ -30,10 +30,10 @@ st.caption(
 
 is_remote = import_remote.is_remote(opened, source)
 if is_remote:
-    found = import_remote.inspect(opened, source)
-    accepted = import_remote.show_card(found) if found else False
+    inspection = import_remote.inspect(opened, source)
+    accepted = import_remote.show_card(inspection) if inspection else False
     with action:
-        import_remote.show_import_button(opened, found, accepted, called)
+        import_remote.show_import_button(opened, inspection, accepted, called)
 elif is_remote is not None:
     card = import_form.read_card(opened, source) if source else None
     with action:

@@ -15,16 +15,16 @@ from backend.domain.jobs.jobs import JobKind, JobState
 from backend.service.jobs import jobs, view_cache
 
 opened = workspace()
-wanted = st.query_params.get("id", "")
-if not wanted:
+job_id = st.query_params.get("id", "")
+if not job_id:
     st.title("Job")
     st.info("Choose a job in the list, and what it does will stand here.", icon=":material/info:")
     navigation.link("jobs", "All jobs", ":material/list:")
     st.stop()
 try:
-    job = jobs.show(opened, wanted)
+    job = jobs.show(opened, job_id)
 except NotFound:
-    sentence = f"There is no job {plain(shorten(wanted, 60))} here: it may belong to another installation."
+    sentence = f"There is no job {plain(shorten(job_id, 60))} here: it may belong to another installation."
     shell.refuse_page(sentence, "jobs", "All jobs", title="Job")
 view_cache.forget(opened, job.id)
 specification = jobs.specification(opened, job.id)

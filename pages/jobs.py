@@ -35,7 +35,7 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
         "Words in the title or id", key="jobs_words", type="search", max_chars=80, width=320, **NARROWS
     )
     states = st.pills("Ended as", ENDINGS, selection_mode="multi", key="jobs_state", **NARROWS)
-    known = [str(each) for each in JobKind]
+    known = [str(job_kind) for job_kind in JobKind]
     kinds = st.pills("Kind", known, format_func=kind_name, selection_mode="multi", key="jobs_kind", **NARROWS)
     others = jobs.count(opened) > jobs.count(opened, owner=opened.actor.name)
     owner = choose_owner(opened, others, "jobs_mine")

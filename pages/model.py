@@ -14,14 +14,14 @@ from backend.domain.model.facts import ModelCard, PublishedModel
 from backend.service.models import catalog
 
 opened = workspace()
-wanted = st.query_params.get("id", "")
-if not wanted:
+model_id = st.query_params.get("id", "")
+if not model_id:
     st.title("Model")
     st.info("Choose a model in the catalog, and its card will stand here.", icon=":material/info:")
     navigation.link("catalog", "Open the catalog", ":material/menu_book:")
     st.stop()
 try:
-    entry = catalog.show(opened, wanted)
+    entry = catalog.show(opened, model_id)
 except RequestError as error:
     shell.refuse_page(plain(error_sentence(error)), "catalog", "Back to the catalog", title="Model")
 model = entry.model

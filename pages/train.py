@@ -19,24 +19,24 @@ st.markdown(
     "model checks them all at once. A "
     "draft that proposes what *this* model says on *your* prompts is accepted more often. It learns from the model's own answers."
 )
-told = st.container()
+notices = st.container()
 subject = form.choose_model(opened)
-given = form.choose_options()
+values = form.choose_options()
 path = form.choose_prompts(opened)
-asked = form.check(opened, subject, given, path)
-if asked.obstacle:
-    told.error(message(asked.obstacle), icon=":material/error:")
+request = form.check(opened, subject, values, path)
+if request.obstacle:
+    notices.error(message(request.obstacle), icon=":material/error:")
 with action:
-    form.submit_button(opened, asked)
+    form.submit_button(opened, request)
 
-if asked.spec is not None:
+if request.spec is not None:
     st.subheader("Drafts for it")
-    made = artifacts.drafts(opened, asked.spec.model)
-    for view in made:
+    drafts_made = artifacts.drafts(opened, request.spec.model)
+    for view in drafts_made:
         facts = view.manifest.training or {}
         with st.container(border=True, horizontal=True, vertical_alignment="center", key=f"train_draft-{view.id}"):
             st.markdown(f"**{plain(view.recipe)}** `{view.id}`  \n{plain(drafts.accepted(facts))}", width="stretch")
             navigation.link("job", "Open its job", ":material/open_in_full:", id=view.job_id)
-    if not made:
+    if not drafts_made:
         st.caption("None yet: a draft will stand here with its acceptance, to be used in a recipe on Build.")
-    navigation.link("build", "Build a recipe", ":material/construction:", model=model_source(asked.spec.model))
+    navigation.link("build", "Build a recipe", ":material/construction:", model=model_source(request.spec.model))

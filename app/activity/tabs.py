@@ -36,12 +36,12 @@ class ActivityFilter(NamedTuple):
 
 def running(opened: Workspace, chosen: ActivityFilter) -> tuple[tuple[str, str], ...]:
     """A card for each live job; answers with what they are."""
-    found = running_jobs.list_running(opened, owner=chosen.person, words=chosen.words)
-    if not found:
+    live_jobs = running_jobs.list_running(opened, owner=chosen.person, words=chosen.words)
+    if not live_jobs:
         show_empty(
             chosen.any, "Nothing is running. What a supervisor has taken will stand here, with its host and device."
         )
-    for job in found:
+    for job in live_jobs:
         with st.container(border=True):
             with st.container(horizontal=True, vertical_alignment="center"):
                 st.markdown(f"**{plain(job.title)}** · {ICONS[job.state]} {job.state}", width="stretch")
@@ -49,29 +49,29 @@ def running(opened: Workspace, chosen: ActivityFilter) -> tuple[tuple[str, str],
             st.markdown(f":material/dns: {place_text(job)}")
             st.caption(times_text(job))
             if job.silent:
-                told = "Nobody looks after it now: another supervisor gives it up once its lease has run out."
-                st.markdown(f":material/warning: {told}")
-    return tuple((job.id, str(job.state)) for job in found)
+                notice = "Nobody looks after it now: another supervisor gives it up once its lease has run out."
+                st.markdown(f":material/warning: {notice}")
+    return tuple((job.id, str(job.state)) for job in live_jobs)
 
 
 def failed(opened: Workspace, chosen: ActivityFilter) -> None:
-    asked: dict[str, Any] = {
+    filters: dict[str, Any] = {
         "states": [str(state) for state in running_jobs.UNSUCCESSFUL],
         "owner": chosen.person,
         "words": chosen.words,
     }
-    page, first = navigation.paginate(jobs.count(opened, **asked), PER_PAGE, "bad_page")
-    found = jobs.listing(opened, **asked, limit=PER_PAGE, offset=first)
-    if not found:
+    page, first = navigation.paginate(jobs.count(opened, **filters), PER_PAGE, "bad_page")
+    failed_jobs = jobs.listing(opened, **filters, limit=PER_PAGE, offset=first)
+    if not failed_jobs:
         show_empty(chosen.any, "No job has failed, was lost or cancelled.")
         return
     picked = _table(
-        [ended_row(job) for job in found],
-        f"bad_{page}_{found[0].id}",
+        [ended_row(job) for job in failed_jobs],
+        f"bad_{page}_{failed_jobs[0].id}",
         "Jobs that failed, were lost or cancelled, latest first",
     )
     if picked is not None:
-        navigation.go("job", id=found[picked].id)
+        navigation.go("job", id=failed_jobs[picked].id)
 
 
 def changes(opened: Workspace, chosen: ActivityFilter) -> None:
@@ -80,18 +80,18 @@ def changes(opened: Workspace, chosen: ActivityFilter) -> None:
         "From", get_args(Origin), selection_mode="multi", key=navigation.page_key("from"), bind="query-params"
     )
     who = (chosen.person,) if chosen.person else ()
-    asked: dict[str, Any] = {
+    filters: dict[str, Any] = {
         "who": audit.readable_owner(opened) or who,
         "words": chosen.words,
         "origins": origins or (),
     }
-    page, first = navigation.paginate(audit.count(opened, **asked), PER_PAGE, "changes_page")
-    records = audit.listing(opened, **asked, limit=PER_PAGE, offset=first)
+    page, first = navigation.paginate(audit.count(opened, **filters), PER_PAGE, "changes_page")
+    records = audit.listing(opened, **filters, limit=PER_PAGE, offset=first)
     if not records:
         show_empty(chosen.any or bool(origins), "Nobody has changed anything yet.")
         return
     picked = _table(
-        [change_row(each) for each in records], f"changes_{page}_{records[0].id}", "Who changed what, latest first"
+        [change_row(record) for record in records], f"changes_{page}_{records[0].id}", "Who changed what, latest first"
     )
     if picked is not None and records[picked].kind == "job":
         navigation.go("job", id=records[picked].target)

@@ -95,9 +95,9 @@ def calibration_lines(calibration: Calibration) -> list[str]:
     lines: dict[int, list[str]] = {}
     for point, after in zip(calibration.points, calibration.after, strict=True):
         name, unit = METRICS[point.metric]
-        said = f"{name} {figure(point.measured)} {unit} (error {error_percent(point)}, then {error_percent(after)})"
-        lines.setdefault(point.concurrency, []).append(said)
-    return [f"{streams(level)}: {', '.join(said)}." for level, said in lines.items()]
+        parts = f"{name} {figure(point.measured)} {unit} (error {error_percent(point)}, then {error_percent(after)})"
+        lines.setdefault(point.concurrency, []).append(parts)
+    return [f"{streams(level)}: {', '.join(parts)}." for level, parts in lines.items()]
 
 
 def error_percent(point: PredictionPoint) -> str:
@@ -107,7 +107,9 @@ def error_percent(point: PredictionPoint) -> str:
 
 def loser_rows(losers: Sequence[RejectedTarget]) -> list[dict[str, object]]:
     """The instances that lost, those that could do it first."""
-    return [{"Instance": each.target, "USD an hour": each.price_per_hour, "Why it lost": each.why} for each in losers]
+    return [
+        {"Instance": loser.target, "USD an hour": loser.price_per_hour, "Why it lost": loser.why} for loser in losers
+    ]
 
 
 def choice_sentence(choice: TargetChoice) -> str:

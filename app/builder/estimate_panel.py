@@ -19,32 +19,32 @@ from backend.service import Workspace
 from backend.service.machines import machine
 
 
-def show(opened: Workspace, found: Estimate) -> None:
+def show(opened: Workspace, estimate: Estimate) -> None:
     """Everything that is estimated, ranges with their units."""
-    load = found.load
-    where = "this machine" if found.target == "local" else found.target
+    load = estimate.load
+    where = "this machine" if estimate.target == "local" else estimate.target
     st.caption(
         f"Estimated for {plain(where)}: {load.input_tokens:,} tokens in, {load.output_tokens:,} out, "
-        f"{streams(load.concurrency)}. {plain(_basis(found))}"
+        f"{streams(load.concurrency)}. {plain(_basis(estimate))}"
     )
-    if found.ttft_ms is not None:
-        st.markdown(_table("At this load", estimate_figures.speed_rows(found)))
-    elif found.target.startswith("local"):
+    if estimate.ttft_ms is not None:
+        st.markdown(_table("At this load", estimate_figures.speed_rows(estimate)))
+    elif estimate.target.startswith("local"):
         _measure_button(opened)
-    _calibration(found)
-    if found.max_context is not None and load.input_tokens + load.output_tokens > found.max_context:
+    _calibration(estimate)
+    if estimate.max_context is not None and load.input_tokens + load.output_tokens > estimate.max_context:
         st.warning(
-            f"A request of this load is longer than the {found.max_context:,} tokens that fit.",
+            f"A request of this load is longer than the {estimate.max_context:,} tokens that fit.",
             icon=":material/warning:",
         )
-    if bar := memory_bar.html(found, charts.theme()):
+    if bar := memory_bar.html(estimate, charts.theme()):
         st.html(bar)
-    st.markdown(_table("While serving", estimate_figures.memory_rows(found)))
-    st.markdown(_table("To make it", estimate_figures.job_rows(found)))
-    st.caption(f"Price: {plain(estimate_figures.price_text(found))}.")
-    for reason in found.unknown:
+    st.markdown(_table("While serving", estimate_figures.memory_rows(estimate)))
+    st.markdown(_table("To make it", estimate_figures.job_rows(estimate)))
+    st.caption(f"Price: {plain(estimate_figures.price_text(estimate))}.")
+    for reason in estimate.unknown:
         st.caption(f":material/help: Unknown: {plain(reason)}.")
-    _formulas(found)
+    _formulas(estimate)
 
 
 def _basis(estimate: Estimate) -> str:
@@ -75,17 +75,19 @@ def _table(title: str, rows: list[Figure]) -> str:
 
 def _calibration(estimate: Estimate) -> None:
     """By which evaluation it was corrected, and how far it lay from each measured level."""
-    held = estimate.calibration
-    if held is None:
+    calibration = estimate.calibration
+    if calibration is None:
         return
-    when = document_time(held.measured_at)
+    when = document_time(calibration.measured_at)
     st.markdown(
-        f":material/straighten: Calibrated by a measurement of {when} on this machine, at {streams(held.concurrency)}."
+        f":material/straighten: Calibrated by a measurement of {when} on this machine, at {streams(calibration.concurrency)}."
     )
-    if held.evaluation:
-        navigation.link("evaluate", f"Evaluation {held.evaluation}", ":material/open_in_full:", id=held.evaluation)
+    if calibration.evaluation:
+        navigation.link(
+            "evaluate", f"Evaluation {calibration.evaluation}", ":material/open_in_full:", id=calibration.evaluation
+        )
     with st.expander("Error before and after the correction"):
-        st.markdown("\n".join(f"- {plain(line)}" for line in estimate_figures.calibration_lines(held)))
+        st.markdown("\n".join(f"- {plain(line)}" for line in estimate_figures.calibration_lines(calibration)))
 
 
 def _measure_button(opened: Workspace) -> None:
@@ -121,32 +123,34 @@ SOURCES = (
 )
 
 
-def show_cheapest(found: TargetChoice) -> None:
+def show_cheapest(choice: TargetChoice) -> None:
     """What a million tokens would cost where that is least, with the load and the place beside it."""
-    best = found.winner
+    best = choice.winner
     if best is None or best.price_per_million_output is None:
         return
-    at = f"{best.load.input_tokens:,} tokens in, {best.load.output_tokens:,} out, {streams(best.load.concurrency)}"
+    load_text = (
+        f"{best.load.input_tokens:,} tokens in, {best.load.output_tokens:,} out, {streams(best.load.concurrency)}"
+    )
     price = estimate_figures.range_text(best.price_per_million_output, "USD")
     st.markdown(
         f":material/payments: **{price} a million output tokens** on {plain(best.target)}, the cheapest for it."
     )
-    st.caption(f"Estimated at {at}; {plain(estimate_figures.price_text(best))}.")
+    st.caption(f"Estimated at {load_text}; {plain(estimate_figures.price_text(best))}.")
 
 
-def show_choice(found: TargetChoice) -> None:
+def show_choice(choice: TargetChoice) -> None:
     """Where `auto` would serve it, and why not elsewhere."""
-    mark = ":material/star:" if found.winner else ":material/block:"
-    st.markdown(f"{mark} **{plain(estimate_figures.choice_sentence(found))}**")
-    if found.job is not None:
-        took = f"{duration_range(*found.job.seconds)}, {estimate_figures.range_text(found.job.cost, 'USD')}"
-        st.caption(f"The optimize job itself would cost least on {plain(found.job.target)}: {plain(took)}, estimated.")
-    fits = sum(loser.fits for loser in found.losers)
+    mark = ":material/star:" if choice.winner else ":material/block:"
+    st.markdown(f"{mark} **{plain(estimate_figures.choice_sentence(choice))}**")
+    if choice.job is not None:
+        took = f"{duration_range(*choice.job.seconds)}, {estimate_figures.range_text(choice.job.cost, 'USD')}"
+        st.caption(f"The optimize job itself would cost least on {plain(choice.job.target)}: {plain(took)}, estimated.")
+    fits = sum(loser.fits for loser in choice.losers)
     with st.expander(
-        f"The others: {fits} could do it, {len(found.losers) - fits} could not", expanded=found.winner is None
+        f"The others: {fits} could do it, {len(choice.losers) - fits} could not", expanded=choice.winner is None
     ):
         st.dataframe(
-            estimate_figures.loser_rows(found.losers),
+            estimate_figures.loser_rows(choice.losers),
             hide_index=True,
             height=260,
             alt="Instances that lost, with price and reason",

@@ -60,7 +60,7 @@ def choose(target: str) -> JobTerms:
         with st.popover("Priority and limits", icon=":material/tune:", key="build_limits"):
             priority = st.segmented_control(
                 "Priority",
-                [str(each) for each in Priority],
+                [str(level) for level in Priority],
                 default=str(Priority.NORMAL),
                 key="build_priority",
                 required=True,
@@ -86,12 +86,12 @@ def choose(target: str) -> JobTerms:
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         return JobTerms(then=then and not aws, obstacle=error_sentence(error))
-    asked = Terms(
+    chosen_terms = Terms(
         priority=Priority(priority or Priority.NORMAL),
         run_timeout_s=run_s,
         cores=int(cores) if cores and not aws else None,
     )
-    return JobTerms(asked, then and not aws)
+    return JobTerms(chosen_terms, then and not aws)
 
 
 def local_submission(opened: Workspace, prepared: PreparedOptimize) -> Submission:
@@ -108,10 +108,12 @@ def local_submission(opened: Workspace, prepared: PreparedOptimize) -> Submissio
     )
 
 
-def sagemaker_submission(opened: Workspace, case: Case, given: Sequence[str], found: ManagedPreview) -> Submission:
+def sagemaker_submission(opened: Workspace, case: Case, settings: Sequence[str], preview: ManagedPreview) -> Submission:
     """A job of AWS's."""
 
     def submit(key: str, life: JobTerms) -> JobView:
-        return sagemaker_jobs.submit(opened, case, given, submission=key, terms=life.terms)
+        return sagemaker_jobs.submit(opened, case, settings, submission=key, terms=life.terms)
 
-    return Submission(f"{case.model.id} {case.recipe.hash} {case.recipe.name} {found.target} {sorted(given)}", submit)
+    return Submission(
+        f"{case.model.id} {case.recipe.hash} {case.recipe.name} {preview.target} {sorted(settings)}", submit
+    )

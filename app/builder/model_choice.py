@@ -20,21 +20,21 @@ def choose(opened: Workspace) -> ModelFacts | None:
     present = {known.source: known.card for known in models.list_known(opened) if known.present}
     known = list(present)
     published = catalog_sync.names(opened)
-    wanted = st.query_params.get("model") or st.session_state.get(MODEL) or (known[0] if known else published[0])
+    current = st.query_params.get("model") or st.session_state.get(MODEL) or (known[0] if known else published[0])
     choices = list(dict.fromkeys([*known, *published]))
-    choices = choices if wanted in choices else [wanted, *choices]
+    choices = choices if current in choices else [current, *choices]
     chosen = st.selectbox(
         "Model",
         choices,
-        index=choices.index(wanted),
+        index=choices.index(current),
         accept_new_options=True,
-        key=f"build-model-{wanted}",
+        key=f"build-model-{current}",
         format_func=lambda name: (
             f"{present[name].id} ({name})" if name in present and present[name].id != name else name
         ),
         help="A model of the catalog, the path of a folder with config.json and safetensors, or a published id to plan with.",
     )
-    chosen = chosen or wanted
+    chosen = chosen or current
     if st.query_params.get("model") != chosen:
         st.query_params["model"] = chosen
     model_facts: ModelFacts | None = None
@@ -47,9 +47,9 @@ def choose(opened: Workspace) -> ModelFacts | None:
 def summary(model: ModelFacts) -> str:
     """A model in one line."""
     weights = size(estimate.original_bytes(model))
-    said = f"{count(model.parameters)} parameters, {weights}, {model.layers} layers, {model.dtype}"
+    text = f"{count(model.parameters)} parameters, {weights}, {model.layers} layers, {model.dtype}"
     return (
-        f"{said}. Known by published facts, no weights here: for planning"
+        f"{text}. Known by published facts, no weights here: for planning"
         if isinstance(model, PublishedModel)
-        else said
+        else text
     )

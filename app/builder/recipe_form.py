@@ -97,17 +97,21 @@ def _with_fresh_name(before: Recipe | None, after: Recipe) -> Recipe:
     if not steps_words.has_default_name(before) and before.name not in recipe_files.bundled_names():
         return after
     name = steps_words.recipe_name(after)
-    taken = {each for each, hashes in st.session_state.get(USED_NAMES, {}).items() if hashes != {after.hash}}
-    free = (each for each in (name, *(f"{name} {number}" for number in range(2, len(taken) + 3))) if each not in taken)
+    used = {candidate for candidate, hashes in st.session_state.get(USED_NAMES, {}).items() if hashes != {after.hash}}
+    free = (
+        candidate
+        for candidate in (name, *(f"{name} {number}" for number in range(2, len(used) + 3)))
+        if candidate not in used
+    )
     return recipe_options.with_name(after, next(free))
 
 
 def read_used_names(opened: Workspace) -> None:
     """The names of the recipes that were used here."""
-    found: dict[str, set[str]] = {}
+    hashes: dict[str, set[str]] = {}
     for view in artifacts.listing(opened):
-        found.setdefault(view.recipe, set()).add(view.recipe_hash)
-    st.session_state[USED_NAMES] = found
+        hashes.setdefault(view.recipe, set()).add(view.recipe_hash)
+    st.session_state[USED_NAMES] = hashes
 
 
 def _store(text: str) -> None:
@@ -199,9 +203,11 @@ def draw_goals(opened: Workspace, model: ModelFacts, target: str) -> None:
 
 def _start(opened: Workspace, model: ModelFacts, target: str, starts: tuple[str, ...]) -> None:
     """The first that is valid there, else the nearest to the first."""
-    found = [recipe_files.read_file(Path(name)) for name in starts]
+    candidates = [recipe_files.read_file(Path(name)) for name in starts]
     with shell.errors_in_session(ERROR):
-        set_recipe(next((recipe for recipe in found if cases.resolve(opened, model, recipe, target).works), found[0]))
+        set_recipe(
+            next((recipe for recipe in candidates if cases.resolve(opened, model, recipe, target).works), candidates[0])
+        )
 
 
 def _bundled(key: str) -> None:
@@ -224,7 +230,7 @@ def draw_steps(opened: Workspace, recipe: Recipe) -> None:
             _fields(
                 recipe,
                 index,
-                tuple(each for each in recipe_options.shown_options(step) if reads or each.name not in OF_TEXT),
+                tuple(option for option in recipe_options.shown_options(step) if reads or option.name not in OF_TEXT),
             )
             if isinstance(step, Prune | Quantize):
                 st.caption(ENGINES[step.engine].prefer)
@@ -240,8 +246,11 @@ def _head(recipe: Recipe, index: int, step: Step) -> None:
     number, last = index + 1, len(recipe.steps) - 1
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"**{number}. {plain(steps_words.step_title(step))}**", width="stretch")
-        for label, by, disabled in (("Up", -1, index == 0), ("Down", 1, index == last)):
-            act = {"on_click": _edit, "args": (lambda built, by=by: recipe_options.with_step_moved(built, index, by),)}
+        for label, offset, disabled in (("Up", -1, index == 0), ("Down", 1, index == last)):
+            act = {
+                "on_click": _edit,
+                "args": (lambda built, offset=offset: recipe_options.with_step_moved(built, index, offset),),
+            }
             help_ = f"Move step {number} {label.lower()}"
             st.button(label, key=widget_key(index, label), type="tertiary", help=help_, disabled=disabled, **act)
         act = {"on_click": _edit, "args": (lambda built: recipe_options.without_step(built, index),)}
@@ -370,5 +379,5 @@ def _set(where: int | str, name: str, key: str) -> None:
 
 def last_error() -> str | None:
     """Why the last change was refused."""
-    found: str | None = st.session_state.get(ERROR)
-    return found
+    text: str | None = st.session_state.get(ERROR)
+    return text

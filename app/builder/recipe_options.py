@@ -228,8 +228,8 @@ def value(recipe: Recipe, where: int | str, name: str) -> Any:
     """What is set now. `where`: the number of a step, `serving` or `limits`."""
     if name.partition(".")[0] == recovering.SWITCH and isinstance(where, int):
         return recovering.value(recipe.steps[where], name)
-    found = getattr(recipe.steps[where] if isinstance(where, int) else getattr(recipe, where), name)
-    return speculation.format_schedule(found) if name == "tokens_by_batch" and found else found
+    setting = getattr(recipe.steps[where] if isinstance(where, int) else getattr(recipe, where), name)
+    return speculation.format_schedule(setting) if name == "tokens_by_batch" and setting else setting
 
 
 def shown_options(step: Step) -> tuple[Option, ...]:
@@ -282,10 +282,10 @@ def with_setting(recipe: Recipe, where: int | str, name: str, new: Any) -> Recip
 
 def _options_for_method(step: Step, method: Any, options: dict[str, Any]) -> dict[str, Any]:
     if step.technique == "speculate":
-        kept = {k: v for k, v in options.items() if k != "draft" and k in {"tokens", *SPECULATE[method].options}}
+        remaining = {k: v for k, v in options.items() if k != "draft" and k in {"tokens", *SPECULATE[method].options}}
         if SPECULATE[method].usual != SPECULATE[step.method].usual:  # what is usual for one is not for the other
-            kept.pop("tokens", None)
-        return {**kept, "draft": "auto"} if method == "draft" else kept
+            remaining.pop("tokens", None)
+        return {**remaining, "draft": "auto"} if method == "draft" else remaining
     dropped = {"bits", "group_size", "symmetric", "format", *methods.TUNED} if step.technique == "quantize" else set()
     dropped |= {"kv_cache"} if method == "kv_cache" else set()
     dropped |= set(methods.MIXED) if method not in methods.GROUP_SIZE else set()
@@ -305,10 +305,10 @@ def without_step(recipe: Recipe, index: int) -> Recipe:
     return recipe.model_copy(update={"steps": recipe.steps[:index] + recipe.steps[index + 1 :]})
 
 
-def with_step_moved(recipe: Recipe, index: int, by: int) -> Recipe:
+def with_step_moved(recipe: Recipe, index: int, offset: int) -> Recipe:
     """One step up (-1) or down (1); unchanged at either end."""
     steps = list(recipe.steps)
-    target = index + by
+    target = index + offset
     if 0 <= target < len(steps):
         steps[index], steps[target] = steps[target], steps[index]
     return recipe.model_copy(update={"steps": tuple(steps)})

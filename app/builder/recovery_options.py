@@ -74,5 +74,5 @@ def with_setting(step: Prune, name: str, new: Any) -> Any:
     """What stands under `recover` once `name` is `new`."""
     if name == SWITCH:
         return bool(new)
-    held = step.recover.asked() if step.recover else {}
-    return {**held, name.removeprefix(f"{SWITCH}."): new}
+    options = step.recover.asked() if step.recover else {}
+    return {**options, name.removeprefix(f"{SWITCH}."): new}

@@ -58,20 +58,20 @@ class PlanRequest(NamedTuple):
 
 def choose(opened: Workspace) -> str:
     """Choose the target among those of the chosen place; whether there is such a one is the planner's to say."""
-    wanted = _selected_target()
-    names = {name: words for name, words in target_labels(opened).items() if target_kind(name) == target_kind(wanted)}
-    choices = list(names) if wanted in names else [wanted, *names]
+    current = _selected_target()
+    names = {name: words for name, words in target_labels(opened).items() if target_kind(name) == target_kind(current)}
+    choices = list(names) if current in names else [current, *names]
     chosen = st.selectbox(
         "Target",
         choices,
-        index=choices.index(wanted),
+        index=choices.index(current),
         accept_new_options=True,
-        key=f"build-target-{wanted}",
+        key=f"build-target-{current}",
         format_func=lambda name: names.get(name, name),
         help="Where the result is to be served; any target can also be typed.",
     )
-    set_target(chosen or wanted)
-    return chosen or wanted
+    set_target(chosen or current)
+    return chosen or current
 
 
 def choose_kind(opened: Workspace) -> None:
@@ -116,14 +116,14 @@ def set_target(target: str) -> None:
 def target_labels(opened: Workspace) -> dict[str, str]:
     """Every target that can be chosen here, in words."""
     known, here = targets.hardwares(opened), machine.show(opened)
-    found = {"local": "This machine", "auto": "auto: the cheapest instance that will do"}
+    labels = {"local": "This machine", "auto": "auto: the cheapest instance that will do"}
     if here.accelerators:
-        found["local:cpu"] = "local:cpu, this machine's processor"
-    found |= {f"local:gpu{number}": f"local:gpu{number}, {gpu.name}" for number, gpu in enumerate(here.accelerators)}
-    found |= {name: f"{name}, {_instance(row)}" for name, row in known.instances.items()}
-    found |= {f"accelerator:{slug(card)}": f"accelerator:{slug(card)}, one {card}" for card in known.accelerators}
-    found |= {f"sagemaker:{name}": f"{name}, {_instance(row)}" for name, row in known.instances.items()}
-    return found | {f"neuron:{name}": f"{name}, {_instance(known.instances[name])}" for name in known.neuron}
+        labels["local:cpu"] = "local:cpu, this machine's processor"
+    labels |= {f"local:gpu{number}": f"local:gpu{number}, {gpu.name}" for number, gpu in enumerate(here.accelerators)}
+    labels |= {name: f"{name}, {_instance(row)}" for name, row in known.instances.items()}
+    labels |= {f"accelerator:{slug(card)}": f"accelerator:{slug(card)}, one {card}" for card in known.accelerators}
+    labels |= {f"sagemaker:{name}": f"{name}, {_instance(row)}" for name, row in known.instances.items()}
+    return labels | {f"neuron:{name}": f"{name}, {_instance(known.instances[name])}" for name in known.neuron}
 
 
 def _instance(row: Instance) -> str:
@@ -161,7 +161,7 @@ def _whole(label: str, key: str, default: int, most: int) -> int:
 
 
 def _price() -> float | None:
-    found: float | None = st.number_input(
+    price: float | None = st.number_input(
         "Price per hour (USD)",
         0.0,
         HIGHEST,
@@ -171,15 +171,15 @@ def _price() -> float | None:
         placeholder="none published",
         help="What an hour of this machine costs you; the price per token follows from it.",
     )
-    return found
+    return price
 
 
 def _goal() -> TargetGoal:
-    meant = "; ".join(f"{name}: {words}" for name, words in GOALS.items())
-    wanted = st.selectbox("What is wanted", list(GOALS), key="build_goal", bind="query-params", help=f"{meant}.")
-    asked: dict[str, Any] = {"wanted": wanted}
+    help_ = "; ".join(f"{name}: {words}" for name, words in GOALS.items())
+    metric = st.selectbox("What is wanted", list(GOALS), key="build_goal", bind="query-params", help=f"{help_}.")
+    values: dict[str, Any] = {"wanted": metric}
     columns = st.columns(2)
     for number, (name, label) in enumerate(LIMITS.items()):
-        look: dict[str, Any] = {"key": f"build_{name}", "bind": "query-params", "placeholder": "no limit"}
-        asked[name] = columns[number % 2].number_input(label, 1, int(HIGHEST), None, **look) or None
-    return TargetGoal.model_validate(asked)
+        options: dict[str, Any] = {"key": f"build_{name}", "bind": "query-params", "placeholder": "no limit"}
+        values[name] = columns[number % 2].number_input(label, 1, int(HIGHEST), None, **options) or None
+    return TargetGoal.model_validate(values)

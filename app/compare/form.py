@@ -21,28 +21,29 @@ OFFERED = 200
 def choose(opened: Workspace) -> list[EvaluationView]:
     """Pick evaluations; an id of the URL that is not here is told, and the others are shown."""
     titles = {title.id: f"{title.title}, {local_time(title.created_at)} ({title.id})" for title in _offered(opened)}
-    asked = navigation.distinct_values(st.query_params.get_all("ids"))
+    requested = navigation.distinct_values(st.query_params.get_all("ids"))
     views, unknown = [], []
-    for wanted in asked[: side_by_side.MOST]:
+    for evaluation_id in requested[: side_by_side.MOST]:
         try:
-            views.append(evaluations.show(opened, wanted))
+            views.append(evaluations.show(opened, evaluation_id))
         except NotFound:
-            unknown.append(wanted)
-    for wanted in unknown:
+            unknown.append(evaluation_id)
+    for evaluation_id in unknown:
         st.error(
-            f"There is no evaluation {plain(wanted)} here: it may belong to another home.", icon=":material/error:"
+            f"There is no evaluation {plain(evaluation_id)} here: it may belong to another home.",
+            icon=":material/error:",
         )
-    if len(asked) > side_by_side.MOST:
+    if len(requested) > side_by_side.MOST:
         st.warning(f"Only the first {side_by_side.MOST} evaluations are shown.", icon=":material/warning:")
-    found = [view.id for view in views]
-    if not titles and not found:
+    shown_ids = [view.id for view in views]
+    if not titles and not shown_ids:
         if not st.query_params.get("presets"):
             st.info("Evaluations will stand here side by side once there are some.", icon=":material/info:")
         return []
     navigation.multiselect(
         "Evaluations",
-        [*titles, *found],
-        found,
+        [*titles, *shown_ids],
+        shown_ids,
         name="ids",
         key="compare_ids",
         forgets="prices",
@@ -70,10 +71,10 @@ def _offered(opened: Workspace) -> list[EvaluationTitle]:
 def what_if(views: list[EvaluationView]) -> list[tuple[WhatIf, Evaluation]]:
     """What is asked of each, and its document at that price, recomputed from the stored measurements."""
     st.markdown("**What if the hour cost something else?** Prices are recomputed from the stored measurements.")
-    held = side_by_side.parse_prices(st.query_params.get("prices", ""), len(views))
+    typed_prices = side_by_side.parse_prices(st.query_params.get("prices", ""), len(views))
     columns = st.columns(min(4, len(views) + 1))
     prices = []
-    for index, (view, value) in enumerate(zip(views, held, strict=True)):
+    for index, (view, value) in enumerate(zip(views, typed_prices, strict=True)):
         stored = view.document.options.price_per_hour
         with columns[index % len(columns)]:
             prices.append(
@@ -103,18 +104,18 @@ def what_if(views: list[EvaluationView]) -> list[tuple[WhatIf, Evaluation]]:
 
 def _priced(document: Evaluation, price: float | None, percent: float) -> tuple[WhatIf, Evaluation]:
     stored = document.options
-    asked = WhatIf(
+    changes = WhatIf(
         per_hour=None if price == stored.price_per_hour else price,
         discount=None if percent == stored.discount * 100 else percent / 100,
     )
-    return asked, costs.repriced(document, asked)
+    return changes, costs.repriced(document, changes)
 
 
 def _discount(views: list[EvaluationView]) -> float:
     """Of the URL, 0 where that is none; else as the first was measured."""
-    asked = st.query_params.get("discount")
+    text = st.query_params.get("discount")
     return (
-        _stored_discount(views) if asked is None else what_if_url.parse_number(asked, side_by_side.MOST_DISCOUNT) or 0.0
+        _stored_discount(views) if text is None else what_if_url.parse_number(text, side_by_side.MOST_DISCOUNT) or 0.0
     )
 
 

@@ -32,8 +32,8 @@ def choose(opened: Workspace) -> list[PresetView]:
     known_presets = preset_page.find_presets(opened, st.query_params.get("presets", ""))
     if len(known_presets) > MOST:
         st.warning(f"Only the first {MOST} presets are shown.", icon=":material/warning:")
-    ids = [each.preset.id for each in known_presets[:MOST]]
-    offered = [each.preset.id for each in service.listing(opened, limit=OFFERED)]
+    ids = [known.preset.id for known in known_presets[:MOST]]
+    offered = [known.preset.id for known in service.listing(opened, limit=OFFERED)]
     navigation.multiselect(
         "Presets",
         [*offered, *ids],
@@ -52,15 +52,15 @@ def series(
     """Every preset's estimate and its latest measurement in one colour, then every variant of the evaluations in its
     own."""
     results = [(evaluation, result) for evaluation in evaluations for result in evaluation.document.variants]
-    own = ["" if result is evaluation.document.variants[0] else result.name for evaluation, result in results]
-    places, found = looks([*(view.preset.id for view in views), *own]), []
+    variant_names = ["" if result is evaluation.document.variants[0] else result.name for evaluation, result in results]
+    places, drawn = looks([*(view.preset.id for view in views), *variant_names]), []
     for place, name, view in zip(places, names, views, strict=False):
-        found.append(charts_presets.of_estimates(name, place, view.estimated))
-        found += [charts_presets.of_measurement(name, place, measured) for measured in view.measured[:1]]
+        drawn.append(charts_presets.of_estimates(name, place, view.estimated))
+        drawn += [charts_presets.of_measurement(name, place, measured) for measured in view.measured[:1]]
     for place, (evaluation, result) in zip(places[len(views) :], results, strict=True):
         measured = preset_figures.measurement(evaluation.document, result, evaluation.id)
-        found.append(charts_presets.of_measurement(f"{result.name} · {evaluation.id}", place, measured))
-    return [one for one in found if one.points]
+        drawn.append(charts_presets.of_measurement(f"{result.name} · {evaluation.id}", place, measured))
+    return [line for line in drawn if line.points]
 
 
 def show(opened: Workspace, views: Sequence[PresetView], evaluations: Sequence[EvaluationView] = ()) -> None:

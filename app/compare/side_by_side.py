@@ -83,13 +83,17 @@ SAME = (
 def comparable_groups(views: Sequence[EvaluationView]) -> dict[str, list[int]]:
     """Places of the evaluations that may share a chart, under what sets each group apart in words: one group where all
     may."""
-    found = [conditions(view.document) for view in views]
-    apart = [name for name in SAME if len({each[name] for each in found}) > 1]
+    all_conditions = [conditions(view.document) for view in views]
+    apart = [name for name in SAME if len({own_conditions[name] for own_conditions in all_conditions}) > 1]
     groups: dict[str, list[int]] = {}
-    for place, each in enumerate(found):
-        named = {"Workload": f"{each['Workload']} ({each['Workload hash']})"} if "Workload hash" in apart else {}
-        told = named | {name: each[name] for name in apart if name != "Workload hash"}
-        groups.setdefault("; ".join(f"{name}: {value}" for name, value in told.items()), []).append(place)
+    for place, own_conditions in enumerate(all_conditions):
+        named = (
+            {"Workload": f"{own_conditions['Workload']} ({own_conditions['Workload hash']})"}
+            if "Workload hash" in apart
+            else {}
+        )
+        labels = named | {name: own_conditions[name] for name in apart if name != "Workload hash"}
+        groups.setdefault("; ".join(f"{name}: {value}" for name, value in labels.items()), []).append(place)
     return groups
 
 
@@ -99,12 +103,12 @@ APART = (
 )
 
 
-def group_document(whole: Evaluation, views: Sequence[EvaluationView], own: Sequence[int]) -> Evaluation:
+def group_document(whole: Evaluation, views: Sequence[EvaluationView], members: Sequence[int]) -> Evaluation:
     """Of the merged document, the variants of the evaluations at these places."""
-    if len(own) == len(views):
+    if len(members) == len(views):
         return whole
     ends = [0, *accumulate(len(view.document.variants) for view in views)]
-    names = [result.name for place in own for result in whole.variants[ends[place] : ends[place + 1]]]
+    names = [result.name for place in members for result in whole.variants[ends[place] : ends[place + 1]]]
     return chart_selection.select_variants(whole, names)
 
 
@@ -166,8 +170,8 @@ def _engine(document: Evaluation) -> str:
 
 def condition_rows(views: Sequence[EvaluationView], *, only: bool) -> list[dict[str, str]]:
     """One row a condition, one column an evaluation; `only` leaves out what is the same everywhere."""
-    found = [conditions(view.document) for view in views]
-    return differing_rows("Condition", [view.id for view in views], found, "not recorded", only=only)
+    all_conditions = [conditions(view.document) for view in views]
+    return differing_rows("Condition", [view.id for view in views], all_conditions, "not recorded", only=only)
 
 
 def table(document: Evaluation, *, only: bool) -> list[dict[str, Any]]:
@@ -175,8 +179,8 @@ def table(document: Evaluation, *, only: bool) -> list[dict[str, Any]]:
     rows = tables.table(document)
     if not only or len(rows) < 2:
         return rows
-    kept = [name for name in rows[0] if name in {"Variant", "Concurrency"} or len({row[name] for row in rows}) > 1]
-    return [{name: row[name] for name in kept} for row in rows]
+    columns = [name for name in rows[0] if name in {"Variant", "Concurrency"} or len({row[name] for row in rows}) > 1]
+    return [{name: row[name] for name in columns} for row in rows]
 
 
 def cheapest_sentence(document: Evaluation) -> str | None:

@@ -31,8 +31,8 @@ def slider_scale(highest: float) -> tuple[float, float]:
 
 def parse_limit(words: str | None, top: float) -> float:
     """A limit of the URL in ms; `top`, which is no limit, where it is none."""
-    found = what_if_url.parse_number(words, top)
-    return top if found is None else found
+    limit = what_if_url.parse_number(words, top)
+    return top if limit is None else limit
 
 
 def choose(documents: Sequence[Evaluation]) -> Slo:
@@ -46,12 +46,12 @@ def choose(documents: Sequence[Evaluation]) -> Slo:
 
 def _slider(column: Any, name: str, label: str, highest: float) -> float | None:
     top, step = slider_scale(highest)
-    asked = parse_limit(st.query_params.get(f"slo_{name}"), top)
+    current = parse_limit(st.query_params.get(f"slo_{name}"), top)
     value = column.slider(
         f"At most: {label}",
         0.0,
         top,
-        asked,
+        current,
         step,
         key=what_if_url.field_key(f"compare_slo_{name}_{top:g}"),
         help="All the way to the right is no limit.",
@@ -65,21 +65,21 @@ def _slider(column: Any, name: str, label: str, highest: float) -> float | None:
 
 def rows(at_slos: Sequence[BestLevel]) -> list[dict[str, str]]:
     """One a variant, the fastest first; a variant that keeps the limits at no measured level says so."""
-    return [_row(at) for at in sorted(at_slos, key=_speed, reverse=True)]
+    return [_row(level) for level in sorted(at_slos, key=_speed, reverse=True)]
 
 
-def _speed(at: BestLevel) -> tuple[bool, tuple[bool, float, float]]:
-    return at.level is not None, slo.throughput_order(at.level) if at.level else (False, 0.0, 0.0)
+def _speed(best: BestLevel) -> tuple[bool, tuple[bool, float, float]]:
+    return best.level is not None, slo.throughput_order(best.level) if best.level else (False, 0.0, 0.0)
 
 
-def _row(at: BestLevel) -> dict[str, str]:
-    level = at.level
+def _row(best: BestLevel) -> dict[str, str]:
+    level = best.level
     if level is None:
-        return {"Variant": at.variant, "Best at": "no measured level keeps these limits"}
+        return {"Variant": best.variant, "Best at": "no measured level keeps these limits"}
     price = level.price.per_million_output if level.price else None
     no_price = "tokens not counted" if level.output_tokens_per_s is None else "no price given"
     return {
-        "Variant": at.variant,
+        "Variant": best.variant,
         "Best at": f"{'concurrency ' * level.load.is_closed}{level.load.cell}",
         "Output tokens/s": figure(level.output_tokens_per_s),
         "TTFT p95 (ms)": figure(level.ttft_ms.p95 if level.ttft_ms else None),
@@ -95,7 +95,7 @@ def _is_placed(level: Level) -> bool:
 
 def with_rings(chart: Figure, at_slos: Sequence[BestLevel], theme: Theme) -> Figure:
     """The Pareto chart with a ring around the chosen level of each variant."""
-    chosen = [at.level for at in at_slos if at.level and _is_placed(at.level)]
+    chosen = [best.level for best in at_slos if best.level and _is_placed(best.level)]
     if not chosen or not chart["data"]:
         return chart
     colour = COLOURS[theme].ink

@@ -39,11 +39,11 @@ def show_on_build(opened: Workspace, case: Case | None) -> None:
         return
     if case.facts.place != "local" or SPECULATE[step.method].once:
         return
-    found = payoff_maps.find_map(opened, case.model, case.recipe)
-    with st.expander("Which acceptance pays here?", icon=":material/query_stats:", expanded=found is not None):
-        if found is not None:
+    measured_map = payoff_maps.find_map(opened, case.model, case.recipe)
+    with st.expander("Which acceptance pays here?", icon=":material/query_stats:", expanded=measured_map is not None):
+        if measured_map is not None:
             _show_answer(
-                found,
+                measured_map,
                 case.facts.serving_draft(case.recipe),
                 "build",
                 payoff_maps.find_trained_draft(opened, case.model, case.recipe),
@@ -54,47 +54,54 @@ def show_on_build(opened: Workspace, case: Case | None) -> None:
 
 def show_measured(job: JobView) -> None:
     """On the job's page."""
-    found = payoff_maps.map_of_job(job)
-    if found is None:
+    measured_map = payoff_maps.map_of_job(job)
+    if measured_map is None:
         st.info("What this job measured cannot be read by this version: measure it again.", icon=":material/info:")
         return
-    _show_answer(found, None, "job")
-    for warning in found.warnings:
+    _show_answer(measured_map, None, "job")
+    for warning in measured_map.warnings:
         st.warning(plain(warning), icon=":material/warning:")
 
 
 def show_prediction(opened: Workspace, model: ModelCard, recipe: Recipe) -> None:
     """Of a draft on the page of the job that trained it: what it pays by its own acceptance, where a map is kept."""
-    found, draft = payoff_maps.find_map(opened, model, recipe), payoff_maps.find_trained_draft(opened, model, recipe)
-    if found is not None and draft is not None:
-        st.markdown(_prediction_list(found, draft))
-        st.caption(plain(f"Predicted by the payoff map. {words.sureness(found, draft.shape)}"))
+    measured_map, trained = (
+        payoff_maps.find_map(opened, model, recipe),
+        payoff_maps.find_trained_draft(opened, model, recipe),
+    )
+    if measured_map is not None and trained is not None:
+        st.markdown(_prediction_list(measured_map, trained))
+        st.caption(plain(f"Predicted by the payoff map. {words.sureness(measured_map, trained.shape)}"))
 
 
-def _show_answer(found: PayoffMap, known: ModelFacts | None, page: str, own: TrainedDraft | None = None) -> None:
+def _show_answer(
+    measured_map: PayoffMap, known: ModelFacts | None, page: str, trained: TrainedDraft | None = None
+) -> None:
     """The answer for the draft that the recipe has, or for one of a size that is asked for; first what the recipe's
     pays by its own acceptance, where its training measured that."""
-    draft = DraftShape(parameters=known.parameters, layers=known.layers) if known else _choose_shape(found, page)
-    said = words.answers(found, draft)
-    if own is not None:
-        st.markdown(_prediction_list(found, own))
-    st.markdown(_bullet_list(f"**{plain(words.subject(found, draft))}**", said))
-    drawn = payoff_map(found, draft, charts.theme(), own.lengths if own else ())
-    charts.show(drawn, f"{page}-payoff", words=" ".join(said))
-    st.caption(plain(f"{words.sureness(found, draft)} {words.provenance(found)}"))
+    draft = DraftShape(parameters=known.parameters, layers=known.layers) if known else _choose_shape(measured_map, page)
+    answers = words.answers(measured_map, draft)
+    if trained is not None:
+        st.markdown(_prediction_list(measured_map, trained))
+    st.markdown(_bullet_list(f"**{plain(words.subject(measured_map, draft))}**", answers))
+    drawn = payoff_map(measured_map, draft, charts.theme(), trained.lengths if trained else ())
+    charts.show(drawn, f"{page}-payoff", words=" ".join(answers))
+    st.caption(plain(f"{words.sureness(measured_map, draft)} {words.provenance(measured_map)}"))
 
 
-def _prediction_list(found: PayoffMap, draft: TrainedDraft) -> str:
-    return _bullet_list(plain(words.measured(draft.lengths)), words.predictions(found, draft.shape, draft.lengths))
+def _prediction_list(measured_map: PayoffMap, trained: TrainedDraft) -> str:
+    return _bullet_list(
+        plain(words.measured(trained.lengths)), words.predictions(measured_map, trained.shape, trained.lengths)
+    )
 
 
 def _bullet_list(head: str, rows: Sequence[str]) -> str:
-    return "\n".join([head, "", *(f"- {plain(each)}" for each in rows)])
+    return "\n".join([head, "", *(f"- {plain(row)}" for row in rows)])
 
 
-def _choose_shape(found: PayoffMap, page: str) -> DraftShape:
-    most = found.parameters / 1e6
-    wanted = st.number_input(
+def _choose_shape(measured_map: PayoffMap, page: str) -> DraftShape:
+    most = measured_map.parameters / 1e6
+    millions = st.number_input(
         "Draft, in million parameters",
         0.1,
         most,
@@ -104,7 +111,7 @@ def _choose_shape(found: PayoffMap, page: str) -> DraftShape:
         width=240,
         help="How large the draft would be. What it costs hangs on that; what it gives, on how often it is right.",
     )
-    return draft_payoff.draft_shape(max(1, round(wanted * 1e6)))
+    return draft_payoff.draft_shape(max(1, round(millions * 1e6)))
 
 
 def _offer_measurement(opened: Workspace, case: Case) -> None:

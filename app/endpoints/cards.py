@@ -36,12 +36,12 @@ def show_local(opened: Workspace) -> None:
     for job in active:
         with st.container(border=True):
             served = serve.endpoints(opened, job.id)
-            for each in served:
-                st.markdown(f"**{plain(each.name)}** at {plain(each.url)}")
+            for variant in served:
+                st.markdown(f"**{plain(variant.name)}** at {plain(variant.url)}")
                 with st.expander("How a client asks it"):
-                    url = f"{each.url.removesuffix('/v1')}/v1"
-                    asked = serve_command.curl(each.served_name, chat=False, url=url, key_file=each.key_file)
-                    st.code(asked, language="bash")
+                    url = f"{variant.url.removesuffix('/v1')}/v1"
+                    command = serve_command.curl(variant.served_name, chat=False, url=url, key_file=variant.key_file)
+                    st.code(command, language="bash")
             if not served:
                 st.markdown(plain(f"{job.title}: {job.state}"))
             navigation.link("job", "Its job", ":material/work:", id=job.id)
@@ -62,80 +62,80 @@ def show_sagemaker(opened: Workspace) -> None:
             st.session_state[LISTING] = (endpoints.listing(opened), datetime.now(UTC))
     if LISTING not in st.session_state:
         return
-    found, at = st.session_state[LISTING]
-    if not found:
+    deployed, listed_at = st.session_state[LISTING]
+    if not deployed:
         st.markdown(
             "Whetstone runs nothing there, so nothing costs money. This prints what deploying an artifact would ask of AWS:"
         )
         st.code(DEPLOY, language="bash")
         return
     demand = f"on demand{price_list.discount_text(opened.settings.discount)}"
-    hour = sum(each.usd_per_hour or 0 for each in found)
-    so_far = sum(each.usd_so_far or 0 for each in found)
-    served = [each.traffic.hour.requests for each in found if each.traffic is not None]
+    hour = sum(endpoint.usd_per_hour or 0 for endpoint in deployed)
+    so_far = sum(endpoint.usd_so_far or 0 for endpoint in deployed)
+    served = [endpoint.traffic.hour.requests for endpoint in deployed if endpoint.traffic is not None]
     shell.show_figures(
         [
-            ("Endpoints", str(len(found)), f"asked {ago(at)}"),
+            ("Endpoints", str(len(deployed)), f"asked {ago(listed_at)}"),
             ("An hour", f"{hour:,.2f} USD", demand),
             ("So far", f"{so_far:,.2f} USD", "at the instances that run now"),
             ("Requests", f"{sum(served):,}" if served else UNKNOWN, "in the last hour"),
         ]
     )
-    made = artifacts.listing(opened)
-    for each in found:
-        _card(opened, each, made)
+    made_artifacts = artifacts.listing(opened)
+    for endpoint in deployed:
+        _card(opened, endpoint, made_artifacts)
 
 
-def _card(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView]) -> None:
-    with st.container(border=True, key=f"endpoints_card-{found.id}"):
+def _card(opened: Workspace, endpoint: EndpointView, made_artifacts: Sequence[ArtifactView]) -> None:
+    with st.container(border=True, key=f"endpoints_card-{endpoint.id}"):
         with st.container(horizontal=True, vertical_alignment="center"):
-            icon = ICONS.get(found.state, ":material/hourglass_top:")
+            icon = ICONS.get(endpoint.state, ":material/hourglass_top:")
             st.markdown(
-                f"{icon} **{plain(found.id)}** · {plain(found.state)}{owner_suffix(opened, found.owner or '')}",
+                f"{icon} **{plain(endpoint.id)}** · {plain(endpoint.state)}{owner_suffix(opened, endpoint.owner or '')}",
                 width="stretch",
             )
-            prove = _buttons(opened, found, made)
+            prove = _buttons(opened, endpoint, made_artifacts)
         if prove:
-            update_form.check_served(opened, found)
-        if found.reason:
-            st.error(plain(found.reason), icon=":material/error:")
-        if found.idle:
+            update_form.check_served(opened, endpoint)
+        if endpoint.reason:
+            st.error(plain(endpoint.reason), icon=":material/error:")
+        if endpoint.idle:
             st.warning(
                 "Nothing was asked of it for as long as its alarm watches, and it costs money.",
                 icon=":material/bedtime:",
             )
-        hour = words.hour(found.usd_per_hour, found.discount)
-        so_far = "" if found.usd_so_far is None else f", about {found.usd_so_far:,.2f} USD so far"
-        running = f"{found.instances} x {found.instance or 'an unknown instance'} in {found.region}"
+        hour = words.hour(endpoint.usd_per_hour, endpoint.discount)
+        so_far = "" if endpoint.usd_so_far is None else f", about {endpoint.usd_so_far:,.2f} USD so far"
+        running = f"{endpoint.instances} x {endpoint.instance or 'an unknown instance'} in {endpoint.region}"
         st.markdown(
             plain(
-                f"{found.artifact} ({found.variant}) on {running}: {hour}, since {found.since:%Y-%m-%d %H:%M} UTC{so_far}."
+                f"{endpoint.artifact} ({endpoint.variant}) on {running}: {hour}, since {endpoint.since:%Y-%m-%d %H:%M} UTC{so_far}."
             )
         )
-        asked = words.requests(found.traffic)
-        st.markdown(plain(f"{asked[0].upper()}{asked[1:]}."))
-        update_form.show_findings(found)
+        traffic = words.requests(endpoint.traffic)
+        st.markdown(plain(f"{traffic[0].upper()}{traffic[1:]}."))
+        update_form.show_findings(endpoint)
         with st.expander("How a client asks it"):
-            st.code(serve_command.boto3(found.name, found.region), language="python")
+            st.code(serve_command.boto3(endpoint.name, endpoint.region), language="python")
 
 
-def _buttons(opened: Workspace, found: EndpointView, made: Sequence[ArtifactView]) -> bool:
+def _buttons(opened: Workspace, endpoint: EndpointView, made_artifacts: Sequence[ArtifactView]) -> bool:
     """The row of buttons; whether it is to be proven."""
     prove: bool = st.button(
         "Prove",
         icon=":material/fact_check:",
-        key=f"endpoints_prove-{found.id}",
+        key=f"endpoints_prove-{endpoint.id}",
         **disabled_unless_allowed(opened, Action.ASK),
     )
-    if update_form.popover(opened, found, made):
+    if update_form.popover(opened, endpoint, made_artifacts):
         _refresh()
-    with st.popover("Delete", icon=":material/delete:", key=f"endpoints_ask-delete-{found.id}"):
+    with st.popover("Delete", icon=":material/delete:", key=f"endpoints_ask-delete-{endpoint.id}"):
         st.markdown(
             "Delete this endpoint with its model, configuration and weights in the bucket? It can be deployed again."
         )
-        refused = disabled_unless_allowed(opened, Action.DELETE_ENDPOINT, found.owner)
-        if st.button("Yes, delete it", key=f"endpoints_delete-{found.id}", **refused):
-            _delete(opened, found)
+        refused = disabled_unless_allowed(opened, Action.DELETE_ENDPOINT, endpoint.owner)
+        if st.button("Yes, delete it", key=f"endpoints_delete-{endpoint.id}", **refused):
+            _delete(opened, endpoint)
     return prove
 
 

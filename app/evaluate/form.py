@@ -48,19 +48,19 @@ class EvaluationRequest:
 
 def choose_variants(opened: Workspace) -> list[str]:
     """Choose what is measured; the first is the baseline."""
-    made = {
+    labels = {
         item.id: f"{item.recipe} of {item.model}, {local_time(item.created_at)} ({item.id})"
         for item in artifacts.variants(opened)
     }
     known = [model.source for model in models.list_known(opened) if model.present]
-    asked = navigation.distinct_values(st.query_params.get_all("variants"))
+    selected = navigation.distinct_values(st.query_params.get_all("variants"))
     return navigation.multiselect(
         "Variants (the first is the baseline)",
-        [*known, *made, *asked],
-        asked,
+        [*known, *labels, *selected],
+        selected,
         name="variants",
         key="evaluate_variants",
-        format_func=lambda name: made.get(name, name),
+        format_func=lambda name: labels.get(name, name),
         accept_new_options=True,
         placeholder="Choose, or type a folder or URL",
         help="Models, artifacts, folders, the URL of an OpenAI-compatible endpoint, or one at SageMaker: sagemaker:NAME@REGION.",
@@ -78,22 +78,22 @@ def repeat_parameters(document: Evaluation) -> dict[str, str]:
 def choose_load() -> dict[str, Any]:
     """How much load, how often, at what price: fields of the options, not yet checked."""
     url: dict[str, Any] = {"bind": "query-params"}
-    found = evaluate_load.choose()
+    values = evaluate_load.choose()
     left, middle, right = st.columns(3)
     repeats = left.container()
-    found["max_tokens"] = middle.number_input(LABELS["max_tokens"], 1, 32768, 64, key="evaluate_max_tokens", **url)
-    if found["way"] != RAMP:
-        found["requests"] = right.number_input(
+    values["max_tokens"] = middle.number_input(LABELS["max_tokens"], 1, 32768, 64, key="evaluate_max_tokens", **url)
+    if values["way"] != RAMP:
+        values["requests"] = right.number_input(
             LABELS["requests"],
             **option_fields.number_limits("requests"),
             value=None,
             key="evaluate_requests",
-            placeholder=_default_requests(found["way"]),
+            placeholder=_default_requests(values["way"]),
             **url,
             help="Without the warm-up; empty is what stands here, at least eight, or as many as the seconds allow.",
         )
     left, middle, _ = st.columns(3)  # a second row: one below the other on a telephone, in this order
-    found["price_per_hour"] = left.number_input(
+    values["price_per_hour"] = left.number_input(
         LABELS["price_per_hour"],
         0.0,
         HIGHEST_PRICE,
@@ -104,7 +104,7 @@ def choose_load() -> dict[str, Any]:
         **url,
         help="What an hour of the machine costs, in your currency; empty leaves prices out.",
     )
-    found["discount"] = (
+    values["discount"] = (
         middle.number_input(
             LABELS["discount"], 0.0, 99.0, 0.0, key="evaluate_discount", help="Off the hourly price.", **url
         )
@@ -113,9 +113,9 @@ def choose_load() -> dict[str, Any]:
     quality = st.checkbox(
         LABELS["quality"], True, key="evaluate_quality", help="Perplexity, KL divergence, greedy match.", **url
     )
-    if found["way"] != SEARCH:
-        found |= _repeats(repeats, url)
-        found["twice"] = st.checkbox(
+    if values["way"] != SEARCH:
+        values |= _repeats(repeats, url)
+        values["twice"] = st.checkbox(
             "Measure the baseline twice, as a check",
             False,
             key="evaluate_twice",
@@ -124,10 +124,10 @@ def choose_load() -> dict[str, Any]:
             "was too restless to trust small differences.",
         )
     with st.expander("More of the load"):
-        more = option_fields.draw_rest(found["way"])
-    if found.get("repeats", BLOCKS_FOR_VERDICT) < BLOCKS_FOR_VERDICT:
+        more = option_fields.draw_rest(values["way"])
+    if values.get("repeats", BLOCKS_FOR_VERDICT) < BLOCKS_FOR_VERDICT:
         st.caption(f"With fewer than {BLOCKS_FOR_VERDICT} repeats there are figures but no verdict.")
-    return {**found, **more, "quality": quality}
+    return {**values, **more, "quality": quality}
 
 
 def _repeats(place: DeltaGenerator, url: dict[str, Any]) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def _repeats(place: DeltaGenerator, url: dict[str, Any]) -> dict[str, Any]:
             help="Where it ends at the latest; the fewer, the sooner it may end.",
         )
         return {"until_decided": True, "max_blocks": most}
-    asked = place.number_input(
+    repeats = place.number_input(
         LABELS["repeats"],
         1,
         100,
@@ -159,7 +159,7 @@ def _repeats(place: DeltaGenerator, url: dict[str, Any]) -> dict[str, Any]:
         **url,
         help="Times each level runs; a verdict takes five or more.",
     )
-    return {"repeats": asked}
+    return {"repeats": repeats}
 
 
 def measured_sources(sources: list[str], chosen: dict[str, Any]) -> list[str]:
@@ -167,13 +167,13 @@ def measured_sources(sources: list[str], chosen: dict[str, Any]) -> list[str]:
     return [*sources[:1], *sources] if chosen.get("twice") else sources
 
 
-def _default_requests(way: str) -> str:
+def _default_requests(kind: str) -> str:
     return {STREAMS: "four a stream", RATE: "ten seconds of the rate", TRACE: "all lines"}.get(
-        way, "as many as it takes"
+        kind, "as many as it takes"
     )
 
 
-def check(opened: Workspace, sources: list[str], workload: ChosenWorkload, given: dict[str, Any]) -> EvaluationRequest:
+def check(opened: Workspace, sources: list[str], workload: ChosenWorkload, values: dict[str, Any]) -> EvaluationRequest:
     """All that can be checked before the start."""
     if not sources:
         return EvaluationRequest(obstacle="Choose at least one variant; with two or more there is a verdict.")
@@ -182,25 +182,25 @@ def check(opened: Workspace, sources: list[str], workload: ChosenWorkload, given
             obstacle=f"{len(sources)} variants are too many for one evaluation: choose at most {MOST_VARIANTS}."
         )
     try:
-        asked = {
-            name: value for name, value in given.items() if name in EvaluateOptions.model_fields and name not in TYPED
+        chosen_options = {
+            name: value for name, value in values.items() if name in EvaluateOptions.model_fields and name not in TYPED
         }
-        asked |= evaluate_load.as_options(given)
-        chosen = evaluations.read_options(**asked, workload=workload.source, seed=workload.seed)
-        return EvaluationRequest(spec=evaluations.prepare(opened, sources, chosen, anyway=bool(given.get("anyway"))))
+        chosen_options |= evaluate_load.as_options(values)
+        chosen = evaluations.read_options(**chosen_options, workload=workload.source, seed=workload.seed)
+        return EvaluationRequest(spec=evaluations.prepare(opened, sources, chosen, anyway=bool(values.get("anyway"))))
     except WhetstoneError as error:
         return EvaluationRequest(obstacle=error_sentence(error))
 
 
-def show_outlook(opened: Workspace, asked: EvaluationRequest, sources: list[str]) -> None:
+def show_outlook(opened: Workspace, request: EvaluationRequest, sources: list[str]) -> None:
     """What will happen on the click, or why it cannot: in the first screenful."""
-    if asked.spec:
-        took = None if asked.spec.options.sweep else progress.expected_evaluation_time(opened, asked.spec)
+    if request.spec:
+        took = None if request.spec.options.sweep else progress.expected_evaluation_time(opened, request.spec)
         st.success(
-            f"{extent_sentence(asked.spec)} {duration_sentence(asked.spec, took)}", icon=":material/check_circle:"
+            f"{extent_sentence(request.spec)} {duration_sentence(request.spec, took)}", icon=":material/check_circle:"
         )
     elif sources:
-        st.error(message(asked.obstacle), icon=":material/block:")
+        st.error(message(request.obstacle), icon=":material/block:")
     else:
         st.info(
             "The verdict, the charts and the table will stand here. Choose the variants to measure.",
@@ -213,8 +213,10 @@ def extent_sentence(spec: EvaluateSpec) -> str:
     chosen: EvaluateOptions = spec.options
     variants_ = counted(len(spec.variants), "variant")
     if chosen.sweep:
-        first, kept = chosen.loads[0].words, " and ".join(chosen.sweep)
-        return f"{variants_}, searched from {first} for the highest load with {kept}. It runs alone on the machine."
+        first, objectives = chosen.loads[0].words, " and ".join(chosen.sweep)
+        return (
+            f"{variants_}, searched from {first} for the highest load with {objectives}. It runs alone on the machine."
+        )
     levels = len(chosen.loads)
     runs = len(spec.variants) * levels * chosen.most_blocks
     parts = f"{variants_} x {counted(levels, 'level')} x {repeat_counts.planned_repeats(chosen)}"
@@ -222,12 +224,12 @@ def extent_sentence(spec: EvaluateSpec) -> str:
     return f"{parts} = {most}{counted(runs, 'run')}. It runs alone on the machine."
 
 
-def show_command(asked: EvaluationRequest, sources: list[str], *, ruined: bool) -> None:
+def show_command(request: EvaluationRequest, sources: list[str], *, ruined: bool) -> None:
     """The same for a terminal."""
-    if asked.spec:
-        said = evaluate_command.command(sources, asked.spec.options)
+    if request.spec:
+        text = evaluate_command.command(sources, request.spec.options)
         with st.expander("The same as a command", icon=":material/terminal:"):
-            st.code(f"{said} --anyway" if ruined else said, language=None, wrap_lines=True)
+            st.code(f"{text} --anyway" if ruined else text, language=None, wrap_lines=True)
 
 
 def duration_sentence(spec: EvaluateSpec, took: TimeLeft | None) -> str:
@@ -240,7 +242,7 @@ def duration_sentence(spec: EvaluateSpec, took: TimeLeft | None) -> str:
     return f"{words[:1].upper()}{words[1:]}, {took.basis}, whatever their load was."
 
 
-def submit_button(opened: Workspace, asked: EvaluationRequest) -> None:
+def submit_button(opened: Workspace, request: EvaluationRequest) -> None:
     """One job for one question, however often it is clicked."""
     clicked = st.button(
         "Evaluate",
@@ -248,12 +250,12 @@ def submit_button(opened: Workspace, asked: EvaluationRequest) -> None:
         key="evaluate_submit",
         icon=":material/speed:",
         shortcut="Ctrl+Enter",
-        disabled=asked.spec is None,
-        help=message(asked.obstacle) if asked.obstacle else None,
+        disabled=request.spec is None,
+        help=message(request.obstacle) if request.obstacle else None,
     )
     # no callback, which would be given what stood here before the field typed in last was read
-    if clicked and asked.spec:
-        _submit(opened, asked.spec)
+    if clicked and request.spec:
+        _submit(opened, request.spec)
         st.rerun()
     shell.show_session_error(REFUSED)
 

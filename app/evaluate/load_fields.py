@@ -38,10 +38,10 @@ LIMITS = {"ttft": "Time to first token", "tpot": "Inter-token latency", "latency
 def choose() -> dict[str, Any]:
     """Draw the way and its fields: `way` and what was typed, not yet checked."""
     chosen = st.radio("Load", list(KINDS), horizontal=True, key="evaluate_load", **URL)
-    way = chosen or STREAMS
-    st.caption(KINDS[way])
+    kind = chosen or STREAMS
+    st.caption(KINDS[kind])
     draw = {STREAMS: _streams, RATE: _rate, RAMP: _ramp, SEARCH: _search, TRACE: dict}
-    return {"way": way, **draw[way]()}
+    return {"way": kind, **draw[kind]()}
 
 
 def _streams() -> dict[str, Any]:
@@ -80,7 +80,7 @@ def _ramp() -> dict[str, Any]:
 def _search() -> dict[str, Any]:
     first, second, third, fourth = st.columns(4, vertical_alignment="bottom")
     over = first.selectbox("Search over", OVER, key="evaluate_search_over", **URL)
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "search_over": over,
         "search_from": second.number_input("From", 0.01, 100_000.0, 1.0, key="evaluate_search_from", **URL),
         "search_to": third.number_input(
@@ -103,7 +103,7 @@ def _search() -> dict[str, Any]:
         ),
     }
     for column, (name, label) in zip(st.columns(3, vertical_alignment="bottom"), LIMITS.items(), strict=True):
-        found[f"search_{name}"] = column.number_input(
+        values[f"search_{name}"] = column.number_input(
             f"{label}, at most (ms)",
             0.1,
             600_000.0,
@@ -112,20 +112,20 @@ def _search() -> dict[str, Any]:
             placeholder="no limit",
             **URL,
         )
-    return found
+    return values
 
 
 def as_options(fields: dict[str, Any]) -> dict[str, Any]:
     """What `choose` gave as fields of the options. Raises InvalidOptions with one sentence."""
-    way = fields["way"]
-    if way == SEARCH:
+    kind = fields["way"]
+    if kind == SEARCH:
         return _as_search(fields)
-    if way == STREAMS:
+    if kind == STREAMS:
         return {"concurrency": parse_levels(fields["concurrency"])}
-    if way == TRACE:
+    if kind == TRACE:
         return {"trace": True, "seconds": None}
     process = ARRIVALS[fields["arrivals"]]
-    if way == RATE:
+    if kind == RATE:
         return {"rate": parse_rates(fields["rate"]), "process": process}
     ends = (fields["ramp_from"], fields["ramp_to"])
     return {"ramp": ends, "seconds": fields["ramp_seconds"], "requests": None, "process": process}
@@ -162,9 +162,9 @@ def parse_levels(words: str) -> tuple[int, ...]:
 def parse_rates(words: str) -> tuple[float, ...]:
     """`2, 8` as numbers. Raises InvalidOptions."""
     try:
-        found = tuple(float(part) for part in words.replace(" ", ",").split(",") if part)
+        rates = tuple(float(part) for part in words.replace(" ", ",").split(",") if part)
     except ValueError:
-        found = ()
-    if not found:
+        rates = ()
+    if not rates:
         raise InvalidOptions(f"is wrong: `{shorten(words, 60)}` is not a list such as 2, 8.", field="rate")
-    return found
+    return rates

@@ -57,9 +57,9 @@ LEAST = 0.01
 """Of a number that must be above 0."""
 
 
-def draw_rest(way: str) -> dict[str, Any]:
+def draw_rest(kind: str) -> dict[str, Any]:
     """Draw what is placed nowhere else and means something to that way, in the model's order; its values by field."""
-    names = [name for name in EvaluateOptions.model_fields if name not in PLACED and way in ONLY.get(name, {way})]
+    names = [name for name in EvaluateOptions.model_fields if name not in PLACED and kind in ONLY.get(name, {kind})]
     columns = st.columns(3)
     return {name: draw_field(columns[number % 3], name) for number, name in enumerate(names)}
 
@@ -92,8 +92,23 @@ def help_text(field: FieldInfo) -> str:
 def number_limits(name: str) -> dict[str, Any]:
     """Least, most and step of a field of the options, of its type. An address asks for a value beyond them in vain."""
     field = EvaluateOptions.model_fields[name]
-    of = int if int in (field.annotation, *get_args(field.annotation)) else float
-    said = {kind: getattr(each, kind) for each in field.metadata for kind in ("gt", "ge", "le") if hasattr(each, kind)}
-    least = of(said["ge"]) if "ge" in said else max(of(said["gt"]), of(LEAST)) if "gt" in said else None
-    fine = of is float and field.default is not None and field.default < 10
-    return {"min_value": least, "max_value": of(said["le"]) if "le" in said else None, "step": 0.1 if fine else of(1)}
+    number_type = int if int in (field.annotation, *get_args(field.annotation)) else float
+    bounds = {
+        bound: getattr(constraint, bound)
+        for constraint in field.metadata
+        for bound in ("gt", "ge", "le")
+        if hasattr(constraint, bound)
+    }
+    least = (
+        number_type(bounds["ge"])
+        if "ge" in bounds
+        else max(number_type(bounds["gt"]), number_type(LEAST))
+        if "gt" in bounds
+        else None
+    )
+    fine = number_type is float and field.default is not None and field.default < 10
+    return {
+        "min_value": least,
+        "max_value": number_type(bounds["le"]) if "le" in bounds else None,
+        "step": 0.1 if fine else number_type(1),
+    }

@@ -49,19 +49,21 @@ class ChosenWorkload(NamedTuple):
 def choose(opened: Workspace, tokenizer_of: str | None) -> ChosenWorkload:
     """Choose the prompts, or bring one's own. `tokenizer_of`: the variant that counts tokens."""
     uploaded = workloads.list_saved(opened)
-    choices, fits = [*workloads.names(), *uploaded], workloads.default_workload(opened, tokenizer_of)
-    asked = st.query_params.get("workload")
-    if asked and asked not in choices:
-        gone = plain(shorten(asked, 80))
-        st.warning(f"There is no workload {gone} here any more: {fits} is chosen instead.", icon=":material/help:")
+    choices, default = [*workloads.names(), *uploaded], workloads.default_workload(opened, tokenizer_of)
+    requested = st.query_params.get("workload")
+    if requested and requested not in choices:
+        missing = plain(shorten(requested, 80))
+        st.warning(
+            f"There is no workload {missing} here any more: {default} is chosen instead.", icon=":material/help:"
+        )
     left, right = st.columns([3, 1])
     left.selectbox(
         LABELS["workload"],
         choices,
-        index=choices.index(asked if asked in choices else fits),
-        key=f"evaluate_workload_{asked or fits}",
+        index=choices.index(requested if requested in choices else default),
+        key=f"evaluate_workload_{requested or default}",
         on_change=_write,
-        args=(asked, f"evaluate_workload_{asked or fits}"),
+        args=(requested, f"evaluate_workload_{requested or default}"),
         format_func=lambda name: f"{name}: {WORKLOAD_KINDS[name].about}" if name in WORKLOAD_KINDS else name,
         help="The prompts that the load is made of. Your own traffic gives the verdict that counts for you.",
     )
@@ -74,7 +76,7 @@ def choose(opened: Workspace, tokenizer_of: str | None) -> ChosenWorkload:
         bind="query-params",
         help="Of a generated workload, of random arrivals and of sampling; the same for every variant.",
     )
-    chosen = st.session_state[f"evaluate_workload_{asked or fits}"]
+    chosen = st.session_state[f"evaluate_workload_{requested or default}"]
     source = str(uploaded.get(chosen, chosen))
     if chosen in uploaded:
         _show_reading(opened, source, tokenizer_of, seed)
@@ -95,10 +97,10 @@ def _show_reading(opened: Workspace, source: str, tokenizer_of: str | None, seed
         st.caption(plain(sentence_))
 
 
-def _write(asked: str | None, key: str) -> None:
+def _write(requested: str | None, key: str) -> None:
     """A browser that does not yet show what was just uploaded still sends the list that stood here before: no choice of
     its person. `asked`: what the address had when that list was drawn."""
-    if st.query_params.get("workload") == asked:
+    if st.query_params.get("workload") == requested:
         st.query_params["workload"] = st.session_state[key]
 
 
@@ -132,12 +134,12 @@ def _upload(opened: Workspace) -> None:
         return
     if refused[0] != mark:
         try:
-            kept = workloads.save(opened, file.name, file.getvalue(), chosen, unit)
+            name = workloads.save(opened, file.name, file.getvalue(), chosen, unit)
         except WhetstoneError as error:
             refused = st.session_state[REFUSED] = (mark, error_sentence(error))
         else:
             st.session_state[UPLOADED] = file.file_id
-            st.query_params["workload"] = kept
+            st.query_params["workload"] = name
             st.rerun()
     st.error(message(refused[1]), icon=":material/error:")
 
@@ -148,9 +150,9 @@ def _columns(preview: workload_files.Preview) -> tuple[bool, dict[str, str]]:
     st.dataframe(rows, hide_index=True, alt=f"The first {len(rows)} rows of the file")
     guess = next((columns.index(name) for name in PROMPT_COLUMNS if name in columns), 0)
     left, right = st.columns(2)
-    found = {"prompt": left.selectbox(LABELS["columns"], columns, index=guess, key="evaluate_column_prompt")}
+    columns_by_field = {"prompt": left.selectbox(LABELS["columns"], columns, index=guess, key="evaluate_column_prompt")}
     for place, (field, label, help_) in zip((right, left, right), OTHER_COLUMNS, strict=True):
-        found[field] = place.selectbox(
+        columns_by_field[field] = place.selectbox(
             label,
             columns,
             index=None,
@@ -159,7 +161,7 @@ def _columns(preview: workload_files.Preview) -> tuple[bool, dict[str, str]]:
             help=help_,
         )
     confirmed = st.button("Use these columns", key="evaluate_columns")
-    return confirmed, {field: column for field, column in found.items() if column}
+    return confirmed, {field: column for field, column in columns_by_field.items() if column}
 
 
 def _preview(opened: Workspace, source: str, tokenizer_of: str | None, seed: int) -> None:
@@ -202,11 +204,11 @@ def figures(workload_facts: WorkloadFacts, tokens: TokenLengths | None) -> list[
 
 def preview_rows(workload_facts: WorkloadFacts, tokens: TokenLengths | None) -> list[dict[str, Any]]:
     """The first prompts, each with its length."""
-    rows, own = [], any(prompt.max_tokens for prompt in workload_facts.first)
+    rows, has_lengths = [], any(prompt.max_tokens for prompt in workload_facts.first)
     for number, prompt in enumerate(workload_facts.first):
         counted: dict[str, Any] = {"Tokens": tokens.lengths[number]} if tokens and number < len(tokens.lengths) else {}
-        asked: dict[str, Any] = {"Longest answer": prompt.max_tokens} if own else {}
+        longest: dict[str, Any] = {"Longest answer": prompt.max_tokens} if has_lengths else {}
         rows.append(
-            {**counted, "Characters": len(prompt.prompt), **asked, "Prompt": prompt.prompt[:PREVIEW_CHARACTERS]}
+            {**counted, "Characters": len(prompt.prompt), **longest, "Prompt": prompt.prompt[:PREVIEW_CHARACTERS]}
         )
     return rows

@@ -38,31 +38,35 @@ def show(opened: Workspace) -> None:
     shell.show_damaged(opened, "artifact")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         age = st.selectbox("Remove what nothing names, and with it", list(AGES), key=page_key("collect_age"), width=280)
-        kept = page_key(f"collect {age}")
+        key = page_key(f"collect {age}")
         if st.button(
             "See what can go", key=page_key("collect_look"), icon=":material/search:", **disabled_unless_allowed(opened)
         ):
-            st.session_state[kept] = _collect(opened, AGES[age], dry_run=True)
-    collected: GarbageCollection | None = st.session_state.get(kept)
+            st.session_state[key] = _collect(opened, AGES[age], dry_run=True)
+    collected: GarbageCollection | None = st.session_state.get(key)
     if collected is not None:
-        _offer(opened, collected, age, kept)
+        _offer(opened, collected, age, key)
 
 
-def _offer(opened: Workspace, collected: GarbageCollection, age: str, kept: str) -> None:
+def _offer(opened: Workspace, collected: GarbageCollection, age: str, key: str) -> None:
     """What would go, and the button that removes it; afterwards what went."""
     more = " and more" if len(collected.artifacts) > SHOWN else ""
     named = f" ({', '.join(collected.artifacts[:SHOWN])}{more})" if collected.artifacts else ""
-    told = f"{counted(len(collected.artifacts), 'artifact')}{named} in {counted(collected.contents, 'piece')}"
+    summary = f"{counted(len(collected.artifacts), 'artifact')}{named} in {counted(collected.contents, 'piece')}"
     if not collected.dry_run:
-        st.success(plain(f"Removed: {told}; {size(collected.bytes)} are free again."), icon=":material/check_circle:")
+        st.success(
+            plain(f"Removed: {summary}; {size(collected.bytes)} are free again."), icon=":material/check_circle:"
+        )
     elif not collected.contents:
         st.caption("There is nothing to remove: everything is named by an artifact, or younger than a day.")
     else:
         st.markdown(
-            plain(f"To be removed: {told}, {size(collected.bytes)}. No job, preset, endpoint or evaluation names them.")
+            plain(
+                f"To be removed: {summary}, {size(collected.bytes)}. No job, preset, endpoint or evaluation names them."
+            )
         )
         if st.button("Remove", key=page_key("collect_go"), icon=":material/delete:", **disabled_unless_allowed(opened)):
-            st.session_state[kept] = _collect(opened, AGES[age], dry_run=False)
+            st.session_state[key] = _collect(opened, AGES[age], dry_run=False)
             st.rerun()
 
 

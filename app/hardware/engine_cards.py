@@ -36,8 +36,8 @@ def show_card(opened: Workspace, engine: EngineStatus, last: JobView | None) -> 
                 _buttons(opened, engine, last)
         if busy:
             st.progress(min(1.0, busy.progress or 0.0), text=f"{plain(busy.title)}: {progress_text(busy)}")
-        elif last is not None and (said := last_failure(last, installed=engine.installed)):
-            st.error(f"{plain(last.title)}, {ago(last.finished_at)}: {plain(said)}", icon=":material/error:")
+        elif last is not None and (error := last_failure(last, installed=engine.installed)):
+            st.error(f"{plain(last.title)}, {ago(last.finished_at)}: {plain(error)}", icon=":material/error:")
             navigation.link("job", "See the log", ":material/work:", id=last.id)
         st.markdown(f"For: {plain(engine.purpose)}.  \nNeeds: {plain(engine.hardware)}.")
         if engine.can:

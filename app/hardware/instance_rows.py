@@ -43,9 +43,9 @@ def filter_rows(
 
 
 def _matches(row: PricedInstance, words: Sequence[str], families: Sequence[str], accelerators: Sequence[str]) -> bool:
-    said = " ".join((row.instance, row.accelerator, row.region or "", row.source_text or "")).casefold()
+    text = " ".join((row.instance, row.accelerator, row.region or "", row.source_text or "")).casefold()
     in_family = not families or row.family in families
-    return in_family and (not accelerators or row.accelerator in accelerators) and all(word in said for word in words)
+    return in_family and (not accelerators or row.accelerator in accelerators) and all(word in text for word in words)
 
 
 def table_rows(rows: Sequence[PricedInstance]) -> list[Row]:
@@ -84,28 +84,28 @@ def as_csv(rows: Sequence[PricedInstance], discount: float) -> str:
         "Per GiB": "USD/h",
     }
     out = io.StringIO()
-    written = csv.writer(out)
-    found = table_rows(rows)
-    names = list(found[0]) if found else []
-    written.writerow([f"{name} ({units[name]})" if name in units else name for name in names])
-    written.writerows([line[name] for name in names] for line in found)
+    writer = csv.writer(out)
+    instances = table_rows(rows)
+    names = list(instances[0]) if instances else []
+    writer.writerow([f"{name} ({units[name]})" if name in units else name for name in names])
+    writer.writerows([line[name] for name in names] for line in instances)
     return out.getvalue()
 
 
 def prices_sentence(rows: Sequence[PricedInstance]) -> str:
     """Where the prices that are shown come from, in a sentence or two."""
     fresh = [row for row in rows if row.refreshed]
-    kept = [row for row in rows if not row.refreshed and row.usd_per_hour is not None]
-    said = []
+    snapshot = [row for row in rows if not row.refreshed and row.usd_per_hour is not None]
+    sentences = []
     if fresh:
-        said.append(f"{len(fresh)} prices of {fresh[0].region} were asked of AWS on {fresh[0].as_of}.")
-    if kept:
-        days = sorted(row.as_of or "" for row in kept)
+        sentences.append(f"{len(fresh)} prices of {fresh[0].region} were asked of AWS on {fresh[0].as_of}.")
+    if snapshot:
+        days = sorted(row.as_of or "" for row in snapshot)
         span = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
-        said.append(
-            f"{len(kept)} prices are the snapshot that comes with this version, as of {span}, in the region of each row."
+        sentences.append(
+            f"{len(snapshot)} prices are the snapshot that comes with this version, as of {span}, in the region of each row."
         )
-    without = len(rows) - len(fresh) - len(kept)
+    without = len(rows) - len(fresh) - len(snapshot)
     if without:
-        said.append(f"For {without} no source was found, so they have none.")
-    return " ".join(said)
+        sentences.append(f"For {without} no source was found, so they have none.")
+    return " ".join(sentences)

@@ -52,22 +52,22 @@ def show(opened: Workspace) -> None:
 
 def _changes(opened: Workspace) -> None:
     """Nothing where no refresh found another price than the one before it."""
-    found = prices.list_changes(opened)
-    if not found:
+    changes = prices.list_changes(opened)
+    if not changes:
         return
-    words = f"{len(found)} price{'s have' if len(found) != 1 else ' has'} changed between refreshes"
+    words = f"{len(changes)} price{'s have' if len(changes) != 1 else ' has'} changed between refreshes"
     with st.expander(words, icon=":material/history:", key="hardware_price-changes"):
         rows = [
             {
-                "Instance": each.instance,
-                "Region": each.region,
-                "Was (USD an hour)": each.before,
-                "As of": f"{each.before_as_of:%Y-%m-%d}",
-                "Is (USD an hour)": each.after,
-                "Since": f"{each.as_of:%Y-%m-%d}",
-                "Change": f"{each.share:+.1%}",
+                "Instance": change.instance,
+                "Region": change.region,
+                "Was (USD an hour)": change.before,
+                "As of": f"{change.before_as_of:%Y-%m-%d}",
+                "Is (USD an hour)": change.after,
+                "Since": f"{change.as_of:%Y-%m-%d}",
+                "Change": f"{change.share:+.1%}",
             }
-            for each in found
+            for change in changes
         ]
         st.dataframe(rows, hide_index=True, alt="Prices that changed, with what they were and are and since when")
 
@@ -122,8 +122,10 @@ def _refresh(opened: Workspace) -> None:
 def _ask(opened: Workspace, region: str | None) -> None:
     with shell.errors_inline():
         with st.spinner("Asking the AWS Pricing API"):
-            found = prices.refresh(opened, region)
-        left = f" Left out: {'; '.join(found.skipped[:3])}." if found.skipped else ""
-        kept = f" {len(found.missing)} instances have none there and keep the snapshot's." if found.missing else ""
-        words = f"{found.prices} prices of {found.region}, as of {found.as_of}.{kept}{left}"
+            refreshed = prices.refresh(opened, region)
+        skipped = f" Left out: {'; '.join(refreshed.skipped[:3])}." if refreshed.skipped else ""
+        unchanged = (
+            f" {len(refreshed.missing)} instances have none there and keep the snapshot's." if refreshed.missing else ""
+        )
+        words = f"{refreshed.prices} prices of {refreshed.region}, as of {refreshed.as_of}.{unchanged}{skipped}"
         st.success(plain(words), icon=":material/check_circle:")

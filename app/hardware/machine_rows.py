@@ -51,14 +51,14 @@ def neuron_rows(machine: MachineView) -> list[dict[str, Any]]:
     ]
 
 
-def speed_figures(found: ProcessorSpeed) -> list[tuple[str, str, str | None]]:
+def speed_figures(speed: ProcessorSpeed) -> list[tuple[str, str, str | None]]:
     """(label, value, how it is known)."""
-    when = f" on {document_time(found.at)}" if found.at else ""
-    how = f"measured here{when}, best of {found.attempts}" if found.attempts > 1 else f"measured here{when}, once"
+    when = f" on {document_time(speed.at)}" if speed.at else ""
+    how = f"measured here{when}, best of {speed.attempts}" if speed.attempts > 1 else f"measured here{when}, once"
     return [
-        ("Memory bandwidth", f"{found.bandwidth / 1e9:.3g} GB/s", how),
-        ("Weights read while decoding", f"{found.weights / 1e9:.3g} GB/s", how),
-        ("Matrix products in bfloat16", f"{found.flops / 1e12:.3g} TFLOP/s", how),
+        ("Memory bandwidth", f"{speed.bandwidth / 1e9:.3g} GB/s", how),
+        ("Weights read while decoding", f"{speed.weights / 1e9:.3g} GB/s", how),
+        ("Matrix products in bfloat16", f"{speed.flops / 1e12:.3g} TFLOP/s", how),
     ]
 
 

@@ -84,9 +84,9 @@ def show_end(job: JobView, otherwise: str | None = None) -> None:
 
 def cancel_button(opened: Workspace, job: JobView) -> None:
     """Cancelling is asked once more, since it cannot be taken back."""
-    asked = not can_cancel(job)
-    options = {"icon": VERBS["Cancel"].icon, "disabled": asked, **permission(opened, "Cancel", job)}
-    with st.popover("Cancelling" if asked else "Cancel", key=navigation.page_key(f"ask-{job.id}"), **options):
+    cancelling = not can_cancel(job)
+    options = {"icon": VERBS["Cancel"].icon, "disabled": cancelling, **permission(opened, "Cancel", job)}
+    with st.popover("Cancelling" if cancelling else "Cancel", key=navigation.page_key(f"ask-{job.id}"), **options):
         st.markdown("Stop this job? Nothing half-written is kept; it can be resumed or retried later.")
         st.button(
             "Yes, cancel it",

@@ -18,17 +18,17 @@ WATCHED = "shell_watched"
 def watch_jobs(opened: Workspace) -> None:
     """Look every few seconds while jobs are active; what has ended since is told once, with the way to it: not on the
     job's own page, which shows it."""
-    held: dict[str, str] = st.session_state.setdefault(WATCHED, {})
-    every = EVERY if held or jobs.active(opened) else None
-    st.fragment(_toast_finished, run_every=every, key=navigation.page_key("ends"))(opened, held)
+    watched: dict[str, str] = st.session_state.setdefault(WATCHED, {})
+    every = EVERY if watched or jobs.active(opened) else None
+    st.fragment(_toast_finished, run_every=every, key=navigation.page_key("ends"))(opened, watched)
 
 
-def _toast_finished(opened: Workspace, held: dict[str, str]) -> None:
+def _toast_finished(opened: Workspace, watched: dict[str, str]) -> None:
     active = {job.id: job.title for job in jobs.active(opened)}
-    for gone in held.keys() - active.keys():
-        job = jobs.show(opened, gone)
-        if st.query_params.get("id") != gone:
-            words = f"**{plain(job.title)}** {job.state}. [Open the job](/job?id={gone})"
+    for job_id in watched.keys() - active.keys():
+        job = jobs.show(opened, job_id)
+        if st.query_params.get("id") != job_id:
+            words = f"**{plain(job.title)}** {job.state}. [Open the job](/job?id={job_id})"
             st.toast(words, icon=ICONS[job.state], duration="long")
-    held.clear()
-    held.update(active)
+    watched.clear()
+    watched.update(active)

@@ -75,8 +75,8 @@ def find_next_step(opened: Workspace, job: JobView, specification: dict[str, Any
             return NextStep("Evaluate against the original", ":material/speed:", "evaluate", {"variants": pair})
         case JobKind.TRAIN:
             model = ModelCard.model_validate(specification["model"])
-            wanted = {"model": model_source(model), "recipe": training_panel.draft_recipe(opened, job, model)}
-            return NextStep("Build with this draft", ":material/construction:", "build", wanted)
+            parameters = {"model": model_source(model), "recipe": training_panel.draft_recipe(opened, job, model)}
+            return NextStep("Build with this draft", ":material/construction:", "build", parameters)
         case JobKind.EVALUATE:
             return NextStep(
                 "Charts, table and report", ":material/speed:", "evaluate", {"id": str(job.result.get("evaluation"))}
@@ -110,8 +110,8 @@ def show_next_step(opened: Workspace, job: JobView, specification: dict[str, Any
         navigation.go(step.page, **step.params)
 
 
-def _button(opened: Workspace, verb: str, job: JobView, **look: Any) -> bool:
-    options = {"help": VERBS[verb].help, **permission(opened, verb, job), **look}
+def _button(opened: Workspace, verb: str, job: JobView, **appearance: Any) -> bool:
+    options = {"help": VERBS[verb].help, **permission(opened, verb, job), **appearance}
     return bool(st.button(verb, key=f"job-{verb}", icon=VERBS[verb].icon, **options))
 
 
@@ -149,9 +149,11 @@ def show_change_link(opened: Workspace, job: JobView, specification: dict[str, A
             **training_panel.repeat_parameters(specification["options"]),
         )
     elif job.kind == JobKind.EVALUATE:
-        made = jobs.show(opened, job.after).result.get("artifact") if job.after else None
-        found = [str(variant["source"]) for variant in specification["variants"]]
-        sources = [str(made) if source == job.after else source for source in found if made or source != job.after]
+        artifact = jobs.show(opened, job.after).result.get("artifact") if job.after else None
+        requested = [str(variant["source"]) for variant in specification["variants"]]
+        sources = [
+            str(artifact) if source == job.after else source for source in requested if artifact or source != job.after
+        ]
         navigation.link(
             "evaluate", "Change what is measured", ":material/tune:", variants=navigation.join_values(*sources)
         )
@@ -159,14 +161,16 @@ def show_change_link(opened: Workspace, job: JobView, specification: dict[str, A
 
 def show_saved_work(opened: Workspace, job: JobView) -> None:
     """What an ended job keeps in the home to go on from, and a way to free the space."""
-    held = jobs.checkpoint_bytes(opened, job.id) if job.ended else 0
-    if not held:
+    bytes_saved = jobs.checkpoint_bytes(opened, job.id) if job.ended else 0
+    if not bytes_saved:
         return
     with st.container(horizontal=True, vertical_alignment="center", key="job_kept"):
-        st.caption(f"It keeps {size(held)} of finished work, from which `Resume` goes on.")
+        st.caption(f"It keeps {size(bytes_saved)} of finished work, from which `Resume` goes on.")
         options = {"help": "Resumed after that, the job begins anew. Its record and its log stay."}
         options |= disabled_unless_allowed(opened, Action.DROP_KEPT, job.owner)
-        st.button(f"Drop {size(held)}", key="job-drop", icon=DROP, on_click=_drop, args=(opened, job.id), **options)
+        st.button(
+            f"Drop {size(bytes_saved)}", key="job-drop", icon=DROP, on_click=_drop, args=(opened, job.id), **options
+        )
 
 
 def _drop(opened: Workspace, job_id: str) -> None:
@@ -221,11 +225,11 @@ def show_log(opened: Workspace, job_id: str) -> str:
             on_click="ignore",
             disabled=not text,
         )
-    lines, found = log_lines(text, words or "")
+    lines, total = log_lines(text, words or "")
     if lines:
         with st.container(height=320, autoscroll=True):
             st.code(lines, language=None, wrap_lines=True)
-        st.caption(f"{found:,} lines" + (f" hold “{plain(words)}”" if words else " in the tail, newest last"))
+        st.caption(f"{total:,} lines" + (f" hold “{plain(words)}”" if words else " in the tail, newest last"))
     else:
         st.caption("No line of the log holds that." if text else "The log is empty so far.")
     return str(view_cache.read_snapshot(opened, job_id).job.state)
@@ -247,9 +251,9 @@ def show_optimized(opened: Workspace, job: JobView) -> None:
     if ruined := quality.get("below_floor"):
         st.error(plain(ruined), icon=":material/warning:")
     shell.show_figures(result_figures(job.result))
-    if said := quality_loss.of_manifest(quality):
+    if sentence := quality_loss.of_manifest(quality):
         st.caption(
-            f"{said[:1].upper()}{said[1:]}. Scored on the held-out text “{plain(quality.get('text') or 'code')}”."
+            f"{sentence[:1].upper()}{sentence[1:]}. Scored on the held-out text “{plain(quality.get('text') or 'code')}”."
         )
     try:
         artifact = artifacts.show(opened, str(job.result.get("artifact")))
@@ -285,13 +289,13 @@ def show_measured(opened: Workspace, job: JobView) -> None:
     st.caption(plain(provenance(view)))
     navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)
     if ours := list(
-        dict.fromkeys(each.variant.source for each in view.document.variants if each.variant.kind != "url")
+        dict.fromkeys(result.variant.source for result in view.document.variants if result.variant.kind != "url")
     ):
         next_steps.show(opened, ours, baseline=ours[0], evaluation=view.id)
 
 
 def show_servers(opened: Workspace, job_id: str) -> str:
     """How to ask the servers of a serve job, from when they answer; answers with how many do."""
-    found = serve.endpoints(opened, job_id)
-    next_steps.show_clients(opened, found)
-    return str(len(found))
+    servers = serve.endpoints(opened, job_id)
+    next_steps.show_clients(opened, servers)
+    return str(len(servers))

@@ -76,8 +76,8 @@ def progress_text(job: JobView, place: int | None = None, *, left: bool = True) 
         return f"Waiting, number {place} in the queue" if place else "Waiting in the queue"
     guess = remaining_guess(job) if left else None
     more = f" · about {seconds(guess)} left" if guess is not None else ""
-    said = plain((job.message or "Starting").rstrip("."))
-    return f"{said} · {job.progress or 0:.0%} · {seconds(elapsed(job))}{more}"
+    text = plain((job.message or "Starting").rstrip("."))
+    return f"{text} · {job.progress or 0:.0%} · {seconds(elapsed(job))}{more}"
 
 
 def remaining_guess(job: JobView) -> float | None:
@@ -89,18 +89,18 @@ def remaining_guess(job: JobView) -> float | None:
     return left if left > 0 else None
 
 
-def time_left(job: JobView, found: TimeLeft | None) -> tuple[str, str]:
+def time_left(job: JobView, estimate: TimeLeft | None) -> tuple[str, str]:
     """The range of what is left and what it goes by; without one the worker's own guess, else that it is unknown."""
-    if found is not None:
-        return duration_range(found.low, found.high), found.basis
+    if estimate is not None:
+        return duration_range(estimate.low, estimate.high), estimate.basis
     if (guess := remaining_guess(job)) is not None:
         return f"about {seconds(guess)}", "if the rest goes as it went so far"
     return "unknown", "no rate of late, and no earlier job like it"
 
 
-def kind_name(of: str) -> str:
+def kind_name(kind: str) -> str:
     """As a person reads it."""
-    return "SageMaker" if of == JobKind.MANAGED else of
+    return "SageMaker" if kind == JobKind.MANAGED else kind
 
 
 def summary(job: JobView) -> str:
@@ -113,11 +113,11 @@ def summary(job: JobView) -> str:
     return " · ".join(parts)
 
 
-def waiting_reason(found: WaitReason | None, titles: Mapping[str, str]) -> str:
+def waiting_reason(reason: WaitReason | None, titles: Mapping[str, str]) -> str:
     """The reason in Markdown; jobs by their titles, as far as they are known."""
-    sentence = found.sentence if found else "It is next."
+    sentence = reason.sentence if reason else "It is next."
     words = message(sentence)
-    for job in found.on if found else ():
+    for job in reason.on if reason else ():
         if title := titles.get(job):
             words = words.replace(plain(job), f"“{plain(title)}”", 1)
     return words
@@ -164,6 +164,6 @@ def warnings(events: Sequence[Event]) -> list[str]:
 
 def log_lines(text: str, words: str) -> tuple[str, int]:
     """The last lines that hold `words`, in any case, and how many lines do."""
-    wanted = words.casefold()
-    found = [line for line in text.splitlines() if wanted in line.casefold()]
-    return "\n".join(found[-MAX_LOG_LINES:]), len(found)
+    needle = words.casefold()
+    matches = [line for line in text.splitlines() if needle in line.casefold()]
+    return "\n".join(matches[-MAX_LOG_LINES:]), len(matches)

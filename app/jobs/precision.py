@@ -15,9 +15,9 @@ UNIT = "nats a token"
 
 def summary(bits: Mapping[str, Any]) -> str:
     """The average against what was asked for, and what the losses are."""
-    asked = f", of at most {bits['target_bits']:g} asked for" if bits["target_bits"] else ""
+    limit = f", of at most {bits['target_bits']:g} asked for" if bits["target_bits"] else ""
     return (
-        f"{bits['average_bits']:.2f} bits a weight on average over the quantized linears, scales and zero points counted{asked}. "
+        f"{bits['average_bits']:.2f} bits a weight on average over the quantized linears, scales and zero points counted{limit}. "
         f"Each group is what servers fuse or what reads the same input. Its loss is the mean KL divergence in {UNIT} of the "
         "model with only that group rounded, measured on the calibration text; of all allocations within these bits this has the "
         f"least sum of losses.{_predicted(bits)}"
@@ -75,6 +75,6 @@ def show(bits: Mapping[str, Any] | None) -> None:
     st.markdown("**Precision of each group of linears**")
     st.caption(plain(summary(bits)))
     st.dataframe(rows(bits), hide_index=True, alt="Groups of linears with precision, loss and why")
-    if tried := attempt_rows(bits):
+    if attempts := attempt_rows(bits):
         st.markdown("**What the quality floor took**")
-        st.dataframe(tried, hide_index=True, alt="Tries with bits, quality and outcome")
+        st.dataframe(attempts, hide_index=True, alt="Tries with bits, quality and outcome")

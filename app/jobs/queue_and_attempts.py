@@ -29,9 +29,9 @@ def panel(opened: Workspace, job: JobView) -> None:
         _queued(opened, job)
     if limits := _limits(job):
         st.caption(limits)
-    tried = wait_reasons.attempts(opened, job.id)
-    if job.aside or len(tried) > 1 or any(each.ending for each in tried if not job.ended):
-        _attempts(tried)
+    attempts = wait_reasons.attempts(opened, job.id)
+    if job.aside or len(attempts) > 1 or any(attempt.ending for attempt in attempts if not job.ended):
+        _attempts(attempts)
 
 
 def _neighbours(opened: Workspace, job: JobView) -> None:
@@ -48,7 +48,7 @@ def _queued(opened: Workspace, job: JobView) -> None:
     shell.live("life", lambda: _why(opened, job.id), active=True)
     st.segmented_control(
         "Priority",
-        [str(each) for each in Priority],
+        [str(priority) for priority in Priority],
         default=str(job.terms.priority),
         key=f"{PRIORITY}-{job.id}",
         required=True,
@@ -65,7 +65,7 @@ def _why(opened: Workspace, job_id: str) -> str:
     """The reason, for as long as it waits; answers with the state."""
     job = jobs.show(opened, job_id)
     if job.state is JobState.QUEUED:
-        titles = {each.id: each.title for each in jobs.active(opened)}
+        titles = {active.id: active.title for active in jobs.active(opened)}
         st.info(
             waiting_reason(wait_reasons.find_reasons(opened, [job]).get(job.id), titles),
             icon=":material/hourglass_empty:",
@@ -89,12 +89,12 @@ def _limits(job: JobView) -> str:
     return f"It {', '.join(parts)}." if parts else ""
 
 
-def _attempts(tried: list[Attempt]) -> None:
-    with st.expander(f"{len(tried)} attempts", icon=":material/history:", expanded=True):
-        st.dataframe([_row(each) for each in tried], hide_index=True, key="job_attempts")
-        for each in tried:
-            if each.ending and each.sentence:
-                st.caption(f"Attempt {each.number}: {message(each.sentence)}")
+def _attempts(attempts: list[Attempt]) -> None:
+    with st.expander(f"{len(attempts)} attempts", icon=":material/history:", expanded=True):
+        st.dataframe([_row(attempt) for attempt in attempts], hide_index=True, key="job_attempts")
+        for attempt in attempts:
+            if attempt.ending and attempt.sentence:
+                st.caption(f"Attempt {attempt.number}: {message(attempt.sentence)}")
 
 
 def _row(attempt: Attempt) -> dict[str, Any]:

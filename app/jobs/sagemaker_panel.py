@@ -36,7 +36,7 @@ def status_line(opened: Workspace, job: JobView) -> str:
 def panel(opened: Workspace, job_id: str) -> str:
     """Where AWS has it, and how it stands there; answers with the job's state."""
     job, specification = jobs.show(opened, job_id), jobs.specification(opened, job_id)
-    seen = progress.aws_status(opened, job)
+    aws = progress.aws_status(opened, job)
     instance = specification["target"].partition(":")[2]
     arn = job.result.get("arn") or (job.place if optimization_job_status.arn_region(job.place or "") else None)
     where = optimization_job_status.arn_region(arn or "") or specification["region"] or "the region of the environment"
@@ -44,10 +44,8 @@ def panel(opened: Workspace, job_id: str) -> str:
         ("Ran at" if job.ended else "Runs at", "SageMaker", where),
         ("Made for", instance, "SageMaker chooses the instance that it runs on"),
     ]
-    if seen.status:
-        cells.append(
-            ("At AWS", WORDS.get(seen.status, seen.status), f"asked {ago(seen.at)}" if not job.ended else None)
-        )
+    if aws.status:
+        cells.append(("At AWS", WORDS.get(aws.status, aws.status), f"asked {ago(aws.at)}" if not job.ended else None))
     if "seconds" in job.result and "artifact" not in job.result:
         cells.append(("Ran", seconds(job.result["seconds"]), "by AWS's clock"))
     shell.show_figures(cells)

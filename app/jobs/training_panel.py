@@ -39,11 +39,11 @@ def panel(opened: Workspace, job: JobView, specification: dict[str, Any]) -> Non
 
 def repeat_parameters(options: Mapping[str, Any]) -> dict[str, str]:
     """The form's parameters for the same training, as its widgets write them."""
-    asked = Training.model_validate(options)
+    settings = Training.model_validate(options)
     return {
-        "train_kind": TITLES[asked.kind],
-        "train_loss": LOSS_TITLES[asked.loss],
-        "train_minutes": str(asked.minutes),
+        "train_kind": TITLES[settings.kind],
+        "train_loss": LOSS_TITLES[settings.loss],
+        "train_minutes": str(settings.minutes),
     }
 
 
@@ -63,7 +63,7 @@ def _watch(opened: Workspace, job_id: str, loss: str) -> str:
     if not points:
         st.caption("It ended before its first look at acceptance." if job.ended else NONE)
     else:
-        best = max(points, key=lambda point: sum(each["length"] for each in point["acceptance"]))["step"]
+        best = max(points, key=lambda point: sum(acceptance["length"] for acceptance in point["acceptance"]))["step"]
         _curves(points, loss, best)
     return str(job.state)
 
@@ -77,23 +77,23 @@ def _curves(points: Sequence[Mapping[str, Any]], loss: str, best: int) -> None:
 
 
 def _show_result(opened: Workspace, job: JobView, model: ModelCard) -> None:
-    found = job.result["training"]
+    document = job.result["training"]
     cells: list[tuple[str, str, str | None]] = [
         (
-            f"Tokens a round, {drafts.at(each['temperature'])}",
-            figure(each["length"], 3),
-            f"{each['rate']:.0%} of proposed accepted",
+            f"Tokens a round, {drafts.at(acceptance['temperature'])}",
+            figure(acceptance["length"], 3),
+            f"{acceptance['rate']:.0%} of proposed accepted",
         )
-        for each in found["acceptance"]
+        for acceptance in document["acceptance"]
     ]
     cells += [
-        ("Draft", size(job.result["bytes_after"]), f"{found['draft']['parameters'] / 1e6:.1f} M parameters"),
-        ("Took", seconds(sum(found["seconds"].values())), None),
+        ("Draft", size(job.result["bytes_after"]), f"{document['draft']['parameters'] / 1e6:.1f} M parameters"),
+        ("Took", seconds(sum(document["seconds"].values())), None),
     ]
     shell.show_figures(cells)
-    st.markdown(plain(drafts.learned(found)))
-    _curves(found["curve"], found["asked"]["loss"], found["best_step"])
-    charts.show(drawn.positions(found["acceptance"], charts.theme()), "training-positions")
+    st.markdown(plain(drafts.learned(document)))
+    _curves(document["curve"], document["asked"]["loss"], document["best_step"])
+    charts.show(drawn.positions(document["acceptance"], charts.theme()), "training-positions")
     _show_payoff(opened, job, model)
 
 

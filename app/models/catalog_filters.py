@@ -50,7 +50,7 @@ def choose(opened: Workspace) -> CatalogFilter:
             **NARROWS,
             help="All of them must stand in the name, family, provider, hub id or folder.",
         )
-        wanted = st.multiselect(
+        selected = st.multiselect(
             "Technique that works",
             list(titles),
             key="catalog_technique",
@@ -71,7 +71,7 @@ def choose(opened: Workspace) -> CatalogFilter:
     return _more_filters(opened).model_copy(
         update={
             "words": words or "",
-            "techniques": tuple(titles[title] for title in wanted),
+            "techniques": tuple(titles[title] for title in selected),
             "target": "local" if target == HERE else target,
         }
     )

@@ -54,11 +54,11 @@ def model_title(entry: CatalogEntry) -> str:
 
 def group_cells(line: CatalogLine) -> dict[str, str]:
     """How many of each group work: `✓`, `2 of 3`, `✗`."""
-    found = {}
+    cells = {}
     for name, kinds in GROUPS.items():
-        own = [check.works for check in line.checks if check.kind in kinds]
-        found[name] = "✓" if own and all(own) else f"{sum(own)} of {len(own)}" if any(own) else "✗"
-    return found
+        works = [check.works for check in line.checks if check.kind in kinds]
+        cells[name] = "✓" if works and all(works) else f"{sum(works)} of {len(works)}" if any(works) else "✗"
+    return cells
 
 
 def row(line: CatalogLine, cheapest: CheapestInstance | None = None, price: ModelPrice | None = None) -> dict[str, Any]:
@@ -139,11 +139,11 @@ def reason_rows(lines: Sequence[CatalogLine]) -> list[dict[str, str]]:
 
 def group_refusals(checks: Iterable[TechniqueCheck]) -> list[list[TechniqueCheck]]:
     """Those that do not work, together where the reasons are the same."""
-    found: dict[tuple[str, ...], list[TechniqueCheck]] = {}
+    groups: dict[tuple[str, ...], list[TechniqueCheck]] = {}
     for check in checks:
         if not check.works:
-            found.setdefault(check.reasons, []).append(check)
-    return list(found.values())
+            groups.setdefault(check.reasons, []).append(check)
+    return list(groups.values())
 
 
 def price_note(prices: Sequence[ModelPrice]) -> str:

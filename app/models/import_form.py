@@ -49,7 +49,7 @@ def _name_key(source: str) -> str:
     return f"import_name-{source}"
 
 
-def show_action(opened: Workspace, card: ModelCard | None, given: str) -> None:
+def show_action(opened: Workspace, card: ModelCard | None, source: str) -> None:
     """Import, and once that is done the next step."""
     there = card is not None and (card.origin == "starter" or models.is_remembered(opened, card))
     if card is not None and there:
@@ -63,15 +63,15 @@ def show_action(opened: Workspace, card: ModelCard | None, given: str) -> None:
             icon=":material/download_done:",
             shortcut="Alt+I",
             on_click=_remember,
-            args=(opened, card.path if card else "", given),
+            args=(opened, card.path if card else "", source),
             key="import_submit",
             **{**state, **disabled_unless_allowed(opened, Action.REMEMBER_MODEL)},
         )
     shell.show_session_error(REFUSED)
 
 
-def _remember(opened: Workspace, path: str, given: str) -> None:
-    name = str(st.session_state.get(_name_key(given)) or "").strip() or None
+def _remember(opened: Workspace, path: str, source: str) -> None:
+    name = str(st.session_state.get(_name_key(source)) or "").strip() or None
     with shell.errors_in_session(REFUSED):
         models.remember(opened, path, name=name)
 
@@ -119,16 +119,16 @@ def show_imported(opened: Workspace) -> None:
     if room := quotas.own_import_quota(opened):
         st.caption(f"You have imported {room[0] / 1e9:.2f} GB of the {room[1]:g} GB that one person may have here.")
     shell.show_damaged(opened, "model")
-    found = models.list_remembered(opened)
-    if not found:
+    remembered = models.list_remembered(opened)
+    if not remembered:
         st.caption("Models that you import will stand here and in the catalog.")
-    for known in found:
+    for known in remembered:
         with st.container(
             border=True, horizontal=True, vertical_alignment="center", key=f"import_imported-{known.card.path}"
         ):
-            gone = "" if known.present else " · :material/folder_off: the folder is gone"
+            missing = "" if known.present else " · :material/folder_off: the folder is gone"
             st.markdown(
-                f"**{plain(known.card.id)}**{gone}{owner_suffix(opened, known.owner)}  \n:small[{plain(known.card.path)}]",
+                f"**{plain(known.card.id)}**{missing}{owner_suffix(opened, known.owner)}  \n:small[{plain(known.card.path)}]",
                 width="stretch",
             )
             if known.present:

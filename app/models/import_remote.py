@@ -60,48 +60,52 @@ def inspect(opened: Workspace, source: str) -> Inspection | None:
     return inspection
 
 
-def show_card(found: Inspection) -> bool:
+def show_card(inspection: Inspection) -> bool:
     """The card, its licence and what is fetched; whether its conditions are accepted, or need not be."""
-    st.subheader(plain(found.title))
-    if found.card is None:
+    st.subheader(plain(inspection.title))
+    if inspection.card is None:
         st.info("The card of a package's model is read once it is downloaded.", icon=":material/info:")
     else:
-        shell.show_figures(model_figures(found.card))
-    if found.card is not None and found.card.quantization:
-        st.info(plain(quantized_sentence(found.card)), icon=":material/info:")
-    if found.card is not None and found.card.quantized_before is not None:
-        st.warning(plain(found.card.quantized_before.sentence), icon=":material/compress:")
+        shell.show_figures(model_figures(inspection.card))
+    if inspection.card is not None and inspection.card.quantization:
+        st.info(plain(quantized_sentence(inspection.card)), icon=":material/info:")
+    if inspection.card is not None and inspection.card.quantized_before is not None:
+        st.warning(plain(inspection.card.quantized_before.sentence), icon=":material/compress:")
     amount = (
-        f"{size(found.bytes)} in {len(found.files)} files" if found.bytes else "of a size that its index does not state"
+        f"{size(inspection.bytes)} in {len(inspection.files)} files"
+        if inspection.bytes
+        else "of a size that its index does not state"
     )
-    st.markdown(f"**Download** {amount}, at the revision `{found.revision[:12]}`.")
-    licence = plain(found.licence) if found.licence else "not stated"
-    where = f" Its conditions: {plain(found.licence_url)}" if found.licence_url else ""
-    st.markdown(f"**Licence** {licence}{', and gated by its owner' if found.gated else ''}.{where}")
-    if not found.must_accept:
+    st.markdown(f"**Download** {amount}, at the revision `{inspection.revision[:12]}`.")
+    licence = plain(inspection.licence) if inspection.licence else "not stated"
+    where = f" Its conditions: {plain(inspection.licence_url)}" if inspection.licence_url else ""
+    st.markdown(f"**Licence** {licence}{', and gated by its owner' if inspection.gated else ''}.{where}")
+    if not inspection.must_accept:
         return True
     return bool(
         st.checkbox(
-            LABELS["accept_licence"], key=f"import_accept-{found.source}-{found.revision}", help="Kept with the job."
+            LABELS["accept_licence"],
+            key=f"import_accept-{inspection.source}-{inspection.revision}",
+            help="Kept with the job.",
         )
     )
 
 
-def show_import_button(opened: Workspace, found: Inspection | None, accepted: bool, name: str | None) -> None:
+def show_import_button(opened: Workspace, inspection: Inspection | None, accepted: bool, name: str | None) -> None:
     """One job for one model, however often it is clicked."""
-    reason = None if found else "Give a model first."
-    if found and not accepted:
+    reason = None if inspection else "Give a model first."
+    if inspection and not accepted:
         reason = "Its licence must be accepted first."
     options = {"help": reason, "disabled": reason is not None, **disabled_unless_allowed(opened)}
     clicked = st.button(
         "Import", type="primary", icon=":material/download:", shortcut="Alt+I", key="import_submit", **options
     )
-    if clicked and found:
+    if clicked and inspection:
         with shell.errors_on_page():
             prepared = imports.prepare(
-                opened, found.source, revision=found.revision, accept_licence=accepted, name=name
+                opened, inspection.source, revision=inspection.revision, accept_licence=accepted, name=name
             )
-            mark = f"{found.source} {found.revision} {name or ''}".rstrip()
+            mark = f"{inspection.source} {inspection.revision} {name or ''}".rstrip()
             job = imports.submit(
                 opened, prepared, submission=idempotency.submission_key(PURPOSE, mark, for_s=idempotency.DOUBLE_CLICK_S)
             )

@@ -26,10 +26,10 @@ class Part(NamedTuple):
     """Degrees of its pattern; -1 for none."""
 
 
-def parts(found: Estimate) -> list[Part]:
+def parts(estimate: Estimate) -> list[Part]:
     """Of one device, at the least cache: the sum is the device's memory. Nothing where its size is not known."""
-    weights, caches, activations = found.weights_per_device, found.cache_bytes, found.activation_bytes
-    runtimes, device = found.runtime_bytes, found.device_bytes
+    weights, caches, activations = estimate.weights_per_device, estimate.cache_bytes, estimate.activation_bytes
+    runtimes, device = estimate.runtime_bytes, estimate.device_bytes
     if weights is None or caches is None or activations is None or runtimes is None or device is None:
         return []
     runtime, cache = runtimes[1], max(0, caches[0])
@@ -59,9 +59,11 @@ def html(estimate: Estimate, theme: Theme) -> str | None:
 
 def description(estimate: Estimate) -> str:
     """What the bar shows, for whoever cannot see it."""
-    of = f"Estimated memory of one of {estimate.devices} devices" if (estimate.devices or 1) > 1 else "Estimated memory"
+    title = (
+        f"Estimated memory of one of {estimate.devices} devices" if (estimate.devices or 1) > 1 else "Estimated memory"
+    )
     listed = ", ".join(f"{part.name} {size(part.bytes)}" for part in parts(estimate))
-    return f"{of}, {size(estimate.device_bytes)}: {listed}."
+    return f"{title}, {size(estimate.device_bytes)}: {listed}."
 
 
 def _fill(part: Part, theme: Theme) -> str:
@@ -75,6 +77,6 @@ def _fill(part: Part, theme: Theme) -> str:
 
 
 def _legend(part: Part, theme: Theme) -> str:
-    look = f"display:inline-block;width:12px;height:12px;border-radius:2px;margin-right:5px;{_fill(part, theme)}"
-    mark = f'<span style="{look}"></span>'
+    style = f"display:inline-block;width:12px;height:12px;border-radius:2px;margin-right:5px;{_fill(part, theme)}"
+    mark = f'<span style="{style}"></span>'
     return f'<span style="white-space:nowrap">{mark}{escape(part.name)} {size(part.bytes)}</span>'

@@ -59,16 +59,16 @@ def show_published(model: PublishedModel) -> None:
 
 def show_price(opened: Workspace, model: ModelFacts, target: str | None) -> None:
     """What a million tokens cost on `target`, or where that is least: with the load, the region and the instance."""
-    found = token_prices.find_price(opened, model, target=target)
-    if found is not None:
+    price = token_prices.find_price(opened, model, target=target)
+    if price is not None:
         why = (
             "on the instance chosen below"
-            if found.chosen
+            if price.chosen
             else "where its tokens are cheapest; choose another instance below"
         )
-        st.markdown(f":material/payments: **{plain(found.span)} USD a million output tokens** {why}")
+        st.markdown(f":material/payments: **{plain(price.span)} USD a million output tokens** {why}")
         st.caption(
-            plain(f"{found.where[:1].upper()}{found.where[1:]}, nothing of it is measured. Price: {found.note}.")
+            plain(f"{price.where[:1].upper()}{price.where[1:]}, nothing of it is measured. Price: {price.note}.")
         )
     elif model.generates:
         st.caption(
@@ -117,21 +117,21 @@ def _published_cell(name: str, cell: str) -> None:
 def _show_refused(alike: list[TechniqueCheck]) -> None:
     """One line for all that are refused alike, grey, with why and what would work."""
     first, titles = alike[0], ", ".join(plain(check.title) for check in alike)
-    said = titles if len(alike) < MANY_ALIKE else f"{len(alike)} techniques"
-    st.markdown(f":gray[:material/block: **{said}**] {' '.join(message(reason) for reason in first.reasons)}")
+    name = titles if len(alike) < MANY_ALIKE else f"{len(alike)} techniques"
+    st.markdown(f":gray[:material/block: **{name}**] {' '.join(message(reason) for reason in first.reasons)}")
     nearest = _nearest_sentence([check.nearest for check in alike if check.nearest])
     which = f"{titles}. " if len(alike) >= MANY_ALIKE else ""
     st.caption(f"{which}{nearest}By {plain('; '.join(dict.fromkeys(first.sources)))}.")
 
 
-def _nearest_sentence(found: list[str]) -> str:
+def _nearest_sentence(alternatives: list[str]) -> str:
     """What would work; where that is only another place, the place once."""
-    if not found:
+    if not alternatives:
         return "Nothing near it works there. "
-    places = {steps.partition(" on ")[2] for steps in found}
-    if len(found) > 1 and len(places) == 1 and (place := places.pop()):
+    places = {steps.partition(" on ")[2] for steps in alternatives}
+    if len(alternatives) > 1 and len(places) == 1 and (place := places.pop()):
         return f"They work on {plain(place)}. "
-    return f"Nearest that works: {' or '.join(dict.fromkeys(map(plain, found)))}. "
+    return f"Nearest that works: {' or '.join(dict.fromkeys(map(plain, alternatives)))}. "
 
 
 def builder_parameters(opened: Workspace, model: ModelFacts) -> dict[str, str]:
@@ -141,9 +141,9 @@ def builder_parameters(opened: Workspace, model: ModelFacts) -> dict[str, str]:
     load = presets.load(token_prices.STREAMS, model.max_positions)
     numbers = {"prompt": load.input_tokens, "answer": load.output_tokens, "streams": load.concurrency}
     recipe = next((kind for kind, known in technique_checks.kind_titles().items() if known == title), None)
-    asked = {f"build_{name}": str(number) for name, number in numbers.items()}
-    asked |= {"target": target} if target and target != HERE else {}
-    return asked | ({"recipe": recipe} if recipe in recipe_files.bundled_names() else {})
+    parameters = {f"build_{name}": str(number) for name, number in numbers.items()}
+    parameters |= {"target": target} if target and target != HERE else {}
+    return parameters | ({"recipe": recipe} if recipe in recipe_files.bundled_names() else {})
 
 
 def show_memory(opened: Workspace, entry: CatalogEntry) -> None:
@@ -193,21 +193,21 @@ def show_draft(entry: CatalogEntry) -> None:
         st.markdown("**Draft model** none is known; n-gram speculation needs none.")
 
 
-def show_history(opened: Workspace, card: ModelCard, own: str) -> None:
+def show_history(opened: Workspace, card: ModelCard, source: str) -> None:
     """Artifacts made from it and evaluations against it."""
     st.subheader("Artifacts made from it")
-    made = [
+    own_artifacts = [
         view
         for view in artifacts.listing(opened, model=card.id, limit=SHOWN)
         if view.manifest.parent.path == card.path and not view.manifest.is_draft
     ]
     shell.show_damaged(opened, "artifact", artifacts.list_ids(opened, model=card.id, limit=SHOWN))
-    if made:
-        st.dataframe(artifact_rows(made), hide_index=True, alt="Artifacts with size and quality")
+    if own_artifacts:
+        st.dataframe(artifact_rows(own_artifacts), hide_index=True, alt="Artifacts with size and quality")
         with st.container(horizontal=True):
-            for view in made[:5]:
+            for view in own_artifacts[:5]:
                 label = f"Evaluate {plain(view.recipe)} ({view.id})"
-                navigation.link("evaluate", label, ":material/speed:", variants=navigation.join_values(own, view.id))
+                navigation.link("evaluate", label, ":material/speed:", variants=navigation.join_values(source, view.id))
                 navigation.link("job", f"Job of {view.id}", ":material/open_in_full:", id=view.job_id)
     else:
         st.caption("Nothing yet: what you optimize will stand here with its size and quality.")
@@ -222,4 +222,4 @@ def show_history(opened: Workspace, card: ModelCard, own: str) -> None:
             navigation.link("evaluate", "Open", ":material/open_in_full:", id=evaluation.id)
     if not measured:
         st.caption("Nothing measured yet: verdicts against this model will stand here.")
-        navigation.link("evaluate", "Evaluate it", ":material/speed:", variants=navigation.join_values(own))
+        navigation.link("evaluate", "Evaluate it", ":material/speed:", variants=navigation.join_values(source))

@@ -19,11 +19,11 @@ def model_figures(model: ModelFacts) -> list[tuple[str, str, str | None]]:
     counted = (
         "counted from the safetensors headers" if isinstance(model, ModelCard) else "computed from its published shapes"
     )
-    found = [("Parameters", count(model.parameters), f"{model.parameters:,}, {counted}"), _weights(model)]
+    figures = [("Parameters", count(model.parameters), f"{model.parameters:,}, {counted}"), _weights(model)]
     if not model.generates:
-        return [*found, ("KV cache", "none", "an embedding model generates no tokens")]
+        return [*figures, ("KV cache", "none", "an embedding model generates no tokens")]
     return [
-        *found,
+        *figures,
         ("KV cache a token", size(per_token), cache_formula(model)),
         ("KV cache, full context", size(model.kv_bytes_of(model.max_positions)), cache_of_context(model)),
     ]
@@ -60,7 +60,7 @@ def _weights(model: ModelFacts) -> tuple[str, str, str | None]:
 
 def fact_rows(model: ModelFacts) -> list[dict[str, str]]:
     """Everything else of the card: as config.json says it, or as it is published."""
-    said = {
+    facts = {
         "Architecture": model.architecture,
         "Layers": str(model.layers),
         "Hidden size": str(model.hidden_size),
@@ -76,7 +76,7 @@ def fact_rows(model: ModelFacts) -> list[dict[str, str]]:
         **_origin_facts(model),
     }
     notes = [("Note", note) for note in model.notes] if isinstance(model, ModelCard) else []
-    return [{"Fact": name, "Value": value} for name, value in [*said.items(), *notes]]
+    return [{"Fact": name, "Value": value} for name, value in [*facts.items(), *notes]]
 
 
 def _origin_facts(model: ModelFacts) -> dict[str, str]:
@@ -84,8 +84,8 @@ def _origin_facts(model: ModelFacts) -> dict[str, str]:
         return {"Folder": model.path, "Revision": model.revision[:12]}
     if not isinstance(model, PublishedModel):
         return {}
-    said = {"Hub id": model.hf_repo, "Provider": model.provider, "Licence": model.license, "Task": model.task}
-    return said | {"Facts from": ", ".join(model.sources)} | ({"Note": model.note} if model.note else {})
+    facts = {"Hub id": model.hf_repo, "Provider": model.provider, "Licence": model.license, "Task": model.task}
+    return facts | {"Facts from": ", ".join(model.sources)} | ({"Note": model.note} if model.note else {})
 
 
 def technique_rows(checks: Iterable[TechniqueCheck]) -> list[dict[str, str]]:

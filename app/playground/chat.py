@@ -62,24 +62,24 @@ class Turn:
 
 def history() -> list[Turn]:
     """This session's prompts, newest first."""
-    found: list[Turn] = st.session_state.setdefault(TURNS, [])
-    return found
+    turns: list[Turn] = st.session_state.setdefault(TURNS, [])
+    return turns
 
 
 def _mode(talks: bool) -> str:
     """How the prompt is meant. An example of the other way that nobody changed gives way to one of this."""
-    ways = list(EXAMPLES)
+    modes = list(EXAMPLES)
     chosen = st.radio(
         "Ask as",
-        ways,
+        modes,
         index=int(not talks),
         horizontal=True,
         key=f"playground_mode-{talks}",
         label_visibility="collapsed",
         help="Chat puts the model's own template around the prompt; without one the model continues the text.",
     )
-    mode = chosen or ways[not talks]
-    other = EXAMPLES[ways[mode == CHAT]]
+    mode = chosen or modes[not talks]
+    other = EXAMPLES[modes[mode == CHAT]]
     if st.session_state.get("playground_prompt") in {None, *other.values()}:
         st.session_state["playground_prompt"] = next(iter(EXAMPLES[mode].values()))
     return mode
@@ -125,7 +125,7 @@ def draw_form(opened: Workspace, *, able: bool, alone: bool, talks: bool) -> Que
             "Seed", 0, 2**31 - 1, 0, key="playground_seed", width=160, help="For temperatures above 0."
         )
         options = {"disabled": not able or not prompt, **disabled_unless_allowed(opened, Action.ASK)}
-        asked = st.button(
+        clicked = st.button(
             "Ask" if alone else "Ask both",
             type="primary" if able else "secondary",
             icon=":material/send:",
@@ -133,7 +133,7 @@ def draw_form(opened: Workspace, *, able: bool, alone: bool, talks: bool) -> Que
             shortcut="Ctrl+Enter",
             **options,
         )
-    return Question(prompt or "", int(max_tokens), float(temperature), int(seed), mode == CHAT) if asked else None
+    return Question(prompt or "", int(max_tokens), float(temperature), int(seed), mode == CHAT) if clicked else None
 
 
 def _use_example(text: str) -> None:
@@ -157,13 +157,13 @@ def earlier_messages(turns: Sequence[Turn], number: int, names: Sequence[str]) -
 
     A talk is what was last asked as a chat of the same ones without a break.
     """
-    found: list[tuple[str, str]] = []
+    messages: list[tuple[str, str]] = []
     for turn in turns:
         if not turn.question.chat or [reply.name for reply in turn.replies] != list(names):
             break
         if turn.replies[number].text:
-            found.insert(0, (turn.question.prompt, turn.replies[number].text))
-    return found
+            messages.insert(0, (turn.question.prompt, turn.replies[number].text))
+    return messages
 
 
 def _painters(turn: Turn) -> list[Callable[[Reply], None]]:
@@ -215,11 +215,11 @@ def _stream(
 def show_turns(sources: Sequence[str]) -> None:
     """What was asked in this session: the latest in full, the others folded. `sources` are what could be measured
     next."""
-    asked = history()
-    if not asked:
+    turns = history()
+    if not turns:
         return
     st.subheader("Answers")
-    _show_turn(asked[0])
+    _show_turn(turns[0])
     st.caption("Each time is of one answer, seen from this page, and is no measurement: to compare speed, evaluate.")
     with st.container(horizontal=True, vertical_alignment="center"):
         if sources:
@@ -231,12 +231,12 @@ def show_turns(sources: Sequence[str]) -> None:
             icon=":material/add_comment:",
             key="playground_forget",
             type="tertiary",
-            on_click=asked.clear,
+            on_click=turns.clear,
             help="Forgets what was asked; the next question is the first.",
         )
-    if len(asked) > 1:
+    if len(turns) > 1:
         st.subheader("Asked before")
-        for turn in asked[1:]:
+        for turn in turns[1:]:
             with st.expander(plain(turn.question.prompt.strip()[:SHOWN] or "White space")):
                 st.code(turn.question.prompt, language=None, wrap_lines=True)
                 _show_turn(turn)
@@ -253,8 +253,8 @@ def _show_turn(turn: Turn) -> None:
     else:
         sides = [[Piece(reply.text, False)] for reply in turn.replies]
     drawn = f"temperature {question.temperature:g}" + (f", seed {question.seed}" if question.temperature else "")
-    asked = plain(question.prompt.strip()[:SHOWN])
-    st.caption(f"Asked: {asked or 'white space'} · at most {question.max_tokens:,} tokens · {drawn}")
+    prompt = plain(question.prompt.strip()[:SHOWN])
+    st.caption(f"Asked: {prompt or 'white space'} · at most {question.max_tokens:,} tokens · {drawn}")
     for column, reply, pieces in zip(st.columns(len(turn.replies)), turn.replies, sides, strict=True):
         with column:
             _show_reply(reply, pieces)

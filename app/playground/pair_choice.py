@@ -39,48 +39,50 @@ class Servable:
 
 def find_servable(opened: Workspace, artifact_views: Sequence[ArtifactView]) -> list[Servable]:
     """Each model that is there, followed by its artifacts, in the order of `made`."""
-    found: list[Servable] = []
+    servable: list[Servable] = []
     for known_model in models.list_known(opened):
         if known_model.present:
             label = f"{known_model.card.id} · original · {size(known_model.card.weights_bytes)}"
-            found.append(Servable(known_model.source, label, known_model.card.id, known_model.source))
+            servable.append(Servable(known_model.source, label, known_model.card.id, known_model.source))
         for view in artifact_views:
             if origin(view.manifest.parent) == known_model.source:
                 label = f"{view.recipe} of {view.model} · {size(view.bytes)} · {view.id} · {local_time(view.created_at)[:16]}"
-                found.append(Servable(view.id, label, f"{view.recipe} ({view.id})", known_model.source))
-    return found
+                servable.append(Servable(view.id, label, f"{view.recipe} ({view.id})", known_model.source))
+    return servable
 
 
-def partners(found: Sequence[Servable], first: str) -> list[Servable]:
+def partners(servable: Sequence[Servable], first: str) -> list[Servable]:
     """What to put beside `first`: artifacts of the same model, then the model; everything where `first` is a URL."""
-    chosen = next((choice for choice in found if choice.source == first), None)
+    chosen = next((choice for choice in servable if choice.source == first), None)
     if chosen is None:
-        return list(found)
-    family = [choice for choice in found if choice.parent == chosen.parent and choice.source != first]
+        return list(servable)
+    family = [choice for choice in servable if choice.parent == chosen.parent and choice.source != first]
     return sorted(family, key=lambda choice: choice.source == choice.parent)
 
 
-def suggestion(found: Sequence[Servable], made: Sequence[str]) -> tuple[str, str]:
+def suggestion(servable: Sequence[Servable], artifact_ids: Sequence[str]) -> tuple[str, str]:
     """The newest artifact (the first of `made`) and its model; the first model alone where nothing was made."""
-    for artifact in made:
-        mine = next((choice for choice in found if choice.source == artifact), None)
-        parent = next((choice for choice in found if mine and choice.parent == mine.parent), None)
-        if mine and parent and parent is not mine:
-            return parent.source, mine.source
-    return (found[0].source if found else URL), NOTHING
+    for artifact in artifact_ids:
+        newest = next((choice for choice in servable if choice.source == artifact), None)
+        parent = next((choice for choice in servable if newest and choice.parent == newest.parent), None)
+        if newest and parent and parent is not newest:
+            return parent.source, newest.source
+    return (servable[0].source if servable else URL), NOTHING
 
 
 def choose_pair(opened: Workspace) -> list[tuple[str, str]]:
     """The chosen (name, source) of one or two; an empty list while a URL is still to be given."""
     artifact_views = artifacts.variants(opened)  # newest first
-    found = find_servable(opened, artifact_views)
-    defaults = suggestion(found, [view.id for view in artifact_views])
+    servable = find_servable(opened, artifact_views)
+    defaults = suggestion(servable, [view.id for view in artifact_views])
     left, right = st.columns(2)
     with left:
-        first = _choose_side("original", found, defaults[0], found)
+        first = _choose_side("original", servable, defaults[0], servable)
     with right:
-        second = _choose_side("optimized", partners(found, first), defaults[1] if first == defaults[0] else "", found)
-    names = {choice.source: choice.name for choice in found}
+        second = _choose_side(
+            "optimized", partners(servable, first), defaults[1] if first == defaults[0] else "", servable
+        )
+    names = {choice.source: choice.name for choice in servable}
     return [(names.get(source, source), source) for source in (first, second) if source]
 
 
@@ -89,11 +91,13 @@ def _choose_side(side: str, offered: Sequence[Servable], default: str, known: Se
     labels = {choice.source: choice.label for choice in offered}
     others = {URL: "A URL of a running server", **({NOTHING: "Nothing: ask one alone"} if side == "optimized" else {})}
     options = [*labels, *others]
-    asked = st.query_params.get(side)
-    now = _selected_option(asked, options, default or next(iter(labels), NOTHING if side == "optimized" else URL))
+    requested = st.query_params.get(side)
+    selected = _selected_option(
+        requested, options, default or next(iter(labels), NOTHING if side == "optimized" else URL)
+    )
     key = f"playground_{side}"
-    if st.session_state.get(key) != now:
-        st.session_state[key] = now
+    if st.session_state.get(key) != selected:
+        st.session_state[key] = selected
     st.selectbox(
         TITLES[side],
         options,
@@ -102,27 +106,27 @@ def _choose_side(side: str, offered: Sequence[Servable], default: str, known: Se
         on_change=_write,
         args=(side, key),
     )
-    if asked and asked not in options and not is_address(asked):
-        elsewhere = asked in {choice.source for choice in known}
+    if requested and requested not in options and not is_address(requested):
+        elsewhere = requested in {choice.source for choice in known}
         why = "is of another model" if elsewhere else "is not known here"
-        st.warning(f"`{plain(asked[:60])}` {why}: something else is chosen instead.", icon=":material/help:")
-    return _choose_url(side, asked) if now == URL else "" if now == NOTHING else now
+        st.warning(f"`{plain(requested[:60])}` {why}: something else is chosen instead.", icon=":material/help:")
+    return _choose_url(side, requested) if selected == URL else "" if selected == NOTHING else selected
 
 
-def _selected_option(asked: str | None, options: Sequence[str], default: str) -> str:
+def _selected_option(requested: str | None, options: Sequence[str], default: str) -> str:
     """The option that the address means, else the default."""
-    if asked and is_address(asked):
+    if requested and is_address(requested):
         return URL
-    if asked in options:
-        return str(asked)
+    if requested in options:
+        return str(requested)
     return default if default in options else options[0]
 
 
-def _choose_url(side: str, asked: str | None) -> str:
+def _choose_url(side: str, requested: str | None) -> str:
     key = f"playground_url_{side}"
-    given = asked if asked and is_address(asked) else ""
-    if st.session_state.get(key) != given and given:
-        st.session_state[key] = given
+    current = requested if requested and is_address(requested) else ""
+    if st.session_state.get(key) != current and current:
+        st.session_state[key] = current
     st.text_input(
         f"{TITLES[side]} URL",
         key=key,

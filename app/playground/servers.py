@@ -29,10 +29,10 @@ PURPOSE = "playground"
 
 def ready_servers(opened: Workspace, pair: Pair) -> list[ServedVariant] | None:
     """Draw what there is to say of the servers; where each of the pair answers, or None while they do not all."""
-    wanted = [source for _, source in pair if not serve.is_address(source)]
-    if not wanted:
+    sources = [source for _, source in pair if not serve.is_address(source)]
+    if not sources:
         return _foreign_servers(opened, pair)
-    job = serve.find_latest(opened, wanted)
+    job = serve.find_latest(opened, sources)
     if job is None or job.ended:
         _show_start(opened, pair, job)
         return None
@@ -40,7 +40,7 @@ def ready_servers(opened: Workspace, pair: Pair) -> list[ServedVariant] | None:
     servers = {served.source: served for served in serve.endpoints(opened, job.id)}
     if job.state is not JobState.RUNNING or job.cancel_requested or not servers:
         return None
-    others = _foreign_servers(opened, [each for each in pair if each[1] not in servers])
+    others = _foreign_servers(opened, [named for named in pair if named[1] not in servers])
     return None if others is None else [servers.get(source) or others.pop(0) for _, source in pair]
 
 
@@ -69,9 +69,9 @@ def _foreign_servers(opened: Workspace, pair: Pair) -> list[ServedVariant] | Non
 
 def _foreign_server(opened: Workspace, url: str) -> ServedVariant:
     """Raises RequestError where it is no address that may be asked."""
-    found = variants.resolve(opened, url)
+    variant = variants.resolve(opened, url)
     return ServedVariant(
-        source=url, name=url, url=found.url or url, served_name=found.served_name or "", ready_seconds=0.0
+        source=url, name=url, url=variant.url or url, served_name=variant.served_name or "", ready_seconds=0.0
     )
 
 
@@ -79,10 +79,10 @@ def _show_start(opened: Workspace, pair: Pair, last: JobView | None) -> None:
     """How the last servers ended, and the button that starts them."""
     if last is not None:
         _show_end(last)
-    wanted = sorted(source for _, source in pair if not serve.is_address(source))
-    mark = f"{','.join(wanted)} after {last.id if last else 'none'}"
-    label = "Start both" if len(wanted) > 1 else "Start it"
-    anyway = quality_confirmation.confirm(opened, wanted, "start")
+    sources = sorted(source for _, source in pair if not serve.is_address(source))
+    mark = f"{','.join(sources)} after {last.id if last else 'none'}"
+    label = "Start both" if len(sources) > 1 else "Start it"
+    anyway = quality_confirmation.confirm(opened, sources, "start")
     with st.container(horizontal=True, vertical_alignment="center"):
         st.button(
             label if last is None else f"{label} again",
@@ -95,14 +95,14 @@ def _show_start(opened: Workspace, pair: Pair, last: JobView | None) -> None:
             **disabled_unless_allowed(opened),
         )
         st.caption(
-            f"{_loading_sentence(opened, wanted)} They run on this machine only, and {_idle_stop(serve.IDLE_MINUTES)}."
+            f"{_loading_sentence(opened, sources)} They run on this machine only, and {_idle_stop(serve.IDLE_MINUTES)}."
         )
     if refused := st.session_state.pop("playground_refused", None):
         st.error(plain(refused), icon=":material/error:")
 
 
-def _loading_sentence(opened: Workspace, wanted: Sequence[str]) -> str:
-    took = serve.loading_seconds(opened, wanted)
+def _loading_sentence(opened: Workspace, sources: Sequence[str]) -> str:
+    took = serve.loading_seconds(opened, sources)
     return (
         f"Loading took {seconds(took)} the last time."
         if took

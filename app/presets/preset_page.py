@@ -37,9 +37,9 @@ def show_model_presets(opened: Workspace, model_id: str) -> None:
         navigation.link("presets", "All presets", ":material/bookmarks:")
         return
     views = presets.views(opened, known_presets)
-    beside = preset_comparison.compare(opened, [view.preset for view in views], preset_rows.CONCURRENCY)
-    first = [preset_rows.original_row(beside.original)] if beside.original else []
-    lines = [*first, *(preset_rows.row(view, beside.row(view.preset.id)) for view in views)]
+    comparison = preset_comparison.compare(opened, [view.preset for view in views], preset_rows.CONCURRENCY)
+    first = [preset_rows.original_row(comparison.original)] if comparison.original else []
+    lines = [*first, *(preset_rows.row(view, comparison.row(view.preset.id)) for view in views)]
     _draw_table(views, lines, alt="The original and the presets of this model: estimated, published and measured")
     with st.container(horizontal=True):
         for view in views:
@@ -63,15 +63,15 @@ def chosen_presets(opened: Workspace) -> list[KnownPreset]:
 def find_presets(opened: Workspace, words: str) -> list[KnownPreset]:
     """Presets by ids between commas, each once."""
     known_presets = []
-    for wanted in navigation.distinct_values([words]):
+    for preset_id in navigation.distinct_values([words]):
         try:
-            known_presets.append(presets.find(opened, wanted))
+            known_presets.append(presets.find(opened, preset_id))
         except NotFound as error:
             st.error(message(error), icon=":material/error:")
     return known_presets
 
 
-def _draw_table(views: Sequence[PresetView], lines: Sequence[dict[str, str]], **look: Any) -> None:
+def _draw_table(views: Sequence[PresetView], lines: Sequence[dict[str, str]], **options: Any) -> None:
     """What a screen of 1280 pixels has room for; a toggle under the table shows the rest."""
     st.caption(preset_rows.legend())
     st.caption(plain(preset_rows.basis(views)))
@@ -82,20 +82,22 @@ def _draw_table(views: Sequence[PresetView], lines: Sequence[dict[str, str]], **
     key = navigation.page_key("preset_columns")
     everything = st.session_state.get(key, st.query_params.get(key) == "true")
     order = None if everything else [*preset_rows.COMPACT]
-    st.dataframe(lines, hide_index=True, column_config=config, column_order=order, **look)
-    said = "Estimated speed, what is published and what was measured, besides."
-    st.toggle("All columns", key=key, bind="query-params", help=said)
+    st.dataframe(lines, hide_index=True, column_config=config, column_order=order, **options)
+    help_ = "Estimated speed, what is published and what was measured, besides."
+    st.toggle("All columns", key=key, bind="query-params", help=help_)
 
 
 def show_table(opened: Workspace, views: Sequence[PresetView], selected: Sequence[str], key: str) -> None:
     """The list; ticking rows changes the choice in the address."""
-    beside = preset_comparison.compare_by_model(opened, (view.preset.model for view in views), preset_rows.CONCURRENCY)
+    comparisons = preset_comparison.compare_by_model(
+        opened, (view.preset.model for view in views), preset_rows.CONCURRENCY
+    )
     ids = [view.preset.id for view in views]
     name = f"presets-{key}-{st.session_state.get(REVISION, 0)}"
     rows = [number for number, preset_id in enumerate(ids) if preset_id in selected]
     _draw_table(
         views,
-        [preset_rows.row(view, beside[view.preset.model].row(view.preset.id)) for view in views],
+        [preset_rows.row(view, comparisons[view.preset.model].row(view.preset.id)) for view in views],
         key=name,
         selection_mode="multi-row",
         on_select=lambda: _select_ticked(name, ids),
@@ -107,8 +109,10 @@ def show_table(opened: Workspace, views: Sequence[PresetView], selected: Sequenc
 def _select_ticked(name: str, ids: Sequence[str]) -> None:
     """What is chosen on other pages of the list stays."""
     ticked = [ids[row] for row in st.session_state[name].selection.rows]
-    kept = [wanted for wanted in navigation.split_values(st.query_params.get("selected", "")) if wanted not in ids]
-    select([*kept, *ticked])
+    others = [
+        preset_id for preset_id in navigation.split_values(st.query_params.get("selected", "")) if preset_id not in ids
+    ]
+    select([*others, *ticked])
 
 
 def select(ids: Sequence[str]) -> None:
@@ -207,7 +211,7 @@ def show_apply(opened: Workspace, view: PresetView) -> None:
         accept_new_options=True,
         help="A model of the catalog, or the path of a folder.",
     )
-    used = (each.preset.target for each in presets.listing(opened, limit=200))
+    used = (known_preset.preset.target for known_preset in presets.listing(opened, limit=200))
     places = list(dict.fromkeys([preset.target, "local", "auto", *used]))
     target = st.selectbox("On target", places, key=f"presets_apply-target-{preset.id}", accept_new_options=True)
     with shell.errors_inline():
@@ -263,8 +267,8 @@ def show_files(opened: Workspace, ids: Sequence[str]) -> None:
         options = {"disabled": file is None, **disabled_unless_allowed(opened, Action.SAVE_PRESET)}
         if st.button("Import", key="presets_import", **options):
             with shell.errors_inline():
-                taken = presets.put(opened, preset_text.read(file.getvalue()), replace=replace)
-                _store_notice(", ".join(f"{name}: {outcome}" for name, outcome in taken))
+                outcomes = presets.put(opened, preset_text.read(file.getvalue()), replace=replace)
+                _store_notice(", ".join(f"{name}: {outcome}" for name, outcome in outcomes))
 
 
 def show_save_form(opened: Workspace) -> None:

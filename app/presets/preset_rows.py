@@ -113,7 +113,10 @@ def estimate_rows(view: PresetView) -> list[dict[str, str]]:
     return [
         {
             "≈ Estimated": title,
-            **{f"{at.load.concurrency} at once": range_cell(getattr(at, name)) for at in view.estimated.levels},
+            **{
+                f"{level.load.concurrency} level once": range_cell(getattr(level, name))
+                for level in view.estimated.levels
+            },
         }
         for name, title in ESTIMATES.items()
     ]
@@ -136,8 +139,12 @@ def measured_rows(measured: Measurement) -> list[dict[str, str]]:
 def claim_lines(claim: Claim, today: str | None) -> list[str]:
     """The figure, the sentence it stands in, its conditions, what today's prices say, and where it stands."""
     where = f"[{plain(claim.source)}]({claim.url})" if claim.url else plain(claim.source)
-    said = [f"**{plain(claim.metric)} {plain(claim.figures)}**", f"“{plain(claim.statement)}”", plain(claim.conditions)]
-    return [*(part for part in said if part), *([f":material/calculate: {plain(today)}"] if today else []), where]
+    lines = [
+        f"**{plain(claim.metric)} {plain(claim.figures)}**",
+        f"“{plain(claim.statement)}”",
+        plain(claim.conditions),
+    ]
+    return [*(part for part in lines if part), *([f":material/calculate: {plain(today)}"] if today else []), where]
 
 
 def difference_rows(views: Sequence[PresetView], names: Sequence[str], *, only: bool) -> list[dict[str, str]]:
@@ -148,7 +155,7 @@ def difference_rows(views: Sequence[PresetView], names: Sequence[str], *, only: 
 def _properties(view: PresetView) -> dict[str, str]:
     preset = view.preset
     serving = preset.recipe.serving.model_dump(exclude_defaults=True)
-    found = {
+    properties = {
         "Preset": preset.id,
         "Made for": GOALS[preset.goal].title,
         "Model": preset.model,
@@ -158,7 +165,7 @@ def _properties(view: PresetView) -> dict[str, str]:
         "Origin": view.origin,
     }
     published = {f"{PUBLISHED} {claim.metric}": claim.figures for claim in preset.published}
-    return found | _estimated(view) | published | _measured(view)
+    return properties | _estimated(view) | published | _measured(view)
 
 
 def _estimated(view: PresetView) -> dict[str, str]:
@@ -166,38 +173,36 @@ def _estimated(view: PresetView) -> dict[str, str]:
         return {"≈ Estimated": f"nothing: {view.estimated.why_not}"}
     first = view.estimated.levels[0]
     hour = first.price_per_hour
-    found = {
+    properties = {
         "≈ Price an hour (USD, on demand)": NONE if hour is None else figure(hour, 4),
         "≈ Weights": size(first.weights_bytes),
         "≈ Accelerators used": str(first.tensor_parallel * first.replicas),
         "≈ Longest context (tokens)": NONE if first.max_context is None else f"{first.max_context:,}",
     }
     for level in view.estimated.levels:
-        found |= {
+        properties |= {
             f"≈ {title} at {level.load.concurrency}": range_cell(getattr(level, name))
             for name, title in ESTIMATES.items()
         }
-    return found
+    return properties
 
 
 def _measured(view: PresetView) -> dict[str, str]:
     if not view.measured:
         return {"● Measured": "not yet"}
     latest = view.measured[0]
-    found = {"● Measured": f"{latest.evaluation}, {document_time(latest.measured_at)}, {latest.hardware}"}
+    properties = {"● Measured": f"{latest.evaluation}, {document_time(latest.measured_at)}, {latest.hardware}"}
     for level in latest.levels:
         if level.sound:
-            found[f"● Output tokens/s at {level.concurrency}"] = figure(level.output_tokens_per_s)
-            found[f"● Per output token, p50 (ms) at {level.concurrency}"] = figure(level.tpot_ms_p50)
-    return found | {"● Quality": quality_cost(latest.quality)}
+            properties[f"● Output tokens/s at {level.concurrency}"] = figure(level.output_tokens_per_s)
+            properties[f"● Per output token, p50 (ms) at {level.concurrency}"] = figure(level.tpot_ms_p50)
+    return properties | {"● Quality": quality_cost(latest.quality)}
 
 
 def figure_rows(views: Sequence[PresetView]) -> list[dict[str, Any]]:
     """For export: a row a preset, kind and concurrency, or a published claim; ranges as least and most."""
     return [
-        found
-        for view in views
-        for found in (*_estimate_figures(view), *_published_figures(view), *_measured_figures(view))
+        row for view in views for row in (*_estimate_figures(view), *_published_figures(view), *_measured_figures(view))
     ]
 
 

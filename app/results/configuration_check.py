@@ -17,10 +17,10 @@ SIGNS = {
 
 def show_failures(document: Evaluation) -> None:
     """In red, before the verdict; nothing where everything that could be seen was done."""
-    found = evidence.off_sentences(document)
-    if found:
-        said = [f"**{evidence.TITLE}.** {message(found[0])}", *(message(each) for each in found[1:])]
-        st.error("\n\n".join(said), icon=":material/power_off:")
+    sentences = evidence.off_sentences(document)
+    if sentences:
+        lines = [f"**{evidence.TITLE}.** {message(sentences[0])}", *(message(sentence) for sentence in sentences[1:])]
+        st.error("\n\n".join(lines), icon=":material/power_off:")
 
 
 def show_line(document: Evaluation) -> None:
@@ -42,5 +42,5 @@ def show(document: Evaluation) -> None:
 
 
 def _line(row: dict[str, str]) -> str:
-    said = " ".join(filter(None, (row["Evidence"], row["Likely cause"])))
-    return f"- {SIGNS[row['State']]} {row['Asked'] or 'All'}, {row['State']}: {plain(said)}"
+    text = " ".join(filter(None, (row["Evidence"], row["Likely cause"])))
+    return f"- {SIGNS[row['State']]} {row['Asked'] or 'All'}, {row['State']}: {plain(text)}"

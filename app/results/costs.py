@@ -45,11 +45,11 @@ def show_prices(
     if not in_sight:
         return what_if, priced
     draw_price(chart_selection.select_variants(priced, names))
-    found = costs.within_limits(priced, what_if)
+    best = costs.within_limits(priced, what_if)
     st.dataframe(
-        rows(priced, what_if, found), hide_index=True, placeholder="–", alt="Cost of each variant within the limits"
+        rows(priced, what_if, best), hide_index=True, placeholder="–", alt="Cost of each variant within the limits"
     )
-    st.caption(plain(" ".join(said for said in costs.basis(document, what_if, found) if said != hour)))
+    st.caption(plain(" ".join(sentence for sentence in costs.basis(document, what_if, best) if sentence != hour)))
     return what_if, priced
 
 
@@ -147,10 +147,10 @@ def _hour(opened: Workspace, left: Any, right: Any, stored: float | None) -> tup
     return finite(typed), None
 
 
-def rows(document: Evaluation, what_if: WhatIf, at: Within | None = None) -> list[dict[str, str | None]]:
+def rows(document: Evaluation, what_if: WhatIf, best: Within | None = None) -> list[dict[str, str | None]]:
     """One a variant, in the evaluation's order, as written cells; what cannot be told says so. `at` as in
     `cost_words.rows`."""
     return [
         {name: cell if isinstance(cell, str) else figure(cell) for name, cell in row.items()}
-        for row in costs.rows(document, what_if, at)
+        for row in costs.rows(document, what_if, best)
     ]

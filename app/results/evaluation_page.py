@@ -73,13 +73,13 @@ def _show_next_steps(opened: Workspace, document: Evaluation) -> None:
     """What to do with a variant, the winner chosen at first; nothing with what only answered at an address."""
     won = headline.find_win(document)
     best = won.after.name if won else document.variants[-1].name
-    own = sorted(
+    results = sorted(
         (result for result in document.variants if result.variant.kind != "url"), key=lambda result: result.name == best
     )
-    if own:
+    if results:
         first = document.variants[0].variant
         baseline = first.source if first.kind != "url" else None
-        next_steps.show(opened, list(dict.fromkeys(result.variant.source for result in own)), baseline=baseline)
+        next_steps.show(opened, list(dict.fromkeys(result.variant.source for result in results)), baseline=baseline)
 
 
 def draw_speed(opened: Workspace, view: EvaluationView, shown: Evaluation, priced: Evaluation) -> None:
@@ -172,8 +172,8 @@ def _answers(result: VariantResult) -> str:
 
 def draw_tasks(document: Evaluation) -> None:
     """The scores of lm-eval tasks; nothing where none were asked for."""
-    said = tasks.basis(document)
-    if said is None:
+    basis = tasks.basis(document)
+    if basis is None:
         if document.options.tasks:
             st.caption("No variant was scored on the tasks: the warnings above say why.")
         return
@@ -183,7 +183,7 @@ def draw_tasks(document: Evaluation) -> None:
         for row in tasks.short_rows(document)
     ]
     st.table(rows, border="horizontal", hide_index=True, alt="Score of each variant on each task, against the baseline")
-    st.caption(f"In brackets the number of samples. {plain(said)}")
+    st.caption(f"In brackets the number of samples. {plain(basis)}")
 
 
 def downloads(opened: Workspace, view: EvaluationView, what_if: WhatIf, priced: Evaluation) -> None:

@@ -58,11 +58,11 @@ def server_rows(document: Evaluation) -> list[dict[str, str]]:
 
 
 def _server(result: VariantResult) -> dict[str, str]:
-    own = "not ours" if result.variant.kind == "url" else "not measured"
+    unknown = "not ours" if result.variant.kind == "url" else "not measured"
     return {
         "Variant": result.name,
-        "Ready in": own if result.ready_seconds is None else seconds(result.ready_seconds),
-        "Peak memory": own if result.peak_rss_bytes is None else size(result.peak_rss_bytes),
+        "Ready in": unknown if result.ready_seconds is None else seconds(result.ready_seconds),
+        "Peak memory": unknown if result.peak_rss_bytes is None else size(result.peak_rss_bytes),
         "Weights on disk": size(result.variant.bytes_on_disk),
         "Acceptance rate": _range_text(result.levels, "acceptance_rate") or result.no_acceptance,
         "Tokens per chunk": _range_text(result.levels, "tokens_per_chunk") or "not measured",
@@ -71,8 +71,8 @@ def _server(result: VariantResult) -> dict[str, str]:
 
 def _range_text(levels: list[Level], name: str) -> str:
     """`2.41` or `2.31 to 2.52`; empty where no level has it."""
-    found: list[Any] = [value for level in levels if (value := getattr(level, name)) is not None]
-    if not found:
+    values: list[Any] = [value for level in levels if (value := getattr(level, name)) is not None]
+    if not values:
         return ""
-    words = (f"{value:.0%}" if name == "acceptance_rate" else figure(value) for value in (min(found), max(found)))
+    words = (f"{value:.0%}" if name == "acceptance_rate" else figure(value) for value in (min(values), max(values)))
     return " to ".join(dict.fromkeys(words))

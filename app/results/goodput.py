@@ -45,7 +45,7 @@ def show(view: EvaluationView, document: Evaluation, shown: Evaluation) -> None:
 
 def choose(document: Evaluation) -> RequestLimits:
     """Draw the sliders and answer with what they say."""
-    found: dict[str, float | None] = {}
+    limits: dict[str, float | None] = {}
     for column, (metric, (key, label)) in zip(
         st.columns(len(FIELDS), vertical_alignment="bottom"), FIELDS.items(), strict=True
     ):
@@ -55,8 +55,8 @@ def choose(document: Evaluation) -> RequestLimits:
             continue
         top, step = slo_sliders.slider_scale(highest)
         value = column.slider(label, 0.0, top, top, step, key=page_key(key), bind="query-params")
-        found[metric] = value if value < top else None
-    return RequestLimits(**found)
+        limits[metric] = value if value < top else None
+    return RequestLimits(**limits)
 
 
 def highest_latency(document: Evaluation, metric: str) -> float | None:
@@ -67,17 +67,17 @@ def highest_latency(document: Evaluation, metric: str) -> float | None:
 
 def rows(document: Evaluation, counts: dict[VariantLoad, CountWithin]) -> list[dict[str, str]]:
     """One a variant, at the load of its highest goodput, in the evaluation's order."""
-    return [_row(name, found) for name, found in best_goodputs(document, counts).items()]
+    return [_row(name, best) for name, best in best_goodputs(document, counts).items()]
 
 
-def _row(name: str, found: Goodput | None) -> dict[str, str]:
-    if found is None:
+def _row(name: str, best: Goodput | None) -> dict[str, str]:
+    if best is None:
         return {"Variant": name, "Highest goodput at": "no valid level"}
-    level, (low, high) = found.level, found.interval
+    level, (low, high) = best.level, best.interval
     return {
         "Variant": name,
         "Highest goodput at": f"{'concurrency ' * level.load.is_closed}{level.load.cell}",
-        "Goodput (requests/s)": figure(found.requests_per_s),
-        "Within the limits": f"{found.share:.1%} (95% {low:.1%} to {high:.1%})",
-        "All requests/s": figure(found.requests_per_s / found.share) if found.share else figure(level.requests_per_s),
+        "Goodput (requests/s)": figure(best.requests_per_s),
+        "Within the limits": f"{best.share:.1%} (95% {low:.1%} to {high:.1%})",
+        "All requests/s": figure(best.requests_per_s / best.share) if best.share else figure(level.requests_per_s),
     }

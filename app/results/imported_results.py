@@ -51,18 +51,18 @@ def _upload(opened: Workspace) -> None:
     if not files:
         return
     mark = " ".join(file.file_id for file in files)
-    told = st.session_state.get(page_key("imported_refused"), ("", ""))
-    if told[0] != mark:
+    refused = st.session_state.get(page_key("imported_refused"), ("", ""))
+    if refused[0] != mark:
         try:
             result = imported_results.add(opened, [(file.name, file.getvalue()) for file in files])
         except WhetstoneError as error:
-            told = (mark, error_sentence(error))
+            refused = (mark, error_sentence(error))
         else:
-            told = (mark, "")
+            refused = (mark, "")
             navigation.set_parameter(ADDRESS, list(dict.fromkeys([*chosen_ids(), result.id])))
-        st.session_state[page_key("imported_refused")] = told
-    if told[1]:
-        st.error(message(told[1]), icon=":material/error:")
+        st.session_state[page_key("imported_refused")] = refused
+    if refused[1]:
+        st.error(message(refused[1]), icon=":material/error:")
 
 
 def _choose(opened: Workspace) -> list[ImportedResult]:
@@ -73,19 +73,19 @@ def _choose(opened: Workspace) -> list[ImportedResult]:
         return []
     if not importeds:
         return []
-    asked = [each for each in chosen_ids() if each in importeds]
+    selected = [result_id for result_id in chosen_ids() if result_id in importeds]
     chosen = navigation.multiselect(
         "Imported results",
         importeds,
-        asked,
+        selected,
         name=ADDRESS,
         key=page_key("imported"),
         placeholder="Choose one or more",
-        format_func=lambda each: (
-            f"{importeds[each].name}, {importeds[each].measured_at or 'moment not recorded'} ({each})"
+        format_func=lambda result_id: (
+            f"{importeds[result_id].name}, {importeds[result_id].measured_at or 'moment not recorded'} ({result_id})"
         ),
     )
-    return [importeds[each] for each in chosen]
+    return [importeds[result_id] for result_id in chosen]
 
 
 def show_results(results: list[ImportedResult], document: Evaluation | None) -> None:

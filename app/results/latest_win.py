@@ -23,11 +23,11 @@ SMALL = 300
 
 def show(opened: Workspace, views: Sequence[EvaluationView]) -> None:
     """`views`: the latest evaluations, newest first. The latest with a win is shown; where none has one, the newest."""
-    found = next(((view, won) for view in views if (won := headline.find_win(view.document))), None)
-    view = found[0] if found else views[0]
+    win = next(((view, won) for view in views if (won := headline.find_win(view.document))), None)
+    view = win[0] if win else views[0]
     with st.container(border=True, key="home_hero-box"):
-        if found:
-            _show_win(view, found[1])
+        if win:
+            _show_win(view, win[1])
         elif load_search.is_search(view.document):
             st.markdown(strong(load_search.sentences(view.document)[0]))
         else:
@@ -36,7 +36,7 @@ def show(opened: Workspace, views: Sequence[EvaluationView]) -> None:
             navigation.link("evaluate", "Open the evaluation", ":material/open_in_full:", id=view.id)
             navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)
             navigation.link("evaluate", "All evaluations", ":material/history:")
-            if not found:
+            if not win:
                 verdict_panel.more_button(opened, view)
         st.caption(plain(provenance(view)))
 

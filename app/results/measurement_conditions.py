@@ -124,7 +124,7 @@ def show_validity(document: Evaluation) -> None:
 
 def show_energy(document: Evaluation) -> None:
     """Joules an output token by the machine's own counters, or that it reports none."""
-    if found := energy.rows(document):
+    if rows := energy.rows(document):
         st.subheader("Energy")
-        st.dataframe(found, hide_index=True, alt="Energy of each level by the machine's counters")
+        st.dataframe(rows, hide_index=True, alt="Energy of each level by the machine's counters")
     st.caption(plain(energy.basis(document)))

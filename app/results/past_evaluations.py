@@ -58,13 +58,13 @@ def show_past(opened: Workspace) -> None:
 
 def row(view: EvaluationView) -> dict[str, str]:
     """Names between backticks in the words of the verdict are left bare: a cell shows no code."""
-    said = (
+    text = (
         " ".join(load_search.sentences(view.document))
         if load_search.is_search(view.document)
         else headline.headline_sentence(view.document)
     )
     return {
         "Evaluation": view.title.removeprefix("Evaluate "),
-        "Verdict": said.replace("`", ""),
+        "Verdict": text.replace("`", ""),
         "Measured": local_time(view.created_at),
     }

@@ -18,30 +18,30 @@ from backend.service.evaluations import imported_results, reports
 from backend.service.evaluations.evaluations import EvaluationView
 
 
-def report_writer(opened: Workspace, view: EvaluationView, asked: WhatIf) -> Callable[[], bytes]:
+def report_writer(opened: Workspace, view: EvaluationView, what_if: WhatIf) -> Callable[[], bytes]:
     """Read the fields now; the file is written when it is asked for. `asked` is what the fields of cost say."""
-    wanted = report_what_if(view.document, asked)
+    changed = report_what_if(view.document, what_if)
     others = [result.id for result in imported_results.find_several(opened, imported_view.chosen_ids())]
-    return lambda: reports.write_page(opened, view.id, wanted, others)
+    return lambda: reports.write_page(opened, view.id, changed, others)
 
 
-def report_what_if(document: Evaluation, asked: WhatIf) -> WhatIf | None:
+def report_what_if(document: Evaluation, what_if: WhatIf) -> WhatIf | None:
     """With the limits of single requests; None where nothing was changed."""
-    found = asked.model_copy(update={"request_limits": _request_limits(document)})
-    return None if found == WhatIf() else found
+    complete = what_if.model_copy(update={"request_limits": _request_limits(document)})
+    return None if complete == WhatIf() else complete
 
 
 def _request_limits(document: Evaluation) -> dict[str, float]:
     """Of the sliders of goodput; one that is all the way to the right is no limit."""
-    found = {}
+    limits = {}
     for metric, (key, _) in goodput.FIELDS.items():
         highest, value = goodput.highest_latency(document, metric), what_if_url.parse_number(_field_value(key), 1e15)
         if highest is not None and value is not None and value < slo_sliders.slider_scale(highest)[0]:
-            found[metric] = value
-    return found
+            limits[metric] = value
+    return limits
 
 
 def _field_value(key: str) -> Any:
     """As it was left; before the fields are drawn for the first time, as the address has it."""
-    held = st.session_state.get(page_key(key), st.query_params.get(page_key(key)))
-    return st.query_params.get(key) if held is None else held
+    value = st.session_state.get(page_key(key), st.query_params.get(page_key(key)))
+    return st.query_params.get(key) if value is None else value

@@ -32,12 +32,12 @@ def show(view: EvaluationView, shown: Sequence[str]) -> None:
     records of a level. `shown`: the variants on the charts."""
     try:
         loads = {load.words: load for load in request_pairs.loads(view)}
-        at = st.segmented_control(
+        selected = st.segmented_control(
             "At", list(loads), default=next(iter(loads)), required=True, key=named("requests_at"), bind="query-params"
         )
-        chosen = loads[at or next(iter(loads))]
-        _show_answers(view, chosen)
-        _show_runs(view, chosen, shown)
+        load = loads[selected or next(iter(loads))]
+        _show_answers(view, load)
+        _show_runs(view, load, shown)
     except NotFound as error:
         st.info(plain(error_sentence(error)), icon=":material/info:")
 
@@ -53,7 +53,7 @@ def _show_answers(view: EvaluationView, load: Load) -> None:
         st.caption("No request was answered by both.")
         return
     same = sum(pair.same for pair in pairs)
-    said = f"{same} of {len(pairs)} answers have the same words as those of {plain(baseline)}."
+    sentence = f"{same} of {len(pairs)} answers have the same words as those of {plain(baseline)}."
     chance = (
         " The temperature is above 0, so answers differ by chance too." if view.document.options.temperature > 0 else ""
     )
@@ -62,7 +62,7 @@ def _show_answers(view: EvaluationView, load: Load) -> None:
         if any(p.turn for p in pairs)
         else ""
     )
-    st.caption(f"{said}{chance}{own} The most different ones come first; choose a row to read both.")
+    st.caption(f"{sentence}{chance}{own} The most different ones come first; choose a row to read both.")
     key = named(f"pairs-{load.key}-{variant}")
     picked = st.dataframe(
         pair_rows(pairs[:SHOWN]),
@@ -123,7 +123,7 @@ def _show_runs(view: EvaluationView, load: Load, shown: Sequence[str]) -> None:
         )
         or "ttft_ms"
     )
-    spread = {own: latencies.sorted_latencies(view, own, load, metric) for own in shown}
+    spread = {variant: latencies.sorted_latencies(view, variant, load, metric) for variant in shown}
     charts.show(charts_requests.distribution(metric, load.words, spread, places(document), where, theme), "ecdf")
     repeats = [str(number + 1) for number in range(document.options.repeats)]
     first, second = st.columns(2)

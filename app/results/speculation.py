@@ -29,9 +29,9 @@ def show(opened: Workspace, document: Evaluation) -> None:
     if not speculates(document):
         st.info("No variant here guesses tokens ahead: add a `speculate` step to a recipe.", icon=":material/info:")
         return
-    found = drafted_loads(document)
-    if found:
-        draw(document, found, predicted_gains.predict(opened, document))
+    loads = drafted_loads(document)
+    if loads:
+        draw(document, loads, predicted_gains.predict(opened, document))
     else:
         st.info(acceptance.NOTHING, icon=":material/info:")
     st.subheader("Are the answers the same?")
@@ -44,18 +44,18 @@ def show(opened: Workspace, document: Evaluation) -> None:
     st.caption(words.MEANING)
 
 
-def draw(document: Evaluation, at: list[Load], predicted: PredictedGains) -> None:
+def draw(document: Evaluation, loads: list[Load], predicted: PredictedGains) -> None:
     theme = charts.theme()
     charts.show(charts.with_height(acceptance.gain(document, theme, predicted), HEIGHT), "speculation-gain")
-    names = [load.words for load in at]
+    names = [load.words for load in loads]
     chosen = st.radio("Load", names, key=page_key("speculation_load"), horizontal=True, bind="query-params")
-    load = at[names.index(chosen or names[0])]
+    load = loads[names.index(chosen or names[0])]
     left, right = st.columns(2)
     with left:
         charts.show(charts.with_height(acceptance.by_position(document, load, theme), HEIGHT), "speculation-positions")
     with right:
         charts.show(charts.with_height(acceptance.lengths(document, load, theme), HEIGHT), "speculation-lengths")
-    if any(each.drafting.steps for each in drafted_levels(document, load)):
+    if any(drafted.drafting.steps for drafted in drafted_levels(document, load)):
         charts.show(charts.with_height(acceptance.by_kind(document, load, theme), HEIGHT), "speculation-kinds")
     st.table(_plain(words.rows(document)), border="horizontal", hide_index=True, alt="What was accepted at each load")
     st.caption(

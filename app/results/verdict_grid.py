@@ -31,8 +31,8 @@ def show(document: Evaluation) -> None:
     rows = grid_rows(document)
     if not rows:
         return
-    at = document.loads
-    table = rows_by_variant(rows, at) if len(at) <= MANY else rows_by_load(rows, at)
+    loads = document.loads
+    table = rows_by_variant(rows, loads) if len(loads) <= MANY else rows_by_load(rows, loads)
     height = TALL if len(table) > TALL // ROW else "content"
     st.table(
         table,
@@ -43,22 +43,22 @@ def show(document: Evaluation) -> None:
     )
 
 
-def rows_by_variant(rows: list[GridRow], at: list[Load]) -> list[dict[str, str]]:
+def rows_by_variant(rows: list[GridRow], loads: list[Load]) -> list[dict[str, str]]:
     """A row a variant, a column a concurrency. Quality in words beside the name, its figures last: a phone has room for
     words."""
-    found, scored = [], any(" (" in row.quality for row in rows)
+    table, scored = [], any(" (" in row.quality for row in rows)
     for row in rows:
-        said, _, scores = row.quality.partition(" (")
-        first = {"Variant and quality": f"**{plain(row.name)}** {said}"}
+        words, _, scores = row.quality.partition(" (")
+        first = {"Variant and quality": f"**{plain(row.name)}** {words}"}
         last = {"Quality in figures": scores.removesuffix(")")} if scored else {}
-        found.append(first | {load.words: cell_text(row, load) for load in at} | last)
-    return found
+        table.append(first | {load.words: cell_text(row, load) for load in loads} | last)
+    return table
 
 
-def rows_by_load(rows: list[GridRow], at: list[Load]) -> list[dict[str, str]]:
+def rows_by_load(rows: list[GridRow], loads: list[Load]) -> list[dict[str, str]]:
     """A row a concurrency, a column a variant, quality first."""
-    found = [{CONCURRENCY: load.words, **{plain(row.name): cell_text(row, load) for row in rows}} for load in at]
-    return [{CONCURRENCY: "**Quality**", **{plain(row.name): row.quality for row in rows}}, *found]
+    table = [{CONCURRENCY: load.words, **{plain(row.name): cell_text(row, load) for row in rows}} for load in loads]
+    return [{CONCURRENCY: "**Quality**", **{plain(row.name): row.quality for row in rows}}, *table]
 
 
 def cell_text(row: GridRow, load: Load) -> str:

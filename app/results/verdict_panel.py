@@ -55,10 +55,10 @@ def show_line(document: Evaluation) -> None:
 
 def show_warnings(document: Evaluation) -> None:
     """In one box beside the verdict, but for what holds of every evaluation on one machine."""
-    found = [*measurement_conditions.validity_warnings(document)]
-    found += [message(warning) for warning in document.warnings if warning != SHARED_PROCESSORS]
-    if found:
-        st.warning("\n\n".join(found), icon=":material/warning:")
+    warnings = [*measurement_conditions.validity_warnings(document)]
+    warnings += [message(warning) for warning in document.warnings if warning != SHARED_PROCESSORS]
+    if warnings:
+        st.warning("\n\n".join(warnings), icon=":material/warning:")
 
 
 def more_button(opened: Workspace, view: EvaluationView) -> None:
@@ -67,9 +67,9 @@ def more_button(opened: Workspace, view: EvaluationView) -> None:
     document = view.document
     later = next(iter(continuation.find_continuations(opened, view.id)), None)
     if later is not None:
-        found = str(later.result.get("evaluation", ""))
-        way = {"id": found} if found else {"job": later.id}
-        navigation.link("evaluate", "With more blocks", ":material/add_chart:", **way)
+        evaluation_id = str(later.result.get("evaluation", ""))
+        parameters = {"id": evaluation_id} if evaluation_id else {"job": later.id}
+        navigation.link("evaluate", "With more blocks", ":material/add_chart:", **parameters)
         return
     more = None if load_search.is_search(document) else headline.more_blocks(headline.throughput_verdicts(document))
     if more is None:
@@ -86,8 +86,8 @@ def more_button(opened: Workspace, view: EvaluationView) -> None:
         _measure_more(opened, view, more)
     if refused := st.session_state.get(page_key(f"refused-{view.id}")):
         st.error(refused, icon=":material/error:")
-        asked = form.repeat_parameters(document) | {"evaluate_repeats": str(document.options.repeats + more)}
-        navigation.link("evaluate", "Measure anew", ":material/refresh:", **asked)
+        repeat = form.repeat_parameters(document) | {"evaluate_repeats": str(document.options.repeats + more)}
+        navigation.link("evaluate", "Measure anew", ":material/refresh:", **repeat)
 
 
 def _measure_more(opened: Workspace, view: EvaluationView, more: int) -> None:
@@ -110,8 +110,8 @@ def verdict_icon(verdict: LevelVerdict) -> str:
 
 def show_search(document: Evaluation) -> None:
     """One sentence a variant: the highest load that keeps the limits, the knee, and what stood in the way of more."""
-    said = (f":material/search: {message(sentence)}" for sentence in load_search.sentences(document))
-    st.markdown("\n\n".join(said))
+    lines = (f":material/search: {message(sentence)}" for sentence in load_search.sentences(document))
+    st.markdown("\n\n".join(lines))
     st.caption(load_search.MEANING)
 
 
@@ -120,11 +120,11 @@ def show_sentences(document: Evaluation) -> None:
     if load_search.is_search(document):
         show_search(document)
         return
-    found: list[LevelVerdict] = level_verdicts(document)
-    if not found:
+    all_verdicts: list[LevelVerdict] = level_verdicts(document)
+    if not all_verdicts:
         st.info(
             "One variant was measured, so there is nothing to compare: add another for a verdict.",
             icon=":material/info:",
         )
     else:  # one element: a browser is slow with hundreds
-        st.markdown("\n\n".join(f"{verdict_icon(verdict)} {message(verdict.text)}" for verdict in found))
+        st.markdown("\n\n".join(f"{verdict_icon(verdict)} {message(verdict.text)}" for verdict in all_verdicts))

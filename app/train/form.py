@@ -44,20 +44,20 @@ class TrainRequest(NamedTuple):
 
 def choose_model(opened: Workspace) -> str:
     """Choose the model that the draft is for; its source."""
-    known = [each.source for each in models.list_known(opened) if each.present]
-    wanted = st.query_params.get("model") or (known[0] if known else "")
-    choices = list(dict.fromkeys([*known, wanted]))
+    known = [model.source for model in models.list_known(opened) if model.present]
+    current = st.query_params.get("model") or (known[0] if known else "")
+    choices = list(dict.fromkeys([*known, current]))
     chosen = st.selectbox(
         "Model",
         choices,
-        index=choices.index(wanted),
+        index=choices.index(current),
         accept_new_options=True,
-        key=f"train-model-{wanted}",
+        key=f"train-model-{current}",
         help="The model that the draft is for: it answers the prompts itself, and the draft learns to say what it says.",
     )
     if chosen and st.query_params.get("model") != chosen:
         st.query_params["model"] = chosen
-    return chosen or wanted
+    return chosen or current
 
 
 def choose_options() -> dict[str, Any]:
@@ -143,10 +143,10 @@ def _set_prompts(path: str) -> None:
     st.session_state[PROMPTS] = path
 
 
-def check(opened: Workspace, source: str, given: dict[str, Any], path: str | None) -> TrainRequest:
+def check(opened: Workspace, source: str, values: dict[str, Any], path: str | None) -> TrainRequest:
     """Checked as far as it can be without starting."""
     try:
-        return TrainRequest(training.prepare(opened, source, Training.model_validate(given), path))
+        return TrainRequest(training.prepare(opened, source, Training.model_validate(values), path))
     except ValidationError as error:
         flaw = first_flaw(error)
         return TrainRequest(obstacle=f"{flaw.field}: {flaw.problem}.")
@@ -154,22 +154,22 @@ def check(opened: Workspace, source: str, given: dict[str, Any], path: str | Non
         return TrainRequest(obstacle=error_sentence(error))
 
 
-def submit_button(opened: Workspace, asked: TrainRequest) -> None:
+def submit_button(opened: Workspace, request: TrainRequest) -> None:
     """One job for one request, however often it is clicked; then the way to it."""
-    fingerprint = asked.spec.model_dump_json() if asked.spec else ""
+    fingerprint = request.spec.model_dump_json() if request.spec else ""
     job_id = idempotency.submitted_job(PURPOSE, fingerprint) if fingerprint else None
     if job_id:
         navigation.link("job", "Open the job", ":material/monitoring:", id=job_id)
         st.button("Run it once more", key="train_again", on_click=idempotency.renew, args=(PURPOSE,))
         return
     options = {
-        "disabled": asked.spec is None,
-        "help": message(asked.obstacle) if asked.obstacle else None,
+        "disabled": request.spec is None,
+        "help": message(request.obstacle) if request.obstacle else None,
         **disabled_unless_allowed(opened),
     }
-    if st.button("Train", key="train_submit", type="primary", icon=":material/play_arrow:", **options) and asked.spec:
+    if st.button("Train", key="train_submit", type="primary", icon=":material/play_arrow:", **options) and request.spec:
         with shell.errors_in_session(REFUSED):
-            job = training.submit(opened, asked.spec, submission=idempotency.submission_key(PURPOSE, fingerprint))
+            job = training.submit(opened, request.spec, submission=idempotency.submission_key(PURPOSE, fingerprint))
             idempotency.remember_job(PURPOSE, job.id)
             navigation.go("job", id=job.id)
         st.rerun()

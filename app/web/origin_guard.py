@@ -69,8 +69,8 @@ class Guard:
         own = _origin(f"{'https' if secure else 'http'}://{hosts[0]}")
         if own is None or own.name not in {*LOOPBACK, *self._names}:
             return False
-        meant = self._origins | self._of_address(own, named=urlsplit(f"//{hosts[0]}").port is not None)
-        return all(_origin(origin) in meant for origin in origins)
+        allowed = self._origins | self._of_address(own, named=urlsplit(f"//{hosts[0]}").port is not None)
+        return all(_origin(origin) in allowed for origin in origins)
 
     def _of_address(self, own: Origin, *, named: bool) -> set[Origin]:
         """The origins of the address that was asked. One port is one server's, whichever scheme the browser sees;
@@ -101,8 +101,8 @@ def _origin(written: str) -> Origin | None:
 def _with_policies(send: Send) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
-            kept = [(name, value) for name, value in message.get("headers", ()) if name.lower() not in POLICIES]
-            message = {**message, "headers": [*kept, *POLICIES.items()]}
+            headers = [(name, value) for name, value in message.get("headers", ()) if name.lower() not in POLICIES]
+            message = {**message, "headers": [*headers, *POLICIES.items()]}
         await send(message)
 
     return sending

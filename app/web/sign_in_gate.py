@@ -94,19 +94,19 @@ class Gate:
         """The sign-in, as long as that is not too long ago and has not been ended; None of a stranger."""
         days = self._sign_in.sign_in_hours / 24
 
-        def one(name: str) -> bytes | None:
+        def read_cookie(name: str) -> bytes | None:
             written = cookies.get(name, "").encode("latin-1", "replace")
-            found: bytes | None = decode_signed_value(self._secret, name, written, max_age_days=days)
-            return found
+            value: bytes | None = decode_signed_value(self._secret, name, written, max_age_days=days)
+            return value
 
-        signed = get_cookie_with_chunks(one, USER_COOKIE_NAME)
+        signed = get_cookie_with_chunks(read_cookie, USER_COOKIE_NAME)
         claims = json.loads(signed) if signed else {}
         if not signed or claims.get("is_logged_in") is not True or claims.get("origin") != self._sign_in.origin:
             return None
         reader = URLSafeTimedSerializer(self._secret, salt=USER_COOKIE_NAME)
-        at = reader.loads(cookies[USER_COOKIE_NAME], return_timestamp=True)[1].timestamp()
-        key = hashlib.sha256(f"{at} ".encode() + signed).hexdigest()
-        return None if key in self._signed_out else Session(claims, key, at + self._sign_in.sign_in_hours * 3600)
+        signed_at = reader.loads(cookies[USER_COOKIE_NAME], return_timestamp=True)[1].timestamp()
+        key = hashlib.sha256(f"{signed_at} ".encode() + signed).hexdigest()
+        return None if key in self._signed_out else Session(claims, key, signed_at + self._sign_in.sign_in_hours * 3600)
 
     def _sign_out(self, session: Session) -> None:
         """End this sign-in: its cookie opens nothing any more, and every page that it opened is disconnected."""
@@ -122,9 +122,9 @@ class Gate:
     ) -> None:
         """On to Streamlit; after signing in to where the person wanted to go. A WebSocket ends when the sign-in
         does."""
-        wanted = cookies.get(NEXT, "")
-        if scope["type"] == "http" and scope["path"] in {"/", START} and (wanted or scope["path"] == START):
-            await _redirect(send, _local_path(unquote(wanted)), f"{NEXT}=; Path=/; Max-Age=0")
+        target = cookies.get(NEXT, "")
+        if scope["type"] == "http" and scope["path"] in {"/", START} and (target or scope["path"] == START):
+            await _redirect(send, _local_path(unquote(target)), f"{NEXT}=; Path=/; Max-Age=0")
             return
         scope = {**scope, ACTOR: self._sign_in.actor(session.claims)}
         if scope["type"] != "websocket":
@@ -141,9 +141,9 @@ class Gate:
 
     async def _start(self, scope: Message, send: Send) -> None:
         """Off to the provider, remembering where the person wanted to go."""
-        wanted = parse_qs(scope["query_string"].decode("latin-1")).get("next", ["/"])[0]
-        kept = f"{NEXT}={quote(_local_path(wanted), safe='/')}; Path=/; Max-Age=600; HttpOnly; SameSite=Lax"
-        await _redirect(send, generate_login_redirect_url("default"), kept)
+        target = parse_qs(scope["query_string"].decode("latin-1")).get("next", ["/"])[0]
+        cookie = f"{NEXT}={quote(_local_path(target), safe='/')}; Path=/; Max-Age=600; HttpOnly; SameSite=Lax"
+        await _redirect(send, generate_login_redirect_url("default"), cookie)
 
 
 def _receive_until(receive: Receive, ended: asyncio.Event, ends: float) -> Receive:

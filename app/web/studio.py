@@ -18,12 +18,12 @@ from backend.service.studio.studio import allowed_hosts, begin_log, upload_limit
 begin_log()
 
 layers = [Middleware(Guard, hosts=allowed_hosts())]
-asked = sign_in.web_configuration()
-if asked is not None:
-    layers.append(Middleware(Gate, sign_in=asked[0], cookie_secret=asked[1]["cookie_secret"]))
+configuration = sign_in.web_configuration()
+if configuration is not None:
+    layers.append(Middleware(Gate, sign_in=configuration[0], cookie_secret=configuration[1]["cookie_secret"]))
 actor, most_bytes = upload_limit()
 layers.append(Middleware(UploadLimits, actor=actor, most=most_bytes))
-secrets = None if asked is None else {"auth": asked[1]}
+secrets = None if configuration is None else {"auth": configuration[1]}
 app = App(
     Path(__file__).resolve().parents[1] / "main.py", middleware=layers, secrets=secrets, on_script_error=error_page.show
 )

@@ -60,8 +60,8 @@ class UploadLimits:
         # 2. The bytes: those in memory, those on their way, and those that are announced now.
         size = _announced(scope)
         if self._most is not None and self._held(actor.name) + self._under_way[actor.name] + size > self._most:
-            said = f"Your pages hold as many uploads as they may ({self._most / 1e6:.0f} MB): close other tabs, or reload this page."
-            await _refuse(send, 413, said)
+            sentence = f"Your pages hold as many uploads as they may ({self._most / 1e6:.0f} MB): close other tabs, or reload this page."
+            await _refuse(send, 413, sentence)
             return
         # 3. The upload itself.
         self._sessions[actor.name].add(scope["path"].removeprefix(PATH).partition("/")[0])

@@ -42,7 +42,7 @@ def test_what_is_too_noisy_says_so_beside_its_warning_and_one_step_measures_more
     assert more.label.split()[1] in first
     more.click().run()
     studio.check(at)
-    assert "e-1 cannot be continued: its evaluation_page.json is no longer in none; measure again." in at.error[
+    assert "e-1 cannot be continued: its evaluation.json is no longer in none; measure again." in at.error[
         0
     ].value.replace("\\", "")
     next(button for button in at.button if button.label == "Measure anew").click().run()
