@@ -27,7 +27,7 @@ from backend import service, settings
 from backend.catalog.text import calibration_text
 from backend.cli.output import table
 from backend.domain.errors import WhetstoneError
-from backend.domain.recipe import methods
+from backend.domain.recipe import quantize_step
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
 from backend.evaluate.quality import scoring
 from backend.hardware import engine_status, probe
@@ -188,7 +188,7 @@ def judged(each: Made, tokens: list[int], exact: list[float], noise: float, answ
 
 def rounds_anew(recipe: Recipe) -> bool:
     step = recipe.step("quantize")
-    return isinstance(step, Quantize) and (methods.method_row(step).activations or methods.caches_fp8(step))
+    return isinstance(step, Quantize) and (quantize_step.method_row(step).activations or quantize_step.caches_fp8(step))
 
 
 def row(each: Made, found: Judged) -> tuple[Any, ...]:

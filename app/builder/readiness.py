@@ -18,7 +18,6 @@ from app.builder.job_terms import JobTerms, Submission
 from app.builder.target_choice import PlanRequest
 from app.field_labels import error_sentence
 from app.formatting import duration_range, message, plain, size
-from app.steps import steps_line
 from backend.domain.errors import EngineMissing, InvalidOptions, WhetstoneError
 from backend.domain.jobs.eta import TimeLeft
 from backend.domain.jobs.jobs import JobKind
@@ -27,6 +26,7 @@ from backend.domain.planner import estimate
 from backend.domain.planner.estimate import Estimate, JobNeeds
 from backend.domain.planner.target_choice import TargetGoal
 from backend.domain.recipe.recipe import Recipe
+from backend.domain.recipe.step_words import steps_line
 from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.jobs import progress

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import streamlit as st
 
 from app import navigation, shell, url_parameters
-from app import steps as steps_words
 from app.builder import calibration_upload, recipe_options
 from app.builder.option import Option
 from app.builder.serving_options import LIMIT_OPTIONS, SERVING_OPTIONS
@@ -24,7 +23,7 @@ from app.formatting import message, plain
 from app.summaries import model_source
 from backend.domain.errors import WhetstoneError
 from backend.domain.model.facts import ModelCard, ModelFacts
-from backend.domain.recipe import methods
+from backend.domain.recipe import quantize_step, step_words
 from backend.domain.recipe.quantization_engines import ENGINES
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Step
 from backend.service import Workspace
@@ -32,7 +31,7 @@ from backend.service.jobs import artifacts
 from backend.service.plans import cases, recipe_files
 from backend.service.plans.cases import Addition, Case
 
-EMPTY = f"name: {steps_words.UNNAMED}\nsteps: []\n"
+EMPTY = f"name: {step_words.UNNAMED}\nsteps: []\n"
 TEXT, UNDO, REVISION, ERROR = "build_text", "build_undo", "build_revision", "build_error"
 LEFT = "build_left"
 """The address that the browser still has until a run that wrote another one has ended, and when that began
@@ -94,9 +93,9 @@ def _with_fresh_name(before: Recipe | None, after: Recipe) -> Recipe:
     here."""
     if before is None or after.name != before.name or after.steps == before.steps:
         return after
-    if not steps_words.has_default_name(before) and before.name not in recipe_files.bundled_names():
+    if not step_words.has_default_name(before) and before.name not in recipe_files.bundled_names():
         return after
-    name = steps_words.recipe_name(after)
+    name = step_words.recipe_name(after)
     used = {candidate for candidate, hashes in st.session_state.get(USED_NAMES, {}).items() if hashes != {after.hash}}
     free = (
         candidate
@@ -225,8 +224,8 @@ def draw_steps(opened: Workspace, recipe: Recipe) -> None:
     for index, step in enumerate(recipe.steps):
         with st.container(border=True):
             _head(recipe, index, step)
-            st.caption(steps_words.step_help(step))
-            reads = methods.reads_text(recipe)
+            st.caption(step_words.step_help(step))
+            reads = quantize_step.reads_text(recipe)
             _fields(
                 recipe,
                 index,
@@ -245,7 +244,7 @@ def _calibrate(index: int, path: str) -> None:
 def _head(recipe: Recipe, index: int, step: Step) -> None:
     number, last = index + 1, len(recipe.steps) - 1
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(f"**{number}. {plain(steps_words.step_title(step))}**", width="stretch")
+        st.markdown(f"**{number}. {plain(step_words.step_title(step))}**", width="stretch")
         for label, offset, disabled in (("Up", -1, index == 0), ("Down", 1, index == last)):
             act = {
                 "on_click": _edit,
@@ -265,10 +264,10 @@ def draw_add_menu(opened: Workspace, model: ModelFacts, recipe: Recipe, case: Ca
         st.error(message(error), icon=":material/error:")
         return
     with st.popover("Add a step", icon=":material/add:", key="build_add", width="stretch"):
-        for heading in dict.fromkeys(steps_words.menu_group(choice.step) for choice in choices):
+        for heading in dict.fromkeys(step_words.menu_group(choice.step) for choice in choices):
             st.markdown(f"**{heading}**")
             for index, choice in enumerate(choices):
-                if steps_words.menu_group(choice.step) == heading:
+                if step_words.menu_group(choice.step) == heading:
                     _draw_addition(index, choice)
         if isinstance(model, ModelCard):
             navigation.link(
@@ -280,12 +279,12 @@ def _draw_addition(index: int, choice: Addition) -> None:
     """A step of the menu with what it does, or why it does not go with the rest and the nearest recipe that has it: in
     words, since a touch screen has no hovering."""
     act = {"on_click": _edit, "args": (lambda built, step=choice.step: recipe_options.with_step(built, step),)}
-    name, greyed = steps_words.step_title(choice.step), choice.reason is not None
+    name, greyed = step_words.step_title(choice.step), choice.reason is not None
     with st.container(gap=None, key=f"build_offer-{index}"):
         st.button(name, key=f"build_add-{index}", type="tertiary", icon=":material/add:", disabled=greyed, **act)
-        st.caption(message(choice.reason or steps_words.step_help(choice.step)))
+        st.caption(message(choice.reason or step_words.step_help(choice.step)))
         if choice.instead is not None:
-            label = f"Use {plain(steps_words.steps_line(choice.instead))} instead"
+            label = f"Use {plain(step_words.steps_line(choice.instead))} instead"
             st.button(
                 label,
                 key=f"build_instead-{index}",

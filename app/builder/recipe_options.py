@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from app.builder import recovery_options as recovering
 from app.builder.option import TRI, Option
-from backend.domain.recipe import methods, speculation
+from backend.domain.recipe import methods, quantize_step, speculation
 from backend.domain.recipe import recipe as recipes
 from backend.domain.recipe.capability_table import supported
 from backend.domain.recipe.quantization_engines import ENGINES
@@ -246,7 +246,7 @@ def shown_options(step: Step) -> tuple[Option, ...]:
 
 
 def _hidden_options(step: Quantize) -> set[str]:
-    method = methods.method_row(step)
+    method = quantize_step.method_row(step)
     hidden = set(methods.TUNED) - method.defaults.keys()
     if method.group_size is None:
         hidden |= {"group_size", "symmetric", "format", *methods.MIXED}

@@ -74,5 +74,5 @@ def with_setting(step: Prune, name: str, new: Any) -> Any:
     """What stands under `recover` once `name` is `new`."""
     if name == SWITCH:
         return bool(new)
-    options = step.recover.asked() if step.recover else {}
+    options = step.recover.all_options() if step.recover else {}
     return {**options, name.removeprefix(f"{SWITCH}."): new}

@@ -13,11 +13,11 @@ from app.field_labels import LABELS
 from app.formatting import message, plain
 from app.presets import preset_rows as preset_rows
 from app.session import disabled_unless_allowed, owner_suffix
-from app.steps import steps_line
 from backend.domain.errors import NotFound
 from backend.domain.model.facts import ModelCard
 from backend.domain.planner.presets import GOALS
 from backend.domain.recipe.recipe import Recipe
+from backend.domain.recipe.step_words import steps_line
 from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.models import models

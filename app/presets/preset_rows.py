@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from app import steps
 from app.formatting import document_time, plain, size
 from app.summaries import differing_rows
 from backend.domain.figures import figure
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.preset_titles import FIGURES, PresetTitle
 from backend.domain.planner.presets import GOALS, Claim, Goal
+from backend.domain.recipe import step_words
 from backend.present.charts.presets import SIGNS
 from backend.present.preset_figures import Measurement
 from backend.present.words.measurements import quality_cost
@@ -58,7 +58,7 @@ def row(view: PresetView, standing: PresetTitle | None) -> dict[str, str]:
         "Preset": preset.id,
         "By its figures": standing.title if standing else GOALS[preset.goal].title,
         "≈ Of the original's": _share(preset.goal, standing),
-        "Recipe": steps.recipe_name(preset.recipe),
+        "Recipe": step_words.recipe_name(preset.recipe),
         "Target": preset.target,
         f"≈ Estimated tokens/s at {CONCURRENCY}": range_cell(estimate.output_tokens_per_s) if estimate else NONE,
         f"{PUBLISHED} Published": "; ".join(claim.figures for claim in preset.published) or NONE,
@@ -160,7 +160,7 @@ def _properties(view: PresetView) -> dict[str, str]:
         "Made for": GOALS[preset.goal].title,
         "Model": preset.model,
         "Target": preset.target,
-        "Recipe": steps.steps_line(preset.recipe),
+        "Recipe": step_words.steps_line(preset.recipe),
         **{f"Serving, {name}": str(value) for name, value in serving.items()},
         "Origin": view.origin,
     }

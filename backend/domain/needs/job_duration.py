@@ -10,7 +10,7 @@ from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import linears, sizes
 from backend.domain.needs import recovery_needs
 from backend.domain.needs.hardware_rates import DISK, HardwareRates, Range
-from backend.domain.recipe import methods
+from backend.domain.recipe import methods, quantize_step
 from backend.domain.recipe.precision_allocation import MOST_TRIES
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
 
@@ -134,7 +134,7 @@ def _only_reports_errors(recipe: Recipe) -> bool:
     step = recipe.step("quantize")
     if not isinstance(step, Quantize) or recipe.step("prune"):
         return False
-    known, static = methods.method_row(step), methods.option_value(step, "activations") == "static"
+    known, static = quantize_step.method_row(step), quantize_step.option_value(step, "activations") == "static"
     return known.group_size is None and not known.calibrated and not static and not step.kv_cache
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from backend.domain.machine.device import GIB, Device
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import Sizes, linears, sizes
-from backend.domain.recipe import methods
+from backend.domain.recipe import quantize_step
 from backend.domain.recipe.recipe import Quantize, Recipe, Serving
 
 BYTES = {"float32": 4, "float64": 8}
@@ -79,10 +79,12 @@ def _format_after(step: Quantize) -> StoredFormat | None:
     """What a step writes: group and weight-only scales in 16 bit, 8-bit activations with scales in 32."""
     if step.method == "kv_cache":
         return None
-    active = methods.method_row(step).activations
-    group, zero_point = methods.group_size(step), not methods.symmetric(step)
+    active = quantize_step.method_row(step).activations
+    group, zero_point = quantize_step.group_size(step), not quantize_step.symmetric(step)
     width = 4 if active else 2
-    return StoredFormat(methods.bits(step), group, zero_point, width, activations=active, average=step.target_bits)
+    return StoredFormat(
+        quantize_step.bits(step), group, zero_point, width, activations=active, average=step.target_bits
+    )
 
 
 def weights(model: ModelFacts, recipe: Recipe) -> Weights:
@@ -113,7 +115,7 @@ def _stored_weights(parts: Sizes, chosen: StoredFormat | None, width: int) -> We
 
 def effective_serving(recipe: Recipe) -> Serving:
     """The serving settings, with the FP8 cache that the artifact itself asks for: vLLM takes it from the checkpoint."""
-    if recipe.serving.kv_cache_dtype == "auto" and methods.caches_fp8(recipe.step("quantize")):
+    if recipe.serving.kv_cache_dtype == "auto" and quantize_step.caches_fp8(recipe.step("quantize")):
         return recipe.serving.model_copy(update={"kv_cache_dtype": "fp8"})
     return recipe.serving
 

@@ -18,7 +18,7 @@ from backend.domain.planner import roofline
 from backend.domain.planner.draft_payoff import DraftShape, PayoffMap
 from backend.domain.planner.estimate_correction import Calibration, scale
 from backend.domain.planner.roofline import ExpectedLoad
-from backend.domain.recipe import methods
+from backend.domain.recipe import quantize_step
 from backend.domain.recipe.recipe import Quantize, Recipe, Speculate
 from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.rules.target_facts import TargetFacts
@@ -319,7 +319,7 @@ def _formulas(facts: TargetFacts, recipe: Recipe, runs: HardwareRates | None) ->
 def _product_formula(facts: TargetFacts, recipe: Recipe) -> dict[str, str]:
     """What the processor's instruction set makes of quantized linears, where that was taken."""
     step, device = recipe.step("quantize"), facts.device
-    bits = methods.bits(step) if isinstance(step, Quantize) and step.method != "kv_cache" else None
+    bits = quantize_step.bits(step) if isinstance(step, Quantize) and step.method != "kv_cache" else None
     if (
         device is None
         or bits is None

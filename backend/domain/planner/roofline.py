@@ -24,7 +24,7 @@ from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import sizes
 from backend.domain.needs.serving_memory import effective_serving, kv_bytes, stored_format, weights
-from backend.domain.recipe import methods
+from backend.domain.recipe import quantize_step
 from backend.domain.recipe.recipe import Quantize, Recipe, Speculate
 from backend.domain.recipe.speculation import SPECULATE
 
@@ -126,7 +126,7 @@ def served_model(model: ModelFacts, recipe: Recipe, tensor_parallel: int = 1) ->
         eight_bit=chosen is not None and chosen.activations,
         bits=chosen.bits if chosen else 16,
         products=QuantizedLinears(stored.linears + stored.scales, 2.0 * parts.linears, 2.0 * parts.active_linears),
-        scheme=methods.method_row(step).scheme if isinstance(step, Quantize) else None,
+        scheme=quantize_step.method_row(step).scheme if isinstance(step, Quantize) else None,
     )
 
 

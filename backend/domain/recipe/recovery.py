@@ -46,7 +46,7 @@ class Recover(Frozen):
         fields = type(self).model_fields
         return {name: value for name, value in self if value != fields[name].default} or True
 
-    def asked(self) -> dict[str, Any]:
+    def all_options(self) -> dict[str, Any]:
         """Every option, as an engine is asked."""
         return dict(self)
 

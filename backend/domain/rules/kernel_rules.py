@@ -15,7 +15,7 @@ from backend.domain.kernels.conditions import CHANNEL, Chip, Layer, StoredLayout
 from backend.domain.kernels.kernel_choice import KernelChoice, choose_kernel, rounds_inputs
 from backend.domain.model import shapes
 from backend.domain.model.facts import ModelFacts
-from backend.domain.recipe import methods, precision
+from backend.domain.recipe import methods, precision, quantize_step
 from backend.domain.recipe.capability_table import BFLOAT16
 from backend.domain.recipe.recipe import Quantize, Recipe
 from backend.domain.rules.target_facts import Reason, TargetFacts
@@ -55,7 +55,7 @@ def find_refusal(
 ) -> KernelChoice | None:
     """What stands against the layer, if anything does.
 
-    An artifact that is made on a processor may be for a GPU, which `methods.unserved_reason` says: there only a group size
+    An artifact that is made on a processor may be for a GPU, which `quantize_step.unserved_reason` says: there only a group size
     that the processor's kernel does not take refuses the recipe.
     """
     choice = choose_kernel(layout, layer, chip(model, recipe, facts))
@@ -69,7 +69,7 @@ def find_refusal(
 def find_unserved(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> str | None:
     """Why vLLM cannot serve there what the recipe stores, without a full stop; None where it can.
 
-    Experts on a processor are left to `methods.unserved_reason`.
+    Experts on a processor are left to `quantize_step.unserved_reason`.
     """
     step = recipe.step("quantize")
     if not isinstance(step, Quantize) or facts.hardware == "neuron":
@@ -98,14 +98,14 @@ def chip(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Chip:
 
 def stored_layouts(step: Quantize, recipe: Recipe, facts: TargetFacts) -> list[tuple[str, StoredLayout]]:
     """What the step stores, each with its words: its own layout, then those that groups of linears may get instead."""
-    if methods.method_row(step).scheme is None:
+    if quantize_step.method_row(step).scheme is None:
         return []
     own = stored_layout(step)
     every = [(f"{step.method} in {own.scales}" if own.scheme == "wNa16" else step.method, own)]
     if step.target_bits is None and not recipe.limits.fall_back:
         return every
     eight: precision.EightBitForm = step.eight_bits or ("w8a8" if facts.hardware == "cpu" else "int8")
-    for candidate in precision.candidates(methods.engine_options(step), eight)[1:]:
+    for candidate in precision.candidates(quantize_step.engine_options(step), eight)[1:]:
         if candidate.method is not None:
             stored = _layout(candidate.method, candidate.bits, candidate.group_size, candidate.symmetric)
             every.append((candidate.words, stored))
@@ -114,8 +114,8 @@ def stored_layouts(step: Quantize, recipe: Recipe, facts: TargetFacts) -> list[t
 
 def stored_layout(step: Quantize) -> StoredLayout:
     """The step's own layout; AutoAWQ's format always has zero points."""
-    own = _layout(step.method, methods.bits(step), methods.group_size(step), methods.symmetric(step))
-    own = own._replace(activations=methods.option_value(step, "activations") or own.activations)
+    own = _layout(step.method, quantize_step.bits(step), quantize_step.group_size(step), quantize_step.symmetric(step))
+    own = own._replace(activations=quantize_step.option_value(step, "activations") or own.activations)
     if step.format == "autoawq" or step.engine == "autoawq":
         return own._replace(format="autoawq", zero_points=True)
     return own
@@ -154,7 +154,7 @@ def is_quantized(matrices: tuple[shapes.Linear, ...]) -> bool:
 
 def unquantized_matrices(model: ModelFacts, step: Quantize) -> list[str]:
     """Names of the matrices that stay 16-bit."""
-    if step.engine != "native" or methods.method_row(step).scheme is None:
+    if step.engine != "native" or quantize_step.method_row(step).scheme is None:
         return []
     return [name for name, matrices in zip(NAMES, shapes.fused(model), strict=True) if not is_quantized(matrices)]
 
@@ -162,7 +162,7 @@ def unquantized_matrices(model: ModelFacts, step: Quantize) -> list[str]:
 def kernel_title(model: ModelFacts, recipe: Recipe, facts: TargetFacts, degree: int) -> str:
     """`weight-only INT4 (Marlin)`: what serves the step's own layout; empty where nothing does."""
     step = recipe.step("quantize")
-    if not isinstance(step, Quantize) or methods.method_row(step).scheme is None or facts.hardware == "neuron":
+    if not isinstance(step, Quantize) or quantize_step.method_row(step).scheme is None or facts.hardware == "neuron":
         return ""
     layout, here = stored_layout(step), chip(model, recipe, facts)
     what = _arithmetic_words(layout, here)
@@ -188,7 +188,7 @@ def _arithmetic_words(layout: StoredLayout, here: Chip) -> str:
 def is_processor_only(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> bool:
     """Whether a processor serves groups that no GPU does."""
     step = recipe.step("quantize")
-    if facts.hardware != "cpu" or not isinstance(step, Quantize) or methods.group_size(step) is None:
+    if facts.hardware != "cpu" or not isinstance(step, Quantize) or quantize_step.group_size(step) is None:
         return False
     layout, gpu = stored_layout(step), Chip("cuda", (8, 0))
     choices = [choose_kernel(layout, layer, gpu) for layer in served_layers(model, step, 1)]
@@ -198,7 +198,7 @@ def is_processor_only(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> 
 def nearest_group(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> int | None:
     """The usual group size nearest to the step's that divides every matrix and has a kernel; None where none has."""
     step = recipe.step("quantize")
-    if not isinstance(step, Quantize) or (wanted := methods.group_size(step)) is None:
+    if not isinstance(step, Quantize) or (wanted := quantize_step.group_size(step)) is None:
         return None
     for size in sorted(shapes.GROUPS, key=lambda size: abs(math.log(size / wanted))):
         changed = step.model_copy(update={"group_size": size})

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import recovery_needs
-from backend.domain.recipe import methods, quantization_engines, sagemaker_toolkit
+from backend.domain.recipe import methods, quantization_engines, quantize_step, sagemaker_toolkit
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
 from backend.domain.rules.target_facts import Reason, TargetFacts
 
@@ -17,8 +17,10 @@ MIXED = "docs/decisions/0013-mixed-precision.md"
 def takes_options(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     for step in recipe.steps:
         if isinstance(step, Quantize) and step.method in methods.QUANTIZE:
-            for message in methods.option_problems(step):
-                yield Reason(rule=f"{step.method}-options", message=message, source=methods.method_row(step).source)
+            for message in quantize_step.option_problems(step):
+                yield Reason(
+                    rule=f"{step.method}-options", message=message, source=quantize_step.method_row(step).source
+                )
 
 
 def file_format(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
@@ -26,17 +28,17 @@ def file_format(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterat
     if (
         isinstance(step, Quantize)
         and step.format == "autoawq"
-        and (methods.group_size(step) is None or methods.bits(step) != 4)
+        and (quantize_step.group_size(step) is None or quantize_step.bits(step) != 4)
     ):
         message = f"AutoAWQ's format holds 4-bit weights in groups, and {step.method} makes none: leave `format` out, or use awq."
         yield Reason(rule="autoawq-format", message=message, source=AUTOAWQ_FORMAT)
-    elif isinstance(step, Quantize) and step.format == "autoawq" and methods.caches_fp8(step):
+    elif isinstance(step, Quantize) and step.format == "autoawq" and quantize_step.caches_fp8(step):
         message = "AutoAWQ's format has no place for scales of the key-value cache: leave `kv_cache` or `format` out."
         yield Reason(rule="autoawq-format", message=message, source=AUTOAWQ_FORMAT)
 
 
 def cache_scales(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
-    if methods.caches_fp8(recipe.step("quantize")) and model.model_type in methods.NO_CACHE_SCALES:
+    if quantize_step.caches_fp8(recipe.step("quantize")) and model.model_type in methods.NO_CACHE_SCALES:
         yield Reason(
             rule="cache-scales",
             message=f"FP8 cache scales of models of type {model.model_type} are not offered, since none were served and scored "

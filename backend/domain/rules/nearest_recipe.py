@@ -14,7 +14,7 @@ from typing import Any
 from backend.domain.model import shapes
 from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import serving_memory as memory
-from backend.domain.recipe import methods
+from backend.domain.recipe import methods, quantize_step
 from backend.domain.recipe.capability_table import BFLOAT16, FP8_CACHE
 from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Serving, Speculate
 from backend.domain.rules import kernel_rules, neuron_rules, rules, speculation_rules
@@ -95,7 +95,7 @@ def _choices(technique: str, step: Any) -> Iterator[StepChoice]:
 def _quantize_choices(step: Quantize) -> Iterator[StepChoice]:
     if step.engine != "native":
         yield 1, step.model_copy(update={"engine": "native"})
-    group = methods.group_size(step)
+    group = quantize_step.group_size(step)
     if group is not None:
         nearest = sorted(set(shapes.GROUPS) - {group}, key=lambda size: abs(math.log(size / group)))
         yield from ((1, step.model_copy(update={"group_size": size, "engine": "native"})) for size in nearest)
@@ -148,11 +148,13 @@ def _mend_step(model: ModelFacts, step: Any, facts: TargetFacts) -> Any:
 
 
 def _mend_quantize(model: ModelFacts, step: Quantize, facts: TargetFacts) -> Quantize:
-    strange = [name for name in methods.TUNED if name not in methods.method_row(step).defaults]
+    strange = [name for name in methods.TUNED if name not in quantize_step.method_row(step).defaults]
     changes: dict[str, Any] = dict.fromkeys(strange)
     if model.model_type in methods.NO_CACHE_SCALES:
         changes["kv_cache"] = None
-    if step.format == "autoawq" and (step.method not in methods.GROUP_SIZE or methods.bits(step) != 4 or step.kv_cache):
+    if step.format == "autoawq" and (
+        step.method not in methods.GROUP_SIZE or quantize_step.bits(step) != 4 or step.kv_cache
+    ):
         changes["format"] = "compressed-tensors"
     if step.method not in methods.GROUP_SIZE or facts.place == "managed":
         changes |= dict.fromkeys(methods.MIXED)
@@ -164,11 +166,11 @@ def _mend_quantize(model: ModelFacts, step: Quantize, facts: TargetFacts) -> Qua
     changes |= {"symmetric": None} if step.bits == 8 else {}
     mended = step.model_copy(update=changes | {"group_size": usual})
     unbuilt = mended.eight_bits is not None and not _served(mended.eight_bits, model, facts)
-    if methods.bits(mended) == 8 or mended.target_bits is None or unbuilt:
+    if quantize_step.bits(mended) == 8 or mended.target_bits is None or unbuilt:
         mended = mended.model_copy(update={"eight_bits": None})
     if mended.target_bits is None:
         return mended
-    inside = min(max(mended.target_bits, methods.lowest_average(mended)), float(methods.ORIGINAL_BITS))
+    inside = min(max(mended.target_bits, quantize_step.lowest_average(mended)), float(methods.ORIGINAL_BITS))
     return mended.model_copy(update={"target_bits": inside, "engine": "native", "format": "compressed-tensors"})
 
 

@@ -17,9 +17,8 @@ from backend.domain.machine.device import Hardware
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.needs import job_memory, parallel_layout, recovery_needs, serving_memory
 from backend.domain.needs.parallel_layout import ParallelLayout
-from backend.domain.recipe import methods, sagemaker_toolkit
-from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Speculate
-from backend.domain.recipe.speculation import SPECULATE
+from backend.domain.recipe import quantize_step, sagemaker_toolkit, step_words
+from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Speculate, Step
 from backend.domain.rules import kernel_rules, neuron_rules, processor_notes, speculation_rules
 from backend.domain.rules.target_facts import MEMORY, Reason, TargetFacts
 
@@ -85,7 +84,7 @@ def make_plan(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Plan:
     notes += _notes(model, recipe, facts, shared)
     degree, replicas = (shared.degree, shared.replicas) if shared else (recipe.serving.tensor_parallel, 1)
     kernel = kernel_rules.kernel_title(model, recipe, facts, degree) if facts.place in {"local", "planned"} else ""
-    steps = tuple(_with_eight_bits(_planned(step, facts, kernel), recipe, facts) for step in ordered)
+    steps = tuple(_with_eight_bits(_planned_step(step, facts, kernel), recipe, facts) for step in ordered)
     return Plan(hardware=facts.hardware, steps=steps, notes=tuple(notes), tensor_parallel=degree, replicas=replicas)
 
 
@@ -133,9 +132,9 @@ def _serving_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> lis
         return []
     step, experts = recipe.step("quantize"), bool(model.experts)
     amx = instruction_sets.instruction_set(facts.features or ()) == "amx"
-    found = methods.unserved_reason(step, facts.hardware, model_type=model.model_type, experts=experts, amx=amx)
+    found = quantize_step.unserved_reason(step, facts.hardware, model_type=model.model_type, experts=experts, amx=amx)
     notes = [f"{found[0]}."] if found else []
-    if facts.hardware == "cpu" and methods.caches_fp8(step):
+    if facts.hardware == "cpu" and quantize_step.caches_fp8(step):
         notes.append(CUT_CACHE)
     if (
         facts.hardware == "cpu"
@@ -161,7 +160,7 @@ def _kernel_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> list
         why = f"their sizes are no multiples of {CPU_MULTIPLE}, which vLLM's kernel for processors needs"
         notes.append(f"The {' and '.join(names)} matrices stay 16-bit: {why}.")
     if kernel_rules.is_processor_only(model, recipe, facts):
-        groups = f"groups of {methods.group_size(step)}"
+        groups = f"groups of {quantize_step.group_size(step)}"
         notes.append(f"No GPU kernel of vLLM takes {groups}: the artifact is for a processor alone.")
     return notes
 
@@ -193,19 +192,19 @@ def _capability_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> 
     step, notes = recipe.step("quantize"), []
     if capability < (8, 0) and recipe.serving.dtype == "auto" and model.dtype == "bfloat16":
         notes.append("Served as float16: this GPU has no bfloat16.")
-    if isinstance(step, Quantize) and not rounds_inputs(methods.method_row(step).scheme, capability):
+    if isinstance(step, Quantize) and not rounds_inputs(quantize_step.method_row(step).scheme, capability):
         has = f"{facts.where} has compute capability {capability[0]}.{capability[1]} and no FP8 arithmetic"
         notes.append(f"FP8 weights only: {has}, so it saves memory and traffic, not operations.")
     return notes
 
 
-def _planned(step: Any, facts: TargetFacts, kernel: str) -> PlannedStep:
-    planned_step = _own(step)
+def _planned_step(step: Step, facts: TargetFacts, kernel: str) -> PlannedStep:
+    planned = _with_defaults(step)
     if facts.place == "neuron":
-        return planned_step.model_copy(update={"engine": "neuron"})
+        return planned.model_copy(update={"engine": "neuron"})
     if facts.place == "managed":
-        return planned_step.model_copy(update={"engine": "sagemaker"})
-    return planned_step.model_copy(update={"kernel": kernel}) if isinstance(step, Quantize) else planned_step
+        return planned.model_copy(update={"engine": "sagemaker"})
+    return planned.model_copy(update={"kernel": kernel}) if isinstance(step, Quantize) else planned
 
 
 def _with_eight_bits(step: PlannedStep, recipe: Recipe, facts: TargetFacts) -> PlannedStep:
@@ -216,22 +215,21 @@ def _with_eight_bits(step: PlannedStep, recipe: Recipe, facts: TargetFacts) -> P
     return step.model_copy(update={"options": {"eight_bits": served, **step.options}})
 
 
-def _own(step: Any) -> PlannedStep:
+def _with_defaults(step: Step) -> PlannedStep:
+    """Return the step as an engine on this machine receives it."""
+    engine, options = "native", dict[str, Any]()
     match step:
         case Quantize():
-            options = methods.engine_options(step)
-            return PlannedStep(technique="quantize", engine=step.engine, title=methods.title(step), options=options)
+            engine, options = step.engine, quantize_step.engine_options(step)
         case Prune():
+            engine = step.engine
             options = {"method": step.method, "sparsity": step.sparsity, "pattern": step.pattern}
-            options |= {"recover": step.recover.asked()} if step.recover else {}
-            return PlannedStep(technique="prune", engine=step.engine, title=methods.prune_title(step), options=options)
+            if step.recover:
+                options["recover"] = step.recover.all_options()
         case Speculate():
-            own = {name: value for name, value in step.model_dump(mode="json")["speculate"].items() if name != "draft"}
-            title = f"Speculate with {SPECULATE[step.method].title}, {step.tokens} tokens"
-            return PlannedStep(
-                technique="speculate", engine="vllm", title=title, options={**own, "tokens": step.tokens}
-            )
+            engine, options = "vllm", dict(step.model_dump(mode="json")["speculate"])
+            options.pop("draft", None)
+            options["tokens"] = step.tokens
         case Compile():
-            return PlannedStep(technique="compile", engine="vllm", title="Compile ahead of time")
-        case _:
-            return PlannedStep(technique=step.technique, engine="native", title=step.technique.capitalize())
+            engine = "vllm"
+    return PlannedStep(technique=step.technique, engine=engine, title=step_words.plan_title(step), options=options)

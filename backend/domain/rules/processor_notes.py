@@ -11,7 +11,7 @@ from collections.abc import Collection
 from backend.domain.machine import instruction_sets
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import linears
-from backend.domain.recipe import methods
+from backend.domain.recipe import quantize_step
 from backend.domain.recipe.recipe import Quantize, Recipe
 
 FOUR_AMX = (
@@ -36,7 +36,7 @@ def processor_note(model: ModelFacts, recipe: Recipe, features: Collection[str])
     step = recipe.step("quantize")
     if not isinstance(step, Quantize) or step.method == "kv_cache":
         return None
-    if methods.bits(step) == 4:
+    if quantize_step.bits(step) == 4:
         return FOUR_AMX if {instruction_sets.AMX, "amx_bf16"} <= set(features) else FOUR_SLOW
     if step.method not in {"w8a8", "smoothquant"}:
         return None

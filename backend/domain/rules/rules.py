@@ -13,7 +13,7 @@ from backend.domain.model import shapes
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
 from backend.domain.needs import serving_memory
 from backend.domain.neuron import software_stacks
-from backend.domain.recipe import methods, sagemaker_toolkit
+from backend.domain.recipe import methods, quantize_step, sagemaker_toolkit
 from backend.domain.recipe.capability_table import BFLOAT16, FP8_CACHE, NATIVE_FAMILIES, capability
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
 from backend.domain.rules import kernel_rules, method_rules, neuron_rules, speculation_rules
@@ -118,7 +118,7 @@ def _serving_types(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Ite
     if recipe.serving.dtype == "bfloat16" and has < BFLOAT16[0]:
         message = f"`serving.dtype: bfloat16` needs compute capability 8.0 and {mine}: use float16 or auto."
         yield Reason(rule="compute-capability", message=message, source=BFLOAT16[1])
-    cached = recipe.serving.kv_cache_dtype == "fp8" or methods.caches_fp8(recipe.step("quantize"))
+    cached = recipe.serving.kv_cache_dtype == "fp8" or quantize_step.caches_fp8(recipe.step("quantize"))
     if cached and has < FP8_CACHE[0]:
         message = f"An FP8 key-value cache needs compute capability 8.9 and {mine}: leave it out."
         yield Reason(rule="compute-capability", message=message, source=FP8_CACHE[1])

@@ -8,9 +8,9 @@ from functools import lru_cache
 from backend.domain.frozen import Frozen
 from backend.domain.machine.targets import Target
 from backend.domain.model.facts import ModelFacts
+from backend.domain.recipe import step_words
 from backend.domain.recipe.capability_table import supported
-from backend.domain.recipe.methods import PRUNE, QUANTIZE
-from backend.domain.recipe.recipe import ORIGINAL, Recipe, Step
+from backend.domain.recipe.recipe import ORIGINAL, Recipe
 from backend.domain.rules import catalog_filter as catalog
 from backend.domain.rules import check
 from backend.domain.rules.plan import Verdict
@@ -21,14 +21,6 @@ from backend.service.workspace import Workspace
 
 CHECKS_CACHED = 512
 """Models whose checks on one target are kept: a few times the published ones."""
-TITLES: dict[tuple[str, str | None], str] = {
-    **{("quantize", name): method.title for name, method in QUANTIZE.items()},
-    **{("prune", name): title for name, title in PRUNE.items()},
-    ("speculate", "draft"): "Draft model",
-    ("speculate", "ngram"): "N-gram speculation",
-    ("speculate", "ngram_adaptive"): "Adaptive n-gram speculation",
-    ("compile", None): "Ahead-of-time compile",
-}
 
 
 class TechniqueCheck(Frozen):
@@ -52,7 +44,7 @@ class TechniqueCheck(Frozen):
 def kind_titles() -> dict[str, str]:
     """Kind -> title, one a row of the capability table and in its order."""
     return {
-        catalog.technique_kind(technique, method, engine): _title(technique, method, engine)
+        catalog.technique_kind(technique, method, engine): step_words.technique_title(technique, method, engine)
         for technique, method, engine, _ in supported()
     }
 
@@ -126,7 +118,7 @@ def _checks(decided: Callable[[Recipe], Verdict]) -> list[TechniqueCheck]:
         results.append(
             TechniqueCheck(
                 kind=kind,
-                title=_title(technique, method, engine),
+                title=step_words.technique_title(technique, method, engine),
                 technique=technique,
                 method=method,
                 works=verdict.valid,
@@ -145,21 +137,8 @@ def _nearest_text(verdict: Verdict) -> str | None:
     suggestion = verdict.suggestion
     if suggestion is None:
         return None
-    steps = ", ".join(map(_step_words, suggestion.steps))
+    steps = ", ".join(map(step_words.step_line_with_options, suggestion.steps))
     serving = suggestion.serving.model_dump(exclude_defaults=True)
     steps += "".join(f", {name} {value}" for name, value in serving.items()) if steps else ""
     on = f" on {verdict.suggestion_target}" if verdict.suggestion_target else ""
     return f"{steps or 'the original, unchanged'}{on}"
-
-
-def _step_words(step: Step) -> str:
-    """`quantize awq (group_size 64)`: what is not at its default is named, since it may be all that differs."""
-    chosen = step.model_dump(exclude_defaults=True).get(step.technique) or {}
-    options = ", ".join(f"{name} {value}" for name, value in chosen.items() if name != "method" and value != "auto")
-    words = " ".join(filter(None, (step.technique, getattr(step, "method", None))))
-    return f"{words} ({options})" if options else words
-
-
-def _title(technique: str, method: str | None, engine: str = "native") -> str:
-    title = TITLES.get((technique, method), " ".join(filter(None, (technique, method))))
-    return title if engine == "native" else f"{title}, {engine}"

@@ -17,7 +17,7 @@ from backend.domain.jobs.artifact import Manifest
 from backend.domain.machine import instruction_sets
 from backend.domain.model.facts import ModelCard
 from backend.domain.neuron.software_stacks import STACKS
-from backend.domain.recipe import methods
+from backend.domain.recipe import quantize_step
 from backend.domain.recipe.recipe import Recipe, Serving, Speculate, Step
 from backend.domain.recipe.speculation import MOST_TOKENS
 from backend.domain.roles import Action
@@ -125,7 +125,7 @@ def why_recipe_unserved(workspace: Workspace, model: ModelCard, recipe: Recipe) 
     facts = targets.rule_facts(targets.find(workspace, "local"), model, None)
     amx = instruction_sets.instruction_set(facts.features or ()) == "amx"
     step, experts = recipe.step("quantize"), bool(model.experts)
-    why = methods.unserved_reason(step, facts.hardware, model_type=model.model_type, experts=experts, amx=amx)
+    why = quantize_step.unserved_reason(step, facts.hardware, model_type=model.model_type, experts=experts, amx=amx)
     return why[0] if why else kernel_rules.find_unserved(model, recipe, facts)
 
 

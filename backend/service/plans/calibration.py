@@ -11,7 +11,7 @@ from backend.catalog.text import calibration_text
 from backend.domain.errors import InvalidWorkload, WhetstoneError
 from backend.domain.model.facts import ModelCard
 from backend.domain.needs import recovery_needs
-from backend.domain.recipe import methods
+from backend.domain.recipe import quantize_step
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
 from backend.domain.roles import Action
 from backend.service import paths
@@ -57,7 +57,7 @@ def check_file(model: ModelCard, recipe: Recipe) -> str | None:
     Raises InvalidWorkload where it is not there or will not do, InvalidModel where the tokenizer is another model's.
     """
     steps = [step for step in recipe.steps if isinstance(step, Quantize | Prune)]
-    if not steps or not methods.reads_text(recipe):
+    if not steps or not quantize_step.reads_text(recipe):
         return None
     file = find_file(recipe)
     length = max(step.length if isinstance(step, Quantize) else LENGTH for step in steps)
@@ -73,7 +73,7 @@ def find_file(recipe: Recipe) -> str | None:
 
     Raises InvalidWorkload where it is not there.
     """
-    if not methods.reads_text(recipe):
+    if not quantize_step.reads_text(recipe):
         return None
     named = [
         step.calibration

@@ -10,7 +10,7 @@ from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
 from backend.domain.planner import estimate
 from backend.domain.planner.estimate import JobNeeds
 from backend.domain.planner.target_choice import Deployment, TargetGoal
-from backend.domain.recipe import quantization_engines
+from backend.domain.recipe import quantization_engines, step_words
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.roles import Action
 from backend.domain.rules import plan as rules_plan
@@ -188,7 +188,7 @@ def refusal_text(verdict: Verdict) -> str:
     reasons = " ".join(reason.message for reason in verdict.reasons)
     if verdict.suggestion is None:
         return reasons
-    names = " + ".join(step.technique for step in verdict.suggestion.steps) or "no steps"
+    names = step_words.steps_line(verdict.suggestion, empty="no steps")
     where = f" on {verdict.suggestion_target}" if verdict.suggestion_target else ""
     return f"{reasons} Nearest valid recipe: {names}{where}."
 

@@ -10,8 +10,8 @@ from backend.domain.planner import preset_titles, presets
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.preset_titles import PresetRow, PresetTitle, title_presets
 from backend.domain.planner.presets import Preset
-from backend.domain.recipe import methods
-from backend.domain.recipe.recipe import ORIGINAL, Quantize, Recipe
+from backend.domain.recipe import step_words
+from backend.domain.recipe.recipe import ORIGINAL
 from backend.service.models import models
 from backend.service.plans import token_prices
 from backend.service.presets import preset_figures
@@ -41,7 +41,8 @@ def compare(workspace: Workspace, chosen: Sequence[Preset], concurrency: int) ->
     here = bool(chosen) and all(preset.target.startswith("local") for preset in chosen)
     original = _estimate_original(workspace, chosen[0].model, concurrency, here=here) if chosen else None
     entries = [
-        PresetRow(p.id, p.goal, recipe_title(p.recipe), estimate) for p, estimate in zip(chosen, estimates, strict=True)
+        PresetRow(p.id, p.goal, step_words.recipe_title(p.recipe), estimate)
+        for p, estimate in zip(chosen, estimates, strict=True)
     ]
     rows = tuple(title_presets(entries, original))
     return PresetComparison(concurrency=concurrency, original=original, rows=rows, estimates=tuple(estimates))
@@ -63,7 +64,7 @@ def short_names(workspace: Workspace, chosen: Sequence[Preset]) -> list[str]:
     titles = []
     for preset in chosen:
         rows = [row for comparisons in neighbours if (row := comparisons[preset.model].row(preset.id))]
-        titles.append(preset_titles.title_at_all_loads(rows, recipe_title(preset.recipe)))
+        titles.append(preset_titles.title_at_all_loads(rows, step_words.recipe_title(preset.recipe)))
     return presets.labels(chosen, titles)
 
 
@@ -74,12 +75,3 @@ def _estimate_original(workspace: Workspace, name: str, concurrency: int, *, her
         return token_prices.estimate_tokens(workspace, model, ORIGINAL, "local" if here else None, load)
     except WhetstoneError:
         return None
-
-
-def recipe_title(recipe: Recipe) -> str:
-    """`INT4 (AWQ) + draft`; `The original` of no steps."""
-    words = []
-    for step in recipe.steps:
-        method = methods.QUANTIZE.get(step.method) if isinstance(step, Quantize) else None
-        words.append(method.title if method else str(getattr(step, "method", step.technique)))
-    return " + ".join(words) or "The original"

@@ -30,7 +30,7 @@ from backend.domain.frozen import Frozen
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.machine.device import GIB, Instance
 from backend.domain.machine.targets import HardwareTables, nearest
-from backend.domain.recipe import methods
+from backend.domain.recipe import quantize_step
 from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.roles import Action
 from backend.domain.rules import kernel_rules
@@ -144,7 +144,7 @@ def _make_deployment(workspace: Workspace, artifact_id: str, request: Deployment
             f"{artifact_id} is compiled for Neuron, and these containers serve on NVIDIA GPUs: choose another."
         )
     step = shown.manifest.recipe.step("quantize")
-    if why := methods.unserved_reason(step, "cuda", model_type=shown.manifest.parent.model_type):
+    if why := quantize_step.unserved_reason(step, "cuda", model_type=shown.manifest.parent.model_type):
         raise ImpossibleStack(f"{artifact_id} cannot be served there: {why[0]}.")
     parallel = request.tensor_parallel or variant.serving.tensor_parallel
     _check_instance(_instance(workspace, request.instance), parallel, variant.bytes_on_disk or 0)

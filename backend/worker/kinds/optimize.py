@@ -23,7 +23,8 @@ from backend.domain.needs import job_duration, serving_memory
 from backend.domain.needs.hardware_rates import processor_rates
 from backend.domain.neuron.compile_plan import CompilePlan
 from backend.domain.recipe import precision_allocation, quantization_engines
-from backend.domain.recipe.methods import TUNED, reads_text
+from backend.domain.recipe.methods import TUNED
+from backend.domain.recipe.quantize_step import reads_text
 from backend.domain.recipe.recovery import Recover, gain_sentence
 from backend.domain.rules.plan import PlannedStep
 from backend.hardware import engine_status, probe, processor_speed

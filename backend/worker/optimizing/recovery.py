@@ -84,7 +84,7 @@ def prune_and_recover(
     later = {"model_dir": folder / RECOVERED, "pruning": None, "keep_zeros": True, "work_dir": folder / "quantize"}
     made = quantize(request.model_copy(update=later)) if request.method else _moved(request, folder, pruned)
     versions = {**pruned.versions, **made.versions}
-    told = {"asked": options.asked(), "objective": "kl" if options.teacher else "next token", "seconds": took}
+    told = {"asked": options.all_options(), "objective": "kl" if options.teacher else "next token", "seconds": took}
     told |= found.model_dump(mode="json", exclude={"versions"})
     return made.model_copy(update={"versions": versions, "bytes_before": pruned.bytes_before}), told
 

@@ -95,7 +95,7 @@ def test_a_recipe_with_recovery_from_the_command_line(model: Path, tmp_path: Pat
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     told = document["recovery"]
-    assert told["asked"] == {**Recover().asked(), "steps": 20, "learning_rate": 0.002}
+    assert told["asked"] == {**Recover().all_options(), "steps": 20, "learning_rate": 0.002}
     assert told["loss_after"] < told["loss_before"]
     assert told["quality"]["recovered"]["kl_mean"] < told["quality"]["pruned"]["kl_mean"]
     assert told["quality"]["original"]["perplexity"] == document["quality"]["perplexity_before"]

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app import steps, url_parameters
+from app import url_parameters
 from app.builder import recipe_form, recipe_options
 from app.builder.serving_options import LIMIT_OPTIONS, SERVING_OPTIONS
 from backend.domain.errors import InvalidRecipe
 from backend.domain.jobs.jobs import JobState
 from backend.domain.model.facts import ModelFacts
+from backend.domain.recipe import step_words
 from backend.domain.recipe.quantization_engines import ENGINES
 from backend.domain.recipe.recipe import Quantize, Recipe, read
 from backend.domain.recipe.speculation import SPECULATE
@@ -293,7 +294,7 @@ def test_what_can_be_had_instead_keeps_the_other_steps(home: Workspace) -> None:
         getattr(choice.step, "method", None): choice.instead
         for choice in cases.additions(home, card, chosen, cases.resolve(home, card, chosen))
     }
-    assert instead["awq"] is not None and steps.steps_line(instead["awq"]) == "quantize awq + speculate ngram"
+    assert instead["awq"] is not None and step_words.steps_line(instead["awq"]) == "quantize awq + speculate ngram"
     assert instead["w8a8"] is None and instead["ngram"] is None
 
 
@@ -511,9 +512,9 @@ def test_the_options_of_a_way_to_speculate_come_and_go_with_it() -> None:
     ]
     for method in SPECULATE:
         step = recipe_options.with_setting(drafted, 0, "method", method).steps[0]
-        assert steps.step_help(step).endswith("The model checks every guess.") and steps.step_title(step).startswith(
-            "Speculate with"
-        )
+        assert step_words.step_help(step).endswith("The model checks every guess.") and step_words.step_title(
+            step
+        ).startswith("Speculate with")
 
 
 def test_a_schedule_is_written_as_text_and_keeps_its_tokens() -> None:

@@ -28,7 +28,7 @@ DATA = {name: {"samples": 4, "length": 512, "tokens": 2048, "sha256": "ab"} for 
 RESULT: dict[str, Any] = {
     "artifact": "a-000000000000",
     "recovery": {
-        "asked": Recover().asked(),
+        "asked": Recover().all_options(),
         "objective": "kl",
         "seconds": 61.0,
         "improved": True,

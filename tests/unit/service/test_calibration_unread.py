@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backend.domain.errors import InvalidWorkload
-from backend.domain.recipe import methods
+from backend.domain.recipe import quantize_step
 from backend.domain.recipe.recipe import Recipe
 from backend.service import Workspace
 from backend.service.plans import calibration
@@ -36,4 +36,4 @@ def test_rounding_to_nearest_asks_for_no_calibration_text(home: Workspace) -> No
     ],
 )
 def test_what_searches_prunes_or_measures_reads_it(steps: list[dict[str, object]]) -> None:
-    assert methods.reads_text(recipe(*steps))
+    assert quantize_step.reads_text(recipe(*steps))

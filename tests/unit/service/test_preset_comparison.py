@@ -9,7 +9,7 @@ import pytest
 from backend.catalog.bundled import presets as bundled
 from backend.domain.planner.preset_titles import PresetRow, title_presets
 from backend.domain.planner.presets import CONCURRENCIES, GOALS
-from backend.domain.recipe import recipe
+from backend.domain.recipe import recipe, step_words
 from backend.service import Workspace
 from backend.service.machines import targets
 from backend.service.models import models
@@ -65,7 +65,7 @@ def test_compare_calls_a_preset_by_its_goal_only_where_its_figures_hold_at_every
         if preset.goal in {"lower-cost", "lower-latency"}:
             called = named in {GOALS[preset.goal].title, "Lowest cost", "Lowest latency"}
             assert called == all(holds), (preset.id, named, holds)
-            assert called or named.startswith(beside.recipe_title(preset.recipe))
+            assert called or named.startswith(step_words.recipe_title(preset.recipe))
         else:
             assert named == GOALS[preset.goal].title
     cheap = next(preset for preset in of(LLAMA_70B) if preset.goal == "lower-cost")

@@ -13,6 +13,7 @@ from backend.cli.output import Json, emit, say_left_out, table
 from backend.domain.errors import ImpossibleStack, InvalidPreset
 from backend.domain.figures import figure
 from backend.domain.planner.presets import GOALS, Origin
+from backend.domain.recipe import step_words
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules.plan import Verdict
 from backend.present.preset_figures import Measurement
@@ -190,8 +191,8 @@ def _refusal_text(verdict: Verdict) -> str:
 
 def _recipe_line(recipe: Recipe) -> str:
     """`quantize w8a8, compile; tensor_parallel 1`."""
-    steps = ", ".join(" ".join(filter(None, (step.technique, getattr(step, "method", None)))) for step in recipe.steps)
-    return f"{steps or 'no steps'}; tensor parallel degree {recipe.serving.tensor_parallel}"
+    steps = step_words.steps_line(recipe, separator=", ", empty="no steps")
+    return f"{steps}; tensor parallel degree {recipe.serving.tensor_parallel}"
 
 
 @app.command()

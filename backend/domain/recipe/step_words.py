@@ -1,0 +1,205 @@
+"""The wording of a recipe's steps, in one place for plans, screens and the command line: names, titles, explanations."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from backend.domain.recipe import quantize_step, recovery
+from backend.domain.recipe.methods import PRUNE, QUANTIZE
+from backend.domain.recipe.recipe import Compile, Prune, Quantize, Recipe, Speculate, Step
+from backend.domain.recipe.speculation import SPECULATE
+
+UNNAMED = "my recipe"
+"""The name of a recipe that has no steps yet."""
+TECHNIQUE_TITLES: dict[tuple[str, str | None], str] = {
+    **{("quantize", name): method.title for name, method in QUANTIZE.items()},
+    **{("prune", name): title for name, title in PRUNE.items()},
+    ("speculate", "draft"): "Draft model",
+    ("speculate", "ngram"): "N-gram speculation",
+    ("speculate", "ngram_adaptive"): "Adaptive n-gram speculation",
+    ("compile", None): "Ahead-of-time compile",
+}
+"""(technique, method) -> its title in lists of techniques."""
+ACTIONS: dict[tuple[str, str | None], str] = {
+    **{("quantize", name): method.action for name, method in QUANTIZE.items()},
+    ("prune", "magnitude"): "Prune by magnitude",
+    ("prune", "wanda"): "Prune by Wanda",
+    ("prune", "sparsegpt"): "Prune by SparseGPT",
+    **{("speculate", str(name)): f"Speculate with {row.title}" for name, row in SPECULATE.items()},
+    ("compile", None): "Compile ahead of time",
+}
+"""(technique, method) -> the words on the card and the button of a step."""
+TECHNIQUE_HELP = {
+    "prune": "Sets weights to zero and keeps the rest.",
+    "quantize": "Stores the weights, and for w8a8 the activations, as integers.",
+    "speculate": "Proposes several tokens at once, which the model then checks.",
+    "compile": "Compiles before the server starts, so that it starts sooner.",
+    "shard": "Writes the weights one file per device, so that they load sooner.",
+}
+METHOD_HELP: dict[tuple[str, str], str] = {
+    **{("quantize", name): method.help for name, method in QUANTIZE.items()},
+    ("prune", "magnitude"): (
+        "Sets the smallest weights to zero. No server here skips zeros, so neither size nor speed gains."
+    ),
+    ("prune", "wanda"): "Sets weights to zero that are small and see small inputs. Neither size nor speed gains here.",
+    ("prune", "sparsegpt"): "Sets weights to zero and corrects the others for it. Neither size nor speed gains here.",
+    **{("speculate", str(name)): f"{row.help} The model checks every guess." for name, row in SPECULATE.items()},
+}
+"""Used instead of the technique's help where a method has its own."""
+SHORT_NAMES = {
+    "smoothquant": "SmoothQuant",
+    "kv_cache": "FP8 cache",
+    "sparsegpt": "SparseGPT",
+    "ngram": "n-gram",
+    "ngram_adaptive": "adaptive n-gram",
+    "eagle": "EAGLE",
+    "eagle3": "EAGLE-3",
+    "medusa": "Medusa",
+    "dflash": "DFlash",
+    "custom": "own proposer",
+}
+"""Methods that are not written in capitals, as they appear in a recipe's name."""
+MENU_HEADINGS = {
+    4: "4-bit weights: smallest, and quickest where weights are read from memory",
+    8: "8 bits: closer to the original",
+    16: "Key-value cache: longer contexts, more streams",
+    "prune": "Pruning: zeros in the weights",
+    "speculate": "Speculation: several tokens per step",
+    "compile": "Starting sooner",
+}
+_NUMBER = re.compile(r" \d+$")
+
+
+def _method(step: Step) -> str | None:
+    method = getattr(step, "method", None)
+    return None if method is None else str(method)
+
+
+def technique_title(technique: str, method: str | None, engine: str = "native") -> str:
+    """Return the title of a row of the capability table: `INT4 (AWQ)`, `INT4 (GPTQ), llm-compressor`."""
+    title = TECHNIQUE_TITLES.get((technique, method)) or " ".join(filter(None, (technique, method)))
+    return title if engine == "native" else f"{title}, {engine}"
+
+
+def step_title(step: Step) -> str:
+    """Return the words on the step's card and button: `Quantize to 4 bits (awq)`."""
+    method = _method(step)
+    if (step.technique, method) in ACTIONS:
+        return ACTIONS[step.technique, method]
+    technique = step.technique.capitalize()
+    return f"{technique} ({method})" if method else technique
+
+
+def step_help(step: Step) -> str:
+    """Return what the step does, in one line."""
+    return METHOD_HELP.get((step.technique, _method(step) or ""), TECHNIQUE_HELP[step.technique])
+
+
+def menu_group(step: Step) -> str:
+    """Return the heading of the menu under which the step is offered."""
+    return MENU_HEADINGS[quantize_step.method_row(step).bits[0] if isinstance(step, Quantize) else step.technique]
+
+
+def plan_title(step: Step) -> str:
+    """Return what the step makes, as plans and job pages write it."""
+    match step:
+        case Quantize():
+            return _quantize_title(step)
+        case Prune():
+            return _prune_title(step)
+        case Speculate():
+            return f"Speculate with {SPECULATE[step.method].title}, {step.tokens} tokens"
+        case Compile():
+            return "Compile ahead of time"
+        case _:
+            return step.technique.capitalize()
+
+
+def _quantize_title(step: Quantize) -> str:
+    """Return `Quantize to INT4 (AWQ), 5 bits on average, with FP8 key-value cache`."""
+    if step.method == "kv_cache":
+        return "Scale an FP8 key-value cache"
+    method = quantize_step.method_row(step)
+    title = f"Quantize to {method.made.format(bits=quantize_step.bits(step), method=step.method.upper())}"
+    # 1. Options that change what is made.
+    extras = []
+    if quantize_step.option_value(step, "awq_scales"):
+        extras.append("AWQ scales")
+    if quantize_step.option_value(step, "act_order"):
+        extras.append("activation order")
+    if method.activations and quantize_step.option_value(step, "activations") == "static":
+        extras.append("static activations")
+    if step.kv_cache:
+        extras.append("FP8 key-value cache")
+    # 2. One phrase.
+    average = f", {step.target_bits:g} bits on average" if step.target_bits else ""
+    if not extras:
+        return f"{title}{average}"
+    comma = "," if average else ""
+    return f"{title}{average}{comma} with {', '.join(extras)}"
+
+
+def _prune_title(step: Prune) -> str:
+    amount = f"{step.sparsity:.0%} of the weights" if step.pattern == "unstructured" else step.pattern
+    title = f"{PRUNE[step.method]}, {amount}"
+    return f"{title}, {recovery.title(step.recover)}" if step.recover else title
+
+
+def short_name(step: Step) -> str:
+    """Return the step's part of a recipe's name: `AWQ 4-bit`, `Wanda 50 %`, `draft`."""
+    method = _method(step) or ""
+    match step:
+        case Quantize():
+            name = SHORT_NAMES.get(method, method.upper())
+            if step.bits == 8:
+                return name
+            if step.target_bits:
+                return f"{name} {step.target_bits:g}-bit"
+            four = step.bits == 4 or quantize_step.method_row(step).bits[0] == 4
+            return f"{name} 4-bit" if four else name
+        case Prune():
+            amount = f"{step.sparsity:.0%}".replace("%", " %") if step.pattern == "unstructured" else step.pattern
+            return f"{SHORT_NAMES.get(method, method.capitalize())} {amount}"
+        case Compile():
+            return "compiled"
+        case Speculate():
+            return SHORT_NAMES.get(method, method)
+        case _:
+            return step.technique
+
+
+def recipe_name(recipe: Recipe) -> str:
+    """Return a name made of the steps: `AWQ 4-bit + draft`."""
+    return " + ".join(map(short_name, recipe.steps)) or UNNAMED
+
+
+def has_default_name(recipe: Recipe) -> bool:
+    """Return whether the name is only made of the steps, so that it changes with them."""
+    return _NUMBER.sub("", recipe.name) in {UNNAMED, recipe_name(recipe)}
+
+
+def recipe_title(recipe: Recipe) -> str:
+    """Return the steps by the titles of their methods: `INT4 (AWQ) + draft`; `The original` if there are none."""
+    titles = []
+    for step in recipe.steps:
+        row = QUANTIZE.get(step.method) if isinstance(step, Quantize) else None
+        titles.append(row.title if row else _method(step) or step.technique)
+    return " + ".join(titles) or "The original"
+
+
+def step_line(step: Step) -> str:
+    """Return technique and method as a recipe writes them: `quantize w8a8`."""
+    return " ".join(filter(None, (step.technique, _method(step))))
+
+
+def step_line_with_options(step: Step) -> str:
+    """Return `quantize awq (group_size 64)`: the options that are not at their defaults may be all that differs."""
+    stated: dict[str, Any] = step.model_dump(exclude_defaults=True).get(step.technique) or {}
+    options = [f"{name} {value}" for name, value in stated.items() if name != "method" and value != "auto"]
+    return f"{step_line(step)} ({', '.join(options)})" if options else step_line(step)
+
+
+def steps_line(recipe: Recipe, *, separator: str = " + ", empty: str = "no steps, the original") -> str:
+    """Return the steps in one line: `quantize w8a8 + compile`."""
+    return separator.join(map(step_line, recipe.steps)) or empty
