@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from backend import service
 from backend.domain.jobs.jobs import JobKind
+from backend.domain.jobs.kinds import KINDS
 from backend.domain.jobs.terms import Terms
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.roofline import ExpectedLoad
@@ -195,12 +196,12 @@ class Studio:
         return self.model(str(job.result["path"]))
 
     def _made(self, job: JobView) -> JobResult:
-        match job.kind:
-            case JobKind.OPTIMIZE | JobKind.TRAIN:
+        match KINDS[JobKind(job.kind)].result:
+            case "artifact":
                 return self._artifact_of(job)
-            case JobKind.EVALUATE:
+            case "evaluation":
                 return self._evaluation_of(job)
-            case JobKind.IMPORT:
+            case "model":
                 return self._model_of(job)
         return None
 

@@ -12,6 +12,7 @@ from app.formatting import document_time, duration_range, plain, size
 from app.models import memory_bar
 from app.session import disabled_unless_allowed
 from backend.domain.figures import streams
+from backend.domain.machine.targets import target_kind
 from backend.domain.planner.estimate import Estimate, JobNeeds
 from backend.domain.planner.target_choice import TargetChoice
 from backend.domain.roles import Action
@@ -29,7 +30,7 @@ def show(opened: Workspace, estimate: Estimate) -> None:
     )
     if estimate.ttft_ms is not None:
         st.markdown(_table("At this load", estimate_figures.speed_rows(estimate)))
-    elif estimate.target.startswith("local"):
+    elif target_kind(estimate.target) == "local":
         _measure_button(opened)
     _calibration(estimate)
     if estimate.max_context is not None and load.input_tokens + load.output_tokens > estimate.max_context:

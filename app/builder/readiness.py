@@ -21,6 +21,7 @@ from app.formatting import duration_range, message, plain, size
 from backend.domain.errors import EngineMissing, InvalidOptions, WhetstoneError
 from backend.domain.jobs.eta import TimeLeft
 from backend.domain.jobs.jobs import JobKind
+from backend.domain.machine.targets import target_kind
 from backend.domain.model.facts import ModelFacts, PublishedModel
 from backend.domain.planner import estimate
 from backend.domain.planner.estimate import Estimate, JobNeeds
@@ -285,7 +286,7 @@ def show_estimate(opened: Workspace, judgement: Judgement) -> None:
     if found is None:
         recipe_estimate.show_needs(judgement.need)
         return
-    if found.target.startswith("local"):
+    if target_kind(found.target) == "local":
         known = (
             f"{duration_range(took.low, took.high)}, {took.basis}."
             if took

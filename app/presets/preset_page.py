@@ -14,6 +14,7 @@ from app.formatting import message, plain
 from app.presets import preset_rows as preset_rows
 from app.session import disabled_unless_allowed, owner_suffix
 from backend.domain.errors import NotFound
+from backend.domain.machine.targets import target_kind
 from backend.domain.model.facts import ModelCard
 from backend.domain.planner.presets import GOALS
 from backend.domain.recipe.recipe import Recipe
@@ -154,7 +155,7 @@ def _estimated(view: PresetView) -> None:
         st.caption(
             f"{load.input_tokens} tokens in, {load.output_tokens} out a request. Price: {plain(note or 'none is published')}."
         )
-        if levels[0].tpot_ms is None and view.preset.target.startswith("local"):
+        if levels[0].tpot_ms is None and target_kind(view.preset.target) == "local":
             st.caption("This machine's speed was not measured yet, so nothing can be said of time.")
             navigation.link("hardware", "Measure it on Hardware", ":material/memory:")
         with st.expander("How this is estimated"):

@@ -18,7 +18,8 @@ from sqlmodel import Session
 from backend.artifacts import artifact_folder, locations, sagemaker_output
 from backend.domain.errors import ArtifactCorrupt, WhetstoneError, WorkError
 from backend.domain.evaluation.document import read_evaluation
-from backend.domain.jobs.jobs import Event, ManagedSpec
+from backend.domain.jobs.jobs import Event, JobKind, ManagedSpec
+from backend.domain.jobs.kinds import KINDS
 from backend.domain.model.facts import ModelCard
 from backend.settings import Settings
 from backend.store import artifact_contents, history, models
@@ -53,15 +54,17 @@ def stage(settings: Settings, store: Store, row: JobRow, output: Path, document:
     Raises ArtifactCorrupt where the output is not what its manifest says, NotPlaced, OSError, and KeyError or
     ValueError where the document is not of the job's kind.
     """
-    if row.kind in {"optimize", "train"}:
-        return _artifact(settings, store, row, output, document)
-    if row.kind == "managed":
-        return _managed(settings, store, row, output, document)
-    if row.kind == "evaluate":
-        return _evaluation(settings, row, output, document)
-    if row.kind == "import":
-        return _model(row, document)
-    return Staged(lambda _: document)
+    match KINDS[JobKind(row.kind)].result:
+        case "artifact":
+            return _artifact(settings, store, row, output, document)
+        case "managed-artifact":
+            return _managed(settings, store, row, output, document)
+        case "evaluation":
+            return _evaluation(settings, row, output, document)
+        case "model":
+            return _model(row, document)
+        case None:
+            return Staged(lambda _: document)
 
 
 class TransferEvents:

@@ -27,6 +27,7 @@ from backend.domain.figures import span
 from backend.domain.jobs.claims import Capacity, Claim, make_grant
 from backend.domain.jobs.endings import MOST_STRIKES, Ending
 from backend.domain.jobs.jobs import LIVE, Event, Handle, JobKind, JobState, WorkerState
+from backend.domain.jobs.kinds import KINDS
 from backend.domain.jobs.terms import Terms
 from backend.hardware import probe
 from backend.launchers.base import Launcher
@@ -316,7 +317,7 @@ class Supervisor:
         elif row.cancel_requested or queue.is_making_room(row):
             self._cancel(row, run, handle)
         elif hung := run.hang_detector.hang_reason(
-            self.settings.silent_s, None if row.kind == JobKind.SERVE else self.settings.idle_s
+            self.settings.silent_s, None if KINDS[JobKind(row.kind)].may_idle else self.settings.idle_s
         ):
             gone = removal_reason(self._channel(held).address)
             self._abandon(row, Ending.HUNG, gone or f"{hung}, so it was ended: see the log, then resume the job")

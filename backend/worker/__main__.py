@@ -24,7 +24,8 @@ from backend.channel import JobChannel
 from backend.domain.errors import DiskFull, JobCancelled, WhetstoneError, WorkError
 from backend.domain.jobs.claims import Granted
 from backend.domain.jobs.endings import Ending
-from backend.domain.jobs.jobs import RESULT_UNWRITTEN, Event, JobSpec
+from backend.domain.jobs.jobs import RESULT_UNWRITTEN, Event, JobKind, JobSpec
+from backend.domain.jobs.kinds import KINDS
 from backend.domain.validation import unreadable
 from backend.files import disk_full, stamp
 from backend.worker import stop_watchdog
@@ -32,9 +33,6 @@ from backend.worker.resources import PeakMemory
 
 SPEC: TypeAdapter[JobSpec] = TypeAdapter(JobSpec)
 """Made once, as this module is imported."""
-KINDS = ("evaluate", "import", "install", "optimize", "payoff", "serve", "train")
-MODULES = {kind: f"backend.worker.kinds.{'import_' if kind == 'import' else kind}" for kind in KINDS}
-"""Of each kind of job: `run` of the specification, the channel and the memory makes the result's document."""
 
 
 def main(folder: str) -> int:
@@ -99,9 +97,10 @@ def _run(channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
         message = f"The files in {folder} changed after this job was submitted: it works on them as they are now."
         channel.emit(Event(kind="warning", message=message))
     _keep_to_whom(spec)
-    if spec.kind == "managed":
+    worker = KINDS[JobKind(spec.kind)].worker
+    if worker is None:
         raise WorkError("AWS runs this job, no worker: run it with a supervisor of this version.")
-    module = importlib.import_module(MODULES[spec.kind])
+    module = importlib.import_module(f"backend.worker.kinds.{worker}")
     document: dict[str, Any] = module.run(spec, channel, memory)
     return document
 

@@ -64,22 +64,14 @@ class JobKind(StrEnum):
     TRAIN = "train"
 
 
-MEASURING = frozenset({JobKind.EVALUATE, JobKind.PAYOFF})
-"""Kinds that run alone on the machine, or their figures would be polluted."""
-ELSEWHERE = frozenset({JobKind.MANAGED})
-"""Kinds that take nothing of this machine."""
-BACKGROUND = frozenset({JobKind.INSTALL, JobKind.IMPORT})
-"""Kinds that neither compute nor measure, and run beside those that do."""
-
-
-class _ReadingSpec(Frozen):
+class ReadingSpec(Frozen):
     """A job that reads models."""
 
     seen: dict[str, str] = Field(default_factory=dict)
     """Each folder that it reads, with what told its files from others when the job was submitted (`files.stamp`)."""
 
 
-class OptimizeSpec(_ReadingSpec):
+class OptimizeSpec(ReadingSpec):
     kind: Literal["optimize"] = "optimize"
     model: ModelCard
     recipe: Recipe
@@ -101,7 +93,7 @@ class OptimizeSpec(_ReadingSpec):
         return {self.model.path, *([self.draft.path] if self.draft else [])}
 
 
-class TrainSpec(_ReadingSpec):
+class TrainSpec(ReadingSpec):
     """A draft for `model`, which answers the prompts itself."""
 
     kind: Literal["train"] = "train"
@@ -116,7 +108,7 @@ class TrainSpec(_ReadingSpec):
         return {self.model.path}
 
 
-class _ServingSpec(_ReadingSpec):
+class ServingSpec(ReadingSpec):
     variants: tuple[Variant, ...] = Field(min_length=1)
 
     @property
@@ -132,7 +124,7 @@ class _ServingSpec(_ReadingSpec):
         return {each.source for each in self.variants if each.kind == "artifact" and each.source.startswith("a-")}
 
 
-class EvaluateSpec(_ServingSpec):
+class EvaluateSpec(ServingSpec):
     """`variants`: the first is the baseline."""
 
     kind: Literal["evaluate"] = "evaluate"
@@ -159,7 +151,7 @@ class InstallSpec(Frozen):
     """The vendor's package index, of an environment that is filled from one."""
 
 
-class PayoffSpec(_ServingSpec):
+class PayoffSpec(ServingSpec):
     """`variants`: the target, which does not speculate. It is served alone and with drafts of random weights."""
 
     kind: Literal["payoff"] = "payoff"
@@ -174,7 +166,7 @@ class PayoffSpec(_ServingSpec):
     weights: str
 
 
-class ServeSpec(_ServingSpec):
+class ServeSpec(ServingSpec):
     """Variants that are kept up, each behind a loopback address of its own, until somebody stops the job or nobody
     asks."""
 

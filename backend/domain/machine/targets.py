@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from backend.domain.errors import InvalidRecipe
 from backend.domain.machine.device import Accelerator, Device, Instance, card_device, instance_device
@@ -104,6 +104,14 @@ class HardwareTables(NamedTuple):
             *(f"sagemaker:{name}" for name in self.instances),
             *(f"neuron:{name}" for name in self.neuron),
         ]
+
+
+def target_kind(name: str) -> TargetKind:
+    """Return the kind of target that a name means, by its prefix; hardware of that name may not exist."""
+    prefix = name.partition(":")[0]
+    if prefix in {"local", "auto", "accelerator", "sagemaker", "neuron"}:
+        return cast("TargetKind", prefix)
+    return "instance"
 
 
 def slug(name: str) -> str:

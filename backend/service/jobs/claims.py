@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from backend.domain.jobs.claims import GIB, Claim
-from backend.domain.jobs.jobs import BACKGROUND, ELSEWHERE, MEASURING, JobKind, JobSpec, OptimizeSpec, TrainSpec
+from backend.domain.jobs.jobs import JobKind, JobSpec, OptimizeSpec, TrainSpec
+from backend.domain.jobs.kinds import KINDS
 from backend.domain.jobs.terms import Terms
 from backend.domain.machine import targets
 from backend.domain.needs import draft_training_needs
@@ -17,12 +18,12 @@ DISK_STEP = 10_000_000
 def make_claim(spec: JobSpec, terms: Terms) -> Claim:
     """A measurement has the host to itself, installs and imports have their own place, all else takes every core and
     GPU unless fewer are asked for: two jobs that fit run beside each other."""
-    kind = JobKind(spec.kind)
-    if kind in MEASURING:
+    host_use = KINDS[JobKind(spec.kind)].host_use
+    if host_use == "whole":
         return Claim(whole=True, movable=True, cores=terms.cores, memory_bytes=terms.memory_bytes or 0)
-    if kind in ELSEWHERE:
+    if host_use == "none":
         return Claim(cores=0, gpus=())
-    if kind in BACKGROUND:
+    if host_use == "background":
         return Claim(background=True, cores=0, gpus=())
     if isinstance(spec, OptimizeSpec):
         return _optimize_claim(spec, terms)

@@ -31,8 +31,8 @@ from backend.domain.jobs.jobs import (
     JobSpec,
     JobState,
     OptimizeSpec,
-    PayoffSpec,
-    ServeSpec,
+    ReadingSpec,
+    ServingSpec,
     TrainSpec,
 )
 from backend.domain.jobs.terms import Priority, Terms
@@ -189,7 +189,7 @@ def artifacts_read(workspace: Workspace, spec: JobSpec) -> set[str]:
         step = spec.recipe.step("speculate") if isinstance(spec, OptimizeSpec) else None
         draft = step.draft if isinstance(step, Speculate) and step.draft else ""
         return ids | ({draft} if draft.startswith("a-") else set())  # of a bucket its folder is only a copy
-    return spec.artifacts if isinstance(spec, EvaluateSpec | PayoffSpec | ServeSpec) else set()
+    return spec.artifacts if isinstance(spec, ServingSpec) else set()
 
 
 def make_row(
@@ -206,7 +206,7 @@ def make_row(
     """What `submit` inserts."""
     kind, chosen_terms = JobKind(spec.kind), terms or Terms()
     limits.check_engine_role(workspace, spec.model_dump(include={"kind", "action", "index"}))
-    if isinstance(spec, OptimizeSpec | EvaluateSpec | PayoffSpec | ServeSpec | TrainSpec):
+    if isinstance(spec, ReadingSpec):
         spec = spec.model_copy(update={"seen": {folder: files.stamp(Path(folder)) for folder in sorted(spec.folders)}})
     paths.check_specification(spec, partial(_is_remembered, workspace))
     if isinstance(spec, EvaluateSpec):  # also one that was asked for where nobody else reaches it, and is now repeated

@@ -9,6 +9,7 @@ from typing import Any
 
 from backend.domain.errors import TooMuch
 from backend.domain.jobs.jobs import LIVE, JobKind, JobState
+from backend.domain.jobs.kinds import KINDS
 from backend.domain.roles import Action
 from backend.service.jobs import quotas
 from backend.service.workspace import Workspace
@@ -42,7 +43,7 @@ def check_person_limits(workspace: Workspace, session: Any, owner: str, kind: st
         )
     if kind == JobKind.IMPORT:
         quotas.check_imports(workspace, session, owner)
-    makes = kind in {JobKind.OPTIMIZE, JobKind.TRAIN}
+    makes = KINDS[JobKind(kind)].result == "artifact"
     if gigabytes is not None and makes and (used := history.artifact_bytes(session, owner)) >= gigabytes * 1e9:
         raise TooMuch(
             f"{owner} has {used / 1e9:.2f} GB of artifacts, and one person may have {gigabytes:g} GB here "

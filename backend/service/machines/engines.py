@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from backend.domain.errors import NotNow
 from backend.domain.jobs.jobs import LIVE, InstallSpec, JobKind
+from backend.domain.jobs.kinds import KINDS
 from backend.domain.machine.environments import require_index, require_installable
 from backend.domain.neuron.software_stacks import STACKS
 from backend.domain.recipe import quantization_engines
@@ -16,7 +17,7 @@ from backend.service.workspace import Workspace
 
 __all__ = ["EngineStatus", "install", "latest_jobs", "listing", "remove"]
 
-USERS = {"serve": {JobKind.EVALUATE, JobKind.PAYOFF, JobKind.SERVE}}
+USERS = {"serve": {kind for kind, row in KINDS.items() if row.serves}}
 """Kinds of job that run from an environment."""
 JOBS_READ = 30
 

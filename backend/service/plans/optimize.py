@@ -6,6 +6,7 @@ from backend.domain.errors import ImpossibleStack, InvalidRecipe, UnknownModel
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import OptimizeSpec
 from backend.domain.jobs.terms import Terms
+from backend.domain.machine.targets import target_kind
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
 from backend.domain.planner import estimate
 from backend.domain.planner.estimate import JobNeeds
@@ -67,9 +68,9 @@ def make_deployment(case: Case) -> Deployment | None:
     Raises InvalidRecipe for a target that no job can be for, ImpossibleStack where the recipe is not valid there or
     nothing meets the goal.
     """
-    if case.asked.startswith("local"):
+    if target_kind(case.asked) == "local":
         return None
-    if case.asked.startswith("sagemaker:"):
+    if target_kind(case.asked) == "sagemaker":
         raise InvalidRecipe(
             f"The managed toolkit of `{case.asked}` runs the job itself: start it on Build or on the command line, where its AWS "
             "settings are given (docs/aws.md), or give the instance without `sagemaker:` to optimize here."

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from backend.domain.errors import WhetstoneError
 from backend.domain.frozen import Frozen
+from backend.domain.machine.targets import target_kind
 from backend.domain.planner import preset_titles, presets
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.preset_titles import PresetRow, PresetTitle, title_presets
@@ -38,7 +39,7 @@ def compare(workspace: Workspace, chosen: Sequence[Preset], concurrency: int) ->
     estimates = [
         preset_figures.estimate(workspace, preset, (concurrency,), probe=False).at(concurrency) for preset in chosen
     ]
-    here = bool(chosen) and all(preset.target.startswith("local") for preset in chosen)
+    here = bool(chosen) and all(target_kind(preset.target) == "local" for preset in chosen)
     original = _estimate_original(workspace, chosen[0].model, concurrency, here=here) if chosen else None
     entries = [
         PresetRow(p.id, p.goal, step_words.recipe_title(p.recipe), estimate)
