@@ -14,7 +14,7 @@ from app.navigation import page_key
 from backend.domain.figures import figure as number
 from backend.domain.figures import streams
 from backend.present.charts import alt_text
-from backend.present.charts.markers import looks
+from backend.present.charts.markers import style_indices
 from backend.present.charts.theme import Figure, Theme, concurrency_axis, empty, layout, legend_at, style, text
 
 TITLE = "Output tokens/s so far (approximate)"
@@ -73,7 +73,7 @@ def live_throughput(points: Sequence[dict[str, Any]], variants: Sequence[str], t
     if not groups:
         return empty(TITLE, "The first points arrive when the servers are up.", theme)
     names = [*variants, *sorted(groups.keys() - set(variants))]
-    places = dict(zip(names, looks(["", *names[1:]]), strict=True))
+    places = dict(zip(names, style_indices(["", *names[1:]]), strict=True))
     traces = [_trace(name, places[name], sorted(groups[name].items()), theme) for name in names if name in groups]
     measured = sorted({concurrency for levels in groups.values() for concurrency in levels})
     y = {"label": "Output tokens/s", "rangemode": "tozero"}

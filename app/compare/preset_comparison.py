@@ -13,7 +13,7 @@ from app.presets import preset_page
 from app.presets import preset_rows as preset_rows
 from backend.present import preset_figures as preset_figures
 from backend.present.charts import presets as charts_presets
-from backend.present.charts.markers import looks
+from backend.present.charts.markers import style_indices
 from backend.present.charts.presets import Series
 from backend.present.tables.evaluation import sheet
 from backend.service import Workspace
@@ -53,7 +53,7 @@ def series(
     own."""
     results = [(evaluation, result) for evaluation in evaluations for result in evaluation.document.variants]
     variant_names = ["" if result is evaluation.document.variants[0] else result.name for evaluation, result in results]
-    places, drawn = looks([*(view.preset.id for view in views), *variant_names]), []
+    places, drawn = style_indices([*(view.preset.id for view in views), *variant_names]), []
     for place, name, view in zip(places, names, views, strict=False):
         drawn.append(charts_presets.of_estimates(name, place, view.estimated))
         drawn += [charts_presets.of_measurement(name, place, measured) for measured in view.measured[:1]]

@@ -24,11 +24,11 @@ def alt(figure: Figure) -> str:
     if not figure["data"]:
         return f"{title}: {drawn['annotations'][0]['text']}"
     traces = _series(figure)
-    said = [
+    series = [
         *(_series_words(trace, drawn) for trace in traces),
         *(unescape(note.get("hovertext", note["text"])) for note in drawn.get("annotations", ())),
     ]
-    sentences = [title, _axes(traces, drawn), "; ".join(said), _leader(traces, drawn)]
+    sentences = [title, _axes(traces, drawn), "; ".join(series), _leader(traces, drawn)]
     return f"{'. '.join(sentence for sentence in sentences if sentence)}."
 
 
@@ -85,8 +85,8 @@ def _leader(traces: list[dict[str, Any]], drawn: dict[str, Any]) -> str:
     if better is None or not shared or len(traces) < 2:
         return ""
     at = max(shared)
-    found = [(trace["y"][trace["x"].index(at)], unescape(trace["customdata"][0])) for trace in traces]
-    value, name = (min if better == "lower" else max)(found)
+    ends = [(trace["y"][trace["x"].index(at)], unescape(trace["customdata"][0])) for trace in traces]
+    value, name = (min if better == "lower" else max)(ends)
     end = "lowest" if better == "lower" else "highest"
     where = f"{_unitless(drawn['xaxis']['title']['text'])} {_along(at)}"
     return f"{better.title()} is better: at {where} {name} is {end}, {number(value)}"
@@ -107,15 +107,15 @@ def rows(figure: Figure) -> list[Row]:
 
 def _row(trace: dict[str, Any], place: int, drawn: dict[str, Any]) -> Row:
     meta = drawn.get("meta", {})
-    found: Row = {"Series": unescape(trace["customdata"][place])}
+    row: Row = {"Series": unescape(trace["customdata"][place])}
     if trace.get("text"):
-        found[meta.get("mark") or meta["label"]] = trace["text"][place]
+        row[meta.get("mark") or meta["label"]] = trace["text"][place]
     for axis in ("x", "y"):
         title = drawn[_axis(trace, axis)]["title"]["text"]
-        found |= {title: trace[axis][place], **_interval(trace, axis, place, title, meta.get("interval", INTERVAL))}
+        row |= {title: trace[axis][place], **_interval(trace, axis, place, title, meta.get("interval", INTERVAL))}
     if isinstance(trace["marker"].get("symbol"), list):
-        found["Valid"] = "no" if _is_hollow(trace, place) else "yes"
-    return {**found, "Provenance": unescape(meta.get("provenance", "").replace("<br>", " "))}
+        row["Valid"] = "no" if _is_hollow(trace, place) else "yes"
+    return {**row, "Provenance": unescape(meta.get("provenance", "").replace("<br>", " "))}
 
 
 def _axis(trace: dict[str, Any], axis: str) -> str:
@@ -133,9 +133,12 @@ def _interval(trace: dict[str, Any], axis: str, place: int, title: str, ends: tu
 
 
 def csv(figure: Figure) -> str:
-    """The rows of `rows`."""
-    found = rows(figure)
-    return sheet(list(dict.fromkeys(name for row in found for name in row)), found)
+    """Return the chart's rows as CSV, one column for each name that a row has."""
+    table = rows(figure)
+    columns: dict[str, None] = {}
+    for row in table:
+        columns |= dict.fromkeys(row)
+    return sheet(list(columns), table)
 
 
 def file_name(figure: Figure) -> str:

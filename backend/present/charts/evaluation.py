@@ -107,8 +107,8 @@ def price(evaluation: Evaluation, metric: str = "per_million_output", theme: The
 
 def before_after(evaluation: Evaluation, before: str, after: str, theme: Theme = "light") -> Figure:
     """Output tokens/s of two variants at each load as bars, the geometric means of `typical` with 95% intervals."""
-    looks, results = places(evaluation), {result.name: result for result in evaluation.variants}
-    traces = [_bars(results[name], looks[name], theme) for name in (before, after)]
+    style_indices, results = places(evaluation), {result.name: result for result in evaluation.variants}
+    traces = [_bars(results[name], style_indices[name], theme) for name in (before, after)]
     meta = {"interval": ["95% from", "95% to"], "provenance": provenance(evaluation)}
     x, y = {"label": "Load", "type": "category"}, {"label": "Output tokens/s", "rangemode": "tozero"}
     around = layout("Before and after", x, y, theme, **meta)
@@ -117,7 +117,7 @@ def before_after(evaluation: Evaluation, before: str, after: str, theme: Theme =
 
 def _bars(result: VariantResult, place: int, theme: Theme) -> dict[str, Any]:
     points = [(level, value) for level in result.levels if (value := finite(typical(level))) is not None]
-    look = style(place, theme)
+    mark_style = style(place, theme)
     return {
         "type": "bar",
         "name": legend_name(result.name),
@@ -126,7 +126,7 @@ def _bars(result: VariantResult, place: int, theme: Theme) -> dict[str, Any]:
         "y": [value for _, value in points],
         "hoverinfo": "text",
         "hovertext": [f"{at(result, level)}<br>{figure(value)} tokens/s{flags(level)}" for level, value in points],
-        "marker": {"color": look.colour},
+        "marker": {"color": mark_style.colour},
         "error_y": _whiskers(points, "output_tokens_per_s", COLOURS[theme].muted),
     }
 
@@ -150,13 +150,13 @@ def _trace(evaluation: Evaluation, index: int, line: _Line, theme: Theme) -> dic
     points = [(level, value) for level in result.levels if (value := finite(line.value(level))) is not None]
     place = places(evaluation)[result.name]
     where = provenance(evaluation)
-    said = [
+    hover_texts = [
         f"{at(result, level)}<br>{folded(f'{line.title}: {figure(value)} {line.unit}')}{flags(level)}<br>{where}"
         for level, value in points
     ]
     x, y = [level.concurrency for level, _ in points], [value for _, value in points]
     return {
-        **curve(text(result.name), place, theme, x, y, said),
+        **curve(text(result.name), place, theme, x, y, hover_texts),
         "name": legend_name(result.name),
         "marker": marker(place, theme, [level for level, _ in points]),
         "error_y": _whiskers(points, line.block, style(place, theme).colour),

@@ -31,18 +31,18 @@ def goodput(evaluation: Evaluation, counts: Mapping[VariantLoad, CountWithin], t
 def _trace(
     evaluation: Evaluation, result: VariantResult, counts: Mapping[VariantLoad, CountWithin], theme: Theme
 ) -> dict[str, Any]:
-    found, place, where = level_goodputs(result, counts), places(evaluation)[result.name], provenance(evaluation)
-    x, y = [each.level.concurrency for each in found], [each.requests_per_s for each in found]
-    said = [
+    goodputs, place, where = level_goodputs(result, counts), places(evaluation)[result.name], provenance(evaluation)
+    x, y = [each.level.concurrency for each in goodputs], [each.requests_per_s for each in goodputs]
+    hover_texts = [
         f"{at(result, each.level)}<br>{figure(each.requests_per_s)} requests/s,<br>{each.share:.1%} of them within the limits"
         f"{flags(each.level)}<br>{where}"
-        for each in found
+        for each in goodputs
     ]
-    above = [each.requests_per_s_interval[1] - each.requests_per_s for each in found]
-    below = [each.requests_per_s - each.requests_per_s_interval[0] for each in found]
+    above = [each.requests_per_s_interval[1] - each.requests_per_s for each in goodputs]
+    below = [each.requests_per_s - each.requests_per_s_interval[0] for each in goodputs]
     return {
-        **curve(text(result.name), place, theme, x, y, said),
+        **curve(text(result.name), place, theme, x, y, hover_texts),
         "name": legend_name(result.name),
-        "marker": marker(place, theme, [each.level for each in found]),
+        "marker": marker(place, theme, [each.level for each in goodputs]),
         "error_y": whiskers(above, below, style(place, theme).colour, thickness=1, width=3),
     }

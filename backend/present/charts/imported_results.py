@@ -49,34 +49,34 @@ def _ours(evaluation: Evaluation | None, metric: str, theme: Theme) -> Figure:
 
 
 def _trace(result: ImportedResult, index: int, metric: str, theme: Theme) -> dict[str, Any] | None:
-    found = [
+    points = [
         (level, value)
         for level in sorted(result.levels, key=lambda level: level.concurrency or 0)
         if level.concurrency and (value := _value(level, metric)) is not None
     ]
-    if not found:
+    if not points:
         return None
-    look, name = style(index, theme), f"{result.name}, {result.provenance}"
-    x, y = [level.concurrency for level, _ in found], [value for _, value in found]
+    mark_style, name = style(index, theme), f"{result.name}, {result.provenance}"
+    x, y = [level.concurrency for level, _ in points], [value for _, value in points]
     return {
-        **curve(text(name), index, theme, x, y, [_said(result, level, metric, value) for level, value in found]),
+        **curve(text(name), index, theme, x, y, [_hover_text(result, level, metric, value) for level, value in points]),
         "name": f"{legend_name(result.name[: LEGEND_WIDTH - 1])}, imported",
-        "line": {"color": look.colour, "dash": "dot", "width": 1},
+        "line": {"color": mark_style.colour, "dash": "dot", "width": 1},
         "marker": {
-            "color": look.colour,
-            "symbol": f"{look.symbol}-open",
+            "color": mark_style.colour,
+            "symbol": f"{mark_style.symbol}-open",
             "size": 11,
-            "line": {"color": look.colour, "width": 2},
+            "line": {"color": mark_style.colour, "width": 2},
         },
     }
 
 
 def _value(level: ImportedLevel, metric: str) -> float | None:
-    found = getattr(level, metric)
-    return found.p50 if isinstance(found, ImportedLatency) else found
+    points = getattr(level, metric)
+    return points.p50 if isinstance(points, ImportedLatency) else points
 
 
-def _said(result: ImportedResult, level: ImportedLevel, metric: str, value: float) -> str:
+def _hover_text(result: ImportedResult, level: ImportedLevel, metric: str, value: float) -> str:
     unit = "ms" if metric.endswith("_ms") else "tokens/s"
     fits = {each.fit for each in result.definitions if each.metric == metric}
     differs = "<br>defined otherwise than ours" if "differs" in fits else ""

@@ -32,13 +32,13 @@ def layer_errors(layers: Sequence[Mapping[str, Any]], theme: Theme = "light", do
 
 def _series(layers: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, Mapping[str, Any]]]]:
     """Kind of linear -> (layer number, row); a name without a number takes its place in the list."""
-    found: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
+    by_kind: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
     for place, row in enumerate(layers):
         name = str(row.get("name", ""))
         numbered = NUMBERED.search(name)
         kind = (name[numbered.end() :] or WHOLE) if numbered else name
-        found.setdefault(kind, []).append((int(numbered.group(1)) if numbered else place, row))
-    return found
+        by_kind.setdefault(kind, []).append((int(numbered.group(1)) if numbered else place, row))
+    return by_kind
 
 
 def _tick(layers: Sequence[Mapping[str, Any]]) -> int:

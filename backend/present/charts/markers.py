@@ -47,21 +47,21 @@ def places(evaluation: Evaluation) -> dict[str, int]:
     baselines = {row.baseline for row in evaluation.comparison} or {result.name for result in evaluation.variants[:1]}
     originals = {result.variant.name for result in evaluation.variants if result.name in baselines}
     own = ["" if result.variant.name in originals else result.variant.name for result in evaluation.variants]
-    return dict(zip((result.name for result in evaluation.variants), looks(own), strict=True))
+    return dict(zip((result.name for result in evaluation.variants), style_indices(own), strict=True))
 
 
-def looks(names: Sequence[str]) -> list[int]:
+def style_indices(names: Sequence[str]) -> list[int]:
     """One a name, the original's being empty. A colour follows from the name, so that a variant has it on every page;
     where two names fall on one colour, one of them takes the next that is free, whatever their order. Equal names share
     the colour and differ in shape."""
-    cycle, colours, found = len(COLOURS["light"].series), {"": 0}, list[int]()
+    cycle, colours, indices = len(COLOURS["light"].series), {"": 0}, list[int]()
     for name in sorted(names, key=lambda name: (_usual(name) not in USUAL, name)):
         order = [(_preferred(name, cycle) - 1 + step) % (cycle - 1) + 1 for step in range(cycle - 1)]
         colours.setdefault(name, next((each for each in order if each not in colours.values()), order[0]))
     for name in names:
         places = range(colours[name], colours[name] + cycle * (len(names) + 1), cycle)
-        found.append(next(place for place in places if place not in found))
-    return found
+        indices.append(next(place for place in places if place not in indices))
+    return indices
 
 
 def _usual(name: str) -> str:
@@ -125,16 +125,17 @@ def note(words: str, theme: Theme) -> dict[str, Any]:
 def uncounted_variants(evaluation: Evaluation, value: Callable[[Level], float | None]) -> list[str]:
     """`Tokens not counted: a, b (1 of 3 levels)`: who has no figure here because answers did not tell their tokens;
     else none."""
-    found = []
+    names = []
     for result in evaluation.variants:
         count = sum(1 for level in result.levels if level.tokenizer_failed and finite(value(level)) is None)
         some = f" ({count} of {len(result.levels)} levels)" if count < len(result.levels) else ""
-        found += [f"{legend_name(result.name)}{some}"] * bool(count)
-    return [f"Tokens not counted: {', '.join(found)}"] if found else []
+        if count:
+            names.append(f"{legend_name(result.name)}{some}")
+    return [f"Tokens not counted: {', '.join(names)}"] if names else []
 
 
 def marker(place: int, theme: Theme, levels: Sequence[Level]) -> dict[str, Any]:
     """Hollow where a level is not sound: such a point is not the server's figure."""
-    look = style(place, theme)
-    symbols = [look.symbol if is_sound(level) else f"{look.symbol}-open" for level in levels]
-    return {"color": look.colour, "symbol": symbols, "size": 9, "line": {"color": look.colour, "width": 2}}
+    mark_style = style(place, theme)
+    symbols = [mark_style.symbol if is_sound(level) else f"{mark_style.symbol}-open" for level in levels]
+    return {"color": mark_style.colour, "symbol": symbols, "size": 9, "line": {"color": mark_style.colour, "width": 2}}

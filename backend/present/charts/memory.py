@@ -18,11 +18,11 @@ BAR = 22
 """Pixels."""
 
 
-def memory(found: Sequence[Footprint], theme: Theme = "light") -> Figure:
+def memory(footprints: Sequence[Footprint], theme: Theme = "light") -> Figure:
     """One bar a kind of hardware, in the order given. Hover text has bytes, tokens and the instances."""
-    if not found:
+    if not footprints:
         return empty(TITLE, "There is no instance to hold it against.", theme)
-    fitting, too_large = [each for each in found if each.fits], [each for each in found if not each.fits]
+    fitting, too_large = [each for each in footprints if each.fits], [each for each in footprints if not each.fits]
     traces = [_trace(name, number, fitting, theme) for number, name in enumerate(PARTS)] if fitting else []
     traces += [_over(too_large, theme)] if too_large else []
     x = {"label": "Share of one accelerator's memory (%)", "range": [0, WIDEST], "dtick": 25}
@@ -30,11 +30,11 @@ def memory(found: Sequence[Footprint], theme: Theme = "light") -> Figure:
         "type": "category",
         "autorange": "reversed",
         "categoryorder": "array",
-        "categoryarray": [label(each) for each in found],
+        "categoryarray": [label(each) for each in footprints],
     }
     full = upright(100, COLOURS[theme].muted)
     around = {**layout(TITLE, x, y, theme, provenance=ESTIMATED), "shapes": [full]}
-    height = 170 + BAR * len(found)
+    height = 170 + BAR * len(footprints)
     legend = {**around["legend"], "y": -70 / height, "traceorder": "normal"}
     return {
         "data": traces,
@@ -57,7 +57,7 @@ def parts(each: Footprint) -> tuple[float, float, float]:
 
 
 def _trace(name: str, number: int, footprints: Sequence[Footprint], theme: Theme) -> dict[str, Any]:
-    look = style(number + 1, theme)
+    mark_style = style(number + 1, theme)
     patterns = ("", "/", ".")
     return {
         "type": "bar",
@@ -67,7 +67,7 @@ def _trace(name: str, number: int, footprints: Sequence[Footprint], theme: Theme
         "y": [label(each) for each in footprints],
         "hovertext": [_hover(each) for each in footprints],
         "hoverinfo": "text",
-        "marker": {"color": look.colour, "pattern": {"shape": patterns[number], "solidity": 0.2}},
+        "marker": {"color": mark_style.colour, "pattern": {"shape": patterns[number], "solidity": 0.2}},
     }
 
 
@@ -94,8 +94,10 @@ def _hover(each: Footprint) -> str:
     over = _over_which(each)
     least, most = room.tokens
     cache = f"{least:,} to {most:,} tokens in the cache" if each.fits else "no room for a cache"
-    held = f"{room.weights_per_device / gb:,.3g} GB of weights of {each.device.memory_bytes / gb:,.3g} GB each, {over}"
-    return f"<b>{text(label(each))}</b><br>{held}<br>{cache}<br>{text(', '.join(each.names))}<br>{ESTIMATED}"
+    weights_text = (
+        f"{room.weights_per_device / gb:,.3g} GB of weights of {each.device.memory_bytes / gb:,.3g} GB each, {over}"
+    )
+    return f"<b>{text(label(each))}</b><br>{weights_text}<br>{cache}<br>{text(', '.join(each.names))}<br>{ESTIMATED}"
 
 
 def _over_which(each: Footprint) -> str:
@@ -115,9 +117,9 @@ def alt(footprints: Sequence[Footprint]) -> str:
         return f"{TITLE}: there is no instance to hold it against."
     fits = [label(each) for each in footprints if each.fits]
     others = [label(each) for each in footprints if not each.fits]
-    said = [f"{TITLE} on each kind of instance, estimated."]
-    said += [f"It fits on {', '.join(fits)}."] if fits else ["It fits on none of them."]
-    return " ".join([*said, f"It does not fit on {', '.join(others)}."] if others else said)
+    sentences = [f"{TITLE} on each kind of instance, estimated."]
+    sentences += [f"It fits on {', '.join(fits)}."] if fits else ["It fits on none of them."]
+    return " ".join([*sentences, f"It does not fit on {', '.join(others)}."] if others else sentences)
 
 
 def rows(footprints: Sequence[Footprint]) -> list[dict[str, Any]]:

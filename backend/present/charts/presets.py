@@ -77,25 +77,25 @@ def of_estimates(name: str, place: int, estimated: Estimated) -> Series:
     )
 
 
-def of_measurement(name: str, place: int, found: Measurement) -> Series:
+def of_measurement(name: str, place: int, measurement: Measurement) -> Series:
     """Only sound levels: the others are not the server's figures."""
     points = tuple(
         Point(
             level.concurrency,
             _twice(level.output_tokens_per_s_per_request),
-            _over(_twice(level.output_tokens_per_s), found.price_per_hour),
+            _over(_twice(level.output_tokens_per_s), measurement.price_per_hour),
             _twice(level.tpot_ms_p50),
             _twice(level.price_per_million_output),
         )
-        for level in found.levels
+        for level in measurement.levels
         if level.sound
     )
     hour = (
         ""
-        if found.price_per_hour is None
-        else f" At {figure(found.price_per_hour)} an hour, as given to the evaluation."
+        if measurement.price_per_hour is None
+        else f" At {figure(measurement.price_per_hour)} an hour, as given to the evaluation."
     )
-    return Series(name, "measured", place, points, f"{found.provenance}{hour}")
+    return Series(name, "measured", place, points, f"{measurement.provenance}{hour}")
 
 
 def _over(ends: Ends | None, by: float | None) -> Ends | None:
@@ -133,8 +133,8 @@ def pareto(series: Sequence[Series], theme: Theme = "light") -> Figure:
 def front(points: Sequence[Point]) -> list[Point]:
     """The points that no other one beats in both, by the middles of their ranges, from the cheapest tokens down."""
     at = {point: (middle(point.per_dollar), middle(point.per_user)) for point in points}
-    kept = [p for p in points if not any(_dominates(at[other], at[p]) for other in points)]
-    return sorted(kept, key=lambda point: at[point])
+    front = [p for p in points if not any(_dominates(at[other], at[p]) for other in points)]
+    return sorted(front, key=lambda point: at[point])
 
 
 def _dominates(a: tuple[float, float], b: tuple[float, float]) -> bool:
@@ -162,7 +162,7 @@ def _marks(one: Series, points: Sequence[Point], on_front: Sequence[Point], them
     base |= {"mode": "markers+text", "cliponaxis": False, "text": [str(point.concurrency) for point in ordered]}
     base |= {"textposition": "top center", "textfont": {"color": COLOURS[theme].muted, "size": 11}}
     base["hovertext"] = [
-        _said(one, p, _about("tokens/s per user", p.per_user), _about("for a dollar an hour", p.per_dollar))
+        _hover_text(one, p, _about("tokens/s per user", p.per_user), _about("for a dollar an hour", p.per_dollar))
         for p in ordered
     ]
     base["marker"] |= {"color": colours, "size": 11, "line": {"color": colours, "width": 2}}
@@ -200,15 +200,15 @@ def _line(one: Series, points: Sequence[tuple[Point, Ends]], unit: str, theme: T
     trace = _series(one, theme, [point.concurrency for point, _ in points], [middle(ends) for _, ends in points])
     dash = "dash" if one.kind == "estimated" else "solid"
     trace |= {"mode": "lines+markers", "line": {"color": style(one.place, theme).colour, "dash": dash, "width": 2}}
-    trace["hovertext"] = [_said(one, point, _about(unit, ends)) for point, ends in points]
+    trace["hovertext"] = [_hover_text(one, point, _about(unit, ends)) for point, ends in points]
     if one.kind == "estimated":
         trace["error_y"] = _bars([ends for _, ends in points], pale(style(one.place, theme).colour))
     return trace
 
 
 def _series(one: Series, theme: Theme, x: list[Any], y: list[float]) -> dict[str, Any]:
-    look = style(one.place, theme)
-    symbol = f"{look.symbol}-open" if one.kind == "estimated" else look.symbol
+    mark_style = style(one.place, theme)
+    symbol = f"{mark_style.symbol}-open" if one.kind == "estimated" else mark_style.symbol
     return {
         "type": "scatter",
         "name": legend_name(f"{SIGNS[one.kind]} {one.name}"),
@@ -216,7 +216,12 @@ def _series(one: Series, theme: Theme, x: list[Any], y: list[float]) -> dict[str
         "x": x,
         "y": y,
         "hoverinfo": "text",
-        "marker": {"color": look.colour, "symbol": symbol, "size": 9, "line": {"color": look.colour, "width": 2}},
+        "marker": {
+            "color": mark_style.colour,
+            "symbol": symbol,
+            "size": 9,
+            "line": {"color": mark_style.colour, "width": 2},
+        },
     }
 
 
@@ -232,7 +237,7 @@ def _about(unit: str, ends: Ends | None) -> str:
     return f"{figure(ends[0])} {unit}" if ends[0] == ends[1] else f"{figure(ends[0])} to {figure(ends[1])} {unit}"
 
 
-def _said(one: Series, point: Point, *figures: str) -> str:
+def _hover_text(one: Series, point: Point, *figures: str) -> str:
     return "<br>".join([f"<b>{text(one.title)}</b> at {streams(point.concurrency)}", *figures, text(one.provenance)])
 
 

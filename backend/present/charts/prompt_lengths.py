@@ -18,7 +18,7 @@ def token_histogram(lengths: Sequence[int], workload: str, model: str, theme: Th
         return empty(title, "No prompt was counted.", theme)
     bars = histogram(lengths)
     width = bars[0][1] - bars[0][0]
-    said = [
+    hover_texts = [
         f"{count} prompts of {start} to {end - 1} tokens" if width > 1 else f"{count} prompts of {start} tokens"
         for start, end, count in bars
     ]
@@ -32,7 +32,7 @@ def token_histogram(lengths: Sequence[int], workload: str, model: str, theme: Th
         "x": [(start + end - 1) / 2 for start, end, _ in bars],
         "y": [count for _, _, count in bars],
         "width": [width] * len(bars),
-        "hovertext": [f"{words}<br>{where}" for words in said],
+        "hovertext": [f"{words}<br>{where}" for words in hover_texts],
         "hoverinfo": "text",
         "marker": {"color": style(1, theme).colour, "line": {"width": 1, "color": COLOURS[theme].panel}},
     }

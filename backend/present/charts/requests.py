@@ -64,8 +64,8 @@ def _bars(
     start: float,
     colour: str,
 ) -> dict[str, Any]:
-    found = [(record, *ends(record)) for record in records]
-    spans = [(record, a - start, b - a) for record, a, b in found if a is not None and b is not None]
+    timed = [(record, *ends(record)) for record in records]
+    spans = [(record, a - start, b - a) for record, a, b in timed if a is not None and b is not None]
     return {
         "type": "bar",
         "orientation": "h",
@@ -76,13 +76,13 @@ def _bars(
         "y": [record.stream for record, _, _ in spans],
         "text": [f"{after:.4f}" for _, after, _ in spans],
         "textposition": "none",
-        "hovertext": [_said(name, *span) for span in spans],
+        "hovertext": [_hover_text(name, *span) for span in spans],
         "hoverinfo": "text",
         "marker": {"color": colour, "line": {"width": 0}, "pattern": {"shape": "/" if name == "Failed" else ""}},
     }
 
 
-def _said(name: str, record: RequestRecord, after: float, lasted: float) -> str:
+def _hover_text(name: str, record: RequestRecord, after: float, lasted: float) -> str:
     tokens = f"<br>{record.output_tokens} output tokens" if record.output_tokens is not None else ""
     status = "" if record.ok else f"<br>{text(record.status)}"
     when = f"{name}: {figure(lasted)} s from {figure(after)} s"
@@ -113,7 +113,7 @@ def distribution(
     metric: str,
     at: str,
     latencies: Mapping[str, Sequence[float]],
-    looks: Mapping[str, int],
+    style_indices: Mapping[str, int],
     provenance: str,
     theme: Theme = "light",
 ) -> Figure:
@@ -124,7 +124,7 @@ def distribution(
     """
     most = max(LEAST_POINTS, MOST_POINTS // max(1, len(latencies)))
     traces = [
-        _steps(variant, looks[variant], values, most, provenance, theme)
+        _steps(variant, style_indices[variant], values, most, provenance, theme)
         for variant, values in latencies.items()
         if values
     ]
@@ -135,12 +135,14 @@ def sampled(
     metric: str,
     at: str,
     spreads: Mapping[str, Spread],
-    looks: Mapping[str, int],
+    style_indices: Mapping[str, int],
     provenance: str,
     theme: Theme = "light",
 ) -> Figure:
     """The same of samples of their quantiles, for a file that must stay small."""
-    traces = [_sampled_steps(name, looks[name], spread, theme) for name, spread in spreads.items() if spread.values]
+    traces = [
+        _sampled_steps(name, style_indices[name], spread, theme) for name, spread in spreads.items() if spread.values
+    ]
     return _shares(f"{LATENCIES[metric]} of every request at {at}", metric, traces, provenance, theme)
 
 
@@ -155,22 +157,22 @@ def _shares(title: str, metric: str, traces: list[dict[str, Any]], provenance: s
 
 def _steps(name: str, place: int, values: Sequence[float], most: int, provenance: str, theme: Theme) -> dict[str, Any]:
     drawn = evenly(len(values), most)
-    said = f"<b>{inert(text(name))}</b><br>%{{y:.1%}} took at most %{{x:.4~g}} ms<br>{inert(provenance)}"
+    hover = f"<b>{inert(text(name))}</b><br>%{{y:.1%}} took at most %{{x:.4~g}} ms<br>{inert(provenance)}"
     x, y = [values[number] for number in drawn], [(number + 1) / len(values) for number in drawn]
-    return _step_line(name, place, x, y, theme, hovertemplate=f"{said}<extra></extra>")
+    return _step_line(name, place, x, y, theme, hovertemplate=f"{hover}<extra></extra>")
 
 
 def _sampled_steps(name: str, place: int, spread: Spread, theme: Theme) -> dict[str, Any]:
     """A sampled value stands for its place among all of them: value k of n is at k / n, the ends exactly."""
     x, places = [round(value, 4) for value in spread.values], evenly(spread.count, len(spread.values))
     y = [round((place + 1) / spread.count, 5) for place in places]
-    said = [f"{share:.1%} took at most {figure(value)} ms" for value, share in zip(spread.values, y, strict=True)]
-    return _step_line(name, place, x, y, theme, hovertext=said, hoverinfo="text+name")
+    hover = [f"{share:.1%} took at most {figure(value)} ms" for value, share in zip(spread.values, y, strict=True)]
+    return _step_line(name, place, x, y, theme, hovertext=hover, hoverinfo="text+name")
 
 
 def _step_line(name: str, place: int, x: list[float], y: list[float], theme: Theme, **hover: Any) -> dict[str, Any]:
     """A step line in the look of `place`; `hover` is what plotly is to say of its points."""
-    look = style(place, theme)
+    mark_style = style(place, theme)
     return {
         "type": "scatter",
         "mode": "lines",
@@ -178,7 +180,7 @@ def _step_line(name: str, place: int, x: list[float], y: list[float], theme: The
         "customdata": [text(name)] * len(x),
         "x": x,
         "y": y,
-        "line": {"color": look.colour, "dash": look.dash, "width": 2, "shape": "hv"},
-        "marker": {"color": look.colour},
+        "line": {"color": mark_style.colour, "dash": mark_style.dash, "width": 2, "shape": "hv"},
+        "marker": {"color": mark_style.colour},
         **hover,
     }

@@ -53,29 +53,29 @@ def _panel(label: str, domain: tuple[float, float], theme: Theme) -> dict[str, A
 def _trace(
     name: str, axis: str, x: list[float], y: list[float], what: str, unit: str, index: int, theme: Theme
 ) -> dict[str, Any]:
-    said = [
+    texts = [
         f"{figure(value)} {what}<br>{figure(at)} {unit} after the start<br>{MEASURED}"
         for at, value in zip(x, y, strict=True)
     ]
-    drawn = curve(name, index + 1, theme, x, y, said, size=8)
+    drawn = curve(name, index + 1, theme, x, y, texts, size=8)
     line, mode = {"color": drawn["line"]["color"], "width": 2}, "lines" if len(x) > 1 else "markers"
     return {**drawn, "mode": mode, "xaxis": "x", "yaxis": axis, "line": line}
 
 
 def startups(evaluation: Evaluation, theme: Theme = "light") -> Figure:
     """One bar a variant and kind of start (compiled, loaded, eager), its fastest, cut into phases. Seconds."""
-    found = fastest_starts(evaluation)
-    if not found:
+    starts = fastest_starts(evaluation)
+    if not starts:
         return empty(READY, "No server was started here.", theme)
-    names = ["<br>".join(label.rsplit(", ", 1)) for label, _ in found]
+    names = ["<br>".join(label.rsplit(", ", 1)) for label, _ in starts]
     traces = [
         {
             "type": "bar",
             "orientation": "h",
             "name": phase,
             "y": names,
-            "x": [getattr(start, field) or 0 for _, start in found],
-            "hovertext": [_start_hover(label, start, evaluation) for label, start in found],
+            "x": [getattr(start, field) or 0 for _, start in starts],
+            "hovertext": [_start_hover(label, start, evaluation) for label, start in starts],
             "hoverinfo": "text",
             "marker": {
                 "color": style(number + 1, theme).colour,
@@ -86,18 +86,18 @@ def startups(evaluation: Evaluation, theme: Theme = "light") -> Figure:
     ]
     y = {"type": "category", "autorange": "reversed", "categoryorder": "array", "categoryarray": names}
     drawn = layout(READY, {"label": "Seconds", "rangemode": "tozero"}, y, theme, provenance=provenance(evaluation))
-    height = 170 + BAR * len(found)
+    height = 170 + BAR * len(starts)
     legend = {**drawn["legend"], "y": -70 / height, "traceorder": "normal"}
     return {"data": traces, "layout": {**drawn, "barmode": "stack", "bargap": 0.3, "height": height, "legend": legend}}
 
 
 def fastest_starts(evaluation: Evaluation) -> list[tuple[str, Startup]]:
     """(`AWQ, compile cache loaded`, start): the fastest start of each kind, variant by variant."""
-    found = []
+    starts = []
     for result in evaluation.variants:
         fastest = {start.kind: start for start in result.timed_starts}
-        found += [(f"{legend_name(result.name)}, {KINDS[kind]}", start) for kind, start in fastest.items()]
-    return found
+        starts += [(f"{legend_name(result.name)}, {KINDS[kind]}", start) for kind, start in fastest.items()]
+    return starts
 
 
 def _start_hover(label: str, start: Startup, evaluation: Evaluation) -> str:
@@ -109,5 +109,5 @@ def _start_hover(label: str, start: Startup, evaluation: Evaluation) -> str:
 
 def startups_alt(evaluation: Evaluation) -> str:
     """The chart in words."""
-    said = [f"{label} {figure(start.ready_s)} s" for label, start in fastest_starts(evaluation)]
-    return f"{READY}: {'; '.join(said) or 'no server was started here'}."
+    texts = [f"{label} {figure(start.ready_s)} s" for label, start in fastest_starts(evaluation)]
+    return f"{READY}: {'; '.join(texts) or 'no server was started here'}."

@@ -65,10 +65,18 @@ def style(index: int, theme: Theme) -> Style:
 
 
 def curve(
-    name: str, index: int, theme: Theme, x: list[Any], y: list[Any], said: list[str], *, width: int = 2, size: int = 7
+    name: str,
+    index: int,
+    theme: Theme,
+    x: list[Any],
+    y: list[Any],
+    hover_texts: list[str],
+    *,
+    width: int = 2,
+    size: int = 7,
 ) -> dict[str, Any]:
     """A trace of marks on a line in the look of number `index`, each with what a hover says of it."""
-    look = style(index, theme)
+    mark_style = style(index, theme)
     return {
         "type": "scatter",
         "mode": "lines+markers",
@@ -76,10 +84,10 @@ def curve(
         "customdata": [name] * len(x),
         "x": x,
         "y": y,
-        "hovertext": said,
+        "hovertext": hover_texts,
         "hoverinfo": "text",
-        "line": {"color": look.colour, "dash": look.dash, "width": width},
-        "marker": {"color": look.colour, "symbol": look.symbol, "size": size},
+        "line": {"color": mark_style.colour, "dash": mark_style.dash, "width": width},
+        "marker": {"color": mark_style.colour, "symbol": mark_style.symbol, "size": size},
     }
 
 
@@ -90,14 +98,14 @@ def ringed(drawn: dict[str, Any]) -> dict[str, Any]:
     return {**drawn, "mode": "markers", "marker": marker}
 
 
-def whiskers(above: list[float], below: list[float], colour: str, **look: int) -> dict[str, Any]:
-    """What a mark's interval reaches over and under it; `look`: `thickness` and `width` in pixels."""
-    return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "color": colour, **look}
+def whiskers(above: list[float], below: list[float], colour: str, **line_options: int) -> dict[str, Any]:
+    """What a mark's interval reaches over and under it; `line_options`: `thickness` and `width` in pixels."""
+    return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "color": colour, **line_options}
 
 
-def upright(x: float, colour: str, **look: int) -> dict[str, Any]:
-    """A dotted line over the whole height; `look`: its `width` in pixels."""
-    line = {"color": colour, "dash": "dot", **look}
+def upright(x: float, colour: str, **line_options: int) -> dict[str, Any]:
+    """A dotted line over the whole height; `line_options`: its `width` in pixels."""
+    line = {"color": colour, "dash": "dot", **line_options}
     return {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": line}
 
 
@@ -196,11 +204,11 @@ def concurrency_axis(levels: Sequence[int]) -> dict[str, Any]:
 
 def _apart(levels: Sequence[int], least: float) -> list[int]:
     """The first, and each that is at least so many decades above the one before it."""
-    found: list[int] = []
+    ticks: list[int] = []
     for level in sorted(levels):
-        if not found or len(levels) <= MOST_TICKS // 2 or math.log10(level / found[-1]) >= least:
-            found.append(level)
-    return found
+        if not ticks or len(levels) <= MOST_TICKS // 2 or math.log10(level / ticks[-1]) >= least:
+            ticks.append(level)
+    return ticks
 
 
 def empty(title: str, message: str, theme: Theme) -> Figure:

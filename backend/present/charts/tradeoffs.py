@@ -54,11 +54,11 @@ def pareto(evaluation: Evaluation, theme: Theme = "light", shown: Sequence[str] 
     edge |= {"x": [p.total for p in front], "y": [p.per_user for p in front]}
     names = [result.name for result in evaluation.variants]
     own = [names.index(name) for name in shown if name in names] if shown is not None else list(range(len(names)))
-    looks = places(select_variants(evaluation, [names[index] for index in own]))
+    style_indices = places(select_variants(evaluation, [names[index] for index in own]))
     few = sum(p.variant in own for p in points) <= MOST_LABELS
     marks = [_others(evaluation, [p for p in points if p.variant not in own], theme)]
     marks += [
-        _pareto_trace(evaluation, looks[names[index]], [p for p in points if p.variant == index], theme, few)
+        _pareto_trace(evaluation, style_indices[names[index]], [p for p in points if p.variant == index], theme, few)
         for index in own
     ]
     axes = (
@@ -77,11 +77,11 @@ def _pareto_trace(
     evaluation: Evaluation, place: int, points: list[ParetoPoint], theme: Theme, few: bool
 ) -> dict[str, Any]:
     """One variant in the look of `place`. Every mark of a few has its label, of many those on the front."""
-    look = style(place, theme).colour
+    colour = style(place, theme).colour
     # The legend takes the colour of the first mark: a variant with a level on the front is not pale there.
     own = sorted(points, key=lambda point: not point.on_front)
     name = evaluation.variants[own[0].variant].name if own else ""
-    colours = [look if point.on_front else pale(look) for point in own]
+    colours = [colour if point.on_front else pale(colour) for point in own]
     ink = COLOURS[theme].muted
     return {
         **_marks(evaluation, own),
@@ -209,10 +209,10 @@ def _quality_trace(evaluation: Evaluation, index: int, level: Level, shared: boo
     kl = _divergence(result.quality) or 0.0
     interval = (result.quality and result.quality.kl_ci95) or (kl, kl)
     place = places(evaluation)[result.name]
-    said = f"{at(result, level)}<br>KL {figure(kl)} nats a token,<br>{figure(level.output_tokens_per_s)} tokens/s{flags(level)}"
+    hover = f"{at(result, level)}<br>KL {figure(kl)} nats a token,<br>{figure(level.output_tokens_per_s)} tokens/s{flags(level)}"
     price = finite(level.price.per_million_output) if level.price else None
     if price is not None:
-        said = f"{said}<br>{folded(f'{PRICE}: {figure(price)}')}"
+        hover = f"{hover}<br>{folded(f'{PRICE}: {figure(price)}')}"
     label = ", ".join([*([] if shared else [level.load.words]), *([] if price is None else [figure(price)])])
     return {
         "type": "scatter",
@@ -223,7 +223,7 @@ def _quality_trace(evaluation: Evaluation, index: int, level: Level, shared: boo
         "customdata": [text(result.name if shared else f"{result.name}, {level.load.words}")],
         "x": [kl],
         "y": [level.output_tokens_per_s],
-        "hovertext": [f"{said}<br>{provenance(evaluation)}"],
+        "hovertext": [f"{hover}<br>{provenance(evaluation)}"],
         "hoverinfo": "text",
         "marker": {**marker(place, theme, [level]), "size": 13},
         "error_x": whiskers(

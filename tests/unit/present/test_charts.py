@@ -26,7 +26,7 @@ from backend.domain.maths import student_t
 from backend.present.charts import alt_text, tradeoffs
 from backend.present.charts import evaluation as charts
 from backend.present.charts.layer_errors import layer_errors
-from backend.present.charts.markers import LEGEND_WIDTH, looks, places
+from backend.present.charts.markers import LEGEND_WIDTH, places, style_indices
 from backend.present.charts.theme import COLOURS, Figure, concurrency_axis, layout, style, text
 from backend.present.tables import evaluation as tables
 from tests.simulated import evaluation, level, result
@@ -138,11 +138,11 @@ def test_a_variant_has_one_colour_on_every_chart_and_the_original_is_the_ink(the
                 drawn.setdefault(trace["customdata"][0], set()).update(strong)
     assert drawn["original"] == {COLOURS[theme].series[0]} and all(len(colours) == 1 for colours in drawn.values())
     assert len({colour for colours in drawn.values() for colour in colours}) == len(names)
-    assert looks(["", "W8A8", "AWQ 4-bit", "n-gram"]) == looks(["", "w8a8", "awq", "ngram"])
+    assert style_indices(["", "W8A8", "AWQ 4-bit", "n-gram"]) == style_indices(["", "w8a8", "awq", "ngram"])
 
 
 def test_equal_names_share_a_colour_and_differ_in_shape() -> None:
-    found = [style(place, "light") for place in looks(["", "w8a8", "", "w8a8", "mine", "mine too"])]
+    found = [style(place, "light") for place in style_indices(["", "w8a8", "", "w8a8", "mine", "mine too"])]
     assert found[0].colour == found[2].colour and found[0].symbol != found[2].symbol
     assert found[1].colour == found[3].colour and found[1].symbol != found[3].symbol
     assert len({look.colour for look in found}) == 4
@@ -233,9 +233,9 @@ def test_the_bars_before_and_after_are_said_load_by_load(measured: Evaluation) -
 
 
 def test_series_differ_in_more_than_colour() -> None:
-    looks = [style(index, "light") for index in range(56)]
-    assert len(set(looks)) == 56
-    assert len({look.symbol for look in looks[:6]}) == len({look.dash for look in looks[:6]}) == 6
+    style_indices = [style(index, "light") for index in range(56)]
+    assert len(set(style_indices)) == 56
+    assert len({look.symbol for look in style_indices[:6]}) == len({look.dash for look in style_indices[:6]}) == 6
 
 
 def test_a_point_that_the_client_held_back_is_hollow_said_and_never_on_the_front() -> None:

@@ -13,7 +13,7 @@ TITLE = "Loss during recovery"
 LOSSES = {"kl": "KL divergence", "next token": "Next-token loss"}
 """By the manifest's `objective`."""
 MEASURED = "measured while recovering, on calibration text that neither calibrates nor scores"
-TRAINING, VALIDATION, KEPT = "Training, mean since the point before", "Validation", "Kept"
+TRAINING, VALIDATION, BEST = "Training, mean since the point before", "Validation", "Kept"
 
 
 def loss_curve(
@@ -28,10 +28,10 @@ def loss_curve(
         return empty(TITLE, "The first point arrives when the models are loaded.", theme)
     loss = LOSSES[objective]
     trained = [point for point in points if point["training"] is not None]
-    kept = [point for point in points if point["step"] == best_step]
+    best = [point for point in points if point["step"] == best_step]
     traces = [_trace(VALIDATION, 1, points, "validation", loss, theme)]
     traces += [_trace(TRAINING, 2, trained, "training", loss, theme)] if trained else []
-    traces += [ringed(_trace(KEPT, 0, kept, "validation", loss, theme))] if kept else []
+    traces += [ringed(_trace(BEST, 0, best, "validation", loss, theme))] if best else []
     x, y = {"label": "Step", "rangemode": "tozero"}, {"label": f"{loss} (nats/token)", "rangemode": "tozero"}
     return {"data": traces, "layout": layout(TITLE, x, y, theme, provenance=MEASURED)}
 
@@ -40,8 +40,8 @@ def _trace(
     name: str, index: int, points: Sequence[Mapping[str, Any]], field: str, loss: str, theme: Theme
 ) -> dict[str, Any]:
     x, y = [int(point["step"]) for point in points], [float(point[field]) for point in points]
-    said = [
+    hover_texts = [
         f"<b>{name}</b> at step {step}<br>{loss}: {figure(value)} nats a token<br>{MEASURED}"
         for step, value in zip(x, y, strict=True)
     ]
-    return curve(name, index, theme, x, y, said)
+    return curve(name, index, theme, x, y, hover_texts)

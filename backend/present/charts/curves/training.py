@@ -13,7 +13,7 @@ from backend.present.words.drafts import at
 
 LENGTH, LOSS, POSITIONS = "Tokens a round", "Loss during training", "Acceptance by position"
 MEASURED = "by vLLM's rule, on answers of the model to prompts that nothing is learned from"
-TRAINING, VALIDATION, KEPT = "Training, mean since the point before", "Set aside", "Kept"
+TRAINING, VALIDATION, BEST = "Training, mean since the point before", "Set aside", "Kept"
 WAITING = "The first point arrives when the model has answered the prompts."
 Point = Mapping[str, Any]
 
@@ -23,10 +23,10 @@ def lengths(points: Sequence[Point], theme: Theme = "light", *, best_step: int |
     if not points:
         return empty(LENGTH, WAITING, theme)
     traces = [
-        _line(name, number, points, [_of(point, name)["length"] for point in points], "tokens a round", theme)
+        _line(name, number, points, [_parts_of(point, name)["length"] for point in points], "tokens a round", theme)
         for number, name in enumerate((at(each["temperature"]) for each in points[0]["acceptance"]), 1)
     ]
-    traces += _kept([point for point in points if point["step"] == best_step], theme)
+    traces += _best_point_rings([point for point in points if point["step"] == best_step], theme)
     most = 1 + len(points[0]["acceptance"][0]["by_position"])
     y = {"label": f"Tokens a round, of {most}", "range": [1, most]}
     return {"data": traces, "layout": layout(LENGTH, _steps(), y, theme, better="higher", provenance=MEASURED)}
@@ -49,11 +49,11 @@ def positions(acceptance: Sequence[Point], theme: Theme = "light") -> Figure:
     traces = []
     for number, each in enumerate(acceptance, 1):
         name, rates = at(each["temperature"]), dict(enumerate(each["by_position"], 1))
-        said = [
+        hover_texts = [
             f"<b>{name}</b>, position {place}<br>{rate:.1%} of rounds accept it<br>{MEASURED}"
             for place, rate in rates.items()
         ]
-        traces.append(curve(name, number, theme, list(rates), list(rates.values()), said))
+        traces.append(curve(name, number, theme, list(rates), list(rates.values()), hover_texts))
     x, y = (
         {"label": "Position in the round", "dtick": 1},
         {"label": "Share of rounds", "range": [0, 1], "tickformat": ".0%"},
@@ -65,7 +65,7 @@ def _steps() -> dict[str, Any]:
     return {"label": "Step", "rangemode": "tozero"}
 
 
-def _of(point: Point, name: str) -> Point:
+def _parts_of(point: Point, name: str) -> Point:
     return next(each for each in point["acceptance"] if at(each["temperature"]) == name)
 
 
@@ -73,17 +73,17 @@ def _line(
     name: str, index: int, points: Sequence[Point], values: list[float], words: str, theme: Theme
 ) -> dict[str, Any]:
     x = [int(point["step"]) for point in points]
-    said = [
+    hover_texts = [
         f"<b>{name}</b> at step {step}<br>{figure(value)} {words}<br>{MEASURED}"
         for step, value in zip(x, values, strict=True)
     ]
-    return curve(name, index, theme, x, values, said)
+    return curve(name, index, theme, x, values, hover_texts)
 
 
-def _kept(points: Sequence[Point], theme: Theme) -> list[dict[str, Any]]:
+def _best_point_rings(points: Sequence[Point], theme: Theme) -> list[dict[str, Any]]:
     """Rings around the point whose weights are kept."""
-    found = []
+    traces = []
     for point in points[:1]:
         values = [each["length"] for each in point["acceptance"]]
-        found.append(ringed(_line(KEPT, 0, [point] * len(values), values, "tokens a round", theme)))
-    return found
+        traces.append(ringed(_line(BEST, 0, [point] * len(values), values, "tokens a round", theme)))
+    return traces

@@ -26,25 +26,25 @@ NAME, BAR, BELOW = 20, 56, 124
 """Pixels of a panel's name, from the panels to the bar of colours, and from them to the lower edge."""
 
 
-def payoff_map(found: PayoffMap, draft: DraftShape, theme: Theme = "light", lengths: Sequence[float] = ()) -> Figure:
+def payoff_map(payoff: PayoffMap, draft: DraftShape, theme: Theme = "light", lengths: Sequence[float] = ()) -> Figure:
     """Blue where speculation with that draft is faster than none, orange where it is slower, a line where it is
     neither.
 
     `lengths`: its mean tokens a step at 1, 2, ... proposed, where they were measured: where on the map it lies.
     """
-    title, rows = f"{subject(found, draft)}: gain", -(-len(found.streams) // COLUMNS)
-    meta = {"provenance": provenance(found)}
+    title, rows = f"{subject(payoff, draft)}: gain", -(-len(payoff.streams) // COLUMNS)
+    meta = {"provenance": provenance(payoff)}
     around = layout(title, {}, {}, theme, **meta)
     traces, notes = [], []
-    for place, at in enumerate(found.streams):
+    for place, at in enumerate(payoff.streams):
         number, domain = str(place + 1) if place else "", _domain(place, rows)
         x, y = (
             {"domain": domain[end], "anchor": f"{other}{number}", **_axis(end)} for end, other in ((0, "y"), (1, "x"))
         )
         axes = layout(title, x, y, theme)
         around |= {f"xaxis{number}": axes["xaxis"], f"yaxis{number}": axes["yaxis"]}
-        traces += [_cells(found, draft, at, number), _line(found, draft, at, number, theme, first=not place)]
-        traces += [_own(found, draft, at, number, lengths, theme, first=not place)] if lengths else []
+        traces += [_cells(payoff, draft, at, number), _line(payoff, draft, at, number, theme, first=not place)]
+        traces += [_own(payoff, draft, at, number, lengths, theme, first=not place)] if lengths else []
         notes.append(_name(streams(at), domain, theme))
     inside, top = rows * (PANEL + 40), around["margin"]["t"] + NAME
     around["margin"] = {**around["margin"], "t": top, "b": BELOW}
@@ -67,8 +67,8 @@ def _axis(end: int) -> dict[str, Any]:
     return {"label": "Acceptance", "tickformat": ".0%", "range": [-0.025, 1.025], "tickvals": [0, 0.5, 1]}
 
 
-def _cells(found: PayoffMap, draft: DraftShape, at: int, number: str) -> dict[str, Any]:
-    gains = [[found.gain(at, tokens, draft, acceptance) for acceptance in ACCEPTANCES] for tokens in LENGTHS]
+def _cells(payoff: PayoffMap, draft: DraftShape, at: int, number: str) -> dict[str, Any]:
+    gains = [[payoff.gain(at, tokens, draft, acceptance) for acceptance in ACCEPTANCES] for tokens in LENGTHS]
     return {
         "type": "heatmap",
         "x": list(ACCEPTANCES),
@@ -84,8 +84,8 @@ def _cells(found: PayoffMap, draft: DraftShape, at: int, number: str) -> dict[st
     }
 
 
-def _line(found: PayoffMap, draft: DraftShape, at: int, number: str, theme: Theme, *, first: bool) -> dict[str, Any]:
-    each = [(found.break_even_at(at, tokens, draft), tokens) for tokens in LENGTHS]
+def _line(payoff: PayoffMap, draft: DraftShape, at: int, number: str, theme: Theme, *, first: bool) -> dict[str, Any]:
+    each = [(payoff.break_even_at(at, tokens, draft), tokens) for tokens in LENGTHS]
     paying = [(acceptance, tokens) for acceptance, tokens in each if acceptance is not None]
     ink = COLOURS[theme].ink
     return {
@@ -109,12 +109,12 @@ def _line(found: PayoffMap, draft: DraftShape, at: int, number: str, theme: Them
 
 
 def _own(
-    found: PayoffMap, draft: DraftShape, at: int, number: str, lengths: Sequence[float], theme: Theme, *, first: bool
+    payoff: PayoffMap, draft: DraftShape, at: int, number: str, lengths: Sequence[float], theme: Theme, *, first: bool
 ) -> dict[str, Any]:
     """The draft itself, at the acceptance by which tokens alike would give as many a step."""
     guesses = range(1, len(lengths) + 1)
     x = [acceptance_from_rate((length - 1) / k, k) for k, length in zip(guesses, lengths, strict=True)]
-    gains = [found.gain_at(at, k, draft, length) for k, length in zip(guesses, lengths, strict=True)]
+    gains = [payoff.gain_at(at, k, draft, length) for k, length in zip(guesses, lengths, strict=True)]
     marker = {
         "color": COLOURS[theme].panel,
         "size": 9,
