@@ -23,6 +23,7 @@ from backend.domain.evaluation.document import EvaluateOptions, Evaluation
 from backend.domain.figures import counted
 from backend.domain.jobs.eta import TimeLeft
 from backend.domain.jobs.jobs import EvaluateSpec
+from backend.domain.load.options import BLOCKS_FOR_VERDICT
 from backend.present import evaluate_command as evaluate_command
 from backend.present.words import repeat_counts
 from backend.service import Workspace
@@ -31,7 +32,6 @@ from backend.service.jobs import artifacts, progress
 from backend.service.models import models
 
 PURPOSE, REFUSED = "evaluate", "evaluate_refused"
-BLOCKS_FOR_VERDICT = 5
 MOST_VARIANTS = 16
 HIGHEST_PRICE = 1e9
 TYPED = ("concurrency", "rate")

@@ -124,7 +124,7 @@ def show_validity(document: Evaluation) -> None:
 
 def show_energy(document: Evaluation) -> None:
     """Joules an output token by the machine's own counters, or that it reports none."""
-    if rows := energy.rows(document):
+    if rows := energy.energy_rows(document):
         st.subheader("Energy")
         st.dataframe(rows, hide_index=True, alt="Energy of each level by the machine's counters")
-    st.caption(plain(energy.basis(document)))
+    st.caption(plain(energy.energy_basis(document)))

@@ -18,9 +18,9 @@ ROW, TALL = 40, 240
 """Pixels: a longer grid scrolls, so that the first chart stays in sight."""
 SIGNS = {
     "baseline": "",
-    "better": ":green[:material/arrow_upward:] ",
-    "worse": ":orange[:material/arrow_downward:] ",
-    "even": ":material/equal: ",
+    "faster": ":green[:material/arrow_upward:] ",
+    "slower": ":orange[:material/arrow_downward:] ",
+    "same": ":material/equal: ",
     "noisy": ":gray[:material/graphic_eq:] ",
     "none": ":gray[:material/help:] ",
 }
@@ -69,5 +69,5 @@ def cell_text(row: GridRow, load: Load) -> str:
 
 def _outcome_text(cell: GridCell) -> str:
     """The outcome strong; its interval never broken over two lines."""
-    head = f"**{cell.words}**" if cell.kind in ("better", "worse") else cell.words
+    head = f"**{cell.words}**" if cell.kind in {"faster", "slower"} else cell.words
     return f"{head} {cell.interval.replace(' ', NO_BREAK)}".rstrip()

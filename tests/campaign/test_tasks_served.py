@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from backend.domain.errors import WorkError
-from backend.domain.evaluation import task_rules
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
-from backend.domain.evaluation.tasks import compare_scores
+from backend.domain.evaluation.tasks import task_rules
+from backend.domain.evaluation.tasks.task_scores import compare_scores
 from backend.domain.jobs.jobs import JobState
 from backend.evaluate.tasks import tasks as scoring
 from backend.hardware.engine_status import engine_python

@@ -23,6 +23,7 @@ from backend.domain.evaluation.document import Comparison, Level, VariantResult
 from backend.domain.evaluation.evidence.schema import failed_findings
 from backend.domain.evaluation.outcome import EQUIVALENCE, Obstacle, Outcome, interval_outcome
 from backend.domain.evaluation.soundness import has_many_errors, is_replayed, is_silent
+from backend.domain.load.options import BLOCKS_FOR_VERDICT
 from backend.domain.maths.intervals import HolmResult, holm
 from backend.domain.maths.paired_scores import PairedMeans
 from backend.domain.maths.sample_size import pairs_needed
@@ -31,7 +32,6 @@ from backend.domain.maths.student_t import SIGNIFICANCE
 HEADLINE = ("ttft_ms", "tpot_ms", "client_latency_ms", "output_tokens_per_s")
 """Price is not tested apart: it is the hourly price over the throughput."""
 BLOCKS_FOR_INTERVAL = 3
-BLOCKS_FOR_VERDICT = 5
 ROUNDING = 1e-9
 """Log ratios that differ by less than this are the same figure."""
 

@@ -12,13 +12,12 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from backend.domain.errors import Unreadable, WrittenByNewer
 from backend.domain.evaluation.blocks.sequential_tests import SequentialTest
-from backend.domain.evaluation.energy import Energy
 from backend.domain.evaluation.evidence.schema import Drafting, Finding, Lossless
-from backend.domain.evaluation.memory_limit import StepBytes
-from backend.domain.evaluation.outcome import Obstacle, Outcome, SloCheck
+from backend.domain.evaluation.outcome import Obstacle, Outcome, SloCheck, VerdictKind, verdict_kind
+from backend.domain.evaluation.resource_use import Energy, StepBytes
 from backend.domain.evaluation.soundness import WithValidity
 from backend.domain.evaluation.startup import Startup
-from backend.domain.evaluation.tasks import TaskScore
+from backend.domain.evaluation.tasks.task_scores import TaskScore
 from backend.domain.frozen import Facts, Frozen
 from backend.domain.load.load import Load
 from backend.domain.load.options import LoadOptions
@@ -361,6 +360,11 @@ class Comparison(Frozen):
     def significant(self) -> bool:
         """A test named a difference."""
         return self.outcome in {"better", "worse"}
+
+    @property
+    def kind(self) -> VerdictKind:
+        """What a reader is told of it."""
+        return verdict_kind(self.outcome, self.why)
 
 
 class Evaluation(Frozen):

@@ -1,5 +1,7 @@
-"""What came of holding a variant against the baseline: an outcome, or why no test was made. Data; `present.words` says
-it."""
+"""The outcomes of comparing a variant with the baseline, and the obstacles to a test. Data; `present.words` says them.
+
+`verdict_kind` is the one place that decides what an outcome and its obstacle mean for a reader.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,9 @@ from typing import Literal
 from backend.domain.frozen import Frozen
 
 Outcome = Literal["better", "worse", "same", "undecided", "not_comparable"]
-"""Of a test: a difference, the `same` where its interval lies within EQUIVALENCE of 1, else `undecided`: too noisy to
-tell. (Of a task's score `same` is no significant difference.) Without a test, a verdict is `not_comparable` where the
-figures themselves are not the server's, else `undecided`."""
+"""With a test: a difference, `same` where the interval lies within EQUIVALENCE of 1, or `undecided`: too noisy to tell.
+(For a task's score `same` means no significant difference.) Without a test: `not_comparable` where the figures
+themselves are not the server's, else `undecided`."""
 
 Cause = Literal[
     "not_as_asked",
@@ -33,16 +35,16 @@ NOT_THE_SERVERS: frozenset[Cause] = frozenset(
     {"client_limited", "failed_requests", "silent_answers", "replayed_prompts"}
 )
 NOT_COMPARABLE: frozenset[Cause] = NOT_THE_SERVERS | {"not_as_asked"}
-"""Besides, what was served is not what was asked (`evidence`): its figures are the server's, but of something else."""
+"""With `not_as_asked` the figures are the server's, but it did not serve what was asked (`evidence`)."""
 
 
 class Obstacle(Frozen):
-    """Why no test was made; `variant` is whose figures stand in the way, where it is one's alone.
+    """Why no test was made; `variant` is the one whose figures prevent it, None where it concerns both.
 
     `count` of `of` are the failed of all requests, the empty or one-token (silent) or the uncounted of all answers, the
     repeats of the variant and of the baseline (unequal), the repeats with a figure for both and all of them (missing),
     the repeats or samples and how many a test takes (few). Without spread every repeat gave the same ratio, or every
-    sample the same difference; identical figures gave none in any of them.
+    sample the same difference; identical figures gave no difference in any of them.
     """
 
     cause: Cause
@@ -55,13 +57,33 @@ class Obstacle(Frozen):
         return "not_comparable" if self.cause in NOT_COMPARABLE else "undecided"
 
 
+VerdictKind = Literal["faster", "slower", "same", "noisy", "none"]
+"""What a reader is told about a variant's speed at one load: `noisy` where the test could not decide, `none` where no
+test was made."""
+VERDICT_KINDS: dict[Outcome, VerdictKind] = {
+    "better": "faster",
+    "worse": "slower",
+    "same": "same",
+    "undecided": "noisy",
+    "not_comparable": "none",
+}
+
+
+def verdict_kind(outcome: Outcome, why: Obstacle | None) -> VerdictKind:
+    """Return what a reader is told. An obstacle means that there was no test, so there is no verdict."""
+    return VERDICT_KINDS[outcome] if why is None else "none"
+
+
 EQUIVALENCE = 0.1
-"""A factor of 1.1 either way: what a machine that is shared drifts by within minutes."""
+"""Up to a factor of 1.1 either way counts as the same: a shared machine drifts by that much within minutes."""
 
 
 def interval_outcome(interval: tuple[float, float], better: bool) -> Outcome:
-    """Of a ratio's interval; `better` is the way in which the figures differ. Inclusion of the interval in the band is
-    the two one-sided tests' way to equivalence (Schuirmann 1987), with 95 % instead of 90 %: stricter."""
+    """Decide by the interval of a ratio; `better` says whether the measured difference is an improvement.
+
+    An interval within the band means the same: the two one-sided tests for equivalence (Schuirmann 1987), at 95 %
+    instead of 90 %, which is stricter.
+    """
     low, high = interval
     if low > 1 or high < 1:
         return "better" if better else "worse"
@@ -69,23 +91,23 @@ def interval_outcome(interval: tuple[float, float], better: bool) -> Outcome:
 
 
 def significance_outcome(significant: bool, better: bool) -> Outcome:
-    """Of a test; `better` is the way in which the figures differ."""
+    """Decide by a test's significance; `better` says whether the measured difference is an improvement."""
     if not significant:
         return "same"
     return "better" if better else "worse"
 
 
 class SloCheck(Frozen):
-    """Whether one level of a sweep keeps its objectives; `objective` has the rules of each verdict.
+    """Whether one level of a sweep meets its objectives; `limits.objective` has the rules of each verdict.
 
-    `highest` marks the highest level that was shown to keep them, `knee` the one beyond which more load buys little;
-    neither is ever a level that the client held back.
+    `highest` marks the highest level that was shown to meet them, `knee` the one beyond which more load gains little;
+    neither is ever a level that the client limited.
     """
 
     objectives: tuple[str, ...]
     verdict: Literal["kept", "missed", "undecided"]
     shares: tuple[float, ...]
-    """Of requests within each objective's limit, failed requests counting as outside."""
+    """Share of requests within each objective's limit; failed requests count as outside."""
     intervals: tuple[tuple[float, float], ...]
     """95% Wilson interval of each share."""
     highest: bool = False

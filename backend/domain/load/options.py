@@ -14,6 +14,9 @@ from backend.domain.frozen import Frozen
 from backend.domain.load.load import Load
 from backend.domain.workload.trace_times import TimeUnit
 
+BLOCKS_FOR_VERDICT = 5
+"""Repeats (blocks) that a test of a difference takes: with fewer there are figures and no verdict."""
+
 
 class LevelOptions(Frozen):
     """Which levels there are, and how long each of them is. A level runs `repeats` times a variant."""
@@ -50,7 +53,7 @@ class LevelOptions(Frozen):
     """Requests a level and repeat, warm-up not counted."""
     seconds: float | None = Field(None, gt=0, le=604_800)
     """Seconds a level and repeat; or {requests}, whichever ends first."""
-    repeats: int = Field(5, ge=1, le=1000)
+    repeats: int = Field(BLOCKS_FOR_VERDICT, ge=1, le=1000)
     """Blocks; five or more give a verdict."""
     until_decided: bool = False
     """In place of {repeats}: blocks are added until each throughput is shown to be faster, slower or the same within

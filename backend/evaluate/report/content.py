@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from backend.domain.evaluation import energy
 from backend.domain.evaluation.document import Comparison, Evaluation, VariantResult
+from backend.domain.evaluation.outcome import VerdictKind
 from backend.domain.figures import factor_and_bounds, figure, listed
 from backend.domain.imported.imported_result import NO_TEST, TITLES, ImportedResult, definition_rows, figure_rows
 from backend.domain.load.load import Load
@@ -43,7 +44,14 @@ REPORT_PERCENTILES = ("p50", "p90", "p99")
 THROUGHPUTS = ("output_tokens_per_s", "output_tokens_per_s_per_request")
 PRICES = ("per_million_input", "per_million_output")
 BASELINE_TILE = {"kind": "plain", "mark": "", "factor": "", "detail": ""}
-MARKS = {"better": ("better", "▲"), "worse": ("worse", "▼"), "same": ("even", "="), "undecided": ("none", "")}
+MARKS: dict[VerdictKind, tuple[str, str]] = {
+    "faster": ("better", "▲"),
+    "slower": ("worse", "▼"),
+    "same": ("even", "="),
+    "noisy": ("none", ""),
+    "none": ("none", ""),
+}
+"""The style and the sign of a tile."""
 NO_REQUESTS = (
     "Single requests were not kept with this report: the studio's page of the evaluation has them where they are."
 )
@@ -94,7 +102,7 @@ def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
         "palette": palette(),
         "tables": {name: table_data(found) for name, found in rows.items()},
         "tasks": tasks.basis(evaluation),
-        "energy": energy.basis(evaluation),
+        "energy": energy.energy_basis(evaluation),
         "price_basis": price_basis,
         "price_given": evaluation.has_price,
         "options": evaluation.options,
@@ -357,5 +365,5 @@ def _tile(row: Comparison) -> dict[str, str]:
         detail = f"{sameness_words(row)}, {detail}"
     elif row.why is not None:
         detail = f"no verdict, {detail}".removesuffix(", ")
-    kind, mark = MARKS[row.outcome]
-    return {"kind": kind, "mark": mark, "factor": factor.replace("x", "×"), "detail": detail}
+    style, mark = MARKS[row.kind]
+    return {"kind": style, "mark": mark, "factor": factor.replace("x", "×"), "detail": detail}

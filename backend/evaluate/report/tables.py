@@ -48,7 +48,7 @@ def rows_by_table(evaluation: Evaluation) -> dict[str, list[Row]]:
         "quality": [_quality(result) for result in evaluation.variants],
         "tasks": tasks.rows(evaluation),
         "sweep": load_search.rows(evaluation),
-        "energy": [*energy.rows(evaluation)],
+        "energy": [*energy.energy_rows(evaluation)],
         "acceptance": [*speculation.rows(evaluation)],
         "lossless": [*speculation.lossless_rows(evaluation)],
         "proven": [*evidence.rows(evaluation)] if any(result.findings for result in evaluation.variants) else [],

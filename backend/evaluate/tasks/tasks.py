@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from backend.domain.errors import WorkError
-from backend.domain.evaluation.tasks import SampledScore, TaskScore, with_samples
+from backend.domain.evaluation.tasks.task_scores import SampledScore, TaskScore, with_samples
 from backend.evaluate.tasks.lm_eval_process import KEY
 from backend.settings import CHECKOUT
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from backend.domain.evaluation.document import Evaluation, Level, Summary, VariantResult
-from backend.domain.evaluation.energy import per_token
+from backend.domain.evaluation.energy import joules_per_token
 from backend.present.tables import tasks as task_table
 
 Cell = str | int | float | None
@@ -61,7 +61,7 @@ MORE_COLUMNS: Columns = {
     "Acceptance rate": lambda level: level.acceptance_rate,
     "Prefix-cache hit rate": lambda level: level.prefix_cache_hit_rate,
     "Prefix-cache hit rate, at most by the workload": lambda level: level.prefix_cache_expected,
-    "Energy per output token (J)": per_token,
+    "Energy per output token (J)": joules_per_token,
     "Requests/s": lambda level: level.requests_per_s,
     "Looping outputs (count)": lambda level: level.looping_outputs,
     "Client limited": lambda level: "yes" if level.client_limited else "no",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from backend.domain.evaluation.document import Evaluation, VariantResult
-from backend.domain.evaluation.tasks import TaskScore
+from backend.domain.evaluation.tasks.task_scores import TaskScore
 from backend.domain.figures import figure
 from backend.present.words.verdicts import describe_task_score
 

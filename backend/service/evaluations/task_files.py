@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from backend import sandbox
 from backend.catalog.text import task_templates
 from backend.domain.errors import InvalidRecipe, RequestError, TooDemanding
-from backend.domain.evaluation import task_rules
+from backend.domain.evaluation.tasks import task_rules
 from backend.service import paths
 from backend.service.plans import recipe_files
 

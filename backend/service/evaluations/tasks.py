@@ -10,8 +10,8 @@ from pathlib import Path
 
 from backend import files
 from backend.domain.errors import EngineMissing
-from backend.domain.evaluation import task_rules
 from backend.domain.evaluation.document import EvaluateOptions, Variant
+from backend.domain.evaluation.tasks import task_rules
 from backend.domain.roles import Action
 from backend.hardware import engine_status
 from backend.service import paths

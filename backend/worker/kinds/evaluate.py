@@ -23,10 +23,12 @@ from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.document import SCHEMA, Evaluation, Quality, Remote, Variant, VariantResult
 from backend.domain.evaluation.evidence.lossless import lossless_warning
 from backend.domain.evaluation.evidence.schema import Lossless
-from backend.domain.evaluation.memory_limit import BANDWIDTH, StepBytes
+from backend.domain.evaluation.memory_limit import BANDWIDTH
+from backend.domain.evaluation.resource_use import StepBytes
 from backend.domain.evaluation.soundness import SHARED_PROCESSORS, idle_streams_warning, validity_warnings
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.limits.quality_loss import floor_problem
+from backend.domain.load.options import BLOCKS_FOR_VERDICT
 from backend.domain.load.prompt_lines import GREEDY_STREAMS
 from backend.domain.model.shapes import sizes
 from backend.domain.model.stored_weights import StoredWeights
@@ -224,9 +226,9 @@ def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> lis
         found.append(
             "Each variant was searched by itself, so its levels are its own and there is no verdict between variants."
         )
-    elif options.most_blocks < 5:
+    elif options.most_blocks < BLOCKS_FOR_VERDICT:
         said = "1 repeat gives" if options.repeats == 1 else f"{options.repeats} repeats give"
-        found.append(f"{said} figures but no verdict: five or more do.")
+        found.append(f"{said} figures but no verdict: a verdict takes at least {BLOCKS_FOR_VERDICT}.")
     found += [*validity_warnings(results), *filter(None, [idle_streams_warning(results)])]
     looping = sum(level.looping_outputs for result in results for level in result.levels)
     total = sum(level.requests for result in results for level in result.levels)

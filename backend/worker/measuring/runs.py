@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from backend.domain.evaluation.document import EvaluateOptions, Level, Variant
-from backend.domain.evaluation.energy import added
+from backend.domain.evaluation.energy import total_energy
 from backend.domain.evaluation.evidence import draft_counts
 from backend.domain.evaluation.metrics import summarise_level
 from backend.domain.evaluation.prefix_cache import PrefixHits, with_hit_rates
@@ -55,7 +55,7 @@ def summarise_runs(
         (run.joules, sum(record.output_tokens or 0 for record in run.records)) for run in runs if run.joules is not None
     ]
     return with_hit_rates(
-        made.model_copy(update={"audit": audit, "energy": added(spent), "drafting": drafted}),
+        made.model_copy(update={"audit": audit, "energy": total_energy(spent), "drafting": drafted}),
         [run.hits for run in runs],
     )
 

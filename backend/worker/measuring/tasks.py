@@ -9,7 +9,7 @@ from pathlib import Path
 
 from backend.domain.errors import EndpointUnreachable, ServerFailed, WorkError
 from backend.domain.evaluation.document import Variant
-from backend.domain.evaluation.tasks import SampledScore, TaskScore, compare_scores
+from backend.domain.evaluation.tasks.task_scores import SampledScore, TaskScore, compare_scores
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.jobs.progress import Progress
 from backend.endpoint import address, bearer, models

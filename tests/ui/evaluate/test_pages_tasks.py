@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backend.domain.evaluation.document import Evaluation
-from backend.domain.evaluation.tasks import TaskScore
+from backend.domain.evaluation.tasks.task_scores import TaskScore
 from backend.domain.jobs.jobs import JobState
 from backend.service import Workspace
 from backend.service.jobs import jobs

@@ -33,9 +33,7 @@ def noisy() -> Evaluation:
 def test_what_is_too_noisy_says_so_beside_its_warning_and_one_step_measures_more(home: Workspace) -> None:
     at = studio.open_page("evaluate", id=studio.evaluation(home, noisy()))
     first, second = (warning.value.replace("\\", "") for warning in at.warning)
-    assert first.startswith(
-        "Nothing is shown to be faster than **original**: **a** is too noisy to tell at 1 stream. Measure "
-    )
+    assert first.startswith("No clear winner over **original** yet: **a** is too noisy to tell at 1 stream. Run ")
     assert second == BUSY, "in a box beside the verdict, without what holds of every evaluation on one machine"
     assert not at.success and not at.info[0:0]
     (more,) = [button for button in at.button if "more block" in button.label]
@@ -163,7 +161,7 @@ def test_past_evaluations_are_listed_with_their_line(home: Workspace) -> None:
     assert len(listed) == 2 and set(listed["Evaluation"]) == {"starter, w8a8"}
     assert any(words.startswith("w8a8-draft is ") for words in listed["Verdict"])
     assert past_evaluations.row(evaluations.show(home, "e-2"))["Verdict"].startswith(
-        "Nothing is shown to be faster than original"
+        "No clear winner over original yet"
     )
 
 

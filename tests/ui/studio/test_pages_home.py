@@ -18,7 +18,7 @@ def test_the_latest_win_is_a_line_four_tiles_and_one_chart(home: Workspace) -> N
     at = studio.open_page("home")
     (line,) = [head.value for head in at.subheader if "faster" in head.value]
     assert re.match(r"\*\*w8a8-draft\*\* is 2\.\dx faster at 1 stream", line)
-    assert [metric.label.partition(",")[0] for metric in at.metric] == ["Speed", "Size", "Price a token", "Quality"]
+    assert [metric.label.partition(",")[0] for metric in at.metric] == ["Speed", "Size", "Price per token", "Quality"]
     (chart,) = at.get("plotly_chart")
     drawn = json.loads(chart.proto.spec)["data"]
     assert [trace["name"] for trace in drawn] == ["original", "w8a8-draft", "whiskers: 95% interval"]

@@ -136,14 +136,14 @@ def test_without_prices_or_quality_the_report_says_so() -> None:
 
 def test_few_repeats_limited_clients_and_errors_are_shown_without_a_verdict() -> None:
     few = _Page(render(evaluation(repeats=3))).text
-    assert "too few repeats for a verdict (3, it takes 5)" in few
+    assert "too few repeats for a verdict (3 of 5)" in few
     assert "▲" not in few
     results = [
         result("original", [level(4)]),
         result("w8a8", [level(4, client_limited=True, errors={"timeout": 3}, invocation_errors=3)]),
     ]
     limited = _Page(render(evaluation().model_copy(update={"variants": results, "comparison": compare(results)}))).text
-    assert "not comparable: the load generator, not the server, held back the figures of w8a8" in limited
+    assert "not comparable: the load generator, not the server, limited the figures of w8a8" in limited
     assert "timeout 3" in limited
     assert "the loop lagged 41 ms" in limited
 

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from backend.domain.evaluation.document import Comparison, Evaluation, Quality
+from backend.domain.evaluation.outcome import interval_outcome
 from backend.domain.load.load import Load
 from backend.present.words import headline
 from backend.present.words.measurements import throughput, typical
@@ -15,14 +16,14 @@ from backend.present.words.verdicts import grid_rows
 from tests import simulated
 
 
-def row(ratio: float, low: float, high: float, outcome: str = "same") -> Comparison:
+def row(ratio: float, low: float, high: float, outcome: str | None = None) -> Comparison:
     return Comparison.model_validate(
         {
             "load": Load("closed", 1),
             "metric": "output_tokens_per_s",
             "baseline": "original",
             "variant": "v",
-            "outcome": outcome,
+            "outcome": outcome or interval_outcome((low, high), ratio > 1),
             "why": None,
             "ratio": ratio,
             "ci95": (low, high),
@@ -48,8 +49,8 @@ def test_the_line_of_a_win_says_speed_size_quality_and_price_from_the_document()
     assert found is not None and found.row.ratio is not None
     said = headline.headline_sentence(document)
     assert re.fullmatch(
-        r"`w8a8` is 1\.\dx faster at 1 stream \(1\.\d to 1\.\d\), 47% smaller, KL 0\.0300: keeps 93% of the words; "
-        rf"costs {1 / found.row.ratio:.2f} of the original a token\.",
+        r"`w8a8` is 1\.\dx faster at 1 stream \(1\.\d to 1\.\d\), 47% smaller, KL 0\.0300: same top token at 93% of positions; "
+        rf"costs {1 / found.row.ratio:.2f}x as much per token\.",
         said,
     )
 
@@ -124,8 +125,8 @@ def test_the_blocks_that_would_decide_are_those_of_the_test_where_they_are_worth
 def test_where_nothing_wins_one_line_says_why_and_what_to_try() -> None:
     noisy = simulated.evaluation(names=("original", "a"), speeds=(1.0, 1.05), levels=(1,), noise=0.3)
     said = headline.headline_sentence(noisy)
-    assert said.startswith("Nothing is shown to be faster than `original`: `a` is too noisy to tell at 1 stream. ")
-    assert re.search(r"Measure \d+ more blocks, if the machine is quiet\.|again while the machine is quiet\.", said)
+    assert said.startswith("No clear winner over `original` yet: `a` is too noisy to tell at 1 stream. ")
+    assert re.search(r"Run \d+ more blocks on an idle machine\.|again on an idle machine\.", said)
     same = simulated.evaluation(names=("original", "a", "b"), speeds=(1.0, 1.0, 0.5), levels=(1,))
     assert re.match(
         r"Nothing is faster than `original` here: `a` is the same within \d%", headline.headline_sentence(same)
@@ -135,7 +136,7 @@ def test_where_nothing_wins_one_line_says_why_and_what_to_try() -> None:
     ).replace("1.9x", "2.0x")
     few = simulated.evaluation(names=("original", "a"), speeds=(1.0, 2.0), levels=(1,), repeats=3)
     assert headline.headline_sentence(few) == (
-        "There is no verdict against `original`: too few repeats for a verdict (3, it takes 5)."
+        "There is no verdict against `original`: too few repeats for a verdict (3 of 5)."
     )
     assert "nothing to compare" in headline.headline_sentence(simulated.evaluation(["only"], [1.0]))
     for document in (noisy, same, few):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import plotly.graph_objects
 import pytest
 
-from backend.domain.evaluation.memory_limit import BANDWIDTH, StepBytes, limit_ms, times_the_limit
+from backend.domain.evaluation.memory_limit import BANDWIDTH, limit_ms, times_the_limit
+from backend.domain.evaluation.resource_use import StepBytes
 from backend.domain.evaluation.startup import Startup
 from backend.present.charts import resources
 from backend.present.words.measurements import memory_limit, readiness

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from app.results import verdict_grid
 from backend.domain.evaluation.comparison import SIGNIFICANCE, compare
 from backend.domain.evaluation.document import Comparison, Evaluation
-from backend.domain.evaluation.outcome import significance_outcome
+from backend.domain.evaluation.outcome import EQUIVALENCE, Outcome, significance_outcome, verdict_kind
 from backend.domain.load.load import Load
 from backend.present.words.verdicts import GridCell, grid_rows
 from tests.simulated import evaluation, level, result
@@ -39,9 +39,9 @@ def test_the_baseline_comes_first_with_its_figure_and_every_row_has_its_quality(
 
 def test_faster_slower_and_no_difference_are_said_with_their_intervals() -> None:
     document = evaluation(names=["original", "fast", "slow", "same"], speeds=[1, 2, 0.5, 1.0], levels=[4])
-    assert cells(document, "fast")[4].kind == "better"
+    assert cells(document, "fast")[4].kind == "faster"
     assert cells(document, "fast")[4].words.endswith("x faster")
-    assert cells(document, "slow")[4].kind == "worse"
+    assert cells(document, "slow")[4].kind == "slower"
     factor, _, words = cells(document, "slow")[4].words.partition("x ")
     assert float(factor) > 1
     assert words == "slower"
@@ -80,11 +80,13 @@ def test_a_latency_that_was_decided_the_other_way_is_not_hidden() -> None:
         for row in document.comparison
     ]
     cell = cells(document.model_copy(update={"comparison": rows}), "fast")[4]
-    assert (cell.kind, cell.but) == ("better", "but TTFT 1.50x slower")
+    assert (cell.kind, cell.but) == ("faster", "but TTFT 1.50x slower")
 
 
 @given(st.floats(0.01, 100), st.floats(1.0001, 3), st.floats(0, 1))
 def test_the_word_is_the_tests_and_the_interval_encloses_the_factor(ratio: float, width: float, p: float) -> None:
+    apart = max(ratio * width, width / ratio) - 1
+    not_significant: Outcome = "same" if apart <= EQUIVALENCE else "undecided"
     row = Comparison(
         load=Load("closed", 4),
         metric="output_tokens_per_s",
@@ -94,14 +96,12 @@ def test_the_word_is_the_tests_and_the_interval_encloses_the_factor(ratio: float
         ci95=(ratio / width, ratio * width),
         p_value=p,
         why=None,
-        outcome=significance_outcome(p <= SIGNIFICANCE, ratio > 1),
+        outcome=significance_outcome(True, ratio > 1) if p <= SIGNIFICANCE else not_significant,
     )
     cell = cells(compared().model_copy(update={"comparison": [row]}), "other")[4]
-    apart = max(ratio * width, width / ratio) - 1
-    expected = ("better" if ratio > 1 else "worse") if row.significant else "even" if apart <= 0.1 else "noisy"
-    assert cell.kind == expected or ratio == 1
+    assert cell.kind == verdict_kind(row.outcome, None)
     assert (cell.words == "too noisy to tell") is (cell.kind == "noisy")
-    assert ("faster" in cell.words) is (cell.kind == "better")
+    assert ("faster" in cell.words) is (cell.kind == "faster")
 
 
 def test_a_grid_of_many_levels_goes_down_the_page_with_quality_first_and_inert_names() -> None:

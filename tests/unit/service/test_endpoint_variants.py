@@ -201,9 +201,9 @@ def test_a_token_is_dearer_where_the_hour_is_dearer_than_the_speed_makes_up() ->
     assert found is not None and found.row.ratio is not None
     share = headline.cost_share(document, found)
     assert share == pytest.approx(4 / found.row.ratio)
-    assert f"costs {share:.2f} of the original a token" in headline.headline_sentence(document)
+    assert f"costs {share:.2f}x as much per token" in headline.headline_sentence(document)
     tile = headline.tiles(document, found, ("", ""))[2]
-    assert "dearer" in tile.value and tile.detail.endswith("at 1 and 4 an hour")
+    assert "more expensive" in tile.value and tile.detail.endswith("at 1 and 4 per hour")
 
 
 def test_where_only_one_hour_is_known_no_token_is_called_cheaper() -> None:

@@ -152,7 +152,7 @@ def test_a_repeat_without_a_usable_figure_takes_the_verdict_away(odd: float) -> 
 def test_a_metric_that_nobody_measured_has_no_ratio() -> None:
     row = _compare(_throughputs(*range(1, 6)), _throughputs(*range(1, 6)))["ttft_ms"]
     assert row.ratio is None
-    assert describe_comparison(row) == "no verdict: no repeat gave a figure for both"
+    assert describe_comparison(row) == "no verdict: no repeat gave a figure for both variants"
 
 
 def test_levels_without_blocks_and_unequal_repeats_are_said() -> None:
@@ -166,7 +166,7 @@ def test_a_level_that_the_client_held_back_is_not_compared(held_back: str) -> No
     sides = {name: level(4, seed=i, client_limited=name == held_back) for i, name in enumerate(("original", "w8a8"))}
     for row in _compare(sides["original"], sides["w8a8"]).values():
         assert describe_comparison(row) == (
-            f"not comparable: the load generator, not the server, held back the figures of `{held_back}`"
+            f"not comparable: the load generator, not the server, limited the figures of `{held_back}`"
         )
         assert row.p_value is None
 

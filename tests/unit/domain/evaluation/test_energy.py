@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from backend.domain.evaluation import energy
-from backend.domain.evaluation.energy import NONE_REPORTED, Energy, added
+from backend.domain.evaluation.energy import NONE_REPORTED, total_energy
+from backend.domain.evaluation.resource_use import Energy
 from backend.evaluate.report.report import render
 from backend.hardware import energy as counters
 from backend.hardware.energy import Counter
@@ -98,11 +99,11 @@ def test_a_library_without_a_driver_gives_none(nvml: Path, tmp_path: Path) -> No
 
 
 def test_a_level_adds_its_repeats_and_leaves_out_counters_that_one_of_them_lacks() -> None:
-    found = added([({"a": 10.0, "b": 1.0}, 60), ({"a": 20.0}, 40)])
+    found = total_energy([({"a": 10.0, "b": 1.0}, 60), ({"a": 20.0}, 40)])
     assert found == Energy(joules={"a": 30.0}, output_tokens=100)
     assert found.joules_per_output_token == pytest.approx(0.3)
-    assert added([]) is None
-    assert added([({}, 60)]) is None
+    assert total_energy([]) is None
+    assert total_energy([({}, 60)]) is None
     assert Energy(joules={"a": 1.0}, output_tokens=0).joules_per_output_token is None
 
 
@@ -113,7 +114,7 @@ def test_it_is_shown_where_it_was_reported_and_else_said_that_it_was_not() -> No
     document = evaluation().model_copy(update={"variants": [result("one", [level(4, energy=spent)])], "comparison": []})
     text = _Page(render(document)).text
     assert "Energy per output token (J)" in text and "0.25" in text
-    assert "warm-up, load generator and idle power are in it" in text
-    assert energy.rows(document)[0]["package-0 (RAPL)"] == 50.0
+    assert "warm-up, load generator and idle power" in text
+    assert energy.energy_rows(document)[0]["package-0 (RAPL)"] == 50.0
     row = next(csv.DictReader(io.StringIO(charts_table.csv(document))))
     assert row["Energy per output token (J)"] == "0.25"

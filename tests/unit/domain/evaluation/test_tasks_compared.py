@@ -8,7 +8,7 @@ import io
 import pytest
 
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
-from backend.domain.evaluation.tasks import SAMPLES_FOR_VERDICT, TaskScore, compare_scores, with_samples
+from backend.domain.evaluation.tasks.task_scores import SAMPLES_FOR_VERDICT, TaskScore, compare_scores, with_samples
 from backend.domain.limits import fail_conditions
 from backend.evaluate.report import tables
 from backend.evaluate.report.content import content
@@ -77,7 +77,7 @@ def test_few_samples_give_figures_without_a_verdict() -> None:
     few = SAMPLES_FOR_VERDICT - 1
     pair = [with_samples(score(k / few, samples=few), right(range(k), few)) for k in (few, 0)]
     found = compare_scores({0: [pair[0]], 1: [pair[1]]})[1][0]
-    assert said(found) == "too few samples for a verdict (19, it takes 20)" and found.p_value is None
+    assert said(found) == "too few samples for a verdict (19 of 20)" and found.p_value is None
     assert found.difference == -1
 
 
