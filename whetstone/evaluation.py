@@ -1,4 +1,4 @@
-"""What an evaluation found: a verdict in one line, the figures as a table, the charts of the studio."""
+"""A stored evaluation: its verdict in one line, its figures as a table, the studio's charts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""How objects look in a notebook and at a prompt: HTML without colours of its own, so that light and dark both read,
-and text."""
+"""Display of objects in a notebook and at a prompt: text, and HTML without colours, so that it is readable on light and
+dark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job: it runs under a supervisor, whether or not anybody waits for it, also after this Python has ended."""
+"""A job: it runs under a supervisor even if nobody waits for it, also after this Python has ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Job(Generic[T]):
 
     @property
     def view(self) -> JobView:
-        """All that is known of it now."""
+        """The job's current view."""
         return jobs.show(self._workspace, self.id)
 
     @property
@@ -40,7 +40,7 @@ class Job(Generic[T]):
 
     @property
     def result(self) -> T:
-        """What it made. Raises NotNow where it has not ended, WorkError where it failed, JobCancelled where it was
+        """The result. Raises NotNow if the job has not ended, WorkError if it failed, JobCancelled if it was
         cancelled."""
         view = self.view
         if not view.ended:
@@ -48,10 +48,10 @@ class Job(Generic[T]):
         return self._made(jobs.require_success(view))
 
     def wait(self, timeout_s: float | None = None) -> T:
-        """What it made, once it has ended. Interrupted, or after `timeout_s` seconds, only the waiting ends and the job
+        """Wait for the end and return the result. An interrupt or `timeout_s` seconds end only the waiting; the job
         goes on.
 
-        Raises NotNow where it runs for longer than that, else as `result`.
+        Raises NotNow after `timeout_s`, else as `result`.
         """
         end = None if timeout_s is None else time.monotonic() + timeout_s
         for view in jobs.watch(self._workspace, self.id):
@@ -60,7 +60,7 @@ class Job(Generic[T]):
         return self.result
 
     def events(self) -> Iterator[Event]:
-        """What happens to it, from its beginning to its end, each as it happens."""
+        """Yield the job's events from its beginning to its end, as they happen."""
         last = 0
         for _ in jobs.watch(self._workspace, self.id):
             for number, event in jobs.events(self._workspace, self.id, after=last):
@@ -72,18 +72,18 @@ class Job(Generic[T]):
         return jobs.logs(self._workspace, self.id, tail_bytes=tail_bytes)
 
     def cancel(self) -> Job[T]:
-        """Ask for its end; `wait` raises JobCancelled then. Nothing half-written remains. Raises NotNow where it has
+        """Cancel the job; `wait` then raises JobCancelled. Nothing half-written remains. Raises NotNow if it has
         ended."""
         jobs.cancel(self._workspace, self.id)
         return self._started(self)
 
     def resume(self) -> Job[T]:
-        """The same job again, from its last checkpoint. Raises NotNow unless it failed, was cancelled or lost."""
+        """Run the same job again, from its last checkpoint. Raises NotNow unless it failed, was cancelled or lost."""
         jobs.resume(self._workspace, self.id)
         return self._started(self)
 
     def retry(self) -> Job[T]:
-        """A new job of the same. Raises NotNow unless it failed, was cancelled or lost."""
+        """Submit a new job with the same specification. Raises NotNow unless it failed, was cancelled or lost."""
         return self._started(Job(self._workspace, jobs.retry(self._workspace, self.id), self._made))
 
     def _started(self, job: Job[T]) -> Job[T]:

@@ -58,11 +58,11 @@ class Studio:
         self._workspace = workspace
 
     def model(self, source: str) -> Model:
-        """By a bundled or published id, a name that was imported, or a folder. Raises UnknownModel, InvalidModel."""
+        """Return a model by bundled or published id, imported name, or folder. Raises UnknownModel, InvalidModel."""
         return Model(models.resolve_facts(self._workspace, source))
 
     def models(self) -> list[Model]:
-        """Those whose weights are here."""
+        """Return the models whose weights are here."""
         return [Model(known.card) for known in models.list_known(self._workspace) if known.present]
 
     def import_model(

@@ -1,4 +1,4 @@
-"""What can be evaluated: a model, and an artifact that a job made from one."""
+"""Objects that can be evaluated: a model, and an artifact that a job made from one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Model:
 
     @property
     def source(self) -> str:
-        """What the command line takes for it: the id of a bundled one, else its folder."""
+        """The text that the command line accepts for it: the id of a bundled model, else its folder."""
         return KnownModel(card=self.facts, present=True).source if isinstance(self.facts, ModelCard) else self.id
 
     def __repr__(self) -> str:
@@ -59,12 +59,13 @@ class Artifact:
 
     @property
     def manifest(self) -> Manifest:
-        """What it holds, file by file, and all that made it."""
+        """The manifest: its files, and everything that made it."""
         return self.view.manifest
 
     @property
     def quality(self) -> Mapping[str, Any]:
-        """What it was scored at when it was made, by the names of the manifest: `kl_mean`, `perplexity_after`..."""
+        """The quality figures from when it was made, by their names in the manifest: `kl_mean`,
+        `perplexity_after`..."""
         return self.manifest.quality or {}
 
     def fetch(self) -> Path:
@@ -74,7 +75,8 @@ class Artifact:
     def deployment(
         self, *, instance: str, role: str | None = None, bucket: str | None = None, anyway: bool = False, **more: object
     ) -> Deployment:
-        """What serving it on a SageMaker endpoint would be; asks nothing of AWS. `more`: as of `whetstone deploy`.
+        """Return its deployment on a SageMaker endpoint without asking AWS. `more` takes the options of `whetstone
+        deploy`.
 
         Raises RequestError, and its kinds NotFound, ImpossibleStack, NotEnoughMemory, BelowFloor, InvalidOptions.
         """

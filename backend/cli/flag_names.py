@@ -1,4 +1,4 @@
-"""What a field of a model is called on the command line. Nothing else words a field as a flag."""
+"""The command-line flag of each field of a model, used wherever an error names a field."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ FLAGS = {
     "min_parameters": "--min-size",
     "max_parameters": "--max-size",
 }
-"""Of fields whose flag is not their own name."""
+"""Fields whose flag is not their own name."""
 
 
 def flag_name(field: str) -> str:
-    """Of a dotted field: its own, or that of what holds it (`rate.0` is given by `--rate`)."""
+    """Return the flag of a dotted field: its own, or the flag of its parent (`rate.0` is set by `--rate`)."""
     whole = field.partition(".")[0]
     return FLAGS.get(field) or FLAGS.get(whole) or f"--{whole.replace('_', '-')}"
 
 
 def error_text(error: WhetstoneError) -> str:
-    """The error as it is printed."""
+    """Return the error's sentence with fields named as flags."""
     return error.worded(flag_name)

@@ -1,4 +1,4 @@
-"""How the command line speaks: one JSON document on standard output with --json, else text; progress on standard
+"""Output of the command line: one JSON document on standard output with --json, else text; progress on standard
 error."""
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def emit(document: Any, *, as_json: bool, text: str) -> None:
 
 
 def out(text: str, *, newline: bool = True) -> None:
-    """On standard output, without what a terminal would obey: names and words of others may stand in it."""
+    """Print on standard output, without control characters: the text may contain names that others chose."""
     typer.echo(printable(text), nl=newline)
 
 
 def say(line: str) -> None:
-    """On standard error, at once, as `out` does."""
+    """Print on standard error at once, without control characters."""
     print(printable(line), file=sys.stderr, flush=True)
 
 
 def say_left_out(workspace: Workspace, kind: unreadable_rows.DocumentKind) -> bool:
-    """Name on standard error what a list of that kind leaves out since it cannot be read; whether there is any."""
+    """Name on standard error the rows that a list leaves out as unreadable. Returns whether there are any."""
     left_out = unreadable_rows.find_all(workspace, [kind])
     for each in left_out:
         say(f"Not in this list: {each.kind} {each.id}. {each.why}")
@@ -48,7 +48,7 @@ def say_left_out(workspace: Workspace, kind: unreadable_rows.DocumentKind) -> bo
 
 
 def next_command(*arguments: str) -> str:
-    """The line that says how to go on, quoted so that it can be pasted into a shell."""
+    """Return the line that shows the next command, quoted for a shell."""
     return f"Next: {shlex.join(['whetstone', *arguments])}"
 
 
@@ -65,20 +65,21 @@ def as_plain_data(document: Any) -> Any:
 
 
 LINE_EVERY_S, LINE_EVERY_SHARE = 30.0, 0.1
-"""Where progress goes to a pipe: a line after so long, or after so much of the job, whichever comes first."""
+"""In a pipe, progress prints a line after this time or this share of the job, whichever comes first."""
 
 
 class ProgressPrinter:
-    """A job's progress on standard error: one line that is rewritten on a terminal.
+    """Prints a job's progress on standard error: on a terminal, one line that is rewritten.
 
-    Elsewhere a line at each change of phase or state, and in between now and then (`LINE_EVERY_S`, `LINE_EVERY_SHARE`).
+    In a pipe it prints a line at each change of phase or state, and between them at intervals (`LINE_EVERY_S`,
+    `LINE_EVERY_SHARE`).
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._phase: tuple[str | None, str | None] = (None, None)
         self._line, self._share, self._at = "", 0.0, clock()
-        """The last line that was printed, the part of the job that it told of, and when."""
+        """The last line that was printed, the job's progress at that time, and the time."""
 
     def __call__(self, job: JobView) -> None:
         words = printable(job.words)
@@ -90,6 +91,6 @@ class ProgressPrinter:
         self._phase = (job.phase, job.state)
 
     def _is_due(self, job: JobView) -> bool:
-        """Whether there is something new to say, and enough of it."""
+        """Tell whether the job's text changed and enough time or progress has passed."""
         moved = (job.progress or 0.0) - self._share >= LINE_EVERY_SHARE
         return job.words != self._line and (moved or self._clock() - self._at >= LINE_EVERY_S)

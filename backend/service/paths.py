@@ -1,9 +1,7 @@
-"""What a person writes as a path, without surprises: too long, a user who does not exist, a null byte are just not
-there.
+"""Paths that a person writes. A path that is too long, has an unknown user or a null byte counts as missing.
 
-Where others reach the studio they name files of the rooms of its home that hold what people bring, of the checkout's
-assets and of the folders that the owner listed, and of no others: the home also holds the secret that sign-ins are
-signed with, the database, logs and settings.
+In a shared studio people may name only files in the home's folders for uploads (HOME_FOLDERS), in the checkout's assets
+and in folders that the owner listed: the home also holds the sign-in secret, the database, logs and settings.
 """
 
 from __future__ import annotations
@@ -101,8 +99,8 @@ def check_on_disk(path: Path) -> None:
 
 
 def may_be_named(path: Path, chosen: Settings) -> bool:
-    """Whether somebody else may name that resolved path. A listed folder that holds the home opens nothing of the
-    home."""
+    """Tell whether other people may name that resolved path. A listed folder that contains the home opens nothing of
+    the home."""
     roots = [chosen.home.joinpath(room).resolve() for room in HOME_FOLDERS] + [
         settings.ASSETS,
         chosen.artifacts,

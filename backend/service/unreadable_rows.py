@@ -1,5 +1,5 @@
-"""Rows of the store whose document cannot be read: lists leave them out, so here they are named. Damaged ones can be
-removed; what a newer version of Whetstone wrote is never removed."""
+"""Rows of the store whose document cannot be read. Lists leave them out; here they are named. Damaged rows can be
+removed, rows of a newer version of Whetstone never are."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KINDS: dict[DocumentKind, tuple[type[Any], str, Callable[[str], object]]] = {
     "evaluation": (EvaluationRow, "document", read_evaluation),
     "model": (ModelRow, "card", partial(read_stored, ModelCard, whole="the model")),
 }
-"""Of each kind its table, the column of the document, and what reads that."""
+"""For each kind: its table, the column of the document, and the function that reads it."""
 
 
 class UnreadableRow(NamedTuple):
@@ -43,7 +43,7 @@ class UnreadableRow(NamedTuple):
 def find_all(
     workspace: Workspace, kinds: Sequence[DocumentKind] = tuple(_KINDS), among: Sequence[str] | None = None
 ) -> list[UnreadableRow]:
-    """Every one of these kinds, or of those keys, each document read once: of a long list a page asks for the part it
+    """Return the unreadable rows of these kinds, or only those among these keys, since a page checks the part it
     shows."""
     return [row for kind in kinds for row in _find(workspace, kind, among)]
 

@@ -1,7 +1,7 @@
-"""A workspace: the settings and the store of one home, and whom it acts for. A demonstration's can only be read.
+"""A workspace: the settings and the store of one home, and the actor. A demonstration's can only be read.
 
-Every change in this house goes through `Workspace.change`, which checks the actor's role and leaves a record in the
-audit trail in the same transaction; `check` is for refusing early, before any work.
+Every change goes through `Workspace.change`, which checks the actor's role and leaves a record in the audit trail in
+the same transaction; `check` is for refusing early, before any work.
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ class Workspace:
         return self.demonstration is not None
 
     def acting_as(self, actor: Actor) -> Workspace:
-        """The same for somebody else."""
+        """Return the workspace with another actor."""
         return replace(self, actor=actor)
 
     def refusal(self, action: Action, owner: str | None = None) -> str | None:
-        """Why the actor may not, in one sentence; None where they may. `owner`: of what would be changed."""
+        """Return why the actor may not do that, in one sentence; None if they may. `owner` owns what would be
+        changed."""
         return str(ReadOnly()) if self.read_only else roles.refusal(self.actor, action, owner)
 
     def check(self, action: Action) -> None:
-        """Before any work, and for what changes nothing in the store. Raises ReadOnly, NotAllowed."""
+        """Refuse early, before any work, or for actions that do not change the store. Raises ReadOnly, NotAllowed."""
         if self.read_only:
             raise ReadOnly
         if why := roles.refusal(self.actor, action):
@@ -61,9 +62,9 @@ class Workspace:
         detail: str | None = None,
         changed: Callable[[T], bool] = lambda _: True,
     ) -> T:
-        """`work` in a short write transaction with a record of it, where the actor may do that to that target.
+        """Run `work` in a short write transaction and record it, if the actor may do that to the target.
 
-        `changed`: whether what `work` answered with is a change at all. Raises ReadOnly, NotAllowed and what `work`
+        `changed` tells whether the result of `work` is a change at all. Raises ReadOnly, NotAllowed and what `work`
         raises.
         """
         self.check(action)
@@ -78,17 +79,17 @@ class Workspace:
         return self.store.run(step)
 
     def allow(self, session: Any, action: Action, target: str) -> None:
-        """Inside of a change: that of one target among several. Raises NotAllowed."""
+        """Check one of several targets inside a change. Raises NotAllowed."""
         if why := roles.refusal(self.actor, action, audit.find_owner(session, action, target)):
             raise NotAllowed(why)
 
     def record(self, session: Any, action: Action, target: str, detail: str | None = None) -> None:
-        """Inside of a change: that of another target, made with it."""
+        """Record another target that was changed inside a change."""
         audit.append(session, self.actor, action, RULES[action].kind, target, detail)
 
     @contextmanager
     def changing(self, action: Action, target: str, *, detail: str | None = None) -> Iterator[None]:
-        """The same for a change of files: it is recorded once it is made."""
+        """Check and record a change of files; the record is written after the change."""
         self.check(action)
         yield
         self.change(action, target, lambda _: None, detail=detail)
@@ -126,7 +127,7 @@ def open_workspace(settings: Settings | None = None, *, patience_s: float = PATI
 
 
 def open_home(home: Path | None = None, database_url: str | None = None) -> Workspace:
-    """Those in place of the ones that the environment names. Raises as `open_workspace`."""
+    """Open this home and database instead of those in the environment. Raises as `open_workspace`."""
     overrides = {"home": home.expanduser().resolve() if home else None, "database_url": database_url}
     changes = {name: value for name, value in overrides.items() if value is not None}
     return open_workspace(configuration.load().model_copy(update=changes))

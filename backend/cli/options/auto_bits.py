@@ -1,5 +1,4 @@
-"""`--auto-bits target_bits=4.5`: the options of mixed precision put into a recipe's quantize step. Knows no other
-option."""
+"""`--auto-bits target_bits=4.5`: writes mixed-precision options into a recipe's quantize step."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ AutoBits = Annotated[
 
 
 def choose_recipe(recipe: Path | None, auto_bits: str | None) -> Recipe:
-    """The recipe to run. Raises InvalidRecipe."""
+    """Return the recipe to run. Raises InvalidRecipe."""
     if auto_bits is None:
         if recipe is None:
             raise InvalidRecipe(

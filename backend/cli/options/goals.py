@@ -1,4 +1,4 @@
-"""The options by which `--target auto` chooses: the load that is expected and the goal."""
+"""Options of `--target auto`: the expected load and the goal."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ MinContext = Annotated[int | None, typer.Option(help="With --target auto: tokens
 
 
 def read_goal(**fields: Any) -> TargetGoal:
-    """Raises InvalidRecipe with one sentence that names the option."""
+    """Return the validated goal. Raises InvalidRecipe, which names the wrong option."""
     return validate_fields(TargetGoal, fields, InvalidRecipe)

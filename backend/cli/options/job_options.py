@@ -41,7 +41,7 @@ FLAGS = {
     "memory_bytes": "--memory",
     "idempotency_key": "--idempotency-key",
 }
-"""Of options whose flag is not their own name."""
+"""Options whose flag is not their own name."""
 COMMON = ("priority", "queue_timeout_s", "start_timeout_s", "run_timeout_s", "retries", "idempotency_key")
 READERS: dict[str, Callable[[Any, str], Any]] = {
     "queue_timeout_s": terms.parse_seconds,
@@ -52,15 +52,15 @@ READERS: dict[str, Callable[[Any, str], Any]] = {
 
 
 class JobOptions(NamedTuple):
-    """How a job is to be queued and run, and its idempotency key."""
+    """Terms under which a job is queued and run, and its idempotency key."""
 
     terms: Terms
     key: str | None
 
 
 def with_job_options(*names: str, timeout: bool = True) -> Callable[[Command], Command]:
-    """Of a command that takes a `Life` as `job_options`, one with those options and the common ones in its place. `timeout`:
-    the limit of its run is also called that."""
+    """Replace the parameter `job_options` of a command by the named options and those in COMMON. With `timeout`,
+    `--timeout` is another name of `--run-timeout`."""
     return expand_parameter(
         "job_options", [_option(name, timeout) for name in OPTIONS if name in (*COMMON, *names)], _read
     )

@@ -1,5 +1,4 @@
-"""The load options that `evaluate` and `bench` share: one a field of EvaluateOptions, and from a user's words to its
-value."""
+"""Load options shared by `evaluate` and `bench`: one for each field of EvaluateOptions, and how its text is read."""
 
 from __future__ import annotations
 
@@ -29,9 +28,9 @@ METAVARS = {
 
 
 def with_load_options(*, without: Collection[str] = (), **defaults: Any) -> Callable[[Command], Command]:
-    """Of a command that takes checked options as `chosen`, one with an option for each of their fields in its place.
+    """Replace the parameter `chosen` of a command by one option for each field of EvaluateOptions.
 
-    `without` are fields that it has no option for; `defaults` are those that differ from the model's. Raises
+    `without` names fields that get no option; `defaults` are default values that differ from the model's. Raises
     InvalidOptions when called.
     """
     fields = [
@@ -56,7 +55,7 @@ def _option(name: str, field: FieldInfo, defaults: dict[str, Any]) -> inspect.Pa
 
 
 def _terminal_type(name: str, annotation: Any) -> Any:
-    """What a terminal gives for a field of that type."""
+    """Return the type that Typer parses for a field of that type."""
     inner = next((each for each in get_args(annotation) if get_origin(each) is tuple), annotation)
     if get_origin(inner) is dict or (get_origin(inner) is tuple and get_args(inner)[0] is str):
         return list[str] | None
@@ -69,7 +68,7 @@ def _terminal_type(name: str, annotation: Any) -> Any:
 
 
 def _read(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Fields of the options, without those that were not given."""
+    """Return the values of the options that were given, parsed."""
     others = [name for name in ("rate", "ramp", "trace") if arguments[name] is not None]
     if arguments["concurrency"] is not None and others:
         raise InvalidOptions("is for a closed loop: leave it out with {}.", others[0], field="concurrency")

@@ -1,4 +1,4 @@
-"""Numbers that a person gives: Python's float takes `inf` and `nan`, with which nothing here can be reckoned."""
+"""Options that take a finite number: Python's float also accepts `inf` and `nan`, which no calculation here can use."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import typer
 
 
 def require_finite(value: float | None) -> float | None:
-    """The callback of an option that takes a number. Raises typer.BadParameter."""
+    """Return the value if it is finite; the callback of number options. Raises typer.BadParameter."""
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter(f"{value} is not a number that can be reckoned with: give a finite one.")
     return value
 
 
 def number_option(words: str, least: float = 0.0, most: float | None = None, metavar: str | None = None) -> Any:
-    """An option that takes a finite number from `least` to `most`; `words` are its help."""
+    """Return an option that takes a finite number from `least` to `most`; `words` is its help text."""
     return typer.Option(callback=require_finite, min=least, max=most, metavar=metavar, help=words)

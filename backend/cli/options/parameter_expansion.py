@@ -1,4 +1,4 @@
-"""One parameter of a command replaced by options: what Typer then asks for, and what the command is given of it."""
+"""Replaces one parameter of a command by several options: Typer parses the options, the command receives one value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Command = Callable[..., None]
 
 
 def make_option(name: str, value_type: Any, typer_option: Any, default: Any = None) -> inspect.Parameter:
-    """`value_type`: its type; `typer_option`: the option as Typer makes it."""
+    """Return a keyword parameter that Typer reads as an option."""
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[value_type, typer_option]
     )
@@ -19,7 +19,7 @@ def make_option(name: str, value_type: Any, typer_option: Any, default: Any = No
 def expand_parameter(
     name: str, options: Sequence[inspect.Parameter], read: Callable[[dict[str, Any]], Any]
 ) -> Callable[[Command], Command]:
-    """Of a command with that parameter, one with these options in its place; it is given what `read` makes of them."""
+    """Return a decorator that replaces the parameter `name` by `options`; the command receives `read(values)`."""
 
     def decorate(command: Command) -> Command:
         def called(**arguments: Any) -> None:

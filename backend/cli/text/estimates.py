@@ -17,7 +17,7 @@ LOSERS_SHOWN = 12
 
 
 def estimate_text(estimate: Estimate) -> str:
-    """One line a quantity, then what is unknown, then the formulas."""
+    """Return one line for each quantity, then the unknowns, then the formulas."""
     gb = 1e9
     load = f"{estimate.load.input_tokens} tokens in, {estimate.load.output_tokens} out, {estimate.load.concurrency} at once"
     rows = [
@@ -66,7 +66,7 @@ def estimate_text(estimate: Estimate) -> str:
 
 
 def choice_text(choice: TargetChoice) -> str:
-    """The winner's estimate, and the first of the others with why they lost."""
+    """Return the winner's estimate, and the first losers with their reasons."""
     head = f"{choice.winner.target}. {choice.why}\n\n{estimate_text(choice.winner)}" if choice.winner else choice.why
     more = len(choice.losers) - LOSERS_SHOWN
     rest = f"\nand {more} more, with --json." if more > 0 else ""
@@ -79,7 +79,7 @@ def _loser_lines(losers: Sequence[RejectedTarget]) -> str:
 
 
 def preview_text(title: str, preview: OptimizePreview) -> str:
-    """The steps, what the job needs, where it runs, and where the result is meant to be served."""
+    """Return the steps, the job's needs, where it runs and where its result will be served."""
     steps = [f"  {number}. {step.title}" for number, step in enumerate(preview.plan.steps, 1)] or [
         "  nothing: the original"
     ]
@@ -104,7 +104,7 @@ def _deployment_lines(deployment: Deployment | None) -> list[str]:
 
 
 def _calibration_lines(calibration: Calibration) -> list[str]:
-    """What it was corrected by, and how far the prediction lay from each measured level before and after."""
+    """Return the measurements that corrected the estimate, and the error at each level before and after."""
     head = f"calibrated by evaluation {calibration.evaluation} on {calibration.measured_at}, at {streams(calibration.concurrency)}:"
     rows = [
         (point.concurrency, point.metric, figure(point.measured), _percent(point.error), _percent(after.error))
@@ -130,7 +130,7 @@ def _percent(error: float) -> str:
 
 
 def compilation_text(preview: CompilationPreview) -> str:
-    """The key first, since it is what finds the result again; last whether the cache has it."""
+    """Return the rows of a compilation, its key first, and whether the cache has the result."""
     head = f"{preview.plan.model} for {preview.target}: what would be compiled."
     return "\n".join(
         [head, *(f"{name:18} {value}" for name, value in preview.rows), *preview.notes, preview.lookup.sentence]

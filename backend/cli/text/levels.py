@@ -25,8 +25,7 @@ PER_REQUEST = (
 
 
 def levels_table(levels: list[tuple[str, dict[str, Any]]]) -> str:
-    """One row a level, of (variant, level as in the JSON), with the rate where there was one, the objectives in a
-    sweep."""
+    """Return a table with one row for each (variant, level); with columns for rates and, in a sweep, for objectives."""
     clocked = any(level["load"]["mode"] != "closed" for _, level in levels)
     swept = any(level.get("slo") for _, level in levels)
     header = ["variant", *(["req/s asked", "req/s", "under way"] if clocked else ["streams"])]
@@ -55,7 +54,7 @@ def _row(name: str, level: dict[str, Any], *, clocked: bool, swept: bool) -> lis
 
 
 def _notes(level: dict[str, Any]) -> list[str]:
-    """Errors by kind, tokens that were not counted, a client that held the server back: never a silent zero."""
+    """Return notes on a level: errors by kind, uncounted tokens, a client that limited the server."""
     notes = []
     if level["errors"]:
         kinds = ", ".join(f"{count} {kind}" for kind, count in level["errors"].items())

@@ -71,7 +71,7 @@ def lookup(
     target: Annotated[str, typer.Option(help="A Neuron target such as neuron:ml.inf2.48xlarge.")],
     json: Json = False,
 ) -> None:
-    """Whether a job for Neuron would compile, or fetch what was compiled before."""
+    """Show whether a Neuron job would compile or reuse a cached result."""
     workspace = service.open_workspace()
     case = cases.resolve(
         workspace, models.resolve_facts(workspace, model), auto_bits.choose_recipe(recipe, None), target

@@ -100,7 +100,7 @@ def _continue_evaluation(
 
 
 def summary_text(document: Evaluation) -> str:
-    """The levels as a table, then a line a verdict, then quality."""
+    """Return the levels as a table, then one line for each verdict, then quality."""
     rows = [(result.name, _level_row(result, level)) for result in document.variants for level in result.levels]
     lines = [
         levels_table(rows),
@@ -116,14 +116,14 @@ def summary_text(document: Evaluation) -> str:
 
 
 def _findings_text(document: Evaluation) -> list[str]:
-    """What was not served as asked, before any verdict; then what was."""
+    """Return findings on how the variants were served, those that fail first."""
     wrong = [f"{evidence.TITLE}: {each}" for each in evidence.off_sentences(document)]
     line = evidence.line(document)
     return [*wrong, line, ""] if line else []
 
 
 def _speculation_lines(document: Evaluation) -> list[str]:
-    """What was accepted at each load, and whether the answers stayed as they are."""
+    """Return the acceptance at each load, and whether speculation changed answers."""
     rows = words.rows(document)
     accepted = [table(list(rows[0]), [list(row.values()) for row in rows])] if rows else []
     sentences = [f"  {each}" for each in words.lossless_sentences(document)]
@@ -131,7 +131,7 @@ def _speculation_lines(document: Evaluation) -> list[str]:
 
 
 def _verdict_lines(document: Evaluation) -> list[str]:
-    """None in a search: each variant has levels of its own."""
+    """Return one line for each comparison; none in a sweep, where each variant has its own levels."""
     lines = [_verdict_line(row) for row in document.comparison]
     repeats = f"Repeats: {repeat_counts.measured_repeats(document)}. Tests: {repeat_counts.test_words(document)}."
     return [f"Against {document.variants[0].name}:", *lines, repeats, ""] if lines else []
@@ -144,13 +144,13 @@ def _verdict_line(row: Comparison) -> str:
 
 
 def _level_row(result: VariantResult, level: Level) -> dict[str, Any]:
-    """As in the JSON, but that an acceptance rate which is not there says why."""
+    """Return the level as in the JSON; a missing acceptance rate is replaced by its reason."""
     shown = level.model_dump()
     return shown | ({"acceptance_rate": result.no_acceptance} if level.acceptance_rate is None else {})
 
 
 def _quality_lines(document: Evaluation) -> list[str]:
-    """The baseline's agreement is with itself, asked a second time: the noise in the others'."""
+    """Return the quality lines. The baseline's agreement is with a second run of itself, which measures the noise."""
     rows = []
     for result in document.variants:
         q = result.quality

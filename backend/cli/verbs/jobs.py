@@ -51,7 +51,7 @@ def _state_text(job: JobView) -> str:
 
 @app.command("queue")
 def list_queue(json: Json = False) -> None:
-    """What runs, and what waits in the order in which it starts, each with the reason why."""
+    """List running jobs, then waiting jobs in the order they will start, each with its reason."""
     workspace = service.open_workspace()
     job_views = jobs.active(workspace)
     why = wait_reasons.find_reasons(workspace, job_views)

@@ -84,7 +84,7 @@ def show_activity(
     ] = 20,
     json: Json = False,
 ) -> None:
-    """What runs where, what ended badly, who changed what. Those of others only for an admin."""
+    """Show running jobs, failed jobs and recent changes. Only admins see those of other people."""
     workspace = service.open_workspace()
     running = running_jobs.list_running(workspace, owner=who, words=words)
     states = [str(state) for state in running_jobs.UNSUCCESSFUL]

@@ -49,7 +49,7 @@ def submit_to_sagemaker(
     wait: bool,
     as_json: bool,
 ) -> None:
-    """As `optimize` goes on for such a target."""
+    """Preview, submit or wait for the job of a `sagemaker:` target."""
     if written_as:
         out(sagemaker_jobs.policy_text(workspace, case, aws_settings), newline=False)
         return

@@ -71,7 +71,7 @@ def audit(
     limit: Annotated[int, typer.Option(help="At most so many, the latest first.", min=1)] = 100,
     json: Json = False,
 ) -> None:
-    """Who changed what, when, and from where: page, command line or supervisor."""
+    """Show who changed what, when, and from where: page, command line or supervisor."""
     records = trail.listing(service.open_workspace(), who=who or (), actions=action or (), words=words, limit=limit)
     rows = [
         (f"{r.at:%Y-%m-%d %H:%M:%S}", r.who, r.origin, r.action, f"{r.kind} {r.target}", r.detail or "")
@@ -119,7 +119,7 @@ POLL_S = 0.5
 
 @supervisor.command("list")
 def list_supervisors(json: Json = False) -> None:
-    """Who takes jobs, on all hosts that share the database."""
+    """List the supervisors of all hosts that share the database."""
     supervisor_views = supervisors.listing(service.open_workspace())
     rows = [
         (each.host, each.home, each.pid, "drains" if each.draining else "takes jobs", ", ".join(each.jobs))

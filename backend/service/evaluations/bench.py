@@ -22,7 +22,7 @@ from backend.service.models import endpoint_variants
 from backend.service.workspace import Workspace
 
 ERRORS: dict[int, type[WhetstoneError]] = {2: RequestError, 3: EndpointUnreachable}
-"""By the exit code of the bench process; any other is a WorkError."""
+"""Error class by exit code of the bench process; any other code is a WorkError."""
 
 
 class BenchResult(NamedTuple):
@@ -33,7 +33,7 @@ class BenchResult(NamedTuple):
 
     @property
     def answered(self) -> bool:
-        """Whether any request was."""
+        """Tell whether any request was answered."""
         return any(level["invocations"] > level["invocation_errors"] for level in self.levels)
 
 
@@ -87,7 +87,7 @@ def _process_error(code: int, written: dict[str, Any]) -> WhetstoneError:
 
 
 def all_failed_error(levels: list[dict[str, Any]]) -> WorkError:
-    """What to say where no request was answered, with how they failed."""
+    """Return the error for a run in which every request failed, with the kinds of failure."""
     kinds: Counter[str] = Counter()
     for level in levels:
         kinds.update(level["errors"])

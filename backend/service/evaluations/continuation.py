@@ -1,4 +1,4 @@
-"""More blocks for an evaluation that is there: what stands in the way, and the job that measures them."""
+"""Continues a stored evaluation with more blocks: obstacles, and the job that measures them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ FILES_NEEDED = ("evaluation.json", "records.parquet", "runs.json")
 
 
 def continued_spec(view: EvaluationView, blocks: int, *, origin: int = 0) -> EvaluateSpec:
-    """The same variants under the same load, for so many blocks more. Nothing is checked. Raises RequestError."""
+    """Return the specification for so many more blocks of the same variants and load, unchecked. Raises
+    RequestError."""
     if not 1 <= blocks <= MOST_BLOCKS:
         raise RequestError(f"{blocks} blocks cannot be measured: give 1 to {MOST_BLOCKS:,}.")
     document = view.document
@@ -43,9 +44,9 @@ def continued_spec(view: EvaluationView, blocks: int, *, origin: int = 0) -> Eva
 
 
 def prepare(workspace: Workspace, evaluation_id: str, blocks: int) -> EvaluateSpec:
-    """The specification over its variants and load as they were, for so many blocks more.
+    """Return the checked specification for so many more blocks of an evaluation.
 
-    Raises NotFound, ReadOnly, EngineMissing, NotContinued where more blocks would not be of the same thing.
+    Raises NotFound, ReadOnly, EngineMissing; NotContinued if variants, machine or packages have changed.
     """
     workspace.check(Action.SUBMIT)
     view = evaluations.show(workspace, evaluation_id)
@@ -61,13 +62,13 @@ def prepare(workspace: Workspace, evaluation_id: str, blocks: int) -> EvaluateSp
 def submit(
     workspace: Workspace, spec: EvaluateSpec, *, submission: str | None = None, terms: Terms | None = None
 ) -> JobView:
-    """Queue it. What is asked is frozen already: it is that of the evaluation."""
+    """Queue the continuation. Its workload is frozen already: it is that of the evaluation."""
     title = f"{evaluations.title(spec)}: {counted(spec.options.repeats - spec.measured, 'more block')}"
     return jobs.submit(workspace, spec, title, submission=submission, terms=terms)
 
 
 def _find_obstacles(workspace: Workspace, view: EvaluationView) -> Iterator[str]:
-    """Each in words that go on after `cannot be continued:`, what costs least to find out first."""
+    """Yield each obstacle as the end of a sentence, the cheapest checks first."""
     document = view.document
     if document.options.sweep:
         yield "it is a search, which has no blocks; search again"
@@ -87,14 +88,14 @@ def _find_obstacles(workspace: Workspace, view: EvaluationView) -> Iterator[str]
 
 
 def find_continuations(workspace: Workspace, evaluation_id: str) -> list[JobView]:
-    """The job that continues it or has done so; none where all that tried have failed."""
+    """Return the jobs that continue it or have done so, without failed ones."""
     with workspace.store.read() as session:
         job_views = [jobs.view(row) for row in history.list_continuing(session, evaluation_id)]
     return [job for job in job_views if job.state in {*LIVE, JobState.QUEUED, JobState.SUCCEEDED}]
 
 
 def _machine_differences(workspace: Workspace, document: Evaluation) -> Iterator[str]:
-    """Of this machine and what is installed, from what it was measured on."""
+    """Yield how this machine and its packages differ from those of the measurement."""
     here = probe.probe()
     for name, words in (("cpu", "processor"), ("cores", "number of cores"), ("flags", "processor's features")):
         if here.get(name) != document.hardware.get(name):
@@ -122,7 +123,7 @@ def _accelerators_text(hardware: dict[str, Any]) -> str:
 
 
 def _variant_change(workspace: Workspace, result: VariantResult) -> str | None:
-    """Why it is not what was measured; None where it is, and of a URL, which is taken at its word."""
+    """Return how the variant's files differ from the measured ones; None if they do not, or for a URL."""
     path = result.variant.model_path
     if result.variant.stored_at is not None:
         return _bucket_change(workspace, result)
@@ -136,7 +137,7 @@ def _variant_change(workspace: Workspace, result: VariantResult) -> str | None:
 
 
 def _bucket_change(workspace: Workspace, result: VariantResult) -> str | None:
-    """By its manifest: nobody reads a byte of it before it is served, and then it is verified."""
+    """Compare by manifest: the files are verified when they are fetched for serving."""
     try:
         manifest = artifacts.show(workspace, result.variant.source).manifest
     except NotFound:
@@ -147,7 +148,7 @@ def _bucket_change(workspace: Workspace, result: VariantResult) -> str | None:
 
 
 def _first_line(view: EvaluationView, spec: EvaluateSpec) -> int:
-    """Where the new blocks' lines begin (`prompt_lines.origin`). Raises NotContinued where there are too few lines."""
+    """Return the workload line at which the new blocks begin. Raises NotContinued if there are too few lines."""
     file, options = Path(spec.options.workload), spec.options
     content = file.read_bytes() if file.is_file() else b""
     workload = parse_workload(file.stem, content) if content else None

@@ -1,5 +1,4 @@
-"""What evaluations said of trained drafts: whether a recipe that is nothing but the draft is faster than the model
-alone."""
+"""Verdicts of evaluations on trained drafts: whether a recipe with only the draft is faster than the model alone."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from backend.service.workspace import Workspace
 
 
 class DraftVerdict(Frozen):
-    """What one evaluation said of a recipe that is nothing but the draft, at one load."""
+    """The outcome of one evaluation for a recipe with only the draft, at one load."""
 
     evaluation: str
     pays: bool
@@ -22,8 +21,8 @@ class DraftVerdict(Frozen):
 
 
 def find_verdicts(workspace: Workspace, artifact_id: str) -> list[DraftVerdict]:
-    """Of each evaluation whose verdict on tokens a second is decided, newest first. Of a recipe that does more than
-    speculate nothing is said: its speed is not the draft's."""
+    """Return the decided verdicts on tokens per second, newest evaluation first. Recipes with other steps do not count,
+    since their speed is not the draft's alone."""
     uses = {
         view.id
         for view in artifacts.variants(workspace)

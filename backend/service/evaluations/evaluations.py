@@ -1,4 +1,4 @@
-"""Evaluations: from variants and options to a queued job, and the documents that came of it."""
+"""Evaluations: prepare and submit a job from variants and options; list and show its documents."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ from backend.store.tables import EvaluationRow
 TEXTS = tuple(held_out_text.BUNDLED)
 """Held-out texts that are bundled."""
 DOCUMENTS_CACHED = 16
-"""As many as a comparison shows, and some. One of fifty variants at twenty levels takes about 50 MB."""
+"""Parsed documents kept in memory: a few more than a comparison shows. Fifty variants at twenty levels take about 50
+MB."""
 
 
 class EvaluationView(Frozen):
@@ -52,7 +53,7 @@ class EvaluationView(Frozen):
 
 
 class EvaluationTitle(Frozen):
-    """What a list of evaluations shows."""
+    """The columns of an evaluation that a list shows."""
 
     id: str
     title: str
@@ -68,7 +69,7 @@ def read_options(**fields: object) -> EvaluateOptions:
 
 
 def prepare(workspace: Workspace, sources: list[str], chosen: EvaluateOptions, *, anyway: bool = False) -> EvaluateSpec:
-    """Resolve every variant and read the workload. `anyway`: also one whose quality is below the floor.
+    """Resolve every variant and read the workload. `anyway` allows variants whose quality is below the floor.
 
     Raises BelowFloor, UnknownModel, InvalidModel, NotFound, InvalidWorkload, InvalidTask, EngineMissing,
     ImpossibleStack.
@@ -80,7 +81,7 @@ def prepare(workspace: Workspace, sources: list[str], chosen: EvaluateOptions, *
 
 
 def make_spec(workspace: Workspace, resolved: list[Variant], chosen: EvaluateOptions) -> EvaluateSpec:
-    """The frozen specification over variants that are resolved already. Raises ReadOnly in a demonstration."""
+    """Return the checked specification for resolved variants. Raises ReadOnly in a demonstration."""
     workspace.check(Action.SUBMIT)
     preflight.check_variants(workspace.settings.cache, resolved, scored=chosen.quality)
     mute = preflight.why_no_chat(workspace.settings.cache, resolved)
@@ -104,7 +105,7 @@ def make_spec(workspace: Workspace, resolved: list[Variant], chosen: EvaluateOpt
 
 
 def _with_prefix_cache(variant: Variant, chosen: EvaluateOptions) -> Variant:
-    """With the prefix cache as the evaluation says, of a server that is started here. Raises InvalidOptions."""
+    """Set the prefix cache of a variant that is served here, as the evaluation asks. Raises InvalidOptions."""
     if variant.kind == "url" or chosen.prefix_cache not in {"on", "off"}:
         return variant
     if chosen.prefix_cache == "on" and (variant.neuron or {}).get("stack") == "nxd-inference":
@@ -135,7 +136,7 @@ def check_gates(document: Evaluation, written: Sequence[FailCondition]) -> None:
 def submit(
     workspace: Workspace, spec: EvaluateSpec, *, submission: str | None = None, terms: Terms | None = None
 ) -> JobView:
-    """Queue it as `frozen` makes it. Raises as that does."""
+    """Freeze the specification and queue its job. Raises as `freeze` does."""
     return jobs.submit(workspace, freeze(workspace, spec), title(spec), submission=submission, terms=terms)
 
 
@@ -144,8 +145,8 @@ def title(spec: EvaluateSpec) -> str:
 
 
 def freeze(workspace: Workspace, spec: EvaluateSpec) -> EvaluateSpec:
-    """With a copy of the workload by its hash, and of the tasks, whether answers are as long as asked, and what AWS
-    tells of its endpoints.
+    """Add copies of the workload and the tasks by hash, whether answers have fixed lengths, and facts of SageMaker
+    endpoints.
 
     Raises InvalidWorkload where its file is gone since, NotFound, NotNow for an endpoint that does not serve.
     """
@@ -174,7 +175,7 @@ def freeze(workspace: Workspace, spec: EvaluateSpec) -> EvaluateSpec:
 
 
 def _resolve_held_out_text(chosen: EvaluateOptions) -> str | None:
-    """The held-out text as asked: a bundled one's name, or a path. Raises InvalidWorkload where there is no such
+    """Resolve the held-out text: the name of a bundled one, or a path. Raises InvalidWorkload if there is no such
     file."""
     named = chosen.quality_text
     if named is None or named in held_out_text.BUNDLED:
@@ -189,7 +190,7 @@ def _resolve_held_out_text(chosen: EvaluateOptions) -> str | None:
 
 
 def _copy_held_out_text(workspace: Workspace, chosen: EvaluateOptions) -> str | None:
-    """A copy of the file by its hash: it may change before the job reads it."""
+    """Copy the text under its hash, since the file may change before the job reads it."""
     text = _resolve_held_out_text(chosen)
     if text is None or text in held_out_text.BUNDLED:
         return text
@@ -208,7 +209,7 @@ def _view(row: EvaluationRow) -> EvaluationView:
 
 @lru_cache(maxsize=DOCUMENTS_CACHED)
 def _read(document: str) -> Evaluation:
-    """The same text is the same frozen document: a page of it runs anew at every click."""
+    """Parse a stored document; cached, since a page reads it again at every click."""
     return read_evaluation(document)
 
 
@@ -221,7 +222,7 @@ def show(workspace: Workspace, evaluation_id: str) -> EvaluationView:
 def listing(
     workspace: Workspace, *, baseline: str | None = None, owner: str | None = None, limit: int = 100, offset: int = 0
 ) -> list[EvaluationView]:
-    """Newest first; `baseline` keeps those measured against the variant of that name, `owner` theirs."""
+    """Return evaluations, newest first, optionally only of one baseline or owner."""
     with workspace.store.read() as session:
         return readable_rows(
             history.list_evaluations(session, baseline=baseline, owner=owner, limit=limit, offset=offset), _view
@@ -229,13 +230,13 @@ def listing(
 
 
 def count(workspace: Workspace, *, owner: str | None = None) -> int:
-    """How many there are, or that person has."""
+    """Return the number of evaluations, of one owner if given."""
     with workspace.store.read() as session:
         return history.count_evaluations(session, owner)
 
 
 def report_file(workspace: Workspace, evaluation_id: str) -> bytes:
-    """The report, one HTML file that needs no network. Raises NotFound, also where its file is gone."""
+    """Return the path of the report, one offline HTML file. Raises NotFound, also if the file is missing."""
     file = Path(show(workspace, evaluation_id).path) / "report.html"
     if not file.is_file():
         raise NotFound(
@@ -247,8 +248,7 @@ def report_file(workspace: Workspace, evaluation_id: str) -> bytes:
 def list_titles(
     workspace: Workspace, *, words: str = "", owner: str | None = None, limit: int = 200, offset: int = 0
 ) -> list[EvaluationTitle]:
-    """Newest first, without their documents; `words` must all stand in the title or the id, in any case. `owner`: only
-    theirs."""
+    """Return titles, newest first, without documents. All `words` must occur in the title or id, in any case."""
     with workspace.store.read() as session:
         rows = history.list_evaluation_titles(session, words=words, owner=owner, limit=limit, offset=offset)
     return [
@@ -257,9 +257,9 @@ def list_titles(
 
 
 def read_progress_points(workspace: Workspace, job_id: str) -> list[dict[str, Any]]:
-    """What a running evaluation has counted so far, approximate: variant, concurrency, block, output tokens/s.
+    """Return approximate results of a running evaluation: variant, concurrency, block, output tokens/s.
 
-    Of the job's latest attempt. Raises NotFound.
+    Only the latest attempt counts. Raises NotFound.
     """
     since = jobs.show(workspace, job_id).started_at
     with workspace.store.read() as session:

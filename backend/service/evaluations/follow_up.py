@@ -1,4 +1,4 @@
-"""An evaluation of what an optimize job is going to make, submitted with it: it starts once that has succeeded."""
+"""The evaluation of an optimize job's result, submitted with the job; it starts when the job has succeeded."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from backend.service.models import variants
 from backend.service.workspace import Workspace
 
 FIRST_JOB = "the job before it"
-"""Stands for that job's id until it has one."""
+"""Placeholder for that job's id until it has one."""
 
 
 def prepare(workspace: Workspace, first: OptimizeSpec, chosen: EvaluateOptions | None = None) -> EvaluateSpec:
-    """The original against what `first` makes. Raises what an evaluation of the original does, and ImpossibleStack
-    where this machine's server could not read the result."""
+    """Return the specification that compares the original with the result of `first`. Raises as an evaluation of the
+    original, and ImpossibleStack if this machine cannot serve the result."""
     model = first.model
     if first.neuron is not None:
         why = variants.why_unserved_on_neuron(workspace, first.neuron.fields)
@@ -43,11 +43,11 @@ def prepare(workspace: Workspace, first: OptimizeSpec, chosen: EvaluateOptions |
 
 
 def name_job(spec: EvaluateSpec, job_id: str) -> EvaluateSpec:
-    """Naming the job that makes it."""
+    """Replace the placeholder by the id of the job that makes the variant."""
     named = (each.model_copy(update={"source": job_id}) if each.source == FIRST_JOB else each for each in spec.variants)
     return spec.model_copy(update={"variants": tuple(named)})
 
 
 def make_follower(spec: EvaluateSpec) -> FollowUpJob:
-    """As it is submitted with the job before it."""
+    """Return the follow-up job that is submitted together with the job before it."""
     return partial(name_job, spec), evaluations.title(spec)

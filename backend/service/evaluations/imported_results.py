@@ -1,4 +1,4 @@
-"""Results of other load generators, imported: kept in the home as read, one small JSON each, beside no evaluation.
+"""Imported results of other load generators, each stored in the home as one small JSON file.
 
 They are files, not rows: what they hold is never queried, and the same files twice are one result.
 """
@@ -23,7 +23,7 @@ __all__ = ["MAX_BYTES", "add", "add_files", "find_several", "listing", "remove",
 
 
 READING_S = 20.0
-"""Of the processor: a report with every single request has a hundred megabytes."""
+"""Processor time to read a result: a report with every request has a hundred megabytes."""
 
 
 def add(workspace: Workspace, contents: Sequence[tuple[str, bytes]]) -> ImportedResult:
@@ -43,7 +43,7 @@ def add(workspace: Workspace, contents: Sequence[tuple[str, bytes]]) -> Imported
 
 
 def add_files(workspace: Workspace, paths: Sequence[Path]) -> ImportedResult:
-    """As `add`, from disk. Raises InvalidImport, ReadOnly."""
+    """Read the files and add them as one result. Raises InvalidImport, ReadOnly."""
     return add(workspace, [(path.name, _bytes(path)) for path in paths])
 
 
@@ -59,7 +59,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def listing(workspace: Workspace) -> list[ImportedResult]:
-    """By name, then moment."""
+    """Return the results, sorted by name and time."""
     result_files = _folder(workspace).glob("b-*.json")
     return sorted(
         (_read(file) for file in sorted(result_files)), key=lambda result: (result.name, result.measured_at or "")
@@ -75,12 +75,12 @@ def show(workspace: Workspace, result_id: str) -> ImportedResult:
 
 
 def find_several(workspace: Workspace, ids: Sequence[str]) -> list[ImportedResult]:
-    """Those that are here, in order."""
+    """Return the results of these ids that exist, in order."""
     return [_read(file) for each in ids if (file := _file(workspace, each)).is_file()]
 
 
 def remove(workspace: Workspace, result_id: str) -> None:
-    """Forget it; the file it came from is not touched. Raises NotFound, ReadOnly."""
+    """Delete the imported result; the original file is not touched. Raises NotFound, ReadOnly."""
     workspace.check(Action.REMOVE_RESULT)
     imported = show(workspace, result_id)
     with workspace.changing(Action.REMOVE_RESULT, result_id, detail=imported.name):
@@ -92,7 +92,7 @@ def _folder(workspace: Workspace) -> Path:
 
 
 def _file(workspace: Workspace, result_id: str) -> Path:
-    """An id is letters, digits and dashes: anything else names no file."""
+    """Return the file of a result. An id has letters, digits and dashes; anything else names no file."""
     name = result_id if result_id.replace("-", "").isalnum() else "-"
     return _folder(workspace) / f"{name}.json"
 

@@ -28,8 +28,8 @@ class _LatencyTable(NamedTuple):
 
 
 def records_file(view: EvaluationView) -> tuple[str, int, int]:
-    """Its path, and when it was changed and its size, which are others once it is another. Raises NotFound where it is
-    gone."""
+    """Return the file's path, modification time and size, which identify its content. Raises NotFound if it is
+    missing."""
     file = Path(view.path) / "records.parquet"
     if not file.is_file():
         raise NotFound(f"The requests of {view.id} are no longer at {file}: its figures are still here.")
@@ -38,7 +38,7 @@ def records_file(view: EvaluationView) -> tuple[str, int, int]:
 
 
 def count_within(view: EvaluationView, limits: RequestLimits) -> dict[VariantLoad, CountWithin]:
-    """Measured requests, and those within the limits, of each variant and level. Raises NotFound."""
+    """Count measured requests and those within the limits, for each variant and load. Raises NotFound."""
     import pyarrow.compute as compute
 
     latencies = _read(*records_file(view))
@@ -55,7 +55,8 @@ def count_within(view: EvaluationView, limits: RequestLimits) -> dict[VariantLoa
 
 
 def sorted_latencies(view: EvaluationView, variant: str, load: Load, metric: str) -> list[float]:
-    """A latency of LIMITED of every good request of a variant at one load, rising, in milliseconds. Raises NotFound."""
+    """Return one latency of every successful request of a variant at a load, sorted, in milliseconds. Raises
+    NotFound."""
     latencies = _read(*records_file(view))
     place = latencies.places.get((variant, load.key))
     if place is None:
@@ -66,7 +67,7 @@ def sorted_latencies(view: EvaluationView, variant: str, load: Load, metric: str
 
 @lru_cache(maxsize=FILES_CACHED)
 def _read(file: str, _changed: int, _size: int) -> _LatencyTable:
-    """Of the measured requests whether each was answered, and its latencies."""
+    """Read the status and latencies of all measured requests."""
     import pyarrow
     import pyarrow.compute as compute
     import pyarrow.parquet
@@ -84,7 +85,7 @@ def _read(file: str, _changed: int, _size: int) -> _LatencyTable:
 
 
 def _row_ranges(table: Any, names: list[str]) -> dict[tuple[str, str], tuple[int, int]]:
-    """Where each load of each variant, which is a place in `names`, stands in a sorted table: (first row, rows)."""
+    """Return (first row, rows) of each (variant, load) in a sorted table; variants are indices into `names`."""
     ranges: dict[tuple[str, str], tuple[int, int]] = {}
     start = 0
     for row in table.group_by(list(GROUP), use_threads=False).aggregate([("ok", "count")]).to_pylist():

@@ -28,8 +28,8 @@ def prepare(
     *,
     serving: Serving | None = None,
 ) -> PayoffSpec:
-    """What is to be measured of a model id, a folder or an artifact. `serving`: how a model is served, else as vLLM
-    does.
+    """Return the specification that measures a payoff map for a model id, folder or artifact. `serving` holds settings
+    for vLLM; None uses its defaults.
 
     Raises RequestError for what cannot be a target and for streams that are none, UnknownModel, InvalidModel, NotFound,
     ImpossibleStack, EngineMissing, ReadOnly.
@@ -55,7 +55,7 @@ def prepare(
 
 
 def require_original(workspace: Workspace, target: Variant) -> tuple[ModelCard, Recipe]:
-    """The original and what was done to it. Raises RequestError for what no draft can be put before."""
+    """Return the original and the recipe applied to it. Raises RequestError if no draft can be used with it."""
     if target.kind == "url":
         raise RequestError(
             f"{target.name} is served elsewhere, and drafts cannot be put before it: give a model or an artifact."

@@ -1,5 +1,4 @@
-"""What the payoff map of a target predicts of the drafts that an evaluation measured, at the acceptance that they
-had."""
+"""Gains that a payoff map predicts for the drafts of an evaluation, at their measured acceptance."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ from backend.service.workspace import Workspace
 
 
 def predict(workspace: Workspace, document: Evaluation) -> PredictedGains:
-    """By variant and load, where a map of the target was measured on the same machine with the same vLLM, and the draft
-    is still there to be sized. None of what looks up instead of drafting."""
+    """Return predictions by (variant, load). It needs a map measured on the same machine with the same vLLM, and the
+    draft's files. Methods without a draft model, such as n-gram, have none."""
     gains = {}
     for each in drafted_levels(document):
         matched = _find_map(workspace, document, each.result.variant)
@@ -32,7 +31,7 @@ def predict(workspace: Workspace, document: Evaluation) -> PredictedGains:
 
 
 def _find_map(workspace: Workspace, document: Evaluation, variant: Variant) -> tuple[PayoffMap, DraftShape] | None:
-    """With the draft as it shapes a step."""
+    """Return the map of the variant's target and the size of its draft; None if either is missing."""
     if variant.speculation is None or variant.speculation.draft_path is None or variant.kind == "url":
         return None
     method = SPECULATE[variant.speculation.method]

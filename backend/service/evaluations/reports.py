@@ -58,7 +58,7 @@ def _render(view: EvaluationView, extras: Extras) -> bytes:
 
 
 def _requests(view: EvaluationView) -> Requests | None:
-    """None where the file of single requests is gone."""
+    """Return the source of single requests; None if their file is missing."""
     try:
         return gather(view.document, _StoredRequests(view))
     except NotFound:
@@ -90,7 +90,7 @@ class _StoredRequests:
 
 
 def _goodput(view: EvaluationView, what_if: WhatIf) -> tuple[Within, ...]:
-    """Of every level, where each request must keep limits; none without limits, or where the file is gone."""
+    """Count requests within the limits at every level; empty without limits or without the requests' file."""
     if not what_if.request_limits:
         return ()
     try:

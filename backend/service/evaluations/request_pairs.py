@@ -1,5 +1,4 @@
-"""Every request of a stored evaluation: its times, its answer, and beside it the baseline's answer to the same
-prompt."""
+"""Requests of a stored evaluation: times, answers, and the baseline's answer to the same prompt."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ class RequestPair(NamedTuple):
     prompt: int
     """The workload's line, from 0."""
     turn: int | None
-    """Of a conversation, from 0: from the second on each variant goes on from its own earlier answers."""
+    """Turn of a conversation, from 0. From the second turn on, each variant continues from its own answers."""
     prompt_text: str | None
     """The user's words of this turn; None where the workload is no longer as it was measured."""
     baseline: str
@@ -110,12 +109,12 @@ def _pair(
 
 
 def _latency_s(record: RequestRecord) -> float:
-    """An answer began; should its stamp be missing, it was due at the least."""
+    """Return the latency in seconds, from sending; from the intended time if the start was not recorded."""
     return record.end - (record.intended if record.start is None else record.start)
 
 
 def _prompts(view: EvaluationView) -> Sequence[workload.Prompt]:
-    """In their order; none where the workload is gone or was changed since."""
+    """Return the prompts in order; none if the workload is missing or has changed."""
     file = Path(view.document.options.workload)
     try:
         workload_file = workload.parse_workload(file.stem, file.read_bytes())
@@ -140,7 +139,7 @@ def _read(
 def _rows(
     file: str, _changed: int, _size: int, columns: tuple[str, ...], chosen: tuple[RowFilter, ...]
 ) -> tuple[dict[str, Any], ...]:
-    """Of a file as it is now. Nobody may change a row: a page asks for the same ones at every click."""
+    """Read rows of a file; cached, so callers must not change a row."""
     import pyarrow.parquet
 
     table = pyarrow.parquet.read_table(file, columns=list(columns), filters=list(chosen))

@@ -20,7 +20,7 @@ from backend.service.plans import recipe_files
 
 SUFFIXES = (".yaml", ".yml")
 MAX_BYTES, MOST_SETTINGS = 100_000_000, 100_000
-"""Of a file of data, and of the task's own YAML."""
+"""Largest data file and largest task YAML, in bytes."""
 
 
 class InvalidTask(RequestError):
@@ -73,7 +73,7 @@ def _config(source: Path) -> dict[str, Any]:
 
 
 def _check_plain(source: Path, config: dict[str, Any]) -> None:
-    """The copy is JSON: YAML's days, sets and NaN have no place there."""
+    """Refuse values that JSON cannot hold, since the copy is JSON: YAML's dates, sets and NaN."""
     try:
         json.dumps(config, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
@@ -83,7 +83,7 @@ def _check_plain(source: Path, config: dict[str, Any]) -> None:
 
 
 def _data_file(source: Path, name: str) -> Path:
-    """A data file, seen from the task's folder."""
+    """Return the path of a data file, relative to the task's folder."""
     if "://" in name:
         raise InvalidTask(f"The task {source.name} would fetch {name[:80]}: put the file beside it.")
     file = paths.find_file(str(source.parent.resolve() / name))
@@ -110,7 +110,7 @@ def _fields(source: Path, config: dict[str, Any]) -> dict[str, str]:
 
 @lru_cache(maxsize=64)
 def _templates(name: str, is_ours: bool, texts: tuple[str, ...]) -> list[dict[str, list[str] | str]]:
-    """As `task_templates.read`, in the limited child unless the task comes with Whetstone. Raises InvalidTask."""
+    """Read templates with `task_templates.read`, in the sandbox unless the task is bundled. Raises InvalidTask."""
     if is_ours:
         return task_templates.read(list(texts))
     try:
@@ -120,7 +120,7 @@ def _templates(name: str, is_ours: bool, texts: tuple[str, ...]) -> list[dict[st
 
 
 def _rows(source: Path, file: Path, fields: dict[str, str]) -> int:
-    """How many; every one checked."""
+    """Check every row and return their number."""
     count = 0
     for number, line in enumerate(_bytes(source, file).split(b"\n"), 1):
         if line.strip():
@@ -154,7 +154,7 @@ def _bytes(source: Path, file: Path, most: int = MAX_BYTES) -> bytes:
 
 
 def _sha256(source: Path, data: dict[str, list[Path]]) -> str:
-    """Of the task's file, then of its data in the order of its splits, each led by its own length."""
+    """Return the sha256 over the task's file and its data files in the order of splits, each preceded by its length."""
     digest = hashlib.sha256()
     for file in [source, *(file for split in sorted(data) for file in data[split])]:
         content = file.read_bytes()

@@ -26,12 +26,12 @@ COPY = "task.json"
 
 
 def names() -> list[str]:
-    """Those that come along."""
+    """Return the names of the bundled tasks."""
     return sorted(path.name for path in _FOLDER.iterdir() if path.is_dir())
 
 
 def missing_packages(workspace: Workspace) -> str | None:
-    """How to get what scores tasks, in a sentence; None where it is installed."""
+    """Return a sentence on how to install lm-eval; None if it is installed."""
     try:
         engine_status.engine_python(workspace.settings, "quality")
     except EngineMissing as error:
@@ -57,7 +57,7 @@ def find(source: str) -> list[TaskFile]:
 
 
 def check(workspace: Workspace, chosen: EvaluateOptions, variants: Sequence[Variant]) -> list[TaskFile]:
-    """All that can be said before the start. Raises EngineMissing, InvalidTask."""
+    """Check the tasks before the start. Raises EngineMissing, InvalidTask."""
     if not chosen.tasks:
         return []
     if (how := missing_packages(workspace)) is not None:
@@ -79,15 +79,14 @@ def check(workspace: Workspace, chosen: EvaluateOptions, variants: Sequence[Vari
 
 
 def gate_figures(chosen: EvaluateOptions) -> list[str]:
-    """What a condition may name: `task.TASK.METRIC`; of a filter of its own, `task.TASK.METRIC,FILTER`. Raises
-    InvalidTask."""
+    """Return the figures that a quality gate may name: `task.TASK.METRIC`, or `task.TASK.METRIC,FILTER` for other
+    filters. Raises InvalidTask."""
     task_list = [task for source in chosen.tasks for task in find(source)]
     return [f"task.{task.name}.{metric}" for task in task_list for metric in task_rules.metric_names(task.config)]
 
 
 def keep_copies(workspace: Workspace, task_list: Sequence[TaskFile]) -> tuple[str, ...]:
-    """The folders of the tasks' copies in the home, by hash: a job scores what was asked, whatever becomes of the
-    files."""
+    """Copy the tasks into the home by hash and return the folders, so that later changes of the files do not matter."""
     workspace.check(Action.SUBMIT)
     return tuple(str(_keep_copy(workspace.settings.home / "tasks", task)) for task in task_list)
 

@@ -33,12 +33,12 @@ MAX_BYTES, BYTES_PER_SECOND = 200_000_000, 10_000_000
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 BY_HASH, UPLOADS = "by-hash", "workloads"
 GENERATING_S, GENERATED_LINES = 60, 2048
-"""Of the processor, for each so many lines that are made to a length by a model's own tokenizer."""
+"""Seconds of processor time for each GENERATED_LINES lines that are cut to a length with a model's tokenizer."""
 _GENERATING = Lock()
 
 
 class FileRequest(NamedTuple):
-    """All that decides how a file is read. `size` and `changed` tell it from what it was before."""
+    """Everything that decides how a file is read; `size` and `changed` identify its content."""
 
     path: str
     size: int
@@ -46,17 +46,17 @@ class FileRequest(NamedTuple):
     columns: tuple[tuple[str, str], ...] = ()
     time_unit: TimeUnit = "auto"
     timed: bool = False
-    """Its times are needed."""
+    """The times are needed."""
 
 
 class WorkloadRequest(NamedTuple):
-    """All that decides the bytes of a workload."""
+    """Everything that decides the bytes of a workload."""
 
     source: str
     file: FileRequest | None
     """None of a generated one."""
     changed: int
-    """Of the tokenizer."""
+    """When the tokenizer changed."""
     tokenizer: str | None = None
     """A folder."""
     seed: int = 0
@@ -66,7 +66,7 @@ class WorkloadRequest(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """A file in our own form. `content` are our own lines, or those of a trace of lengths (`reading.lengths`)."""
+    """A file in our own format. `content` holds lines, or those of a trace of lengths (`reading.lengths`)."""
 
     content: bytes
     reading: ReadReport
@@ -81,7 +81,7 @@ class PreparedWorkload(NamedTuple):
 
 @lru_cache(maxsize=4)
 def make_workload(request: WorkloadRequest) -> PreparedWorkload:
-    """The workload, checked. Raises InvalidWorkload, TooDemanding."""
+    """Return the checked workload. Raises InvalidWorkload, TooDemanding."""
     if request.file is None:
         return _generate(request)
     file = Path(request.file.path)
@@ -96,7 +96,7 @@ def make_workload(request: WorkloadRequest) -> PreparedWorkload:
 
 @lru_cache(maxsize=4)
 def _read_lines(request: FileRequest) -> Lines:
-    """The file in our own form."""
+    """Read the file and return its lines in our own format."""
     file = Path(request.path)
     content = read(file)
     if is_own(file, content):
@@ -105,13 +105,13 @@ def _read_lines(request: FileRequest) -> Lines:
 
 
 def _tokenizer(request: WorkloadRequest) -> Path | None:
-    """The file that measures, if it can be read."""
+    """Return the tokenizer's file if it can be read."""
     file = Path(request.tokenizer) / tokenizers.TOKENIZER if request.tokenizer else None
     return file if file is not None and tokenizers.lengths(file.parent, [""]) is not None else None
 
 
 def _with_prompts(request: WorkloadRequest, name: str, lines: Lines) -> PreparedWorkload:
-    """A trace of lengths with the prompts that are made for it, in the limited child."""
+    """Make prompts for a trace of lengths, in the sandbox."""
     file, reading = _tokenizer(request), lines.reading
     with _GENERATING:
         content = sandbox.run(
@@ -129,12 +129,12 @@ def _with_prompts(request: WorkloadRequest, name: str, lines: Lines) -> Prepared
 
 
 def is_long(request: WorkloadRequest) -> bool:
-    """Whether it is generated, with more lines than its kind has by itself."""
+    """Tell whether the workload is generated with more lines than its kind has by default."""
     return request.file is None and request.prompts > generators.WORKLOAD_KINDS[request.source].prompts
 
 
 def _generate(request: WorkloadRequest) -> PreparedWorkload:
-    """By characters where no tokenizer is at hand, and then its name says so."""
+    """Generate a workload; without a tokenizer lengths are estimated by characters, and its name says so."""
     file = _tokenizer(request)
     asking = (request.source, str(file) if file else None, request.seed, request.context, request.prompts)
     ours = file is None or sandbox.is_ours(file.resolve())
@@ -148,7 +148,7 @@ def _generate(request: WorkloadRequest) -> PreparedWorkload:
 
 
 def _generate_in_sandbox(request: WorkloadRequest, asking: tuple[Any, ...], foreign_file: str) -> bytes:
-    """In the limited child, one at a time: whoever opens a page chooses how many lines there are."""
+    """Generate in the sandbox, one at a time, since whoever opens a page chooses the number of lines."""
     cpu_s = GENERATING_S * math.ceil(max(request.prompts, 1) / GENERATED_LINES)
     with _GENERATING:
         try:
@@ -195,18 +195,18 @@ def own_lines(
 
 
 def is_own(file: Path, content: bytes) -> bool:
-    """Whether a home keeps the file as our own lines. The name or the folder then has the hash of its content, so that
-    one which was changed since is read anew."""
+    """Tell whether the file is a stored workload in our own format. Its name or folder has the hash of its content, so
+    a changed file is read anew."""
     return _hash_in_name(file) in {hashlib.sha256(content).hexdigest()[:digits] for digits in (8, 32)}
 
 
 def is_kept(file: Path) -> bool:
-    """Whether its place and name are those of a file that a home keeps."""
+    """Tell whether path and name are those of a workload that a home stores."""
     return _hash_in_name(file) is not None
 
 
 def _hash_in_name(file: Path) -> str | None:
-    """The beginning of the hash that such a file has in its name or its folder; None of any other file."""
+    """Return the start of the hash in the file's name or folder; None for other files."""
     if file.parent.parent.name == BY_HASH:
         return file.parent.name
     named = re.search(r"-([0-9a-f]{8})$", file.stem)
@@ -214,7 +214,7 @@ def _hash_in_name(file: Path) -> str | None:
 
 
 def _read_own(file: Path, content: bytes) -> Lines:
-    """With how the upload was read, where that is kept beside it."""
+    """Return our own file, with the stored report of how the upload was read."""
     lines = own_lines(f"{file.stem}.jsonl", content, {}, time_unit="s")
     try:
         return lines._replace(reading=ReadReport.model_validate_json(_reading_file(file).read_bytes()))
@@ -239,12 +239,12 @@ class Preview(NamedTuple):
 
 
 def preview(name: str, content: bytes) -> Preview:
-    """To be shown. Raises InvalidWorkload where it cannot be read, TooDemanding."""
+    """Return columns and first rows to show. Raises InvalidWorkload if the file cannot be read, TooDemanding."""
     return Preview(*sandbox.run(workload_text.preview, name, content, about=name, cpu_s=_seconds(content)))
 
 
 def keep_by_hash(workspace: Workspace, name: str, content: bytes) -> Path:
-    """The file of this content in the home, written once: what a job was asked stays as it was. Raises ReadOnly."""
+    """Write the content once into the home, under its hash, and return the file. Raises ReadOnly."""
     workspace.check(Action.SUBMIT)
     folder = workspace.settings.home / UPLOADS / BY_HASH / hashlib.sha256(content).hexdigest()[:32]
     file = folder / f"{plain_name(name)}.jsonl"
@@ -255,7 +255,7 @@ def keep_by_hash(workspace: Workspace, name: str, content: bytes) -> Path:
 
 
 def store_upload(workspace: Workspace, name: str, content: bytes, reading: ReadReport | None = None) -> str:
-    """Put an upload beside the others under its name and the start of its hash; that is what it can be asked for by.
+    """Store an upload under its name and the start of its hash, and return that name.
 
     `reading` is kept with it.
     """
@@ -271,5 +271,5 @@ def store_upload(workspace: Workspace, name: str, content: bytes, reading: ReadR
 
 
 def plain_name(name: str) -> str:
-    """A name that can be that of a file everywhere."""
+    """Return a name that is valid as a file name everywhere."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:60] or "workload"

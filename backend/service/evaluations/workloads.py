@@ -40,7 +40,7 @@ _FOLDER = ASSETS / "workloads"
 
 
 class WorkloadFacts(Frozen):
-    """What a screen says of a workload, without all its prompts. `first`: to be shown; `sample`: to count tokens of."""
+    """Facts of a workload without all its prompts. `first` is shown; tokens are counted over `sample`."""
 
     name: str
     sha256: str
@@ -54,7 +54,7 @@ class WorkloadFacts(Frozen):
     first: tuple[Prompt, ...]
     sample: tuple[str, ...]
     reading: ReadReport | None = None
-    """How the file was read; None of a built-in workload."""
+    """The report of how the file was read; None for a built-in workload."""
 
 
 class TokenLengths(Frozen):
@@ -69,16 +69,16 @@ class TokenLengths(Frozen):
 
 
 def names() -> list[str]:
-    """Bundled files first, then those that are generated."""
+    """Return the names of bundled workloads, then of generated ones."""
     return sorted(path.stem for path in _FOLDER.glob("*.jsonl")) + list(generators.WORKLOAD_KINDS)
 
 
 class PreparedLoad(NamedTuple):
-    """What a load is to be asked, checked and kept."""
+    """A checked workload, stored in the home, and the options of its load."""
 
     file: Path
     chosen: EvaluateOptions
-    """As they were asked for, with the workload that was taken where none was named."""
+    """The options, with the default workload filled in."""
     prompts: int
     reading: ReadReport | None
 
@@ -120,13 +120,13 @@ def _fit_template(chosen: EvaluateOptions, variants: Sequence[Variant]) -> Evalu
 
 
 def all_have_chat_template(variants: Sequence[Variant]) -> bool:
-    """Whether every variant whose folder is here has a chat template, and there is one."""
+    """Tell whether every variant with a local folder has a chat template, and there is at least one."""
     folders = [Path(variant.model_path) for variant in variants if variant.model_path is not None]
     return bool(folders) and all(held_out_text.has_template(folder) for folder in folders)
 
 
 def default_workload(workspace: Workspace, source: str | None) -> str:
-    """The workload that fits the variant `source`: chat for a chat model."""
+    """Return the default workload for a variant: chat for a chat model."""
     variant = _find_variant(workspace, source)
     return (
         CHAT
@@ -136,7 +136,7 @@ def default_workload(workspace: Workspace, source: str | None) -> str:
 
 
 def _find_variant(workspace: Workspace, source: str | None) -> list[Variant]:
-    """The variant of that name; none where there is none."""
+    """Return the variant in a list; an empty list if it cannot be resolved."""
     try:
         return [variants.resolve(workspace, source)] if source else []
     except WhetstoneError:
@@ -144,7 +144,7 @@ def _find_variant(workspace: Workspace, source: str | None) -> list[Variant]:
 
 
 def find_file(source: str) -> Path:
-    """The file a name or path means. Raises InvalidWorkload."""
+    """Return the file of a name or path. Raises InvalidWorkload."""
     bundled = _FOLDER / f"{source}.jsonl"
     file = bundled if source in names() and bundled.is_file() else paths.find_file(source)
     if file is None:
@@ -156,18 +156,18 @@ def find_file(source: str) -> Path:
 
 
 def facts_for(workspace: Workspace, source: str, variant: str | None, seed: int = 0) -> WorkloadFacts:
-    """What is in it, every line checked; of a generated one as measured by the tokenizer and bounded by the context of
-    that variant, where they are here. Raises InvalidWorkload with the first thing that is wrong.
+    """Return facts of a workload, every line checked. A generated one is made with the tokenizer and context of that
+    variant, if its files are here. Raises InvalidWorkload with the first thing that is wrong.
 
-    Kept for as long as size and time of the file stay the same: a page asks again at every click.
+    Cached while the file's size and time stay the same, since a page asks at every click.
     """
     shown_for = _find_variant(workspace, variant)
     return _facts(make_request(EvaluateOptions(workload=source, seed=seed), shown_for, for_load=False))
 
 
 def check(chosen: EvaluateOptions, variants: Sequence[Variant]) -> None:
-    """Everything that can be said against the workload before the start: broken lines, a trace without times, prompts
-    that are longer than a variant's context. Raises InvalidWorkload.
+    """Check the workload before the start: broken lines, a trace without times, prompts that are longer than a
+    variant's context. Raises InvalidWorkload.
 
     A generated one that is longer than usual is only planned here, and made when it is submitted (`kept`): whoever
     opens a page chooses how long it is.
@@ -216,8 +216,7 @@ def _missing(workload: Workload, chosen: EvaluateOptions) -> int | None:
 
 
 def keep_copy(workspace: Workspace, chosen: EvaluateOptions, variants: Sequence[Variant]) -> PreparedLoad:
-    """The workload's own copy in the home, by its hash: the same prompts for every variant, whatever becomes of the
-    file.
+    """Copy the workload into the home under its hash, so that every variant gets the same prompts.
 
     Raises InvalidWorkload as `check` does for one that was only planned there.
     """
@@ -230,7 +229,7 @@ def keep_copy(workspace: Workspace, chosen: EvaluateOptions, variants: Sequence[
 
 
 def describe_reading(chosen: EvaluateOptions, variants: Sequence[Variant]) -> tuple[int, ReadReport | None]:
-    """How many prompts there are, and how their file was read."""
+    """Return the number of prompts, and the report of how their file was read."""
     ready = make_workload(make_request(chosen, variants))
     return len(ready.workload.prompts), ready.reading
 
@@ -279,7 +278,7 @@ def make_request(chosen: EvaluateOptions, variants: Sequence[Variant], *, for_lo
 
 
 def context_tokens(variant: Variant) -> int | None:
-    """Tokens a server of it takes, prompt and answer together; None where that is not known."""
+    """Return the context length in tokens, prompt and answer together; None if unknown."""
     if variant.serving.max_model_len is not None or variant.model_path is None:
         return variant.serving.max_model_len
     try:
@@ -297,7 +296,7 @@ def context_tokens(variant: Variant) -> int | None:
 
 
 def token_lengths(workspace: Workspace, workload_facts: WorkloadFacts, source: str) -> TokenLengths | None:
-    """The lengths in tokens of the variant `source`; None where its tokenizer is not here, as with a URL."""
+    """Count the sample's tokens with the tokenizer of a variant; None if it is not here, as with a URL."""
     variant = next(iter(_find_variant(workspace, source)), None)
     if variant is None or variant.model_path is None:
         return None
@@ -314,7 +313,7 @@ def token_lengths(workspace: Workspace, workload_facts: WorkloadFacts, source: s
 
 
 def list_saved(workspace: Workspace) -> dict[str, Path]:
-    """What was uploaded into this home: name -> file."""
+    """Return the uploaded workloads of this home: name -> file."""
     return {file.stem: file for file in sorted((workspace.settings.home / "workloads").glob("*.jsonl"))}
 
 

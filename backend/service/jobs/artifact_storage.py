@@ -1,4 +1,4 @@
-"""What artifacts take, and the removal of what nothing names: garbage collection."""
+"""Disk use of artifacts, quota and disk checks, and garbage collection of files that nothing refers to."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from backend.service.workspace import Workspace
 from backend.store import artifact_contents, history
 
 GRACE = timedelta(hours=24)
-"""What nothing names stays for so long: a job may still be about to."""
+"""Age at which files without a reference are removed; a younger one may still be claimed by a job."""
 
 ARTIFACTS_NAMED = 3
 """Artifacts that a refusal names."""
 
 
 class GarbageCollection(Frozen):
-    """What a collection took away, or would."""
+    """The result of a garbage collection, or of its dry run."""
 
     artifacts: list[str]
-    """Ids, of those that nothing named for as long as asked."""
+    """Ids of removed artifacts, unused for as long as requested."""
     contents: int
     """Files of a bucket, folders of a disk."""
     bytes: int
@@ -41,15 +41,15 @@ class GarbageCollection(Frozen):
 
 
 class _RolledBack(Exception):
-    """Nothing was meant."""
+    """Raised to roll back a dry run."""
 
 
 def collect_garbage(
     workspace: Workspace, *, unused_for: timedelta | None = None, grace: timedelta = GRACE, dry_run: bool = False
 ) -> GarbageCollection:
-    """Remove what no artifact names and no job that goes on holds, once it is older than `grace`; with `unused_for`
-    also artifacts of that age that no job, preset, endpoint or evaluation names. After an interruption the next one
-    goes on.
+    """Remove files older than `grace` that no artifact refers to and no unfinished job holds. With `unused_for`, also
+    remove artifacts of that age that no job, preset, endpoint or evaluation uses. An interrupted collection is
+    completed by the next one.
 
     Raises ReadOnly in a demonstration, NotAllowed, and what `artifacts.base.Place.remove` does.
     """
@@ -75,13 +75,13 @@ def collect_garbage(
 
 
 def reachable_places(workspace: Workspace) -> list[ArtifactLocation]:
-    """The places that this machine reaches: its folder, and the one that is chosen."""
+    """Return the artifact locations that this machine reaches: the home's folder and the configured one."""
     places = [locations.location_for_new(workspace.settings), locations.location_of(workspace.settings, "")]
     return list({place.address: place for place in places}.values())
 
 
 def remove_abandoned_files(workspace: Workspace) -> None:
-    """The bytes of what no row names any more, also where that was begun before."""
+    """Delete the files of abandoned rows, also those of an interrupted deletion."""
     for place in reachable_places(workspace):
         with workspace.store.read() as session:
             addresses = [row.address for row in artifact_contents.list_given_up(session, [place.address])]
@@ -90,8 +90,7 @@ def remove_abandoned_files(workspace: Workspace) -> None:
 
 
 def check_disk(workspace: Workspace, needed: int, folder: Path | None = None, *, what: str = "job") -> None:
-    """Raises NotEnoughDisk where so many bytes are not free where `folder` lies, which is the home unless it is
-    given."""
+    """Raise NotEnoughDisk if fewer bytes are free on the disk of `folder`, by default the home."""
     free = probe.free_disk(folder or workspace.settings.home)
     if free < needed:
         raise NotEnoughDisk(
@@ -101,8 +100,8 @@ def check_disk(workspace: Workspace, needed: int, folder: Path | None = None, *,
 
 
 def check_quota(workspace: Workspace, needed: int) -> None:
-    """Raises QuotaExceeded, which names what to remove, where so many bytes more do not fit beside what is there and
-    what optimize jobs under way will add; RequestError where the quota is no size."""
+    """Raise QuotaExceeded, which names artifacts to delete, if so many more bytes do not fit with those of artifacts
+    and of unfinished optimize jobs. Raises RequestError if the quota is not a size."""
     quota = locations.quota(workspace.settings)
     if quota is None:
         return
@@ -136,7 +135,7 @@ def _disk_need(spec: str) -> int:
 
 
 class StorageUsage(Frozen):
-    """Where new artifacts go, and what all of them take."""
+    """The location of new artifacts, the bytes of all artifacts, and the quota."""
 
     place: str
     bytes: int

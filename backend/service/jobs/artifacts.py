@@ -53,18 +53,18 @@ def listing(
 
 
 def list_ids(workspace: Workspace, *, model: str | None = None, limit: int = 100) -> list[str]:
-    """Of what `listing` looks at, also where a manifest cannot be read."""
+    """Return the ids of the artifacts in `listing`, including those whose manifest cannot be read."""
     with workspace.store.read() as session:
         return [row.id for row in history.list_artifacts(session, model=model, owner=None, limit=limit, offset=0)]
 
 
 def variants(workspace: Workspace, *, limit: int = 100) -> list[ArtifactView]:
-    """Those that can be served, newest first: all but drafts."""
+    """Return the artifacts that can be served, newest first: all but drafts."""
     return [view for view in listing(workspace, limit=limit) if not view.manifest.is_draft]
 
 
 def drafts(workspace: Workspace, model: ModelCard) -> list[ArtifactView]:
-    """The drafts that were trained for a model, newest first."""
+    """Return the drafts that were trained for a model, newest first."""
     views = listing(workspace, model=model.id)
     return [view for view in views if view.manifest.is_draft and view.manifest.parent.revision == model.revision]
 
@@ -76,7 +76,7 @@ def show(workspace: Workspace, artifact_id: str) -> ArtifactView:
 
 
 def verify(workspace: Workspace, artifact_id: str, tell: Tell = ignore_progress) -> ArtifactView:
-    """Hash every file where it lies against the manifest in the store. Raises NotFound, ArtifactCorrupt, ReadOnly in a
+    """Check the hash of every file against the manifest in the store. Raises NotFound, ArtifactCorrupt; ReadOnly in a
     demonstration."""
     shown = _show_with_files(workspace, artifact_id)
     locations.location_of(workspace.settings, shown.path).verify(shown.path, shown.manifest, tell)
@@ -93,14 +93,14 @@ def _show_with_files(workspace: Workspace, artifact_id: str) -> ArtifactView:
 
 
 def fetch(workspace: Workspace, artifact_id: str, tell: Tell = ignore_progress) -> Path:
-    """The folder of its verified files on this machine, fetched where they lie in a bucket. Raises as `verify`."""
+    """Return a local folder with the verified files, fetched from the bucket if necessary. Raises as `verify`."""
     shown = _show_with_files(workspace, artifact_id)
     with locations.location_of(workspace.settings, shown.path).use(shown.path, artifact_id, tell) as folder:
         return folder
 
 
 def archive(workspace: Workspace, artifact_id: str) -> bytes:
-    """A tar of its verified files in one folder named after it, for a download. Raises as `verify`."""
+    """Return a tar of the verified files in one folder named after the artifact. Raises as `verify`."""
     shown, content = _show_with_files(workspace, artifact_id), BytesIO()
     place = locations.location_of(workspace.settings, shown.path)
     with place.use(shown.path, artifact_id) as folder, tarfile.open(fileobj=content, mode="w") as tar:
@@ -109,8 +109,8 @@ def archive(workspace: Workspace, artifact_id: str) -> bytes:
 
 
 def delete(workspace: Workspace, artifact_id: str) -> None:
-    """Remove the row, then the files that no other artifact names. Raises NotFound, NotAllowed, NotNow while a job
-    reads it."""
+    """Delete the row, then the files that no other artifact uses. Raises NotFound, NotAllowed; NotNow while a job reads
+    it."""
 
     def take(session: Any) -> None:
         row = history.get_artifact(session, artifact_id)

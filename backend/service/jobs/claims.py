@@ -1,4 +1,4 @@
-"""What a job will take of the host that runs it: by its kind, by its estimate, and by what a person asked."""
+"""The claim of a job: cores, memory, disk and GPUs, from its kind, its estimate and its terms."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from backend.domain.planner import estimate
 from backend.hardware import probe
 
 DISK_STEP = 10_000_000
-"""Estimates are rounded up to this: few different claims keep a long queue quick to look through."""
+"""Disk estimates are rounded up to this many bytes, so that a long queue has few different claims."""
 
 
 def make_claim(spec: JobSpec, terms: Terms) -> Claim:
-    """A measurement has the host to itself, installs and imports have their own place, all else takes every core and
-    GPU unless fewer are asked for: two jobs that fit run beside each other."""
+    """Return the claim of a job. A measurement takes the whole host, installs and imports run in the background, other
+    jobs take all cores and GPUs unless the terms ask for fewer."""
     host_use = KINDS[JobKind(spec.kind)].host_use
     if host_use == "whole":
         return Claim(whole=True, movable=True, cores=terms.cores, memory_bytes=terms.memory_bytes or 0)
@@ -43,6 +43,6 @@ def _optimize_claim(spec: OptimizeSpec, terms: Terms) -> Claim:
 
 
 def _core_share(gpus: tuple[int, ...] | None) -> int | None:
-    """Of the cores, for so many of the GPUs; None for all."""
+    """Return the share of the cores that goes with so many GPUs; None for all cores."""
     there = len(probe.accelerators())
     return max(1, probe.cores() * len(gpus) // there) if gpus and there else None

@@ -1,4 +1,4 @@
-"""Jobs: submit, look, cancel, retry, clone, resume, reorder, logs, wait."""
+"""Jobs: submit, show, list, cancel, retry, clone, resume, reorder, logs, wait."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class JobView(Frozen):
     parent: str | None
     attempt: int
     place: str | None
-    """Where its worker runs, or ran."""
+    """The launcher's name for the place of its latest worker."""
     cancel_requested: bool
     cause: str | None
     after: str | None
@@ -88,7 +88,7 @@ class JobView(Frozen):
 
     @property
     def making_room(self) -> bool:
-        """Being stopped only to be queued again."""
+        """Tell whether the job is being stopped only to be queued again."""
         return self.yields and self.state is JobState.CANCELLING and not self.cancel_requested
 
     @property
@@ -107,12 +107,12 @@ class JobView(Frozen):
 
 
 CANCELLED_BY_SYSTEM = {*TIMEOUTS, Ending.DEPENDENCY}
-"""Why a job is cancelled that no person cancelled: a failure for who waits."""
+"""Cancelled by the system: waiting callers see a failure."""
 LONGEST_KEY = 200
 FollowUpJob = tuple[Callable[[str], JobSpec], str]
-"""Of the job that comes after another: its specification from that one's id, and its title."""
+"""A job that follows another: a function from the first job's id to its specification, and its title."""
 COLUMNS = tuple({"place": "handle"}.get(name, name) for name in JobView.model_fields)
-"""Of a job's row, what a view needs."""
+"""Columns of a job's row that a view needs."""
 
 
 def view(row: JobRow) -> JobView:
@@ -138,11 +138,11 @@ def submit(
     after: str | None = None,
     then: FollowUpJob | None = None,
 ) -> JobView:
-    """Insert one queued job. The same `submission` key twice is one job; one that `yields` makes room for all that do
-    not. `then`: a second one, which starts once this has succeeded.
+    """Insert one queued job and return it. The same `submission` key twice is one job. A job that `yields` makes room
+    for all that do not. `then` is a second job, which starts when this one has succeeded.
 
-    Raises KeyReused where the key's job is of another specification, NotNow where the job that it is to come `after`
-    has failed, TooMuch where the person has as much as one may have.
+    Raises KeyReused if the key's job has another specification, NotNow if the job in `after` has failed, TooMuch if the
+    person has reached a limit.
     """
     row = make_row(
         workspace, spec, title, parent=parent, submission=submission, yields=yields, terms=terms, after=after
@@ -166,14 +166,14 @@ def submit(
 
 
 def find_follower(workspace: Workspace, job_id: str) -> JobView | None:
-    """The job that was submitted to come after that one, the first where there are several."""
+    """Return the first job that was submitted to follow that one; None if there is none."""
     with workspace.store.read() as session:
         jobs = queue.list_followers(session, job_id)
         return view(jobs[0]) if jobs else None
 
 
 def submission_key(workspace: Workspace, written: str | None) -> str | None:
-    """The submission key of what a person calls it: two people may choose the same. Raises RequestError."""
+    """Return the submission key of a person's idempotency key; two people may choose the same. Raises RequestError."""
     if written is None:
         return None
     if not 1 <= len(written) <= LONGEST_KEY:
@@ -182,7 +182,7 @@ def submission_key(workspace: Workspace, written: str | None) -> str | None:
 
 
 def artifacts_read(workspace: Workspace, spec: JobSpec) -> set[str]:
-    """The artifacts that such a job reads: by their ids, and of models by their folders in this home."""
+    """Return the ids of the artifacts that such a job reads, found by id or by folder in this home."""
     if isinstance(spec, OptimizeSpec | TrainSpec):
         below = f"{workspace.settings.artifacts}/"
         ids = {path.removeprefix(below).split("/")[0] for path in spec.folders if path.startswith(below)}
@@ -203,7 +203,7 @@ def make_row(
     terms: Terms | None = None,
     after: str | None = None,
 ) -> JobRow:
-    """What `submit` inserts."""
+    """Check the specification and return the row that `submit` inserts."""
     kind, chosen_terms = JobKind(spec.kind), terms or Terms()
     limits.check_engine_role(workspace, spec.model_dump(include={"kind", "action", "index"}))
     if isinstance(spec, ReadingSpec):
@@ -250,7 +250,7 @@ def specification(workspace: Workspace, job_id: str) -> dict[str, Any]:
 
 
 def specifications(workspace: Workspace, job_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Those of several jobs in one read."""
+    """Return the specifications of several jobs by id, in one read."""
     with workspace.store.read() as session:
         return {identity: json.loads(spec) for identity, spec in history.read_specifications(session, job_ids).items()}
 
@@ -280,26 +280,26 @@ def count(
     words: str = "",
     owner: str | None = None,
 ) -> int:
-    """How many jobs `listing` would page through."""
+    """Return the number of jobs that `listing` would return without a limit."""
     with workspace.store.read() as session:
         return history.count_jobs(session, JobFilter(states, kinds, words, owner))
 
 
 def active(workspace: Workspace) -> list[JobView]:
-    """Running jobs first, then queued ones in the order in which they will start."""
+    """Return running jobs, then queued jobs in the order in which they will start."""
     with workspace.store.read() as session:
         jobs = history.list_queued(session, [*LIVE, JobState.QUEUED])
         return [view(row) for row in sorted(jobs, key=lambda row: (row.state == JobState.QUEUED, row.yields))]
 
 
 def timeline(workspace: Workspace, job_id: str) -> list[Event]:
-    """States, phases, notes, warnings and errors, in order, without the progress between them."""
+    """Return states, phases, notes, warnings and errors in order, without progress events."""
     with workspace.store.read() as session:
         return history.timeline(session, job_id)
 
 
 def latest_progress(workspace: Workspace, job_id: str) -> Event | None:
-    """The newest word on how far it is: done, total, rate."""
+    """Return the newest progress event: done, total, rate."""
     with workspace.store.read() as session:
         return history.latest_progress(session, job_id)
 
@@ -315,20 +315,20 @@ def logs(workspace: Workspace, job_id: str, *, tail_bytes: int | None = None) ->
 
 
 def _channel(workspace: Workspace, job_id: str) -> Channel:
-    """Of the latest attempt, in the home that ran it. Raises NotFound."""
+    """Return the channel of the latest attempt, in the home that ran it. Raises NotFound."""
     with workspace.store.read() as session:
         row = queue.get(session, job_id)
     return channel.attempt_channel(workspace.settings, row.id, row.attempt, row.home)
 
 
 def checkpoint_bytes(workspace: Workspace, job_id: str) -> int:
-    """What the job keeps so that it can go on where it stopped; 0 for nothing."""
+    """Return the bytes of the job's checkpoints, 0 if it has none."""
     return _channel(workspace, job_id).resume_bytes()
 
 
 def drop_checkpoints(workspace: Workspace, job_id: str) -> int:
-    """Drop it and return the bytes; resumed later, the job begins anew. Raises NotFound; NotNow unless the job has
-    ended."""
+    """Delete the job's checkpoints and return their bytes; a resumed job then starts from the beginning. Raises
+    NotFound; NotNow unless the job has ended."""
     workspace.check(Action.DROP_KEPT)
     state = show(workspace, job_id).state
     if state not in TERMINAL:
@@ -341,7 +341,8 @@ def drop_checkpoints(workspace: Workspace, job_id: str) -> int:
 
 
 def cancel(workspace: Workspace, job_id: str, cause: str | None = None) -> JobView:
-    """`cause`: who or what asks, None for the person whose home this is. Raises NotFound; NotNow where it has ended."""
+    """Request the job's cancel. `cause` names who or what asks, by default the actor. Raises NotFound; NotNow if it has
+    ended."""
     requester = cause or workspace.actor.name
     return workspace.change(
         Action.CANCEL, job_id, lambda session: view(queue.request_cancel(session, job_id, requester)), detail=cause
@@ -349,8 +350,8 @@ def cancel(workspace: Workspace, job_id: str, cause: str | None = None) -> JobVi
 
 
 def cancel_all_and_stop(workspace: Workspace, cause: str = "the program that started it, at its end") -> bool:
-    """Cancel whatever is queued or runs, wait for its end, and stop this home's supervisor; False where there was
-    none."""
+    """Cancel all queued and running jobs, wait for their end and stop this home's supervisor. Returns False if none
+    ran."""
     for job in active(workspace):
         with suppress(NotNow):
             cancel(workspace, job.id, cause)
@@ -359,8 +360,8 @@ def cancel_all_and_stop(workspace: Workspace, cause: str = "the program that sta
 
 
 def resume(workspace: Workspace, job_id: str) -> JobView:
-    """The same id again, from its last checkpoint. Raises NotNow unless failed, cancelled or lost; TooMuch as
-    `submit`."""
+    """Queue the same job again, from its last checkpoint. Raises NotNow unless it failed, was cancelled or lost;
+    TooMuch as `submit`."""
 
     def put(session: Any) -> JobView:
         limits.check_engine_role(workspace, json.loads(queue.get(session, job_id).spec))
@@ -372,7 +373,7 @@ def resume(workspace: Workspace, job_id: str) -> JobView:
 
 
 def release(workspace: Workspace, job_id: str) -> JobView:
-    """Another try for a job that was put aside. Raises NotNow where it was not."""
+    """Queue a job again that was put aside. Raises NotNow if it was not."""
 
     def put(session: Any) -> JobView:
         limits.check_engine_role(workspace, json.loads(queue.get(session, job_id).spec))
@@ -382,8 +383,8 @@ def release(workspace: Workspace, job_id: str) -> JobView:
 
 
 def clone(workspace: Workspace, job_id: str) -> JobView:
-    """A new job with the same specification and this one as its parent. Raises NotFound; NotNow of one that continues
-    an evaluation, unless it has failed."""
+    """Submit a new job with the same specification and this job as parent. Raises NotFound; NotNow if it continues an
+    evaluation and did not fail."""
     with workspace.store.read() as session:
         row = queue.get(session, job_id)
     try:
@@ -400,7 +401,7 @@ def clone(workspace: Workspace, job_id: str) -> JobView:
 
 
 def retry(workspace: Workspace, job_id: str) -> JobView:
-    """A clone of a job that did not succeed. Raises NotNow."""
+    """Clone a job that did not succeed. Raises NotNow if it did or is unfinished."""
     state = show(workspace, job_id).state
     if state not in RESUMABLE:
         raise NotNow(
@@ -422,15 +423,14 @@ def prioritize(workspace: Workspace, job_id: str, priority: Priority) -> JobView
 
 
 def wait(workspace: Workspace, job_id: str) -> JobView:
-    """Block until the job has ended, keeping a supervisor alive meanwhile."""
+    """Block until the job has ended; a supervisor is kept running meanwhile."""
     for _ in watch(workspace, job_id):
         pass
     return show(workspace, job_id)
 
 
 def require_success(job: JobView) -> JobView:
-    """Of one that has ended: itself. Raises JobCancelled where somebody cancelled it, WorkError where it did not
-    succeed."""
+    """Return the ended job if it succeeded. Raises JobCancelled if a person cancelled it, else WorkError."""
     if job.state is JobState.CANCELLED and job.ending not in CANCELLED_BY_SYSTEM:
         raise JobCancelled(job.error)
     if job.state is not JobState.SUCCEEDED:
@@ -439,7 +439,7 @@ def require_success(job: JobView) -> JobView:
 
 
 def watch(workspace: Workspace, job_id: str, *, every_s: float = 0.25) -> Iterator[JobView]:
-    """The job over and over until it has ended; a supervisor that died is replaced."""
+    """Yield the job every `every_s` seconds until it has ended, and replace a supervisor that died."""
     while True:
         supervisors.ensure_running(workspace)
         current = show(workspace, job_id)

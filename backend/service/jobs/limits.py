@@ -1,7 +1,8 @@
-"""What one person may have at once: jobs queued and running, bytes of artifacts and of imported models. Checked in the
-transaction that adds one.
+"""Limits for one person: unfinished jobs, bytes of artifacts and of imported models, checked in the transaction that
+adds one.
 
-And which jobs need a higher role than others."""
+It also checks the jobs that need a higher role.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ ACTIVE = [*LIVE, JobState.QUEUED]
 
 
 def check_engine_role(workspace: Workspace, spec: dict[str, Any]) -> None:
-    """Whether the actor may have that job run, as far as it changes engines: a lock names every file that is installed,
-    but what comes from a package index that somebody names runs as the supervisor's user.
+    """Check the actor's role for a job that changes engines. A lock names every file that is installed, but packages
+    from another index run as the supervisor's user, so they need an admin.
 
     `spec` is a job's specification as JSON. Raises NotAllowed, whoever queued the job before.
     """
@@ -34,7 +35,7 @@ def check_engine_role(workspace: Workspace, spec: dict[str, Any]) -> None:
 
 
 def check_person_limits(workspace: Workspace, session: Any, owner: str, kind: str) -> None:
-    """Once the job of that owner is in the queue. Raises TooMuch, which takes it out again."""
+    """Check the owner's limits after the job was inserted. Raises TooMuch, which rolls the insertion back."""
     most, gigabytes = workspace.settings.max_jobs, workspace.settings.max_artifacts_gb
     if most is not None and (count := history.count_jobs(session, JobFilter(ACTIVE, owner=owner))) > most:
         raise TooMuch(

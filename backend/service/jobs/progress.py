@@ -1,4 +1,4 @@
-"""How jobs go and how long they take: the range of what is left, what they use, and what earlier ones took."""
+"""Progress of jobs: time left, cost, resource use, and expected times from earlier jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from backend.store.tables import JobRow
 MAX_POINTS = 500
 NOMINAL = processor_rates(1e12)
 DEFAULT_REQUESTS = 8
-"""A stream, where an evaluation does not say how many it asks."""
+"""Requests of one stream if an evaluation does not set a number."""
 CLOCK_SLACK = timedelta(seconds=1)
 """The worker may stamp its first event a moment before the store stamps the start."""
 
@@ -39,8 +39,7 @@ class ResourceUse(NamedTuple):
 
 
 class JobCost(NamedTuple):
-    """What a job has cost since its attempt began, in the currency of `per_hour`, the price of an hour after
-    discounts."""
+    """The cost of a job since its attempt began, in the currency of `per_hour`, the hourly price after discounts."""
 
     spent: float
     per_hour: float
@@ -52,10 +51,10 @@ class JobCost(NamedTuple):
 
 
 def find_cost(workspace: Workspace, job: JobView, now: datetime | None = None) -> JobCost | None:
-    """The time of the attempt at the price of the machine's hour: an evaluation's own, else `WHETSTONE_PRICE_PER_HOUR`.
-    Of a job on SageMaker what AWS's own times come to at the price of the instance that the result is for.
+    """Return the attempt's time at an hourly price: the evaluation's own, else `WHETSTONE_PRICE_PER_HOUR`. For a job on
+    SageMaker, use the times of AWS and the price of the instance that the result is for.
 
-    None before it starts, and where no price is set.
+    Returns None before the job starts, and if no price is set.
     """
     if job.started_at is None:
         return None
@@ -74,8 +73,8 @@ def find_cost(workspace: Workspace, job: JobView, now: datetime | None = None) -
 
 
 class AwsStatus(NamedTuple):
-    """`status` in AWS's word; `usd` so far, None where no price is known or it was not asked yet; `at` when it was
-    asked."""
+    """The status in AWS's word; the cost so far in USD, None without a price or an answer yet; and the time of the
+    answer."""
 
     status: str | None
     usd: float | None
@@ -83,7 +82,7 @@ class AwsStatus(NamedTuple):
 
 
 def aws_status(workspace: Workspace, job: JobView) -> AwsStatus:
-    """What AWS said last of an optimization job."""
+    """Return the last status that AWS reported for an optimization job."""
     if "optimization_job" in job.result:
         return AwsStatus("COMPLETED", job.result.get("usd"), job.finished_at)
     with workspace.store.read() as session:
@@ -92,8 +91,7 @@ def aws_status(workspace: Workspace, job: JobView) -> AwsStatus:
 
 
 def time_left(workspace: Workspace, job: JobView, now: datetime | None = None) -> TimeLeft | None:
-    """The range of what is left of a running job: its own recent rates, else what jobs like it took; None is
-    unknown."""
+    """Return the range of a running job's time left, from its recent rates, else from similar jobs; None if unknown."""
     if job.state not in {JobState.STARTING, JobState.RUNNING} or job.started_at is None:
         return None
     now = now or datetime.now(UTC)
@@ -112,9 +110,9 @@ def time_left(workspace: Workspace, job: JobView, now: datetime | None = None) -
 def expected_time(
     workspace: Workspace, kind: str, title: str, *, spec: JobSpec | None = None, elapsed_s: float = 0.0
 ) -> TimeLeft | None:
-    """How long a job may still take, by those of its title that succeeded here; None without any.
+    """Return the time that a job may still take, from succeeded jobs of the same title; None without any.
 
-    Else by others of its kind, optimize jobs (whose `spec` is given) scaled by what each had to do.
+    Without such jobs, others of its kind count; optimize jobs (with `spec`) are scaled by their amount of work.
     """
     with workspace.store.read() as session:
         same = job_statistics.list_succeeded(session, kind, title)
@@ -128,17 +126,17 @@ def expected_time(
 
 
 def _formula_seconds(spec: OptimizeSpec) -> float:
-    """Seconds by the formula, of a processor like the measured one: only the ratio of two jobs' counts."""
+    """Return the middle of the formula's range in seconds for a nominal processor; only ratios between jobs matter."""
     moved = spec.model.weights_bytes + serving_memory.weights(spec.model, spec.recipe).total
     least, most = job_duration.job_seconds(spec.model, spec.recipe, NOMINAL, moved)
     return float((least * most) ** 0.5)
 
 
 def expected_evaluation_time(workspace: Workspace, spec: EvaluateSpec) -> TimeLeft | None:
-    """How long this evaluation may take, by the time earlier ones took, their servers' start included, and by its
+    """Return the time that this evaluation may take, from the times of earlier ones (server start included) and its
     requests.
 
-    By those with tasks where this one has any, by those without where it has none, as far as there are such.
+    Earlier evaluations that also have (or do not have) tasks count first.
     """
     with workspace.store.read() as session:
         rows = job_statistics.list_succeeded(session, JobKind.EVALUATE)
@@ -167,8 +165,8 @@ def expected_evaluation_time(workspace: Workspace, spec: EvaluateSpec) -> TimeLe
 
 
 def _count_runs(variants: int, options: dict[str, Any], blocks: int) -> eta.EvaluationSize:
-    """Of so many blocks. Levels of a rate take their requests at that rate, closed ones at so many at
-    once; seconds where those are asked for."""
+    """Count runs and rounds of so many blocks. Open levels send requests at their rate, closed levels at their
+    concurrency."""
     if options.get("sweep"):
         return eta.EvaluationSize(0, 0)
     one = options.get("ramp") or options.get("trace")
@@ -187,8 +185,8 @@ def _run_seconds(row: JobRow) -> float | None:
 
 
 def resource_use(workspace: Workspace, job: JobView) -> list[ResourceUse]:
-    """What the latest attempt used so far: at most MOST_POINTS points, each the highest memory and the mean processor
-    use."""
+    """Return the latest attempt's resource use as at most MAX_POINTS points: highest memory and mean processor use of
+    each."""
     if job.started_at is None:
         return []
     with workspace.store.read() as session:

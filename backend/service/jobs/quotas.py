@@ -1,7 +1,6 @@
-"""How many bytes people bring: models that a person imports, and files that all upload into the home; and how many they
-may.
+"""Bytes of imported models for each person and of uploads into the home, and their limits.
 
-Where others reach the studio there is a limit without a setting, since anybody who may submit could fill the disk.
+A shared studio has default limits, since anybody who may submit could fill the disk.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def own_import_quota(workspace: Workspace) -> tuple[int, float] | None:
 
 
 def _import_bytes(workspace: Workspace, row: JobRow) -> tuple[Path, int]:
-    """Where the job's model lies, whole or in part, and its bytes."""
+    """Return the folder of the job's model and its bytes on disk or expected, complete or not."""
     spec = ImportSpec.model_validate_json(row.spec)
     final = sources.folder(workspace.settings.models, spec.source, spec.revision)
     if final.exists():

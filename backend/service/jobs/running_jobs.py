@@ -1,4 +1,4 @@
-"""What runs where: live jobs with their host, home, device and lease, and whether their supervisor is heard."""
+"""Live jobs with host, home, devices, lease, and the age of their supervisor's heartbeat."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ UNSUCCESSFUL = (JobState.FAILED, JobState.LOST, JobState.CANCELLED)
 
 
 class RunningJob(Frozen):
-    """A live job. `place`: as its launcher calls it; `lease_s`: seconds until another supervisor may give it up, below
-    0 where one may already; `heard_s`: since its supervisor was heard, None where that stopped in order or was not
-    heard for a day."""
+    """A live job. `place` is the launcher's name for it. `lease_s` is the time until another supervisor may give it up,
+    negative if one already may. `heard_s` is the age of its supervisor's heartbeat, None if that stopped in order or is
+    over a day old."""
 
     id: str
     title: str
@@ -35,12 +35,12 @@ class RunningJob(Frozen):
 
     @property
     def silent(self) -> bool:
-        """Nobody looks after it at the moment."""
+        """Tell whether its supervisor has been silent for too long."""
         return self.heard_s is None or self.heard_s > leases.STALE_SECONDS
 
 
 def list_running(workspace: Workspace, *, owner: str | None = None, words: str = "") -> list[RunningJob]:
-    """The longest-running first. `words` must all stand in its title, id, host or home, in any case."""
+    """Return live jobs, longest-running first. All `words` must occur in title, id, host or home, in any case."""
     with workspace.store.read() as session:
         now, rows, devices = (
             leases.clock(session),

@@ -26,7 +26,7 @@ RESPAWN_SECONDS = 5.0
 
 
 class SupervisorView(Frozen):
-    """One that takes jobs, or drains; `jobs`: what it has."""
+    """A supervisor that takes jobs or drains, and its number of jobs."""
 
     id: str
     host: str
@@ -44,8 +44,8 @@ class SupervisorFailed(WorkError):
 
 
 def is_alive(workspace: Workspace, *, own: bool = False) -> bool:
-    """Whether a supervisor looks after jobs, or with `own` this home's: a fresh heartbeat, and the process where it is
-    here."""
+    """Tell whether a supervisor runs, or with `own` this home's: it has a fresh heartbeat and, on this host, a
+    process."""
     here, home = socket.gethostname(), str(workspace.settings.home)
     with workspace.store.read() as session:
         rows = leases.list_live_supervisors(session)
@@ -57,7 +57,7 @@ def is_alive(workspace: Workspace, *, own: bool = False) -> bool:
 
 
 def ensure_running(workspace: Workspace) -> None:
-    """Start a supervisor where none is, for whoever may submit; it ends after a few idle seconds. Raises
+    """Start a supervisor if none runs and the actor may submit; it ends after a few idle seconds. Raises
     SupervisorFailed.
 
     One that does not answer, since its process is paused or its machine busy, is waited for; so is a person who drained
@@ -70,7 +70,7 @@ def ensure_running(workspace: Workspace) -> None:
 
 
 def drain(workspace: Workspace) -> None:
-    """Have this home's supervisor take no new jobs and end with its last; nobody but a person starts another. Raises
+    """Make this home's supervisor take no new jobs and end after its last; only a person starts another. Raises
     NotNow."""
     here, home = socket.gethostname(), str(workspace.settings.home)
     if not workspace.change(Action.DRAIN, home, lambda session: leases.drain(session, here, home)):
@@ -78,14 +78,14 @@ def drain(workspace: Workspace) -> None:
 
 
 def is_drained(workspace: Workspace) -> bool:
-    """Whether a person drained the supervisor of this home and nobody has started one since."""
+    """Tell whether a person drained this home's supervisor and nobody has started one since."""
     with workspace.store.read() as session:
         latest = leases.latest_supervisor(session, socket.gethostname(), str(workspace.settings.home))
     return latest is not None and latest.draining
 
 
 def listing(workspace: Workspace) -> list[SupervisorView]:
-    """Those that are heard of, on all hosts that share the database."""
+    """Return the supervisors with a fresh heartbeat, on all hosts that share the database."""
     with workspace.store.read() as session:
         jobs_by_supervisor = leases.list_jobs_by_supervisor(session)
         rows = leases.list_live_supervisors(session)
@@ -124,12 +124,11 @@ def start(workspace: Workspace, *, until_idle: float | None = None) -> None:
 
 
 PRIVATE = 0o077
-"""Logs and what jobs write are for their owner."""
+"""Umask: logs and files of jobs are private to their owner."""
 
 
 def _spawn(command: list[str], environment: dict[str, str], log_path: Path) -> None:
-    """Start it as nobody's child: it outlives whoever asked for it, also by a Ctrl-C at once, and leaves no zombie
-    behind."""
+    """Start the supervisor detached: it survives its caller, also a Ctrl-C right away, and leaves no zombie."""
     log_path.touch(0o600)
     with log_path.open("ab") as log:
         subprocess.run(
@@ -145,8 +144,8 @@ def _spawn(command: list[str], environment: dict[str, str], log_path: Path) -> N
 
 
 def stop(workspace: Workspace, *, timeout_s: float = 45.0) -> bool:
-    """Ask this home's supervisor to stop and wait; False where there was none. Its workers go on, and the next one has
-    them."""
+    """Stop this home's supervisor and wait. Returns False if none ran. Its workers go on, and the next supervisor
+    adopts them."""
     process = _process(workspace)
     if process is None:
         return False
@@ -155,7 +154,7 @@ def stop(workspace: Workspace, *, timeout_s: float = 45.0) -> bool:
 
 
 def _process(workspace: Workspace) -> psutil.Process | None:
-    """This home's supervisor, by the file that it holds locked."""
+    """Return this home's supervisor process, read from its lock file; None if none runs."""
     try:
         pid, start = (workspace.settings.home / leases.LOCK).read_text().split()
     except (OSError, ValueError):

@@ -1,8 +1,8 @@
-"""What those who watch one job see, read once for all pages of this process.
+"""A cache of job views, shared by all pages of this process that watch the same job.
 
-Every open page of a running job looks every two seconds, and fifty of them are to cost hardly more than one. So what
-moves is at most MOVING_S old, which keeps an event on its way to the screen under three seconds, and what is slow to
-read and changes little at most SLOW_S. A page that begins anew, as after a click, has all of it read again (`forget`).
+Every open page of a running job reads every two seconds, and fifty pages should cost hardly more than one. State and
+events are at most SNAPSHOT_MAX_AGE_S old, so an event reaches the screen within three seconds; slower values are at
+most SLOW_MAX_AGE_S old. A page that starts again, as after a click, clears the job's entries (`forget`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from backend.store import history, queue
 
 SNAPSHOT_MAX_AGE_S, SLOW_MAX_AGE_S = 0.7, 1.9
 MAX_ENTRIES = 256
-"""Values, three a job."""
+"""Largest number of cached values, three for each job."""
 
 
 class JobSnapshot(NamedTuple):
-    """A job as it was at one moment."""
+    """A job, its events and its progress at one moment."""
 
     job: JobView
     events: list[Event]
@@ -35,14 +35,14 @@ class JobSnapshot(NamedTuple):
 
 
 class TimeAndCost(NamedTuple):
-    """What is left of it and what it has cost; None where that is not known."""
+    """The time left and the cost of a job; None if unknown."""
 
     left: TimeLeft | None
     cost: JobCost | None
 
 
 class _CacheEntry:
-    """One value; whoever asks while it is read waits for it."""
+    """One cached value with its lock; callers wait while it is read."""
 
     def __init__(self) -> None:
         self.lock, self.at, self.value = threading.Lock(), float("-inf"), None
@@ -73,7 +73,7 @@ def read_time_and_cost(workspace: Workspace, job: JobView) -> TimeAndCost:
 
 
 def read_resource_use(workspace: Workspace, job: JobView) -> list[ResourceUse]:
-    """What its processes used so far."""
+    """Return the resource use of the job's processes so far."""
     points: list[ResourceUse] = _read_through(
         workspace, "uses", job.id, SLOW_MAX_AGE_S, lambda: progress.resource_use(workspace, job)
     )
@@ -81,7 +81,7 @@ def read_resource_use(workspace: Workspace, job: JobView) -> list[ResourceUse]:
 
 
 def forget(workspace: Workspace, job_id: str) -> None:
-    """The next look at the job reads."""
+    """Clear the job's entries, so that the next call reads."""
     with _lock:
         for what in ("moving", "expected", "uses"):
             _entries.pop((workspace.store, what, job_id), None)

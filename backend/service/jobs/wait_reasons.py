@@ -1,4 +1,4 @@
-"""Why queued jobs wait: for another job, for room, for a time, or for a supervisor; and what was tried of a job."""
+"""Reasons why queued jobs wait: another job, room, a time or a supervisor; and the attempts of a job."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from backend.store import history, leases, queue
 from backend.store.tables import JobRow, SupervisorRow
 
 JOBS_COMPARED = 40
-"""Jobs of the front of the queue that are looked at one against the other; behind them only how many stand before."""
+"""Jobs at the front of the queue that are compared with each other; later jobs only learn how many are before them."""
 
 
 def find_reasons(workspace: Workspace, jobs: Sequence[JobView]) -> dict[str, WaitReason]:
-    """Of the queued ones among them, by id; none where a job is about to start."""
+    """Return why each queued job waits, by id; a job that is about to start has no entry."""
     queued = [job for job in jobs if job.state is JobState.QUEUED]
     if not queued:
         return {}
@@ -65,7 +65,7 @@ def _waits_for_time(job: JobView, now: datetime) -> WaitReason | None:
 def _waits_for_room(
     job: JobView, line: Sequence[QueueEntry], taking: Sequence[SupervisorRow], live: dict[str, list[QueueEntry]]
 ) -> WaitReason | None:
-    """By the host where least stands in its way: one on which it may start says nothing."""
+    """Return why no host has room for the job; None if it may start on one."""
     place = next((number for number, entry in enumerate(line) if entry.id == job.id), None)
     if place is None:
         return WaitReason(f"At least {len(line)} others are before it.")
@@ -77,6 +77,6 @@ def _waits_for_room(
 
 
 def attempts(workspace: Workspace, job_id: str) -> list[Attempt]:
-    """What was tried of it, in order, with the cause of each end."""
+    """Return the job's attempts in order, each with the cause of its end."""
     with workspace.store.read() as session:
         return history_of.list_attempts(history.list_state_events(session, job_id))

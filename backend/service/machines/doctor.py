@@ -1,4 +1,4 @@
-"""What this machine has and lacks, each finding with its fix."""
+"""Checks of this machine and its home; each finding has a fix."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOW_DISK_BYTES = 5_000_000_000
 DAMAGED = "`whetstone doctor --remove-damaged` takes it out of the database; its files stay"
 NEWER = "update this checkout to the version that wrote it; nothing is lost, and `--remove-damaged` leaves it"
 NEARLY_FULL = 0.9
-"""Of the quota of artifacts."""
+"""Share of the artifact quota from which doctor warns."""
 
 
 class Finding(BaseModel):
@@ -36,7 +36,7 @@ class Finding(BaseModel):
 
 
 def examine(workspace: Workspace) -> list[Finding]:
-    """Every check, in the order a newcomer needs them."""
+    """Run every check, in the order in which a newcomer needs them."""
     return [
         _processor(),
         _accelerators(),
@@ -75,7 +75,7 @@ def _compiler() -> Finding:
 
 
 def _engines(workspace: Workspace) -> list[Finding]:
-    """Without the one that serves nothing is measured; the others are each for what a recipe may ask of them."""
+    """Report the engines. Only the serving engine is required; others are needed by some recipes."""
     findings = []
     for engine in engine_status.list_engines(workspace.settings):
         subject, status = f"Engine {engine.name}", str(engine.version if engine.installed else engine.reason)
@@ -110,8 +110,7 @@ def _damaged(workspace: Workspace) -> list[Finding]:
 
 
 def remove_damaged(workspace: Workspace) -> None:
-    """Take out of the database what is damaged; what a newer version wrote stays. Raises ReadOnly in a
-    demonstration."""
+    """Delete damaged rows from the database; rows of a newer version stay. Raises ReadOnly in a demonstration."""
     for each in unreadable_rows.find_all(workspace):
         if not each.newer:
             unreadable_rows.remove(workspace, each)
@@ -127,7 +126,7 @@ def _disk(workspace: Workspace) -> Finding:
 
 
 def _quotas(workspace: Workspace) -> list[Finding]:
-    """What uploads take of what they may, and what one person may import, where either is limited."""
+    """Report the use of the upload limit and the import limit, if they are set."""
     uploads, imports = workspace.settings.uploads_gb, workspace.settings.imports_gb
     sentences = (
         [f"uploads take {quotas.uploaded_bytes(workspace) / 1e9:.2f} of {uploads:g} GB"] if uploads is not None else []
@@ -137,7 +136,7 @@ def _quotas(workspace: Workspace) -> list[Finding]:
 
 
 def _artifacts(workspace: Workspace) -> list[Finding]:
-    """Where they lie, whether this machine can write there, and what they take of what they may."""
+    """Report the artifact location, whether it is writable, and the use of its quota."""
     if workspace.read_only:
         return []
     try:
@@ -161,7 +160,7 @@ def _artifacts(workspace: Workspace) -> list[Finding]:
 
 
 def _supervisors(workspace: Workspace) -> list[Finding]:
-    """Those that were heard in the last day and did not stop in order, and whether one is there at all."""
+    """Report supervisors with a heartbeat in the last day, and warn of silent ones that have jobs."""
     with workspace.store.read() as session:
         beats = job_statistics.list_heartbeats(session)
     findings = []
@@ -180,7 +179,7 @@ def _supervisors(workspace: Workspace) -> list[Finding]:
 
 
 def _cluster(workspace: Workspace) -> list[Finding]:
-    """Where there is to be one."""
+    """Report the Ray cluster if one is configured."""
     address = workspace.settings.ray_address
     if address is None:
         return []
@@ -198,7 +197,7 @@ def _cluster(workspace: Workspace) -> list[Finding]:
 
 
 def _ray_token() -> list[Finding]:
-    """A warning where the environment does not have Ray ask for a token."""
+    """Warn if the environment does not make Ray require a token."""
     if os.environ.get("RAY_AUTH_MODE") == "token":
         return []
     text = "nobody has to show a token: whoever reaches its ports runs code on its nodes"
@@ -222,7 +221,7 @@ def _logs(workspace: Workspace) -> Finding:
 
 
 def _metrics(workspace: Workspace) -> Finding:
-    """Whether the supervisor's figures are where the environment says."""
+    """Report whether the supervisor's metrics answer at the configured address."""
     host, port = workspace.settings.metrics_host, workspace.settings.metrics_port
     if port is None:
         return Finding(subject="Metrics", level="ok", finding="off: WHETSTONE_METRICS_PORT turns the supervisor's on")

@@ -1,4 +1,4 @@
-"""Engine environments: what is installed, what each can do here, install and remove as jobs."""
+"""Engine environments: list them with their abilities on this machine, install and remove them as jobs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def remove(workspace: Workspace, name: str, *, submission: str | None = None) ->
 
 
 def _environments(workspace: Workspace, job: JobView) -> set[str | None]:
-    """Of the engines in an optimize job's plan, and of the stacks that compile for Neuron or serve what was."""
+    """Return the environments that a job uses: engines of its plan, and Neuron stacks that compile or serve."""
     if job.kind not in {JobKind.OPTIMIZE, JobKind.EVALUATE, JobKind.SERVE}:
         return set()
     spec = jobs.specification(workspace, job.id)

@@ -1,4 +1,4 @@
-"""What this machine has, as screens and tools show it."""
+"""Facts of this machine as screens and tools show them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class MachineView(Frozen):
     accelerators: tuple[AcceleratorView, ...]
     neuron: tuple[NeuronView, ...] = ()
     instance_type: str | None = None
-    """What EC2 calls this machine where it has Neuron devices."""
+    """The EC2 instance type, if the machine has Neuron devices."""
     speed: ProcessorSpeed | None = None
     """None: not measured yet."""
 

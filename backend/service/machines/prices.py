@@ -28,7 +28,7 @@ class PricedInstance(Frozen):
     accelerator: str
     accelerators: int
     memory_gib: float
-    """Of all its accelerators together."""
+    """Memory of all its accelerators together."""
     memory_gb_s: float
     """Nominal bandwidth, of all its accelerators together."""
     usd_per_hour: float | None
@@ -39,13 +39,14 @@ class PricedInstance(Frozen):
     as_of: str | None
     source: str | None
     source_text: str | None
-    """What stands behind `source`, as a sentence names it."""
+    """The name of `source` in a sentence."""
     refreshed: bool
-    """Asked of AWS from here; else of the snapshot that comes with this version."""
+    """Fetched from AWS here, else from the snapshot of this version."""
 
 
 class RefreshResult(Frozen):
-    """What a refresh brought. `missing`: instances without a price in that region, which keep the snapshot's."""
+    """The result of a price refresh. `missing` are instances without a price in that region; they keep the snapshot's
+    price."""
 
     region: str
     as_of: str
@@ -123,7 +124,7 @@ def refresh(workspace: Workspace, region: str | None = None) -> RefreshResult:
 
 
 def list_changes(workspace: Workspace) -> list[PriceChange]:
-    """What later refreshes found changed, the newest first."""
+    """Return the price changes between refreshes, newest first."""
     with workspace.store.read() as session:
         return price_list.find_changes(stored.list_history(session))
 

@@ -127,7 +127,7 @@ def _neuron() -> Device:
 
 
 def rule_facts(target: Target, model: ModelFacts, draft: ModelFacts | None) -> TargetFacts:
-    """What the rules may know of that target."""
+    """Return the facts of a target that the rules read."""
     instance, attached = target.instance, target.kind == "local" and target.device.hardware == "neuron"
     cells = model.published if isinstance(model, PublishedModel) else None
     return TargetFacts(
@@ -147,8 +147,8 @@ def rule_facts(target: Target, model: ModelFacts, draft: ModelFacts | None) -> T
 
 
 def job_rates(target: Target) -> HardwareRates | None:
-    """What runs an optimize job there: its accelerators, or this machine's processor once it was measured; None where
-    nothing is known of it."""
+    """Return the rates of the hardware that runs an optimize job: accelerators, or this machine's measured processor;
+    None if unknown."""
     if target.device.hardware != "cpu":
         return accelerator_rates(target.device)
     return processor_rates(target.device.flops, probe.cores(), probe.probe()["flags"]) if target.device.flops else None

@@ -1,5 +1,4 @@
-"""The catalog: models of every origin as the store has them, narrowed and paged there, each with what is published of
-it beside our own checks."""
+"""The catalog: stored models of every origin, filtered and paged, with published facts and our own checks."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ class CatalogEntry(Frozen):
     gone."""
 
     source: str
-    """What a person writes for it: the id of a bundled model, else its folder."""
+    """The text that selects it: the id of a bundled model, else its folder."""
     id: str
     origin: str
     family: str
@@ -51,18 +50,18 @@ class CatalogLine(Frozen):
     entry: CatalogEntry
     checks: tuple[TechniqueCheck, ...]
     fits: bool
-    """Whether the original is valid on that target."""
+    """True if the original is valid on that target."""
 
 
 def refresh(workspace: Workspace) -> str | None:
-    """Bring the bundled rows up to date; why not, where a file was edited wrongly or the database is locked. What the
-    store holds can be read all the same."""
+    """Bring the bundled rows up to date. Returns the problem if a file is invalid or the database is locked; stored
+    rows can still be read."""
     failed = catalog_sync.find_problem(workspace)
     return str(failed) if failed else None
 
 
 def count(workspace: Workspace, chosen: CatalogFilter) -> int:
-    """How many models of the store the filter leaves; `refresh` brings them up to date.
+    """Count the stored models that pass the filter; `refresh` brings them up to date.
 
     Raises UnknownFilter, InvalidRecipe for an unknown target.
     """
@@ -74,8 +73,8 @@ def count(workspace: Workspace, chosen: CatalogFilter) -> int:
 def page(
     workspace: Workspace, chosen: CatalogFilter, number: int = 1, *, per_page: int | None = PER_PAGE
 ) -> list[CatalogLine]:
-    """The page of that number, from 1; empty beyond the last, all of it where `per_page` is None. Raises as `count`
-    does."""
+    """Return one page of lines, from 1; empty after the last page, everything if `per_page` is None. Raises as
+    `count`."""
     fits_key, where = _fits_key(workspace, chosen), targets.find(workspace, chosen.target or HERE)
     with workspace.store.read() as session:
         rows = table.list_rows(session, chosen, fits_key, limit=per_page, offset=(number - 1) * (per_page or 0))
@@ -91,7 +90,7 @@ def page(
 
 
 def _fits_key(workspace: Workspace, chosen: CatalogFilter) -> str:
-    """What the fits that the filter asks about are kept under."""
+    """Return the key of the stored fits that the filter needs."""
     _check_filter(workspace, chosen)
     return catalog_sync.check_fits(workspace, chosen.target or HERE) if chosen.kinds else ""
 
@@ -99,8 +98,8 @@ def _fits_key(workspace: Workspace, chosen: CatalogFilter) -> str:
 def listing(
     workspace: Workspace, chosen: CatalogFilter, number: int = 1, *, per_page: int | None = None
 ) -> list[CatalogLine]:
-    """Like `page`, brought up to date before. Raises InvalidCatalog besides, where a bundled file was edited
-    wrongly."""
+    """Bring the catalog up to date and return a page. Raises as `page`, and InvalidCatalog if a bundled file is
+    invalid."""
     catalog_sync.sync(workspace)
     return page(workspace, chosen, number, per_page=per_page)
 
@@ -124,14 +123,14 @@ def _entry(model: ModelFacts, row: CatalogRow) -> CatalogEntry:
 
 
 def show(workspace: Workspace, name: str) -> CatalogEntry:
-    """A model by its id, hub id or folder; a folder need not be in the catalog. Raises UnknownModel, InvalidModel."""
+    """Return a model by id, hub id or folder; the folder need not be in the catalog. Raises UnknownModel,
+    InvalidModel."""
     model = models.resolve_facts(workspace, name)
     return _entry(model, table.make_row(model))
 
 
 def memory(workspace: Workspace, model: ModelFacts, kind: str = ORIGINAL_KIND) -> list[Footprint]:
-    """What the model takes of each instance's memory with a recipe of this kind, by our engines' rules. Raises
-    UnknownFilter."""
+    """Return the model's footprint on each instance with a recipe of this kind. Raises UnknownFilter."""
     steps = catalog_filter.technique_recipes()
     _check_values("technique", (kind,), [*steps])
     return footprints(
@@ -149,7 +148,8 @@ class CheapestInstance(Frozen):
 
 
 def cheapest_instance(workspace: Workspace, model: ModelFacts, kind: str = ORIGINAL_KIND) -> CheapestInstance | None:
-    """By our engines' rules; None where no instance with a published price will do. Raises UnknownFilter."""
+    """Return the cheapest instance that fits by the rules; None if no instance with a price does. Raises
+    UnknownFilter."""
     steps = catalog_filter.technique_recipes()
     _check_values("technique", (kind,), [*steps])
     target = technique_checks.cheapest_target(workspace, model, steps[kind], catalog_sync.find_draft(workspace, model))
@@ -204,7 +204,7 @@ def _check_values(what: str, values: tuple[str, ...], known: Sequence[str]) -> N
 
 
 def make_filter(workspace: Workspace, **fields: Any) -> CatalogFilter:
-    """A filter from words as a person writes them: families and licences in any case. Raises UnknownFilter,
+    """Build a filter from a person's words; families and licences match in any case. Raises UnknownFilter,
     StoreUnavailable."""
     catalog_sync.find_problem(workspace)
     for field, known in (("families", families(workspace)), ("licences", licences(workspace))):

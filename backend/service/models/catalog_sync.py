@@ -142,7 +142,7 @@ def names(workspace: Workspace) -> list[str]:
 
 
 def check_fits(workspace: Workspace, target: str) -> str:
-    """What the fits on that target are kept under, once every model of the catalog has been held against it.
+    """Check every model of the catalog on that target and return the key of the stored fits.
 
     Raises InvalidRecipe for an unknown target.
     """
@@ -211,8 +211,8 @@ def _fits(workspace: Workspace, each: ModelFacts, places: list[tuple[str, Target
 
 
 def facts_on(where: Target, model: ModelFacts, draft: ModelFacts | None) -> TargetFacts:
-    """What the rules may know. On this machine a model is held against its memory too: the weights may not even be
-    here, so nothing else has refused it yet."""
+    """Return the facts that the rules read. On this machine they include its memory, since models without local weights
+    were not checked before."""
     facts = targets.rule_facts(where, model, draft)
     return (
         facts.model_copy(update={"place": "planned"}) if where.kind == "local" and where.device.memory_bytes else facts

@@ -1,5 +1,4 @@
-"""An endpoint of SageMaker as a variant: which one is meant, and what AWS tells of it when an evaluation is
-submitted."""
+"""SageMaker endpoints as variants: parse their names, and add facts from AWS when an evaluation is submitted."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ ENDPOINT_NAME = re.compile(
 )
 ACTIONS = (Action.DEPLOY, Action.UPDATE_ENDPOINT, Action.DELETE_ENDPOINT)
 RECORDS_SEARCHED = 200
-"""Rows of the audit trail that are looked through."""
+"""Rows of the audit trail that are searched."""
 NOT_OURS = "Others reach this studio, so only endpoints that it deployed are asked, and `{}` is none."
 
 
@@ -31,8 +30,8 @@ def is_endpoint(source: str) -> bool:
 
 
 def make_variant(workspace: Workspace, source: str) -> Variant:
-    """Of `sagemaker:NAME`, `@REGION` and `#MODEL` behind it where given; AWS is not asked. NAME is AWS's own, or that
-    of an endpoint which was deployed from here. Raises RequestError, Refused."""
+    """Return the variant of `sagemaker:NAME[@REGION][#MODEL]` without asking AWS. NAME is AWS's name, or the name of an
+    endpoint deployed from here. Raises RequestError, Refused."""
     match = ENDPOINT_NAME.fullmatch(source)
     if match is None:
         raise RequestError(
@@ -48,7 +47,7 @@ def make_variant(workspace: Workspace, source: str) -> Variant:
 
 
 def _full_name(workspace: Workspace, name: str) -> str:
-    """With our prefix, where the last that was done here under that name was to deploy or update it."""
+    """Return the name with our prefix if its last record here is a deployment or update."""
     if name.startswith(PREFIX):
         return name
     with workspace.store.read() as session:
@@ -58,9 +57,9 @@ def _full_name(workspace: Workspace, name: str) -> str:
 
 
 def with_aws_facts(workspace: Workspace, variant: Variant) -> Variant:
-    """With what AWS tells of it now, its instances' price and what is proven; any other variant as it is.
+    """Add current facts from AWS, the instances' price and the findings; other variants are returned unchanged.
 
-    Raises NotFound, NotNow where it does not serve, RequestError, and what AWS refuses.
+    Raises NotFound, NotNow if it does not serve, RequestError, and the errors of AWS.
     """
     if not (variant.url or "").startswith(f"{SAGEMAKER}://"):
         return variant
@@ -84,7 +83,7 @@ def with_aws_facts(workspace: Workspace, variant: Variant) -> Variant:
 
 
 def _price(workspace: Workspace, instances: dict[str, int]) -> tuple[float | None, str | None]:
-    """On demand, of all of them an hour; None where any has no price."""
+    """Return the hourly on-demand price of all instances together, and its region; None if one has no price."""
     rows = targets.hardwares(workspace).instances
     known = [rows[kind] for kind in instances if kind in rows and rows[kind].sagemaker_usd_per_hour is not None]
     if not instances or len(known) < len(instances):

@@ -1,4 +1,4 @@
-"""Models from elsewhere: look at one before it is fetched, and import it as a job."""
+"""Models from elsewhere: inspect one before it is fetched, and import it as a job."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ class PreparedImport(Frozen):
 
 
 def is_remote(workspace: Workspace, source: str) -> bool:
-    """Whether `source` names a model that a job brings in: not a bundled or imported one, nor a folder that is
-    there."""
+    """Tell whether a job must import `source`: it is not bundled, not imported and not a folder."""
     if models.card(source) is not None or paths.find_folder(source) is not None:
         return False
     if sources.is_converted(source):
@@ -54,8 +53,7 @@ def is_remote(workspace: Workspace, source: str) -> bool:
 
 
 def asks_network(source: str) -> bool:
-    """Whether the card of what a job brings in is asked for over the network: of all but a GGUF file on this
-    machine."""
+    """Tell whether reading the card needs the network: always, except for a local GGUF file."""
     return sources.is_package(source) or not sources.is_converted(source)
 
 

@@ -85,7 +85,8 @@ def _artifact_refusal(workspace: Workspace, artifact_id: str) -> str:
 
 
 def _folder(workspace: Workspace, source: str) -> Path | None:
-    """What was imported may be named wherever it lies. Raises RequestError as `paths.folder`."""
+    """Return the folder of that name; imported folders are allowed anywhere. Raises RequestError as
+    `paths.find_folder`."""
     path = paths.resolve(source)
     with workspace.store.read() as session:
         remembered = path is not None and imported.find(session, str(path)) is not None
@@ -93,12 +94,13 @@ def _folder(workspace: Workspace, source: str) -> Path | None:
 
 
 def _is_made_here(workspace: Workspace, folder: Path) -> bool:
-    """Whether an import of this home made it: nobody else writes there."""
+    """Tell whether an import of this home made the folder."""
     return folder.resolve().is_relative_to(workspace.settings.models.resolve())
 
 
 def _stored_licence(row: ModelRow) -> str | None:
-    """As its import stated it, which the folder itself cannot change; None where it did not, or the row is damaged."""
+    """Return the licence recorded at import, which the folder cannot change; None if there is none or the row is
+    damaged."""
     with suppress(ValidationError):
         return ModelCard.model_validate_json(row.card).licence
     return None
@@ -112,7 +114,7 @@ def _demonstration_card(workspace: Workspace, source: str) -> ModelCard | None:
 
 
 def _artifact_parents(workspace: Workspace, limit: int) -> list[ModelCard]:
-    """What artifacts were made from, latest first."""
+    """Return the models that artifacts were made from, latest first."""
     with workspace.store.read() as session:
         rows = history.latest_artifacts_by_model(session, limit=limit)
         return readable_rows(rows, lambda row: read_manifest(row.manifest).parent)
@@ -134,7 +136,7 @@ def check_name(workspace: Workspace, name: str, folder: str | None = None) -> st
 
 
 def own_name(folder: Path) -> str:
-    """As its card has it; where the folder's name says nothing, as "model" does, with the one it lies in."""
+    """Return the card's name; a generic folder name such as "model" gets the parent folder's name in front."""
     if (named := card_name(folder)) != folder.name:
         return named
     parent = folder.parent.name
@@ -150,7 +152,7 @@ class KnownModel(Frozen):
 
     @property
     def source(self) -> str:
-        """What `resolve` takes for it: the id of a bundled model, else its folder."""
+        """The text that `resolve` accepts for it: the id of a bundled model, else its folder."""
         return self.card.id if self.card.origin == "starter" else self.card.path
 
 
@@ -170,7 +172,7 @@ def is_present(card: ModelCard) -> bool:
 
 
 def find_licence(card: ModelCard) -> str | None:
-    """What the model's folder says of its licence and where; None where it says nothing."""
+    """Return the licence that the model's folder states, and where; None if it states none."""
     return licences.licence(Path(card.path))
 
 
@@ -266,7 +268,7 @@ def read_head(workspace: Workspace, source: str) -> ModelCard:
 
 
 def _artifact_weights(workspace: Workspace, source: str) -> Path | None:
-    """Where the weights of an artifact lie, of a trained draft those; None of anything else.
+    """Return the folder of an artifact's weights, or of a trained draft's; None if the source is not an artifact.
 
     Raises NotFound, ImpossibleStack for one that speculates itself.
     """
@@ -283,7 +285,7 @@ def _artifact_weights(workspace: Workspace, source: str) -> Path | None:
 
 
 def is_artifact(source: str) -> bool:
-    """Whether it is written as the id of one."""
+    """Tell whether the source is written as an artifact id."""
     return source.startswith("a-") and paths.find_folder(source) is None
 
 

@@ -1,4 +1,4 @@
-"""What one look at a model's files says, kept in the home for as long as they are the same."""
+"""Preflight results of models, cached in the home until the files change."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from backend.domain.model.preflight import Preflight
 
 NOTHING = Preflight()
 ANSWERS_CACHED = 64
-"""Models whose answers one process keeps."""
+"""Results cached by one process."""
 _one_at_a_time = Lock()
-"""A child may take much memory, and those who ask at once mostly ask of one model."""
+"""A sandbox may need much memory, and concurrent callers mostly ask about the same model."""
 
 
 def run_preflight(cache: Path, model: ModelFacts) -> Preflight:
-    """Looked at once, which takes seconds; says nothing of a model that comes with Whetstone, or whose files are not
-    here.
+    """Run the preflight once, which takes seconds. A bundled model, or one without files here, has an empty result.
 
     `cache` is the home's. Raises TooDemanding.
     """
@@ -41,7 +40,7 @@ def run_preflight(cache: Path, model: ModelFacts) -> Preflight:
 
 
 def check(cache: Path, model: ModelFacts) -> Preflight:
-    """Like `of`. Raises InvalidModel where the files are no sound model, TooDemanding."""
+    """Run the preflight. Raises InvalidModel if the files are not a sound model, TooDemanding."""
     result = run_preflight(cache, model)
     if result.refusal is not None:
         raise InvalidModel(result.refusal)
@@ -49,12 +48,12 @@ def check(cache: Path, model: ModelFacts) -> Preflight:
 
 
 def with_notes(cache: Path, card: ModelCard) -> ModelCard:
-    """The card with what was found as further notes. Raises as `check`."""
+    """Return the card with the preflight's sentences as notes. Raises as `check`."""
     return card.model_copy(update={"notes": (*card.notes, *check(cache, card).sentences)})
 
 
 def check_variants(cache: Path, variants: Iterable[Variant], *, scored: bool) -> None:
-    """What is served as it came must be sound, and where it is scored, one that transformers can build. Raises as
+    """Check unmodified models: their files must be sound and, if scored, buildable by transformers. Raises as
     `check`."""
     for variant in variants:
         if variant.kind != "model" or variant.model_path is None:
@@ -67,8 +66,7 @@ def check_variants(cache: Path, variants: Iterable[Variant], *, scored: bool) ->
 
 
 def why_no_chat(cache: Path, variants: Iterable[Variant]) -> str | None:
-    """Why one of them cannot be asked in chat, by the model that it comes from; None where all can, as far as is
-    known."""
+    """Return why one of the variants cannot chat, by its original model; None if all can or it is unknown."""
     for variant in variants:
         folder = variant.original_path or variant.model_path
         if variant.kind == "url" or folder is None or not (Path(folder) / "config.json").is_file():

@@ -1,4 +1,4 @@
-"""Each technique alone on one model and one target: works, or why not and what would."""
+"""Checks of each technique alone on one model and target: it works, or the reasons and the closest alternative."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TechniqueCheck(Frozen):
     brief: str = ""
     """The first reason alone, as several techniques share it."""
     kernel: str = ""
-    """Where it works and quantizes weights: what serves them there."""
+    """The kernel that serves the quantized weights, if the technique works."""
 
 
 def kind_titles() -> dict[str, str]:
@@ -98,7 +98,7 @@ def _check_facts(model: ModelFacts, facts: TargetFacts) -> tuple[TechniqueCheck,
 
 
 def original_fits(model: ModelFacts, where: Target) -> bool:
-    """Whether the model as it is, unchanged, is valid there."""
+    """Tell whether the unchanged model is valid on that target."""
     return _fits(model, catalog_sync.facts_on(where, model, None))
 
 

@@ -81,15 +81,14 @@ def _endpoint(source: str, *, may_ask: bool) -> Variant:
 
 
 def check_served(workspace: Workspace, variants: list[Variant]) -> None:
-    """Raises ImpossibleStack for an artifact that this machine's server cannot read: one made here for a GPU
-    elsewhere."""
+    """Raise ImpossibleStack for an artifact that this machine cannot serve, such as one made for a GPU."""
     for variant in variants:
         if variant.kind == "artifact" and (why := why_unserved(workspace, variant.source)):
             raise ImpossibleStack(f"{variant.name} cannot be served here: {why}.")
 
 
 def check_floor(workspace: Workspace, variants: list[Variant], *, anyway: bool) -> None:
-    """Raises BelowFloor where one was ruined when it was made, unless `anyway`."""
+    """Raise BelowFloor if a variant's quality is below the floor, unless `anyway`."""
     warnings = (
         []
         if anyway
@@ -100,7 +99,7 @@ def check_floor(workspace: Workspace, variants: list[Variant], *, anyway: bool) 
 
 
 def floor_warnings(workspace: Workspace, sources: Iterable[str]) -> list[str]:
-    """A sentence for each artifact among them whose quality is below the floor; what is not there says nothing."""
+    """Return a sentence for each artifact whose quality is below the floor; missing artifacts are skipped."""
     warnings = []
     for source in dict.fromkeys(sources):
         try:
@@ -177,7 +176,7 @@ def _artifact(workspace: Workspace, source: str) -> Variant:
 
 
 def _with_draft_tokens(manifest: Manifest, artifact_id: str, written: str) -> Manifest:
-    """As if its recipe had said so. Raises RequestError."""
+    """Return the manifest with another number of draft tokens in its recipe. Raises RequestError."""
     recipe = manifest.recipe
     if recipe.step("speculate") is None:
         raise RequestError(

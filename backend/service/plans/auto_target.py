@@ -36,7 +36,7 @@ LAYOUTS = (
     StoredLayout("int8", activations="dynamic"),
     StoredLayout("fp8", activations="dynamic"),
 )
-"""What the methods store at their defaults."""
+"""Weight layouts that the methods store with default options."""
 
 
 def choose_target(
@@ -127,7 +127,7 @@ def fitting_instances(workspace: Workspace, model: ModelFacts, recipe: Recipe, m
 
 
 class _ChoiceInputs:
-    """What a choice depends on, the same where its content is the same: a page asks it anew at every click."""
+    """Everything that a choice depends on, hashable by content, so that pages can cache the choice."""
 
     def __init__(
         self,
@@ -161,8 +161,8 @@ def _choose(question: _ChoiceInputs) -> TargetChoice:
 def make_context(
     where: Target, facts: TargetFacts, load: ExpectedLoad, price_per_hour: float | None = None
 ) -> EstimateContext:
-    """What an estimate needs beside the model and the recipe. `price_per_hour` in USD takes the place of the target's
-    own."""
+    """Return what an estimate needs besides the model and the recipe. `price_per_hour` in USD takes the place of the
+    target's own."""
     own = where.price_per_hour
     return EstimateContext(
         target=where.name,

@@ -1,7 +1,6 @@
-"""What a person chose, resolved once: a model, a recipe and a target with all that the rules may know, and their
-verdict.
+"""A case: a model, a recipe and a target, resolved once with all facts that the rules read, and the verdict.
 
-A page or a command resolves its case and hands it on: to the estimate, to whatever shows the verdict, to the job.
+A page or command resolves its case once and passes it to the estimate, to the display of the verdict and to the job.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ def estimate_one(
     acceptance: float | None = None,
     price_per_hour: float | None = None,
 ) -> Estimate:
-    """What the case needs and roughly gives under that load. `price_per_hour` in USD is for machines without a
-    published price.
+    """Return the estimate of the case under that load. `price_per_hour` in USD is for machines without a published
+    price.
 
     Raises ImpossibleStack with every reason where the case is not valid.
     """
@@ -139,7 +139,7 @@ def _is_same(variant: Variant, model: ModelCard, recipe: Recipe) -> bool:
 
 
 def _find_map(workspace: Workspace, case: Case) -> PayoffMap | None:
-    """Of this machine alone, for a draft beside the model."""
+    """Return the payoff map for a draft on this machine; None elsewhere or without a draft."""
     here = isinstance(case.model, ModelCard) and case.facts.place == "local" and case.facts.serving_draft(case.recipe)
     return (
         payoff_maps.find_map(workspace, case.model, case.recipe) if here and isinstance(case.model, ModelCard) else None
@@ -190,7 +190,7 @@ def _trained_acceptance(workspace: Workspace, case: Case) -> float | None:
 
 
 def _predict(model: ModelFacts, recipe: Recipe, context: EstimateContext, level: Level) -> Speed | None:
-    """What would have been predicted for the load that was measured."""
+    """Predict the speed for a load that was measured, without the correction."""
     facts = context.facts
     assert facts.device is not None
     load = ExpectedLoad(

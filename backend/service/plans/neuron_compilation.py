@@ -39,7 +39,7 @@ class CompilationPreview(Frozen):
     key: str
     plan: CompilePlan
     cores: int
-    """Of the instance, as a program sees them."""
+    """Logical cores of the instance."""
     core_memory_bytes: int
     weights_bytes: int
     cache_bytes: int
@@ -51,7 +51,7 @@ class CompilationPreview(Frozen):
     """The share that is off it already."""
     notes: tuple[str, ...]
     lookup: CacheLookup
-    """Whether the cache of compiled results has it at this moment."""
+    """The current lookup in the cache of compiled results."""
 
     @property
     def rows(self) -> list[tuple[str, str]]:
@@ -80,7 +80,7 @@ def _field_text(value: Any) -> str:
 
 
 def preview(workspace: Workspace, case: Case) -> CompilationPreview:
-    """What would be compiled; nothing is. Raises ImpossibleStack with the nearest recipe that works, InvalidRecipe for
+    """Preview what would be compiled. Raises ImpossibleStack with the nearest recipe that works, InvalidRecipe for
     another target."""
     if case.facts.place != "neuron":
         raise InvalidRecipe(f"`{case.asked}` is no Neuron target: write one such as `neuron:ml.inf2.48xlarge`.")

@@ -1,4 +1,4 @@
-"""From a case to a queued optimize job: what it would do and need, and every reason against it, before it starts."""
+"""Optimize jobs: preview, prepare and submit a case; all reasons against it are known before the start."""
 
 from __future__ import annotations
 
@@ -28,22 +28,21 @@ RUNNERS_UP = 12
 
 
 class PreparedOptimize(Frozen):
-    """All that is known before the start."""
+    """A job's specification and needs before it starts."""
 
     spec: OptimizeSpec
     need: JobNeeds
 
 
 class OptimizePreview(Frozen):
-    """What a job would do. `spec` is None for a model that is known by published facts alone, which no job can work
-    on."""
+    """The plan and needs of a job before it is submitted. `spec` is None for a model without weights here."""
 
     plan: Plan
     need: JobNeeds
     spec: OptimizeSpec | None
     deployment: Deployment | None
     where: str
-    """What runs here, and what is only planned."""
+    """A text on what runs here and what is only planned."""
 
 
 def preview(workspace: Workspace, case: Case, *, seed: int = 0) -> OptimizePreview:
@@ -62,8 +61,8 @@ def preview(workspace: Workspace, case: Case, *, seed: int = 0) -> OptimizePrevi
 
 
 def make_deployment(case: Case) -> Deployment | None:
-    """Where the result of a job is to be served: None for this machine, else the target, or the instance that `auto`
-    chooses.
+    """Return where the job's result will be served: None for this machine, else the target or the instance that `auto`
+    chose.
 
     Raises InvalidRecipe for a target that no job can be for, ImpossibleStack where the recipe is not valid there or
     nothing meets the goal.
@@ -103,7 +102,7 @@ def _why_not(case: Case) -> str:
 
 
 def where_text(model: ModelFacts, deployment: Deployment | None, recipe: Recipe) -> str:
-    """What runs here and what is only planned, in words."""
+    """Return a text on what runs here and what is only planned."""
     if isinstance(model, PublishedModel):
         return f"Nothing can run: no weights of {model.id} are here. {import_hint(model)}"
     here = "The job runs on this machine."
@@ -116,7 +115,7 @@ def where_text(model: ModelFacts, deployment: Deployment | None, recipe: Recipe)
 
 
 def import_hint(model: PublishedModel) -> str:
-    """How to come by the weights."""
+    """Return how to import the weights."""
     return f"Import them first: `whetstone models import {model.hf_repo}`."
 
 
@@ -174,18 +173,18 @@ def submit(
     terms: Terms | None = None,
     then: FollowUpJob | None = None,
 ) -> JobView:
-    """Queue it, and with it what comes after it (`evaluations.follow_up`)."""
+    """Queue the job, and the job that follows it, if any (`evaluations.follow_up`)."""
     named = title(prepared.spec.model, prepared.spec.recipe)
     return jobs.submit(workspace, prepared.spec, named, submission=submission, terms=terms, then=then)
 
 
 def title(model: ModelCard, recipe: Recipe) -> str:
-    """What the job is called; those of one model and recipe have the same."""
+    """Return the job's title, the same for all jobs of one model and recipe."""
     return f"Optimize {model.id} with {recipe.name}"
 
 
 def refusal_text(verdict: Verdict) -> str:
-    """Why a recipe is refused, and the nearest that is not."""
+    """Return the reasons against a recipe and its closest valid alternative."""
     reasons = " ".join(reason.message for reason in verdict.reasons)
     if verdict.suggestion is None:
         return reasons

@@ -21,7 +21,7 @@ from backend.store import history
 from backend.store.history import JobFilter
 
 SEARCHED = 40
-"""Of the newest maps: each is some kilobytes."""
+"""Newest maps that are searched; each has some kilobytes."""
 
 
 def map_of_job(job: JobView) -> PayoffMap | None:

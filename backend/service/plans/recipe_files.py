@@ -94,7 +94,7 @@ def bundled_names() -> list[str]:
 
 
 def describe(name: str) -> str:
-    """What the bundled recipe of that name is, in a sentence: the comment that its file begins with."""
+    """Return the sentence that describes a bundled recipe: the comment on its first line."""
     return (
         (ASSETS / "recipes" / f"{name}.yaml").read_text(encoding="utf-8").partition("\n")[0].removeprefix("#").strip()
     )

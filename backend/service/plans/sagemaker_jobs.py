@@ -42,12 +42,12 @@ class ManagedPreview(Frozen):
 
 
 def is_sagemaker(target: str) -> bool:
-    """Whether the target is one where AWS runs the job."""
+    """Tell whether AWS runs the job of this target."""
     return target.startswith(PREFIX)
 
 
 def preview(workspace: Workspace, case: Case, aws_settings: Sequence[str]) -> ManagedPreview:
-    """What `submit` would ask AWS for; nothing is asked. Raises what `submit` raises, but that no job is needed."""
+    """Return the requests that `submit` would send to AWS. Raises as `submit`, except if no job is needed."""
     planned, _ = _requests(workspace, case, aws_settings)
     name = optimization_requests.job_name(TRIAL, 1)
     return ManagedPreview(
@@ -113,7 +113,7 @@ def _parent(case: Case, settings: AwsSettings) -> ModelCard | None:
 
 
 def _steps_around(case: Case, settings: AwsSettings) -> list[str]:
-    """What happens before and after the call, a sentence each."""
+    """Return one sentence for each step before and after the call."""
     sentences = []
     if not settings.source:
         sentences.append(

@@ -1,5 +1,4 @@
-"""What a model costs a million tokens: on the instance that was chosen, or on the one that makes its tokens
-cheapest."""
+"""The price of a million tokens, on a chosen instance or on the one with the lowest price per token."""
 
 from __future__ import annotations
 

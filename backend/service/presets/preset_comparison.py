@@ -1,4 +1,4 @@
-"""The presets of one model beside its original at one load, named by what their figures say."""
+"""Compares the presets of one model with its original at one load, and titles them by their figures."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def compare(workspace: Workspace, chosen: Sequence[Preset], concurrency: int) ->
 
 
 def compare_by_model(workspace: Workspace, names: Iterable[str], concurrency: int) -> dict[str, PresetComparison]:
-    """By model: all its presets, since a title such as the lowest cost is one among all of them."""
+    """Compare all presets of each model, since a title such as the lowest cost applies to one among all."""
     presets_by_model = {
         name: [known.preset for known in presets_of.listing(workspace, PresetFilter(model=name))]
         for name in dict.fromkeys(names)

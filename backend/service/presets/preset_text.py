@@ -24,7 +24,7 @@ WHAT = "file of presets"
 
 
 def write(presets: Sequence[Preset]) -> str:
-    """What `read` takes: `presets:` and one entry each, defaults left out."""
+    """Return the presets as YAML that `read` accepts, without defaults."""
     document = {"presets": [_preset_document(preset) for preset in presets]}
     return recipe_files.write_yaml(document, flow=False)
 

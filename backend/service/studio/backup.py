@@ -52,7 +52,7 @@ class BackupMember(Frozen):
 
 
 class Backup(Frozen):
-    """What a file holds. `rows`: of each table; `home`: where it was made."""
+    """The contents of a backup file. `rows` counts those of each table; `home` is where it was made."""
 
     format: int = FORMAT
     db_schema: str = HEAD
@@ -68,8 +68,8 @@ class Backup(Frozen):
 
 
 class RestoreResult(Frozen):
-    """What came back. `lost`: jobs that ran then; `held`: jobs that waited then, which wait until somebody releases
-    them; `missing`: artifacts and evaluations whose files were not in it."""
+    """The result of a restore. `lost` are jobs that ran at the time of the backup; `held` are jobs that were queued and
+    now wait for their release; `missing` are artifacts and evaluations whose files were not in the backup."""
 
     created: datetime
     rows: dict[str, int]
@@ -139,7 +139,7 @@ def _write(workspace: Workspace, out: _Writer, with_files: bool) -> Backup:
 
 
 def _files(home: Path, with_files: bool) -> Iterator[Path]:
-    """What jobs have published, and what they keep to go on from; without `with_files` the manifests alone."""
+    """Yield the files that jobs published and their checkpoints; without `with_files` only the manifests."""
     if not with_files:
         yield from sorted((home / "artifacts").glob(f"[!.]*/{MANIFEST}"))
         return
@@ -157,7 +157,7 @@ def _files(home: Path, with_files: bool) -> Iterator[Path]:
 
 
 def read(path: Path) -> Backup:
-    """What the file holds, every byte of it checked. Raises BackupUnusable."""
+    """Return the contents of a backup after checking every byte. Raises BackupUnusable."""
     try:
         with tarfile.open(path, "r:") as tar:
             return _check_members(tar)

@@ -79,12 +79,12 @@ def candidate_names(*, starter: bool, gpu: bool, features: Collection[str]) -> t
 
 
 def count_tried(*, starter: bool) -> int:
-    """How many are tried on this machine."""
+    """Return how many recipes are tried on this machine."""
     return MOST if starter or probe.cores() >= FEW_CORES else MOST - 1
 
 
 def valid_recipes(workspace: Workspace, model: ModelCard) -> tuple[Recipe, ...]:
-    """Those that are tried on this machine, by the rules."""
+    """Return the recipes that are tried on this machine, by the rules."""
     own = model.origin == demo_model.STARTER
     names = candidate_names(starter=own, gpu=probe.has_nvidia(), features=tuple(probe.probe()["flags"]))
     valid = (RECIPES[name] for name in names if cases.resolve(workspace, model, RECIPES[name]).works)

@@ -38,7 +38,7 @@ TABLES: dict[str, type[JobRow] | type[ArtifactRow] | type[EvaluationRow]] = {
 DOCUMENTS = ("spec", "result", "manifest", "document")
 """Columns that hold JSON text."""
 OF_A_CHECKOUT = ("/assets/", "/backend/serving/")
-"""What a path into a checkout has after it."""
+"""Continuations by which a path into a checkout is recognised."""
 LEFT_OUT = {
     "handle": None,
     "supervisor": None,
@@ -115,8 +115,8 @@ def _report(workspace: Workspace, identity: str) -> str:
 
 
 def _plotly_script() -> str:
-    """As the report's writer puts it into the page; see backend/evaluate/report/report.py, which this package may not
-    import."""
+    """Return plotly's script as the report's writer embeds it (backend.evaluate.report, which this package may not
+    import)."""
     package = find_spec("plotly")
     if package is None or package.origin is None:
         raise WorkError("The reports need the plotly package: run `make run` or `pip install plotly`.")
@@ -154,7 +154,7 @@ def _anonymous(name: str, text: str, places: dict[str, str]) -> str:
 
 @cache
 def _prompt_paths() -> frozenset[str]:
-    """What looks like a path in the bundled prompts, which reports quote."""
+    """Return the texts in bundled prompts that look like paths, since reports quote them."""
     files = sorted((ASSETS / "workloads").iterdir())
     return frozenset(path for file in files for path in _FOREIGN.findall(file.read_text("utf-8")))
 

@@ -18,11 +18,11 @@ from backend.service.workspace import Workspace
 
 NAME, STARTER = "SmolLM2-135M-Instruct", "starter"
 PATIENCE_S = 3.0
-"""Of a connection and of an answer: whoever is offline is not to wait."""
+"""Seconds to wait for a connection and for an answer, so that nobody waits when offline."""
 
 
 class DemoSource(NamedTuple):
-    """What `models import` takes, and the commit or the sha256 that it must turn out to be."""
+    """A source for `models import`, and the commit or sha256 that it must have."""
 
     source: str
     pin: str

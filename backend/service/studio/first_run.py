@@ -31,11 +31,9 @@ State = Literal["active", "waiting", "done", "stopped", "failed"]
 
 
 class FirstRun(Frozen):
-    """How far the demo is: `number` of `steps` is the step of `job`, the latest that was queued. `why` says in a line
-    which model it runs on; None while that is not known.
-
-    `waiting`: the next step is not queued yet; `obstacle` says why it cannot be, None where it will be within seconds.
-    """
+    """The state of the demo. `number` of `steps` is the step of `job`, the latest that was queued. `why` names its
+    model in one line, None while unknown. `waiting` means that the next step is not queued yet; `obstacle` is the
+    reason, None if it will be within seconds."""
 
     number: int
     steps: int
@@ -52,7 +50,7 @@ class _Step(NamedTuple):
 
 
 def begin(workspace: Workspace) -> JobView | None:
-    """What a start of the studio does: queue what comes next, or end the demo where WHETSTONE_NO_DEMO is set."""
+    """Queue the next step when the studio starts, or end the demo if WHETSTONE_NO_DEMO is set."""
     if workspace.settings.no_demo:
         stop(workspace)
     return advance(workspace)
@@ -74,10 +72,8 @@ def advance(workspace: Workspace) -> JobView | None:
 
 
 def start(workspace: Workspace) -> JobView:
-    """What a person asks for, whatever was done in this home: begin the demo, or resume the step where it ended.
-
-    It does not yield. Raises as `advance` does, and NotNow where it is under way or done.
-    """
+    """Start the demo at a person's request, or resume the step where it ended. Its jobs do not yield. Raises as
+    `advance` does, and NotNow where it is under way or done."""
     done = _queued_steps(workspace)
     state = _state(done) if done else "waiting"
     if state in {"stopped", "failed"}:
@@ -109,7 +105,7 @@ def _is_off(workspace: Workspace, done: list[JobView]) -> bool:
 
 
 def _next_step(workspace: Workspace, done: list[JobView]) -> _Step:
-    """What comes after these."""
+    """Return the step after these."""
     if not done and demo_model.find_present(workspace) is None:
         with suppress(NotFetchable):
             return _Step(FETCH, demo_model.prepare(workspace).spec, f"fetch {demo_model.NAME}")
@@ -123,7 +119,7 @@ def _next_step(workspace: Workspace, done: list[JobView]) -> _Step:
 
 
 def _model(workspace: Workspace, done: list[JobView]) -> ModelCard:
-    """That of the steps which were queued; before them the one that was fetched, or the starter where none could be."""
+    """Return the model of the queued steps; before those the fetched one, or the starter if none could be fetched."""
     for job in done:
         if job.kind == JobKind.OPTIMIZE:
             return OptimizeSpec.model_validate(jobs.specification(workspace, job.id)).model
@@ -131,7 +127,7 @@ def _model(workspace: Workspace, done: list[JobView]) -> ModelCard:
 
 
 def status(workspace: Workspace) -> FirstRun | None:
-    """How far it is; None in a home where there was none."""
+    """Return the demo's state; None in a home without a demo."""
     job_views = _queued_steps(workspace)
     if not job_views:
         return None

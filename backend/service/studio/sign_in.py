@@ -1,8 +1,7 @@
-"""Who comes in where the studio asks people to sign in: an OIDC provider, and the roles that its claims give.
+"""Sign-in: the OIDC provider's settings, and the roles that its claims give.
 
 It is set by environment variables or by `sign-in.toml` in the home, with the same names in small letters; a variable
-counts more. Nothing of it is in the repository, and the client's secret is in neither: the file or the variable that
-holds it is named.
+counts more. The client's secret is in neither: the settings name the file or the variable that holds it.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class SignIn(Frozen):
 
     @property
     def origin(self) -> str:
-        """As a browser writes it."""
+        """Return the origin of the redirect address as a browser writes it."""
         parts = urlsplit(self.oidc_redirect_uri)
         return f"{parts.scheme}://{parts.netloc}"
 
@@ -82,7 +81,7 @@ class SignIn(Frozen):
 
 
 def _values(claims: Mapping[str, Any], path: str | None) -> list[str]:
-    """What the claim says, as a list; a claim of that very name counts more than one that is nested."""
+    """Return the claim as a list of texts; a claim of exactly that name takes precedence over a nested one."""
     if not path:
         return []
     value: Any = claims.get(path)
@@ -145,8 +144,8 @@ def read_secret(sign_in: SignIn) -> str:
 
 
 def read_cookie_secret(settings: Settings) -> str:
-    """What cookies are signed with, made once in this home, for its owner alone; outside of what anybody may name as a
-    path."""
+    """Return the secret that signs cookies, made once in this home, readable by its owner alone and outside the folders
+    that people may name."""
     file = settings.home / COOKIE_SECRET
     with (
         suppress(FileExistsError),
@@ -158,10 +157,10 @@ def read_cookie_secret(settings: Settings) -> str:
 
 
 def web_configuration() -> tuple[SignIn, dict[str, str]] | None:
-    """Of the environment's home, with the `auth` section that `st.login` and `st.user` read; None where nobody has to
-    sign in.
+    """Return the sign-in of the environment's home and the `auth` section that `st.login` and `st.user` read; None
+    without sign-in.
 
-    Raises RequestError as `configured` and `secret`.
+    Raises RequestError as `read_configuration` and `read_secret`.
     """
     settings = configuration.load()
     sign_in = read_configuration(settings)

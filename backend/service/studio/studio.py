@@ -36,7 +36,7 @@ LOG = "studio.log"
 MOST_UPLOADED_BYTES = 500_000_000
 START_SECONDS = 60.0
 OBSTACLE_SECONDS = 15.0
-"""How long a first run that cannot go on is left alone: an engine is being installed, or disk is being freed."""
+"""Seconds between attempts of a first run that cannot go on, for example while an engine is installed."""
 
 Say = Callable[[str], None]
 
@@ -92,7 +92,7 @@ def names_elsewhere(chosen: settings.Settings) -> list[str]:
 
 
 def is_reached_by_others(workspace: Workspace, host: str) -> bool:
-    """By any setting: the address it listens at, a sign-in, or the names it answers to."""
+    """Tell whether others reach the studio, by its listening address, a sign-in or the names it answers to."""
     return not is_loopback(host) or bool(
         sign_in.read_configuration(workspace.settings) or names_elsewhere(workspace.settings)
     )
@@ -111,8 +111,8 @@ def _open_access_warning(workspace: Workspace, host: str) -> str | None:
 
 
 def upload_limit() -> tuple[Actor, int | None]:
-    """Who uploads where nobody signs in, and the bytes that one person's pages may hold, limited where others reach the
-    studio.
+    """Return the actor for uploads without sign-in, and the most bytes that one person's pages may hold, None in a
+    private studio.
 
     Raises RequestError where WHETSTONE_ROLE is no role.
     """

@@ -21,7 +21,7 @@ from backend.service.presets.presets import KnownPreset
 app = typer.Typer(no_args_is_help=True)
 PER_PAGE = 100
 MOST_BILLIONS = 1e9
-"""As on the page of filters; what a database can compare is larger."""
+"""The same limit as on the page; the database can compare larger numbers."""
 MARKS = {"Yes": "yes", "No": "no", "": "-"}
 
 
@@ -101,7 +101,7 @@ def _document(line: CatalogLine, instance: str | None) -> dict[str, Any]:
 
 
 def _check_documents(checks: Sequence[TechniqueCheck], *more: str) -> dict[str, Any]:
-    """By technique: whether it works and why not, and what else is asked for of the check."""
+    """Return, for each technique, whether it works, the reasons against it and the other fields of the check."""
     return {
         each.kind: {
             "supported": each.works,

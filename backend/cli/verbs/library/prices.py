@@ -47,7 +47,7 @@ def refresh(
 
 @app.command("changes")
 def list_changes(json: Json = False) -> None:
-    """What each refresh found other than the one before it, the newest first."""
+    """Show how prices changed between refreshes, newest first."""
     price_changes = prices.list_changes(service.open_workspace())
     rows = [
         (
