@@ -159,9 +159,11 @@ def prediction(card: ModelCard, chosen: Recipe, device: Device, level: Level, dr
         output_tokens=round(level.output_tokens or 1),
         concurrency=level.concurrency,
     )
-    found = roofline.speed(card, chosen, device, 1, load, draft if step else None, acceptance)
-    assert found is not None
-    return found
+    scenario = roofline.make_scenario(
+        card, chosen, device, 1, load, draft=draft if step else None, acceptance=acceptance
+    )
+    assert scenario is not None
+    return roofline.speed(scenario)
 
 
 def line(name: str, level: Level, point: estimate_correction.PredictionPoint, predicted: Speed) -> tuple[object, ...]:

@@ -6,6 +6,8 @@ Pure arithmetic over the card, the recipe and the device; what is unknown is nam
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from backend.domain.evaluation.prices import price_per_million
 from backend.domain.frozen import Frozen
 from backend.domain.machine import instruction_sets
@@ -13,6 +15,7 @@ from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.needs import job_duration, recovery_needs, serving_memory
 from backend.domain.needs import job_memory as job_memory
 from backend.domain.needs.hardware_rates import HardwareRates, Range
+from backend.domain.needs.serving_memory import DeviceMemory
 from backend.domain.neuron import cores
 from backend.domain.planner import roofline
 from backend.domain.planner.draft_payoff import DraftShape, PayoffMap
@@ -166,63 +169,102 @@ class EstimateContext(Frozen):
 
 
 def estimate(model: ModelFacts, recipe: Recipe, context: EstimateContext, degree: int, replicas: int = 1) -> Estimate:
-    """The estimate for a recipe that is valid there, in that many replicas, each cut over `degree` devices."""
-    if context.facts.place == "neuron":
+    """Return the estimate for a recipe that is valid there, in that many replicas, each cut over `degree` devices."""
+    # 1. On Neuron everything goes by what is compiled.
+    compiled = context.facts.place == "neuron"
+    if compiled:
         recipe, context = _as_compiled(recipe, context)
-    facts, wanted = context.facts, estimate_needs(model, recipe, context.facts.draft)
-    draft = facts.serving_draft(recipe)
+    facts, load = context.facts, context.load
     unknown: list[str] = []
-    compiled = facts.place == "neuron"
-    cut = cores.pad_model(model, degree) if compiled else model
-    room = serving_memory.device_memory(cut, recipe, facts.device, degree, draft) if facts.device else None
-    least = serving_memory.find_smallest_fit(model, recipe, facts.device, draft) if facts.device else None
-    speed = _speed(model, recipe, context, degree, replicas, room, unknown)
-    job = _job_seconds(model, recipe, context, wanted, unknown)
+    # 2. Memory: of the job, and of one device while serving.
+    needs = estimate_needs(model, recipe, facts.draft)
+    serving = _serving_memory(model, recipe, context, degree, replicas, compiled=compiled)
+    # 3. Time.
+    speed = _speed(model, recipe, context, degree, replicas, serving.memory, unknown)
+    job_seconds = _job_seconds(model, recipe, context, needs, unknown)
+    ttft = scale(speed.ttft, 1000) if speed else None
+    tpot = scale(speed.tpot, 1000) if speed else None
     rate = speed.output_tokens_per_s if speed else None
+    # 4. Money.
     if context.price_per_hour is None:
         unknown.append(f"price: none is published for {facts.where}")
-    one = room.tokens if room and model.generates else None
-    tokens = (one[0] * replicas, one[1] * replicas) if one else None
-    length = context.load.input_tokens + context.load.output_tokens
+    mapped = context.payoff.measured_at if context.payoff and context.gains(recipe) else None
+    memory = serving.memory
     return Estimate(
         target=context.target,
-        weights_bytes=wanted.weights_bytes,
+        weights_bytes=needs.weights_bytes,
         weights_bytes_original=original_bytes(model),
         kv_bytes_per_token=serving_memory.kv_bytes(model, serving_memory.effective_serving(recipe)),
-        min_tensor_parallel=least.tensor_parallel if least else None,
+        min_tensor_parallel=serving.least_degree,
         tensor_parallel=degree,
         replicas=replicas,
-        max_tokens_in_cache=tokens[1] if tokens else None,
-        tokens_in_cache=tokens,
-        max_context=cores.positions(model, recipe) if compiled else min(one[0], model.max_positions) if one else None,
-        max_batch=replicas * cores.batch_size(recipe) if compiled else replicas * (one[0] // length) if one else None,
-        cache_bytes=(max(0, room.cache[0]), max(0, room.cache[1])) if room else None,
-        activation_bytes=room.activations if room else None,
-        runtime_bytes=room.runtime if room else None,
-        weights_per_device=room.weights_per_device if room else None,
+        max_tokens_in_cache=serving.tokens[1] if serving.tokens else None,
+        tokens_in_cache=serving.tokens,
+        max_context=serving.max_context,
+        max_batch=serving.max_batch,
+        cache_bytes=(max(0, memory.cache[0]), max(0, memory.cache[1])) if memory else None,
+        activation_bytes=memory.activations if memory else None,
+        runtime_bytes=memory.runtime if memory else None,
+        weights_per_device=memory.weights_per_device if memory else None,
         device_bytes=facts.device.memory_bytes if facts.device else None,
         usable_bytes=serving_memory.usable_bytes(facts.device) if facts.device else None,
         devices=facts.device.units if facts.device else None,
-        ttft_ms=scale(speed.ttft, 1000) if speed else None,
-        tpot_ms=scale(speed.tpot, 1000) if speed else None,
+        ttft_ms=ttft,
+        tpot_ms=tpot,
         output_tokens_per_s=rate,
-        price_per_million_output=_price(context.price_per_hour, rate),
+        price_per_million_output=_token_price(context.price_per_hour, rate),
         price_per_hour=context.price_per_hour,
         price_note=context.price_note,
-        job_seconds=job,
-        job_cost=_job_cost(context, job),
-        disk_bytes=wanted.disk_bytes,
-        memory_bytes=wanted.memory_bytes,
-        load=context.load,
+        job_seconds=job_seconds,
+        job_cost=_job_cost(context, job_seconds),
+        disk_bytes=needs.disk_bytes,
+        memory_bytes=needs.memory_bytes,
+        load=load,
         unknown=tuple(unknown),
         calibration=context.calibration,
         formulas=_formulas(facts, recipe, context.runs) | _payoff_formula(context, recipe),
-        mapped=context.payoff.measured_at if context.payoff and context.gains(recipe) else None,
+        mapped=mapped,
     )
 
 
+class _ServingMemory(NamedTuple):
+    """What one device holds while serving, and what that means for contexts and batches; None where not known."""
+
+    memory: DeviceMemory | None
+    least_degree: int | None
+    """The lowest tensor parallel degree at which the model fits."""
+    tokens: tuple[int, int] | None
+    """(least, most) tokens in the caches of all replicas."""
+    max_context: int | None
+    max_batch: int | None
+
+
+def _serving_memory(
+    model: ModelFacts, recipe: Recipe, context: EstimateContext, degree: int, replicas: int, *, compiled: bool
+) -> _ServingMemory:
+    # 1. Memory of one device, at this degree and at the lowest that fits.
+    device, draft = context.facts.device, context.facts.serving_draft(recipe)
+    memory = least = None
+    if device is not None:
+        cut = cores.pad_model(model, degree) if compiled else model
+        memory = serving_memory.device_memory(cut, recipe, device, degree, draft)
+        least = serving_memory.find_smallest_fit(model, recipe, device, draft)
+    # 2. Tokens of the caches.
+    one = memory.tokens if memory and model.generates else None
+    tokens = (one[0] * replicas, one[1] * replicas) if one else None
+    # 3. The longest context and the largest batch: fixed where compiled, else what surely fits.
+    max_context = max_batch = None
+    if compiled:
+        max_context = cores.positions(model, recipe)
+        max_batch = replicas * cores.batch_size(recipe)
+    elif one:
+        max_context = min(one[0], model.max_positions)
+        max_batch = replicas * (one[0] // (context.load.input_tokens + context.load.output_tokens))
+    return _ServingMemory(memory, least.tensor_parallel if least else None, tokens, max_context, max_batch)
+
+
 def _as_compiled(recipe: Recipe, context: EstimateContext) -> tuple[Recipe, EstimateContext]:
-    """With the sequences that are compiled for, and the cores that a program sees."""
+    """Return both with the sequences that are compiled for, and the cores that a program sees."""
     device = context.facts.device
     facts = context.facts.model_copy(update={"device": cores.logical_device(device) if device else None})
     serving = recipe.serving.model_copy(update={"max_num_seqs": cores.batch_size(recipe)})
@@ -235,25 +277,39 @@ def _speed(
     context: EstimateContext,
     degree: int,
     replicas: int,
-    room: serving_memory.DeviceMemory | None,
+    memory: DeviceMemory | None,
     unknown: list[str],
 ) -> roofline.Speed | None:
-    facts, step = context.facts, recipe.step("speculate")
-    likely = context.trained if context.acceptance is None else context.acceptance
+    """Return the speed, corrected by the calibration; None where it is not known. Adds to `unknown` what is assumed."""
+    facts, load, step = context.facts, context.load, recipe.step("speculate")
+    # 1. Acceptance: of an evaluation, else of the draft's training, else assumed.
+    acceptance = context.trained if context.acceptance is None else context.acceptance
     if isinstance(step, Speculate) and context.acceptance is None:
         best, worst = roofline.acceptance_range(step, None)
-        taken = f"assumed {worst:g} to {best:g}" if likely is None else f"{likely:.0%} by the draft's own training"
-        unknown.append(f"acceptance: {taken}, only an evaluation can tell")
-    speed = None
-    if facts.device is not None and room is not None:
-        draft, load = facts.serving_draft(recipe), context.load
-        held = serving_memory.concurrent_sequences(room, recipe, load.input_tokens + load.output_tokens)
-        speed = roofline.replicated_speed(
-            model, recipe, facts.device, degree, load, draft, likely, held, replicas, context.gains(recipe)
+        basis = f"assumed {worst:g} to {best:g}"
+        if acceptance is not None:
+            basis = f"{acceptance:.0%} by the draft's own training"
+        unknown.append(f"acceptance: {basis}, only an evaluation can tell")
+    # 2. The scenario, where everything it needs is known.
+    scenario = None
+    if facts.device is not None and memory is not None:
+        scenario = roofline.make_scenario(
+            model,
+            recipe,
+            facts.device,
+            degree,
+            load,
+            draft=facts.serving_draft(recipe),
+            acceptance=acceptance,
+            gains=context.gains(recipe),
         )
-    if speed is None:
+    if scenario is None or memory is None:
         unknown.append(f"speed: {_unknown_speed_reason(model, facts)}")
-    return context.calibration.applied(speed) if speed and context.calibration else speed
+        return None
+    # 3. The speed of all replicas.
+    cached = serving_memory.concurrent_sequences(memory, recipe, load.input_tokens + load.output_tokens)
+    speed = roofline.replicated_speed(scenario, replicas, cached)
+    return context.calibration.correct(speed) if context.calibration else speed
 
 
 def _unknown_speed_reason(model: ModelFacts, facts: TargetFacts) -> str:
@@ -338,6 +394,6 @@ def _payoff_formula(context: EstimateContext, recipe: Recipe) -> dict[str, str]:
     return {"speculation": f"a step without it / the gain (accepted + 1) x step without / step with, {of}"}
 
 
-def _price(per_hour: float | None, rate: Range | None) -> Range | None:
+def _token_price(per_hour: float | None, rate: Range | None) -> Range | None:
     least, most = (price_per_million(per_hour, tokens) for tokens in (rate[1], rate[0])) if rate else (None, None)
     return None if least is None or most is None else (least, most)

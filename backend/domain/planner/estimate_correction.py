@@ -43,7 +43,7 @@ class Calibration(Frozen):
     """The evaluation that measured, and when."""
     measured_at: str | None = None
 
-    def applied(self, speed: Speed) -> Speed:
+    def correct(self, speed: Speed) -> Speed:
         """Times scaled by the factors, keeping the ratio of the range's ends; tokens/s by the factor of its own
         measurement."""
         return Speed(
@@ -100,7 +100,7 @@ def calibrate(
         measured_at=measured_at,
     )
     after = tuple(
-        point for predicted, level in pairs for point in compare_prediction(calibration.applied(predicted), level)
+        point for predicted, level in pairs for point in compare_prediction(calibration.correct(predicted), level)
     )
     return calibration.model_copy(update={"after": after})
 

@@ -1,8 +1,7 @@
-"""How fast a model is served, from what must be moved and multiplied: prefill bound by arithmetic, decoding by memory
-bandwidth.
+"""How fast a model is served, from the bytes that must be moved and the operations that must be made.
 
-Each figure is a range: the same formula at the best and at the worst of the efficiencies below. Knows nothing of
-prices.
+Prefill is bound by arithmetic, decoding by memory bandwidth. Each figure is a range: the same formula with the best and
+with the worst of the efficiencies below. Knows nothing of prices.
 
 Sources: Williams et al. 2009 (roofline); Pope et al. 2022 (transformer inference); Leviathan et al. 2023 (speculative
 decoding); Shoeybi et al. 2019 (tensor parallelism: two all-reduces a layer); nccl-tests, PERFORMANCE.md (2 (n - 1) / n
@@ -32,13 +31,11 @@ End = Literal[0, 1]
 BEST: End = 0
 WORST: End = 1
 Gains = Callable[[float, int, float, End], float]
-"""(streams, tokens a guess, acceptance, end) -> the gain of speculation, measured: at that end of the measurement's
-error."""
+"""(streams, draft tokens, acceptance, end) -> the measured gain of speculation, at that end of the measurement's error."""
 
 
 class Efficiency(NamedTuple):
-    """(best, worst) shares of the peak that are reached, and what a step costs beside traffic and arithmetic, in
-    seconds."""
+    """(best, worst) shares of the peak that are reached, and the fixed cost of a step in seconds."""
 
     bandwidth: tuple[float, float]
     arithmetic: tuple[float, float]
@@ -48,20 +45,19 @@ class Efficiency(NamedTuple):
 
 
 NOMINAL = Efficiency((0.9, 0.5), (0.7, 0.3), (0.0002, 0.003), (5e-6, 40e-6))
-"""Of a GPU's or Neuron core's datasheet. Assumptions: this project has measured no accelerator yet."""
+"""Shares of a GPU's or Neuron core's datasheet. Assumptions: this project has measured no accelerator yet."""
 MEASURED = Efficiency((1.0, 0.8), (1.0, 0.5), (0.0005, 0.003), (0.0, 0.0))
-"""Of the best that the probe saw on a processor, so nothing is above it. 0.8 is what a middling repetition of the
-probe's own matrix-vector product reaches of its best; the rest is assumed."""
+"""Shares of the best that the probe measured on a processor, so nothing is above it. 0.8 is what a typical repetition
+of the probe's own matrix-vector product reaches of its best; the rest is assumed."""
 
 ACCEPTANCE = (0.8, 0.5)
 """(best, worst) probability that a token of a draft or head is accepted. An assumption: only an evaluation can tell."""
 LOOKUP_ACCEPTANCE = (0.7, 0.0)
-"""The same for look-up methods (n-gram, suffix, a class of one's own): nothing where the text does not repeat
-itself."""
+"""The same for look-up methods (n-gram, suffix, a user's own class): 0 where the text does not repeat itself."""
 
 
 class ExpectedLoad(Frozen):
-    """What is asked of the server: tokens a request, and requests at once."""
+    """The load that a server is planned for: tokens of a request, and requests at the same time."""
 
     input_tokens: int = Field(512, ge=1, le=10_000_000)
     output_tokens: int = Field(128, ge=1, le=10_000_000)
@@ -69,7 +65,7 @@ class ExpectedLoad(Frozen):
 
 
 class Speed(NamedTuple):
-    """(least, most) of each; seconds, and tokens/s over all streams."""
+    """(least, most) of each: seconds, and tokens per second over all streams."""
 
     ttft: tuple[float, float]
     tpot: tuple[float, float]
@@ -77,14 +73,14 @@ class Speed(NamedTuple):
 
 
 class QuantizedLinears(NamedTuple):
-    """The linears that are quantized, of which `Served` counts all."""
+    """The part of a model that is quantized; `ServedModel` counts it too."""
 
     traffic: float
     """Bytes as they are stored."""
     sixteen: float
     """Bytes of the same in 16 bit."""
     flops: float
-    """Of one token."""
+    """Operations per token."""
 
 
 class ServedModel(NamedTuple):
@@ -97,258 +93,302 @@ class ServedModel(NamedTuple):
     expert_traffic: float
     """Bytes of all experts."""
     experts: tuple[int, int] | None
-    """(experts, experts a token)."""
+    """(experts, experts per token)."""
     token_flops: float
     kv_bytes: float
-    """Of one token, on one device."""
+    """Bytes of one token on one device."""
     eight_bit: bool
     bits: int
     products: QuantizedLinears
     scheme: Scheme | None = None
-    """By which a GPU either multiplies in those bits or takes the weights alone."""
+    """Decides whether a GPU multiplies in those bits or only stores weights in them."""
+
+
+class Scenario(NamedTuple):
+    """Everything that decides the speed of one replica: model, hardware, load and speculation."""
+
+    model: ServedModel
+    device: Device
+    degree: int
+    """Tensor parallel degree."""
+    load: ExpectedLoad
+    step: Speculate | None = None
+    draft: ServedModel | None = None
+    acceptance: float | None = None
+    """Measured probability of acceptance; None: the assumed range."""
+    gains: Gains | None = None
+    """Measured gains of speculation; None: by the formula."""
+
+    def with_streams(self, streams: int) -> Scenario:
+        """Return the same with another number of streams."""
+        if streams == self.load.concurrency:
+            return self
+        return self._replace(load=self.load.model_copy(update={"concurrency": streams}))
+
+
+def make_scenario(
+    model: ModelFacts,
+    recipe: Recipe,
+    device: Device,
+    degree: int,
+    load: ExpectedLoad,
+    *,
+    draft: ModelFacts | None = None,
+    acceptance: float | None = None,
+    gains: Gains | None = None,
+) -> Scenario | None:
+    """Return the scenario; None where the device's rates, or the draft that the recipe needs, are not known."""
+    if not device.bandwidth or not device.flops or not model.generates:
+        return None
+    step = recipe.step("speculate")
+    speculate = step if isinstance(step, Speculate) else None
+    if speculate is not None and speculate.drafts and draft is None:
+        return None
+    small = served_model(draft, Recipe(serving=recipe.serving), degree) if draft else None
+    served = served_model(model, recipe, degree)
+    return Scenario(served, device, degree, load, speculate, small, acceptance, gains)
 
 
 def served_model(model: ModelFacts, recipe: Recipe, tensor_parallel: int = 1) -> ServedModel:
-    """The embedding table is looked up, not read, so it is traffic only where it is the output head too."""
-    parts, chosen = sizes(model), stored_format(model, recipe)
-    stored, step = weights(model, recipe), recipe.step("quantize")
-    read = stored.total - (stored.embedding if parts.head else 0)
-    of_experts = _expert_bytes(model, stored.linears + stored.scales)
+    """Return what a step reads and multiplies.
+
+    The embedding table is looked up, not read, so it is traffic only where it is the output head too.
+    """
+    # 1. Bytes: all weights but the embedding table, experts apart.
+    parts, stored, quantized = sizes(model), weights(model, recipe), stored_format(model, recipe)
+    linear_bytes = stored.linears + stored.scales
+    expert_bytes = _expert_bytes(model, linear_bytes)
+    traffic = stored.total - (stored.embedding if parts.head else 0) - expert_bytes
+    # 2. Operations: two for each weight that a token meets.
     head = parts.head or parts.embedding
+    linears = QuantizedLinears(linear_bytes, 2.0 * parts.linears, 2.0 * parts.active_linears)
+    # 3. How the quantized part is multiplied.
+    step = recipe.step("quantize")
+    scheme = quantize_step.method_row(step).scheme if isinstance(step, Quantize) else None
+    experts = (model.experts, model.experts_per_token) if model.experts and model.experts_per_token else None
     return ServedModel(
         layers=model.layers,
         hidden=model.hidden_size,
-        traffic=read - of_experts,
-        expert_traffic=of_experts,
-        experts=(model.experts, model.experts_per_token) if model.experts and model.experts_per_token else None,
+        traffic=traffic,
+        expert_traffic=expert_bytes,
+        experts=experts,
         token_flops=2.0 * (parts.active_linears + head),
         kv_bytes=kv_bytes(model, effective_serving(recipe), tensor_parallel),
-        eight_bit=chosen is not None and chosen.activations,
-        bits=chosen.bits if chosen else 16,
-        products=QuantizedLinears(stored.linears + stored.scales, 2.0 * parts.linears, 2.0 * parts.active_linears),
-        scheme=quantize_step.method_row(step).scheme if isinstance(step, Quantize) else None,
+        eight_bit=quantized is not None and quantized.activations,
+        bits=quantized.bits if quantized else 16,
+        products=linears,
+        scheme=scheme,
     )
 
 
-def _expert_bytes(model: ModelFacts, linears: float) -> float:
+def _expert_bytes(model: ModelFacts, linear_bytes: float) -> float:
+    """Return the part of the linears' bytes that all experts take together; 0 without experts."""
     if not model.experts or not model.experts_per_token:
         return 0.0
     parts = sizes(model)
     share = (parts.linears - parts.active_linears) / (1 - model.experts_per_token / model.experts) / parts.linears
-    return linears * share
+    return linear_bytes * share
 
 
 def efficiency(device: Device) -> Efficiency:
+    """Return the shares to assume: of a measurement, or of the datasheet."""
     return MEASURED if device.measured else NOMINAL
 
 
 def step_seconds(
-    what: ServedModel, device: Device, degree: int, load: ExpectedLoad, end: End, tokens: int = 1
+    model: ServedModel, device: Device, degree: int, load: ExpectedLoad, end: End, tokens: int = 1
 ) -> float:
-    """One pass over `tokens` tokens of each of `load.concurrency` sequences, in the middle of their answers.
+    """Return the seconds of one pass over `tokens` tokens of each of `load.concurrency` sequences, mid-answer.
 
-    max(bytes / bandwidth, operations / rate) / degree + all-reduces + what a step costs in any case. On a processor the
-    quantized linears take the time of the same in 16 bit, over what its instruction set makes of them.
+    max(bytes / bandwidth, operations / rate) / degree + all-reduces + the fixed cost of a step. On a processor the
+    quantized linears take the time of the same in 16 bit, divided by the gain of its instruction set.
     """
     assert device.bandwidth and device.flops
+    # 1. Rates that are reached, and tokens of the pass.
     shares, batch = efficiency(device), load.concurrency * tokens
+    bandwidth = device.bandwidth * shares.bandwidth[end]
+    rate = _arithmetic_rate(model, device) * shares.arithmetic[end]
+    # 2. Bytes per device: weights, the experts that the tokens meet, the cache.
     context = load.input_tokens + load.output_tokens / 2
-    read = (what.traffic + what.expert_traffic * expert_share(what.experts, batch)) / degree
-    read += load.concurrency * context * what.kv_bytes
-    apart = what.products if _has_measured_gain(what, device) else QuantizedLinears(0.0, 0.0, 0.0)
-    bandwidth, rate = device.bandwidth * shares.bandwidth[end], _arithmetic_rate(what, device) * shares.arithmetic[end]
-    moving, working = (
-        (read - apart.traffic / degree) / bandwidth,
-        batch * (what.token_flops - apart.flops) / degree / rate,
-    )
-    core = max(moving, working)
+    read = (model.traffic + model.expert_traffic * expert_share(model.experts, batch)) / degree
+    read += load.concurrency * context * model.kv_bytes
+    # 3. The quantized linears apart, where their gain was measured.
+    apart = model.products if _has_measured_gain(model, device) else QuantizedLinears(0.0, 0.0, 0.0)
+    moving = (read - apart.traffic / degree) / bandwidth
+    multiplying = batch * (model.token_flops - apart.flops) / degree / rate
+    seconds = max(moving, multiplying)
     if apart.traffic:
-        sixteen = max(apart.sixteen / degree / bandwidth, batch * apart.flops / degree / rate)
-        core += sixteen / instruction_sets.speed_range(device.instructions, what.bits, batch)[end]
-    return core + _all_reduce_seconds(what, device, degree, batch, end) + shares.step[end]
+        sixteen_bit = max(apart.sixteen / degree / bandwidth, batch * apart.flops / degree / rate)
+        seconds += sixteen_bit / instruction_sets.speed_range(device.instructions, model.bits, batch)[end]
+    return seconds + _all_reduce_seconds(model, device, degree, batch, end) + shares.step[end]
 
 
 def expert_share(experts: tuple[int, int] | None, tokens: int) -> float:
-    """Share of the experts that `tokens` tokens use together when each picks its own at random: 1 - (1 - k / n) ^
-    tokens."""
+    """Return the share of the experts that `tokens` tokens use together if each picks at random.
+
+    1 - (1 - k / n) ^ tokens; 0 without experts.
+    """
     return 1.0 - (1.0 - experts[1] / experts[0]) ** tokens if experts else 0.0
 
 
-def _has_measured_gain(what: ServedModel, device: Device) -> bool:
-    """Whether it was measured what the device makes of the quantized linears, rather than of their bytes."""
-    return device.hardware == "cpu" and what.experts is None and (what.bits == 4 or (what.bits == 8 and what.eight_bit))
+def _has_measured_gain(model: ServedModel, device: Device) -> bool:
+    """Return whether the gain of the quantized linears was measured, and not only their bytes are known."""
+    quantized = model.bits == 4 or (model.bits == 8 and model.eight_bit)
+    return device.hardware == "cpu" and model.experts is None and quantized
 
 
-def _arithmetic_rate(what: ServedModel, device: Device) -> float:
+def _arithmetic_rate(model: ServedModel, device: Device) -> float:
     assert device.flops
-    rounded = what.eight_bit and rounds_inputs(what.scheme, device.capability)
+    rounded = model.eight_bit and rounds_inputs(model.scheme, device.capability)
     return device.int8_ops or device.flops if rounded else device.flops
 
 
-def _all_reduce_seconds(what: ServedModel, device: Device, degree: int, tokens: int, end: End) -> float:
-    """Two a layer, each of tokens x hidden size x 2 bytes: 2 (n - 1) / n of them over the link, and its latency."""
+def _all_reduce_seconds(model: ServedModel, device: Device, degree: int, tokens: int, end: End) -> float:
+    """Return the seconds of two all-reduces a layer, each of tokens x hidden size x 2 bytes.
+
+    2 (n - 1) / n of the bytes go over the link; each has its latency.
+    """
     if degree == 1:
         return 0.0
     shares = efficiency(device)
-    size = tokens * what.hidden * 2 * 2 * (degree - 1) / degree
+    size = tokens * model.hidden * 2 * 2 * (degree - 1) / degree
     moving = size / (device.link * shares.bandwidth[end]) if device.link else 0.0
-    return 2 * what.layers * (moving + shares.all_reduce[end])
+    return 2 * model.layers * (moving + shares.all_reduce[end])
 
 
-def prefill_seconds(what: ServedModel, device: Device, degree: int, tokens: int, end: End) -> float:
-    """One prompt: 2 x parameters x tokens operations and 2 x tokens^2 x hidden a layer for causal attention, or one
-    read of the weights where that takes longer."""
+def prefill_seconds(model: ServedModel, device: Device, degree: int, tokens: int, end: End) -> float:
+    """Return the seconds of one prompt of `tokens` tokens.
+
+    2 x parameters x tokens operations and 2 x tokens^2 x hidden a layer for causal attention, or one read of the
+    weights where that takes longer.
+    """
     assert device.bandwidth and device.flops
     shares = efficiency(device)
-    attention = 2.0 * what.layers * tokens**2 * what.hidden
-    working = (
-        (what.token_flops * tokens / _arithmetic_rate(what, device) + attention / device.flops)
-        / degree
-        / shares.arithmetic[end]
-    )
-    read = (what.traffic + what.expert_traffic * expert_share(what.experts, tokens)) / degree
+    attention = 2.0 * model.layers * tokens**2 * model.hidden
+    whole = model.token_flops * tokens / _arithmetic_rate(model, device) + attention / device.flops
+    multiplying = whole / degree / shares.arithmetic[end]
+    read = (model.traffic + model.expert_traffic * expert_share(model.experts, tokens)) / degree
     moving = read / (device.bandwidth * shares.bandwidth[end])
-    return max(moving, working) + _all_reduce_seconds(what, device, degree, tokens, end) + shares.step[end]
+    reducing = _all_reduce_seconds(model, device, degree, tokens, end)
+    return max(moving, multiplying) + reducing + shares.step[end]
 
 
 def tokens_per_pass(acceptance: float, drafted: int) -> float:
-    """Expected tokens of one verified pass: (1 - a^(k+1)) / (1 - a) (Leviathan et al. 2023, the expected number of
-    tokens)."""
+    """Return the expected tokens of one verified pass: (1 - a^(k+1)) / (1 - a) (Leviathan et al. 2023)."""
     return drafted + 1.0 if acceptance >= 1 else (1 - acceptance ** (drafted + 1)) / (1 - acceptance)
 
 
 def acceptance_from_rate(rate: float, drafted: int) -> float:
-    """The probability a whose expected accepted / drafted is `rate`, which servers report: a + a^2 + ... + a^k = rate x
-    k."""
+    """Return the probability a whose expected accepted / drafted is `rate`, which servers report.
+
+    Solves a + a^2 + ... + a^k = rate x k by bisection.
+    """
     low, high = 0.0, 1.0
     for _ in range(50):
         middle = (low + high) / 2
-        low, high = (middle, high) if tokens_per_pass(middle, drafted) - 1 < rate * drafted else (low, middle)
+        if tokens_per_pass(middle, drafted) - 1 < rate * drafted:
+            low = middle
+        else:
+            high = middle
     return (low + high) / 2
 
 
 def acceptance_range(step: Speculate, measured: float | None) -> tuple[float, float]:
-    """(best, worst) probability of acceptance."""
+    """Return the (best, worst) probability of acceptance."""
     if measured is not None:
         return measured, measured
     return ACCEPTANCE if step.drafts else LOOKUP_ACCEPTANCE
 
 
-def token_seconds(
-    what: ServedModel,
-    device: Device,
-    degree: int,
-    load: ExpectedLoad,
-    end: End,
-    step: Speculate | None,
-    draft: ServedModel | None,
-    acceptance: float | None = None,
-    gains: Gains | None = None,
-) -> float:
-    """Seconds a token of one stream. With speculation: one pass over k + 1 tokens and k steps of the draft (one where
-    it proposes all at once), divided by the tokens that a pass is expected to give; k as the recipe has it for so many
-    streams. Where it was measured what these cost, a step without them, divided by the gain."""
-    tokens = step.tokens_at(load.concurrency) if step else 0
-    nothing = step is not None and SPECULATE[step.method].only_likely and acceptance is None and end == WORST
-    if step is None or not tokens or nothing:
-        return step_seconds(what, device, degree, load, end)
-    likely = acceptance_range(step, acceptance)[end]
-    if gains is not None:
-        return step_seconds(what, device, degree, load, end) / gains(load.concurrency, tokens, likely, end)
-    verified = step_seconds(what, device, degree, load, end, tokens + 1)
-    passes = 1 if SPECULATE[step.method].once else tokens
-    drafting = passes * step_seconds(draft, device, degree, load, end) if draft else 0.0
-    return (verified + drafting) / tokens_per_pass(likely, tokens)
+def token_seconds(scenario: Scenario, end: End) -> float:
+    """Return the seconds per output token of one stream.
 
-
-def speed(
-    model: ModelFacts,
-    recipe: Recipe,
-    device: Device,
-    degree: int,
-    load: ExpectedLoad,
-    draft: ModelFacts | None = None,
-    acceptance: float | None = None,
-    held: tuple[int, int] | None = None,
-    gains: Gains | None = None,
-) -> Speed | None:
-    """Time to first token, time per output token, and output tokens/s of a closed loop of `load.concurrency` streams.
-
-    Streams prefill one after the other and decode together, so a round of them takes n x prefill + output tokens x
-    step. At worst all other prompts fall into a stream's answer and lengthen its tokens. `held`: (least, most)
-    sequences that the cache holds; those beyond wait for whole rounds.
-    None where the device's rates are not known, or the draft that the recipe needs is not.
+    With speculation: one pass over k + 1 tokens and k steps of the draft (one where it proposes all at once), divided
+    by the expected tokens of a pass; k as the recipe has it for so many streams. Where the gain was measured: a step
+    without speculation, divided by that gain.
     """
-    step = recipe.step("speculate")
-    chosen = step if isinstance(step, Speculate) else None
-    if not device.bandwidth or not device.flops or not model.generates:
-        return None
-    if chosen is not None and chosen.drafts and draft is None:
-        return None
-    what = served_model(model, recipe, degree)
-    small = served_model(draft, Recipe(serving=recipe.serving), degree) if draft else None
-    sequences = (held[1], held[0]) if held else (load.concurrency, load.concurrency)
-    given = (what, device, degree, load)
-    best, worst = (_batch_cycle(*given, end, chosen, small, acceptance, sequences[end], gains) for end in (BEST, WORST))
-    return Speed((best.first, worst.last), (best.token, worst.token + worst.interrupted), (worst.rate, best.rate))
+    model, device, degree, load, step = scenario[:5]
+    plain = step_seconds(model, device, degree, load, end)
+    # 1. Without draft tokens it is a plain step.
+    tokens = step.tokens_at(load.concurrency) if step else 0
+    if step is None or not tokens:
+        return plain
+    method = SPECULATE[step.method]
+    if method.only_likely and scenario.acceptance is None and end == WORST:
+        return plain
+    # 2. A measured gain replaces the formula.
+    acceptance = acceptance_range(step, scenario.acceptance)[end]
+    if scenario.gains is not None:
+        return plain / scenario.gains(load.concurrency, tokens, acceptance, end)
+    # 3. The formula.
+    verifying = step_seconds(model, device, degree, load, end, tokens + 1)
+    passes = 1 if method.once else tokens
+    drafting = passes * step_seconds(scenario.draft, device, degree, load, end) if scenario.draft else 0.0
+    return (verifying + drafting) / tokens_per_pass(acceptance, tokens)
 
 
-def replicated_speed(
-    model: ModelFacts,
-    recipe: Recipe,
-    device: Device,
-    degree: int,
-    load: ExpectedLoad,
-    draft: ModelFacts | None = None,
-    acceptance: float | None = None,
-    held: tuple[int, int] | None = None,
-    replicas: int = 1,
-    gains: Gains | None = None,
-) -> Speed | None:
-    """`speed` of `replicas` that share the streams evenly: those with one more are the slowest, and all their tokens
-    count."""
-    fewest, longer = divmod(load.concurrency, replicas)
-    shares = [(fewest + 1, longer), (fewest, replicas - longer)]
-    found = []
-    for streams, many in shares:
-        part = load.model_copy(update={"concurrency": streams}) if streams and many else None
-        made = speed(model, recipe, device, degree, part, draft, acceptance, held, gains) if part else None
-        found += [(many, made)] if made else []
-    if not found:
-        return None
-    slowest, quickest = found[0][1], found[-1][1]
-    rates = [sum(many * made.output_tokens_per_s[end] for many, made in found) for end in (0, 1)]
-    return Speed((quickest.ttft[0], slowest.ttft[1]), (quickest.tpot[0], slowest.tpot[1]), (rates[0], rates[1]))
+def speed(scenario: Scenario, cached: tuple[int, int] | None = None) -> Speed:
+    """Return time to first token, time per output token and output tokens/s of `load.concurrency` closed-loop streams.
+
+    Streams prefill one after the other and decode together, so one cycle takes n x prefill + output tokens x step. At
+    worst all other prompts fall into a stream's answer and lengthen its tokens. `cached`: (least, most) sequences that
+    the cache holds; those beyond wait for whole cycles.
+    """
+    least, most = cached or (scenario.load.concurrency, scenario.load.concurrency)
+    best, worst = _batch_cycle(scenario, BEST, most), _batch_cycle(scenario, WORST, least)
+    return Speed(
+        ttft=(best.first, worst.last),
+        tpot=(best.token, worst.token + worst.interruption),
+        output_tokens_per_s=(worst.rate, best.rate),
+    )
+
+
+def replicated_speed(scenario: Scenario, replicas: int, cached: tuple[int, int] | None = None) -> Speed:
+    """Return the speed of `replicas` that share the streams evenly, with the output tokens of all of them.
+
+    Replicas with one stream more are the slowest.
+    """
+    # 1. Split the streams: some replicas get one more.
+    streams, busier = divmod(scenario.load.concurrency, replicas)
+    speeds = []
+    if busier:
+        speeds.append((busier, speed(scenario.with_streams(streams + 1), cached)))
+    if streams:
+        speeds.append((replicas - busier, speed(scenario.with_streams(streams), cached)))
+    # 2. Times from the slowest to the quickest, tokens of all.
+    slowest, quickest = speeds[0][1], speeds[-1][1]
+    least, most = (sum(count * each.output_tokens_per_s[end] for count, each in speeds) for end in (0, 1))
+    return Speed((quickest.ttft[0], slowest.ttft[1]), (quickest.tpot[0], slowest.tpot[1]), (least, most))
 
 
 class _BatchCycle(NamedTuple):
-    """Seconds until the first and the last stream's first token, seconds a token, what the prompts of all other streams
-    add to each token where they fall into its answer, and tokens/s."""
+    """One cycle in which the streams that fit prefill in turn and then decode together. Seconds, and tokens/s."""
 
     first: float
+    """Until the first stream's first token."""
     last: float
+    """Until the last stream's first token."""
     token: float
-    interrupted: float
+    """Per output token."""
+    interruption: float
+    """What the prompts of all other streams add to each token where they fall into its answer."""
     rate: float
+    """Output tokens per second."""
 
 
-def _batch_cycle(
-    what: ServedModel,
-    device: Device,
-    degree: int,
-    load: ExpectedLoad,
-    end: End,
-    step: Speculate | None,
-    draft: ServedModel | None,
-    acceptance: float | None,
-    held: int,
-    gains: Gains | None,
-) -> _BatchCycle:
-    streams = max(1, min(load.concurrency, held))
-    together = load if streams == load.concurrency else load.model_copy(update={"concurrency": streams})
-    prefill = prefill_seconds(what, device, degree, load.input_tokens, end)
-    token = token_seconds(what, device, degree, together, end, step, draft, acceptance, gains)
+def _batch_cycle(scenario: Scenario, end: End, cached: int) -> _BatchCycle:
+    # 1. The streams that the cache holds run together.
+    load = scenario.load
+    streams = max(1, min(load.concurrency, cached))
+    prefill = prefill_seconds(scenario.model, scenario.device, scenario.degree, load.input_tokens, end)
+    token = token_seconds(scenario.with_streams(streams), end)
     seconds = streams * prefill + load.output_tokens * token
+    # 2. The others wait for whole cycles.
     waiting = (load.concurrency / streams - 1) * seconds
-    interrupted = (streams - 1) * prefill / load.output_tokens
-    return _BatchCycle(prefill, streams * prefill + waiting, token, interrupted, streams * load.output_tokens / seconds)
+    return _BatchCycle(
+        first=prefill,
+        last=streams * prefill + waiting,
+        token=token,
+        interruption=(streams - 1) * prefill / load.output_tokens,
+        rate=streams * load.output_tokens / seconds,
+    )

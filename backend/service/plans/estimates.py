@@ -205,4 +205,7 @@ def _predict(model: ModelFacts, recipe: Recipe, context: EstimateContext, level:
         load.input_tokens + load.output_tokens,
     )
     acceptance, gains = _acceptance(recipe, level), context.gains(recipe)
-    return roofline.speed(model, recipe, facts.device, degree, load, draft, acceptance, sequences, gains)
+    scenario = roofline.make_scenario(
+        model, recipe, facts.device, degree, load, draft=draft, acceptance=acceptance, gains=gains
+    )
+    return roofline.speed(scenario, sequences) if scenario else None

@@ -44,9 +44,9 @@ def starter() -> ModelCard:
 def times(card: ModelCard, chosen: Recipe, device: Device, streams: int) -> float:
     """Faster a token than the original, of the middles of both ranges."""
     load = ExpectedLoad(input_tokens=144, output_tokens=39, concurrency=streams)
-    found = [roofline.speed(card, each, device, 1, load) for each in (Recipe(), chosen)]
-    assert found[0] is not None and found[1] is not None
-    return geometric_middle(found[0].tpot) / geometric_middle(found[1].tpot)
+    scenarios = [roofline.make_scenario(card, recipe, device, 1, load) for recipe in (Recipe(), chosen)]
+    original, changed = (roofline.speed(scenario) for scenario in scenarios if scenario)
+    return geometric_middle(original.tpot) / geometric_middle(changed.tpot)
 
 
 def tpots(variant: dict[str, Any]) -> dict[int, float]:

@@ -49,9 +49,10 @@ def predicted(
     assert where is not None
     model = known(name)
     draft = published.find(model.draft) if model.draft and chosen.step("speculate") else None
-    found = roofline.speed(model, chosen, where.device, degree, load or ExpectedLoad(), draft, **more)
-    assert found is not None
-    return found
+    cached = more.pop("held", None)
+    scenario = roofline.make_scenario(model, chosen, where.device, degree, load or ExpectedLoad(), draft=draft, **more)
+    assert scenario is not None
+    return roofline.speed(scenario, cached)
 
 
 @pytest.fixture
@@ -95,11 +96,9 @@ def test_fewer_bits_decode_faster_and_prefill_no_slower() -> None:
 
 def test_int4_is_no_gain_where_the_processor_unpacks_it() -> None:
     device = Device("cpu", "cpu", 1, 64 << 30, 40e9, 1e12, measured=True, instructions="vnni")
-    ends = [
-        roofline.speed(known("meta-textgeneration-llama-3-8b"), chosen, device, 1, ExpectedLoad())
-        for chosen in (Recipe(), AWQ, W8A8)
-    ]
-    original, awq, w8a8 = (found.tpot for found in ends if found)
+    llama = known("meta-textgeneration-llama-3-8b")
+    scenarios = [roofline.make_scenario(llama, chosen, device, 1, ExpectedLoad()) for chosen in (Recipe(), AWQ, W8A8)]
+    original, awq, w8a8 = (roofline.speed(scenario).tpot for scenario in scenarios if scenario)
     assert awq[0] > original[0] and w8a8[1] < original[1]
 
 
@@ -168,10 +167,10 @@ def test_what_the_cache_cannot_hold_waits() -> None:
 
 def test_without_rates_or_without_a_draft_the_speed_is_unknown() -> None:
     bare = Device("gpu", "cuda", 1, 24 << 30)
-    assert roofline.speed(known("meta-textgeneration-llama-3-8b"), Recipe(), bare, 1, ExpectedLoad()) is None
+    assert roofline.make_scenario(known("meta-textgeneration-llama-3-8b"), Recipe(), bare, 1, ExpectedLoad()) is None
     rates = bare._replace(bandwidth=1e12, flops=1e14)
-    assert roofline.speed(known("meta-textgeneration-llama-3-8b"), DRAFT, rates, 1, ExpectedLoad()) is None
-    assert roofline.speed(known("meta-textgeneration-llama-3-8b"), NGRAM, rates, 1, ExpectedLoad()) is not None
+    assert roofline.make_scenario(known("meta-textgeneration-llama-3-8b"), DRAFT, rates, 1, ExpectedLoad()) is None
+    assert roofline.make_scenario(known("meta-textgeneration-llama-3-8b"), NGRAM, rates, 1, ExpectedLoad()) is not None
 
 
 def measured_levels(variant: str) -> list[Level]:
@@ -187,7 +186,7 @@ def test_a_calibrated_prediction_meets_the_measurement_it_was_calibrated_by() ->
     pairs = [(planner.prediction(card, Recipe(), device, level, None), level) for level in measured_levels("wide")]
     found = estimate_correction.calibrate(pairs, concurrency=5)
     assert found is not None and found.concurrency == 4, "the level nearest to what is asked"
-    again = estimate_correction.compare_prediction(found.applied(pairs[1][0]), pairs[1][1])
+    again = estimate_correction.compare_prediction(found.correct(pairs[1][0]), pairs[1][1])
     assert {point.metric for point in again} == {
         estimate_correction.TTFT,
         estimate_correction.TPOT,
