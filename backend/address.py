@@ -1,4 +1,4 @@
-"""Where an endpoint answers: its address, whether a person may have it asked, and connections to it. Standard library.
+"""The address of an endpoint, whether the studio may call it, and connections to it. Standard library only.
 
 Knows nothing of requests.
 """
@@ -20,7 +20,7 @@ SAGEMAKER = "sagemaker"
 
 
 class Address(NamedTuple):
-    """Where to connect and what to write into the request. `prefix` is the path up to and with `/v1`."""
+    """Host and port to connect to, and what to write into a request. `prefix` is the path up to and with `/v1`."""
 
     host: str
     port: int
@@ -28,7 +28,7 @@ class Address(NamedTuple):
     authority: str
     prefix: str
     region: str | None = None
-    """Of an endpoint of SageMaker, whose container tells by the body what is asked: there is one path for all."""
+    """AWS region of an endpoint at SageMaker, where one path takes every kind of request; None elsewhere."""
 
     def path(self, endpoint: str, *, streamed: bool = False) -> str:
         if self.region is not None:
@@ -37,7 +37,7 @@ class Address(NamedTuple):
 
     @property
     def base(self) -> str:
-        """What clients of the API call the base URL: up to and with `/v1`."""
+        """Return what clients of the API call the base URL: up to and with `/v1`."""
         return f"{self}{self.prefix}"
 
     def __str__(self) -> str:
@@ -46,42 +46,42 @@ class Address(NamedTuple):
         return f"{'https' if self.tls else 'http'}://{self.authority}"
 
 
-def check_public(place: Address) -> None:
+def check_public(address: Address) -> None:
     """Before a person's endpoint is asked for the first time: raises RequestError as `resolved` does, also for an
     address that was written as such; a name that is not known today is left to the run."""
     with suppress(OSError):
-        _look_up(place, literal=True)
+        _look_up(address, literal=True)
 
 
-def resolved(place: Address) -> list[tuple[Any, ...]]:
-    """What `socket.getaddrinfo` says of it now, to be connected to as it is: each was looked at, and no name is asked
+def resolved(address: Address) -> list[tuple[Any, ...]]:
+    """Return the rows of `socket.getaddrinfo`, to connect to as they are: each was checked, and no name is resolved
     twice.
 
     Raises OSError where it is unknown; RequestError where others reach the studio and one of its addresses is not
     public (`public_addresses`): a cloud's metadata, this machine, its network. An address that was written as such was
     looked at when it was named, so that servers which are started here can be measured.
     """
-    return _look_up(place, literal=False)
+    return _look_up(address, literal=False)
 
 
-def _look_up(place: Address, *, literal: bool) -> list[tuple[Any, ...]]:
+def _look_up(address: Address, *, literal: bool) -> list[tuple[Any, ...]]:
     try:
-        rows: list[tuple[Any, ...]] = list(socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM))
+        rows: list[tuple[Any, ...]] = list(socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM))
     except UnicodeError as error:
         raise socket.gaierror(str(error)) from None
     chosen = settings.load()
-    own = place.region is not None  # the owner's own settings of AWS say where that is
+    own = address.region is not None  # the owner's own settings of AWS say where that is
     if (
         chosen.shared
         and not own
-        and (literal or not _is_literal(place.host))
-        and place.host.lower() not in chosen.allowed_addresses
+        and (literal or not _is_literal(address.host))
+        and address.host.lower() not in chosen.allowed_addresses
     ):
         for entry in rows:
             if not _is_public(str(entry[4][0]), chosen.allowed_addresses):
                 raise RequestError(
-                    f"{place} is an address of this machine or its network, and others reach this studio: its owner lists "
-                    f"{place.host} in WHETSTONE_ALLOWED_ADDRESSES if it may be asked."
+                    f"{address} is an address of this machine or its network, and others reach this studio: its owner lists "
+                    f"{address.host} in WHETSTONE_ALLOWED_ADDRESSES if it may be asked."
                 )
     return rows
 
@@ -95,7 +95,7 @@ def _is_literal(host: str) -> bool:
 
 
 def _is_public(written: str, allowed: Iterable[str]) -> bool:
-    """Whether the address is public, or listed by the owner."""
+    """Return whether the address is public, or allowed by the owner."""
     address = public_addresses.read(written)
     return public_addresses.is_public(address) or any(address in network for network in _networks(allowed))
 
@@ -106,10 +106,10 @@ def _networks(allowed: Iterable[str]) -> Iterator[IPv4Network | IPv6Network]:
             yield ip_network(each, strict=False)
 
 
-def connect(place: Address, limit_s: float) -> socket.socket:
+def connect(address: Address, limit_s: float) -> socket.socket:
     """A connection to the first of its addresses that takes one. Raises OSError, RequestError as `resolved`."""
     failure: OSError = TimeoutError()
-    for family, kind, protocol, _, where in resolved(place):
+    for family, kind, protocol, _, where in resolved(address):
         connection = socket.socket(family, kind, protocol)
         try:
             connection.settimeout(limit_s)
@@ -124,7 +124,7 @@ def connect(place: Address, limit_s: float) -> socket.socket:
 
 
 def is_loopback(host: str) -> bool:
-    """By its name or number; nothing is looked up."""
+    """Return whether the host is this machine, by its name or number; no name is resolved."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -37,12 +37,12 @@ ever."""
 METRICS_BYTES, ANSWER_BYTES = 8 * 2**20, 8 * 2**20
 """vLLM tells some tens of kilobytes of metrics, and half a megabyte of probabilities of a prompt."""
 WORDS_BYTES = 20_000
-"""Of a refusal: what is read."""
+"""Bytes read of a refusal."""
 _newer_length: set[Address] = set()
 """Endpoints that want the limit of an answer under its newer name."""
 
 
-def address(url: str) -> Address:
+def parse_address(url: str) -> Address:
     """Read `http[s]://host[:port][/prefix][/v1[/completions]]`, or `sagemaker://REGION/NAME`. Raises RequestError where
     it is no such URL; of SageMaker also what `aws.runtime.Signer` does."""
     wrong = RequestError(f"`{url}` is not an address: give http://HOST:PORT or https://HOST[:PORT].")
@@ -65,7 +65,7 @@ def address(url: str) -> Address:
 
 
 def _at_sagemaker(region: str, name: str) -> Address:
-    """Where botocore says that the region's runtime is: nobody can have a signature sent elsewhere."""
+    """Return the address that botocore gives for the region's runtime, so that no signature can be sent elsewhere."""
     base = urlsplit(signer(region).url)
     tls = base.scheme == "https"
     port = base.port or (443 if tls else 80)
@@ -78,25 +78,29 @@ def signer(region: str) -> Signer:
     return Signer(region)
 
 
-def header_fields(place: Address, path: str, body: bytes, token: str | None = None) -> dict[str, str]:
-    """The header fields of a POST of JSON: with the token, or signed now, which AWS takes for some minutes."""
+def header_fields(address: Address, path: str, body: bytes, token: str | None = None) -> dict[str, str]:
+    """Return the header fields of a JSON POST: with the token, or signed now (valid for some minutes)."""
     plain = {"Content-Type": "application/json"}
-    if place.region is not None:
-        return signer(place.region).headers(path, body, plain)
+    if address.region is not None:
+        return signer(address.region).headers(path, body, plain)
     return plain | ({"Authorization": f"Bearer {token}"} if token else {})
 
 
-def bearer(variable: str | None, place: Address) -> str | None:
-    """The token in that environment variable, to be sent to `place`; None of SageMaker, which takes signatures. A
+def bearer(variable: str | None, address: Address) -> str | None:
+    """The token in that environment variable, to be sent to `address`; None of SageMaker, which takes signatures. A
     server that was started here is given its own key, whatever the variable.
 
     Raises RequestError as `check_bearer` does, and where it is not set or cannot be a header.
     """
-    own = served_keys.find(place.port) if place.region is None and not place.tls and is_loopback(place.host) else None
+    own = (
+        served_keys.find(address.port)
+        if address.region is None and not address.tls and is_loopback(address.host)
+        else None
+    )
     if own is not None:
         return own
-    check_bearer(variable, place)
-    if variable is None or place.region is not None:
+    check_bearer(variable, address)
+    if variable is None or address.region is not None:
         return None
     token = os.environ.get(variable, "").strip()
     if not token:
@@ -108,27 +112,29 @@ def bearer(variable: str | None, place: Address) -> str | None:
     return token
 
 
-def check_bearer(variable: str | None, place: Address) -> None:
+def check_bearer(variable: str | None, address: Address) -> None:
     """Before anything is sent. Raises RequestError for a variable that the owner did not name for this, and for plain
     HTTP to another machine, where anybody on the way reads along."""
-    if variable is None or place.region is not None:
+    if variable is None or address.region is not None:
         return
     chosen = settings.load()
-    if not chosen.may_send(variable, place.host):
+    if not chosen.may_send(variable, address.host):
         bound = chosen.shared or any(entry.startswith(f"{variable}@") for entry in chosen.bearer_env)
         instead = "" if bound else f"put the token into a variable called {TOKEN_PREFIX}..., or "
         raise RequestError(
-            f"{variable} is not sent to {place.host if bound else 'an endpoint'}: {instead}list "
-            f"{variable}{f'@{place.host}' if bound else ''} in WHETSTONE_BEARER_ENV, where `whetstone up` is started"
+            f"{variable} is not sent to {address.host if bound else 'an endpoint'}: {instead}list "
+            f"{variable}{f'@{address.host}' if bound else ''} in WHETSTONE_BEARER_ENV, where `whetstone up` is started"
             f"{', since others reach this studio' if chosen.shared else ''}."
         )
-    if not place.tls and not is_loopback(place.host):
-        raise RequestError(f"The bearer token in {variable} would go to {place} unencrypted: give an https:// address.")
+    if not address.tls and not is_loopback(address.host):
+        raise RequestError(
+            f"The bearer token in {variable} would go to {address} unencrypted: give an https:// address."
+        )
 
 
 @contextmanager
 def send(
-    place: Address,
+    address: Address,
     method: str,
     path: str,
     *,
@@ -142,13 +148,13 @@ def send(
     `limit_s` is for each wait for the server, `whole_s` for all of it: then the connection is cut.
     Raises EndpointUnreachable where no answer comes, or it breaks off or is cut while it is read.
     """
-    connection = _Connection(place, limit_s)
+    connection = _Connection(address, limit_s)
     watchdog = threading.Timer(whole_s, connection.cut)
     watchdog.daemon = True
     watchdog.start()
     sent = None if body is None else json.dumps(body).encode()
     headers = (
-        header_fields(place, path, sent, token)
+        header_fields(address, path, sent, token)
         if sent is not None
         else {"Authorization": f"Bearer {token}"}
         if token
@@ -157,7 +163,7 @@ def send(
     try:
         connection.request(method, path, sent, headers)
         answer = connection.getresponse()
-        if place.region is not None and answer.status in {400, 401, 403}:
+        if address.region is not None and answer.status in {400, 401, 403}:
             signer.cache_clear()  # other credentials may be there by now
         yield answer
         connection.check(whole_s)
@@ -166,19 +172,19 @@ def send(
         raise
     except (OSError, http.client.HTTPException) as error:
         connection.check(whole_s)
-        raise unreachable_error(place, error) from None
+        raise unreachable_error(address, error) from None
     finally:
         watchdog.cancel()
         connection.close()
 
 
-def read(place: Address, answer: http.client.HTTPResponse, most: int = ANSWER_BYTES) -> bytes:
+def read(address: Address, answer: http.client.HTTPResponse, most: int = ANSWER_BYTES) -> bytes:
     """The body of an answer. Raises EndpointUnreachable where it has more than `most` bytes, OSError or
     HTTPException."""
     body = answer.read(most + 1)
     if len(body) > most:
         raise EndpointUnreachable(
-            f"{place} answers with more than {most // 2**20} MiB: it is no OpenAI-compatible endpoint."
+            f"{address} answers with more than {most // 2**20} MiB: it is no OpenAI-compatible endpoint."
         )
     return body
 
@@ -188,20 +194,20 @@ def check_endpoint(url: str, bearer_env: str | None = None) -> None:
 
     Raises EndpointUnreachable with one sentence, RequestError where the address or the token variable is wrong.
     """
-    place = address(url)
-    token = bearer(bearer_env, place)
+    address = parse_address(url)
+    token = bearer(bearer_env, address)
     if token is None:
         try:
-            with closing(_Connection(place, CONNECT_TIMEOUT_S)) as connection:
+            with closing(_Connection(address, CONNECT_TIMEOUT_S)) as connection:
                 connection.connect()
         except OSError as error:
-            raise unreachable_error(place, error) from None
+            raise unreachable_error(address, error) from None
         return
-    with send(place, "GET", place.prefix + "/models", token=token) as answer:
+    with send(address, "GET", address.prefix + "/models", token=token) as answer:
         status = answer.status
     if status in {401, 403}:
         which = f"in {bearer_env}" if bearer_env else "of the server that Whetstone started there before"
-        raise EndpointUnreachable(f"{place} refuses the bearer token {which} (HTTP {status}): set a valid one.")
+        raise EndpointUnreachable(f"{address} refuses the bearer token {which} (HTTP {status}): set a valid one.")
 
 
 def models(url: str, bearer_env: str | None = None) -> list[str]:
@@ -209,20 +215,20 @@ def models(url: str, bearer_env: str | None = None) -> list[str]:
     comes.
 
     SageMaker forwards no such request: there it is what our deployments call the model."""
-    place = address(url)
-    if place.region is not None:
+    address = parse_address(url)
+    if address.region is not None:
         return [SERVED_NAME]
-    with send(place, "GET", place.prefix + "/models", token=bearer(bearer_env, place)) as answer:
+    with send(address, "GET", address.prefix + "/models", token=bearer(bearer_env, address)) as answer:
         why = "" if answer.status == http.client.OK else f" It says HTTP {answer.status}: {refusal_words(answer)}."
         try:
-            data = [] if why else openai_json.parse_object(read(place, answer), "the list of models").get("data")
+            data = [] if why else openai_json.parse_object(read(address, answer), "the list of models").get("data")
         except NotAnAnswer:
             data = []
     rows = data if isinstance(data, list) else []
     listed = [row["id"] for row in rows if isinstance(row, dict) and isinstance(row.get("id"), str)]
     if not listed:
         raise EndpointUnreachable(
-            f"{place} answers, but not with a list of models at {place.prefix}/models: "
+            f"{address} answers, but not with a list of models at {address.prefix}/models: "
             f"name the model yourself ({{}} of a bench, URL#MODEL of an evaluation).{why}",
             "model",
         )
@@ -230,17 +236,17 @@ def models(url: str, bearer_env: str | None = None) -> list[str]:
 
 
 def metrics(url: str, bearer_env: str | None = None) -> str | None:
-    """What it tells of itself at `/metrics` beside `/v1`, as text; None where it tells nothing there, for whatever
-    reason.
+    """Return what it tells of itself at `/metrics` beside `/v1`, as text; None where it tells nothing there, for
+    whatever reason.
 
     Raises RequestError where the address or the token variable is wrong.
     """
-    place = address(url)
-    if place.region is not None:
+    address = parse_address(url)
+    if address.region is not None:
         return None
-    token = bearer(bearer_env, place)
+    token = bearer(bearer_env, address)
     try:
-        with send(place, "GET", place.prefix.removesuffix("/v1") + "/metrics", token=token) as answer:
+        with send(address, "GET", address.prefix.removesuffix("/v1") + "/metrics", token=token) as answer:
             return answer.read(METRICS_BYTES).decode("utf-8", "replace") if answer.status == http.client.OK else None
     except EndpointUnreachable:
         return None
@@ -258,45 +264,45 @@ def completion(
 
     Raises EndpointUnreachable where none comes, RequestError as `metrics`.
     """
-    place = address(url)
-    token = bearer(bearer_env, place)
-    body = with_length_field(place, body)
-    with send(place, "POST", place.path(kind), body=body, token=token, limit_s=limit_s, whole_s=limit_s) as answer:
+    address = parse_address(url)
+    token = bearer(bearer_env, address)
+    body = with_length_field(address, body)
+    with send(address, "POST", address.path(kind), body=body, token=token, limit_s=limit_s, whole_s=limit_s) as answer:
         if answer.status == http.client.OK:
             try:
-                return openai_json.parse_object(read(place, answer), "the answer")
+                return openai_json.parse_object(read(address, answer), "the answer")
             except NotAnAnswer as error:
-                raise EndpointUnreachable(f"{place} answers, but {error}.") from None
-        status, words = read_refusal(place, answer)
-    if not wants_newer_length(place, body, status, words):
-        raise refusal_error(place, status, words)
+                raise EndpointUnreachable(f"{address} answers, but {error}.") from None
+        status, words = read_refusal(address, answer)
+    if not wants_newer_length(address, body, status, words):
+        raise refusal_error(address, status, words)
     return completion(url, body, bearer_env, kind, limit_s=limit_s)
 
 
-def with_length_field(place: Address, body: dict[str, Any]) -> dict[str, Any]:
+def with_length_field(address: Address, body: dict[str, Any]) -> dict[str, Any]:
     """The request with the limit of its answer under the name that the endpoint takes."""
-    if place not in _newer_length or LENGTH not in body:
+    if address not in _newer_length or LENGTH not in body:
         return body
     return {NEWER_LENGTH if name == LENGTH else name: value for name, value in body.items()}
 
 
-def wants_newer_length(place: Address, body: dict[str, Any], status: int, refusal_words: str) -> bool:
-    """Whether the refusal of a request wants the limit under its newer name: remembered, so that it can be asked
+def wants_newer_length(address: Address, body: dict[str, Any], status: int, refusal_words: str) -> bool:
+    """Return whether the refusal of a request wants the limit under its newer name: remembered, so that it can be asked
     again."""
     if LENGTH not in body or not openai_json.wants_newer_length(status, refusal_words):
         return False
-    _newer_length.add(place)
+    _newer_length.add(address)
     return True
 
 
-def read_refusal(place: Address, answer: http.client.HTTPResponse) -> tuple[int, str]:
-    """Of a refusal: its status, of SageMaker the container's own where that refused, and its words."""
+def read_refusal(address: Address, answer: http.client.HTTPResponse) -> tuple[int, str]:
+    """Read a refusal: its status (the container's own, if one at SageMaker refused) and its message."""
     try:
         body = answer.read(WORDS_BYTES)
     except (OSError, http.client.HTTPException):
         body = b""
     status = sagemaker_errors.container_status(answer.status, body)
-    if place.region is None or status != answer.status:
+    if address.region is None or status != answer.status:
         return status, _message(sagemaker_errors.container_body(body))
     names = {name.lower(): value for name, value in answer.getheaders()}
     return status, sagemaker_errors.describe_refusal(status, names, body).rstrip(".")
@@ -314,15 +320,15 @@ def _message(body: bytes) -> str:
     return openai_json.server_message(body).rstrip(".") or "no reason given"
 
 
-def refusal_error(place: Address, status: int, words: str) -> EndpointUnreachable:
-    """One sentence for an answer of another status than 200."""
-    return EndpointUnreachable(f"{place} answered with HTTP {status}: {words}.")
+def refusal_error(address: Address, status: int, words: str) -> EndpointUnreachable:
+    """Make the error for an answer whose status is not 200."""
+    return EndpointUnreachable(f"{address} answered with HTTP {status}: {words}.")
 
 
-def unreachable_error(place: Address, error: BaseException) -> EndpointUnreachable:
-    """One sentence: what happened at that address and what to do next."""
+def unreachable_error(address: Address, error: BaseException) -> EndpointUnreachable:
+    """Make the error that says what happened at that address and what to do next."""
     return EndpointUnreachable(
-        f"{place} cannot be reached ({reason(error)}): check that the server is running and the port is right."
+        f"{address} cannot be reached ({reason(error)}): check that the server is running and the port is right."
     )
 
 
@@ -348,13 +354,13 @@ def reason(error: BaseException) -> str:
 class _Connection(http.client.HTTPConnection):
     """To addresses that were looked at. `cut` ends it from another thread, whatever it waits for."""
 
-    def __init__(self, place: Address, limit_s: float) -> None:
-        super().__init__(place.host, place.port, timeout=limit_s)
-        self._place, self._limit_s = place, limit_s
+    def __init__(self, address: Address, limit_s: float) -> None:
+        super().__init__(address.host, address.port, timeout=limit_s)
+        self._address, self._limit_s = address, limit_s
         self._open_socket: socket.socket | None = None
         """Its socket, also where the answer has taken it over (`Connection: close`)."""
         self._is_cut = False
-        self.default_port = http.client.HTTPS_PORT if place.tls else http.client.HTTP_PORT
+        self.default_port = http.client.HTTPS_PORT if address.tls else http.client.HTTP_PORT
 
     def cut(self) -> None:
         """End the connection: whoever reads sees its end, also in the middle of a body."""
@@ -365,17 +371,17 @@ class _Connection(http.client.HTTPConnection):
                 socket.socket.shutdown(self._open_socket, socket.SHUT_RDWR)
 
     def check(self, whole_s: float) -> None:
-        """Raises EndpointUnreachable where it was cut."""
+        """Raise EndpointUnreachable where it was cut."""
         if self._is_cut:
-            raise EndpointUnreachable(f"{self._place} did not end its answer within {whole_s:g} s: check the server.")
+            raise EndpointUnreachable(f"{self._address} did not end its answer within {whole_s:g} s: check the server.")
 
     def connect(self) -> None:
-        connection = self._open_socket = connect(self._place, self._limit_s)
+        connection = self._open_socket = connect(self._address, self._limit_s)
         if self._is_cut:
             connection.close()
             raise TimeoutError
         try:
-            if self._place.tls:
+            if self._address.tls:
                 connection = self._open_socket = ssl.create_default_context().wrap_socket(
                     connection, server_hostname=self.host
                 )

@@ -1,5 +1,4 @@
-"""One look at a model folder before any job: its tensors against its config, its tokenizer, its chat template, its
-positions.
+"""The check of a model's files before any job: tensors against config, tokenizer, chat template, positions.
 
 Runs in the limited child (`sandbox`): what the files hold is read by transformers, without weights and without code of
 theirs. Values that are not finite are seen only when weights are read, so not here. Knows no recipes and no store.
@@ -21,13 +20,13 @@ from backend.domain.recipe.recipe import Quantize
 from backend.layered import dequantize, tokenizers, weightless_model
 
 FORM = 1
-"""Of the answer: another one makes answers that are kept worthless."""
+"""Version of the answer: a new one invalidates cached answers."""
 CPU_S = 60
 """Importing torch and transformers takes 4 of them, a model of 400 shards another."""
 MEMORY_BYTES = 8 * 2**30
-"""Of addresses: torch takes 0.9 GB of them, the outline of 40,000 linears another."""
+"""Address space: torch takes 0.9 GB of it, the outline of 40,000 linears another."""
 MAPPINGS = 3
-"""How often a file of weights may be mapped at once, which takes addresses and no memory: safetensors does, and torch
+"""Mappings of a weight file at the same time, which take address space and no memory: safetensors does, and torch
 again."""
 WINDOW = int(Quantize.model_fields["length"].default)
 """Tokens of a sequence that calibrates or is scored."""
@@ -36,7 +35,7 @@ SHOWN = 3
 
 
 def inspect_in_sandbox(card: ModelCard) -> Preflight:
-    """What stands against the model of that card, in a child. Raises InvalidModel, TooDemanding."""
+    """Check the model of that card in the sandbox. Raises InvalidModel, TooDemanding."""
     largest = max((path.stat().st_size for path in Path(card.path).glob("*.safetensors")), default=0)
     memory_bytes = MEMORY_BYTES + MAPPINGS * largest
     answer = sandbox.run(inspect, card_facts(card), about=card.id, cpu_s=CPU_S, memory_bytes=memory_bytes)
@@ -44,13 +43,13 @@ def inspect_in_sandbox(card: ModelCard) -> Preflight:
 
 
 def card_facts(card: ModelCard) -> dict[str, Any]:
-    """What `inspect` is told of the card."""
+    """Return the facts of the card that `inspect` needs."""
     plain = card.quantization is None and card.stored is None
     return {"path": card.path, "vocabulary": card.vocabulary, "positions": card.max_positions, "plain": plain}
 
 
 def cache_key(card: ModelCard) -> str:
-    """What `inspect_in_sandbox` answers depends on this: the model's config and headers, its tokenizer's files, and what reads
+    """Compute the cache key of an answer: from the model's config and headers, its tokenizer's files, and what reads
     them."""
     return hashlib.sha256(f"{FORM} {card.revision} {tokenizers.digest(Path(card.path))}".encode()).hexdigest()
 
@@ -124,7 +123,7 @@ def _padding(folder: Path) -> str | None:
 
 
 def _outlined(folder: Path) -> str | None:
-    """Why the stored tensors are not those that the model's modules need; None where all are, in the shapes of
+    """Return why the stored tensors are not those that the model's modules need; None where all are, in the shapes of
     config.json.
 
     Raises ImpossibleStack for a family or layout that has no outline, ModelDamaged for a tensor that is missing or left

@@ -1,4 +1,4 @@
-"""Which internet addresses are public: for a studio that others reach, the only ones that it asks on their behalf.
+"""Tells which internet addresses are public: a studio that others reach calls only these on their behalf.
 
 `ipaddress.is_global` is not used: its lists change with the version of Python, and it does not know what clouds put
 at addresses that look public. Standard library.
@@ -69,7 +69,7 @@ ISATAP = (0x0000_5EFE, 0x0200_5EFE)
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Whether the address, and each address of version 4 that it carries, can be reached by all the world."""
+    """Return whether the address, and each IPv4 address embedded in it, is public."""
     if isinstance(address, IPv6Address):
         carried = tuple(embedded(address))
         if address in MAPPED or address in NAT64:

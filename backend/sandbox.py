@@ -26,7 +26,7 @@ from backend.settings import CHECKOUT
 
 T = TypeVar("T")
 MEMORY_BYTES = 3 * 2**30
-"""Of addresses, which libraries take more of than they use."""
+"""Address space, of which libraries reserve more than they use."""
 CPU_S, WALL_S = 8, 60
 ANSWER_BYTES = 2**28
 JSON_BYTES = 16_000_000
@@ -50,7 +50,7 @@ def run(
     cpu_s: float | None = None,
     memory_bytes: int = MEMORY_BYTES,
 ) -> T:
-    """What a function of a module answers, in a child: bytes, or data that JSON holds (a tuple comes back as a list).
+    """Call a module's function in a child process and return its result: bytes, or JSON data (a tuple becomes a list).
 
     `about` is what the sentence calls the file; `cpu_s` how long it may compute, else CPU_S; `memory_bytes` of
     addresses it may take. Raises what it raises of ours, and TooDemanding where it came to a limit.
@@ -118,7 +118,7 @@ def main() -> int:
 
 
 def read_json(content: bytes, most: int = JSON_BYTES) -> Any:
-    """Raises ValueError where it is no JSON or larger than that."""
+    """Parse JSON. Raises ValueError if it is none or larger than `most` bytes."""
     if len(content) > most:
         raise ValueError(f"more than {most / 1e6:g} MB")
     try:
@@ -182,7 +182,7 @@ def _strict() -> Any:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether the file comes with Whetstone."""
+    """Return whether the file comes with Whetstone."""
     return CHECKOUT / "assets" in path.parents
 
 

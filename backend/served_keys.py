@@ -18,13 +18,13 @@ from pathlib import Path
 from backend.domain.errors import WorkError
 
 BYTES = 32
-"""Of randomness in a key."""
+"""Random bytes in a key."""
 LONGEST = 200
 """Characters of a file that may be a key."""
 
 
 def file(port: int) -> Path:
-    """Where the key of the server on that port is, if it is one of ours."""
+    """Return the file that holds the key of our server on that port."""
     return _folder() / f"{port}.key"
 
 
@@ -51,7 +51,7 @@ def find(port: int) -> str | None:
 
 
 def forget(port: int, key: str) -> None:
-    """Once the server is gone. A key that another server has there by now stays."""
+    """Erase the key of a server that ended, unless another server has the port by now."""
     if find(port) == key:
         with suppress(OSError):
             file(port).unlink()

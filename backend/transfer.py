@@ -20,7 +20,7 @@ CHUNK_BYTES = 1 << 20
 STREAMS = 4
 TELL_SECONDS = 0.2
 SETTLE_SECONDS = 2.0
-"""How long the bytes that arrive right now may take to be written; a connection that stands still is not waited for."""
+"""Seconds allowed for writing the bytes that arrive right now; a stalled connection is not waited for."""
 PART = ".part"
 PATIENCE_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 """Pauses before each further try while nothing arrives at all; any byte starts them anew."""
@@ -39,7 +39,7 @@ class Digest(NamedTuple):
 
 
 class Source(Protocol):
-    """Where files come from; `name` is what messages call it."""
+    """A source of files; `name` is how messages call it."""
 
     name: str
 
@@ -52,7 +52,7 @@ class Source(Protocol):
 
 
 def present(folder: Path, files: Mapping[str, int]) -> int:
-    """Bytes of these files that an earlier attempt left in the folder."""
+    """Return the bytes of these files that an earlier attempt left in the folder."""
     present_bytes = 0
     for name, size in files.items():
         for path in (folder / name, folder / f"{name}{PART}"):
@@ -140,7 +140,7 @@ class _Download:
 
 
 class _File:
-    """One file on its way."""
+    """The download of one file."""
 
     def __init__(self, whole: _Download, name: str) -> None:
         self.whole, self.name, self.size = whole, name, whole.files[name]
@@ -184,7 +184,7 @@ class _File:
             self._patiently(lambda: self._receive(sink, hasher))
 
     def _receive(self, sink: Any, hasher: Any) -> None:
-        """One connection, up to its end."""
+        """Receive over one connection until it ends."""
         before = self.here
         for chunk in self.whole.source.stream(self.name, self.here):
             if self.whole.stop.is_set():

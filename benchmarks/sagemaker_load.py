@@ -16,7 +16,7 @@ from pathlib import Path
 from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan, RequestRecord
 from backend.domain.maths.intervals import percentile
-from backend.endpoint import address, header_fields
+from backend.endpoint import header_fields, parse_address
 from backend.evaluate.load import run_level
 from tests.endpoints_in_service import in_service
 from tests.fakes.running import ask, running, write_prompts
@@ -108,7 +108,7 @@ def _words(errors: Sequence[float]) -> str:
 
 
 def _signing(url: str) -> float:
-    place, body = address(url), b"x" * 2000
+    place, body = parse_address(url), b"x" * 2000
     path = place.path("completions", streamed=True)
     began = time.process_time()
     for _ in range(SIGNED):

@@ -48,7 +48,7 @@ def served_files(variant: Variant) -> str | None:
 
 
 def served_of(manifest: Manifest, variant: Variant) -> str:
-    """The same as `served_files` of an artifact, without its files."""
+    """Compute the digest of `served_files` from a manifest, without the files."""
     digest = hashlib.sha256()
     for folder in ("model", *(["draft"] if variant.speculation and variant.speculation.draft_path else [])):
         for file in sorted(manifest.files, key=lambda file: file.path):
@@ -63,7 +63,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Raises ArtifactCorrupt where there is no readable manifest, WrittenByNewer."""
+    """Read the manifest of an artifact's folder. Raises ArtifactCorrupt if it cannot be read, WrittenByNewer."""
     try:
         return read_stored(Manifest, (folder / MANIFEST).read_bytes(), f"the manifest of {folder.name}")
     except WrittenByNewer:

@@ -30,15 +30,15 @@ from backend.transfer import Digest, SourceDropped
 SCHEME = "s3://"
 CONTENTS, ARTIFACTS = "contents", "artifacts"
 SMALL_BYTES = 32 << 20
-"""A file up to that size, and not of weights, comes with an outline: tokenizers are at most about half as large."""
+"""Files up to this size that hold no weights are part of an outline; tokenizers are at most about half as large."""
 
 
 NAME_DIGITS = 16
-"""Hex digits of its own SHA-256 that a manifest's name has."""
+"""Hex digits of its SHA-256 in a manifest's name."""
 
 
 class _Stored(NamedTuple):
-    """A manifest as it lies in the bucket, with the key of each content by its SHA-256."""
+    """A stored manifest, with the key of each content by its SHA-256."""
 
     manifest: Manifest
     keys: Mapping[str, str]
@@ -48,7 +48,7 @@ class _Stored(NamedTuple):
 
 
 def small_files(manifest: Manifest) -> dict[str, int]:
-    """Bytes by path of what an outline has."""
+    """Return the bytes of each file that an outline has, by path."""
     loose = [file for file in manifest.files if file.path.startswith(("model/", "draft/"))]
     return {
         file.path: file.size for file in loose if file.size <= SMALL_BYTES and not file.path.endswith(".safetensors")
@@ -71,7 +71,7 @@ class BucketLocation(ArtifactLocation):
 
     @cached_property
     def _hurried(self) -> Objects:
-        """With less patience: a download has its own, and so has a page."""
+        """A client with fewer tries, for downloads, which try again themselves, and for pages."""
         return Objects(self._bucket, tries=2)
 
     def publish(self, staged: Path, artifact: str, ledger: Ledger, tell: Tell = ignore_progress) -> Published:
@@ -203,7 +203,7 @@ class BucketLocation(ArtifactLocation):
             ) from None
 
     def _sound(self, address: str, objects: Objects) -> bytes:
-        """The bytes of the manifest, whose name has the beginning of their SHA-256; asked for twice at most."""
+        """Return the bytes of the manifest, checked against the SHA-256 in its name; two tries."""
         content = objects.get_bytes(self._key(address))
         if hashlib.sha256(content).hexdigest()[:NAME_DIGITS] != self._name(address).split(".")[1]:
             content = objects.get_bytes(self._key(address))
@@ -221,7 +221,7 @@ def _tell(tell: Tell, before: int, total: int, sent: int) -> None:
 
 
 class _Contents:
-    """The files of an artifact, for a download."""
+    """The files of an artifact as a source of a download."""
 
     def __init__(self, objects: Objects, stored: _Stored) -> None:
         self._objects, self._keys, self.name = objects, stored.keys, stored.manifest.id
@@ -240,7 +240,7 @@ class _Contents:
             ) from None
 
     def whole(self, file: ArtifactFile) -> Iterator[bytes]:
-        """All of it, over as many connections as it takes while each brings something."""
+        """Yield the whole file, over as many connections as needed while each brings some bytes."""
         position = before = 0
         while position < file.size:
             try:

@@ -1,5 +1,4 @@
-"""Artifacts of a bucket on this machine's disk: fetched when they are asked for, and given up again, the longest unused
-first.
+"""Copies of a bucket's artifacts on this machine's disk, fetched when needed; the least recently used are erased first.
 
 Whoever uses one holds its lock shared, and its process' end gives it back, whatever that end is. A folder is whole
 where it has its manifest, which is written last; until then it may hold some of its files, each of them verified when
@@ -21,7 +20,7 @@ from backend.artifacts.artifact_folder import MANIFEST
 
 
 class Cache:
-    """`most_bytes`: what it keeps beside what is in use."""
+    """Copies by name; `most_bytes` limits what is stored beside those in use."""
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
         self.folder, self.most_bytes = folder, most_bytes
@@ -34,7 +33,7 @@ class Cache:
 
     @contextmanager
     def using(self, name: str) -> Iterator[None]:
-        """Nobody takes its folder away meanwhile."""
+        """Hold a shared lock: nobody erases the folder meanwhile."""
         with self._opened(name) as lock:
             files.wait_for_lock(lock, fcntl.LOCK_SH)
             with suppress(FileNotFoundError):
@@ -43,13 +42,13 @@ class Cache:
 
     @contextmanager
     def filling(self, name: str) -> Iterator[None]:
-        """Nobody else uses or fills its folder meanwhile."""
+        """Hold an exclusive lock: nobody else uses or fills the folder meanwhile."""
         with self._opened(name) as lock:
             files.wait_for_lock(lock, fcntl.LOCK_EX)
             yield
 
     def make_room(self, needed: int) -> None:
-        """Give up what was not used the longest until so many more bytes are within the bound; what is in use stays."""
+        """Erase the least recently used folders until `needed` more bytes fit the limit; folders in use stay."""
         paths = [path for path in self.folder.glob("*") if path.is_dir()]
         sizes = {path: sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) for path in paths}
         left = sum(sizes.values()) + needed
@@ -60,7 +59,7 @@ class Cache:
                 left -= sizes[path]
 
     def drop(self, name: str) -> bool:
-        """False where somebody uses it."""
+        """Erase a copy; return False if it is in use."""
         with self._opened(name) as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -71,7 +70,7 @@ class Cache:
             return True
 
     def adopt(self, name: str, folder: Path) -> None:
-        """Take a whole, verified folder of this disk over, by links; elsewhere it is fetched when it is asked for."""
+        """Add a whole, verified folder of this disk by hard links; if that fails it is fetched when needed."""
         if self.most_bytes == 0 or self.is_whole(name):
             return
         self.folder.mkdir(parents=True, exist_ok=True)

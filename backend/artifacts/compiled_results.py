@@ -23,7 +23,7 @@ from backend.settings import Settings
 
 ENTRIES, FILES = "entries", "files"
 TRIES = 5
-"""Of a body that breaks off: each goes on where the last one ended."""
+"""Tries of a download that breaks off; each continues where the last one ended."""
 
 
 class _Disk:
@@ -101,7 +101,7 @@ class CompiledCache:
         self._store = _Bucket(address) if address.startswith(SCHEME) else _Disk(Path(address))
 
     def entries(self) -> list[CacheEntry]:
-        """Those that can be read; one that cannot was not written by us, or has gone meanwhile."""
+        """Return the entries that can be read; others were not written by us, or were removed meanwhile."""
         found = []
         for name in self._store.names():
             try:

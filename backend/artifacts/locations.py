@@ -1,5 +1,4 @@
-"""Which place an artifact is in, and which one new ones go to. A size is written with its unit: `500GB`, `1.5 TiB`,
-`2000000`."""
+"""The location of an artifact, and that of new ones. A size is written with its unit: `500GB`, `1.5 TiB`, `2000000`."""
 
 from __future__ import annotations
 
@@ -19,13 +18,13 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*((?:[KMGTP]i?)?)B?", re.IGNORECASE)
 
 
 def location_for_new(settings: Settings) -> ArtifactLocation:
-    """Where new artifacts go. Raises RequestError where WHETSTONE_ARTIFACTS names no place."""
+    """Return the location of new artifacts. Raises RequestError if WHETSTONE_ARTIFACTS names no location."""
     address = settings.artifact_store or ""
     return _bucket(settings, address) if address.startswith(SCHEME) else location_of(settings, "")
 
 
 def location_of(settings: Settings, address: str) -> ArtifactLocation:
-    """That of an artifact which is there, whatever is chosen now."""
+    """Return the location of a stored artifact, whatever the settings say now."""
     if address.startswith(SCHEME):
         return _bucket(settings, address.rpartition(f"/{ARTIFACTS}/")[0])
     return FolderLocation(settings.artifacts, settings.cache / "verified")
@@ -38,13 +37,13 @@ def _bucket(settings: Settings, address: str) -> BucketLocation:
 
 
 def quota(settings: Settings) -> int | None:
-    """Bytes that artifacts may take; None for no bound. Raises RequestError where WHETSTONE_ARTIFACTS_QUOTA is no
-    size."""
+    """Return the bytes that artifacts may take, or None for no limit. Raises RequestError if WHETSTONE_ARTIFACTS_QUOTA
+    is no size."""
     return size(settings.artifacts_quota, "WHETSTONE_ARTIFACTS_QUOTA")
 
 
 def size(written: str | None, variable: str) -> int | None:
-    """Bytes; None where nothing is written. Raises RequestError."""
+    """Parse a size in bytes; None if nothing is written. Raises RequestError."""
     if not written:
         return None
     match = _SIZE.fullmatch(written.strip())

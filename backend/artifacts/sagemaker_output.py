@@ -1,4 +1,4 @@
-"""What an optimization job of SageMaker left in S3, as the folder of an artifact: fetched, hashed, with a manifest.
+"""Makes an artifact's folder from the output of a SageMaker optimization job in S3: fetched, hashed, with a manifest.
 
 From then on it is an artifact like any other: published once, verified whenever it is read.
 """
@@ -22,7 +22,7 @@ from backend.transfer import Digest
 
 CONFIG = "config.json"
 KEPT = {".safetensors", ".json", ".model", ".txt", ".jinja"}
-"""What a server needs, and nothing that could run code."""
+"""Suffixes of the files a server needs; none can run code."""
 
 
 class Unusable(WhetstoneError):

@@ -1,4 +1,4 @@
-"""What is served and measured of an artifact: its model under the recipe's settings, with draft and compile cache."""
+"""The variant of an artifact: its model under the recipe's settings, with draft and compile cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from backend.settings import Settings
 
 
 def variant_of_artifact(settings: Settings, path: str, manifest: Manifest, source: str) -> Variant:
-    """`path` is where the artifact lies, a folder or an address; `source` what a person writes for it."""
+    """Make the variant of an artifact at `path`, a folder or an address; `source` is what a person types for it."""
     folder = locations.location_of(settings, path).outline(path, manifest)
     compiled = any(file.path.startswith("compile_cache/") for file in manifest.files)
     return Variant(

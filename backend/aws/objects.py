@@ -22,7 +22,8 @@ MOST_PARTS = 10_000
 """S3's own limits: 5 MiB to 5 GiB a part, 10,000 parts."""
 STREAMS = 4
 TRIES = 8
-"""Of a request that is answered 500, 503 or slow down, or not at all; botocore pauses up to 20 s between two."""
+"""Tries of a request that is answered with 500, 503, "slow down" or not at all; botocore waits up to 20 s between
+two."""
 A_CALL = 1000
 """Keys that one request removes."""
 PROBE = b"whetstone"
@@ -58,7 +59,7 @@ class Objects(Bucket):
             self._client.put_object(Bucket=self.name, Key=key, Body=content, ChecksumSHA256=_sha256(content))
 
     def get_bytes(self, key: str) -> bytes:
-        """Of a small object; an answer that breaks off is asked for again. Raises ObjectChanged where there is none."""
+        """Read a small object; an answer that breaks off is requested again. Raises ObjectChanged if there is none."""
         for last in (False, False, True):
             try:
                 with self._explained(key):
@@ -70,7 +71,7 @@ class Objects(Bucket):
         raise AssertionError("unreachable")
 
     def has(self, key: str, size: int) -> bool:
-        """Whether an object of that size is there."""
+        """Return whether an object of that size is there."""
         try:
             with self._explained(key):
                 return bool(self._client.head_object(Bucket=self.name, Key=key)["ContentLength"] == size)
@@ -82,7 +83,7 @@ class Objects(Bucket):
         return self.stream(S3Object(key, size, ""), start) if start < size else iter(())
 
     def remove(self, keys: Iterable[str]) -> None:
-        """Also what was begun under them. Those that are not there are no trouble."""
+        """Erase these keys and uploads begun under them; missing ones are ignored."""
         names = sorted(set(keys))
         with self._explained():
             for key in names:
@@ -120,8 +121,8 @@ class Objects(Bucket):
 
 
 class _Upload:
-    """One file in parts. An upload that was begun before under this key goes on: what S3 has of it is not sent
-    again."""
+    """The upload of one file in parts. An upload that was begun before under this key continues: what S3 has of it is
+    not sent again."""
 
     def __init__(self, bucket: Objects, path: Path, key: str, part_bytes: int, on_sent: Callable[[int], None]) -> None:
         self.bucket, self.path, self.part_bytes, self._on_sent = bucket, path, part_bytes, on_sent
@@ -174,8 +175,8 @@ class _Upload:
 
 
 def _is(part: dict[str, Any], content: bytes, checksum: str) -> bool:
-    """Whether S3 has these bytes as that part: by its SHA-256, else by its tag, which is the MD5 unless a key of KMS
-    encrypts."""
+    """Return whether S3 has these bytes as that part: by its SHA-256, else by its tag, which is the MD5 unless a key of
+    KMS encrypts."""
     if part.get("ChecksumSHA256"):
         return bool(part["ChecksumSHA256"] == checksum)
     tag = str(part["ETag"]).strip('"')

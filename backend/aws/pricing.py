@@ -19,7 +19,7 @@ from backend.domain.machine.price_list import InstancePrice, PriceList
 from backend.domain.machine.targets import nearest
 
 SERVICE, COMPONENT = "AmazonSageMaker", "Hosting"
-"""What is asked for: the component of SageMaker that serves; training and notebooks have prices of their own."""
+"""The component of SageMaker that serves; training and notebooks have other prices."""
 HOURS = frozenset({"Hrs", "Hours"})
 MOST_PAGES = 200
 DEFAULT_REGION = "us-east-1"
@@ -118,7 +118,7 @@ def _texts(client: Any, region: str) -> Iterator[object]:
 
 
 def _products(texts: list[object]) -> tuple[list[_Product], list[str]]:
-    """One product an instance. What is damaged, or has two prices, is left out and told."""
+    """Return one product per instance type. Damaged rows, and those with two prices, are left out and reported."""
     products: dict[str, _Product] = {}
     skipped: list[str] = []
     twice: set[str] = set()

@@ -12,8 +12,8 @@ SERVICE, SIGNED_AS = "sagemaker-runtime", "sagemaker"
 
 
 class Signer:
-    """Of one region. Raises AccessRefused where there are no credentials, and for a region that does not exist
-    Refused."""
+    """Signs requests for one region. Raises AccessRefused where there are no credentials, and for a region that does
+    not exist Refused."""
 
     def __init__(self, region: str) -> None:
         from botocore.exceptions import NoCredentialsError
@@ -40,7 +40,7 @@ class Signer:
 
 
 def home_region() -> str:
-    """Of the environment, without opening a service. Raises Refused where it names none."""
+    """Return the region of the environment, without opening a service. Raises Refused if it names none."""
     from botocore.exceptions import NoRegionError
     from botocore.session import get_session
 

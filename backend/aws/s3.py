@@ -61,7 +61,7 @@ def _loader() -> Any:
 
 
 class Bucket:
-    """One bucket. Every method raises AccessRefused, UnknownModel (no such bucket), SourceUnreachable or
+    """One bucket of S3. Every method raises AccessRefused, UnknownModel (no such bucket), SourceUnreachable or
     ConnectionLost."""
 
     rights = "read {place}: you need s3:ListBucket and s3:GetObject there"
@@ -86,7 +86,7 @@ class Bucket:
         return [S3Object(one["Key"], one["Size"], one["ETag"]) for one in rows]
 
     def _listed(self, operation: str, member: str, **where: Any) -> list[dict[str, Any]]:
-        """What all pages of an answer have there."""
+        """Return the rows of all pages of a listing."""
         pages = self._client.get_paginator(operation).paginate(**{"Bucket": self.name, **where})
         return [each for page in pages for each in page.get(member, [])]
 

@@ -24,7 +24,7 @@ LACKING = frozenset({"ResourceNotFound", "ResourceNotFoundException", "ObjectNot
 TAKEN = frozenset({"ResourceInUse", "ResourceInUseException", "ConflictException"})
 PERFORM = re.compile(r"not authorized to perform:? (?P<action>[a-z-]+:[A-Za-z]+)")
 PREFIXES = {"sagemaker-runtime": "sagemaker"}
-"""Of an action's name, where it is not that of the service."""
+"""Prefix of an action in IAM policies, where it is not the service's name."""
 
 
 class Busy(WorkError):
@@ -48,7 +48,7 @@ class Refused(RequestError):
 
 
 class Service:
-    """One of AWS's services, by botocore's name, in a region (None: that of the environment).
+    """A client of one AWS service, by botocore's name, in a region (None: that of the environment).
 
     Every method raises AccessRefused (Expired among it), Busy, Lacking, Taken or Refused.
     """
@@ -82,7 +82,7 @@ class Service:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """What botocore raises inside becomes a sentence. Credentials that AWS does not accept are then looked for
+        """Turn what botocore raises inside into one sentence. Credentials that AWS does not accept are then looked for
         anew."""
         from botocore import exceptions
         from botocore.parsers import ResponseParserError
@@ -144,8 +144,8 @@ class Service:
         return Refused(f"{self._words} refuses {error.operation_name} ({code}): {message}.")
 
     def _action(self, error: Any, message: str) -> str:
-        """As an IAM policy names it: the message does where it is another than the one asked for, such as
-        iam:PassRole."""
+        """Return the action as an IAM policy names it: the message does where it is another than the one asked for,
+        such as iam:PassRole."""
         named = PERFORM.search(message)
         return named["action"] if named else f"{PREFIXES.get(self.name, self.name)}:{error.operation_name}"
 

@@ -1,4 +1,4 @@
-"""What an attempt leaves in a file, from which a later one at the same work goes on. Knows no work."""
+"""State that an attempt leaves in a file, from which a later attempt at the same work continues."""
 
 from __future__ import annotations
 

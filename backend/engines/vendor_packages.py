@@ -11,7 +11,7 @@ from backend.domain.errors import WorkError
 from backend.domain.machine.environments import EnvironmentInfo
 
 PLACEHOLDER = "WRONG PACKAGE"
-"""What the description of each placeholder says; they install, import a line and do nothing."""
+"""Text in the description of each placeholder package; those install and do nothing."""
 
 
 def arguments(environment: EnvironmentInfo, index: str) -> list[str]:
@@ -48,7 +48,7 @@ def index_of_builds(requirement: str) -> str | None:
 
 
 def check_real(environment: EnvironmentInfo, folder: Path) -> None:
-    """Raises WorkError naming the first of the vendor's packages that is a placeholder, or not there."""
+    """Raise WorkError naming the first of the vendor's packages that is a placeholder, or not there."""
     paths = [str(path) for path in folder.glob("lib/python3*/site-packages")]
     metadata_files = [each.metadata for each in importlib.metadata.distributions(path=paths)]
     packages = {metadata["Name"].lower().replace("_", "-"): metadata for metadata in metadata_files}

@@ -17,7 +17,7 @@ NAME = "whetstone_blocked"
 BLOCK = 128
 """Queries of a block: what lies above the diagonal inside it is computed for nothing."""
 NEAR = 1 << 20
-"""Bytes of scores in work at a time: what a processor core keeps near itself. More, and softmax waits for memory."""
+"""Bytes of scores computed at a time, which fit a core's cache; with more, softmax waits for memory."""
 
 
 def install(model: Any) -> None:

@@ -41,7 +41,7 @@ Parts = Mapping[str, "torch.Tensor"]
 
 
 def how_stored(source: WeightSource) -> StoredWeights | None:
-    """How the checkpoint stores its weights; None where they are plain.
+    """Return how the checkpoint stores its weights; None where they are plain.
 
     Raises InvalidModel where what is announced and what is stored disagree.
     """
@@ -51,7 +51,7 @@ def how_stored(source: WeightSource) -> StoredWeights | None:
 
 
 def announcements(folder: Path) -> list[announced_quantization.Announcement]:
-    """What config.json and the files beside it say of quantization. Raises ModelDamaged, InvalidModel."""
+    """Return what config.json and the files beside it say of quantization. Raises ModelDamaged, InvalidModel."""
     side_files = {
         name: _document(folder / name) for name in announced_quantization.SIDE_FILES if (folder / name).is_file()
     }
@@ -69,7 +69,7 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _is_transposed(folder: Path) -> bool:
-    """Whether the family stores its weights [in, out]."""
+    """Return whether the family stores its weights [in, out]."""
     return any(row.transposed for row in FAMILIES.get(str(_document(folder / "config.json").get("model_type")), ()))
 
 
@@ -88,7 +88,7 @@ def plain(folder: Path) -> WeightSource:
 
 
 def reader(folder: Path) -> PackedSource:
-    """What dequantizes a checkpoint whose layout is readable."""
+    """Return what dequantizes a checkpoint whose layout is readable."""
     compressed = announced_quantization.settings(announcements(folder), stored_weights.COMPRESSED_TENSORS)
     return Quantized(folder) if compressed is None else Dequantized(folder)
 
@@ -121,7 +121,8 @@ class Dequantized(PackedSource):
         self.named({f"{module}.weight": names for module, names in quantized.items()})
 
     def scheme(self, module: str) -> Any:
-        """How the module is quantized: the group that names it, else the one for all linears. None where it is not."""
+        """Return how the module is quantized: the group that names it, else the one for all linears. None where it is
+        not."""
         from compressed_tensors.utils.match import match_name
 
         if f"{module}.weight" not in self.parts:
@@ -157,7 +158,7 @@ class Dequantized(PackedSource):
         return weight.T.contiguous() if self.transposed else weight
 
     def scale(self, name: str) -> torch.Tensor | None:
-        """In fp32, where it is stored."""
+        """Return the scale in fp32, if it is stored."""
         return self.one(name).float() if name in self.files else None
 
 
@@ -232,8 +233,8 @@ class Quantized(PackedSource):
         return ((numbers - zeros[index]).float() * parts["scales"].float()[index]).T.contiguous()
 
     def _zero_points(self, module: str, zeros: torch.Tensor, bits: int) -> torch.Tensor:
-        """As they are subtracted. Those of symmetric weights are known, and are stored as they are or minus one by
-        writers that announce either (https://github.com/vllm-project/vllm/pull/38966)."""
+        """Return the zero points as they are subtracted. Those of symmetric weights are known, and are stored as they
+        are or minus one by writers that announce either (https://github.com/vllm-project/vllm/pull/38966)."""
         import torch
 
         middle, most = 1 << (bits - 1), (1 << bits) - 1
@@ -285,7 +286,7 @@ def unpacked_columns(packed: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
-"""In which four bits, counted from the lowest, each output of eight lies."""
+"""Position of each of eight outputs in units of four bits, from the lowest."""
 
 
 def _awq(module: str, parts: Parts) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Which linears of a decoder layer share an input, and what feeds them: one row a family, no algorithm.
+"""A table of model families: the linears of a decoder layer that share an input, and what feeds them. No algorithm.
 
 Names are module paths inside a decoder layer as transformers builds it; `*` stands for every expert. Where checkpoints
 name something differently, `stored` says how. A family with several layouts has several rows; the first whose `when`
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 Layout = Callable[[Any], "torch.Tensor"]
-"""From a model's config to the output row of the producer that computes each input channel [in features]."""
+"""Maps a model's config to the producer's output row for each input channel [in features]."""
 
 
 class Group(NamedTuple):
@@ -52,7 +52,7 @@ class Family(NamedTuple):
     norm: str = "model.norm"
     head: str = "lm_head"
     norm_offset: float = 0.0
-    """What the norms add to their weight (Gemma: 1)."""
+    """Number that the norms add to their weight (Gemma: 1)."""
     stored: tuple[tuple[str, str], ...] = ()
     """Renames inside a layer: as checkpoints have it, as the module is called."""
     experts: Experts | None = None
@@ -270,7 +270,7 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
     "bloom": _BLOOM,
     "falcon": _FALCON,
 }
-"""By `model_type` of config.json."""
+"""Families by `model_type` of config.json."""
 
 
 def family_of(model_type: str, config: Any) -> Family:

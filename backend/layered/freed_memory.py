@@ -11,7 +11,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 MAPPED = 32 << 20
 """Bytes from which a block is mapped by itself and given back when freed: the most that glibc takes."""
 KEPT = 1 << 29
-"""Bytes of free memory that are kept."""
+"""Bytes of freed memory that stay with the process."""
 
 
 @contextmanager

@@ -1,5 +1,4 @@
-"""The hidden states between two layers, of all calibration sequences: in memory, or in files mapped into it when they
-are large.
+"""Hidden states of all calibration sequences between two layers, in memory or, when large, in mapped files.
 
 Two buffers take turns, so that what entered a layer stays whole until the layer is done. Knows no model.
 """
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 SPILL_BYTES = 2_000_000_000
-"""Of one buffer: above it, both live in files."""
+"""Largest buffer in memory; above this size both are in files."""
 CHUNK = 1 << 24
 
 
@@ -54,7 +53,7 @@ class HiddenStates:
         return self._buffers[(self.turn + 1) % 2]
 
     def advance(self) -> None:
-        """What left this layer enters the next."""
+        """Return what left this layer enters the next."""
         self.turn += 1
 
     def save(self) -> int:

@@ -1,8 +1,8 @@
-"""How large keys and values become over the calibration: what the scales of an 8-bit key-value cache are made of.
+"""Records the largest keys and values over the calibration, from which the scales of an 8-bit KV cache are made.
 
 One static scale a tensor is the form that vLLM documents ("Quantized KV Cache"); finer ones, such as KVQuant's channels
-of keys before the rotary embedding (Hooper et al. 2024, arXiv 2401.18079), it does not serve. Stands where a model
-expects its cache, so that keys are seen as they would be cached: after the rotary embedding. Knows no family.
+of keys before the rotary embedding (Hooper et al. 2024, arXiv 2401.18079), it does not serve. The recorder replaces the
+model's cache, so that keys are seen as they would be cached: after the rotary embedding. Knows no family.
 """
 
 from __future__ import annotations

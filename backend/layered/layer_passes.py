@@ -25,20 +25,20 @@ MATRICES = "Memory ran out on the matrices of one layer: use a device with more 
 
 
 class Tap(Protocol):
-    """Takes in what one module of a layer reads."""
+    """Collects what one module of a layer reads."""
 
     def add(self, rows: torch.Tensor) -> None:
         """`rows` [tokens, features] fp32."""
 
     def merge(self, other: Self) -> None:
-        """Add what was seen on another device."""
+        """Add what another device collected."""
 
 
 T = TypeVar("T", bound=Tap)
 
 
 def devices() -> tuple[str, ...]:
-    """Every CUDA device, else the processor, as torch names them."""
+    """Return every CUDA device, or the processor if there is none, as torch names them."""
     import torch
 
     return tuple(f"cuda:{number}" for number in range(torch.cuda.device_count())) or ("cpu",)
@@ -78,7 +78,7 @@ class LayerPasses:
             start += len(states)
 
     def calls(self, size: int, number: int) -> Call:
-        """What layer `number` is called with for `size` sequences."""
+        """Return the call of layer `number` for `size` sequences."""
         if size not in self._calls:
             ((_, self._calls[size]),) = self.outline.embed([self.tokens[:1].expand(size, -1)], self.devices[0])
         return self._calls[size][number]
@@ -109,7 +109,7 @@ class LayerPasses:
                 self.halve()
 
     def halve(self) -> None:
-        """Fewer sequences at a time from now on. Raises WorkError when one sequence is too much."""
+        """Halve the sequences per batch from now on. Raises WorkError when one sequence is too much."""
         if self.batch == 1:
             raise WorkError("Memory ran out on a single sequence: use shorter sequences or a device with more memory.")
         self.batch //= 2
@@ -156,7 +156,8 @@ class LayerPasses:
                 self.given_up.set()  # a cancelled job waits for the batches at hand, not for all
 
     def run(self, number: int, layer: Any, entering: torch.Tensor) -> torch.Tensor:
-        """What leaves a filled layer [sequences, length, hidden] where `entering` enters it, on the device of that."""
+        """Run a filled layer on `entering` [sequences, length, hidden]; return what leaves it, same shape and
+        device."""
         import torch
 
         call = self.calls(len(entering), number)
@@ -174,12 +175,12 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 class AllTapsRead(Exception):
-    """Every tap of a layer was read: what the layer would still compute is not needed."""
+    """Ends a layer's call early: all its taps were read, and the rest is not needed."""
 
 
 @contextmanager
 def tapped(layer: Any, taps: Mapping[str, Tap], *, stop: bool = False) -> Iterator[None]:
-    """While this lasts, what the module at each path of `layer` reads goes to its tap.
+    """Send what the module at each path of `layer` reads to its tap, while the context lasts.
 
     With `stop` a call of the layer ends by AllSeen as soon as every one of them was called.
     """

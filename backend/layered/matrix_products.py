@@ -1,5 +1,5 @@
-"""How matrices are multiplied: fp32 by the fastest library that is exact, calibration in bfloat16 where the hardware
-has it.
+"""Chooses how matrices are multiplied: fp32 by the fastest exact library, calibration in bfloat16 if the hardware has
+it.
 
 A model is served in 16 bit, so its calibration may run in 16 bit: weights and inputs of linears and attention are, the
 residual stream and norms stay fp32, statistics are summed in fp32. Knows no model and no algorithm.
@@ -40,7 +40,7 @@ def fast_products() -> Iterator[None]:
 
 
 def _exact() -> bool:
-    """Whether numbers that bfloat16 takes for ones, times ones, give what fp32 gives without loss."""
+    """Return whether numbers that bfloat16 takes for ones, times ones, give what fp32 gives without loss."""
     import torch
 
     near = 1 + 2**-12
@@ -58,7 +58,7 @@ def half_precision(device: str, enabled: bool = True) -> Any:
 
 
 def has_bfloat16(kind: str) -> bool:
-    """Whether the hardware multiplies bfloat16 itself; `kind` as in `torch.device.type`."""
+    """Return whether the hardware multiplies bfloat16 itself; `kind` as in `torch.device.type`."""
     import torch
 
     if kind == "cuda":
@@ -68,7 +68,8 @@ def has_bfloat16(kind: str) -> bool:
 
 
 def has_int8(kind: str) -> bool:
-    """Whether the hardware multiplies 8-bit integers itself, in `torch._int_mm`; `kind` as in `torch.device.type`."""
+    """Return whether the hardware multiplies 8-bit integers itself, in `torch._int_mm`; `kind` as in
+    `torch.device.type`."""
     import torch
 
     able = torch.cpu.get_capabilities()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Call(NamedTuple):
-    """What a layer is called with beside its hidden states."""
+    """Arguments of a layer beside its hidden states."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -80,7 +80,7 @@ class Outline:
         return path + "."
 
     def _check_layer(self, number: int) -> None:
-        """Raises ModelDamaged where the checkpoint lacks a tensor of the layer, or holds one that nothing would
+        """Raise ModelDamaged where the checkpoint lacks a tensor of the layer, or holds one that nothing would
         read."""
         names, present = self.stored_names(number), self.layers[number].state_dict().keys()
         missing = present - names.values()
@@ -91,7 +91,7 @@ class Outline:
         self._check_left(name for name, path in names.items() if path not in present)
 
     def _check_outside(self) -> None:
-        """The same of what belongs to no layer, and of an output head that is stored although it is tied to the
+        """Check in the same way what belongs to no layer, and an output head that is stored although it is tied to the
         embedding."""
         import torch
 
@@ -121,7 +121,7 @@ class Outline:
         return self.root + name.removeprefix(self.root).partition(".")[0]
 
     def _check_left(self, names: Iterable[str]) -> None:
-        """Raises ModelDamaged for a tensor that nothing would read, unless it is a buffer that every loader computes
+        """Raise ModelDamaged for a tensor that nothing would read, unless it is a buffer that every loader computes
         anew."""
         unread = min((name for name in names if not is_harmless(name, self.source.tensors.get(name))), default=None)
         if unread is not None:
@@ -143,14 +143,14 @@ class Outline:
                 layer.set_submodule(path, nn.Linear(module.nx, module.nf, device="meta"))
 
     def _root(self) -> str:
-        """What the checkpoint's names of layers begin with: some leave out the name of the base model."""
+        """Return what the checkpoint's names of layers begin with: some leave out the name of the base model."""
         whole = self.family.layers + "."
         if any(name.startswith(whole) for name in self.source.files):
             return whole
         return whole.partition(".")[2]
 
     def stored_names(self, number: int) -> dict[str, str]:
-        """Of one layer: each name in the checkpoint and the path it has inside the layer's module."""
+        """Map each name of one layer in the checkpoint to its path inside the layer's module."""
         prefix = f"{self.root}{number}."
         return {name: self._local(name.removeprefix(prefix)) for name in self._names_by_layer.get(str(number), ())}
 
@@ -180,8 +180,8 @@ class Outline:
         return [name for name in self.source.plain() if not name.startswith(self.root) or name not in numbered]
 
     def stored_shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Of every tensor that the model reads: its name in the checkpoint, and the shape that config.json asks for
-        there.
+        """Yield for every tensor that the model reads its name in the checkpoint, and the shape that config.json asks
+        for there.
 
         Raises ModelDamaged where one outside the layers is missing.
         """
@@ -250,7 +250,8 @@ class Outline:
                 self.model._init_weights(each)  # parameters are without storage yet: only buffers get values
 
     def embed(self, batches: Iterable[torch.Tensor], device: str) -> Iterator[tuple[torch.Tensor, list[Call]]]:
-        """What enters the first layer [sequences, length, hidden] for each batch of token ids, and every layer's call.
+        """Return what enters the first layer [sequences, length, hidden] for each batch of token ids, and every layer's
+        call.
 
         The weights outside the layers are loaded for as long as this runs.
         """
@@ -273,12 +274,12 @@ class Outline:
 
     @property
     def _base(self) -> str:
-        """What the paths of everything but the output head begin with."""
+        """Return what the paths of everything but the output head begin with."""
         return self.family.layers.partition(".")[0] + "."
 
     def _stored_outside(self, paths: set[str]) -> dict[str, str]:
-        """Of tensors outside the layers: each name in the checkpoint and its path. Raises ModelDamaged where one is
-        missing."""
+        """Map tensors outside the layers from their names in the checkpoint to their paths. Raises ModelDamaged where
+        one is missing."""
         stored = {name: path for name in self.outside_names() if (path := self._outside(name, paths))}
         missing = paths - set(stored.values())
         if missing:
@@ -292,7 +293,7 @@ class Outline:
         return next((path for path in called if path in paths), None)
 
     def shares_head(self, other: Outline) -> bool:
-        """Whether all that stands after the last layer is the same in the other checkpoint, bit by bit."""
+        """Return whether all that stands after the last layer is the same in the other checkpoint, bit by bit."""
         import torch
 
         mine, its = (
@@ -310,9 +311,9 @@ class Outline:
 
     @contextmanager
     def head(self, device: str) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
-        """From what left the last layer [rows, hidden] to logits [rows, vocabulary]: the last norm and the output head,
-        with what the family does to logits (scales, soft caps), by the model's own forward. Loaded for as long as this
-        runs.
+        """Return a function from what left the last layer [rows, hidden] to logits [rows, vocabulary]: the last norm
+        and the output head, with what the family does to logits (scales, soft caps), by the model's own forward. Loaded
+        for as long as this runs.
         """
         import torch
         from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions, MoeModelOutputWithPast

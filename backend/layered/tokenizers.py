@@ -31,8 +31,8 @@ LINES = (
     "🙂👩‍💻 done",
     "3,141.59 in 2024: 1234567890",
 )
-"""What is read by class and by file to compare them: code, spaces, accents, contractions, scripts, emoji, digits, line
-breaks."""
+"""Texts that are encoded by class and by file to compare both: code, spaces, accents, contractions, scripts, emoji,
+digits, line breaks."""
 PARTS = ("normalizer", "pre_tokenizer", "decoder")
 OPTIONS = (
     "unk_token",
@@ -70,7 +70,7 @@ class Reading(NamedTuple):
 
     @property
     def sentence(self) -> str | None:
-        """What a person is told; None where class and file read alike."""
+        """Return what a person is told; None where class and file read alike."""
         if self.differs is None:
             return None
         return (
@@ -131,7 +131,7 @@ def _read(folder: Path) -> Reading:
 
 
 def _by_class(folder: Path) -> Any:
-    """As transformers chooses the class, or what it raises."""
+    """Load the tokenizer by the class that transformers chooses, or return what it raises."""
     from transformers import AutoTokenizer
 
     try:
@@ -192,8 +192,8 @@ def _text(tokenizer: Any, text: str) -> str:
 
 
 def _settings(tokenizer: Any) -> list[Any]:
-    """What decides the ids of any text, as values to compare; None of a tokenizer that is not of the `tokenizers`
-    library."""
+    """Return what decides the ids of any text, as values to compare; None of a tokenizer that is not of the
+    `tokenizers` library."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return [None]
@@ -277,7 +277,8 @@ def _copy_templates(folder: Path, into: Path) -> None:
 
 
 def begins_with(loaded: Any) -> list[int]:
-    """What the tokenizer puts before every text by itself: the token for its beginning (Gemma, Llama 3), or nothing."""
+    """Return what the tokenizer puts before every text by itself: the token for its beginning (Gemma, Llama 3), or
+    nothing."""
     first, begin = list(loaded("a")["input_ids"])[:1], loaded.bos_token_id
     return first if begin is not None and first == [begin] else []
 
@@ -311,7 +312,7 @@ def chat(loaded: Any, turns: Sequence[tuple[str, str]], *, answer_follows: bool 
 
 
 def _check_known(loaded: Any, text: str) -> None:
-    """Raises NoChat where a token of the text has no embedding."""
+    """Raise NoChat where a token of the text has no embedding."""
     rows = getattr(loaded, "embedding_rows", None)
     beyond = [number for number in _ids(loaded, text) if rows is not None and number >= rows]
     if beyond:
@@ -321,8 +322,8 @@ def _check_known(loaded: Any, text: str) -> None:
 
 
 def chat_problem(loaded: Any) -> str | None:
-    """Why a plain question and its answer cannot be written in the chat template; None where they can, or there is
-    none."""
+    """Return why a plain question and its answer cannot be written in the chat template; None where they can, or there
+    is none."""
     if not loaded.chat_template:
         return None
     if isinstance(loaded.chat_template, dict) and "default" not in loaded.chat_template:

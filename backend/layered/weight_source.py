@@ -18,7 +18,7 @@ INDEX = "model.safetensors.index.json"
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The checkpoint's safetensors files, through the index where there is one."""
+    """Return the checkpoint's safetensors files, from the index if there is one."""
     if (folder / INDEX).is_file():
         shards = set(json.loads((folder / INDEX).read_bytes())["weight_map"].values())
         return [folder / shard for shard in sorted(shards)]
@@ -26,7 +26,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def within_positions(folder: Path, length: int) -> int:
-    """A sequence length of at most as many tokens as the model has positions: a table of positions has no more rows."""
+    """Limit a sequence length to the model's positions: a table of positions has no more rows."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -35,7 +35,7 @@ def within_positions(folder: Path, length: int) -> int:
 
 
 class Header(NamedTuple):
-    """What the header of a safetensors file says of one tensor; `dtype` in its own names."""
+    """One tensor in the header of a safetensors file; `dtype` as safetensors names it."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -51,7 +51,7 @@ class WeightSource:
         self.folder = folder
         self.files: dict[str, Path] = {}
         self.tensors: dict[str, Header] = {}
-        """As they are stored, whatever subclasses make of them."""
+        """Headers of the tensors as stored, whatever subclasses make of them."""
         for path in weight_files(folder):
             with _opened(path) as file:
                 names = list(file.keys())
@@ -66,7 +66,7 @@ class WeightSource:
             raise ModelDamaged(f"{name} stands in {INDEX} but in no shard: download or export the model again.")
 
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
-        """The tensors of these names, file by file."""
+        """Yield the tensors of these names, file by file."""
         by_file: dict[Path, list[str]] = {}
         for name in names:
             by_file.setdefault(self.files[name], []).append(name)
@@ -76,16 +76,16 @@ class WeightSource:
                     yield name, file.get_tensor(name)
 
     def one(self, name: str) -> torch.Tensor:
-        """The tensor of this name."""
+        """Read one tensor."""
         return next(tensor for _, tensor in self.read([name]))
 
     def plain(self) -> list[str]:
-        """Every name that `read` knows and a plain checkpoint would have."""
+        """Return every name that a plain checkpoint would have and `read` knows."""
         return list(self.files)
 
     @property
     def dtypes(self) -> set[str]:
-        """Of the tensors that are stored as they are, in the names of safetensors (F16, BF16)."""
+        """Dtypes of the plainly stored tensors, as safetensors names them (F16, BF16)."""
         return {header.dtype for header in self.tensors.values()}
 
     @property
@@ -100,7 +100,7 @@ class PackedSource(WeightSource):
     parts: dict[str, list[str]]
 
     def named(self, parts: dict[str, list[str]]) -> None:
-        """Raises ModelDamaged where a part is missing."""
+        """Set the parts of each weight. Raises ModelDamaged if one is missing."""
         for stored_names in parts.values():
             for part in stored_names:
                 if part not in self.files:
@@ -111,7 +111,7 @@ class PackedSource(WeightSource):
         self._plain = [name for name in self.files if name not in mere and name.rpartition(".")[2] not in ASIDE]
 
     def plain(self) -> list[str]:
-        """Every name that is no mere part, and says nothing of how inputs or the cache are rounded."""
+        """Return every name but those of parts and of settings for rounding inputs or the cache."""
         return self._plain
 
     @property
@@ -119,15 +119,15 @@ class PackedSource(WeightSource):
         return {self.tensors[name].dtype for name in self.plain() if name not in self.parts}
 
     def weight(self, name: str, stored_parts: dict[str, torch.Tensor]) -> torch.Tensor:
-        """The weight of this name, as a plain checkpoint would store it, from its parts."""
+        """Make a weight, as a plain checkpoint would store it, from its parts."""
         raise NotImplementedError
 
     def stored(self, name: str) -> dict[str, torch.Tensor]:
-        """The parts of a weight by their names, as they are in the files."""
+        """Read the parts of a weight, by name, as stored."""
         return dict(super().read(self.parts[name]))
 
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
-        """The plain tensors of these names."""
+        """Yield the tensors of these names, with packed weights made plain."""
         selected = list(names)
         yield from super().read(name for name in selected if name not in self.parts)
         for name in selected:

@@ -22,7 +22,7 @@ def read_config(folder: Path) -> Any:
 
 
 def problem(config: Any) -> str | None:
-    """Why the model of that config cannot be built on the meta device; None where it can, or is no text model by
+    """Return why the model of that config cannot be built on the meta device; None where it can, or is no text model by
     itself."""
     import torch
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoModelForCausalLM

@@ -9,7 +9,7 @@ import pytest
 
 from backend.address import check_public, connect
 from backend.domain.errors import RequestError
-from backend.endpoint import address, bearer, check_bearer, send
+from backend.endpoint import bearer, check_bearer, parse_address, send
 from backend.service.evaluations import bench, evaluations
 from tests.homes import open_home
 
@@ -22,9 +22,9 @@ def test_a_variable_that_the_owner_did_not_name_is_not_sent(name: str, monkeypat
     with pytest.raises(
         RequestError, match=f"{name} is not sent to an endpoint: .*WHETSTONE_TOKEN_.*WHETSTONE_BEARER_ENV"
     ):
-        bearer(name, address(AWAY))
+        bearer(name, parse_address(AWAY))
     monkeypatch.setenv("WHETSTONE_BEARER_ENV", f"OTHER, {name}")
-    assert bearer(name, address(AWAY)) == "a-secret-of-somebody"
+    assert bearer(name, parse_address(AWAY)) == "a-secret-of-somebody"
 
 
 def test_where_others_reach_the_studio_a_token_goes_only_to_the_host_that_is_listed_with_it(
@@ -36,13 +36,13 @@ def test_where_others_reach_the_studio_a_token_goes_only_to_the_host_that_is_lis
     for listed in ("", name, f"{name}@other.example.org", f"X{name}@models.example.org"):
         monkeypatch.setenv("WHETSTONE_BEARER_ENV", listed)
         with pytest.raises(RequestError, match=f"is not sent to models.example.org: list {name}@models.example.org in"):
-            bearer(name, address(AWAY))
+            bearer(name, parse_address(AWAY))
     monkeypatch.setenv("WHETSTONE_BEARER_ENV", f"HF_TOKEN, {name}@Models.example.org")
-    assert bearer(name, address(AWAY)) == "a-secret-of-somebody"
+    assert bearer(name, parse_address(AWAY)) == "a-secret-of-somebody"
     monkeypatch.setenv("WHETSTONE_SHARED", "0")
-    assert bearer(name, address(AWAY)) == "a-secret-of-somebody"
+    assert bearer(name, parse_address(AWAY)) == "a-secret-of-somebody"
     with pytest.raises(RequestError, match=f"is not sent to collector.example: list {name}@collector.example"):
-        bearer(name, address("https://collector.example"))
+        bearer(name, parse_address("https://collector.example"))
 
 
 @pytest.mark.parametrize(
@@ -62,10 +62,10 @@ def test_where_others_reach_the_studio_a_token_goes_only_to_the_host_that_is_lis
 )
 def test_a_token_never_goes_unencrypted_to_another_machine(url: str, sent: bool) -> None:
     if sent:
-        check_bearer("WHETSTONE_TOKEN_A", address(url))
+        check_bearer("WHETSTONE_TOKEN_A", parse_address(url))
         return
     with pytest.raises(RequestError, match=r"WHETSTONE_TOKEN_A would go to .* unencrypted: give an https:// address"):
-        check_bearer("WHETSTONE_TOKEN_A", address(url))
+        check_bearer("WHETSTONE_TOKEN_A", parse_address(url))
 
 
 def test_it_is_refused_before_anything_starts(tmp_path: Path) -> None:
@@ -102,16 +102,16 @@ def test_it_is_refused_before_anything_starts(tmp_path: Path) -> None:
 def test_a_shared_studio_asks_no_address_of_its_own_network(
     url: str, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check_public(address(url))
+    check_public(parse_address(url))
     monkeypatch.setenv("WHETSTONE_SHARED", "1")
     if not refused:
-        check_public(address(url))
+        check_public(parse_address(url))
         return
     with pytest.raises(RequestError, match="others reach this studio"):
-        check_public(address(url))
-    for listed in (address(url).host.upper(), "0.0.0.0/0, ::/0"):
+        check_public(parse_address(url))
+    for listed in (parse_address(url).host.upper(), "0.0.0.0/0, ::/0"):
         monkeypatch.setenv("WHETSTONE_ALLOWED_ADDRESSES", listed)
-        check_public(address(url))
+        check_public(parse_address(url))
 
 
 def test_a_name_is_looked_up_once_and_what_was_checked_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ def test_a_name_is_looked_up_once_and_what_was_checked_is_connected_to(monkeypat
     answers = [[(socket.AF_INET, socket.SOCK_STREAM, 6, "", (where, 80))] for where in ("9.9.9.9", "169.254.169.254")]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answers.pop(0))
     monkeypatch.setenv("WHETSTONE_SHARED", "1")
-    place = address("http://rebinds.example")
+    place = parse_address("http://rebinds.example")
     check_public(place)
     with pytest.raises(RequestError, match="others reach this studio"), send(place, "GET", "/"):
         pass
@@ -128,6 +128,6 @@ def test_a_name_is_looked_up_once_and_what_was_checked_is_connected_to(monkeypat
 def test_servers_that_are_started_here_are_asked_by_their_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHETSTONE_SHARED", "1")
     with socket.create_server(("127.0.0.1", 0)) as server:
-        connect(address(f"http://127.0.0.1:{server.getsockname()[1]}"), 5.0).close()
+        connect(parse_address(f"http://127.0.0.1:{server.getsockname()[1]}"), 5.0).close()
         with pytest.raises(RequestError, match="others reach this studio"):
-            connect(address(f"http://localhost:{server.getsockname()[1]}"), 5.0)
+            connect(parse_address(f"http://localhost:{server.getsockname()[1]}"), 5.0)

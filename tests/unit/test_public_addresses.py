@@ -13,7 +13,7 @@ from hypothesis.strategies import DrawFn
 
 from backend.address import check_public
 from backend.domain.errors import RequestError
-from backend.endpoint import address, send
+from backend.endpoint import parse_address, send
 from backend.public_addresses import GLOBAL_UNICAST, NOT_PUBLIC, SIX_TO_FOUR, TEREDO, is_public, read
 from tests.properties import examples
 
@@ -110,7 +110,7 @@ def test_what_a_cloud_tells_its_machines_is_refused(written: str, monkeypatch: p
     host = f"[{written}]" if ":" in written else written
     monkeypatch.setenv("WHETSTONE_SHARED", "1")
     with pytest.raises(RequestError, match="others reach this studio"):
-        check_public(address(f"http://{host}"))
+        check_public(parse_address(f"http://{host}"))
 
 
 @pytest.mark.parametrize("where", ["168.63.129.16", "192.0.0.192", "64:ff9b:1::a9fe:a9fe", "fec0::1", "::127.0.0.1"])
@@ -122,7 +122,7 @@ def test_a_name_is_judged_by_what_it_resolves_to_when_it_is_connected_to(
     monkeypatch.setenv("WHETSTONE_SHARED", "1")
     with (
         pytest.raises(RequestError, match="others reach this studio"),
-        send(address("http://rebinds.example"), "GET", "/"),
+        send(parse_address("http://rebinds.example"), "GET", "/"),
     ):
         pass
 
@@ -131,7 +131,7 @@ def test_what_the_owner_lists_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHETSTONE_SHARED", "1")
     monkeypatch.setenv("WHETSTONE_ALLOWED_ADDRESSES", "10.0.4.0/24, fd00:1::/64")
     for written in ("http://10.0.4.7", "http://[::ffff:10.0.4.7]", "http://[fd00:1::8]"):
-        check_public(address(written))
+        check_public(parse_address(written))
     for written in ("http://10.0.5.7", "http://[2002:a00:407::1]", "http://[fd00:2::8]"):
         with pytest.raises(RequestError, match="WHETSTONE_ALLOWED_ADDRESSES"):
-            check_public(address(written))
+            check_public(parse_address(written))

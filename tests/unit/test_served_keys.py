@@ -10,7 +10,7 @@ import pytest
 
 from backend import served_keys
 from backend.domain.errors import RequestError, WorkError
-from backend.endpoint import address, bearer
+from backend.endpoint import bearer, parse_address
 from backend.serving import vllm_options
 from backend.settings import GUARD
 
@@ -53,11 +53,14 @@ def test_a_folder_that_is_not_this_users_alone_is_not_used(folder: Path, tmp_pat
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8001", "http://localhost:8001/v1"])
 def test_a_server_of_ours_is_given_its_key_and_no_other_token(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHETSTONE_TOKEN_A", "a-secret-of-somebody")
-    assert bearer(None, address(url)) is None and bearer("WHETSTONE_TOKEN_A", address(url)) == "a-secret-of-somebody"
+    assert (
+        bearer(None, parse_address(url)) is None
+        and bearer("WHETSTONE_TOKEN_A", parse_address(url)) == "a-secret-of-somebody"
+    )
     key = served_keys.make(8001)
-    assert bearer(None, address(url)) == key and bearer("WHETSTONE_TOKEN_A", address(url)) == key
+    assert bearer(None, parse_address(url)) == key and bearer("WHETSTONE_TOKEN_A", parse_address(url)) == key
     monkeypatch.setenv("WHETSTONE_SHARED", "1")  # servers of our own are measured there too
-    assert bearer(None, address(url)) == key
+    assert bearer(None, parse_address(url)) == key
 
 
 @pytest.mark.parametrize(
@@ -65,12 +68,12 @@ def test_a_server_of_ours_is_given_its_key_and_no_other_token(url: str, monkeypa
 )
 def test_its_key_goes_nowhere_else(url: str) -> None:
     served_keys.make(8001)
-    assert bearer(None, address(url)) is None
+    assert bearer(None, parse_address(url)) is None
 
 
 def test_another_server_on_loopback_still_needs_a_named_variable() -> None:
     with pytest.raises(RequestError, match="HF_TOKEN is not sent"):
-        bearer("HF_TOKEN", address("http://127.0.0.1:8003"))
+        bearer("HF_TOKEN", parse_address("http://127.0.0.1:8003"))
 
 
 def test_the_key_is_in_the_servers_environment_and_not_in_its_command() -> None:

@@ -17,7 +17,7 @@ PATH = ASSETS / "catalog" / "instances.toml"
 
 @lru_cache(maxsize=4)
 def load(path: Path = PATH) -> HardwareTables:
-    """Raises InvalidCatalog with one sentence that names the row."""
+    """Load accelerators and instances. Raises InvalidCatalog with one sentence that names the row."""
     cards = {row.name: row for row in toml_tables.read(path, "accelerators", Accelerator, "name")}
     instances = {row.name: row for row in toml_tables.read(path, "instances", Instance, "name")}
     sources = toml_tables.document(path).get("sources", {})
@@ -33,5 +33,5 @@ def load(path: Path = PATH) -> HardwareTables:
 
 @lru_cache(maxsize=4)
 def sources(path: Path = PATH) -> dict[str, str]:
-    """What each source key of the file means."""
+    """Return the description of each source key of the file."""
     return dict(toml_tables.document(path).get("sources", {}))

@@ -31,8 +31,8 @@ def card(model_id: str) -> ModelCard | None:
 
 @cache
 def _read(model_id: str) -> ModelCard:
-    """Once a process: the files belong to the checkout, and hashing a tokenizer for every row of a list would be
-    felt."""
+    """Read the card once in each process: the files belong to the checkout, and hashing a tokenizer for every row of a
+    list would be felt."""
     model_card = read_card(_FOLDERS[model_id], id=model_id, origin="starter")
     return model_card.model_copy(update={"draft": _DRAFTS.get(model_card.id)})
 
@@ -58,5 +58,6 @@ def stamp(folder: Path) -> Stamp:
 
 @lru_cache(maxsize=64)
 def _folder(path: Path, _stamp: Stamp, as_imported: bool) -> ModelCard:
-    """Once as long as its files are the same: hashing a vocabulary of 128k tokens takes more than a second."""
+    """Read the card again only after its files changed: hashing a vocabulary of 128k tokens takes more than a
+    second."""
     return read_card(path, as_imported=as_imported)

@@ -48,7 +48,7 @@ class _Preset(Frozen):
 
 @lru_cache(maxsize=4)
 def load(path: Path = PATH) -> dict[str, Preset]:
-    """By id, in the file's order. Raises InvalidCatalog with one sentence that names the row."""
+    """Load the presets by id, in the file's order. Raises InvalidCatalog with one sentence that names the row."""
     sources = toml_tables.document(path).get("sources", {})
     claims = {row.key: _claim(path, row, sources) for row in toml_tables.read(path, "claims", _Claim, "key")}
     return {row.id: _preset(path, row, claims) for row in toml_tables.read(path, "presets", _Preset, "id")}

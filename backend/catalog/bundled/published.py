@@ -125,7 +125,7 @@ _Stamp = tuple[int, int, int] | None
 
 
 def _stamp(path: Path) -> _Stamp:
-    """What changes with a file, cheaply; None where it is not there."""
+    """Return a value that changes with the file, without reading it; None if there is no file."""
     try:
         status = path.stat()
     except OSError:
@@ -163,7 +163,7 @@ def _reference(path: Path, _models: _Stamp) -> dict[str, PublishedModel]:
 
 
 def find(name: str) -> PublishedModel | None:
-    """By JumpStart id or hub id, in any case. Raises InvalidCatalog."""
+    """Find a model by JumpStart id or hub id, in upper or lower case. Raises InvalidCatalog."""
     lowered = name.lower()
     for model in (*published().values(), *reference().values()):
         if lowered in {model.id.lower(), model.hf_repo.lower()}:

@@ -53,7 +53,7 @@ EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "em
 LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
 GATED = re.compile(r"\.(gate_proj|gate_up_proj|w3|up_gate_proj)(\.|_|$)")
 TEXT_PART = re.compile(r"(^|\.)(language_model|text_model|lm_head)\.|^(model\.)?(layers|embed_tokens|norm)\.")
-"""Of a multimodal model, which tensors are its text part's."""
+"""Names of the tensors of a multimodal model's text part."""
 DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
 
 
@@ -141,7 +141,7 @@ def _facts(source: ModelSource) -> dict[str, Any]:
 
 
 def _no_model(source: ModelSource, sizes: Mapping[str, int]) -> InvalidModel:
-    """What a folder without config.json is, where that can be told."""
+    """Return a sentence for a folder without config.json that says what it is, if that is known."""
     if ADAPTER in sizes:
         base = read_object(source, ADAPTER, CONFIG_BYTES).get("base_model_name_or_path")
         named = f" for {base[:100]}" if isinstance(base, str) and base else ""
@@ -232,7 +232,7 @@ def _elements(name: str, info: TensorInfo, per_word: int) -> int:
 
 
 def _dtype(config: dict[str, Any], tensors: dict[str, TensorInfo]) -> str:
-    """What config.json says (`dtype`, before transformers 5 `torch_dtype`), else the type most elements have."""
+    """Return the dtype of config.json (`dtype`, before transformers 5 `torch_dtype`), else that of most elements."""
     stated = config.get("dtype") or config.get("torch_dtype")
     if isinstance(stated, str):
         return stated

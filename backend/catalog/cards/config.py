@@ -1,4 +1,4 @@
-"""What config.json says of a model's architecture, whatever its family calls the fields. Knows nothing of weights.
+"""Reads a model's architecture from config.json, whatever its family calls the fields. Knows nothing of weights.
 
 Families name the same size differently (`n_embd`, `d_model`), and leave out what the class of their library fills in;
 assets/architectures.json holds both, read from transformers (tests/architectures.py). Nothing else is filled in.
@@ -17,11 +17,11 @@ from backend.settings import ASSETS
 
 CONTEXT = ("n_positions", "max_seq_len", "seq_length", "max_sequence_length")
 ASSUMED_CONTEXT = 2048
-"""Where config.json and the class state none (BLOOM's positions are relative): what vLLM 0.32 takes then."""
+"""The context that vLLM 0.32 assumes if config.json and the class state none (BLOOM's positions are relative)."""
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 EXPERTS_PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "top_k_experts")
 EXPERT_SIZE = ("moe_intermediate_size", "expert_ffn_hidden_size")
-"""What the families call the number of experts a layer, those of a token, and the width of one."""
+"""Field names of the number of experts per layer, the experts per token, and the width of one."""
 INTERMEDIATE = ("n_inner", "ffn_dim", "ffn_hidden_size")
 FOURFOLD = frozenset({"gpt2", "bloom", "falcon", "gptj", "gpt_neo", "gpt_bigcode", "codegen", "mpt"})
 """Types whose MLP is four times the hidden size where config.json states no width."""
@@ -61,7 +61,7 @@ def architectures() -> Mapping[str, Any]:
 
 
 def check_architecture(name: str) -> None:
-    """Raises InvalidModel where nothing here could load the model without running code that comes with it."""
+    """Raise InvalidModel where nothing here could load the model without running code that comes with it."""
     known = architectures()
     if HEAD.search(name):
         raise InvalidModel(
@@ -85,7 +85,7 @@ class _Part:
         self.defaults: Mapping[str, Any] = row.get("defaults", {})
 
     def get(self, field: str, *others: str) -> Any:
-        """What the file says under any of its names, the family's own first; None where it says nothing."""
+        """Return the value under any of the field's names, the family's own first; None if there is none."""
         candidates = (field, self.names.get(field, field), *others)
         return next((self.values[name] for name in candidates if self.values.get(name) is not None), None)
 
@@ -118,7 +118,7 @@ class Architecture(NamedTuple):
 
 
 def read(config: Mapping[str, Any]) -> Architecture:
-    """Raises InvalidModel with one sentence."""
+    """Read the architecture. Raises InvalidModel with one sentence."""
     architecture, model_type = _names(config)
     check_architecture(architecture)
     part, kind, note = _text_part(config, model_type)
@@ -239,7 +239,8 @@ def _context(part: _Part) -> tuple[int, str | None]:
 
 
 def _tied(part: _Part, model_type: str) -> bool:
-    """As the text part says, else as the class of the whole, else as that of the part."""
+    """Return whether embeddings are tied: as the text part says, else by the class of the whole model, else of the
+    part."""
     stated = part.values.get("tie_word_embeddings")
     if isinstance(stated, bool):
         return stated
@@ -255,7 +256,7 @@ def _experts(part: _Part) -> dict[str, int | None]:
 
 
 def _windows(part: _Part, kind: str, layers: int) -> dict[str, int | None]:
-    """How many layers keep a cache, and how many of them only a window."""
+    """Return how many layers keep a cache, and how many of them only a window."""
     window = part.optional("sliding_window") or (part.defaults.get("sliding_window") if kind in EVERY else None)
     types = part.values.get("layer_types")
     if isinstance(types, list) and len(types) == layers:

@@ -20,7 +20,7 @@ from backend.domain.model.facts import HeadOf, ModelCard
 
 NESTED = "transformer_layer_config"
 PROPOSES = {"eagle3": "midlayer.", "dflash": "hidden_norm.", "medusa": "blocks.", "eagle": "fc.weight"}
-"""By which tensors a head is known where its architecture does not say; the first that fits."""
+"""Tensors that tell the kind of a head if its architecture does not; the first match counts."""
 
 
 def read_head(folder: Path, *, id: str | None = None) -> ModelCard:
@@ -90,7 +90,7 @@ def _tokens(config: dict[str, Any], kind: str) -> int | None:
 
 
 def _size(config: dict[str, Any], name: str, default: int | None = None) -> int:
-    """Raises InvalidModel where the file has none that could be one and there is no default."""
+    """Read a size of config.json. Raises InvalidModel if it is missing or no size and there is no default."""
     value = config.get(name)
     if value is None and default is not None:
         return default

@@ -1,6 +1,8 @@
 """The heads of GGUF files: keys, values and the table of tensors, read within bounds before anything else touches them.
 
-GGUF 2 and 3 (github.com/ggml-org/ggml, docs/gguf.md). Weights are not read; no library is needed.
+GGUF 2 and 3 (github.com/ggml-org/ggml, docs/gguf.md). Weights are not read. Read by hand, not with the gguf package:
+its reader takes 8 s and 640 MB for a head of 150,000 tokens (0.04 s here) and cannot read a head without the data after
+it, which is what a hub sends.
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ class Tensor(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Raises InvalidModel where rows end within a block."""
+        """Size of the tensor's data. Raises InvalidModel if rows end within a block."""
         name, block, size = _TYPES[self.kind]
         if self.shape and self.shape[0] % block:
             raise InvalidModel(
@@ -86,7 +88,7 @@ class Head(NamedTuple):
     counts: dict[str, int]
     tensors: tuple[Tensor, ...]
     bytes: int
-    """Of the head itself."""
+    """Size of the head in bytes."""
     sha256: str
 
     @property
@@ -95,12 +97,12 @@ class Head(NamedTuple):
 
     @property
     def data_offset(self) -> int:
-        """Where the tensors' own offsets count from: the end of the head, aligned."""
+        """Position that the tensors' offsets count from: the end of the head, aligned."""
         return -(-self.bytes // self.alignment) * self.alignment
 
     @property
     def alignment(self) -> int:
-        """Raises InvalidModel where it is no power of two."""
+        """Alignment of tensor data in bytes. Raises InvalidModel if it is no power of two."""
         stated = self.values.get("general.alignment", ALIGNMENT)
         if type(stated) is not int or not 0 < stated <= MOST_BYTES or stated & (stated - 1):
             raise InvalidModel(f"{self.path.name} has no sound `general.alignment`: it is damaged, download it again.")
@@ -113,7 +115,7 @@ class Model(NamedTuple):
     parts: tuple[Head, ...]
     conversion: Conversion
     bytes: int
-    """Of all parts."""
+    """Size of all parts in bytes."""
 
     @property
     def path(self) -> Path:
@@ -125,7 +127,7 @@ class Model(NamedTuple):
 
     @property
     def sha256(self) -> str:
-        """Of the head; of the parts' digests in order where there are several."""
+        """Digest of the head; with several parts, of their digests in order."""
         digests = [part.sha256 for part in self.parts]
         return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
@@ -213,7 +215,7 @@ def _check_kind(head: Head) -> None:
 
 
 def _check_parts(parts: tuple[Head, ...]) -> None:
-    """Raises InvalidModel where files lie beside each other under one name and are not the parts of one model."""
+    """Raise InvalidModel where files lie beside each other under one name and are not the parts of one model."""
     first, count = parts[0], len(parts)
     stated = first.values.get("split.count", 1)
     if count == 1 and stated not in {0, 1}:
@@ -360,7 +362,7 @@ class _Reader:
 
 
 def card(model: Model, name: str) -> ModelCard:
-    """What the head says of the model before it is converted; `weights_bytes` are of the 16-bit weights that it will
+    """Make the card from the head before the model is converted; `weights_bytes` are of the 16-bit weights that it will
     have."""
     conversion = model.conversion
     config = conversion.config

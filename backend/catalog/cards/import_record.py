@@ -28,7 +28,7 @@ class ImportRecord(Frozen):
     licence: str | None = None
     accepted: datetime | None = None
     name: str | None = None
-    """What the person called it; None: by its source."""
+    """Name that the person chose; None: named by its source."""
     quantized_before: QuantizedBefore | None = None
     files: dict[str, int]
 
@@ -43,7 +43,8 @@ def card_id(source: str, revision: str) -> str:
 
 
 def read(folder: Path) -> ImportRecord | None:
-    """None where the folder was not imported, or somebody spoilt the record: the model itself is as good as before."""
+    """Read the record; None if the folder was not imported or the record is damaged, since the model is still
+    usable."""
     try:
         return ImportRecord.model_validate_json(sandbox.read_file(folder / FILE))
     except (OSError, ValueError):  # pydantic's ValidationError is one

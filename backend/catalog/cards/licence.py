@@ -1,4 +1,4 @@
-"""What a model folder says of its licence: the front matter of its README.md, else the first words of a licence file.
+"""Finds the licence of a model folder: the front matter of its README.md, else the first words of a licence file.
 
 Nothing is guessed: where the folder says nothing, neither does this.
 """

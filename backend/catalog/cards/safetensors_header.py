@@ -16,10 +16,11 @@ from backend.catalog.cards.source import FolderSource, ModelSource
 from backend.domain.errors import InvalidModel
 
 MAX_HEADER_BYTES, MAX_TENSORS = 16_000_000, 65_536
-"""Of one file; the largest published have a few hundred tensors a file, and a model in one file some thousands."""
+"""Limits for one file; the largest published have a few hundred tensors a file, and a model in one file some
+thousands."""
 MAX_DIMENSIONS, MAX_SIZE = 8, 2**63
 FIRST_BYTES = 64 * 1024
-"""What is read of a file whose header's length nothing foretells."""
+"""Bytes read first of a file whose header's length is unknown."""
 
 BITS = {
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8),
@@ -54,7 +55,7 @@ def read(path: Path) -> dict[str, TensorInfo]:
 
 
 def parse(source: ModelSource, file: str, first: bytes, total: int) -> tuple[dict[str, TensorInfo], bytes]:
-    """As `read`, with the header's raw bytes beside it (for hashing).
+    """Parse a header, and return its raw bytes too (for hashing).
 
     `first` is the beginning of the file, read already; the rest of the header is asked for where it is longer. `total`
     is the size of the file in bytes.

@@ -1,4 +1,4 @@
-"""Where a model's files are: names, sizes and ranges of bytes, so that a card is read alike from disk, hub and S3.
+"""Sources of a model's files: names, sizes and ranges of bytes, so that a card is read alike from disk, hub and S3.
 
 Knows nothing of what is in the files.
 """
@@ -24,7 +24,7 @@ class ModelSource(ABC):
 
     name: str
     readers: int = 1
-    """How many small reads at once make it faster."""
+    """Small reads that run in parallel."""
 
     @abstractmethod
     def sizes(self) -> Mapping[str, int]:
@@ -56,7 +56,7 @@ class RemoteSource(ModelSource):
     gated: bool = False
 
     def read(self, file: str, start: int = 0, end: int | None = None) -> bytes:
-        """As of every source; a connection that breaks is tried again, a whole file is asked for once.
+        """Read a range; a broken connection is tried again, a whole file is requested once.
 
         Raises SourceDropped where it keeps breaking, and what the source raises.
         """
@@ -80,7 +80,7 @@ class RemoteSource(ModelSource):
 
     @abstractmethod
     def fetch(self, file: str, start: int, end: int | None) -> bytes:
-        """One try of `read`. Raises SourceDropped where another may succeed."""
+        """Try to read once. Raises SourceDropped if another try may succeed."""
 
     @abstractmethod
     def digest(self, file: str) -> Digest | None:

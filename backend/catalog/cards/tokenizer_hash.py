@@ -21,7 +21,7 @@ OTHER_FILES = (
 )
 """Vocabularies of tokenizers without a tokenizer.json."""
 HERE_BYTES, MOST_BYTES = 4_000_000, 128_000_000
-"""Of a tokenizer.json: read in this process, and at all."""
+"""Sizes of a tokenizer.json up to which it is read in this process, and read at all."""
 SETTINGS = (
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -30,7 +30,7 @@ SETTINGS = (
     "chat_template.jinja",
     "generation_config.json",
 )
-"""What else is read of a tokenizer, and may be no larger than JSON of others may be."""
+"""Other files of a tokenizer; the limit for JSON applies to them."""
 FILES = ("tokenizer.json", *OTHER_FILES)
 
 
@@ -56,7 +56,7 @@ def tokenizer_hash(folder: Path) -> str:
 
 
 def _check_settings(folder: Path) -> None:
-    """Raises InvalidModel before anything reads a file that no tokenizer has, which would take gigabytes."""
+    """Raise InvalidModel before anything reads a file that no tokenizer has, which would take gigabytes."""
     for file in (folder / name for name in SETTINGS):
         if file.is_file() and file.stat().st_size > sandbox.JSON_BYTES:
             most = sandbox.JSON_BYTES // 1_000_000
@@ -66,7 +66,7 @@ def _check_settings(folder: Path) -> None:
 
 
 def of_file(path: str) -> str:
-    """Raises InvalidModel where it is damaged."""
+    """Hash the vocabulary in a file. Raises InvalidModel if it is damaged."""
     try:
         pairs = _pairs(sandbox.read_json(Path(path).read_bytes(), MOST_BYTES))
         return hashlib.sha256(json.dumps(sorted(pairs)).encode()).hexdigest()

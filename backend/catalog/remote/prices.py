@@ -20,15 +20,15 @@ SAID_BY = (
 
 
 def fetch(region: str | None = None) -> PriceList:
-    """What AWS says now, of the bundled instances only. Raises what `aws.pricing.hosting_prices` does."""
+    """Fetch today's prices of the bundled instances. Raises what `aws.pricing.hosting_prices` does."""
     price_list = pricing.hosting_prices(region)
     known = instances.load().instances
     return price_list._replace(prices=tuple(price for price in price_list.prices if price.instance in known))
 
 
 def missing_credentials() -> str | None:
-    """What to set; None where the environment or the usual files have credentials. Nothing is asked of the network for
-    this."""
+    """Return a sentence that says what to set, or None if the environment or the usual files have credentials. Nothing
+    is asked of the network for this."""
     if any(os.environ.get(name) for name in SAID_BY):
         return None
     named = (

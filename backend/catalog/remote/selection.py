@@ -1,4 +1,4 @@
-"""Which files of a model are fetched: configuration, tokenizer, safetensors and licence; never code, never another
+"""Selects the files of a model to fetch: configuration, tokenizer, safetensors and licence; never code, never another
 format.
 
 Knows nothing of how they are fetched.

@@ -1,4 +1,4 @@
-"""From what a person writes to a remote model, and what is known of it before anything is fetched."""
+"""Resolves what a person typed into a remote model, and inspects it before anything is fetched."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ PARTIAL = ".partial"
 
 
 def is_remote(text: str) -> bool:
-    """Whether the text names a model elsewhere by its form: an s3:// prefix, a package, a hub id or a hub page's
+    """Return whether the text names a model elsewhere by its form: an s3:// prefix, a package, a hub id or a hub page's
     address."""
     return text.startswith(SCHEME) or packages.is_package(text) or hub.is_id(_from_address(text))
 
 
 def is_package(text: str) -> bool:
-    """Whether the text names a Python package."""
+    """Return whether the text names a Python package."""
     return packages.is_package(text)
 
 
 def is_converted(text: str) -> bool:
-    """Whether a model is made of it here, rather than copied: a package with a GGUF file, or such a file."""
+    """Return whether a model is made of it here, rather than copied: a package with a GGUF file, or such a file."""
     return packages.is_package(text) or text.lower().endswith(gguf.SUFFIX)
 
 
@@ -118,7 +118,7 @@ def inspect_converted(text: str, *, timeout_s: float | None = None) -> Inspectio
 
 
 def folder(models: Path, source: str, revision: str) -> Path:
-    """Where a model lies once it is whole: MODELS/org/name@COMMIT, MODELS/s3/bucket--prefix@DIGEST,
+    """Return the folder of a complete model: MODELS/org/name@COMMIT, MODELS/s3/bucket--prefix@DIGEST,
     MODELS/gguf/FILE@DIGEST."""
     if is_converted(source):
         plain = source.removeprefix(packages.SCHEME) if packages.is_package(source) else gguf.name_of(Path(source))
@@ -130,7 +130,7 @@ def folder(models: Path, source: str, revision: str) -> Path:
 
 
 def partial(models: Path, source: str, revision: str) -> Path:
-    """Where it is gathered before."""
+    """Return the folder it is downloaded into."""
     final = folder(models, source, revision)
     return models / PARTIAL / "--".join(final.relative_to(models).parts)
 

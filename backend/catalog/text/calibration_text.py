@@ -20,9 +20,9 @@ from backend.settings import ASSETS
 
 BUNDLED = ASSETS / "text" / "calibration.txt"
 HELD_OUT = ASSETS / "text" / "held_out.txt"
-"""What the quality of an artifact is measured on."""
+"""Text that the quality of an artifact is measured on."""
 FIELDS = ("text", "prompt")
-"""Where a JSONL line or a Parquet row has its text, the first that is there."""
+"""Fields of a JSONL line or Parquet row that may hold the text; the first one present counts."""
 MAX_BYTES, MOST_LINES = 50_000_000, 200_000
 COUNTED = 64
 """Texts whose tokens are counted at a time, each up to as many characters for a token that is needed."""
@@ -62,7 +62,7 @@ def texts(path: str | None, *, empty: bool = False) -> list[str]:
 
 
 def check(path: str | None, model_dir: Path, length: int) -> None:
-    """Whether the texts are good for calibrating the model in `model_dir` with sequences of `length` tokens.
+    """Check that the texts are usable for calibrating the model in `model_dir` with sequences of `length` tokens.
 
     Raises InvalidWorkload as `texts` does, and where they are shorter than one sequence or overlap the held-out text;
     InvalidModel where the tokenizer is another model's.
@@ -81,7 +81,7 @@ def check(path: str | None, model_dir: Path, length: int) -> None:
 
 
 def check_spare(path: str | None, model_dir: Path, samples: int, length: int) -> None:
-    """Raises InvalidWorkload where the texts leave too little for a recovery beside `samples` sequences of `length`
+    """Raise InvalidWorkload where the texts leave too little for a recovery beside `samples` sequences of `length`
     tokens."""
     needed = (samples + recovery.SPARE_SEQUENCES) * length
     counted = _tokens(_file(path), _tokenizer(model_dir), needed)
@@ -94,7 +94,7 @@ def check_spare(path: str | None, model_dir: Path, samples: int, length: int) ->
 
 
 def check_unseen(name: str, texts: list[str]) -> None:
-    """Raises InvalidWorkload where the texts hold more of the held-out text than any code does."""
+    """Raise InvalidWorkload where the texts hold more of the held-out text than any code does."""
     _refuse_seen(name, calibration_text.share(HELD_OUT.read_text(encoding="utf-8"), texts))
 
 

@@ -23,13 +23,13 @@ BUNDLED = {
     "chat": ("chat_held_out.jsonl",),
     "chat and prose": ("chat_held_out.jsonl", "prose_held_out.txt"),
 }
-"""What each name holds."""
+"""Files of each bundled text."""
 
 
 CHAT_CALIBRATION = FOLDER / "chat_calibration.jsonl"
 CODE_CHARACTERS = 100_000
-"""Of the calibration text beside the chat: with the 9,400 tokens of that a little more than 64 sequences of 512
-tokens."""
+"""Characters of the calibration text added to the chat: with the 9,400 tokens of that a little more than 64 sequences
+of 512 tokens."""
 
 
 class Answered(NamedTuple):
@@ -56,7 +56,7 @@ def default(model_dir: Path) -> str:
 
 
 def has_template(model_dir: Path) -> bool:
-    """Whether the tokenizer's files have a chat template."""
+    """Return whether the tokenizer's files have a chat template."""
     if any((model_dir / name).is_file() for name in ("chat_template.jinja", "chat_template.json")):
         return True
     try:
@@ -79,8 +79,8 @@ def read(named: str | None, model_dir: Path) -> HeldOut:
 
 
 def calibration(path: str | None, model_dir: Path) -> list[Document]:
-    """What calibrates: the documents of a file; None is the bundled text, for a model with a chat template chat beside
-    code."""
+    """Return the calibration text: the documents of a file; None is the bundled text, for a model with a chat template
+    chat beside code."""
     if path is not None:
         return documents(Path(path))
     code = calibration_text.texts(None)
@@ -92,13 +92,13 @@ def calibration(path: str | None, model_dir: Path) -> list[Document]:
 
 
 def check(named: str | None) -> None:
-    """Raises InvalidWorkload for a file that will not do; a name says nothing of a model yet."""
+    """Raise InvalidWorkload for a file that will not do; a name says nothing of a model yet."""
     if named is not None and named not in BUNDLED:
         documents(Path(named))
 
 
 def documents(path: Path) -> list[Document]:
-    """Of a file, as calibration text is read; a JSONL line with "prompt" and "answer" is both. Raises
+    """Read the documents of a file like calibration text; a JSONL line may hold "prompt" and "answer". Raises
     InvalidWorkload."""
     texts = calibration_text.texts(str(path))
     if path.suffix.lower() not in {".jsonl", ".ndjson"}:

@@ -1,5 +1,4 @@
-"""What a child process reads of a task's templates (`backend.sandbox`): Jinja computes what is constant while it reads
-them.
+"""Reads a task's templates in the sandbox: Jinja computes what is constant while it reads them.
 
 `{{ 9**(9**9) }}` never returns, and `{{ 'a' * 1500000000 }}` takes gigabytes, though no template is filled in here.
 """

@@ -1,4 +1,4 @@
-"""How many tokens texts have, by a model folder's own tokenizer.json: the `tokenizers` library reads it, no code of it
+"""Counts the tokens of texts with a model folder's own tokenizer.json: the `tokenizers` library reads it, no code of it
 runs.
 
 A small file can make the library take all memory (a normalizer that expands), or abort: it is read in a limited child.
@@ -15,7 +15,7 @@ from backend import sandbox
 
 TOKENIZER = "tokenizer.json"
 CHARACTERS_A_SECOND = 200_000
-"""Of text that is encoded, on a slow processor."""
+"""Speed of encoding on a slow processor."""
 
 
 def lengths(folder: Path, texts: Sequence[str]) -> list[int] | None:
@@ -29,7 +29,7 @@ def lengths(folder: Path, texts: Sequence[str]) -> list[int] | None:
 
 
 def counted(folder: Path, texts: Sequence[str]) -> list[tuple[int, int]] | None:
-    """Of each text its tokens and the largest of their numbers, -1 of no tokens. As `lengths`."""
+    """Return for each text its number of tokens and the largest token id, -1 if it has none. Raises as `lengths`."""
     path = folder / TOKENIZER
     if not path.is_file():
         return None
@@ -40,7 +40,7 @@ def counted(folder: Path, texts: Sequence[str]) -> list[tuple[int, int]] | None:
 
 
 def count(path: str, texts: list[str]) -> list[tuple[int, int]] | None:
-    """Of each text its tokens and the largest of their numbers; None where the library cannot read the file."""
+    """Return for each text its number of tokens and the largest token id; None if the library cannot read the file."""
     try:
         tokenizer = _tokenizer(path, Path(path).stat().st_mtime_ns)
         return [(len(encoding.ids), max(encoding.ids, default=-1)) for encoding in tokenizer.encode_batch(texts)]

@@ -16,7 +16,7 @@ from backend.settings import ASSETS
 
 _LOADS = ASSETS / "workloads"
 HELD_OUT = (_LOADS / "assistant.jsonl", _LOADS / "starter-code.jsonl", held_out_text.FOLDER / "chat_held_out.jsonl")
-"""What loads ask and chat is scored on: an acceptance on prompts that were trained on would flatter."""
+"""Prompts of loads and of the chat score: acceptance on prompts that were trained on would be too high."""
 FEWEST = 8
 """Prompts: two are set aside, and fewer than six say nothing of what a person asks."""
 MOST_SHARED = 0.5
@@ -36,8 +36,7 @@ class Prompts(NamedTuple):
 
 
 def read(path: str | None, model_dir: Path) -> Prompts:
-    """Of a JSONL or Parquet file its "prompt" or "text", of any other its paragraphs; None: the bundled ones for the
-    model.
+    """Read prompts: "prompt" or "text" of a JSONL or Parquet file, paragraphs of any other; None: the bundled ones.
 
     Raises InvalidWorkload where the file will not do, where all of it is held out, and where fewer than FEWEST are
     left.
@@ -60,7 +59,7 @@ def read(path: str | None, model_dir: Path) -> Prompts:
 
 
 def is_held_out(text: str) -> bool:
-    """Whether it is a held-out prompt, or holds most of its words from them."""
+    """Return whether the text is a held-out prompt or shares most of its runs of words with them."""
     own = set(runs(text))
     return len(own & _held_out_runs()) > MOST_SHARED * len(own)
 
@@ -80,7 +79,7 @@ def _bundled(model_dir: Path) -> list[str]:
 
 
 def _file(path: Path) -> list[str]:
-    """Raises InvalidWorkload."""
+    """Read the prompts of a file. Raises InvalidWorkload."""
     texts = calibration_text.texts(str(path), empty=True)
     whole = path.suffix.lower() not in {".jsonl", ".ndjson", ".parquet"}
     return [part for text in texts for part in _paragraphs(text)] if whole else texts

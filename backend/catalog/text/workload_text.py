@@ -1,4 +1,4 @@
-"""What a child process reads or makes of workloads (`backend.sandbox`): it imports no more than that takes."""
+"""Reads and generates workloads in the sandbox, with as few imports as possible."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from backend.domain.workload.workload import Prompt, write_prompts
 SHOWN_ROWS = 5
 TABLES = (".csv", ".tsv")
 CHARACTERS_A_TOKEN = 4
-"""Of English, where no tokenizer is at hand."""
+"""Characters per token of English, for use without a tokenizer."""
 
 
 def read(name: str, content: bytes, columns: dict[str, str], time_unit: TimeUnit, timed: bool) -> bytes:

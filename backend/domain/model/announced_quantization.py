@@ -1,4 +1,4 @@
-"""What announces how a checkpoint is quantized, held against how its weights are stored. Knows no files and computes
+"""Compares how a checkpoint announces its quantization with how its weights are stored. Knows no files and computes
 nothing.
 
 config.json and the files that other writers put beside it are compared with the tensors; a contradiction is refused by
@@ -32,7 +32,8 @@ class Announcement(NamedTuple):
 
 
 def announcements(config: Mapping[str, Any], side_files: Mapping[str, Any]) -> list[Announcement]:
-    """What config.json and the files beside it say, config.json first. `side_files` are documents by their names.
+    """Return what config.json and the files beside it say, config.json first. `side_files` are documents by their
+    names.
 
     Raises InvalidModel for a `quantization_config` that is no object or names no method.
     """
@@ -107,8 +108,8 @@ MEANS: dict[str, frozenset[StoredKind]] = {
 def recognise(
     tensors: Mapping[str, Tensor], announced: list[Announcement], *, transposed: bool = False
 ) -> StoredWeights | None:
-    """How the weights are stored; None where all are plain and nothing announces otherwise. `transposed` families keep
-    [in, out].
+    """Return how the weights are stored; None where all are plain and nothing announces otherwise. `transposed`
+    families keep [in, out].
 
     Raises InvalidModel where what is announced and what is stored disagree.
     """
@@ -131,7 +132,7 @@ def recognise(
 
 
 def _bits(module: StoredModule, announcement: list[Announcement]) -> int:
-    """Of a weight; compressed-tensors' packed integers do not tell."""
+    """Return the bits per weight; packed integers of compressed-tensors do not tell them."""
     announced = packed_bits(announcement) if module.kind is stored_weights.PACKED else None
     return announced or module.bits or module.kind.bits
 
@@ -158,7 +159,7 @@ def packed_bits(announced: list[Announcement]) -> int | None:
 
 
 def _weights_of_a_group(document: Mapping[str, Any]) -> Any:
-    """What the first of compressed-tensors' groups says of weights."""
+    """Return what the first of compressed-tensors' groups says of weights."""
     group = next(iter(_groups(document).values()), None)
     return group.get("weights") if isinstance(group, Mapping) else None
 
@@ -184,7 +185,7 @@ def _means(announced: Announcement) -> frozenset[StoredKind] | None:
 
 
 def _check_agreement(announced: Announcement, stored: Mapping[str, StoredModule]) -> None:
-    """Raises InvalidModel where the weights are not stored as `announced`."""
+    """Raise InvalidModel where the weights are not stored as `announced`."""
     known = _means(announced)
     if known is None or (announced.method == COMPRESSED_TENSORS and not _groups(announced.document) and not stored):
         return
@@ -222,7 +223,7 @@ def _groups(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _refusal(stored: Mapping[str, StoredModule], announced: list[Announcement]) -> str | None:
-    """Why the weights cannot be read exactly, the first reason; None where they can."""
+    """Return why the weights cannot be read exactly, the first reason; None where they can."""
     return next(_reasons(stored, announced), None)
 
 
@@ -254,7 +255,7 @@ def _reasons(stored: Mapping[str, StoredModule], announced: list[Announcement]) 
 
 
 def settings(announced: list[Announcement], method: str) -> dict[str, Any] | None:
-    """What all documents of a method say, config.json before the others; None where none announces it."""
+    """Return what all documents of a method say, config.json before the others; None where none announces it."""
     documents = [each.document for each in announced if each.method == method and isinstance(each.document, Mapping)]
     return {key: value for document in reversed(documents) for key, value in document.items()} if documents else None
 
@@ -269,11 +270,11 @@ FORMATS = (
     "float-quantized",
     "pack-quantized",
 )
-"""Of compressed-tensors, whose weights are a number times a scale, or whose modules say so themselves."""
+"""Formats of compressed-tensors whose weights are a number times a scale, or whose modules tell the scheme."""
 
 
 def _compressed_tensors_settings(announced: list[Announcement]) -> Iterator[str]:
-    """What of compressed-tensors' configuration is beyond scales and zero points."""
+    """Return what of compressed-tensors' configuration is beyond scales and zero points."""
     document = settings(announced, COMPRESSED_TENSORS)
     if document is None:
         yield "nothing announces how its integers are packed (`config_groups` of compressed-tensors)"
@@ -308,7 +309,7 @@ def _gptq_settings(announced: list[Announcement]) -> Iterator[str]:
 
 GPTQ_V2 = "gptq_v2"
 NEWER = re.compile(r"gptqmodel:([5-9]|\d\d)")
-"""In `meta.quantizer`: https://github.com/vllm-project/vllm/pull/38966 has checkpoints of it with either."""
+"""Versions in `meta.quantizer`: https://github.com/vllm-project/vllm/pull/38966 has checkpoints of it with either."""
 
 
 def _awq_settings(announced: list[Announcement]) -> Iterator[str]:

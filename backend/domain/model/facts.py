@@ -22,7 +22,7 @@ Cell = Literal["Yes", "No", ""]
 
 
 class ModelFacts(Frozen):
-    """One architecture. Sizes in elements."""
+    """Facts of one architecture. Sizes in elements."""
 
     id: str
     origin: Origin
@@ -40,7 +40,8 @@ class ModelFacts(Frozen):
     tied_embeddings: bool
     parameters: int
     quantization: str | None = None
-    """How the weights are quantized already: what announces it calls it, else what is stored; None for plain ones."""
+    """Quantization of the stored weights, under its announced name, else the stored layout's; None for plain
+    weights."""
     quantization_bits: int | None = None
     draft: str | None = None
     """Model id or path of the provided draft, where one exists."""
@@ -63,9 +64,9 @@ class ModelFacts(Frozen):
     """Tokens that the `sliding_layers` look back on."""
     sliding_layers: int = 0
     expert_parameters: int | None = None
-    """Of the routed experts together, where they were counted."""
+    """Parameters of all routed experts, if counted."""
     outside_parameters: int = 0
-    """Of a multimodal model's other parts (vision tower, projector): held in memory, no part of the decoder."""
+    """Parameters of a multimodal model's other parts (vision tower, projector): in memory, but not in the decoder."""
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -93,7 +94,7 @@ class QuantizedBefore(Frozen):
     lost."""
 
     format: str
-    """As its file names it: Q4_1."""
+    """The format as its file names it: Q4_1."""
     block: int
     """Weights that share a scale."""
     bits: float
@@ -108,12 +109,12 @@ class QuantizedBefore(Frozen):
 
 
 class HeadOf(Frozen):
-    """What a head was trained for."""
+    """The target that a head was trained for."""
 
     hidden_size: int
     vocabulary: int
     tokens: int | None = None
-    """That it can propose at once, where it has a matrix for each; None: as many as are asked for."""
+    """Tokens it can propose at once if it has a matrix for each; None: any number."""
 
 
 class ModelCard(ModelFacts):
@@ -126,20 +127,20 @@ class ModelCard(ModelFacts):
     tokenizer_hash: str | None
     """sha256 over the sorted (token, id) pairs: two models that can share a draft have the same. None: not read yet."""
     bytes_by_dtype: dict[str, int] = Field(default_factory=dict)
-    """Bytes of the tensors by the dtype they are stored in, in the names of safetensors (BF16, I32)."""
+    """Bytes of the tensors by stored dtype, in the names of safetensors (BF16, I32)."""
     licence: str | None = None
-    """As the hub states it; None where nothing is said."""
+    """Licence as the hub states it; None if it states none."""
     quantized_before: QuantizedBefore | None = None
     """None where the weights came as they were trained, as far as is known."""
     stored: StoredWeights | None = Field(None, exclude_if=lambda value: value is None)
-    """How the weights are stored where they are not plain 16- or 32-bit floats."""
+    """Storage of the weights if they are not plain 16- or 32-bit floats."""
     head_of: HeadOf | None = Field(None, exclude_if=lambda value: value is None)
-    """Of a head that drafts from another model's hidden states; its own vocabulary may be smaller than that model's."""
+    """The target of a head that drafts from another model's hidden states; the head's vocabulary may be smaller."""
     notes: tuple[str, ...] = ()
-    """What of the card is not plainly what config.json says, a sentence each."""
+    """Sentences on what in the card differs from config.json."""
 
     def __hash__(self) -> int:
-        """By what tells two cards apart: `bytes_by_dtype` has no hash."""
+        """Hash what identifies a card; `bytes_by_dtype` has no hash."""
         return hash((self.path, self.revision))
 
 

@@ -1,4 +1,4 @@
-"""What is known of a model before it is imported, and which licences must be accepted by hand. Pure."""
+"""The inspection of a model before it is imported, and the licences that a person must accept. Pure."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ OPEN_LICENCES = frozenset(
         "zlib",
     }
 )
-"""In the hub's names: whatever is done with the model, these ask no more than naming its authors or sharing alike.
-Licences with conditions of use (openrail, llama3, gemma, nc, unknown, other) are not among them."""
+"""Licences, in the hub's names, that ask no more than naming the authors or sharing alike. Licences with conditions of
+use (openrail, llama3, gemma, nc, unknown, other) are not among them."""
 
 
 class Inspection(Frozen):
@@ -36,7 +36,7 @@ class Inspection(Frozen):
     before."""
 
     card: ModelCard | None
-    """None of a package, whose GGUF file is only seen once it is here."""
+    """The card; None for a package, whose GGUF file is read only after the download."""
     source: str
     revision: str
     endpoint: str | None

@@ -1,4 +1,4 @@
-"""What one look at a model's files says before any job: what speaks against it, and what is good to know."""
+"""The result of checking a model's files before any job: problems, and notes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Preflight(Frozen):
     no_chat: str | None = None
     """Why it cannot be asked in its chat template: text alone is sent, and calibrates."""
     notes: tuple[str, ...] = ()
-    """What is read otherwise than a person may expect."""
+    """Notes on what is read in another way than a person may expect."""
 
     @property
     def sentences(self) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ class Sizes(NamedTuple):
     """0 where the head is the embedding."""
     linears: int
     active_linears: int
-    """Those that one token passes through: with experts only the chosen ones."""
+    """Parameters that one token passes through: of experts only the chosen ones."""
     other: int
     channels: int
 
@@ -75,7 +75,7 @@ def usual_group(model: ModelFacts) -> int | None:
 
 
 def divides(group: int, inputs: int) -> bool:
-    """Whether the inputs of a matrix fall into groups of that size without a rest."""
+    """Return whether the inputs of a matrix fall into groups of that size without a rest."""
     return inputs % group == 0
 
 
@@ -99,8 +99,8 @@ def fused(model: ModelFacts, degree: int = 1) -> tuple[tuple[Linear, ...], ...]:
 
 @lru_cache(maxsize=1024)
 def sizes(model: ModelFacts) -> Sizes:
-    """Where the shapes do not explain the total (an architecture we do not know), all but the embeddings counts as
-    linears."""
+    """Return where the shapes do not explain the total (an architecture we do not know), all but the embeddings counts
+    as linears."""
     matrices = linears(model)
     embedding = model.vocabulary * model.hidden_size
     stored = not model.tied_embeddings if model.stored_head is None else model.stored_head

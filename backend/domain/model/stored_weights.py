@@ -1,4 +1,4 @@
-"""How a checkpoint stores its weights, told by the names, dtypes and shapes of its tensors alone.
+"""Finds how a checkpoint stores its weights, from the names, dtypes and shapes of its tensors alone.
 
 A tensor of a 16- or 32-bit float dtype without a quantizer's names beside it is plain, and nothing else is. Knows no
 files, no configuration and no arithmetic. The names are those of the formats' own writers: compressed-tensors 0.17,
@@ -25,7 +25,7 @@ class Tensor(Protocol):
 
     @property
     def dtype(self) -> str:
-        """As safetensors writes it: BF16, F8_E4M3."""
+        """The dtype as safetensors writes it: BF16, F8_E4M3."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -36,11 +36,11 @@ class StoredWeights(Frozen):
     """Weights of a checkpoint that are not plain 16- or 32-bit floats."""
 
     layout: str
-    """In words: FP8 with one scale a matrix."""
+    """The layout in words: FP8 with one scale per matrix."""
     method: str
-    """What announces it calls it, else the usual name of the layout: gptq, fp8."""
+    """The announced name, else the usual name of the layout: gptq, fp8."""
     bits: int
-    """Of a weight; the most where they differ."""
+    """Bits per weight; the largest if they differ."""
     announced: str | None = None
     """The file that announces it; None where nothing does."""
     refusal: str | None = None
@@ -48,7 +48,7 @@ class StoredWeights(Frozen):
 
     @property
     def readable(self) -> bool:
-        """Whether its weights can be dequantized exactly, and so be optimized and scored."""
+        """Return whether its weights can be dequantized exactly, and so be optimized and scored."""
         return self.refusal is None
 
     @property
@@ -84,9 +84,9 @@ class StoredModule(NamedTuple):
     kind: StoredKind
     tensors: Mapping[str, Tensor]
     detail: str = ""
-    """What the kind leaves open: how scales are shared."""
+    """Detail that the kind does not fix: how scales are shared."""
     bits: int | None = None
-    """Where the kind leaves them open."""
+    """Bits per weight if the kind does not fix them."""
 
     @property
     def words(self) -> str:
@@ -172,12 +172,12 @@ HARMLESS: dict[str, tuple[frozenset[str], str]] = {
 """Buffers that older writers stored and every loader computes anew: the modules that have them (none: any), and what
 they are."""
 MASK_DIMENSIONS = 4
-"""Of a causal mask, which some call `bias`; a bias has one."""
+"""Dimensions of a causal mask, which some families call `bias`; a bias has one."""
 
 
 def is_harmless(name: str, tensor: Tensor | None = None) -> bool:
-    """Whether a stored tensor is a buffer that no loader reads. `tensor` tells a causal mask from a bias of the same
-    name."""
+    """Return whether a stored tensor is a buffer that no loader reads. `tensor` tells a causal mask from a bias of the
+    same name."""
     module, _, local = name.rpartition(".")
     if local not in HARMLESS:
         return False
@@ -188,12 +188,12 @@ def is_harmless(name: str, tensor: Tensor | None = None) -> bool:
 
 
 def is_plain(name: str, tensor: Tensor) -> bool:
-    """Whether the tensor alone could stand in a checkpoint that was never quantized."""
+    """Return whether the tensor alone could stand in a checkpoint that was never quantized."""
     return (tensor.dtype in FLOATS and not is_marked(name)) or is_harmless(name, tensor)
 
 
 def is_marked(name: str) -> bool:
-    """Whether only a quantizer gives such a name."""
+    """Return whether only a quantizer gives such a name."""
     local = name.rpartition(".")[2]
     return local in MARKS or ":" in local
 
@@ -280,7 +280,8 @@ def _module_of_weight(
 def shared(
     weight: tuple[int, ...], scale: Tensor, block: tuple[int, int] | None, *, transposed: bool = False
 ) -> str | None:
-    """What one number of `scale` is for: `a matrix`, `an output`, `a block of 128 x 128`; None where it is not clear.
+    """Return what one number of `scale` is for: `a matrix`, `an output`, `a block of 128 x 128`; None where it is not
+    clear.
 
     `weight` is the shape of a matrix. Without a `block`, scales of two dimensions are for groups along the inputs.
     """

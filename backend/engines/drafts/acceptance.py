@@ -1,5 +1,4 @@
-"""How much of a draft a server would accept, from sequences that the target itself said: vLLM's rule, replayed without
-sampling.
+"""Computes how much of a draft a server would accept on answers of the target: vLLM's rule, replayed without sampling.
 
 vLLM (`v1/sample/rejection_sampler.py`) accepts a proposed token x with probability min(1, p(x) / q(x)), where the draft
 sampled it from q, and says a token of the target's own instead where it does not (Leviathan et al. 2023, arXiv
@@ -43,7 +42,7 @@ class Acceptance(NamedTuple):
 
 
 def total(parts: Iterable[Acceptance]) -> Acceptance:
-    """Raises ValueError of none."""
+    """Sum the counts. Raises ValueError if there are none."""
     first, *others = parts
     for other in others:
         both = tuple(a + b for a, b in zip(first.accepted, other.accepted, strict=True))

@@ -1,5 +1,5 @@
-"""What EAGLE-3 and Medusa heads share: they read the target's states, and propose tokens of a reduced vocabulary as
-certain."""
+"""The common base of EAGLE-3 and Medusa heads: they read the target's states, and propose tokens of a reduced
+vocabulary as certain."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     import torch
 
 DECAY = 0.8
-"""What a proposal weighs in the loss of the one before it, since fewer rounds come to it: as Medusa (Cai et al. 2024,
-arXiv
-2401.10774, section 2.2.1) and EAGLE-3 have it."""
+"""Weight of a proposal in the loss relative to the one before it, since fewer rounds reach it: as Medusa (Cai et al.
+2024, arXiv 2401.10774, section 2.2.1) and EAGLE-3 have it."""
 
 
 class Heads(Proposer):
@@ -45,12 +44,12 @@ class Heads(Proposer):
 
     @abstractmethod
     def _make(self) -> torch.nn.Module:
-        """With initial weights, drawn from torch's global generator."""
+        """Make the head with initial weights, drawn from torch's global generator."""
 
     @abstractmethod
     def ahead(self, batch: Batch, count: int) -> list[torch.Tensor]:
-        """Of each of `count` proposals the states [B, T, H] that `lm_head` makes logits of: at t, of the token after t,
-        which is proposal i of the round whose last known token is t - i."""
+        """Return for each of `count` proposals the states [B, T, H] that `lm_head` turns into logits: at t, of the
+        token after t, which is proposal i of the round whose last known token is t - i."""
 
     @abstractmethod
     def configuration(self) -> dict[str, Any]:

@@ -45,7 +45,7 @@ SAME = (
     "eos_token_id",
     "pad_token_id",
 )
-"""What a head's configuration takes from its target's."""
+"""Fields of the target's configuration that the head's copies."""
 
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
@@ -55,7 +55,7 @@ are."""
 
 class Eagle3(Heads):
     def __init__(self, target: Target, options: Training) -> None:
-        """Raises RequestError for another family."""
+        """Make the head. Raises RequestError for a family without one."""
         if target.config.model_type not in FAMILIES:
             raise RequestError(
                 f"EAGLE-3 heads are trained for {', '.join(FAMILIES)}, not for {target.config.model_type}: train a small model."
@@ -125,8 +125,8 @@ class Eagle3(Heads):
 
 
 def depths(layers: int) -> tuple[int, ...]:
-    """Of a target of so many layers, those after which its states are read: low, middle and high, as vLLM takes them
-    where a head does not say."""
+    """Return the layers after which the target's states are read: low, middle and high, as vLLM takes them where a head
+    does not say."""
     return tuple(sorted({min(2, layers - 1), layers // 2, max(layers - 3, 1)}))
 
 

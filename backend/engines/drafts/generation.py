@@ -1,4 +1,4 @@
-"""What a causal model says after prompts, and the states that it had meanwhile.
+"""Generates answers to prompts, with the model's hidden states.
 
 Not transformers' `generate`: on a processor that spends several times as long on a token (a copy of the output matrix
 for every row, keys and values copied at each token and for all heads that share them), and gives no states, for which
@@ -33,7 +33,7 @@ def generate(
     seed: int,
     layers: Sequence[int] = (),
 ) -> list[Answer]:
-    """Up to `most` tokens each, drawn from the model's whole distribution, or at temperature 0 its most probable
+    """Generate up to `most` tokens per prompt, drawn from the whole distribution, or at temperature 0 the most probable
     ones."""
     import torch
 
@@ -115,6 +115,6 @@ def draw(logits: torch.Tensor, temperature: float, generator: torch.Generator) -
 
 
 def cut_at_end(tokens: list[int], ends: Sequence[int]) -> list[int]:
-    """Up to the first token that ends, with it."""
+    """Cut the tokens after the first one that ends an answer."""
     length = next((number for number, token in enumerate(tokens, 1) if token in ends), len(tokens))
     return tokens[:length]

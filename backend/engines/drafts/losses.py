@@ -1,4 +1,4 @@
-"""What a draft is trained by: how far its next-token distribution q is from the target's p, a figure a position.
+"""Losses of a draft: how far its next-token distribution q is from the target's p, one figure per position.
 
 Every function takes logits of the target and of the draft [..., V] over one vocabulary and answers with [...] in fp32;
 none is below zero, and all but `ce` are zero where both agree. `OVERLAP` alpha = sum of min(p, q) is the probability
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 Loss = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 LEAST_OVERLAP = 1e-5
-"""What `nla` takes for an overlap that is smaller, so that its gradient stays finite."""
+"""Smallest overlap that `nla` uses, so that its gradient stays finite."""
 ETA = 3.0
-"""Of `lk_hybrid`: the best of those that its authors tried."""
+"""Parameter of `lk_hybrid`: the best that its authors tried."""
 ROWS = 256
 """Positions whose logits are held at once: some tens of megabytes, which a processor's cache still helps with."""
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 LAYERS = 1
-"""Of a block, as the authors have it, where the options name none."""
+"""Layers per block if the options name none, as the authors have it."""
 
 
 class Medusa(Heads):

@@ -1,5 +1,4 @@
-"""What a draft in training is to its loop: something with parameters, a loss and an acceptance, that vLLM can load at
-the end.
+"""The interface of a draft in training: parameters, a loss, an acceptance, and a form that vLLM can load.
 
 `small`, `eagle3` and `medusa` are proposers; the loop (`train.py`), the data and the losses know none of them.
 """
@@ -69,15 +68,15 @@ class Proposer(ABC):
         self.target, self.options = target, options
 
     def prepare(self, answers: Sequence[Sequence[int]]) -> None:  # noqa: B027 (most have nothing to do)
-        """Once, before `load` and the first step: what depends on the tokens of the answers that it will learn from."""
+        """Prepare, once before `load` and the first step, what depends on the answers to learn from."""
 
     def set_share(self, share: float) -> None:  # noqa: B027 (most learn the same all the time)
-        """Before a loss is taken: which share of all steps is done; 1 where nothing is learned from it."""
+        """Set the share of all steps that is done, before each loss; 1 if nothing is learned from it."""
 
     @property
     @abstractmethod
     def modules(self) -> torch.nn.Module:
-        """All that is trained."""
+        """The modules that are trained."""
 
     @abstractmethod
     def loss(self, batch: Batch, loss: Loss) -> torch.Tensor:
@@ -94,19 +93,18 @@ class Proposer(ABC):
         """Weights and configuration as vLLM loads them, into a folder that is there and empty."""
 
     def answer(self, prompts: list[list[int]], seed: int) -> list[list[int]] | None:
-        """Answers of its own to tokens of prompts, for training on what it says itself; None where it cannot say
-        any."""
+        """Generate the draft's own answers to prompts, for training on them; None if it cannot generate."""
         return None
 
     def described(self) -> dict[str, Any]:
-        """For the model card."""
+        """Facts for the model card."""
         return {"parameters": sum(each.numel() for each in self.parameters())}
 
     def parameters(self) -> list[torch.nn.Parameter]:
         return [each for each in self.modules.parameters() if each.requires_grad]
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Copies of what is trained, by name."""
+        """Return copies of what is trained, by name."""
         return {name: each.detach().clone() for name, each in self.modules.named_parameters() if each.requires_grad}
 
     def load(self, state: Mapping[str, torch.Tensor]) -> None:

@@ -29,9 +29,9 @@ def frequent(answers: Iterable[Iterable[int]], size: int, whole: int) -> torch.T
 
 
 def maps(tokens: torch.Tensor, whole: int) -> dict[str, torch.Tensor]:
-    """As checkpoints of EAGLE-3 have them: `d2t` [size], what is added to a draft's token to make the target's, and
-    `t2d` [whole] bool, whether a token of the target is among them. Nothing where all are, since vLLM has no place for
-    them then."""
+    """Make the maps that EAGLE-3 checkpoints have: `d2t` [size], what is added to a draft's token to make the target's,
+    and `t2d` [whole] bool, whether a token of the target is among them. Nothing where all are, since vLLM has no place
+    for them then."""
     import torch
 
     if len(tokens) == whole:

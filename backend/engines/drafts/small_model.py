@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 FRESH_LAYERS, PRUNED_LAYERS, FRESH_HIDDEN, HEAD = 2, 4, 256, 64
-"""Where the options name none."""
+"""Defaults for options that are not given."""
 SPREAD = 0.02
 """Standard deviation of a fresh embedding, as of Llama's initial weights."""
 COPIED = (

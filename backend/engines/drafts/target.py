@@ -39,7 +39,7 @@ class Target:
 
     @property
     def token_bytes(self) -> int:
-        """Of the keys and values of a token."""
+        """Bytes of the keys and values of one token."""
         layers, heads, size = self.config.num_hidden_layers, self.config.num_attention_heads, self.config.hidden_size
         kv_heads = getattr(self.config, "num_key_value_heads", None) or heads
         return int(
@@ -67,8 +67,8 @@ class Target:
     def states(
         self, tokens: torch.Tensor, real: torch.Tensor, layers: Sequence[int] = ()
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of sequences [B, T] padded at the right: the last states [B, T, H], and those of `layers` [B, T, layers,
-        H]."""
+        """Compute for sequences [B, T] padded at the right the last states [B, T, H], and those of `layers` [B, T,
+        layers, H]."""
         import torch
 
         with torch.inference_mode():
@@ -88,7 +88,7 @@ class Target:
         return list(self.tokenizer(written, add_special_tokens=False)["input_ids"])
 
     def user_head(self) -> list[int] | None:
-        """What stands before a user's words in the chat template; None where there is none."""
+        """Return what stands before a user's words in the chat template; None where there is none."""
         mark = "MARK"
         written = self._user_turn(mark)
         if written is None:
@@ -109,5 +109,5 @@ class Target:
     def answer(
         self, prompts: list[list[int]], temperature: float, most: int, seed: int, layers: Sequence[int] = ()
     ) -> list[Answer]:
-        """Up to `most` tokens after each prompt, with the token that ended it; greedy at temperature 0."""
+        """Generate up to `most` tokens after each prompt, with the token that ended it; greedy at temperature 0."""
         return generate(self.model, prompts, self.ends, temperature=temperature, most=most, seed=seed, layers=layers)

@@ -51,18 +51,18 @@ PROPOSERS: dict[DraftKind, tuple[str, str]] = {
 TIMED = 4
 """Steps timed, at evenly spread shares of the training, to predict how many fit the budget."""
 SEQUENCES, SEQUENCES_ON_CPU = 8, 2
-"""Of a step, where none are asked for."""
+"""Sequences per step if the options name none."""
 FEWEST = 20
 """Steps, below which nothing is learned that a first checkpoint would be worth."""
 CHECKS = 12
 """Times at which acceptance is measured, the first and the last included."""
 PATIENCE = 4
-"""Of them in a row without a longer accepted length."""
+"""Checks in a row without a longer accepted length that end the training."""
 SAVED_EVERY_S = 30.0
 OVERDUE = 1.5
 """Times the budget at which it ends however many steps are left: the machine has become slower."""
 LEAST_RATE = 0.05
-"""Of the highest learning rate, at the end."""
+"""Learning rate at the end, relative to the highest."""
 RATES: dict[str, float] = {"fresh": 3e-3, "pruned": 5e-4, "head": 2e-3}
 """Highest learning rates where none is asked for, by what the draft begins as."""
 
@@ -75,7 +75,7 @@ class TrainRequest(Frozen):
     prompts: tuple[str, ...]
     device: str = "cpu"
     work_dir: Path
-    """Where answers and state are kept, for a later attempt."""
+    """Folder of answers and state, for a later attempt."""
 
 
 class MeasuredAcceptance(Frozen):
@@ -111,7 +111,7 @@ class State(kept_state.Steps):
 
     total: int | None = None
     seconds: float = 0.0
-    """In steps and checks so far, over all attempts."""
+    """Seconds of steps and checks so far, over all attempts."""
     curve: list[Checkpoint] = Field(default_factory=list)
 
 
@@ -122,10 +122,10 @@ class TrainResult(Frozen):
     stopped: str
     curve: list[Checkpoint]
     acceptance: tuple[MeasuredAcceptance, ...]
-    """Of the weights that are kept."""
+    """Acceptance of the weights that are saved."""
     data: dict[str, Any]
     draft: dict[str, Any]
-    """What it is: parameters, layers."""
+    """Facts of the draft: parameters, layers."""
     learning_rate: float
     seconds: dict[str, float]
     versions: dict[str, str]
@@ -162,7 +162,7 @@ def train(
 def learn(
     request: TrainRequest, target: Target, draft: Proposer, data: TrainingData, key: str, progress: Progress
 ) -> TrainResult:
-    """On answers that are there; otherwise as `train`."""
+    """Train on gathered answers; otherwise as `train`."""
     draft.prepare([each.said.answer for each in data.training])
     return _Run(request, target, draft, data, key, progress).run()
 
@@ -210,8 +210,8 @@ class _Run:
         return self._result()
 
     def _settled(self) -> int:
-        """How many steps the rest of the budget gives, from a few that are taken back. Raises RequestError for too
-        few."""
+        """Return how many steps the rest of the budget gives, from a few that are taken back. Raises RequestError for
+        too few."""
         if self.options.steps is not None:
             return self.options.steps
         before = self.draft.state()
@@ -238,7 +238,7 @@ class _Run:
         return int(budget / each)
 
     def _batch(self, step: int) -> Batch:
-        """Of that step: known answers, or prompts of theirs that the draft answers now."""
+        """Make the batch of a step: known answers, or their prompts answered now by the draft."""
         training = self.data.training
         chosen = [training[place] for place in sequence_numbers(len(training), step, self.batch, self.options.seed)]
         own = int((step + 1) * self.options.on_policy) > int(step * self.options.on_policy)
@@ -256,7 +256,7 @@ class _Run:
         return batch_of_new(self.target, answered, self.draft.layers)
 
     def _learn(self, step: int, share: float) -> float:
-        """One step of the optimizer, of which `share` of all are done; the loss before it."""
+        """Make one optimizer step at `share` of all steps; return the loss before it."""
         self.draft.set_share(share)
         return descend(self.optimizer, self.draft.loss(self._batch(step), self.loss))
 
@@ -279,7 +279,7 @@ class _Run:
         self.progress.advance(state.step, loss=round(loss, 4))
 
     def _check(self, *, overdue: bool = False) -> None:
-        """A point of the curve: the best weights are kept, and too many worse points end it."""
+        """Add a point to the curve: keep the best weights, and stop after too many worse points."""
         state, (validation, measured) = self.state, self._measured()
         training = state.summed / state.counted if state.counted else None
         point = Checkpoint(
@@ -378,7 +378,8 @@ def _chunks(known: list[TrainingSequence], size: int) -> list[list[TrainingSeque
 
 
 def rate(step: int, steps: int) -> float:
-    """The share of the highest learning rate at `step` (from 0): a linear rise, then a cosine down to LEAST_RATE."""
+    """Return the learning rate at `step` (from 0) relative to the highest: a linear rise, then a cosine down to
+    LEAST_RATE."""
     warm = max(1, round(WARM_UP * steps))
     if step < warm:
         return (step + 1) / warm

@@ -1,5 +1,5 @@
-"""What a draft is trained on: the user's prompts, answered by the target itself, in rounds that a later attempt goes on
-from.
+"""Gathers the training data of a draft: the user's prompts answered by the target, in rounds that a later attempt
+continues.
 
 Answers of the target, greedy and drawn, are what its drafts are held to in service (self-generated data; DistillSpec,
 Zhou et al. 2023, arXiv 2310.08461, section 4). Where a chat model has few prompts it writes more itself, from the
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 FEWEST_ROWS, MOST_ROWS = 32, 64
 """Prompts answered at a time: a step over many rows takes hardly longer than one over few."""
 CACHE_BYTES = 2 * 2**30
-"""Of the keys and values of a round, for as many rows as these hold."""
+"""Bytes of keys and values of a round, which limit its rows."""
 SET_ASIDE, MOST_ASIDE = 4, 24
 """One prompt of so many is set aside, and at most so many."""
 FEW = 256
@@ -41,7 +41,7 @@ FEW = 256
 WRITTEN = 64
 """Tokens of a prompt that the target writes, whether it has come to an end then or not: most have not."""
 SHARE = 0.45
-"""Of the budget, for answers."""
+"""Share of the time budget for answers."""
 MOST_PROMPT = 512
 """Tokens of a prompt that are kept, its last."""
 
@@ -81,11 +81,11 @@ class TrainingData(NamedTuple):
     aside: list[TrainingSequence]
     facts: dict[str, Any]
     seconds: float
-    """What the answers took, over all attempts."""
+    """Seconds that the answers took, over all attempts."""
 
 
 class Gathering:
-    """Rounds of answers, into `folder`; what an earlier attempt of the same `key` left there is taken."""
+    """Gathers rounds of answers in `folder`, and reuses those of an earlier attempt with the same `key`."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Gathering:
         shuffled = [remaining[number] for number in order(len(remaining), options.seed)]
         self.aside, self.pool = shuffled[:count], shuffled[count:]
         self.user_head = target.user_head() if len(remaining) < FEW else None
-        """What prompts of the target's own begin with; None where it writes none."""
+        """Tokens that begin prompts which the target writes; None if it writes none."""
         self.wrote: set[str] = set()
         self.prompt_count = len(remaining)
         self.rounds: list[Round] = []
@@ -115,7 +115,8 @@ class Gathering:
         self.known: set[tuple[int, ...]] = set()
 
     def run(self, progress: Progress) -> TrainingData:
-        """Raises DiskFull or WorkError. Phase: answers (unit: seconds, or answers where their number was asked for)."""
+        """Gather answers until there are enough. Phase: answers (unit: seconds, or answers if the options give their
+        number). Raises DiskFull or WorkError."""
         budget, wanted_answers = SHARE * 60 * self.options.minutes, self.options.answers
         progress.phase(
             "answers",
@@ -144,7 +145,7 @@ class Gathering:
         return sum(len(each.said) for each in self.rounds if not each.aside)
 
     def _enough(self, budget: float) -> bool:
-        """At least the prompts set aside, greedy and drawn, and one round to learn from."""
+        """Return whether time or answers suffice: at least both rounds set aside and one to learn from."""
         if len(self.rounds) < 3:
             return False
         wanted_answers = self.options.answers
@@ -170,8 +171,8 @@ class Gathering:
             self.greedy = min(self.greedy + self.rows, len(self.pool))
 
     def _make_round(self, number: int) -> Round:
-        """The first two answer what is set aside, greedy and drawn; later ones the pool, greedy until the share is
-        reached."""
+        """Make one round: the first two answer the prompts set aside, greedy and drawn; later ones the pool, greedy
+        until its share is reached."""
         began, aside, wrote = time.monotonic(), number < 2, []
         seed = self.options.seed * 1_000_003 + number
         if aside:
@@ -196,12 +197,12 @@ class Gathering:
         return round_
 
     def _answered(self, text: str, prompt: list[int], answer: list[int], temperature: float) -> AnsweredPrompt:
-        """What the target wrote of the prompt too counts to what it said."""
+        """Return what the target wrote of the prompt too counts to what it said."""
         begins = len(self.user_head) if self.user_head and text in self.wrote else len(prompt)
         return AnsweredPrompt(prompt[:begins], prompt[begins:] + answer, temperature)
 
     def _next_prompts(self, number: int, pool: list[str]) -> tuple[list[str], float]:
-        """Prompts of a round and its temperature: greedy ones in order, drawn ones anew from the whole pool."""
+        """Choose the prompts of a round and its temperature: greedy ones in order, drawn ones from the whole pool."""
         greedy = sum(bool(each.said) and each.said[0].temperature == 0 for each in self.rounds[2:])
         if self.greedy < len(pool) and greedy <= self.options.greedy * (number - 2) and self.options.greedy > 0:
             return pool[self.greedy : self.greedy + self.rows], 0.0
@@ -209,7 +210,7 @@ class Gathering:
         return [pool[place] for place in places[: self.rows]], self.options.temperature
 
     def _write_prompts(self, seed: int) -> list[str]:
-        """Prompts that the target writes itself, where it is asked in turns and has few."""
+        """Let a chat target write prompts itself if there are few."""
         if self.user_head is None:
             return []
         written = self.target.answer([self.user_head] * self.rows, 1.0, WRITTEN, seed + 500_000)
@@ -218,7 +219,7 @@ class Gathering:
         return [text for text in dict.fromkeys(texts) if text and text not in known and not self.is_held_out(text)]
 
     def _write_states(self, number: int, answers: list[Answer]) -> None:
-        """With zeros for the last token, from which nothing is predicted."""
+        """Write the hidden states, with zeros for the last token, from which nothing is predicted."""
         from safetensors.torch import save_file
         from torch.nn.functional import pad
 
@@ -295,5 +296,5 @@ def batch_of_new(target: Target, answered: list[AnsweredPrompt], layers: tuple[i
 
 
 def _rows(token_bytes: int, tokens: int) -> int:
-    """Of a round of so many tokens a row."""
+    """Return the rows of a round whose rows have `tokens` tokens."""
     return max(FEWEST_ROWS, min(MOST_ROWS, CACHE_BYTES // (token_bytes * tokens)))

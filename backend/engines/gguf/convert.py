@@ -26,18 +26,18 @@ from backend.engines.gguf.gguf_file import GgufFile
 from backend.engines.gguf.reference_forward import Reference
 
 BASE_BYTES = 4 * 10**9
-"""Of the libraries, a vocabulary as Python objects, and one tensor while it is unpacked."""
+"""Memory of the libraries, a vocabulary as Python objects, and one tensor while it is unpacked."""
 PART_BYTES = 12
 """An element of the largest layer while it is proven: 32-bit floats on both sides, and a copy while they are loaded."""
 CPU_SECONDS, CPU_SECONDS_A_BILLION = 600, 300
 REFUSED = "refused.txt"
 """Why, left in the folder by a child that could not go on."""
 PROVEN = "proven.json"
-"""What the child measured, left in the folder: the largest relative difference, and the texts that were tried."""
+"""File with the child's measurements: the largest relative difference, and the texts that were tried."""
 
 
 class Request(Frozen):
-    """What the child is asked to do. `memory` in bytes, `seconds` of processor time."""
+    """The request to the child process. `memory` in bytes, `seconds` of processor time."""
 
     parts: tuple[str, ...]
     folder: str

@@ -20,7 +20,8 @@ TOKENS = 12
 FAR = 2048
 """The largest position: beyond it 32-bit floats hold the angle of fast rotations no better than the tolerance."""
 TOLERANCE = 1e-3
-"""Of what a layer adds to a token, root mean square. Rounding in 32 bits stays below 1e-4 (decision 0044)."""
+"""Largest difference relative to what a layer adds to a token, root mean square. Rounding in 32 bits stays below 1e-4
+(decision 0044)."""
 
 
 def check(reference: Reference, folder: Path) -> float:
@@ -62,7 +63,7 @@ def places(context: int, count: int) -> list[int]:
 
 
 def _embedded(outline: Outline, tokens: list[int], positions: list[int]) -> tuple[np.ndarray[Any, Any], list[Call]]:
-    """What transformers lets into the first layer [tokens, hidden], and calls each with, rotated for these
+    """Return what transformers lets into the first layer [tokens, hidden], and calls each with, rotated for these
     positions."""
     import torch
 

@@ -54,7 +54,7 @@ class GgufFile:
 
 
 def rounded(values: np.ndarray[Any, Any]) -> torch.Tensor:
-    """In bfloat16, as the model folder stores it."""
+    """Round to bfloat16, as the model folder stores it."""
     import numpy as np
     import torch
 

@@ -36,11 +36,11 @@ class Reference:
         return self.stored.values.get(f"{self.kind}.{name}", default)
 
     def embed(self, tokens: list[int]) -> Array:
-        """What enters the first layer [tokens, hidden]."""
+        """Return what enters the first layer [tokens, hidden]."""
         return _float(self.stored.floats("token_embd.weight", tokens))
 
     def layer(self, number: int, entering: Array, positions: list[int]) -> Array:
-        """What leaves layer `number` [tokens, hidden]; the tokens stand at these positions, in order."""
+        """Return what leaves layer `number` [tokens, hidden]; the tokens stand at these positions, in order."""
         block = f"blk.{number}."
         attended = entering + self._attention(block, self._norm(entering, f"{block}attn_norm"), positions)
         fed = self._norm(attended, f"{block}ffn_norm")
@@ -49,7 +49,7 @@ class Reference:
         return attended + self._gated(fed, *(f"{block}ffn_{part}" for part in ("gate", "up", "down")))
 
     def logits(self, leaving: Array) -> Array:
-        """From what left the last layer to logits [tokens, vocabulary]."""
+        """Compute logits [tokens, vocabulary] from what left the last layer."""
         import numpy as np
 
         name = "output.weight" if "output.weight" in self.stored else "token_embd.weight"
@@ -155,7 +155,7 @@ class Reference:
         return result
 
     def _expert(self, block: str, part: str, expert: int) -> Array:
-        """One expert's matrix [out, in], from a stack or, in older files, a tensor of its own."""
+        """Read one expert's matrix [out, in], from a stack or, in older files, its own tensor."""
         stack = f"{block}ffn_{part}_exps.weight"
         if stack in self.stored:
             return _float(self.stored.floats(stack, expert))

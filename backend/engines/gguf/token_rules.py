@@ -1,4 +1,4 @@
-"""How a GGUF file's own tokenizer data turn a text into tokens, written down plainly from llama.cpp's rules.
+"""Encodes texts with a GGUF file's own tokenizer data, by llama.cpp's rules.
 
 It shares no code with the tokenizer that an import writes. Source: src/llama-vocab.cpp of llama.cpp (commit 00ad355e):
 `tokenizer_st_partition`, `llm_tokenizer_bpe_session`, `llm_tokenizer_spm_session`. Slow, for a few lines of text.

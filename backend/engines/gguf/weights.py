@@ -73,7 +73,7 @@ def _targets(conversion: Conversion) -> Iterator[Target]:
 
 
 def _tensor(stored: GgufFile, target: Target) -> torch.Tensor:
-    """In bfloat16, rows in transformers' order."""
+    """Return a tensor in bfloat16, rows in transformers' order."""
     import torch
 
     shape = target.shape

@@ -25,7 +25,7 @@ from backend.engines.base import QuantizeRequest, QuantizeResult
 from backend.settings import CHECKOUT
 
 NATIVE_TOO = frozenset({"llm-compressor", "autoawq"})
-"""What they do, the native engine does too."""
+"""Engines whose methods the native engine has too."""
 QUIET = {
     "HF_HUB_OFFLINE": "1",
     "HF_DATASETS_OFFLINE": "1",

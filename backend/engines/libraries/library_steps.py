@@ -1,5 +1,5 @@
-"""What the library engines share: the model checked and loaded, the calibration tokens, errors layer by layer, the
-result.
+"""Steps that the library engines share: the model checked and loaded, the calibration tokens, errors layer by layer,
+the result.
 
 Knows no library but torch and transformers, and no algorithm.
 """
@@ -43,7 +43,7 @@ def begin(request: QuantizeRequest, progress: Progress) -> torch.Tensor:
 
 
 def check_finite(model: Any) -> None:
-    """Raises WorkError, naming the tensor, where a weight is not a finite number."""
+    """Raise WorkError, naming the tensor, where a weight is not a finite number."""
     for name, parameter in model.named_parameters():
         if not bool(parameter.isfinite().all()):
             raise WorkError(f"{name} holds values that are not finite: the model's weights are damaged.")
@@ -62,8 +62,7 @@ def decoder_layers(model: Any) -> list[tuple[str, Any]]:
 
 
 class LayerErrors:
-    """What each decoder layer computed before, and how far off it is after: ||f'(x) - f(x)|| / ||f(x) - x||, x its own
-    old input.
+    """Compares each decoder layer before and after quantization: ||f'(x) - f(x)|| / ||f(x) - x||, x its own old input.
 
     Scales that a method moves between the linears of a layer cancel, so this holds for every method; the sum that the
     layer adds to its input is what the error is relative to.

@@ -45,7 +45,7 @@ def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
 
 
 def _check(request: QuantizeRequest) -> None:
-    """Raises ImpossibleStack for what it cannot do, or cannot do here."""
+    """Raise ImpossibleStack for what it cannot do, or cannot do here."""
     options, known = (str(request.method), METHODS) if request.pruning is None else (request.pruning.method, PRUNERS)
     if options not in known:
         raise ImpossibleStack(f"llm-compressor has no `{options}` here: it has {', '.join(known)}.")

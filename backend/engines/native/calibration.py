@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 
 def sample_tokens(model_dir: Path, texts: Iterable[str], samples: int, length: int, seed: int) -> torch.Tensor:
-    """Up to `samples` windows [samples, length] of token ids that do not overlap, drawn from all texts joined end to
-    end.
+    """Draw up to `samples` windows [samples, length] of token ids, without overlap, from all texts joined end to end.
 
     Each begins as the model's tokenizer begins a text: what Gemma computes without that token is not what is served.
 
@@ -31,7 +30,7 @@ def sample_tokens(model_dir: Path, texts: Iterable[str], samples: int, length: i
 
 
 def draw_tokens(request: QuantizeRequest, samples: int, progress: Progress) -> torch.Tensor:
-    """`sample_tokens` of a request, with a warning where the text gives fewer; of none the text is not read."""
+    """Draw the tokens of a request [samples, length]; warn if the text gives fewer. With 0 samples no text is read."""
     import torch
 
     if not samples:
@@ -43,13 +42,14 @@ def draw_tokens(request: QuantizeRequest, samples: int, progress: Progress) -> t
 
 
 def spare_tokens(model_dir: Path, texts: Iterable[str], samples: int, length: int, seed: int) -> torch.Tensor:
-    """The windows [rest, length] that `sample_tokens` leaves, in random order; possibly none. Raises as it does."""
+    """Return the windows [rest, length] that `sample_tokens` leaves, in random order; possibly none. Raises as it
+    does."""
     windows, order = _shuffled(model_dir, texts, length, seed)
     return windows[order[samples:]]
 
 
 def _shuffled(model_dir: Path, texts: Iterable[str], length: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """All windows [windows, length] of the text, and their numbers in random order [windows]."""
+    """Cut the text into windows [windows, length]; return them, and their numbers in random order [windows]."""
     import torch
 
     tokenizer = tokenizers.load(model_dir)
@@ -69,7 +69,7 @@ def _shuffled(model_dir: Path, texts: Iterable[str], length: int, seed: int) -> 
 
 
 def _encoded(tokenizer: Any, text: str) -> list[int]:
-    """Token ids without special tokens; a fast tokenizer need not say where in the text each stands."""
+    """Encode without special tokens; fast tokenizers skip the offsets, which take time."""
     fast = getattr(tokenizer, "backend_tokenizer", None)
     if fast is None:
         ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
@@ -81,6 +81,6 @@ def _encoded(tokenizer: Any, text: str) -> list[int]:
 
 
 def describe(tokens: torch.Tensor) -> dict[str, Any]:
-    """What the result says of the calibration data; `sha256` is over the 64-bit little-endian token ids."""
+    """Describe the calibration data for the result; `sha256` is over the 64-bit little-endian token ids."""
     digest = hashlib.sha256(tokens.contiguous().numpy().astype("<i8").tobytes()).hexdigest()
     return {"samples": tokens.shape[0], "length": tokens.shape[1], "tokens": tokens.numel(), "sha256": digest}

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stats:
-    """Of an input X [tokens, in], fp32. At most one of `gram` X'X [in, in] and `rows` X itself is there, none where not
-    asked.
+    """Statistics of an input X [tokens, in], fp32. At most one of `gram` X'X [in, in] and `rows` X itself is there,
+    none where not asked.
 
     `rows`, the token form of the same loss, stands where the input is wider than the calibration has tokens. `tokens`
     is 0 for an expert that no token reached: everything else is zero then. `mean_abs` and `max_abs` are NaN where not
@@ -61,8 +61,8 @@ class Stats:
         return self.rows.square().sum(0) if self.rows is not None else self.matrix().diagonal()
 
     def rough(self) -> Stats:
-        """In bfloat16 where the hardware multiplies it itself. `squared` is then off by about 1e-4 of its value: it may
-        rank."""
+        """Return these statistics in bfloat16 if the hardware multiplies it. `squared` is then off by about 1e-4:
+        enough to rank."""
         import torch
 
         if not has_bfloat16(self.mean_abs.device.type):
@@ -116,7 +116,7 @@ class Linear:
 
     @property
     def as_it_was(self) -> bool:
-        """Whether what is stored is the weight itself, as no scales were folded."""
+        """Return whether what is stored is the weight itself, as no scales were folded."""
         return bool((self.columns == 1).all()) and bool((self.rows == 1).all())
 
     def relative_error(self, effective: torch.Tensor) -> float:
@@ -124,7 +124,7 @@ class Linear:
         return self.relative(self.stats.squared(self.original - effective))
 
     def relative(self, squared: float) -> float:
-        """The same, of ||X (W - effective)'||^2 that is known."""
+        """Return the relative error for a known ||X (W - effective)'||^2."""
         return float((max(squared, 0.0) / max(self._output, 1e-30)) ** 0.5)
 
     @cached_property
@@ -180,7 +180,7 @@ class LinearProducer:
         return scales
 
     def rows(self, scales: torch.Tensor) -> torch.Tensor:
-        """What the producer's output rows are divided by [its out features]; `scales` are tied."""
+        """Divisors of the producer's output rows [its out features]; `scales` are tied."""
         return scales.new_ones(self.out_features).index_copy_(0, self.index, scales)
 
 
@@ -189,11 +189,11 @@ Producer = NormProducer | LinearProducer
 
 class Stored(NamedTuple):
     tensors: dict[str, torch.Tensor]
-    """By local name: `weight`, or `weight_packed`, `weight_scale`..."""
+    """Tensors by local name: `weight`, or `weight_packed`, `weight_scale`..."""
     effective: torch.Tensor
     """[out, in] fp32: what the layer computes with from now on, in the original's units."""
     report: dict[str, Any]
-    """What the result's `layers` says of the linear, `name` left out; `relative_error` at least."""
+    """The linear's entry in the result's `layers`, without `name`; at least `relative_error`."""
 
 
 class Pruner(Protocol):

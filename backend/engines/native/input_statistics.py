@@ -137,7 +137,7 @@ class Tally:
             self.matrix.add_(other.matrix.to(device))
 
     def stats(self, name: str) -> Stats:
-        """Raises WorkError, naming the module, when what it read was not finite."""
+        """Finish the statistics. Raises WorkError that names the module if its input was not finite."""
         import torch
 
         rows = torch.cat(self.pending) if self.pending else None
@@ -152,4 +152,4 @@ class Tally:
 
 
 Taps = dict[str, Tally]
-"""By the path of a module in a layer."""
+"""Tallies by the path of a module in a layer."""

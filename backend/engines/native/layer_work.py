@@ -28,8 +28,7 @@ class Unit(NamedTuple):
     layout: Layout | None
     others: tuple[str, ...]
     group: str
-    """What it is called for in allocations: the first linear, or the module of all experts, which vLLM fuses into
-    one."""
+    """Name of the group in allocations: the first linear, or the module of all experts, which vLLM fuses into one."""
 
     @property
     def linears(self) -> list[str]:
@@ -42,7 +41,7 @@ class Unquantized(NamedTuple):
 
 
 def units(group: Group, experts: int, module: str = "") -> list[Unit]:
-    """One unit; or one an expert, where each is fed by a linear of its own. `module` holds the experts.
+    """Make one unit of a group; or one per expert, if each is fed by its own linear. `module` holds the experts.
 
     Of a group with experts, the linears that every token passes through (a shared expert) are one more input.
     """
@@ -62,7 +61,7 @@ def units(group: Group, experts: int, module: str = "") -> list[Unit]:
 
 
 def plan_units(outline: Outline, pipeline: Pipeline, group_size: int | None) -> tuple[list[Unit], list[Unquantized]]:
-    """What is optimized in every layer, and the linears that stay 16-bit with the reason.
+    """Return the units that are optimized in every layer, and the linears that stay 16-bit with the reason.
 
     Raises ImpossibleStack where `group_size` does not divide an input.
     """
@@ -114,7 +113,7 @@ class LayerWork:
         others: Mapping[str, Pipeline] | None = None,
     ) -> None:
         self.others = others or {}
-        """In place of `pipeline` for the groups of these names."""
+        """Pipelines of groups, by name, that differ from `pipeline`."""
         self.outline, self.number, self.plan, self.pipeline, self.dtype = outline, number, plan, pipeline, dtype
         self.layer = outline.layers[number]
         self.linears = {
@@ -166,7 +165,8 @@ class LayerWork:
             self._fold(str(unit.producer), producer, columns, unit.others)
 
     def _producer(self, unit: Unit) -> Producer | None:
-        """What scales can be folded into; None where they cannot: nothing linear, or a linear that stays 16-bit."""
+        """Return what scales can be folded into; None where they cannot: nothing linear, or a linear that stays
+        16-bit."""
         if unit.producer is None:
             return None
         weight = self.layer.get_submodule(unit.producer).weight.detach()

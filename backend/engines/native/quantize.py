@@ -46,7 +46,7 @@ def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
 
 
 class _Run:
-    """One run: the outline, the plan, and the pipeline."""
+    """One optimization: the model's outline, the plan of its groups, the pipeline, and the calibration tokens."""
 
     def __init__(self, request: QuantizeRequest, progress: Progress) -> None:
         self.request, self.progress = request, progress
@@ -81,7 +81,7 @@ class _Run:
         return self._finish(state, work)
 
     def _begin(self, work: WorkFolder) -> tuple[LayerState, HiddenStates]:
-        """What an earlier attempt left, or the embedded calibration text."""
+        """Return what an earlier attempt left, or the embedded calibration text."""
         described = {**self.request.model_dump(exclude={"out_dir", "work_dir"}), "versions": versions()}
         key = request_key({**described, **calibration.describe(self.tokens)}, weight_files(self.request.model_dir))
         shape = (*self.tokens.shape, self.outline.config.get_text_config().hidden_size)
@@ -172,7 +172,8 @@ class _Run:
         return [head, {"name": "embedding", "why": "a table look-up, not a matrix product"}, *linears, *allocated]
 
     def _ignored(self) -> list[str]:
-        """What `quantization_config` excepts: names as checkpoints have them, and as transformers calls the modules."""
+        """Return what `quantization_config` excepts: names as checkpoints have them, and as transformers calls the
+        modules."""
         names = [entry["name"] for entry in self._unquantized() if entry["name"] != "embedding"]
         inside = [
             f"{self.outline.family.layers}.{n}.{each.name}" for n in range(self.outline.count) for each in self.refused

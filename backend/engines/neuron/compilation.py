@@ -1,4 +1,4 @@
-"""What a Neuron stack is asked and answers, and the environment that all of them compile in. Knows no stack."""
+"""Request and result of a compilation for Neuron, and its environment variables. Knows no stack."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class CompileRequest(Frozen):
 
 class CompileResult(Frozen):
     versions: dict[str, str]
-    """Of the vendor's packages, by name."""
+    """Versions of the vendor's packages, by name."""
     graphs: int
     """Files with compiled graphs."""
     proof: dict[str, Any] = Field(default_factory=dict)
-    """What was shown on a device; empty without one."""
+    """Results of the check on a device; empty without one."""
 
 
 def environment(request: CompileRequest, **more: str) -> None:
@@ -64,7 +64,7 @@ def tensors(folder: Path) -> set[str]:
 
 
 def versions(names: Iterable[str]) -> dict[str, str]:
-    """Of the packages that are installed."""
+    """Return the versions of the installed packages."""
     installed = {}
     for name in ("neuronx-cc", "torch-neuronx", *names):
         try:
@@ -77,7 +77,7 @@ def versions(names: Iterable[str]) -> dict[str, str]:
 def compile_result(
     request: CompileRequest, patterns: tuple[str, ...], names: tuple[str, ...], **proof: Any
 ) -> CompileResult:
-    """Raises WorkError where nothing was compiled, though the library raised nothing."""
+    """Make the result. Raises WorkError if there is no compiled graph, though the library raised nothing."""
     paths = [path for pattern in patterns for path in request.out_dir.rglob(pattern)]
     if not paths:
         raise WorkError(f"{request.plan.stack} ended without a compiled graph in its folder: the job's log says why.")

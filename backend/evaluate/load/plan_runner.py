@@ -20,7 +20,7 @@ from backend.address import Address, connect
 from backend.domain.errors import WorkError
 from backend.domain.load.openai_json import LENGTH, NEWER_LENGTH
 from backend.domain.load.records import LoadPlan, UsageRung
-from backend.endpoint import address, bearer, unreachable_error
+from backend.endpoint import bearer, parse_address, unreachable_error
 from backend.evaluate.load.audit import make_audit
 from backend.evaluate.load.level import ClosedLevel, FinishedLevel, run_to_end, without_garbage_collection
 from backend.evaluate.load.open_level import OpenLevel
@@ -40,7 +40,7 @@ def run_plan(plan: LoadPlan, folder: Path) -> None:
     Raises EndpointUnreachable where nothing answers at the start, InvalidWorkload, RequestError.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    place = address(plan.url)
+    place = parse_address(plan.url)
     token = bearer(plan.bearer_env, place)
     prompts = read_prompts(Path(plan.prompts), trace=plan.load.mode == "trace")
     peer = _peer(place)

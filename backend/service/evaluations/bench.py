@@ -54,7 +54,7 @@ def run_bench(
         named = endpoint_variants.with_aws_facts(workspace, endpoint_variants.make_variant(workspace, url))
         url, model = str(named.url), model or named.served_name
         chosen = chosen.model_copy(update={"price_per_hour": chosen.hourly_price(named)})
-    place = endpoint.address(url)
+    place = endpoint.parse_address(url)
     check_public(place)
     endpoint.check_bearer(chosen.bearer_env, place)
     prepared = workloads.prepare(workspace, chosen, tokenizer)

@@ -90,7 +90,7 @@ def make_spec(workspace: Workspace, resolved: list[Variant], chosen: EvaluateOpt
     chosen = chosen if mute is not None else workloads.fit_to_variants(chosen, resolved)
     for variant in resolved:
         if variant.url is not None:
-            endpoint.check_bearer(chosen.bearer_env, endpoint.address(variant.url))
+            endpoint.check_bearer(chosen.bearer_env, endpoint.parse_address(variant.url))
     workloads.check(chosen, resolved)
     tasks.check(workspace, chosen, resolved)
     held_out_text.check(_resolve_held_out_text(chosen))

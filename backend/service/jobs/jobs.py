@@ -212,7 +212,7 @@ def make_row(
     if isinstance(spec, EvaluateSpec):  # also one that was asked for where nobody else reaches it, and is now repeated
         for variant in spec.variants:
             if variant.url is not None and variant.remote is None:
-                address.check_public(endpoint.address(variant.url))
+                address.check_public(endpoint.parse_address(variant.url))
     if isinstance(spec, EvaluateSpec | ImportSpec):
         spec = spec.model_copy(update={"shared": workspace.settings.shared})
     return JobRow(

@@ -73,7 +73,7 @@ def _endpoint(source: str, *, may_ask: bool) -> Variant:
         raise RequestError(
             f"Leave out the part from ? on of the address of {host}: an endpoint ends with its path, such as /v1."
         )
-    target = endpoint.address(source.partition("#")[0])
+    target = endpoint.parse_address(source.partition("#")[0])
     if may_ask:
         address.check_public(target)
     url = parts._replace(fragment="").geturl().rstrip("/")

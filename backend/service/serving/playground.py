@@ -130,7 +130,7 @@ def _talk(request: dict[str, Any], before: Sequence[tuple[str, str]]) -> dict[st
 def _chunks(url: str, request: dict[str, Any], before: Sequence[tuple[str, str]] | None) -> Iterator[AnswerChunk]:
     """The events of the answer, asked with the first stream options that the server takes; `before` is None where
     nothing is to be put around the prompt."""
-    place = endpoint.address(url)
+    place = endpoint.parse_address(url)
     token = endpoint.bearer(None, place)
     for options in USAGE:
         more = {"stream_options": options} if options else {}

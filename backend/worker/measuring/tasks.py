@@ -12,7 +12,7 @@ from backend.domain.evaluation.document import Variant
 from backend.domain.evaluation.tasks.task_scores import SampledScore, TaskScore, compare_scores
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.jobs.progress import Progress
-from backend.endpoint import address, bearer, models
+from backend.endpoint import bearer, models, parse_address
 from backend.evaluate.quality import token_match
 from backend.evaluate.tasks import tasks
 from backend.hardware import engine_status
@@ -74,7 +74,7 @@ class TaskScoring:
         """An address is asked in the tokens of the first model here that it reads. Raises WorkError where it reads
         none."""
         if variant.model_path is not None:
-            key = bearer(None, address(endpoint.url))
+            key = bearer(None, parse_address(endpoint.url))
             return tasks.TaskServer(
                 endpoint.url, endpoint.served_name or "", self._tokenizer(Path(variant.model_path)), key
             )
@@ -95,7 +95,7 @@ class TaskScoring:
             why = token_match.token_mismatch(endpoint.url, model, Path(other.model_path), bearer_env) or ""
             if not why:
                 self._progress.note(f"{variant.name} reads the tokens of {other.name}: its tasks are asked in them.")
-                place = address(endpoint.url)
+                place = parse_address(endpoint.url)
                 return tasks.TaskServer(
                     place.base, model, self._tokenizer(Path(other.model_path)), bearer(bearer_env, place)
                 )

@@ -122,10 +122,10 @@ def test_an_engine_ends_with_the_process_that_started_it(tmp_path: Path) -> None
     request = tmp_path / "request.json"
     request.write_text(asked(held(tmp_path / "model"), tmp_path / "out").model_dump_json())
     code = (
-        "import sys; from pathlib import Path; from backend.domain.jobs.progress import Silent;"
-        "from backend.engines.base import Pruning, QuantizeRequest; from backend.engines.libraries import outside;"
-        "outside.quantize('llm-compressor', Path(sys.executable),"
-        " QuantizeRequest.model_validate_json(Path(sys.argv[1]).read_text()), Silent())"
+        "import sys; from pathlib import Path; from backend.domain.jobs.progress import NoProgress;"
+        "from backend.engines.base import Pruning, QuantizeRequest; from backend.engines.libraries import library_client;"
+        "library_client.quantize('llm-compressor', Path(sys.executable),"
+        " QuantizeRequest.model_validate_json(Path(sys.argv[1]).read_text()), NoProgress())"
     )
     worker = subprocess.Popen(
         [sys.executable, "-c", code, str(request)], env={**os.environ, "PYTHONPATH": str(CHECKOUT)}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from backend.domain.errors import EndpointUnreachable
-from backend.endpoint import address, completion, models, send
+from backend.endpoint import completion, models, parse_address, send
 from backend.service.serving import playground
 from backend.service.serving.playground import Question, Timing, stream
 from tests.fakes.running import running
@@ -51,7 +51,7 @@ def test_a_single_answer_of_another_form_is_told(server: str, mode: str, sentenc
 
 
 def test_an_answer_that_only_drips_is_cut(server: str):
-    place = address(f"{server}/drip/v1")
+    place = parse_address(f"{server}/drip/v1")
     sentence = r"did not end its answer within 0.3 s"
     with (
         pytest.raises(EndpointUnreachable, match=sentence),

@@ -260,7 +260,7 @@ def test_copies_stay_within_their_bound_and_what_is_used_stays(home: Workspace, 
 UPLOADER = """
 import sys
 from pathlib import Path
-from backend.artifacts import folders, places
+from backend.artifacts import artifact_folder, locations
 from backend.aws import objects
 from backend.settings import Settings
 from backend.store.artifact_contents import Contents
@@ -269,8 +269,8 @@ from backend.store.database import open_store
 objects.PART_BYTES, objects.STREAMS = int(sys.argv[3]), 1
 settings = Settings(home=Path(sys.argv[1]), artifact_store=sys.argv[4])
 out = Path(sys.argv[2])
-manifest = folders.read_manifest(out)
-places.chosen(settings).publish(out, manifest.id, Contents(open_store(settings), manifest.job))
+manifest = artifact_folder.read_manifest(out)
+locations.location_for_new(settings).publish(out, manifest.id, Contents(open_store(settings), manifest.job))
 """
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan
 from backend.domain.workload.workload import Prompt
-from backend.endpoint import address
+from backend.endpoint import parse_address
 from backend.evaluate.load.answer_reader import words
 from backend.evaluate.load.payload import Conversation, Payloads, encode
 
@@ -23,7 +23,7 @@ def opened(endpoint: str, turns: list[str], system: str | None) -> tuple[Payload
     made = Payloads(
         plan,
         [Prompt(prompt=turns[0], turns=tuple(turns), system=system, max_tokens=9)],
-        address(plan.url),
+        parse_address(plan.url),
         None,
         "final",
     )

@@ -16,7 +16,7 @@ from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan
 from backend.domain.load.server_events import parse_server_events
 from backend.domain.workload.workload import Prompt
-from backend.endpoint import address, bearer, check_endpoint, reason
+from backend.endpoint import bearer, check_endpoint, parse_address, reason
 from backend.evaluate.load.audit import make_audit
 from backend.evaluate.load.framing import Head
 from backend.evaluate.load.level import FinishedLevel
@@ -318,18 +318,18 @@ def test_fewer_requests_than_streams_limit_the_level():
     ],
 )
 def test_an_address_leads_to_the_endpoint_with_or_without_v1(url: str, path: str):
-    assert address(url).path("completions") == path
+    assert parse_address(url).path("completions") == path
 
 
 def test_an_address_names_port_and_host():
-    assert address("https://[::1]/v1")[:4] == ("::1", 443, True, "[::1]")
-    assert address("http://h:8000")[:4] == ("h", 8000, False, "h:8000")
+    assert parse_address("https://[::1]/v1")[:4] == ("::1", 443, True, "[::1]")
+    assert parse_address("http://h:8000")[:4] == ("h", 8000, False, "h:8000")
 
 
 @pytest.mark.parametrize("url", ["h:8000", "http://", "http://h:99999", "ftp://h"])
 def test_what_is_no_address_is_refused(url: str):
     with pytest.raises(RequestError, match="address"):
-        address(url)
+        parse_address(url)
 
 
 def test_an_unknown_host_is_told_in_one_sentence():
@@ -340,10 +340,10 @@ def test_an_unknown_host_is_told_in_one_sentence():
 def test_a_token_variable_that_is_not_set_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("WHETSTONE_TOKEN_X", raising=False)
     with pytest.raises(RequestError, match="WHETSTONE_TOKEN_X"):
-        bearer("WHETSTONE_TOKEN_X", address("http://127.0.0.1"))
+        bearer("WHETSTONE_TOKEN_X", parse_address("http://127.0.0.1"))
     monkeypatch.setenv("WHETSTONE_TOKEN_X", "a\r\nEvil: 1")
     with pytest.raises(RequestError, match="characters"):
-        bearer("WHETSTONE_TOKEN_X", address("http://127.0.0.1"))
+        bearer("WHETSTONE_TOKEN_X", parse_address("http://127.0.0.1"))
 
 
 def test_a_failure_has_a_name_of_few_words():
@@ -388,7 +388,7 @@ def test_a_trace_comes_in_order_of_time_and_each_line_has_one(tmp_path: Path):
 
 def test_a_request_is_what_the_plan_asks():
     asked = plan(endpoint="chat", temperature=0.5, top_p=0.9, ignore_eos=True)
-    made = Payloads(asked, [Prompt(prompt="hi", max_tokens=9)], address(asked.url), "t", "final").request(0, 7)
+    made = Payloads(asked, [Prompt(prompt="hi", max_tokens=9)], parse_address(asked.url), "t", "final").request(0, 7)
     head, _, body = made.partition(b"\r\n\r\n")
     assert b"\r\nAuthorization: Bearer t\r\n" in head
     assert head.endswith(b"Content-Length: %d" % len(body))

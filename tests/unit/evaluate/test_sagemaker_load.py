@@ -19,7 +19,7 @@ from backend.domain.errors import AccessRefused
 from backend.domain.load import aws_event_stream, sagemaker_errors
 from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan, RequestRecord
-from backend.endpoint import address, bearer, completion, metrics, models
+from backend.endpoint import bearer, completion, metrics, models, parse_address
 from backend.evaluate.load import run_level
 from backend.evaluate.load.parse import make_record
 from tests.endpoints_in_service import in_service
@@ -164,8 +164,8 @@ def test_what_is_asked_beside_the_load_is_signed_too(aws: Account) -> None:
         == " four, five, six,"
     )
     assert models(url) == ["model"] and metrics(url) is None
-    assert bearer("SECRET_OF_ANOTHER", address(url)) is None
-    assert str(address(url)) == f"sagemaker:{DEPLOYMENT.endpoint}@us-east-1"
+    assert bearer("SECRET_OF_ANOTHER", parse_address(url)) is None
+    assert str(parse_address(url)) == f"sagemaker:{DEPLOYMENT.endpoint}@us-east-1"
 
 
 @pytest.mark.parametrize(

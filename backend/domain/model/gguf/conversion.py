@@ -1,4 +1,5 @@
-"""What becomes of a GGUF file: the fields of config.json, and for each tensor the names it gets in the model folder.
+"""Plans the conversion of a GGUF file: the fields of config.json, and for each tensor the names it gets in the model
+folder.
 
 Nothing is left over: a tensor that no row here names is refused, and so is one that is missing or misshapen. Tensor
 names are llama.cpp's (`LLM_TENSOR_NAMES` in src/llama-arch.cpp; which of them an architecture has: src/models/*.cpp).
@@ -19,7 +20,7 @@ from backend.domain.model.gguf.rope import FREQUENCIES, rope_parameters
 MOST_PARTS = 10_000
 """Layers, and heads of one."""
 MOST_EXPERTS = 65_536
-"""Of all layers together."""
+"""Experts of all layers together."""
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 """`general.architecture` of what can be imported. Mistral's and Mixtral's files say llama."""
 CLASSES = {
@@ -77,7 +78,7 @@ def plan(
     tensors: Mapping[str, Shape],
     rope_factors: Sequence[float],
 ) -> Conversion:
-    """How a file of these keys and tensors is converted. `arrays` are lengths, `tensors` shapes row by row.
+    """Return how a file of these keys and tensors is converted. `arrays` are lengths, `tensors` shapes row by row.
 
     Raises InvalidModel, one sentence, for a key or tensor that is not carried, is missing or is unsound.
     """

@@ -1,4 +1,4 @@
-"""Which keys of a GGUF file an import carries, which change nothing, and which it refuses by name.
+"""Lists the keys of a GGUF file that an import carries, those that change nothing, and those it refuses by name.
 
 Sources: `LLM_KV_NAMES` in src/llama-arch.cpp of llama.cpp (commit 00395eb2), what src/models/llama.cpp and
 src/llama-vocab.cpp read of them, and `gguf.constants.Keys` of the package gguf 0.19.0. A key in no table here is
@@ -159,7 +159,7 @@ def _harmless(key: str) -> bool:
 
 
 def _of_tokenizer(key: str, values: Mapping[str, Any]) -> bool:
-    """Whether a key of the tokenizer is carried, or changes nothing with its value."""
+    """Return whether a key of the tokenizer is carried, or changes nothing with its value."""
     if key in TOKENIZER_CARRIED or NAMED_TEMPLATE.fullmatch(key):
         return True
     return key in TOKENIZER_NEUTRAL and values.get(key) in TOKENIZER_NEUTRAL[key]

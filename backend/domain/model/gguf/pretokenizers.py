@@ -1,4 +1,4 @@
-"""How texts are split before byte-pair merges, by `tokenizer.ggml.pre`.
+"""Rules that split texts before byte-pair merges, by `tokenizer.ggml.pre`.
 
 Source: `llama_vocab::impl::load` and `llm_tokenizer_bpe` in src/llama-vocab.cpp of llama.cpp (commit 00ad355e). A kind
 that is not here is refused: another splitting gives other tokens without any error.
@@ -72,7 +72,8 @@ class TokenizerPlan(NamedTuple):
 
 
 def tokenizer_plan(file: str, values: Mapping[str, Any], arrays: Mapping[str, int]) -> TokenizerPlan:
-    """How texts become tokens. Raises InvalidModel for a kind that is not known, and for parts that are missing."""
+    """Return how texts become tokens. Raises InvalidModel for a kind that is not known, and for parts that are
+    missing."""
     model, count = values.get(f"{PREFIX}model"), arrays.get(f"{PREFIX}tokens", 0)
     if not count:
         raise InvalidModel(f"{file} has no tokenizer: import the original model.")
@@ -102,7 +103,7 @@ def tokenizer_plan(file: str, values: Mapping[str, Any], arrays: Mapping[str, in
 
 
 def _pre_tokenizer(file: str, values: Mapping[str, Any]) -> PreTokenizer:
-    """How texts are split before merges. Raises InvalidModel where that is not stated or not known."""
+    """Return how texts are split before merges. Raises InvalidModel where that is not stated or not known."""
     kind = values.get(f"{PREFIX}pre")
     if kind is None:
         raise InvalidModel(

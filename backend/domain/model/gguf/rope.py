@@ -85,7 +85,7 @@ def _llama3(file: str, factors: Sequence[float], base: float, head_dim: int) -> 
 
 
 def llama3_factors(factor: float, length: int, base: float, head_dim: int) -> list[float]:
-    """What each rotary frequency is divided by, for a model trained at `length` tokens (Llama 3.1, 2024)."""
+    """Return what each rotary frequency is divided by, for a model trained at `length` tokens (Llama 3.1, 2024)."""
     divided = []
     for even in range(0, head_dim, 2):
         wavelength = 2 * math.pi * base ** (even / head_dim)

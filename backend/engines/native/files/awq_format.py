@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 BITS, EACH, OFFSET = 4, 8, 8
 ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
-"""Which output of eight lies in the first, second... four bits."""
+"""Number of the output, of eight, in the first, second... four bits."""
 
 
 def compress(values: torch.Tensor, grid: Grid, dtype: torch.dtype) -> dict[str, torch.Tensor]:

@@ -37,14 +37,14 @@ COPIED_TOO = ("generation_config.json", "LICENSE*", "NOTICE*")
 
 
 def storage_dtype(source: WeightSource) -> torch.dtype:
-    """What the result stores 16-bit values in: the original's dtype where it is a 16-bit one, else bfloat16."""
+    """Return what the result stores 16-bit values in: the original's dtype where it is a 16-bit one, else bfloat16."""
     import torch
 
     return torch.float16 if source.dtypes == {"F16"} else torch.bfloat16
 
 
 def check_plain(model_dir: Path) -> None:
-    """Raises ImpossibleStack for a model that is quantized already: libraries and training read plain weights only."""
+    """Raise ImpossibleStack for a model that is quantized already: libraries and training read plain weights only."""
     layout = dequantize.how_stored(WeightSource(model_dir))
     if layout is not None:
         raise ImpossibleStack(

@@ -1,4 +1,4 @@
-"""What a stopped run leaves behind so that a later one goes on at the next layer, to the same bytes.
+"""State of a stopped run, from which a later one continues at the next layer, to the same bytes.
 
 A folder with one finished part a layer, the hidden states that enter the next layer, and a state file that is replaced
 last. Knows no model: names, numbers and files.
@@ -31,7 +31,7 @@ class LayerState(AttemptState):
     done: int = 0
     """Layers whose parts are written."""
     checksum: int = 0
-    """Of the hidden states that enter the next layer."""
+    """Checksum of the hidden states that enter the next layer."""
     layers: list[dict[str, Any]] = Field(default_factory=list)
     """The reports so far."""
 
@@ -74,7 +74,7 @@ class WorkFolder:
         return LayerState(key=key), HiddenStates(shape, self.folder, 0, spill_bytes)
 
     def save(self, state: LayerState) -> None:
-        """Raises DiskFull or WorkError."""
+        """Write the state. Raises DiskFull or WorkError."""
         files.write(self.folder / STATE, state.model_dump_json())
 
     def __enter__(self) -> WorkFolder:
@@ -90,13 +90,14 @@ class WorkFolder:
 
 
 def request_key(described: dict[str, Any], files: list[Path]) -> str:
-    """Of the request, the calibration data and versions as `described`, and the checkpoint's files by size and time."""
+    """Hash the request, the calibration data and versions as `described`, and the checkpoint's files by size and
+    time."""
     stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(files)]
     return hashlib.sha256(json.dumps([ARITHMETIC, described, stamps], sort_keys=True, default=str).encode()).hexdigest()
 
 
 @cache
 def versions(*more: str) -> dict[str, str]:
-    """Of the libraries that the bytes depend on, and of `more`. Reading what is installed takes milliseconds a
-    package."""
+    """Return the versions of the libraries that the bytes depend on, and of `more`; cached, since each takes
+    milliseconds."""
     return {name: version(name) for name in (*VERSIONS, *more)}

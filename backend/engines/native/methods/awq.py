@@ -47,8 +47,7 @@ def group_loss(linears: Sequence[Linear], columns: torch.Tensor, rounding: Round
 
 
 def search_scales(linears: Sequence[Linear], producer: Producer, rounding: Rounding) -> torch.Tensor:
-    """The candidate scales [in] of least loss, never worse than rounding the weights as they are, whose scales are
-    ones.
+    """Return the scales [in] of least loss; ones if none beats rounding the weights as they are.
 
     The loss is a sum over output rows, so an even sample of rows ranks the candidates, in bfloat16 where that is
     faster; the first is then held against plain rounding on all rows in fp32. What both lose is left with the linears,
@@ -76,7 +75,7 @@ def search_scales(linears: Sequence[Linear], producer: Producer, rounding: Round
 def _walked(
     candidate: Callable[[float], torch.Tensor], loss: Callable[[torch.Tensor], float]
 ) -> list[tuple[float, torch.Tensor]]:
-    """The losses and scales of the exponents that were tried."""
+    """Try the exponents of the grid; return the loss and scales [in] of each."""
     tried: dict[int, tuple[float, torch.Tensor]] = {}
     for stride in STRIDES:
         best = min(tried, key=lambda step: tried[step][0]) if tried else None
@@ -90,8 +89,8 @@ def _walked(
 def _candidates(
     linears: Sequence[Linear], producer: Producer, rounding: Rounding
 ) -> Iterator[Callable[[float], torch.Tensor]]:
-    """From the exponent a to scales: activation^a, the paper's (equation 5) and its code's; activation^a /
-    weight^(1-a), AutoAWQ's `duo_scaling`."""
+    """Yield functions from the exponent a to scales [in]: activation^a, the paper's (equation 5) and its code's;
+    activation^a / weight^(1-a), AutoAWQ's `duo_scaling`."""
     activation = producer.tie(_activation_statistic(linears)).clamp(min=1e-30).log()
     weight = producer.tie(_weight_statistic(linears, rounding)).clamp(min=1e-30).log()
     yield lambda power: producer.exact(_centred(activation * power))
@@ -99,7 +98,8 @@ def _candidates(
 
 
 def _centred(logs: torch.Tensor) -> torch.Tensor:
-    """Scales from their logarithms, the geometric middle of the extremes at 1, dead channels held to 1e-4."""
+    """Return scales [in] from their logarithms, centred on the geometric middle of the extremes; dead channels get
+    1e-4."""
     low, high = logs.clamp(min=logs.max() - 18.4).aminmax()
     return (logs.clamp(min=float(low)) - (low + high) / 2).exp().clamp(1e-4, 1e4)
 

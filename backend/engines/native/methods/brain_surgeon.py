@@ -30,13 +30,13 @@ class Factor(Protocol):
 
 
 class Decision(Protocol):
-    """What columns become. Columns are rows of `columns` here, so that each lies in one piece."""
+    """Decides what columns become. They are rows of `columns` here, so that each is contiguous."""
 
     def block(self, start: int, columns: torch.Tensor, diagonal: torch.Tensor) -> None:
         """The next columns [block, out], a view that follows all updates; `diagonal` [block] is U's."""
 
     def column(self, index: int) -> torch.Tensor:
-        """What column `index` becomes [out]."""
+        """Return column `index` [out] as decided."""
 
 
 def sweep(

@@ -65,8 +65,8 @@ def _search(
     plain: torch.Tensor | None,
     every: int,
 ) -> tuple[torch.Tensor, ...]:
-    """Of some rows their values, scale, zero point, losses and losses over the full ranges, by `blocks` of X'X; None
-    where no token was seen."""
+    """Search some rows; return values, scale, zero point, losses, and losses over the full ranges. `blocks` of X'X are
+    None if no token was seen."""
     whole = parameters(weight, rounding)
     values = snapped(weight, whole, rounding)
     if plain is None:

@@ -59,7 +59,7 @@ class Nearest:
         ]
 
     def snap(self, weights: Sequence[torch.Tensor], linears: Sequence[Linear]) -> list[Snapped]:
-        """What each weight [out, in] as stored becomes."""
+        """Round each stored weight [out, in]."""
         if not self.clipped:
             grids = self._grids(weights)
             return [
@@ -68,8 +68,8 @@ class Nearest:
         return parted(self._searched(weights, linears), [len(weight) for weight in weights])
 
     def _searched(self, weights: Sequence[torch.Tensor], linears: Sequence[Linear]) -> Snapped:
-        """One weight under the other, on ranges searched: they read the same, so they are searched at once. What their
-        rows lose when they are rounded to nearest is known where scales were searched for."""
+        """Search the ranges of weights that share an input, stacked one under the other. What their rows lose when they
+        are rounded to nearest is known where scales were searched for."""
         import torch
 
         known = [None if linear.scaled is None else linear.scaled / linear.rows.square() for linear in linears]
@@ -176,8 +176,7 @@ def int8(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
 
 
 def eight_bits(request: QuantizeRequest, rounding: Rounding) -> Pipeline:
-    """Of dynamic inputs and of none, calibration decides only the errors that are reported: few sequences are
-    enough."""
+    """With dynamic inputs calibration decides only the errors that are reported: few sequences are enough."""
     inputs, form = rounding.scheme.input_activations, ungrouped(request, rounding)
     samples = None if inputs is not None and not inputs.dynamic else REPORT_SAMPLES
     return Pipeline(Nearest(rounding, form.write), form.config, rounding, samples=samples, gram_tokens=REPORT_TOKENS)

@@ -1,4 +1,4 @@
-"""What a method's pipeline is made of, and what the engine must collect for it.
+"""The parts of a method's pipeline, and the statistics that the engine must collect for it.
 
 A method is a row of domain/recipe/methods.py and an entry of `PIPELINES` in a module of this folder. Knows no model and
 no text.
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 TUNING = frozenset({*TUNED, "kv_cache", "format"})
 """The options of `QuantizeRequest.tuning`."""
 Config = Callable[[list[str], Sequence[schemes.Other]], dict[str, Any] | None]
-"""From the names that stay 16-bit and the modules rounded otherwise to `quantization_config`; None where nothing need
-be said."""
+"""Makes `quantization_config` from the names that stay 16-bit and the modules rounded otherwise; None where nothing
+need be said."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,17 @@ class Pipeline:
     """Whether anything asks for the mean or largest |x| of a channel."""
     sequential: bool = False
     multiple: int = CPU_MULTIPLE
-    """Of all sizes of a group of linears; others stay 16-bit, so that a processor can serve the rest."""
+    """Number that must divide all sizes of a group of linears; others stay 16-bit, so that a processor can serve the
+    rest."""
     reads_text: bool = True
     """Whether calibration decides anything. Where it does not, none is drawn or run, and reported errors are of the
     weights."""
     samples: int | None = None
     """The most sequences that are of use."""
     gram_tokens: int | None = None
-    """Of how many tokens X'X or X is kept, where it serves the reported errors only."""
+    """Tokens of which X'X or X is collected if it serves the reported errors only."""
     cache: Callable[[Extent], dict[str, torch.Tensor]] | None = None
-    """From the largest key and value of a layer to what is stored with its attention (`k_scale`, `v_scale`)."""
+    """Makes the tensors stored with a layer's attention (`k_scale`, `v_scale`) from its largest key and value."""
 
 
 def build(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
@@ -91,12 +92,12 @@ def pipeline_at(request: QuantizeRequest, precision: Precision, dtype: torch.dty
 
 
 def scales_cache(request: QuantizeRequest) -> bool:
-    """Whether the key-value cache gets scales."""
+    """Return whether the key-value cache gets scales."""
     return request.method == "kv_cache" or bool(request.tuning.get("kv_cache"))
 
 
 class Form(NamedTuple):
-    """How weights are rounded, written and described in config.json."""
+    """The form of quantized weights: how they are rounded, written and described in config.json."""
 
     rounding: Rounding
     write: Write
@@ -130,7 +131,8 @@ def ungrouped(request: QuantizeRequest, rounding: Rounding) -> Form:
 
 @cache
 def makers() -> dict[str | None, Callable[[QuantizeRequest, torch.dtype], Pipeline]]:
-    """From each method to what makes its pipeline: `PIPELINES` of every module in this folder that has one."""
+    """Map each method to the function that makes its pipeline: `PIPELINES` of every module in this folder that has
+    one."""
     names = [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])]
     modules = [importlib.import_module(f"{__package__}.{name}") for name in names]
     return {method: make for module in modules for method, make in getattr(module, "PIPELINES", {}).items()}

@@ -1,4 +1,4 @@
-"""Which weights to drop, unstructured or N of M in a row: by magnitude, Wanda and SparseGPT.
+"""Chooses weights to drop, unstructured or N of M in a row: by magnitude, Wanda or SparseGPT.
 
 Wanda: Sun et al. 2023 (arXiv 2306.11695), section 3: score |W_ij| x ||X_j||_2 (equation 1), compared within each output
 row. Magnitude, their baseline, compares |W_ij| within each matrix (Han et al. 2015, arXiv 1506.02626). Both leave the

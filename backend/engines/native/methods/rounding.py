@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Rounding(NamedTuple):
-    """How a weight is rounded: a compressed-tensors scheme and format, and the dtype its scales are stored in."""
+    """The rounding of a weight: a compressed-tensors scheme and format, and the dtype its scales are stored in."""
 
     scheme: Any
     format: str
@@ -43,7 +43,7 @@ class Grid(NamedTuple):
 
 
 Write = Callable[["torch.Tensor", Grid], "dict[str, torch.Tensor]"]
-"""From values [out, in] that lie on a grid to the stored tensors by local name."""
+"""Makes the stored tensors, by local name, from values [out, in] on a grid."""
 
 
 class Snapped(NamedTuple):
@@ -54,7 +54,7 @@ class Snapped(NamedTuple):
     losses: torch.Tensor | None = None
     """||X e'||^2 of each row's error e over the calibration tokens [out], where somebody had to know."""
     plain: torch.Tensor | None = None
-    """The same of round to nearest over the full ranges."""
+    """Losses of rounding to nearest over the full ranges."""
 
 
 def parameters(weight: torch.Tensor, rounding: Rounding, shrink: torch.Tensor | None = None) -> Grid:
@@ -132,7 +132,7 @@ def compress(weight: torch.Tensor, rounding: Rounding, grid: Grid | None = None)
 
 
 def _shaped(grid: Grid, rounding: Rounding) -> tuple[torch.Tensor, torch.Tensor]:
-    """As the library stores them: one scale a matrix is [1]."""
+    """Shape scales as the library stores them: one scale per matrix is [1]."""
     if rounding.scheme.weights.strategy == "tensor":
         return grid.scale.flatten(), grid.zero_point.flatten()
     return grid.scale, grid.zero_point

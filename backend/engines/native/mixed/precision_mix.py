@@ -1,4 +1,4 @@
-"""One checkpoint of several precisions: which algorithms work on which group, and how config.json says it.
+"""A checkpoint of several precisions: the pipeline of each group, and the `quantization_config`.
 
 Each precision is a pipeline of its own, made by the method it names. Knows nothing of how the precisions were chosen.
 """
@@ -27,7 +27,7 @@ class PrecisionMix:
     def __init__(self, request: QuantizeRequest, outline: Outline, plan: Sequence[Unit], dtype: torch.dtype) -> None:
         self.outline, self.plan, self.precisions = outline, plan, request.precisions
         self.unmixed = pipelines.pipeline_at(request, SIXTEEN, dtype)
-        """What says of a checkpoint in which no group goes through the request's own pipeline."""
+        """The pipeline whose config is written if no group uses the request's own."""
         self.pipelines = {
             precision: pipelines.pipeline_at(request, precision, dtype) for precision in set(self.precisions.values())
         }
@@ -41,7 +41,7 @@ class PrecisionMix:
             raise ImpossibleStack(f"The model has no group {min(unknown)!r} that could get a precision of its own.")
 
     def of_layer(self, number: int) -> dict[str, Pipeline]:
-        """By the names of groups inside a layer, for those that differ."""
+        """Return the pipelines of a layer's groups that differ, by name."""
         return {local: self.pipelines[precision] for local, precision in self._layers[number].items()}
 
     @cached_property

@@ -1,5 +1,5 @@
-"""What each group of linears alone costs at each precision: the KL divergence of the model with only that group
-rounded.
+"""Measures what each group of linears alone costs at each precision: the KL divergence of the model with only that
+group rounded.
 
 One pass over the layers. At each layer every group is rounded by every candidate's own algorithms, windows of the
 calibration run through it, and what leaves is carried on beside the original through the untouched layers behind. So
@@ -94,7 +94,7 @@ class _Probe:
         self.linears = {
             each: [name for unit in self.plan if unit.group == each for name in unit.linears] for each in groups
         }
-        """By group."""
+        """Linears by group."""
         every = range(self.outline.count)
         self.slots = [Slot(number, group, each) for number in every for each in self.candidates for group in groups]
         windows = max(1, min(WINDOWS, SEQUENCES // max(1, len(self.slots))))
@@ -150,7 +150,7 @@ class _Probe:
         self.outline.drop(number)
 
     def _originals(self, number: int, layer: Any, hidden: HiddenStates) -> dict[str, Stats]:
-        """What the groups read of the original, which goes through the layer here."""
+        """Return what the groups read of the original, which goes through the layer here."""
 
         def taps(device: str) -> Taps:
             found = {}
@@ -201,7 +201,7 @@ class _Probe:
                 module.weight.data = originals[name]
 
     def _losses(self, hidden: HiddenStates) -> list[float]:
-        """Of each slot: KL(original || copy) over the full vocabulary, nats a token."""
+        """Compute KL(original || copy) of each slot over the full vocabulary, in nats per token."""
         import torch
 
         windows = len(self.tokens)

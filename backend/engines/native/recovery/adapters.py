@@ -92,7 +92,7 @@ SCALE = 2.0
 
 
 class Adapters:
-    """Of `paths`, modules of `model` with a `weight` of two dimensions; everything else of the model is frozen.
+    """Low-rank adapters of `paths`, modules of `model` with a `weight` of two dimensions; all else is frozen.
 
     At first the product is zero: A is uniform in +- 1/sqrt(columns), seeded by `seed` and the path, and B zero.
     """
@@ -113,7 +113,7 @@ class Adapters:
         return {f"{path}.{name}": getattr(each, name) for path, each in factors.items() for name in ("a", "b")}
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Copies of A and B, by path."""
+        """Return copies of A and B, by path."""
         return {name: each.detach().clone() for name, each in self.named().items()}
 
     def load(self, state: Mapping[str, torch.Tensor]) -> None:

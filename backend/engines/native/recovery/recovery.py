@@ -45,7 +45,7 @@ Stopped = Literal["steps", "patience", "not finite"]
 
 
 class RecoverRequest(Frozen):
-    """What is recovered from what, and how."""
+    """One recovery: the pruned model, its original, and the options."""
 
     original_dir: Path
     """The teacher, and whose tokenizer reads the text."""
@@ -63,7 +63,7 @@ class RecoverRequest(Frozen):
     seed: int = 0
     device: str = "cpu"
     work_dir: Path
-    """Where its state is kept, for a later attempt."""
+    """Folder of the state, for a later attempt."""
 
 
 class RecoverResult(Frozen):
@@ -118,7 +118,7 @@ class _Run:
         self.state, self.best = self._begin()
 
     def _begin(self) -> tuple[State, dict[str, torch.Tensor]]:
-        """What an earlier attempt left, or the pruned model."""
+        """Return what an earlier attempt left, or the pruned model."""
         described = {**self.request.model_dump(mode="json", exclude={"out_dir", "work_dir"}), **self._described()}
         files = [*weight_files(self.request.pruned_dir), *weight_files(self.request.original_dir)]
         key = request_key(described, files)
@@ -162,7 +162,7 @@ class _Run:
         return {"data": data, "versions": versions(), "learning_rate": self.highest}
 
     def _step(self) -> None:
-        """One step; after every so many a validation, and at times the state to disk."""
+        """Make one step; validate every `every` steps, and save the state at times."""
         state = self.state
         for group in self.optimizer.param_groups:
             group["lr"] = self.highest * rate(state.step, self.options.steps)
@@ -179,7 +179,7 @@ class _Run:
         self.progress.advance(state.step, loss=loss)
 
     def _validate(self) -> None:
-        """A point of the curve: the best state is kept, and too many worse ones end it."""
+        """Add a point to the curve: keep the best state, and stop after too many worse points."""
         state = self.state
         validation = self._validation()
         training = state.summed / state.counted if state.counted else None
@@ -247,7 +247,7 @@ def versions() -> dict[str, str]:
 
 
 def descend(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> float:
-    """One step, the gradient cut to MOST_GRADIENT; the loss before it."""
+    """Make one optimizer step with the gradient norm cut to MOST_GRADIENT; return the loss before it."""
     import torch
 
     optimizer.zero_grad(set_to_none=True)
@@ -267,7 +267,7 @@ def rate(step: int, steps: int) -> float:
 
 
 VALIDATION_SHARE = 6
-"""One sequence of so many validates."""
+"""One sequence in this many is used for validation."""
 
 
 class Split(NamedTuple):

@@ -1,5 +1,4 @@
-"""How far a training is, in a folder: parameters, optimizer and curve, so that a later attempt goes on to the same
-bytes.
+"""The state of a training in a folder: parameters, optimizer and curve, so that a later attempt reaches the same bytes.
 
 A file of tensors a step at which it was saved, and a small one that names the last and is replaced as a whole. Knows no
 model.
@@ -20,8 +19,8 @@ NAME = "state.json"
 
 
 class Point(Frozen):
-    """Of the loss curve, nats a token. `training` is the mean over the steps since the point before; None at the
-    start."""
+    """A point of the loss curve, in nats per token. `training` is the mean over the steps since the point before; None
+    at the start."""
 
     step: int
     validation: float
@@ -42,13 +41,13 @@ class Steps(AttemptState):
 
 
 class State(Steps):
-    """Of a recovery."""
+    """State of a recovery."""
 
     curve: list[Point] = Field(default_factory=list)
 
     @property
     def best(self) -> Point:
-        """Raises StopIteration before the first validation."""
+        """The best point. Raises StopIteration before the first validation."""
         return next(point for point in self.curve if point.step == self.best_step)
 
 
@@ -71,7 +70,7 @@ def save(folder: Path, state: Steps, tensors: dict[str, Any]) -> None:
 
 
 def load(folder: Path, key: str, kind: type[Kept]) -> tuple[Kept, dict[str, Any]] | None:
-    """What an earlier attempt at the same run left; None where there is none, or it cannot be read."""
+    """Return what an earlier attempt at the same run left; None where there is none, or it cannot be read."""
     import pickle
 
     import torch

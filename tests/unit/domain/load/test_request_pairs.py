@@ -13,7 +13,7 @@ from backend.domain.load.load import Load
 from backend.domain.load.order import by_request_key, request_pairs
 from backend.domain.load.records import TURN_SEEDS, LoadPlan, RequestRecord
 from backend.domain.workload.workload import Prompt
-from backend.endpoint import address
+from backend.endpoint import parse_address
 from backend.evaluate.load.level import ClosedLevel
 from backend.evaluate.load.parse import make_record
 from backend.evaluate.load.payload import Payloads, encode
@@ -44,7 +44,7 @@ def drive(rows: Sequence[dict[str, Any]], order: Sequence[int], words: str = "sa
     payloads = Payloads(
         plan,
         [Prompt.model_validate({"prompt": row.get("turns", ["-"])[0], **row}) for row in rows],
-        address(plan.url),
+        parse_address(plan.url),
         None,
         "none",
     )

@@ -19,7 +19,7 @@ from backend.domain.workload import decoding
 from backend.domain.workload.row_report import UnusableRow
 from backend.domain.workload.workload import parse_workload
 from backend.domain.workload.workload_reader import read_csv, read_json, write_lines
-from backend.endpoint import address
+from backend.endpoint import parse_address
 from backend.evaluate.load.payload import Payloads, read_prompts
 
 ODD = "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e\x1f\ufeff\r\n\t \\\"'a,;|é\U0001f600"
@@ -46,7 +46,7 @@ def sent(file: Path, content: bytes) -> list[str]:
     """The prompts of the requests that the load generator makes of a file."""
     file.write_bytes(content)
     plan = LoadPlan(url="http://h:1", model="m", load=Load("closed", 1), requests=1, prompts=str(file))
-    payloads = Payloads(plan, read_prompts(file), address(plan.url), None, "none")
+    payloads = Payloads(plan, read_prompts(file), parse_address(plan.url), None, "none")
     bodies = [payloads.request(number, None).partition(b"\r\n\r\n")[2] for number in range(payloads.count)]
     return [json.loads(body)["prompt"] for body in bodies]
 
