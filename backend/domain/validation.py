@@ -63,7 +63,7 @@ class Flaw(NamedTuple):
     field: str
     problem: str
 
-    def of(self, whole: str) -> str:
+    def sentence(self, whole: str) -> str:
         """The sentence: `steps` of the recipe is wrong: it must be a list."""
         return (
             f"`{self.field}` of {whole} {self.problem}."
@@ -71,7 +71,7 @@ class Flaw(NamedTuple):
             else f"{whole[:1].upper()}{whole[1:]} {self.problem}."
         )
 
-    def within(self, place: str) -> str:
+    def sentence_at(self, place: str) -> str:
         """The same after its place: Preset number 2: `goal` is missing: add it."""
         return f"{place}: {f'`{self.field}`' if self.field else 'it'} {self.problem}."
 
@@ -141,7 +141,7 @@ def unreadable(error: ValidationError, whole: str) -> Unreadable:
                 f"{whole[:1].upper()}{whole[1:]} was written by a newer version of Whetstone ({NEWER[each['type']]}: `{field}`): "
                 "update this checkout to read it. It stays as it is."
             )
-    return Unreadable(first_flaw(error).of(whole))
+    return Unreadable(first_flaw(error).sentence(whole))
 
 
 def matching(pattern: str, words: str) -> AfterValidator:

@@ -154,7 +154,7 @@ class Stop:
                 self.accepted.set()
             except WhetstoneError as error:
                 logging.warning("%s may still run at AWS, and its supervisor is gone: %s", self._name, error)
-                time.sleep(self._pace.away())
+                time.sleep(self._pace.after_silence())
 
 
 class ManagedJobFollower:
@@ -231,7 +231,7 @@ class ManagedJobFollower:
         except WhetstoneError as error:
             return self._not_answered(error)
         self._failed = 0
-        return self._pace.well(changed=changed)
+        return self._pace.after_answer(changed=changed)
 
     def _not_answered(self, error: Exception) -> float:
         """AWS is away or busy, the credentials do not do any more, or the disk is full: the job there goes on, and so
@@ -241,7 +241,7 @@ class ManagedJobFollower:
         if self._failed >= MANY or not isinstance(error, Busy):
             of = "AWS" if isinstance(error, AccessRefused | Refused | Busy | ConnectionLost) else "room for its record"
             self._state = WorkerState(alive=True, waiting=f"for {of}: {self.why}")
-        return self._pace.away()
+        return self._pace.after_silence()
 
     def _look(self) -> bool:
         """Whether anything has changed."""

@@ -52,4 +52,4 @@ def _row(path: Path, row: Any, model: type[Row], key: str, number: int) -> Row:
     except ValidationError as error:
         name = row.get(key) if isinstance(row, dict) else None
         what = f"`{name}`" if isinstance(name, str) else f"number {number}"
-        raise InvalidCatalog(first_flaw(error).within(f"{path.name}, row {what}")) from None
+        raise InvalidCatalog(first_flaw(error).sentence_at(f"{path.name}, row {what}")) from None

@@ -123,12 +123,12 @@ class PollingPace:
     def __init__(self, first_s: float = 2.0, most_s: float = 60.0, away_s: float = 300.0) -> None:
         self._first, self._most, self._away, self._next = first_s, most_s, away_s, first_s
 
-    def well(self, *, changed: bool) -> float:
+    def after_answer(self, *, changed: bool) -> float:
         """After an answer."""
         self._next = self._first if changed else min(self._most, self._next * 1.5)
         return self._next
 
-    def away(self) -> float:
+    def after_silence(self) -> float:
         """After none: doubled, with a random part, so that many jobs do not ask in step."""
         self._next = min(self._away, self._next * 2)
         return self._next * random.uniform(0.75, 1.25)

@@ -19,13 +19,13 @@ from backend.domain.recipe.recipe import Recipe
 class ParallelLayout(NamedTuple):
     """`replicas` of the model, each cut over `room.tensor_parallel` of the `units`. `room` is of one accelerator."""
 
-    room: DeviceMemory
+    memory: DeviceMemory
     replicas: int
     units: int
 
     @property
     def degree(self) -> int:
-        return self.room.tensor_parallel
+        return self.memory.tensor_parallel
 
     @property
     def idle(self) -> int:

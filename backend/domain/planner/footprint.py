@@ -23,13 +23,13 @@ class Footprint(NamedTuple):
     names: tuple[str, ...]
     device: Device
     fits: bool
-    room: DeviceMemory
+    memory: DeviceMemory
     replicas: int = 1
 
     @property
     def used_bytes(self) -> int:
         """Weights, activations and the most that the runtime may take, on one device."""
-        return self.room.weights_per_device + self.room.activations + self.room.runtime[1]
+        return self.memory.weights_per_device + self.memory.activations + self.memory.runtime[1]
 
 
 def footprint(model: ModelFacts, recipe: Recipe, device: Device, names: tuple[str, ...]) -> Footprint:
@@ -38,7 +38,7 @@ def footprint(model: ModelFacts, recipe: Recipe, device: Device, names: tuple[st
         model, recipe, device, tokens=serving_memory.required_cache_tokens(model, recipe)
     )
     if found is not None:
-        return Footprint(names, device, True, found.room, found.replicas)
+        return Footprint(names, device, True, found.memory, found.replicas)
     degree = max(serving_memory.degrees(model, recipe, device), default=1)
     return Footprint(names, device, False, serving_memory.device_memory(model, recipe, device, degree))
 

@@ -266,4 +266,4 @@ def read(document: Any) -> Recipe:
     try:
         return Recipe.model_validate(document)
     except ValidationError as error:
-        raise InvalidRecipe(first_flaw(error, TECHNIQUES).of("the recipe")) from None
+        raise InvalidRecipe(first_flaw(error, TECHNIQUES).sentence("the recipe")) from None

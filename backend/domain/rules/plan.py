@@ -177,7 +177,7 @@ def _layout_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts, shared:
 def _context_note(model: ModelFacts, recipe: Recipe, facts: TargetFacts, shared: ParallelLayout | None) -> list[str]:
     if facts.place == "local" or shared is None or recipe.serving.max_model_len or not model.generates:
         return []
-    tokens, _ = shared.room.tokens
+    tokens, _ = shared.memory.tokens
     if tokens >= model.max_positions:
         return []
     return [

@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         return _say(f"The plan {arguments[0]} cannot be read ({error.strerror}).", 2)
     except ValidationError as error:
-        return _say(first_flaw(error).of("the plan"), 2)
+        return _say(first_flaw(error).sentence("the plan"), 2)
     except EndpointUnreachable as error:
         return _say(str(error), UNREACHABLE)
     except WhetstoneError as error:

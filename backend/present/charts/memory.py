@@ -52,7 +52,7 @@ def parts(each: Footprint) -> tuple[float, float, float]:
     """Percent of one accelerator's memory: weights, activations with the most that the runtime takes, cache at the
     least."""
     share = 100 / each.device.memory_bytes
-    room = each.room
+    room = each.memory
     return room.weights_per_device * share, (room.activations + room.runtime[1]) * share, max(0, room.cache[0]) * share
 
 
@@ -90,7 +90,7 @@ def _over(footprints: Sequence[Footprint], theme: Theme) -> dict[str, Any]:
 
 
 def _hover(each: Footprint) -> str:
-    room, gb = each.room, 1e9
+    room, gb = each.memory, 1e9
     over = _over_which(each)
     least, most = room.tokens
     cache = f"{least:,} to {most:,} tokens in the cache" if each.fits else "no room for a cache"
@@ -104,8 +104,8 @@ def _over_which(each: Footprint) -> str:
     if each.device.units == 1:
         return "on one"
     cut = (
-        f"cut over {each.room.tensor_parallel} of {each.device.units}"
-        if each.room.tensor_parallel > 1
+        f"cut over {each.memory.tensor_parallel} of {each.device.units}"
+        if each.memory.tensor_parallel > 1
         else "whole on each"
     )
     return f"{each.replicas} replicas, {cut}" if each.replicas > 1 else cut
@@ -128,11 +128,11 @@ def rows(footprints: Sequence[Footprint]) -> list[dict[str, Any]]:
         {
             "Hardware": label(each),
             "Fits": "yes" if each.fits else "no",
-            "Accelerators used": each.replicas * each.room.tensor_parallel,
-            "Weights (GB)": round(each.room.weights_per_device / 1e9, 2),
-            "Activations and runtime (GB)": round((each.room.activations + each.room.runtime[1]) / 1e9, 2),
+            "Accelerators used": each.replicas * each.memory.tensor_parallel,
+            "Weights (GB)": round(each.memory.weights_per_device / 1e9, 2),
+            "Activations and runtime (GB)": round((each.memory.activations + each.memory.runtime[1]) / 1e9, 2),
             "Memory (GB)": round(each.device.memory_bytes / 1e9, 1),
-            "Tokens in the cache, at least": each.room.tokens[0] if each.fits else 0,
+            "Tokens in the cache, at least": each.memory.tokens[0] if each.fits else 0,
             "Instances": ", ".join(each.names),
         }
         for each in footprints

@@ -95,4 +95,4 @@ def _preset(entry: Any, number: int) -> Preset:
     except InvalidRecipe as error:
         raise InvalidPreset(f"Preset {which}: {error}") from None
     except ValidationError as error:
-        raise InvalidPreset(first_flaw(error).within(f"Preset {which}")) from None
+        raise InvalidPreset(first_flaw(error).sentence_at(f"Preset {which}")) from None

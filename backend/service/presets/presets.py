@@ -224,7 +224,7 @@ def save(
     try:
         preset = Preset.model_validate(fields)
     except ValidationError as error:
-        raise InvalidPreset(first_flaw(error).of("the preset")) from None
+        raise InvalidPreset(first_flaw(error).sentence("the preset")) from None
     put(workspace, [preset], origin="own", replace=replace)
     return find(workspace, preset.id)
 

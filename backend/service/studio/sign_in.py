@@ -101,7 +101,7 @@ def read_configuration(settings: Settings) -> SignIn | None:
     try:
         sign_in = SignIn.model_validate(written)
     except ValidationError as error:
-        raise RequestError(f"{first_flaw(error).of('the sign-in')} To sign in, {HOW}.") from None
+        raise RequestError(f"{first_flaw(error).sentence('the sign-in')} To sign in, {HOW}.") from None
     for name, url in (("METADATA_URL", sign_in.oidc_metadata_url), ("REDIRECT_URI", sign_in.oidc_redirect_uri)):
         parts = urlsplit(url)
         if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):

@@ -64,13 +64,13 @@ class Plan(Frozen):
 def test_a_sentence_says_where_what_and_what_instead(document: Any, sentence: str) -> None:
     with pytest.raises(ValidationError) as refused:
         Plan.model_validate(document)
-    assert first_flaw(refused.value).of("the plan") == sentence
+    assert first_flaw(refused.value).sentence("the plan") == sentence
 
 
 def test_a_place_comes_before_the_field() -> None:
     with pytest.raises(ValidationError) as refused:
         Plan.model_validate({})
-    assert first_flaw(refused.value).within("Row 2 of a.toml") == "Row 2 of a.toml: `load` is missing: add it."
+    assert first_flaw(refused.value).sentence_at("Row 2 of a.toml") == "Row 2 of a.toml: `load` is missing: add it."
 
 
 def test_a_long_name_is_cut() -> None:

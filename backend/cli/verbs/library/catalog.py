@@ -184,7 +184,7 @@ def show(
 
 
 def _memory_document(each: Footprint) -> dict[str, Any]:
-    room = each.room
+    room = each.memory
     return {
         "instances": each.names,
         "fits": each.fits,
@@ -230,10 +230,10 @@ def _memory_rows(memory: list[Footprint]) -> str:
         (
             f"{each.device.units} x {each.device.name}",
             "yes" if each.fits else "no",
-            each.room.tensor_parallel,
-            f"{each.room.weights_per_device / 1e9:,.3g}",
+            each.memory.tensor_parallel,
+            f"{each.memory.weights_per_device / 1e9:,.3g}",
             f"{each.device.memory_bytes / 1e9:,.3g}",
-            f"{each.room.tokens[0]:,}" if each.fits else "-",
+            f"{each.memory.tokens[0]:,}" if each.fits else "-",
             ", ".join(each.names),
         )
         for each in memory

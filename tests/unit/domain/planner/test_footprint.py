@@ -44,7 +44,7 @@ def test_the_shares_are_those_of_known_figures() -> None:
     """141.1 GB in 16 bit: 593 % of one A10G with the runtime, and an eighth on eight of 40 GB each is 41 %."""
     by_label = {memory.label(each): each for each in of()}
     a100 = by_label["8 x A100-40GB (p4d)"]
-    assert a100.fits and a100.room.tensor_parallel == 8
+    assert a100.fits and a100.memory.tensor_parallel == 8
     assert memory.parts(a100)[0] == pytest.approx(100 * 141.1e9 / 8 / (40 * 2**30), rel=0.01)
     assert sum(memory.parts(a100)) == pytest.approx(92, abs=0.1)  # vLLM's share of a GPU's memory
     h100, a10g = (memory.parts(by_label[name])[0] for name in ("8 x H100 (p5)", "8 x A10G (g5)"))

@@ -82,7 +82,7 @@ def test_no_default_leaves_anything_idle(name: str, where: str) -> None:
     found = parallel_layout.default_layout(model, Recipe(), device, tokens=2048) or parallel_layout.default_layout(
         model, AWQ, device, tokens=2048
     )
-    assert found is not None and found.idle == 0 and found.room.holds(2048)
+    assert found is not None and found.idle == 0 and found.memory.holds(2048)
 
 
 def test_what_does_not_fit_is_an_outcome_of_its_own_with_what_would(workspace: Workspace) -> None:
