@@ -82,7 +82,7 @@ MUTANTS = (
     Mutant(
         "a result is registered unverified",
         "backend/artifacts/disk.py",
-        "folders.verify(staged, folders.read_manifest(staged))",
+        "artifact_folder.verify(staged, artifact_folder.read_manifest(staged))",
         "pass",
     ),
     Mutant(

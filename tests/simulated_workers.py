@@ -144,7 +144,7 @@ class Home:
             host=self.host,
             capacity=CAPACITY,
             monotonic=lambda: self.time,
-            beside=beside,
+            background_uploads=beside,
         )
         started.begin()
         return started

@@ -26,8 +26,8 @@ LOG = "supervisor.log"
 
 
 def main() -> int:
-    """Runs until SIGTERM or SIGINT; drained, until it has no job; with --until-idle, until there was nothing to do so
-    long."""
+    """Run until SIGTERM or SIGINT, until it is drained and has no job, or until it was idle long enough."""
+    # 1. Read options and settings.
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--until-idle", type=float, default=None, metavar="SECONDS")
     parser.add_argument(
@@ -37,6 +37,8 @@ def main() -> int:
     settings = configuration.load()
     settings.home.mkdir(parents=True, exist_ok=True)
     logs.start_logging(settings.home / LOG)
+
+    # 2. Take the home's lock: one supervisor per home.
     with (settings.home / LOCK).open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -46,59 +48,73 @@ def main() -> int:
         lock.truncate(0)
         lock.write(f"{os.getpid()} {processes.start_stamp(os.getpid())}")
         lock.flush()
-        supervisor = Supervisor(settings, open_store(settings), beside=True)
+
+        # 3. Run jobs.
+        supervisor = Supervisor(settings, open_store(settings), background_uploads=True)
         pace = Pace()
         port = settings.metrics_port if arguments.metrics_port is None else arguments.metrics_port
-        _watch(supervisor, settings, port, pace)
-        return _serve(supervisor, arguments.until_idle, pace)
+        _observe_store(supervisor, settings, port, pace)
+        return _run(supervisor, arguments.until_idle, pace)
 
 
 class Pace:
-    """A round in which a job changed its state is followed by the next at once, since another may start or end now;
-    then pauses double from SOON_SECONDS to TICK_SECONDS, since a job that was just started may end soon."""
+    """Decides how long to pause between two rounds.
+
+    A round in which a job changed its state is followed by the next at once, since another job may start or end now.
+    After that pauses double from SOON_SECONDS to TICK_SECONDS, since a job that was just started may end soon.
+    """
 
     def __init__(self) -> None:
-        self._moved, self._pause = False, TICK_SECONDS
+        self._state_changed, self._pause = False, TICK_SECONDS
 
-    def seen(self, change: Change) -> None:
-        self._moved = self._moved or isinstance(change, StateChanged)
+    def observe(self, change: Change) -> None:
+        self._state_changed = self._state_changed or isinstance(change, StateChanged)
 
     def pause(self) -> float:
-        """Seconds to rest after the round that just ended."""
-        moved, self._moved = self._moved, False
-        self._pause = 0.0 if moved else min(TICK_SECONDS, max(SOON_SECONDS, 2 * self._pause))
+        """Return the seconds to pause after the round that just ended."""
+        if self._state_changed:
+            self._pause = 0.0
+        else:
+            self._pause = min(TICK_SECONDS, max(SOON_SECONDS, 2 * self._pause))
+        self._state_changed = False
         return self._pause
 
 
-def _watch(supervisor: Supervisor, settings: Settings, port: int | None, pace: Pace) -> None:
-    """Every committed change is a line of the log, sets the pace, and with a port is a figure."""
-    seen: list[Callable[[Change], None]] = [JobLog().observe, pace.seen]
+def _observe_store(supervisor: Supervisor, settings: Settings, port: int | None, pace: Pace) -> None:
+    """Have every committed change logged, set the pace, and with a port be counted for Prometheus."""
+    observers: list[Callable[[Change], None]] = [JobLog().observe, pace.observe]
     if port:
         from backend.supervisor.metrics import Metrics
 
         metrics = Metrics(supervisor)
         metrics.serve(settings.metrics_host, port)
-        seen.append(metrics.seen)
+        observers.append(metrics.observe)
 
-    def watch(change: Change) -> None:
-        for each in seen:
-            each(change)
+    def notify(change: Change) -> None:
+        for observe in observers:
+            observe(change)
 
-    supervisor.store.watch = watch
+    supervisor.store.watch = notify
 
 
-def _serve(supervisor: Supervisor, until_idle: float | None, pace: Pace) -> int:
+def _run(supervisor: Supervisor, until_idle: float | None, pace: Pace) -> int:
+    """Do rounds until the process is to end. Return its exit code."""
+    # 1. Begin.
     stopping = processes.SignalEvent.handle((signal.SIGTERM, signal.SIGINT))
     threading.Thread(target=_beat, args=(supervisor, stopping), daemon=True, name="heartbeat").start()
     supervisor.begin()
     logs.log_event("started", f"Supervisor {supervisor.row.id} of {supervisor.settings.home} has started.")
-    busy_at = time.monotonic()
+
+    # 2. Do rounds.
+    busy_s = time.monotonic()
     while not stopping.is_set():
         if _tick(supervisor):
-            busy_at = time.monotonic()
-        elif supervisor.draining or (until_idle is not None and time.monotonic() - busy_at > until_idle):
+            busy_s = time.monotonic()
+        elif supervisor.draining or (until_idle is not None and time.monotonic() - busy_s > until_idle):
             break
         stopping.wait(pace.pause())
+
+    # 3. Hand over.
     stopping.set()
     supervisor.stop()
     logs.log_event("stopped", "The supervisor has stopped; workers that run go on.")
@@ -106,7 +122,7 @@ def _serve(supervisor: Supervisor, until_idle: float | None, pace: Pace) -> int:
 
 
 def _beat(supervisor: Supervisor, stopping: threading.Event) -> None:
-    """In a thread of its own: a round may take long. The last word, that this one has stopped, is not this thread's."""
+    """Renew the leases until the supervisor stops; runs in a thread of its own, since a round may take long."""
     while not stopping.wait(HEARTBEAT_SECONDS):
         try:
             supervisor.beat()
@@ -115,7 +131,7 @@ def _beat(supervisor: Supervisor, stopping: threading.Event) -> None:
 
 
 def _tick(supervisor: Supervisor) -> bool:
-    """A round that fails (a locked database, a full disk) is told in the log and tried again: jobs must not be lost."""
+    """Do one round. A round that fails (a locked database, a full disk) is logged and tried again."""
     try:
         return supervisor.tick()
     except (WhetstoneError, OSError) as error:
@@ -124,7 +140,7 @@ def _tick(supervisor: Supervisor) -> bool:
 
 
 if __name__ == "__main__":
-    ended = main()
+    exit_code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(ended)  # an upload that is under way is not waited for: the next supervisor goes on with it
+    os._exit(exit_code)  # does not wait for an upload: the next supervisor continues it

@@ -1,6 +1,6 @@
-"""Puts the result of an earlier job into the specification of the one that names it.
+"""Fills in the result of an earlier job where a later job's specification names that job.
 
-What was asked stays as it was asked, in the job's row: only the channel's specification names the artifact.
+The row keeps what was requested; only the specification in the channel names the artifact.
 """
 
 from __future__ import annotations
@@ -18,13 +18,17 @@ from backend.store.tables import JobRow
 
 
 def fill_specification(settings: Settings, store: Store, row: JobRow) -> str:
-    """Of the job's attempt. Raises NotFound where the artifact has been deleted since, BelowFloor where it came out
-    ruined."""
+    """Return the specification of the job's next attempt, as JSON.
+
+    Raises NotFound if the artifact has been deleted since, BelowFloor if its quality is below the floor.
+    """
+    # 1. Most specifications name no earlier job.
     if row.after is None or row.after not in row.spec:
         return row.spec
     spec: JobSpec = TypeAdapter(JobSpec).validate_json(row.spec)
     if not isinstance(spec, EvaluateSpec) or row.after not in {variant.source for variant in spec.variants}:
         return row.spec
+    # 2. Find the artifact that the earlier job made.
     with store.read() as session:
         artifact = history.get_artifact(
             session, str(history.read_result(queue.get(session, row.after)).get("artifact"))
@@ -34,8 +38,10 @@ def fill_specification(settings: Settings, store: Store, row: JobRow) -> str:
         raise BelowFloor(
             f"{manifest.recipe.name} ({artifact.id}): {ruined} Evaluate it by itself and say that it is meant."
         )
-    found = variants.variant_of_artifact(settings, artifact.path, manifest, artifact.id)
-    put = tuple(
-        found.model_copy(update={"name": each.name}) if each.source == row.after else each for each in spec.variants
+    # 3. Put it in place of the job, under the name that the variant has.
+    optimized = variants.variant_of_artifact(settings, artifact.path, manifest, artifact.id)
+    filled = tuple(
+        optimized.model_copy(update={"name": variant.name}) if variant.source == row.after else variant
+        for variant in spec.variants
     )
-    return spec.model_copy(update={"variants": put}).model_dump_json()
+    return spec.model_copy(update={"variants": filled}).model_dump_json()

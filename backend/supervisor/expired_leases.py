@@ -1,4 +1,4 @@
-"""Leases of other hosts or homes that have run out, by the database's clock and by this machine's."""
+"""Finds leases of other hosts or homes that have expired by two clocks: the database's and this machine's."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from backend.store.tables import JobRow
 
 
 class ExpiredLeases:
-    """Remembers since when this supervisor sees a lease that the database's clock calls late: either clock may be set,
-    so it must stay so for the length of one by this machine's too."""
+    """Remembers since when this supervisor sees a lease that the database calls expired.
+
+    Either clock may be set, so a lease must stay expired for its whole length by this machine's clock too.
+    """
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now, self._since = now, dict[Lease, float]()
 
-    def find_expired(self, expired: Sequence[JobRow]) -> list[JobRow]:
-        """Of the rows that the database calls late now, those whose lease is over by both."""
-        rows, now = {leases.read_lease(row): row for row in expired}, self._now()
-        self._since = {held: self._since.get(held, now) for held in rows}
-        return [rows[held] for held, since in self._since.items() if now - since > leases.LEASE_SECONDS]
+    def find_expired(self, rows: Sequence[JobRow]) -> list[JobRow]:
+        """Return those of the rows, all expired by the database's clock now, that are expired by both clocks."""
+        by_lease, now = {leases.read_lease(row): row for row in rows}, self._now()
+        self._since = {lease: self._since.get(lease, now) for lease in by_lease}
+        return [by_lease[lease] for lease, since in self._since.items() if now - since > leases.LEASE_SECONDS]

@@ -1,5 +1,4 @@
-"""The supervisor's log of what it did: a line for each change of a job that was committed, and for what workers warn
-of."""
+"""The supervisor's log: one line for each committed change of a job's state, and for what workers warn of."""
 
 from __future__ import annotations
 
@@ -10,11 +9,11 @@ from backend.domain.jobs.jobs import JobState
 from backend.store.database import Change, EventsAppended, StateChanged
 
 LEVELS = {JobState.FAILED: logging.ERROR, JobState.LOST: logging.WARNING}
-WORRYING = {"warning": logging.WARNING, "error": logging.ERROR}
+EVENT_LEVELS = {"warning": logging.WARNING, "error": logging.ERROR}
 
 
 class JobLog:
-    """`seen` takes what the store committed."""
+    """Writes what the store committed to the log."""
 
     def __init__(self) -> None:
         self._attempts: dict[str, int] = {}
@@ -27,6 +26,6 @@ class JobLog:
             logs.log_event(change.state, message, job=change.job, attempt=change.attempt, level=level)
         elif isinstance(change, EventsAppended):
             for event in change.events:
-                if event.kind in WORRYING and event.message:
-                    attempt, level = self._attempts.get(change.job), WORRYING[event.kind]
+                if event.kind in EVENT_LEVELS and event.message:
+                    attempt, level = self._attempts.get(change.job), EVENT_LEVELS[event.kind]
                     logs.log_event(event.kind, event.message, job=change.job, attempt=attempt, level=level)

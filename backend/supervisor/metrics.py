@@ -1,5 +1,6 @@
-"""The supervisor's figures for Prometheus, on a registry of its own: what is in the store is read when it is asked for,
-what passes is counted as it is committed.
+"""The supervisor's metrics for Prometheus, on a registry of their own.
+
+Gauges are read from the store at each request; counters and histograms count changes as they are committed.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ LONG_SECONDS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 24 * 360
 
 
 class Metrics(Collector):
-    """`seen` takes what the store committed; `serve` answers Prometheus."""
+    """Counts committed changes (`observe`) and answers Prometheus (`serve`)."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor, self.registry = supervisor, CollectorRegistry()
@@ -46,7 +47,7 @@ class Metrics(Collector):
         self._lag = Histogram("event_lag_seconds", "From an event to its place in the store.", buckets=SECONDS, **own)
         self.registry.register(self)
 
-    def seen(self, change: Change) -> None:
+    def observe(self, change: Change) -> None:
         match change:
             case LeasesRenewed():
                 self._renewed.inc(change.leases)
@@ -55,9 +56,9 @@ class Metrics(Collector):
                 for event in change.events:
                     self._lag.observe(max(0.0, (now() - event.at).total_seconds()))
             case StateChanged():
-                self._moved(change)
+                self._count_state(change)
 
-    def _moved(self, change: StateChanged) -> None:
+    def _count_state(self, change: StateChanged) -> None:
         after_s = change.after_s or 0.0
         if change.state is JobState.STARTING:
             self._waited.labels(change.kind).observe(after_s)
@@ -68,53 +69,55 @@ class Metrics(Collector):
             self._ran.labels(change.kind, change.state).observe(after_s)
 
     def collect(self) -> Iterator[Metric]:
-        """What is so now. A store that does not answer is a figure too."""
+        """Yield the gauges as they are now. A store that does not answer is a metric too."""
         supervisor = self._supervisor
         yield CounterMetricFamily("whetstone_leases_lost", "Jobs that others took over.", value=supervisor.lost)
         yield CounterMetricFamily("whetstone_store_retries", "Transactions done again.", value=supervisor.store.retries)
-        free = shutil.disk_usage(_there(supervisor.settings.home)).free
+        free = shutil.disk_usage(_nearest_folder(supervisor.settings.home)).free
         yield GaugeMetricFamily("whetstone_disk_free_bytes", "Of the home's disk.", value=free)
         try:
-            stored = list(self._stored())
+            stored = list(self._read_store())
         except WhetstoneError:
             stored = []
         yield GaugeMetricFamily("whetstone_store_up", "1 where the database answers.", value=float(bool(stored)))
         yield from stored
 
-    def _stored(self) -> Iterator[Metric]:
+    def _read_store(self) -> Iterator[Metric]:
         with self._supervisor.store.read() as session:
-            counted, waits, beats = (
-                job_statistics.count_jobs(session),
-                job_statistics.oldest_queued_s(session),
-                job_statistics.list_heartbeats(session),
-            )
+            counts = job_statistics.count_jobs(session)
+            oldest_s = job_statistics.oldest_queued_s(session)
+            heartbeats = job_statistics.list_heartbeats(session)
         jobs = GaugeMetricFamily("whetstone_jobs", "Jobs in the store.", labels=["state", "kind"])
-        for (state, kind), number in counted.items():
+        for (state, kind), number in counts.items():
             jobs.add_metric([state, kind], number)
         yield jobs
-        live = sum(number for (state, _), number in counted.items() if state in LIVE)
+        live = sum(number for (state, _), number in counts.items() if state in LIVE)
         yield GaugeMetricFamily("whetstone_jobs_live", "Claimed and not ended.", value=live)
         yield GaugeMetricFamily(
-            "whetstone_queue_oldest_seconds", "Of the job that waits longest; 0 for none.", value=waits
+            "whetstone_queue_oldest_seconds", "Of the job that waits longest; 0 for none.", value=oldest_s
         )
         ages = GaugeMetricFamily(
             "whetstone_heartbeat_age_seconds", "Since a supervisor was heard.", labels=["host", "home", "own"]
         )
-        for beat in beats:
-            ages.add_metric([beat.host, beat.home, str(beat.id == self._supervisor.row.id).lower()], beat.age_s)
+        for heartbeat in heartbeats:
+            own = str(heartbeat.id == self._supervisor.row.id).lower()
+            ages.add_metric([heartbeat.host, heartbeat.home, own], heartbeat.age_s)
         yield ages
 
     def serve(self, host: str, port: int) -> None:
-        """In a thread of its own; a port that cannot be had is told in the log, since jobs matter more."""
+        """Answer in a thread of its own. A port that cannot be opened is only logged, since jobs matter more."""
         try:
             start_http_server(port, addr=host, registry=self.registry)
         except OSError as error:
-            told = f"No metrics: {host}:{port} cannot be listened on ({error.strerror}); set WHETSTONE_METRICS_PORT to another."
-            logs.log_event("metrics", told, level=logging.ERROR)
+            message = (
+                f"No metrics: {host}:{port} cannot be listened on ({error.strerror}); "
+                "set WHETSTONE_METRICS_PORT to another."
+            )
+            logs.log_event("metrics", message, level=logging.ERROR)
             return
         logs.log_event("metrics", f"Metrics are at http://{host}:{port}/metrics.")
 
 
-def _there(folder: Path) -> Path:
-    """It, or the nearest folder above it that is there."""
+def _nearest_folder(folder: Path) -> Path:
+    """Return the folder, or the nearest one above it that exists."""
     return next(path for path in (folder, *folder.parents) if path.is_dir())

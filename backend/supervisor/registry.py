@@ -1,7 +1,8 @@
-"""What happens to a job's result: it is verified and put in its place (`stage`, which may take minutes), then recorded.
+"""Registers the results of jobs: verifies them, puts them in their place, and records them in the store.
 
-What is staged stands under its own name before a row names it; where the record is refused, `withdraw` takes it away
-again. An artifact goes to the place that is chosen (`artifacts.places`).
+`stage` verifies a result and puts it in its place, which may take minutes; no row names it yet. `Staged.record` writes
+its rows. If the record is refused, `withdraw` removes the result. An artifact goes to the location that the settings
+choose (`artifacts.locations`).
 """
 
 from __future__ import annotations
@@ -27,19 +28,18 @@ from backend.store.artifact_contents import Contents
 from backend.store.database import Store
 from backend.store.tables import ArtifactRow, EvaluationRow, JobRow, ModelRow
 
-TELL_S = 2.0
-"""Between two words on how far an upload is."""
+REPORT_S = 2.0
+"""Between two events on the progress of a transfer."""
 
 
 class NotPlaced(WorkError):
-    """The artifact cannot be put in its place now; nothing of it is lost, and it is tried again."""
+    """The artifact cannot be put in its place now. Nothing is lost, and it is tried again."""
 
 
 class Staged(NamedTuple):
-    """A result that is in its place. `record` writes its rows, which is short, and answers with the result document.
+    """A result that is in its place. `record` writes its rows in a short transaction and returns the result document.
 
-    `folder` is what nobody needs where the record is refused, None where others may use it; `contents` are the same of
-    an artifact.
+    If the record is refused, nobody needs `folder` (None if others may use it) and, of an artifact, `contents`.
     """
 
     record: Callable[[Session], dict[str, Any]]
@@ -48,11 +48,10 @@ class Staged(NamedTuple):
 
 
 def stage(settings: Settings, store: Store, row: JobRow, output: Path, document: dict[str, Any]) -> Staged:
-    """Verify what the job made and put it in its place. The store hears of an artifact's contents, in short
-    transactions.
+    """Verify what the job made and put it in its place. Short transactions record an artifact's contents meanwhile.
 
-    Raises ArtifactCorrupt where the output is not what its manifest says, NotPlaced, OSError, and KeyError or
-    ValueError where the document is not of the job's kind.
+    Raises ArtifactCorrupt if the output differs from its manifest, NotPlaced, OSError, and KeyError or ValueError if
+    the document is not one of the job's kind.
     """
     match KINDS[JobKind(row.kind)].result:
         case "artifact":
@@ -68,16 +67,19 @@ def stage(settings: Settings, store: Store, row: JobRow, output: Path, document:
 
 
 class TransferEvents:
-    """Says in the job's events how far an upload or a download is, every few seconds. `words` have {} for the bytes."""
+    """Reports the progress of an upload or a download in the job's events, every few seconds.
 
-    def __init__(self, store: Store, job_id: str, words: str) -> None:
-        self._store, self._job, self._words, self._at = store, job_id, words, 0.0
+    `message` has {} for the size.
+    """
+
+    def __init__(self, store: Store, job_id: str, message: str) -> None:
+        self._store, self._job, self._message, self._reported_s = store, job_id, message, 0.0
 
     def __call__(self, done: int, total: int) -> None:
-        if time.monotonic() - self._at < TELL_S:
+        if time.monotonic() - self._reported_s < REPORT_S:
             return
-        first, self._at = not self._at, time.monotonic()
-        message = self._words.format(f"{total / 1e6:.1f} MB") if first else None
+        first, self._reported_s = not self._reported_s, time.monotonic()
+        message = self._message.format(f"{total / 1e6:.1f} MB") if first else None
         event = Event(
             kind="phase" if first else "progress",
             phase="upload",
@@ -91,11 +93,11 @@ class TransferEvents:
 
 
 def withdraw(settings: Settings, store: Store, row: JobRow, staged: Staged) -> None:
-    """Remove what was staged and is not to be, unless a row names it. What cannot be removed now, a collection will."""
+    """Remove a staged result whose record was refused, unless a row names it. A collection removes what stays."""
     if staged.folder is not None and staged.folder.is_dir():
         with store.read() as session:
-            named = session.get(EvaluationRow, staged.folder.name)
-        if named is None or named.path != str(staged.folder):
+            evaluation = session.get(EvaluationRow, staged.folder.name)
+        if evaluation is None or evaluation.path != str(staged.folder):
             artifact_folder.remove(staged.folder)
     if staged.contents:
         given_up = store.run(lambda session: artifact_contents.withdraw(session, row.id, staged.contents))
@@ -106,9 +108,9 @@ def withdraw(settings: Settings, store: Store, row: JobRow, staged: Staged) -> N
 def _artifact(settings: Settings, store: Store, row: JobRow, output: Path, document: dict[str, Any]) -> Staged:
     identity = Path(str(document["artifact"])).name
     try:
-        place = locations.location_for_new(settings)
-        tell = TransferEvents(store, row.id, f"Putting {{}} into {place.address}")
-        manifest, address, held = place.publish(output, identity, Contents(store, row.id), tell)
+        location = locations.location_for_new(settings)
+        report = TransferEvents(store, row.id, f"Putting {{}} into {location.address}")
+        manifest, address, contents = location.publish(output, identity, Contents(store, row.id), report)
     except ArtifactCorrupt:
         raise
     except WhetstoneError as error:
@@ -129,16 +131,16 @@ def _artifact(settings: Settings, store: Store, row: JobRow, output: Path, docum
             )
         )
         session.flush()
-        artifact_contents.link_contents(session, manifest.id, held)
+        artifact_contents.link_contents(session, manifest.id, contents)
         models.list_in_catalog(session, manifest.parent)
         return {**document, "artifact": manifest.id, "path": address}
 
-    return Staged(record, contents=held)
+    return Staged(record, contents=contents)
 
 
 def _managed(settings: Settings, store: Store, row: JobRow, output: Path, document: dict[str, Any]) -> Staged:
-    """What SageMaker made becomes an artifact where that was asked for and its files are weights; else it stays in
-    S3."""
+    """Turn SageMaker's output into an artifact if the job was to fetch it and its files are weights; otherwise it stays
+    in S3."""
     spec = ManagedSpec.model_validate_json(row.spec)
     if spec.parent is None:
         return Staged(lambda _: document)
@@ -147,8 +149,8 @@ def _managed(settings: Settings, store: Store, row: JobRow, output: Path, docume
             spec, row.id, document, output, TransferEvents(store, row.id, f"Fetching {{}} from {document['output']}")
         )
     except sagemaker_output.Unusable as error:
-        left = {**document, "left": str(error)}
-        return Staged(lambda _: left)
+        unfetched = {**document, "left": str(error)}
+        return Staged(lambda _: unfetched)
     except WhetstoneError as error:
         raise NotPlaced(str(error)) from error
     sizes = {"bytes_before": manifest.bytes_before, "bytes_after": manifest.bytes_after}
@@ -184,17 +186,18 @@ def _evaluation(settings: Settings, row: JobRow, output: Path, document: dict[st
 
 
 def _model(row: JobRow, document: dict[str, Any]) -> Staged:
-    """The gathered folder becomes visible under its own name by one rename, and in the catalog; `model` is its card."""
+    """Rename the gathered folder to its final name and list the model in the catalog; `model` is its card."""
     staged, final = Path(document["staged"]), Path(document["path"])
-    # else it was there before, or an earlier supervisor published it and died before it could say so
-    if staged.exists():
+    if staged.exists():  # otherwise an earlier supervisor published it and died before it could record that
         artifact_folder.publish(staged, final)
     card = ModelCard.model_validate(document["model"])
-    found = ModelRow(path=str(final), name=card.id, owner=row.owner, licence=card.licence, card=card.model_dump_json())
+    model_row = ModelRow(
+        path=str(final), name=card.id, owner=row.owner, licence=card.licence, card=card.model_dump_json()
+    )
 
     def record(session: Session) -> dict[str, Any]:
-        kept = models.remember(session, found)
+        remembered = models.remember(session, model_row)
         rest = {name: value for name, value in document.items() if name != "staged"}
-        return {**rest, "model": json.loads(kept.card), "name": kept.name}
+        return {**rest, "model": json.loads(remembered.card), "name": remembered.name}
 
     return Staged(record)

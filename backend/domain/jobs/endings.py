@@ -1,4 +1,4 @@
-"""Why an attempt ended without success, and what follows: tried again after a while, put aside, or left to a person."""
+"""Why an attempt ended without success, and what follows: a retry after a pause, putting aside, or a person's turn."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ WORDS = {
     Ending.START_TIMEOUT: "it did not start in time",
     Ending.RUN_TIMEOUT: "it ran too long",
 }
-"""Of a table of attempts."""
+"""What a table of attempts shows."""
 
 
 class RetryPolicy(NamedTuple):
-    """How often, and seconds before the first time; each time after that four times as long."""
+    """How often a job is retried, and seconds before the first retry; each later pause is four times as long."""
 
     retries: int
     first_s: float
@@ -65,36 +65,39 @@ POLICIES = {
     Ending.NODE: RetryPolicy(2, 5.0),
     Ending.DISK: RetryPolicy(4, 30.0),
 }
-"""What is worth another try: nothing in the job is to blame. Whatever else is asked, nothing else is tried again."""
+"""Endings that are worth a retry, since nothing in the job caused them. No other ending is retried, even if a person
+asked for retries."""
 GROWTH, LONGEST_S = 4.0, 3600.0
 STRIKES = frozenset({Ending.CRASHED, Ending.LOST, Ending.HUNG, Ending.SUPERVISOR, Ending.NODE})
-"""Endings of a worker or a supervisor that did not end of itself."""
+"""Endings in which a worker or a supervisor died."""
 MOST_STRIKES = 3
 TIMEOUTS = frozenset({Ending.QUEUE_TIMEOUT, Ending.START_TIMEOUT, Ending.RUN_TIMEOUT})
 
 
 class RetryDecision(NamedTuple):
-    """`again_s`: seconds after which it is tried again; None where it is not. `aside`: it is put aside until it is
-    released."""
+    """`retry_s`: seconds before the retry; None for no retry. `strikes`: deaths in a row so far. `aside`: the job is put
+    aside until a person releases it."""
 
-    again_s: float | None
+    retry_s: float | None
     strikes: int
     aside: bool = False
 
 
-def strike_limit(asked: int | None) -> int:
-    """Strikes in a row after which a job is put aside: not before the retries that a person asked for were made."""
-    return max(MOST_STRIKES, (asked or 0) + 1)
+def strike_limit(retries: int | None) -> int:
+    """Return the strikes in a row after which a job is put aside: never before the requested `retries` were made."""
+    return max(MOST_STRIKES, (retries or 0) + 1)
 
 
-def decide_retry(ending: Ending, *, retried: int, strikes: int, asked: int | None = None) -> RetryDecision:
-    """After an attempt that ended so. `retried`: how often it was tried again by itself since a person last asked for
-    it; `strikes`: how many attempts before this one ended a worker or a supervisor, without another between; `asked`:
-    retries."""
+def decide_retry(ending: Ending, *, retried: int, strikes: int, retries: int | None = None) -> RetryDecision:
+    """Decide what follows an attempt with that ending.
+
+    `retried`: automatic retries since a person last asked for the job. `strikes`: attempts in a row before this one in
+    which a worker or a supervisor died. `retries`: how many a person asked for; None for the ending's policy.
+    """
     struck = strikes + 1 if ending in STRIKES else 0
-    if struck >= strike_limit(asked):
+    if struck >= strike_limit(retries):
         return RetryDecision(None, struck, aside=True)
     policy = POLICIES.get(ending)
-    if policy is None or retried >= (policy.retries if asked is None else asked):
+    if policy is None or retried >= (policy.retries if retries is None else retries):
         return RetryDecision(None, struck)
     return RetryDecision(min(LONGEST_S, policy.first_s * GROWTH**retried), struck)

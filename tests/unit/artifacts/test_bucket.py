@@ -378,7 +378,7 @@ def test_staging_goes_on_beside_the_rounds_and_asks_again_after_a_pause() -> Non
             raise outcome
         return outcome
 
-    uploads, held = Uploads(beside=True, monotonic=lambda: now), Lease("j-1", 1, 1)
+    uploads, held = Uploads(in_background=True, monotonic=lambda: now), Lease("j-1", 1, 1)
     assert uploads.stage(held, work) is None
     gate.set()
     with pytest.raises(NotPlaced):

@@ -45,7 +45,7 @@ def figures(metrics: Metrics) -> dict[str, float]:
 
 def test_the_figures_follow_a_job_from_the_queue_to_its_end(home: Home) -> None:
     metrics = Metrics(home.supervisor)
-    home.store.watch = metrics.seen
+    home.store.watch = metrics.observe
     submit(home)
     assert figures(metrics)["whetstone_jobs['optimize', 'queued']"] == 1.0
     home.tick()
@@ -149,7 +149,7 @@ def test_what_was_rolled_back_was_never_told(home: Home) -> None:
 
 def test_a_round_in_which_a_job_moved_is_followed_by_the_next_at_once(home: Home) -> None:
     pace = Pace()
-    home.store.watch = pace.seen
+    home.store.watch = pace.observe
     assert pace.pause() == TICK_SECONDS
     submit(home)
     home.tick()

@@ -12,7 +12,7 @@ from backend.domain.jobs.endings import Ending
 from backend.domain.jobs.jobs import Handle, JobState, WorkerState
 from backend.store import history, queue
 from backend.store.tables import JobRow
-from backend.supervisor.cluster_queue import MOST_WAITING
+from backend.supervisor.attempt import MOST_WAITING
 from tests.homes import DATABASE, open_home
 from tests.simulated_workers import CAPACITY, Home, SimulatedLauncher, World
 

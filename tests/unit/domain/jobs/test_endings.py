@@ -30,10 +30,10 @@ def test_a_job_is_tried_again_only_for_what_is_no_fault_of_its_own_and_never_for
 ) -> None:
     retried = strikes = 0
     for ending in history:
-        found = decide_retry(ending, retried=retried, strikes=strikes, asked=retries)
-        assert found.again_s is None or (ending in POLICIES and not found.aside and 0 < found.again_s <= LONGEST_S)
+        found = decide_retry(ending, retried=retried, strikes=strikes, retries=retries)
+        assert found.retry_s is None or (ending in POLICIES and not found.aside and 0 < found.retry_s <= LONGEST_S)
         assert found.strikes == (strikes + 1 if ending in STRIKES else 0)
-        if found.again_s is None:
+        if found.retry_s is None:
             break
         retried, strikes = retried + 1, found.strikes
     assert retried <= (max(policy.retries for policy in POLICIES.values()) if retries is None else retries)
@@ -41,11 +41,11 @@ def test_a_job_is_tried_again_only_for_what_is_no_fault_of_its_own_and_never_for
 
 @pytest.mark.parametrize("ending", [ending for ending in Ending if ending not in POLICIES])
 def test_bad_input_and_what_a_person_asked_for_are_never_tried_again(ending: Ending) -> None:
-    assert decide_retry(ending, retried=0, strikes=0, asked=20).again_s is None
+    assert decide_retry(ending, retried=0, strikes=0, retries=20).retry_s is None
 
 
 def test_each_try_waits_longer_than_the_one_before() -> None:
-    waits = [decide_retry(Ending.DISK, retried=number, strikes=0).again_s for number in range(5)]
+    waits = [decide_retry(Ending.DISK, retried=number, strikes=0).retry_s for number in range(5)]
     assert waits == [30.0, 120.0, 480.0, 1920.0, None]
 
 
@@ -54,8 +54,8 @@ def test_a_job_that_ends_its_worker_each_time_is_put_aside_and_not_before_the_tr
     ending: Ending, retries: int | None
 ) -> None:
     for strikes in range(strike_limit(retries) - 1):
-        assert not decide_retry(ending, retried=strikes, strikes=strikes, asked=retries).aside
-    assert decide_retry(ending, retried=0, strikes=strike_limit(retries) - 1, asked=retries).aside
+        assert not decide_retry(ending, retried=strikes, strikes=strikes, retries=retries).aside
+    assert decide_retry(ending, retried=0, strikes=strike_limit(retries) - 1, retries=retries).aside
     assert strike_limit(None) == MOST_STRIKES
 
 

@@ -1,0 +1,79 @@
+"""What a supervisor knows about an attempt of a job beyond the job's row: worker, time limits, place in a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from backend.domain.figures import span
+from backend.domain.jobs.endings import Ending
+from backend.domain.jobs.jobs import Event, Handle, WorkerState
+from backend.domain.jobs.terms import Terms
+from backend.store.leases import Lease
+from backend.supervisor.hang_detector import HangDetector
+
+MOST_WAITING = 4
+"""Jobs that a cluster is given before it has found nodes for them; the others wait in the studio's own queue."""
+
+
+@dataclass
+class ClusterPlacement:
+    """Where a launcher that finds machines itself has put one attempt."""
+
+    whole: bool = False
+    """The job needs a node to itself."""
+    waiting: str | None = None
+    """What the launcher said last that the worker waits for."""
+
+    def update(self, handle: Handle, worker: WorkerState) -> tuple[Handle, list[Event]]:
+        """Return the handle with its current place, and an event for each change: what it waits for, where it runs."""
+        events = []
+        if worker.waiting not in {None, self.waiting}:
+            events.append(Event(kind="state", message=f"Waits {worker.waiting}."))
+        self.waiting = worker.waiting
+        if worker.place not in {None, handle.place}:
+            handle = handle.model_copy(update={"place": worker.place})
+            events.append(Event(kind="state", message=f"Runs on {handle.place}.", data={"place": handle.place}))
+        return handle, events
+
+
+@dataclass
+class Attempt:
+    lease: Lease
+    hang_detector: HangDetector
+    handle: Handle | None = None
+    """The worker that was started, while its row does not name it yet."""
+    start_failure: tuple[Ending, str] | None = None
+    """Why it was not started, until its row says so."""
+    ran_before_s: float = 0.0
+    """How long the attempt ran before this supervisor took it over, by the database's clock."""
+    terms: Terms = field(default_factory=Terms)
+    stop_requested_s: float | None = None
+    """When the worker was asked to stop, by this machine's monotonic clock."""
+    placement: ClusterPlacement = field(default_factory=ClusterPlacement)
+
+    def find_timeout(self, *, spoke: bool) -> tuple[Ending, str] | None:
+        """Return the time limit that the attempt exceeds, with its name. `spoke`: the worker has sent events.
+
+        Time is counted in rounds of the supervisor: a pause of this machine does not count against the job.
+        """
+        start_s, run_s = self.terms.start_timeout_s, self.terms.run_timeout_s
+        ran_s = self.ran_before_s + self.hang_detector.watched_s
+        if start_s is not None and not spoke and ran_s > start_s:
+            return Ending.START_TIMEOUT, f"its start timeout of {span(start_s)}"
+        if run_s is not None and ran_s > run_s:
+            return Ending.RUN_TIMEOUT, f"its run timeout of {span(run_s)}"
+        return None
+
+
+def free_places(most: int | None, placements: Iterable[ClusterPlacement]) -> int | None:
+    """Return how many more jobs the cluster is given; None if there is no cluster.
+
+    No job is given to it behind one that waits for a node to itself, since it would take the node from that one.
+    """
+    if most is None:
+        return None
+    waiting = [placement for placement in placements if placement.waiting is not None]
+    if any(placement.whole for placement in waiting):
+        return 0
+    return max(0, most - len(waiting))
