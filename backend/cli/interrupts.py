@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM that cannot be lost while a command submits a job and waits for it."""
+"""Defers Ctrl-C and SIGTERM, so that they are not lost while a command submits a job and waits for it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _noting: threading.Event | None = None
 
 @contextmanager
 def defer_interrupts() -> Iterator[threading.Event]:
-    """While this lasts Ctrl-C and SIGTERM set the event and do nothing else; may be nested, with one event for all.
+    """Make Ctrl-C and SIGTERM only set the yielded event; may be nested, with one event for all.
 
-    Python raises KeyboardInterrupt wherever the main thread is. Within a weakref's callback or a `__del__`, of which a
-    database session has many, it is printed as ignored and gone, and between a job's submission and the wait for it it
-    would leave the job running. So whoever waits looks at the event, and must not wait for long. Raises
-    KeyboardInterrupt at the end of the outermost where the event is set and no other exception says so. A signal that
-    the command was started to ignore stays ignored; SIGQUIT (Ctrl-\\) ends the command at once.
+    Python raises KeyboardInterrupt wherever the main thread is. Inside a weakref callback or a `__del__`, which database
+    sessions have, it would be printed and lost; between a job's submission and its wait it would leave the job running.
+    Callers therefore check the event and never wait for long. At the end of the outermost block, KeyboardInterrupt is
+    raised if the event is set and no other exception is raised. A signal that was ignored before stays ignored; SIGQUIT
+    (Ctrl-\\) ends the command at once.
     """
     global _noting
     if _noting is not None or threading.current_thread() is not threading.main_thread():

@@ -1,5 +1,4 @@
-"""`whetstone`: the same verbs as the service. Exit 0 done, 1 the work failed, 2 the request was wrong, 130
-interrupted."""
+"""The `whetstone` command. Exit codes: 0 done, 1 the work failed, 2 the request was wrong, 130 interrupted."""
 
 from __future__ import annotations
 
@@ -29,8 +28,9 @@ from backend.domain.errors import WhetstoneError
 
 app = typer.Typer(
     name="whetstone",
-    help="An open inference optimization studio: stack techniques on a model, run them as a watched job, measure the result "
-    "against the original, keep the winner. Every verb takes --json; state is kept under WHETSTONE_HOME (default ~/.whetstone).",
+    help="An open inference optimization studio: combine techniques on a model, run them as a job, measure the "
+    "result against the original and use the best variant. Every command takes --json; all state is in "
+    "WHETSTONE_HOME (default ~/.whetstone).",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -53,25 +53,25 @@ VERBS: dict[str, Callable[..., None]] = {
 }
 for name, verb in VERBS.items():
     app.command(name)(verb)
-app.add_typer(bench.app, name="bench", help="Run the load generator alone, or import what another one wrote.")
-app.add_typer(jobs.app, name="jobs", help="List, watch, cancel, retry, clone and resume jobs.")
-app.add_typer(studio.supervisor, name="supervisor", help="Who runs jobs: list, start, drain, stop.")
-app.add_typer(artifacts.app, name="artifacts", help="List, show, verify and delete what optimize jobs made.")
-app.add_typer(endpoints.app, name="endpoints", help="What runs on SageMaker: list, show, prove and delete endpoints.")
-app.add_typer(engines.app, name="engines", help="The environments that optimize and serve: list, install, remove.")
-app.add_typer(catalog.app, name="catalog", help="The models Whetstone knows.")
+app.add_typer(bench.app, name="bench", help="Run the load generator alone, or import results of other tools.")
+app.add_typer(jobs.app, name="jobs", help="Jobs: list, show, cancel, retry, clone, resume, reorder.")
+app.add_typer(studio.supervisor, name="supervisor", help="Supervisors run the jobs: list, start, drain, stop.")
+app.add_typer(artifacts.app, name="artifacts", help="Results of jobs: list, show, verify, fetch, delete.")
+app.add_typer(endpoints.app, name="endpoints", help="Endpoints on SageMaker: list, show, prove, update, delete.")
+app.add_typer(engines.app, name="engines", help="Engine environments: list, install, remove.")
+app.add_typer(catalog.app, name="catalog", help="Models that Whetstone knows: list, show.")
 app.add_typer(
     models.app,
     name="models",
-    help="Models of your own, from a folder, a hub or S3: look at one, import it, list, forget.",
+    help="Your own models, from a folder, a hub or S3: inspect, import, list, forget.",
 )
 app.add_typer(presets.app, name="presets", help="Recipes to start from: list, show, apply, save, export, import.")
-app.add_typer(recipe.app, name="recipe", help="Check a recipe, estimate what it needs, list the bundled ones.")
-app.add_typer(prices.app, name="prices", help="What instances cost, where and as of when; refresh it from AWS.")
+app.add_typer(recipe.app, name="recipe", help="Recipes: list, show, check, estimate.")
+app.add_typer(prices.app, name="prices", help="Prices of instances: list, refresh from AWS, show changes.")
 
 
 def main() -> None:
-    """The entry point; every WhetstoneError becomes one sentence on standard error and its exit code."""
+    """Run the command line; a WhetstoneError becomes one sentence on standard error and its exit code."""
     try:
         code = app(standalone_mode=False)  # click answers with the code of a `typer.Exit` instead of raising it
     except WhetstoneError as error:
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def _usage(error: Exception) -> None:
-    """Typer's own usage errors keep their message and exit 2; anything else is a defect and keeps its traceback."""
+    """Print Typer's usage errors and exit 2; raise anything else, which is a defect."""
     show = getattr(error, "show", None)
     if show is None:
         raise error

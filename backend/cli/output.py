@@ -19,9 +19,7 @@ from backend.service import Workspace, unreadable_rows
 from backend.service.jobs.jobs import JobView
 
 err = sys.stderr
-Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else there.")
-]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else.")]
 
 
 def emit(document: Any, *, as_json: bool, text: str) -> None:

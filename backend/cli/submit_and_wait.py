@@ -18,15 +18,16 @@ from backend.service import Workspace
 from backend.service.jobs import jobs, supervisors
 from backend.service.jobs.jobs import JobView
 
-Wait = Annotated[bool, typer.Option("--wait/--detach", help="Wait for the end, or leave it to the supervisor.")]
+Wait = Annotated[bool, typer.Option("--wait/--detach", help="Wait until the job ends, or leave it running.")]
 
 
 def submit_and_wait(
     workspace: Workspace, submit: Callable[[], JobView], *, wait: bool = True, as_json: bool = False
 ) -> JobView:
-    """`finish` of the job that `submit` makes; an interrupt between the two cancels it too. Raises what both do.
+    """Submit a job and wait for its end; an interrupt between the two also cancels it. Raises as `submit` and
+    `wait_for_end`.
 
-    Where it is not to be waited for, the command ends with the word that it is queued: raises typer.Exit.
+    Without `wait`, print that the job is queued and end the command by raising typer.Exit.
     """
     if not wait:
         report_queued(workspace, submit(), as_json=as_json)
@@ -36,28 +37,29 @@ def submit_and_wait(
 
 
 def report_queued(workspace: Workspace, job: JobView, *, as_json: bool) -> None:
-    """Say that a job is queued, and by whom it will be run."""
+    """Print that a job is queued, and a hint if no supervisor runs."""
     hint = (
         ""
         if supervisors.is_alive(workspace)
         else "\nNo supervisor is running: `whetstone up` starts one and the job with it."
     )
     after = jobs.find_follower(workspace, job.id)
-    then = f"\n{after.id} comes after it: {after.title}." if after else ""
+    then = f"\n{after.id} runs after it: {after.title}." if after else ""
     text = f"{job.id} is {job.state}: {job.title}. Watch it with `whetstone jobs show {job.id}`.{then}{hint}"
     emit(job, as_json=as_json, text=text)
 
 
 def outcome_document(job: JobView, *names: str) -> dict[str, Any]:
-    """The document other tools may rely on: of the job's result what has these names, or all of it."""
+    """Return the JSON document of a job's outcome: these fields of its result, or all of them."""
     result = {name: job.result.get(name) for name in names} if names else job.result
     return {"job": job.id, "state": str(job.state), **result}
 
 
 def wait_for_end(workspace: Workspace, job: JobView) -> JobView:
-    """Wait for the job with progress on standard error. Raises WorkError where it failed, JobCancelled where cancelled.
+    """Wait for the job's end, with progress on standard error. Raises WorkError if it failed, JobCancelled if it was
+    cancelled.
 
-    On Ctrl-C or SIGTERM, however often, the job is cancelled, its end waited for, and JobCancelled raised.
+    Ctrl-C or SIGTERM, however often, cancels the job; its end is still awaited, then JobCancelled is raised.
     """
     with defer_interrupts() as interrupted:
         ended = _wait(workspace, job, interrupted)
@@ -67,7 +69,7 @@ def wait_for_end(workspace: Workspace, job: JobView) -> JobView:
 
 
 def _wait(workspace: Workspace, job: JobView, interrupted: threading.Event) -> JobView:
-    """The job as it ended, or as it is at an interrupt."""
+    """Return the job at its end, or at an interrupt."""
     progress_printer, last = ProgressPrinter(), job
     for current in jobs.watch(workspace, job.id):
         progress_printer(current)
@@ -78,7 +80,7 @@ def _wait(workspace: Workspace, job: JobView, interrupted: threading.Event) -> J
 
 
 def _cancel_and_wait(workspace: Workspace, job: JobView) -> str:
-    """Cancel the job, wait for its end, and say how it ended: it may have done so of itself meanwhile."""
+    """Cancel the job, wait for its end and return how it ended: it may have succeeded meanwhile."""
     with suppress(NotNow):
         jobs.cancel(workspace, job.id)
     ended = jobs.wait(workspace, job.id)

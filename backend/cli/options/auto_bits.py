@@ -18,10 +18,10 @@ AutoBits = Annotated[
     str | None,
     typer.Option(
         metavar="target_bits=BITS[,eight_bits=int8|w8a8]",
-        help="Give each group of linears (q, k and v; gate and up; ...) 4, 8 or 16 bits by what it was measured to lose, at most "
-        "BITS bits a weight on average, scales counted. Put into the recipe's quantize step (method rtn, awq or gptq), where "
-        "`target_bits: 4.5` says the same; without --recipe into awq. eight_bits says what 8 bits are: weights only (int8, for "
-        "GPUs) or activations too (w8a8, also for processors).",
+        help="Give each group of linears (q, k and v; gate and up; ...) 4, 8 or 16 bits by its measured loss, at "
+        "most BITS bits per weight on average, scales included. Changes the recipe's quantize step (method "
+        "rtn, awq or gptq), like `target_bits: 4.5` there; without --recipe the recipe is awq. eight_bits: "
+        "weights only (int8, for GPUs) or activations too (w8a8, also for processors).",
     ),
 ]
 
@@ -43,7 +43,7 @@ def _read(text: str) -> dict[str, Any]:
         name, _, value = (each.strip() for each in part.partition("="))
         if name not in MIXED or not value or name in options:
             raise InvalidRecipe(
-                f"--auto-bits takes target_bits=4.5 and perhaps ,eight_bits=w8a8 and not `{part.strip()}`."
+                f"--auto-bits takes target_bits=4.5, optionally with ,eight_bits=w8a8, not `{part.strip()}`."
             )
         options[name] = value
     if "target_bits" not in options:

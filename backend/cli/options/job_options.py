@@ -18,21 +18,27 @@ TIME, SIZE = "TIME", "SIZE"
 OPTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
     "priority": (
         str | None,
-        {"help": "high, normal (default) or low: a head start of a working day, or the opposite."},
+        {"help": "high, normal (default) or low. One step is a head start of 8 hours."},
     ),
     "queue_timeout_s": (
         str | None,
-        {"metavar": TIME, "help": "Give up where it has not started by then: 90s, 30m, 2h."},
+        {"metavar": TIME, "help": "Give up if the job has not started after this time: 90s, 30m, 2h."},
     ),
-    "start_timeout_s": (str | None, {"metavar": TIME, "help": "End it where its worker has said nothing by then."}),
-    "run_timeout_s": (str | None, {"metavar": TIME, "help": "End it where it runs for longer."}),
-    "retries": (int | None, {"help": "How often it is tried again by itself after what is no fault of its own."}),
+    "start_timeout_s": (
+        str | None,
+        {"metavar": TIME, "help": "Stop the job if its worker has not reported after this time."},
+    ),
+    "run_timeout_s": (str | None, {"metavar": TIME, "help": "Stop the job if it runs longer than this."}),
+    "retries": (int | None, {"help": "Number of automatic retries after failures that the job did not cause."}),
     "cores": (
         int | None,
-        {"help": "Cores that it takes; all where none are given. Jobs that fit run beside each other."},
+        {"help": "Cores for the job. Default: all. Jobs that fit run at the same time."},
     ),
-    "memory_bytes": (str | None, {"metavar": SIZE, "help": "Memory that it takes, such as 8GB; by estimate without."}),
-    "idempotency_key": (str | None, {"metavar": "KEY", "help": "The same key and request again is the same job."}),
+    "memory_bytes": (str | None, {"metavar": SIZE, "help": "Memory for the job, such as 8GB. Default: the estimate."}),
+    "idempotency_key": (
+        str | None,
+        {"metavar": "KEY", "help": "Repeating a request with the same key returns the same job."},
+    ),
 }
 FLAGS = {
     "queue_timeout_s": "--queue-timeout",

@@ -96,7 +96,7 @@ def _read_rates(text: str) -> tuple[float, ...]:
     except ValueError:
         rates = ()
     if not rates:
-        raise InvalidOptions(f"is wrong: `{text}` is not a list of requests a second such as 2,8.", field="rate")
+        raise InvalidOptions(f"is wrong: `{text}` is not a list of requests per second such as 2,8.", field="rate")
     return rates
 
 
@@ -105,7 +105,7 @@ def _read_ends(text: str) -> tuple[float, float]:
         start, end = (float(part) for part in text.split(":"))
     except ValueError:
         raise InvalidOptions(
-            f"is wrong: `{text}` is not two rates in requests a second such as 1:20.", field="ramp"
+            f"is wrong: `{text}` is not two rates in requests per second such as 1:20.", field="ramp"
         ) from None
     return start, end
 

@@ -11,7 +11,7 @@ import typer
 def require_finite(value: float | None) -> float | None:
     """Return the value if it is finite; the callback of number options. Raises typer.BadParameter."""
     if value is not None and not math.isfinite(value):
-        raise typer.BadParameter(f"{value} is not a number that can be reckoned with: give a finite one.")
+        raise typer.BadParameter(f"{value} is not a finite number: give a finite one.")
     return value
 
 

@@ -19,7 +19,9 @@ LOSERS_SHOWN = 12
 def estimate_text(estimate: Estimate) -> str:
     """Return one line for each quantity, then the unknowns, then the formulas."""
     gb = 1e9
-    load = f"{estimate.load.input_tokens} tokens in, {estimate.load.output_tokens} out, {estimate.load.concurrency} at once"
+    expected = estimate.load
+    load = f"{expected.input_tokens} tokens in, {expected.output_tokens} out, {expected.concurrency} concurrent"
+    idle = f", {estimate.idle} of {estimate.devices} accelerators idle" if estimate.idle else ""
     rows = [
         ("target", estimate.target),
         ("load", load),
@@ -27,14 +29,11 @@ def estimate_text(estimate: Estimate) -> str:
             "weights",
             f"{estimate.weights_bytes / gb:,.3g} GB (the original's {estimate.weights_bytes_original / gb:,.3g} GB)",
         ),
-        ("cache a token", f"{estimate.kv_bytes_per_token / 1024:,.5g} KiB"),
+        ("KV cache per token", f"{estimate.kv_bytes_per_token / 1024:,.5g} KiB"),
         ("tensor parallel", f"{estimate.tensor_parallel} (at least {estimate.min_tensor_parallel or 'unknown'})"),
-        (
-            "replicas",
-            f"{estimate.replicas}{f', {estimate.idle} of {estimate.devices} accelerators idle' if estimate.idle else ''}",
-        ),
-        ("left for the cache", _range_text(estimate.cache_bytes, 1 / gb, "GB a device")),
-        ("tokens in the cache", _range_text(estimate.tokens_in_cache, 1, "tokens")),
+        ("replicas", f"{estimate.replicas}{idle}"),
+        ("free KV cache", _range_text(estimate.cache_bytes, 1 / gb, "GB per device")),
+        ("tokens in KV cache", _range_text(estimate.tokens_in_cache, 1, "tokens")),
         ("longest context", _value_text(estimate.max_context, "tokens")),
         ("largest batch", _value_text(estimate.max_batch, "requests of this load")),
         ("time to first token", _range_text(estimate.ttft_ms, 1, "ms")),
@@ -59,7 +58,7 @@ def estimate_text(estimate: Estimate) -> str:
         [
             *lines,
             "",
-            "All of this is estimated:",
+            "All values are estimated:",
             *(f"  {name}: {formula}" for name, formula in estimate.formulas.items()),
         ]
     )
@@ -75,7 +74,7 @@ def choice_text(choice: TargetChoice) -> str:
 
 def _loser_lines(losers: Sequence[RejectedTarget]) -> str:
     shown = [(loser.target, loser.price_per_hour, loser.why) for loser in losers[:LOSERS_SHOWN]]
-    return table(("target", "USD an hour", "why it lost"), shown)
+    return table(("target", "USD per hour", "reason"), shown)
 
 
 def preview_text(title: str, preview: OptimizePreview) -> str:
@@ -92,20 +91,22 @@ def preview_text(title: str, preview: OptimizePreview) -> str:
 def _deployment_lines(deployment: Deployment | None) -> list[str]:
     if deployment is None:
         return []
-    price = f", {deployment.price_per_hour:,.4g} USD an hour" if deployment.price_per_hour is not None else ""
+    price = f", {deployment.price_per_hour:,.4g} USD per hour" if deployment.price_per_hour is not None else ""
     replicas = f", {deployment.replicas} replicas" if deployment.replicas > 1 else ""
     lines = [
-        f"\nTo be served on {deployment.target}{price}, tensor parallel {deployment.tensor_parallel}{replicas}. {deployment.why}"
+        f"\nTo be served on {deployment.target}{price}, tensor parallel {deployment.tensor_parallel}{replicas}. "
+        f"{deployment.why}"
     ]
     if deployment.job:
         took = f"{_range_text(deployment.job.seconds, 1, 's')}, {_range_text(deployment.job.cost, 1, 'USD')}"
-        lines.append(f"The job itself would cost least on {deployment.job.target}: {took} (estimated).")
+        lines.append(f"The job itself would be cheapest on {deployment.job.target}: {took} (estimated).")
     return [*lines, "", "The others:", _loser_lines(deployment.losers)] if deployment.losers else lines
 
 
 def _calibration_lines(calibration: Calibration) -> list[str]:
     """Return the measurements that corrected the estimate, and the error at each level before and after."""
-    head = f"calibrated by evaluation {calibration.evaluation} on {calibration.measured_at}, at {streams(calibration.concurrency)}:"
+    source = f"evaluation {calibration.evaluation} on {calibration.measured_at}"
+    head = f"calibrated by {source}, at {streams(calibration.concurrency)}:"
     rows = [
         (point.concurrency, point.metric, figure(point.measured), _percent(point.error), _percent(after.error))
         for point, after in zip(calibration.points, calibration.after, strict=True)
@@ -131,7 +132,7 @@ def _percent(error: float) -> str:
 
 def compilation_text(preview: CompilationPreview) -> str:
     """Return the rows of a compilation, its key first, and whether the cache has the result."""
-    head = f"{preview.plan.model} for {preview.target}: what would be compiled."
+    head = f"{preview.plan.model} for {preview.target}: compilation plan."
     return "\n".join(
         [head, *(f"{name:18} {value}" for name, value in preview.rows), *preview.notes, preview.lookup.sentence]
     )

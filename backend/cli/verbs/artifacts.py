@@ -26,7 +26,7 @@ ArtifactId = Annotated[str, typer.Argument(help="An artifact id, as `whetstone a
 
 @app.command("list")
 def list_artifacts(mine: Mine = False, json: Json = False) -> None:
-    """Artifacts, newest first."""
+    """List artifacts, newest first."""
     workspace = service.open_workspace()
     artifact_views = artifacts.listing(workspace, owner=workspace.actor.name if mine else None)
     rows = [(a.id, a.model, a.recipe, a.bytes / 1e6, a.owner, f"{a.created_at:%Y-%m-%d %H:%M}") for a in artifact_views]
@@ -37,7 +37,7 @@ def list_artifacts(mine: Mine = False, json: Json = False) -> None:
 
 @app.command()
 def show(artifact: ArtifactId, json: Json = False) -> None:
-    """One artifact with its manifest."""
+    """Show one artifact with its files."""
     view = artifacts.show(service.open_workspace(), artifact)
     files = "\n".join(f"  {file.sha256[:12]}  {file.size:>12,}  {file.path}" for file in view.manifest.files)
     stored = view.manifest.parent.stored
@@ -47,19 +47,19 @@ def show(artifact: ArtifactId, json: Json = False) -> None:
 
 @app.command()
 def verify(artifact: ArtifactId, json: Json = False) -> None:
-    """Re-hash every file against the manifest; exit 1 where a byte differs."""
+    """Check the hash of every file against the manifest. Exit 1 if a byte differs."""
     artifact_view = artifacts.verify(service.open_workspace(), artifact)
     document = {"artifact": artifact_view.id, "verified": True, "files": len(artifact_view.manifest.files)}
     emit(
         document,
         as_json=json,
-        text=f"{artifact_view.id}: {len(artifact_view.manifest.files)} files are as the manifest says.",
+        text=f"{artifact_view.id}: {len(artifact_view.manifest.files)} files match the manifest.",
     )
 
 
 @app.command()
 def fetch(artifact: ArtifactId, json: Json = False) -> None:
-    """Its folder on this machine, verified; what lies in a bucket is fetched first."""
+    """Print a local folder with the verified files, fetched from the bucket if necessary."""
     folder = artifacts.fetch(service.open_workspace(), artifact)
     emit({"artifact": artifact, "folder": str(folder)}, as_json=json, text=str(folder))
 
@@ -82,20 +82,22 @@ def lookup(
 
 @app.command()
 def gc(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
     unused_for: Annotated[
         float | None,
         number_option(
-            "Also artifacts so old that no job, preset, endpoint or evaluation names.", 0, MOST_DAYS, metavar="DAYS"
+            "Also remove artifacts of this age that no job, preset, endpoint or evaluation uses.",
+            0,
+            MOST_DAYS,
+            metavar="DAYS",
         ),
     ] = None,
     grace: Annotated[
-        float, number_option("What nothing names stays for so long.", 0, 24 * MOST_DAYS, metavar="HOURS")
+        float, number_option("Leave unreferenced files of a younger age.", 0, 24 * MOST_DAYS, metavar="HOURS")
     ] = 24.0,
     json: Json = False,
 ) -> None:
-    """Remove what no artifact names: of deleted ones, of uploads that were given up. Nothing that a job may still
-    need."""
+    """Delete unused files: of deleted artifacts and abandoned uploads. Files that a job may still need stay."""
     aged = None if unused_for is None else timedelta(days=unused_for)
     collection = artifact_storage.collect_garbage(
         service.open_workspace(), unused_for=aged, grace=timedelta(hours=grace), dry_run=dry_run
@@ -111,6 +113,6 @@ def gc(
 
 @app.command()
 def delete(artifact: ArtifactId, json: Json = False) -> None:
-    """Remove an artifact and its files."""
+    """Delete an artifact and its files."""
     artifacts.delete(service.open_workspace(), artifact)
     emit({"artifact": artifact, "deleted": True}, as_json=json, text=f"{artifact} is deleted.")

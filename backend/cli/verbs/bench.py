@@ -38,11 +38,9 @@ def bench_command(
     url: Annotated[
         str, typer.Argument(help="The endpoint, such as http://127.0.0.1:8000/v1 or sagemaker:NAME@REGION.")
     ],
-    model: Annotated[
-        str | None, typer.Option(help="The model name to send; the endpoint's first one by default.")
-    ] = None,
+    model: Annotated[str | None, typer.Option(help="Model name to send. Default: the endpoint's first model.")] = None,
     tokenizer: Annotated[
-        str | None, typer.Option(help="The model whose tokenizer measures prompts that are made: an id or a folder.")
+        str | None, typer.Option(help="Model whose tokenizer measures generated prompts: an id or a folder.")
     ] = None,
     *,
     chosen: EvaluateOptions,
@@ -50,10 +48,9 @@ def bench_command(
 ) -> None:
     """Run the load generator alone against any OpenAI-compatible endpoint.
 
-    Levels that were done are printed even where the server ended before the rest; the exit code then is 1, as it is
-    where every request failed.
-    `whetstone bench import FILE...` instead imports a result of GuideLLM or vLLM's bench; `bench imported` lists those,
-    `bench forget ID` drops one.
+    If the server stops early, finished levels are still printed. Exit 1 then, and if every request failed. `whetstone
+    bench import FILE...` imports a result of GuideLLM or vLLM's bench, `bench imported` lists imported results, `bench
+    forget ID` removes one.
     """
     workspace = service.open_workspace()
     outcome = bench.run_bench(
@@ -62,7 +59,7 @@ def bench_command(
     if outcome.levels or outcome.failure is None:
         emit(outcome.levels, as_json=json, text=levels_table([(url, level) for level in outcome.levels]))
     if outcome.failure is not None:
-        note = f" {len(outcome.levels)} level(s) were done before that." if outcome.answered else ""
+        note = f" {len(outcome.levels)} level(s) were finished before that." if outcome.answered else ""
         say(f"whetstone: {error_text(outcome.failure)}{note}")
         raise typer.Exit(outcome.failure.exit_code)
 

@@ -27,7 +27,7 @@ SHOWN = (
 
 
 class UrlOrVerb(TyperGroup):
-    """`bench URL ...` is `bench run URL ...`: what is no verb of the group is what the load generator is asked."""
+    """A group in which `bench URL ...` means `bench run URL ...`: a first word that is not a verb is the URL."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or args[0] not in self.commands:
@@ -38,28 +38,28 @@ class UrlOrVerb(TyperGroup):
 def import_command(
     files: Annotated[
         list[Path],
-        typer.Argument(help="JSON of GuideLLM 0.8, or of `vllm bench serve --save-result` (a file a level)."),
+        typer.Argument(help="JSON of GuideLLM 0.8, or of `vllm bench serve --save-result` (one file per level)."),
     ],
     json: Json = False,
 ) -> None:
-    """Import a result of GuideLLM or vLLM's bench, to stand beside ours with what is defined alike and what is not."""
+    """Import a result of GuideLLM or vLLM's bench, to compare it with ours; differing definitions are noted."""
     imported_result = imported_results.add_files(service.open_workspace(), files)
     emit(imported_result, as_json=json, text=_text(imported_result))
 
 
 def imported_command(json: Json = False) -> None:
-    """List what was imported."""
+    """List imported results."""
     importeds = imported_results.listing(service.open_workspace())
     rows = [(each.id, each.name, each.provenance, each.measured_at, len(each.levels)) for each in importeds]
     emit(importeds, as_json=json, text=table(("id", "name", "provenance", "measured", "levels"), rows))
 
 
 def forget_command(
-    result: Annotated[str, typer.Argument(help="An id that `whetstone bench imported` lists.")], json: Json = False
+    result: Annotated[str, typer.Argument(help="An id from `whetstone bench imported`.")], json: Json = False
 ) -> None:
-    """Forget an imported result; the file it came from stays."""
+    """Remove an imported result. The original file stays."""
     imported_results.remove(service.open_workspace(), result)
-    emit({"id": result, "removed": True}, as_json=json, text=f"{result} is forgotten.")
+    emit({"id": result, "removed": True}, as_json=json, text=f"{result} is removed.")
 
 
 def _text(imported_result: ImportedResult) -> str:
@@ -69,7 +69,7 @@ def _text(imported_result: ImportedResult) -> str:
         f"{imported_result.id}: {imported_result.name}, {imported_result.provenance}",
         table(SHOWN, [[row[name] for name in SHOWN] for row in figures]),
         "",
-        table(("metric", "with ours", "how it is defined there"), [list(row.values())[1:] for row in defined]),
+        table(("metric", "with ours", "how that tool defines it"), [list(row.values())[1:] for row in defined]),
         *imported_result.notes,
         NO_VERDICT,
     ]

@@ -21,11 +21,11 @@ from backend.service.serving.endpoints import FORMS, DeploymentRequest, Endpoint
 
 app = typer.Typer(no_args_is_help=True)
 EndpointId = Annotated[str, typer.Argument(help="An endpoint's name, as `whetstone endpoints list` shows it.")]
-Region = Annotated[str | None, typer.Option(help="An AWS region; else that of the environment.")]
+Region = Annotated[str | None, typer.Option(help="AWS region. Default: that of the environment.")]
 Artifact = Annotated[str, typer.Argument(help="An artifact id, as `whetstone artifacts list` shows it.")]
-Parallel = Annotated[int | None, typer.Option(min=1, help="GPUs to split the weights over; else the recipe's.")]
-Anyway = Annotated[bool, typer.Option("--anyway", help="Also an artifact whose quality is below the floor.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the exact requests, change nothing.")]
+Parallel = Annotated[int | None, typer.Option(min=1, help="GPUs to split the weights over. Default: the recipe's.")]
+Anyway = Annotated[bool, typer.Option("--anyway", help="Allow an artifact whose quality is below the floor.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the exact requests without changing anything.")]
 HEADER = ("endpoint", "state", "artifact", "instance", "requests/h", "USD/h", "since (UTC)", "USD so far", "by")
 MARKS = {True: "proven", False: "NOT SO", None: "not proven"}
 
@@ -34,48 +34,54 @@ def deploy(
     artifact: Artifact,
     instance: Annotated[str, typer.Option(help="An instance with NVIDIA GPUs, such as ml.g6.12xlarge.")],
     role: Annotated[
-        str | None, typer.Option(help="The ARN of the role with which SageMaker reads weights and image.")
+        str | None, typer.Option(help="ARN of the role with which SageMaker reads weights and image.")
     ] = None,
-    bucket: Annotated[str | None, typer.Option(help="Where the weights are put: BUCKET or BUCKET/PREFIX.")] = None,
-    to: Annotated[Literal["sagemaker"], typer.Option(help="Where it is served.")] = "sagemaker",
-    name: Annotated[str | None, typer.Option(help="The endpoint's own name; else the artifact's id.")] = None,
+    bucket: Annotated[str | None, typer.Option(help="Where to upload the weights: BUCKET or BUCKET/PREFIX.")] = None,
+    to: Annotated[Literal["sagemaker"], typer.Option(help="Where to serve it.")] = "sagemaker",
+    name: Annotated[str | None, typer.Option(help="Name of the endpoint. Default: the artifact's id.")] = None,
     region: Region = None,
-    instances: Annotated[int, typer.Option(min=1, help="How many of the instance at first.")] = 1,
-    container: Annotated[Literal["lmi", "vllm"], typer.Option(help="AWS's container: LMI, or vLLM alone.")] = "lmi",
-    image: Annotated[str | None, typer.Option(help="The address of another image of that container.")] = None,
+    instances: Annotated[int, typer.Option(min=1, help="Initial number of instances.")] = 1,
+    container: Annotated[Literal["lmi", "vllm"], typer.Option(help="AWS's container: LMI, or plain vLLM.")] = "lmi",
+    image: Annotated[str | None, typer.Option(help="Address of another image of that container.")] = None,
     tensor_parallel: Parallel = None,
     autoscale: Annotated[
         str | None,
-        typer.Option(metavar="MIN:MAX:N", help="Between so many instances, each for about N requests a minute."),
+        typer.Option(
+            metavar="MIN:MAX:N", help="Scale between MIN and MAX instances, each for about N requests per minute."
+        ),
     ] = None,
     schedule: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="WHEN=MIN:MAX", help="So many instances from then on: 'cron(0 8 ? * MON-FRI *)=2:4'; once for each."
+            metavar="WHEN=MIN:MAX", help="Change the limits at a time: 'cron(0 8 ? * MON-FRI *)=2:4'. Repeatable."
         ),
     ] = None,
-    timezone: Annotated[str | None, typer.Option(help="Of the schedule, such as Europe/Berlin; else UTC.")] = None,
+    timezone: Annotated[
+        str | None, typer.Option(help="Time zone of the schedule, such as Europe/Berlin. Default: UTC.")
+    ] = None,
     idle: Annotated[
         int | None,
-        typer.Option(min=1, max=1440, metavar="MINUTES", help="An alarm when nothing was asked for so long."),
+        typer.Option(min=1, max=1440, metavar="MINUTES", help="Raise an alarm after this time without requests."),
     ] = None,
-    idle_topic: Annotated[str | None, typer.Option(help="The ARN of the SNS topic that is told so.")] = None,
-    kms_key: Annotated[str | None, typer.Option(help="The key that encrypts the volume of the instances.")] = None,
-    subnets: Annotated[str | None, typer.Option(help="Of the VPC that the container is in, with commas.")] = None,
-    security_groups: Annotated[str | None, typer.Option(help="Of the VPC, with commas.")] = None,
+    idle_topic: Annotated[str | None, typer.Option(help="ARN of the SNS topic that receives the idle alarm.")] = None,
+    kms_key: Annotated[str | None, typer.Option(help="Key that encrypts the instances' volumes.")] = None,
+    subnets: Annotated[str | None, typer.Option(help="Subnets of the container's VPC, separated by commas.")] = None,
+    security_groups: Annotated[
+        str | None, typer.Option(help="Security groups of the VPC, separated by commas.")
+    ] = None,
     anyway: Anyway = False,
     dry_run: DryRun = False,
     written_as: Annotated[
         Literal["cloudformation", "terraform", "policy"] | None,
-        typer.Option("--as", help="Print it as a template, or the IAM policy that it needs; ask nothing of AWS."),
+        typer.Option("--as", help="Print a template, or the IAM policy it needs, without calling AWS."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Serve an artifact on a SageMaker endpoint: upload, create, wait, prove; on failure nothing is left behind.
+    """Serve an artifact on a SageMaker endpoint: upload, create, wait, prove. A failure leaves nothing behind.
 
-    It costs money from then on, until `whetstone endpoints delete`. Role, bucket, key, VPC and region are the
-    environment's unless given: docs/aws.md has the names, and says how this is tested, since it was never run on AWS
-    yet.
+    It costs money until `whetstone endpoints delete`. Role, bucket, key, VPC and region default to the environment's;
+    docs/aws.md lists the variables. It has been tested against a simulation of AWS only, never on AWS itself
+    (docs/aws.md).
     """
     workspace = service.open_workspace()
     request = DeploymentRequest(
@@ -174,7 +180,7 @@ def _hour_text(preview: dict[str, Any]) -> str:
 
 @app.command("list")
 def list_endpoints(region: Region = None, json: Json = False) -> None:
-    """The endpoints of a region that Whetstone made, asked of AWS, with what they cost."""
+    """List the endpoints that Whetstone made in a region, with their cost, from AWS."""
     endpoint_views = endpoints.listing(service.open_workspace(), region)
     rows = [
         (
@@ -192,20 +198,20 @@ def list_endpoints(region: Region = None, json: Json = False) -> None:
     ]
     hour = sum(each.usd_per_hour or 0 for each in endpoint_views)
     together = words.hour(hour, max((each.discount for each in endpoint_views), default=0.0))
-    text = f"{table(HEADER, rows)}\nTogether {together}." if rows else "No endpoints of Whetstone's there."
+    text = f"{table(HEADER, rows)}\nIn total {together}." if rows else "No endpoints made by Whetstone in this region."
     emit(endpoint_views, as_json=json, text=text)
 
 
 @app.command()
 def show(endpoint: EndpointId, region: Region = None, json: Json = False) -> None:
-    """One endpoint, and how a client asks it."""
+    """Show one endpoint, with client code."""
     view = endpoints.show(service.open_workspace(), endpoint, region)
     emit(view, as_json=json, text=f"{_text(view)}\n\n{serve_command.boto3(view.name, view.region)}")
 
 
 @app.command()
 def prove(endpoint: EndpointId, region: Region = None, json: Json = False) -> None:
-    """Ask it once and read in the engine's log what it serves; exit 1 where it serves something else."""
+    """Check what the endpoint serves, with one request and the engine's log. Exit 1 if it serves something else."""
     findings = endpoints.prove(service.open_workspace(), endpoint, region)
     emit(findings, as_json=json, text=_findings_text(findings))
     _require_proven(findings)
@@ -216,26 +222,30 @@ def update(
     endpoint: EndpointId,
     artifact: Artifact,
     region: Region = None,
-    instance: Annotated[str | None, typer.Option(help="Another instance; else the one that it runs on.")] = None,
-    instances: Annotated[int | None, typer.Option(min=1, help="How many; else as many as run now.")] = None,
-    container: Annotated[Literal["lmi", "vllm"] | None, typer.Option(help="The other of AWS's containers.")] = None,
-    image: Annotated[str | None, typer.Option(help="The address of another image of that container.")] = None,
+    instance: Annotated[str | None, typer.Option(help="Instance type. Default: the current one.")] = None,
+    instances: Annotated[
+        int | None, typer.Option(min=1, help="Number of instances. Default: as many as run now.")
+    ] = None,
+    container: Annotated[
+        Literal["lmi", "vllm"] | None, typer.Option(help="AWS's container. Default: the current one.")
+    ] = None,
+    image: Annotated[str | None, typer.Option(help="Address of another image of that container.")] = None,
     tensor_parallel: Parallel = None,
     alarm: Annotated[
-        list[str] | None, typer.Option(help="A CloudWatch alarm at which AWS goes back by itself; once for each.")
+        list[str] | None, typer.Option(help="CloudWatch alarm that makes AWS roll back. Repeatable.")
     ] = None,
     watch: Annotated[
-        int, typer.Option(min=0, max=60, help="Minutes for which both run and the alarms are watched.")
+        int, typer.Option(min=0, max=60, help="Minutes during which both run and AWS watches the alarms.")
     ] = 0,
     anyway: Anyway = False,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Serve another artifact, or on another instance, without an interruption: AWS starts it beside the old one and
-    goes over.
+    """Serve another artifact, or on another instance, without interruption: AWS starts the new version and then
+    switches.
 
-    Proven before the old one is removed; what fails leaves the old one serving and nothing of the new. Both cost money
-    meanwhile.
+    The new version is proven before the old one is removed. On failure the old one goes on serving and nothing of the
+    new one is left. Both cost money meanwhile.
     """
     workspace = service.open_workspace()
     changes = UpdateRequest(
@@ -261,12 +271,13 @@ def update(
 
 @app.command()
 def delete(endpoint: EndpointId, region: Region = None, json: Json = False) -> None:
-    """Delete it with its configuration, model, autoscaling and weights in the bucket; waits until it is gone."""
+    """Delete an endpoint with its configuration, model, autoscaling and weights in the bucket, and wait until it is
+    gone."""
     endpoints.delete(service.open_workspace(), endpoint, region)
     emit(
         {"endpoint": endpoint, "deleted": True},
         as_json=json,
-        text=f"{endpoint} is deleted, with all that was made for it.",
+        text=f"{endpoint} is deleted, with everything that was created for it.",
     )
 
 
@@ -274,9 +285,10 @@ def _text(view: EndpointView) -> str:
     hour = words.hour(view.usd_per_hour, view.discount)
     so_far = "" if view.usd_so_far is None else f", about {view.usd_so_far:,.2f} USD so far"
     why = f" ({view.reason})" if view.reason else ""
-    idle = ", nothing was asked for a while" if view.idle else ""
+    idle = ", no requests recently" if view.idle else ""
     return (
-        f"{view.name} in {view.region}: {view.state}{why}{idle}, {view.artifact} ({view.variant}) on {view.instances} x "
+        f"{view.name} in {view.region}: {view.state}{why}{idle}, {view.artifact} ({view.variant}) on "
+        f"{view.instances} x "
         f"{view.instance}, {hour}, since {view.since:%Y-%m-%d %H:%M} UTC{so_far}; {words.requests(view.traffic)}."
     )
 
@@ -289,4 +301,4 @@ def _require_proven(findings: list[Finding]) -> None:
     """Raises WorkError where it serves something else than what was deployed."""
     wrong = [each.words for each in findings if each.proven is False]
     if wrong:
-        raise WorkError(f"The endpoint runs, and does not serve what was deployed. {' '.join(wrong)}")
+        raise WorkError(f"The endpoint runs but does not serve what was deployed. {' '.join(wrong)}")

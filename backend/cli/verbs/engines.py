@@ -18,7 +18,7 @@ Name = Annotated[str, typer.Argument(help="An engine, as `whetstone engines list
 
 @app.command("list")
 def list_engines(json: Json = False) -> None:
-    """Installed or not, version, what each can do here and, where it cannot, why."""
+    """List engines: state, version, what each can do here or why it cannot."""
     engine_statuses = engines.listing(service.open_workspace())
     rows = [(e.name, "installed" if e.installed else "-", e.version or "-", e.reason or e.can) for e in engine_statuses]
     emit(engine_statuses, as_json=json, text=table(("engine", "state", "version", "here"), rows))
@@ -29,12 +29,14 @@ def install(
     engine: Name,
     index: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="The vendor's package index, or a folder of wheels (Neuron environments)."),
+        typer.Option(
+            metavar="URL", help="Package index of the vendor, or a folder of wheels (for Neuron environments)."
+        ),
     ] = None,
     wait: Wait = True,
     json: Json = False,
 ) -> None:
-    """Install an engine into its own environment under .engines, as a job with a log."""
+    """Install an engine into its own environment under .engines, as a job."""
     workspace = service.open_workspace()
     install = partial(engines.install, workspace, engine, index=index)
     ended = submit_and_wait(workspace, install, wait=wait, as_json=json)

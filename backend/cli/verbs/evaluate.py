@@ -42,25 +42,25 @@ def evaluate(
     continues: Annotated[
         str | None,
         typer.Option(
-            "--continue", metavar="EVALUATION", help="Add blocks to an evaluation: its variants, its load, new lines."
+            "--continue", metavar="EVALUATION", help="Add blocks to an evaluation: same variants and load, new prompts."
         ),
     ] = None,
     blocks: Annotated[
-        int | None, typer.Option(help="With --continue: how many more; as many as would tell, where none are given.")
+        int | None, typer.Option(help="With --continue: number of blocks. Default: as many as the verdict needs.")
     ] = None,
     fail_if: Annotated[
         list[str] | None,
         typer.Option(
-            help="Exit 1 where this holds, such as `ttft_p95 > 300ms at 4` (streams; of a rate `at 4/s`); repeatable."
+            help="Exit 1 if this holds, such as `ttft_p95 > 300ms at 4` (streams; for a rate `at 4/s`). Repeatable."
         ),
     ] = None,
     anyway: Annotated[
-        bool, typer.Option("--anyway", help="Also an artifact whose quality is below the floor.")
+        bool, typer.Option("--anyway", help="Allow an artifact whose quality is below the floor.")
     ] = False,
     wait: Wait = True,
     json: Json = False,
 ) -> None:
-    """Measure variants against the first one: latency, throughput, price and quality, with a verdict a level."""
+    """Compare variants with the first one: latency, throughput, price and quality, with a verdict for each level."""
     workspace = service.open_workspace()
     if continues is not None:
         prepared = _continue_evaluation(
@@ -91,11 +91,11 @@ def _continue_evaluation(
 ) -> EvaluateSpec:
     """Raises RequestError."""
     if others:
-        raise RequestError("--continue keeps the variants and the load of the evaluation: leave out all but --blocks.")
+        raise RequestError("--continue uses the evaluation's variants and load: leave out all options but --blocks.")
     if blocks is None:
         blocks = headline.more_blocks(headline.throughput_verdicts(evaluations.show(workspace, evaluation).document))
     if blocks is None:
-        raise RequestError(f"It is not known how many blocks {evaluation} lacks: give --blocks.")
+        raise RequestError(f"The number of blocks that {evaluation} needs is unknown: give --blocks.")
     return continuation.prepare(workspace, evaluation, blocks)
 
 

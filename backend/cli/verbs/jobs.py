@@ -20,17 +20,17 @@ from backend.service.jobs.jobs import JobView
 
 app = typer.Typer(no_args_is_help=True)
 JobId = Annotated[str, typer.Argument(help="A job id, as `whetstone jobs list` shows it.")]
-Mine = Annotated[bool, typer.Option("--mine", help="Only your own.")]
+Mine = Annotated[bool, typer.Option("--mine", help="Only yours.")]
 
 
 @app.command("list")
 def list_jobs(
-    state: Annotated[list[str] | None, typer.Option(help="Only these states; repeatable.")] = None,
+    state: Annotated[list[str] | None, typer.Option(help="Only jobs in this state. Repeatable.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most this many, newest first.")] = 50,
     mine: Mine = False,
     json: Json = False,
 ) -> None:
-    """Jobs, newest first."""
+    """List jobs, newest first."""
     workspace = service.open_workspace()
     job_views = jobs.listing(workspace, states=state, owner=workspace.actor.name if mine else None, limit=limit)
     rows = [
@@ -57,19 +57,19 @@ def list_queue(json: Json = False) -> None:
     why = wait_reasons.find_reasons(workspace, job_views)
     documents = [job.model_dump(mode="json") | {"waiting": why.get(job.id)} for job in job_views]
     rows = [(job.id, _state_text(job), job.terms.priority, job.title, _queue_sentence(job, why)) for job in job_views]
-    text = table(("job", "state", "priority", "title", "waiting"), rows) if rows else "Nothing runs or waits."
+    text = table(("job", "state", "priority", "title", "waiting"), rows) if rows else "No jobs are running or waiting."
     emit(documents, as_json=json, text=text)
 
 
 def _queue_sentence(job: JobView, why: dict[str, WaitReason]) -> str:
     if job.id in why:
         return why[job.id].sentence
-    return "It is next." if job.state is JobState.QUEUED else ""
+    return "Next in queue." if job.state is JobState.QUEUED else ""
 
 
 @app.command()
 def show(job: JobId, json: Json = False) -> None:
-    """One job: state, progress, error, specification, events."""
+    """Show one job: state, progress, error, specification, events."""
     workspace = service.open_workspace()
     job_view = jobs.show(workspace, job)
     events = [event.model_dump(mode="json", exclude_none=True) for _, event in jobs.events(workspace, job)]
@@ -112,7 +112,8 @@ def show(job: JobId, json: Json = False) -> None:
     lines += [f"Attempt {each.number} ended: {each.ending.words}." for each in tried if each.ending]
     if checkpoint_bytes and job_view.ended:
         lines.append(
-            f"Keeps {checkpoint_bytes / 1e6:.3g} MB to go on from: `whetstone jobs resume` uses it, `whetstone jobs drop` frees it."
+            f"Checkpoints: {checkpoint_bytes / 1e6:.3g} MB. `whetstone jobs resume` uses them, `whetstone jobs "
+            "drop` deletes them."
         )
     lines += [f"  {event['at'][11:19]}  {event['message']}" for event in events if event.get("message")]
     emit(document, as_json=json, text="\n".join(lines))
@@ -120,18 +121,18 @@ def show(job: JobId, json: Json = False) -> None:
 
 @app.command("drop")
 def drop_checkpoints(job: JobId, json: Json = False) -> None:
-    """Free the space of what an ended job keeps to go on from; its record and its log stay."""
+    """Delete the checkpoints of an ended job. Its record and log stay."""
     freed = jobs.drop_checkpoints(service.open_workspace(), job)
     emit(
         {"id": job, "freed_bytes": freed},
         as_json=json,
-        text=f"{freed / 1e6:.3g} MB freed." if freed else "It kept nothing.",
+        text=f"{freed / 1e6:.3g} MB freed." if freed else "It had no checkpoints.",
     )
 
 
 @app.command()
 def logs(job: JobId) -> None:
-    """The worker's log, also after a failure or cancel."""
+    """Print the worker's log, also after a failure or cancel."""
     out(jobs.logs(service.open_workspace(), job), newline=False)
 
 
@@ -144,7 +145,7 @@ def _add_verb(name: str, help_text: str, act: Callable[[Workspace, str], JobView
 
 
 def _add_queueing_verb(name: str, help_text: str, act: Callable[[Workspace, str], JobView]) -> None:
-    """A verb after which a job is queued."""
+    """Add a command that queues a job."""
 
     def command(job: JobId, wait: Wait = False, json: Json = False) -> None:
         workspace = service.open_workspace()
@@ -155,25 +156,25 @@ def _add_queueing_verb(name: str, help_text: str, act: Callable[[Workspace, str]
 
 
 def _cancel(workspace: Workspace, job: str) -> JobView:
-    """A worker goes on without a supervisor, but only one can end it."""
+    """Cancel the job, and start a supervisor if none runs: workers go on without one, but only it can stop them."""
     job_view = jobs.cancel(workspace, job)
     if not job_view.ended:
         supervisors.ensure_running(workspace)
     return job_view
 
 
-_add_verb("cancel", "Stop a job; nothing half-written remains.", _cancel)
+_add_verb("cancel", "Stop a job. Nothing half-written remains.", _cancel)
 _add_queueing_verb("retry", "Run a job that did not succeed again, as a new job.", jobs.retry)
 _add_queueing_verb("clone", "Run the same specification again, as a new job.", jobs.clone)
-_add_queueing_verb("resume", "Carry on a failed, cancelled or lost job under its id.", jobs.resume)
-_add_queueing_verb("release", "Give a job another try that was put aside.", jobs.release)
-_add_verb("move-to-front", "Put a queued job first.", jobs.move_to_front)
+_add_queueing_verb("resume", "Continue a failed, cancelled or lost job under the same id.", jobs.resume)
+_add_queueing_verb("release", "Let a job run again that was put aside.", jobs.release)
+_add_verb("move-to-front", "Move a queued job to the front.", jobs.move_to_front)
 
 
 @app.command()
 def prioritize(
     job: JobId, priority: Annotated[Priority, typer.Argument(help="high, normal or low.")], json: Json = False
 ) -> None:
-    """Put a queued job where it would stand had it been submitted with that priority."""
+    """Change the priority of a queued job."""
     job_view = jobs.prioritize(service.open_workspace(), job, priority)
     emit(job_view, as_json=json, text=f"{job_view.id} has {priority} priority.")

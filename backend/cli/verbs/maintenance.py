@@ -16,11 +16,9 @@ from backend.service.studio import audit, backup
 
 def run_doctor(
     json: Json = False,
-    remove_damaged: Annotated[
-        bool, typer.Option(help="First take rows that cannot be read out of the database.")
-    ] = False,
+    remove_damaged: Annotated[bool, typer.Option(help="First delete damaged rows from the database.")] = False,
 ) -> None:
-    """Accelerators, engines, database, disk, credentials (present or not, never their value), each with a fix."""
+    """Check accelerators, engines, database, disk and credentials (only whether they are set), and suggest fixes."""
     workspace = service.open_workspace()
     if remove_damaged:
         doctor.remove_damaged(workspace)
@@ -38,11 +36,12 @@ def back_up(
     file: Annotated[Path, typer.Argument(help="The file to write.")],
     files: Annotated[
         bool,
-        typer.Option("--files", help="With the files of artifacts and evaluations, and what jobs keep to go on from."),
+        typer.Option("--files", help="Include the files of artifacts and evaluations, and the checkpoints of jobs."),
     ] = False,
     json: Json = False,
 ) -> None:
-    """Everything the database knows, in one file, while jobs go on; of artifacts the manifests, or with --files all."""
+    """Back up the database into one file while jobs go on: artifacts' manifests only, or with --files their files
+    too."""
     result = backup.back_up(service.open_workspace(), file, with_files=files)
     document = result.model_dump(mode="json", exclude={"members"}) | {"file": str(file), "bytes": result.bytes}
     left_out = "" if files else " The files of artifacts and evaluations are not in it (--files)."
@@ -52,20 +51,24 @@ def back_up(
 def restore(
     file: Annotated[Path, typer.Argument(help="A file that `whetstone backup` wrote.")], json: Json = False
 ) -> None:
-    """Into a new home. Jobs that ran when it was made are lost, to be resumed; jobs that waited are held until
+    """Restore a backup into a new home. Jobs that were running can be resumed; jobs that were waiting are held until
     released."""
     restored = backup.restore(service.open_workspace(), file)
     lines = [f"Restored {_row_counts(restored.rows)}, as of {restored.created:%Y-%m-%d %H:%M:%S} UTC."]
     if restored.lost:
-        lines += [f"{restored.lost} ran then and can be resumed.", next_command("jobs", "list", "--state", "lost")]
+        lines += [
+            f"{restored.lost} were running at that time and can be resumed.",
+            next_command("jobs", "list", "--state", "lost"),
+        ]
     if restored.held:
         lines += [
-            f"{restored.held} waited then and are held: look at what they do, then `whetstone jobs release JOB` lets one run.",
+            f"{restored.held} were waiting at that time and are held: check them, then start each with `whetstone "
+            "jobs release JOB`.",
             next_command("jobs", "list", "--state", "cancelled"),
         ]
     if restored.missing:
         lines.append(
-            f"The files of {restored.missing} artifacts or evaluations are not there: they were not in the backup."
+            f"The files of {restored.missing} artifacts or evaluations are missing: they were not in the backup."
         )
     emit(restored, as_json=json, text="\n".join(lines))
 
@@ -77,10 +80,10 @@ def _row_counts(counted: dict[str, int]) -> str:
 
 
 def show_activity(
-    who: Annotated[str | None, typer.Option(help="Only this person's.")] = None,
-    words: Annotated[str, typer.Option(help="Only what holds all of these.")] = "",
+    who: Annotated[str | None, typer.Option(help="Only this person.")] = None,
+    words: Annotated[str, typer.Option(help="Only entries with all of these words.")] = "",
     limit: Annotated[
-        int, typer.Option(min=1, max=10_000, help="At most so many that ended badly, and so many changes.")
+        int, typer.Option(min=1, max=10_000, help="At most this many failed jobs, and this many changes.")
     ] = 20,
     json: Json = False,
 ) -> None:
@@ -113,7 +116,7 @@ def show_activity(
             ],
         ),
         _section(
-            "Ended badly",
+            "Failed",
             ("job", "state", "owner", "at (UTC)", "title", "why"),
             [
                 (
@@ -137,4 +140,4 @@ def show_activity(
 
 
 def _section(title: str, header: tuple[str, ...], rows: list[tuple[object, ...]]) -> str:
-    return f"{title}\n{table(header, rows)}" if rows else f"{title}: nothing."
+    return f"{title}\n{table(header, rows)}" if rows else f"{title}: none."

@@ -35,9 +35,9 @@ def optimize_command(
     target: Annotated[
         str,
         typer.Option(
-            help="local, local:cpu or local:gpu0; or where the result is meant to be served, for which it runs here: an instance "
-            "such as ml.g5.12xlarge, or auto, the cheapest that fits and meets the goal; or sagemaker:ml.g5.12xlarge, for which "
-            "AWS's toolkit runs the job; or neuron:ml.inf2.48xlarge, for which it is compiled here."
+            help="local, local:cpu or local:gpu0: run and serve here. An instance such as ml.g5.12xlarge, or auto "
+            "(the cheapest that fits and meets the goal): run here, serve there. sagemaker:ml.g5.12xlarge: "
+            "AWS's toolkit runs the job. neuron:ml.inf2.48xlarge: compile here for that instance."
         ),
     ] = "local",
     input_tokens: goals.InputTokens = 512,
@@ -52,18 +52,16 @@ def optimize_command(
     written_as: sagemaker_optimize.PreviewFormat = None,
     seed: Annotated[int, typer.Option(help="Seed of the calibration sample.")] = 0,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan and what it needs, start nothing.")
+        bool, typer.Option("--dry-run", help="Print the plan and what it needs, without starting a job.")
     ] = False,
     then_evaluate: Annotated[
         bool,
-        typer.Option(
-            "--then-evaluate", help="Measure the result against the original, as a second job after this one."
-        ),
+        typer.Option("--then-evaluate", help="Evaluate the result against the original in a second job."),
     ] = False,
     wait: Wait = False,
     json: Json = False,
 ) -> None:
-    """Optimize a model with a recipe: a watched job that ends in a verified artifact."""
+    """Optimize a model with a recipe. The job makes a verified artifact."""
     sagemaker_optimize.check_options(target, aws or [], written_as, then_evaluate=then_evaluate)
     workspace, chosen = service.open_workspace(), bits.choose_recipe(recipe, auto_bits)
     limits = {"max_ttft_ms": max_ttft_ms, "max_tpot_ms": max_tpot_ms, "min_output_tokens_per_s": min_tokens_per_s}
@@ -123,11 +121,11 @@ def _text(model: str, document: dict[str, Any], unserved: str | None) -> str:
         f"  weights {before:.1f} -> {after:.1f} MB in {document['seconds']:.0f} s",
     ]
     if document["average_bits"] is not None:
-        lines.append(f"  {document['average_bits']:.2f} bits a weight of the quantized linears, scales counted")
+        lines.append(f"  {document['average_bits']:.2f} bits per weight of the quantized linears, scales included")
     if quality.get("kl_mean") is not None:
         change = f"{quality['perplexity_before']:.2f} -> {quality['perplexity_after']:.2f}"
         match = quality.get("same_top")
-        same = "" if match is None else f", the same top token at {match:.1%} of positions"
+        same = "" if match is None else f", same top token at {match:.1%} of positions"
         lines.append(f"  perplexity {change}, mean KL divergence {quality['kl_mean']:.5f}{same}")
         lines.append(f"  {quality_loss.of_manifest(quality)}, scored on the held-out text `{quality.get('text')}`")
     if ruined := quality.get("below_floor"):

@@ -36,26 +36,22 @@ SUFFIXES = {"": 1, "K": 1e3, "M": 1e6, "B": 1e9}
 def payoff_command(
     job_options: JobOptions,
     model: Annotated[
-        str, typer.Argument(help="The target: a model id, a folder, or an artifact that does not speculate.")
+        str, typer.Argument(help="The model to speculate for: an id, a folder, or an artifact that does not speculate.")
     ],
-    recipe: Annotated[
-        Path | None, typer.Option(help="A recipe's file or name: a model is served by its settings.")
-    ] = None,
-    draft_parameters: Annotated[str, typer.Option(help="Of the draft that is asked about, such as 5M or 500K.")] = "5M",
-    draft: Annotated[
-        str | None, typer.Option(help="Instead of a size, a draft that `train` made: what it pays.")
-    ] = None,
-    streams: Annotated[str, typer.Option(help="Streams to measure at, such as 1,4,8,16.")] = ",".join(
+    recipe: Annotated[Path | None, typer.Option(help="A recipe file or name whose serving settings are used.")] = None,
+    draft_parameters: Annotated[str, typer.Option(help="Size of the draft in parameters, such as 5M or 500K.")] = "5M",
+    draft: Annotated[str | None, typer.Option(help="A draft made by `train`, instead of a size.")] = None,
+    streams: Annotated[str, typer.Option(help="Numbers of streams to measure, such as 1,4,8,16.")] = ",".join(
         map(str, draft_payoff.STREAMS)
     ),
     rounds: Annotated[
-        int, typer.Option(min=1, help="Of all servers and streams; more narrow the interval.")
+        int, typer.Option(min=1, help="Rounds over all servers and streams; more rounds narrow the interval.")
     ] = draft_payoff.ROUNDS,
-    again: Annotated[bool, typer.Option("--again", help="Measure although there is a map of it already.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Measure again even if a map exists.")] = False,
     wait: Wait = True,
     json: Json = False,
 ) -> None:
-    """Say which share of its tokens a draft must get right to pay, by streams: measured once in minutes, then kept."""
+    """Show which acceptance a draft must reach to pay off, by streams. Measured once in minutes, then stored."""
     workspace = service.open_workspace()
     serving = recipe_files.read_file(recipe).serving if recipe else None
     spec = measuring.prepare(workspace, model, _read_numbers(streams), rounds, serving=serving)
@@ -91,7 +87,7 @@ def _trained_draft(workspace: Workspace, spec: PayoffSpec, artifact: str) -> Tra
     draft = payoff_maps.find_trained_draft(workspace, card, recipe)
     if draft is None:
         raise RequestError(
-            f"{artifact} is no draft that was trained for {card.id}: give {{}} of `whetstone train`.", "draft"
+            f"{artifact} is not a draft trained for {card.id}: give {{}} a draft of `whetstone train`.", "draft"
         )
     return draft
 
@@ -101,7 +97,7 @@ def read_parameters(written: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMB]?)", written.strip().upper())
     if match is None or not (number := round(float(match.group(1)) * SUFFIXES[match.group(2)])):
         raise RequestError(
-            f"`{written[:40]}` is no number of parameters: write {{}} such as 5M or 500K.", "draft_parameters"
+            f"`{written[:40]}` is not a number of parameters: write {{}} such as 5M or 500K.", "draft_parameters"
         )
     return number
 

@@ -20,27 +20,26 @@ from backend.service.evaluations import reports
 def report_command(
     evaluation: Annotated[str, typer.Argument(help="An evaluation's id, e-...")],
     to: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
-    ttft_p95: Annotated[
-        float | None, number_option("Costs are read at loads whose TTFT p95 is at most this, ms.")
-    ] = None,
-    tpot_p95: Annotated[float | None, number_option("And whose TPOT p95 is at most this, ms.")] = None,
+    ttft_p95: Annotated[float | None, number_option("Use loads with a TTFT p95 up to this for costs, in ms.")] = None,
+    tpot_p95: Annotated[float | None, number_option("Use loads with a TPOT p95 up to this for costs, in ms.")] = None,
     request_ttft: Annotated[
-        float | None, number_option("Goodput counts requests with a TTFT of at most this, ms.")
+        float | None, number_option("Goodput counts requests with a TTFT up to this, in ms.")
     ] = None,
-    request_tpot: Annotated[float | None, number_option("And a TPOT of at most this, ms.")] = None,
-    price_per_hour: Annotated[float | None, number_option("Another price of the hour.")] = None,
-    discount: Annotated[float | None, number_option("Off it, 0 to 0.99.", most=0.99)] = None,
-    ratio: Annotated[float | None, number_option("Input tokens an output token, for the blended prices.", 0.01)] = None,
-    api_input: Annotated[float | None, number_option("What a hosted API asks for a million input tokens.")] = None,
-    api_output: Annotated[float | None, number_option("And for a million output tokens.")] = None,
-    requests_a_month: Annotated[float | None, number_option("What so many requests a month would cost.", 1.0)] = None,
-    imported: Annotated[
-        list[str] | None, typer.Option(help="An imported result, b-...; may be given several times.")
+    request_tpot: Annotated[
+        float | None, number_option("Goodput counts requests with a TPOT up to this, in ms.")
     ] = None,
+    price_per_hour: Annotated[float | None, number_option("Hourly price, instead of the evaluation's.")] = None,
+    discount: Annotated[float | None, number_option("Discount on the hourly price, 0 to 0.99.", most=0.99)] = None,
+    ratio: Annotated[float | None, number_option("Input:output token ratio, for blended prices.", 0.01)] = None,
+    api_input: Annotated[float | None, number_option("Price of a hosted API per million input tokens.")] = None,
+    api_output: Annotated[float | None, number_option("Price of a hosted API per million output tokens.")] = None,
+    requests_a_month: Annotated[
+        float | None, number_option("Also show the cost of this many requests per month.", 1.0)
+    ] = None,
+    imported: Annotated[list[str] | None, typer.Option(help="An imported result, b-... Repeatable.")] = None,
     json: Json = False,
 ) -> None:
-    """Write an evaluation's report as one offline HTML file, with limits and prices chosen after the fact: nothing runs
-    again."""
+    """Write an evaluation's report as one offline HTML file, with other limits and prices. Nothing runs again."""
     limits = {
         name: value for name, value in (("ttft_ms", request_ttft), ("tpot_ms", request_tpot)) if value is not None
     }

@@ -80,23 +80,24 @@ def check_options(target: str, aws_settings: Sequence[str], written_as: str | No
             f"--aws goes with a target such as sagemaker:ml.g6.12xlarge, not with {target}: leave it out."
         )
     if then_evaluate and sagemaker_jobs.is_sagemaker(target):
-        raise InvalidOptions("--then-evaluate goes with jobs that run here: what SageMaker makes lies in S3.")
+        raise InvalidOptions("--then-evaluate works only for jobs that run here: SageMaker's results are in S3.")
 
 
 def _preview_text(preview: ManagedPreview) -> str:
     head = f"{preview.model} on {preview.target}: {counted(len(preview.requests), 'call')} of AWS"
-    price = "no price is known" if preview.price_per_hour is None else f"{preview.price_per_hour:.4g} {preview.price}"
+    price = "price unknown" if preview.price_per_hour is None else f"{preview.price_per_hour:.4g} {preview.price}"
     calls = [f"create_optimization_job {json.dumps(each, indent=1)}" for each in preview.requests]
     return "\n".join([f"{head}.", *calls, *([price] if calls else []), *preview.notes])
 
 
 def _text(result: dict[str, Any]) -> str:
     spent = f" for about {result['usd']:.2f} USD" if result["usd"] is not None else ""
-    artifact_line = (
-        f"\nIt is {result['artifact']} here."
-        if "artifact" in result
-        else f"\n{result['left']}"
-        if "left" in result
-        else ""
-    )
-    return f"The result is in {result['output']} after {result['seconds']:.0f} s{spent}.\nServe it with {result['image']}.{artifact_line}"
+    lines = [
+        f"The result is in {result['output']} after {result['seconds']:.0f} s{spent}.",
+        f"Serve it with {result['image']}.",
+    ]
+    if "artifact" in result:
+        lines.append(f"It is {result['artifact']} here.")
+    elif "left" in result:
+        lines.append(result["left"])
+    return "\n".join(lines)

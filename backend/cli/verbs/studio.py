@@ -1,5 +1,5 @@
-"""`whetstone up`, `whetstone demo`, and `whetstone supervisor ...`: who runs jobs, and how to take one away in
-order."""
+"""`whetstone up`, `audit`, `demo` and `supervisor ...`: start the studio, and list, start, drain and stop
+supervisors."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ def up(
     port: Annotated[int, typer.Option(help="Port of the web studio.")] = 8501,
     host: Annotated[
         str,
-        typer.Option(help="Address to listen on. Another than loopback also needs its names in WHETSTONE_HOSTS."),
+        typer.Option(help="Address to listen on. Other addresses than loopback also need names in WHETSTONE_HOSTS."),
     ] = "127.0.0.1",
     without_sign_in: Annotated[
         bool,
-        typer.Option(
-            "--without-sign-in", help="Everybody who reaches the address may do what you may: open it to them all."
-        ),
+        typer.Option("--without-sign-in", help="Let everybody who reaches the address act as you, without sign-in."),
     ] = False,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser where there is one.")] = True,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser if there is one.")] = True,
     metrics_port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="The supervisor answers Prometheus there; else WHETSTONE_METRICS_PORT."),
+        typer.Option(
+            min=1, max=65535, help="Port of the supervisor's Prometheus metrics. Default: WHETSTONE_METRICS_PORT."
+        ),
     ] = None,
     demo: Annotated[
         bool,
         typer.Option(
-            "--demo", help="Show results that were measured elsewhere: read-only, nothing runs, your home is not used."
+            "--demo",
+            help="Show results that were measured elsewhere, read-only. Nothing runs, and your home is not used.",
         ),
     ] = False,
 ) -> None:
-    """Supervisor and web studio; Ctrl-C stops both cleanly.
+    """Start the supervisor and the web studio. Ctrl-C stops both.
 
-    In a home that never had a job it queues the demo, which makes room for your own jobs; WHETSTONE_NO_DEMO=1 leaves
-    it out.
+    In a home without jobs it queues the demo, which yields to your own jobs. WHETSTONE_NO_DEMO=1 turns that off.
     """
     studio.check_host(host, without_sign_in=without_sign_in)
     studio.check_port(port)
@@ -62,13 +62,11 @@ def up(
 
 def audit(
     who: Annotated[
-        list[str] | None, typer.Option(help="Only what this person, or supervisor, did; may be repeated.")
+        list[str] | None, typer.Option(help="Only changes by this person or supervisor. Repeatable.")
     ] = None,
-    action: Annotated[
-        list[str] | None, typer.Option(help="Only this action, such as `submit`; may be repeated.")
-    ] = None,
-    words: Annotated[str, typer.Option(help="Words that stand in what was changed.")] = "",
-    limit: Annotated[int, typer.Option(help="At most so many, the latest first.", min=1)] = 100,
+    action: Annotated[list[str] | None, typer.Option(help="Only this action, such as `submit`. Repeatable.")] = None,
+    words: Annotated[str, typer.Option(help="Only changes whose target has all of these words.")] = "",
+    limit: Annotated[int, typer.Option(help="At most this many, latest first.", min=1)] = 100,
     json: Json = False,
 ) -> None:
     """Show who changed what, when, and from where: page, command line or supervisor."""
@@ -77,23 +75,20 @@ def audit(
         (f"{r.at:%Y-%m-%d %H:%M:%S}", r.who, r.origin, r.action, f"{r.kind} {r.target}", r.detail or "")
         for r in records
     ]
-    text = table(("at (UTC)", "who", "from", "action", "what", "detail"), rows) if rows else "Nothing was changed yet."
+    text = table(("at (UTC)", "who", "from", "action", "what", "detail"), rows) if rows else "No changes yet."
     emit(records, as_json=json, text=text)
 
 
 def demo(
-    starter: Annotated[
-        bool, typer.Option("--starter", help="On the small model that comes with Whetstone: no network.")
-    ] = False,
-    repeats: Annotated[int | None, typer.Option(help="Blocks of the evaluation; else until it is decided.")] = None,
+    starter: Annotated[bool, typer.Option("--starter", help="Use the small bundled model, without network.")] = False,
+    repeats: Annotated[int | None, typer.Option(help="Blocks of the evaluation. Default: until conclusive.")] = None,
     price_per_hour: Annotated[
         float, typer.Option(help="Hourly price; the default is an assumption.")
     ] = loop.ASSUMED_PRICE,
     json: Json = False,
 ) -> None:
-    """The whole loop, headless, on a real language model: fetch, optimize, evaluate against the original, table, HTML
-    report, and the outcome in one line. Where no hub and no package index answers, on the starter model.
-    """
+    """Run the whole loop without a browser on a real language model: fetch, optimize, evaluate against the original,
+    print the table, the report and the verdict. Without network it uses the starter model."""
     workspace = service.open_workspace()
     supervisors.ensure_running(workspace)
     with defer_interrupts():
@@ -122,7 +117,7 @@ def list_supervisors(json: Json = False) -> None:
     """List the supervisors of all hosts that share the database."""
     supervisor_views = supervisors.listing(service.open_workspace())
     rows = [
-        (each.host, each.home, each.pid, "drains" if each.draining else "takes jobs", ", ".join(each.jobs))
+        (each.host, each.home, each.pid, "draining" if each.draining else "takes jobs", ", ".join(each.jobs))
         for each in supervisor_views
     ]
     text = (
@@ -135,21 +130,21 @@ def list_supervisors(json: Json = False) -> None:
 
 @supervisor.command()
 def start(json: Json = False) -> None:
-    """Start this home's supervisor, also after it was drained."""
+    """Start this home's supervisor, also after draining."""
     workspace = service.open_workspace()
     supervisors.start(workspace)
-    emit(supervisors.listing(workspace), as_json=json, text="A supervisor of this home takes jobs.")
+    emit(supervisors.listing(workspace), as_json=json, text="The supervisor of this home takes jobs.")
 
 
 @supervisor.command()
 def drain(
     wait: Annotated[bool, typer.Option("--wait/--detach", help="Wait until its last job has ended.")] = True,
     hand_over: Annotated[
-        bool, typer.Option("--hand-over", help="End now: workers go on, the next one takes them up.")
+        bool, typer.Option("--hand-over", help="Stop now; workers go on, and the next supervisor adopts them.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Take no new jobs in this home, and end with the last one; `whetstone supervisor start` takes jobs again."""
+    """Take no new jobs in this home and stop after the last one. `whetstone supervisor start` takes jobs again."""
     workspace = service.open_workspace()
     supervisors.drain(workspace)
     if hand_over:
@@ -157,13 +152,13 @@ def drain(
     while wait and supervisors.is_alive(workspace, own=True):
         time.sleep(POLL_S)
     stopped = not supervisors.is_alive(workspace, own=True)
-    text = "The supervisor has ended." if stopped else "The supervisor takes no new jobs, and ends with its last."
+    text = "The supervisor has ended." if stopped else "The supervisor takes no new jobs and ends after its last."
     emit({"ended": stopped}, as_json=json, text=text)
 
 
 @supervisor.command()
 def stop(json: Json = False) -> None:
-    """Stop this home's supervisor; workers go on, and the next one takes them up."""
+    """Stop this home's supervisor. Workers go on, and the next supervisor adopts them."""
     if not supervisors.stop(service.open_workspace()):
         raise NotNow("No supervisor of this home is running.")
-    emit({"ended": True}, as_json=json, text="The supervisor has ended; jobs that run go on.")
+    emit({"ended": True}, as_json=json, text="The supervisor has ended; running jobs go on.")

@@ -22,38 +22,43 @@ from backend.service.plans import training
 @with_job_options("cores", "memory_bytes")
 def train_command(
     job_options: JobOptions,
-    model: Annotated[
-        str, typer.Argument(help="The model that the draft is for: an id such as `starter`, or a folder.")
-    ],
-    kind: Annotated[str, typer.Option(help=f"What is trained: {', '.join(KINDS)}.")] = "small",
+    model: Annotated[str, typer.Argument(help="The model to train a draft for: an id such as `starter`, or a folder.")],
+    kind: Annotated[str, typer.Option(help=f"Kind of draft: {', '.join(KINDS)}.")] = "small",
     loss: Annotated[
-        str, typer.Option(help=f"What it is trained by: {', '.join(LOSS_NAMES)} (dashes do as well).")
+        str, typer.Option(help=f"Training objective: {', '.join(LOSS_NAMES)} (dashes also work).")
     ] = "lk_hybrid",
-    minutes: Annotated[
-        float, typer.Option(help="From the start of the job to the draft, the model's answers included.")
-    ] = 10.0,
+    minutes: Annotated[float, typer.Option(help="Time budget of the whole job, including the model's answers.")] = 10.0,
     prompts: Annotated[
         str | None,
-        typer.Option(help="A JSONL or Parquet file with prompts, or a text with one a paragraph; else bundled ones."),
+        typer.Option(
+            help="A JSONL or Parquet file with prompts, or a text file with one prompt per paragraph. Default: bundled "
+            "prompts."
+        ),
     ] = None,
-    tokens: Annotated[int, typer.Option(help="Tokens proposed a round, for which acceptance is measured.")] = 4,
+    tokens: Annotated[int, typer.Option(help="Draft tokens per step, for which acceptance is measured.")] = 4,
     start: Annotated[
-        str, typer.Option(help="Of a small model: fresh (narrow), or pruned (layers of the model).")
+        str, typer.Option(help="How a small model starts: fresh (narrow), or pruned (layers of the model).")
     ] = "fresh",
-    layers: Annotated[int | None, typer.Option(help="Of a small model.")] = None,
+    layers: Annotated[int | None, typer.Option(help="Layers of a small model.")] = None,
     hidden: Annotated[int | None, typer.Option(help="Width of a fresh small model.")] = None,
-    temperature: Annotated[float, typer.Option(help="At which answers are drawn; half of them are greedy.")] = 1.0,
-    on_policy: Annotated[float, typer.Option(help="Share of batches whose answers the small model says itself.")] = 0.0,
+    temperature: Annotated[
+        float, typer.Option(help="Sampling temperature of the answers; half of them are greedy.")
+    ] = 1.0,
+    on_policy: Annotated[
+        float, typer.Option(help="Share of batches whose answers come from the small model itself.")
+    ] = 0.0,
     answers: Annotated[
-        int | None, typer.Option(help="At most so many answers of the model; by the time without.")
+        int | None, typer.Option(help="Maximum number of the model's answers. Default: as many as the time allows.")
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="So many steps, in place of what the time gives.")] = None,
-    seed: Annotated[int, typer.Option(help="Of all that is drawn.")] = 0,
+    steps: Annotated[
+        int | None, typer.Option(help="Number of training steps. Default: as many as the time allows.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     wait: Wait = False,
     json: Json = False,
 ) -> None:
-    """Train a draft for a model on its own answers: a watched job that ends in an artifact for `speculate`'s
-    `draft`."""
+    """Train a draft for a model on the model's own answers. The job makes an artifact to use as `draft` in a
+    `speculate` step."""
     workspace = service.open_workspace()
     options = {
         "kind": kind,

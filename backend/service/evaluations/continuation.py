@@ -103,11 +103,13 @@ def _machine_differences(workspace: Workspace, document: Evaluation) -> Iterator
     if _gibibytes(here) != _gibibytes(document.hardware):
         yield f"it had {_gibibytes(document.hardware)} GiB of memory, and here are {_gibibytes(here)}; measure again"
     if _accelerator_names(here) != _accelerator_names(document.hardware):
-        yield f"its accelerators were {_accelerators_text(document.hardware)}, and here: {_accelerators_text(here)}; measure again"
+        measured, present = _accelerators_text(document.hardware), _accelerators_text(here)
+        yield f"its accelerators were {measured}, and here: {present}; measure again"
     then, now = document.versions, engine_status.list_versions(workspace.settings)
     for package in sorted({*then, *now}):
         if then.get(package) != now.get(package):
-            yield f"{package} was {then.get(package, 'not there')} and is {now.get(package, 'not there')} now; measure again"
+            before, after = then.get(package, "not installed"), now.get(package, "not installed")
+            yield f"{package} was {before} and is {after} now; measure again"
 
 
 def _gibibytes(hardware: dict[str, Any]) -> int:
@@ -160,7 +162,8 @@ def _first_line(view: EvaluationView, spec: EvaluateSpec) -> int:
     if first_line is None or (first_line and served):
         who = f", and `{served[0]}`, which is not started here, was asked the others" if served else ""
         raise NotContinued(
-            f"{view.id} cannot be continued for so long: its workload has {counted(has, 'line')}{who}; ask for fewer blocks, or "
+            f"{view.id} cannot be continued for so long: its workload has {counted(has, 'line')}{who}; ask for "
+            "fewer blocks, or "
             "measure again with a longer workload."
         )
     return first_line

@@ -78,7 +78,8 @@ def _check_plain(source: Path, config: dict[str, Any]) -> None:
         json.dumps(config, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         raise InvalidTask(
-            f"The task {source.name} has a value that is neither text nor a finite number, such as a day: put it in quotes."
+            f"The task {source.name} has a value that is neither text nor a finite number, such as a day: put it "
+            "in quotes."
         ) from None
 
 

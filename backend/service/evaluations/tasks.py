@@ -51,7 +51,8 @@ def find(source: str) -> list[TaskFile]:
         task_paths = [file]
     else:
         raise InvalidTask(
-            f"There is no task `{source[:200]}`: give a .yaml file of lm-eval, a folder of them, or one of {', '.join(names())}."
+            f"There is no task `{source[:200]}`: give a .yaml file of lm-eval, a folder of them, or one of "
+            f"{', '.join(names())}."
         )
     return [task_files.read(path) for path in task_paths]
 

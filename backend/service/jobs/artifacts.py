@@ -1,4 +1,4 @@
-"""Artifacts: list, show, verify, fetch, delete."""
+"""Artifacts: list, show, verify, fetch, archive, delete."""
 
 from __future__ import annotations
 

@@ -61,7 +61,8 @@ def check_imports(workspace: Workspace, session: Any, owner: str, more: int = 0)
         return
     raise TooMuch(
         f"{owner} would have {total / 1e9:.2f} GB of imported models, and one person may have {gigabytes:g} GB here "
-        "(WHETSTONE_MAX_IMPORTS_GB): ask the studio's owner to remove some from the home's folder `models`, or to raise that."
+        "(WHETSTONE_MAX_IMPORTS_GB): ask the studio's owner to remove some from the home's folder `models`, or to "
+        "raise that."
     )
 
 
@@ -78,6 +79,7 @@ def check_upload(workspace: Workspace, more: int) -> None:
     if gigabytes is None or (total := uploaded_bytes(workspace) + more) <= gigabytes * 1e9:
         return
     raise TooMuch(
-        f"This home would hold {total / 1e9:.2f} GB of uploads, and it may hold {gigabytes:g} GB (WHETSTONE_MAX_UPLOADS_GB): ask "
+        f"This home would hold {total / 1e9:.2f} GB of uploads, and it may hold {gigabytes:g} GB "
+        "(WHETSTONE_MAX_UPLOADS_GB): ask "
         "the studio's owner to remove some from its folders `workloads` and `calibration`, or to raise the limit."
     )

@@ -1,7 +1,6 @@
-"""Keeps the catalog's tables in step: the bundled rows with their files, by content hash, and what fits where with the
-rules.
+"""Keeps the catalog's tables up to date: bundled rows follow their files by content hash, and fits follow the rules.
 
-Every read of the catalog asks first (`store.sync_state`), which costs one look at three files and one row while nothing has
+Every read of the catalog checks first (`store.sync_state`), which reads three files' times and one row if nothing has
 changed.
 """
 

@@ -35,7 +35,8 @@ def make_variant(workspace: Workspace, source: str) -> Variant:
     match = ENDPOINT_NAME.fullmatch(source)
     if match is None:
         raise RequestError(
-            f"`{source[:120]}` is no endpoint of SageMaker: write sagemaker:NAME, or sagemaker:NAME@REGION, with #MODEL behind "
+            f"`{source[:120]}` is no endpoint of SageMaker: write sagemaker:NAME, or sagemaker:NAME@REGION, with "
+            "#MODEL behind "
             "it where the container calls its model other than `model`."
         )
     name = _full_name(workspace, match["name"])

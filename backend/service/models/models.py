@@ -124,7 +124,8 @@ def check_name(workspace: Workspace, name: str, folder: str | None = None) -> st
     """A name that a person chose, good for a new model or for the one in `folder`. Raises RequestError."""
     if not NAME.fullmatch(name) or name.startswith("a-"):
         raise RequestError(
-            f"is wrong: `{name[:MAX_SHOWN]}` is no name of a model: give up to 100 letters, digits and . _ - / @, a letter or "
+            f"is wrong: `{name[:MAX_SHOWN]}` is no name of a model: give up to 100 letters, digits and . _ - / @, "
+            "a letter or "
             "digit first, and not a-, as artifacts have it.",
             field="name",
         )
@@ -296,7 +297,8 @@ def _check_trained_for(workspace: Workspace, model: ModelFacts, source: str | No
     manifest = artifacts.show(workspace, source).manifest
     if manifest.is_draft and manifest.parent.revision != model.revision:
         raise ImpossibleStack(
-            f"{source} was trained for {manifest.parent.id}, not for {model.id}: train one with `whetstone train {model.id}`."
+            f"{source} was trained for {manifest.parent.id}, not for {model.id}: train one with `whetstone train "
+            f"{model.id}`."
         )
 
 

@@ -65,7 +65,8 @@ def _endpoint(source: str, *, may_ask: bool) -> Variant:
         raise RequestError(f"`{source[:120]}` is not an address: write http://HOST[:PORT] or https://HOST[:PORT].")
     if parts.username or parts.password:
         raise RequestError(
-            f"Leave user and password out of the address of {host}: give the name of an environment variable that holds "
+            f"Leave user and password out of the address of {host}: give the name of an environment variable that "
+            "holds "
             "the token ({}).",
             "bearer_env",
         )
@@ -143,7 +144,10 @@ def why_unserved_on_neuron(workspace: Workspace, fields: Mapping[str, Any]) -> s
     if degree > here:
         return f"it was compiled over {degree} NeuronCores and this machine has {here}: compile it for fewer"
     if fields.get("draft_method") == "draft":
-        return "no plugin for vLLM serves a plain draft on Neuron: compile it with `speculate: {method: eagle3}`, or without"
+        return (
+            "no plugin for vLLM serves a plain draft on Neuron: compile it with `speculate: {method: eagle3}`, "
+            "or without"
+        )
     if engine_status.read_marker(workspace.settings.engines, stack.environment) and engine_status.lacks_package(
         workspace.settings, stack.environment, "vllm-neuron"
     ):

@@ -71,7 +71,8 @@ def make_deployment(case: Case) -> Deployment | None:
         return None
     if target_kind(case.asked) == "sagemaker":
         raise InvalidRecipe(
-            f"The managed toolkit of `{case.asked}` runs the job itself: start it on Build or on the command line, where its AWS "
+            f"The managed toolkit of `{case.asked}` runs the job itself: start it on Build or on the command line, "
+            "where its AWS "
             "settings are given (docs/aws.md), or give the instance without `sagemaker:` to optimize here."
         )
     if case.verdict.plan is None or not case.works:
@@ -111,7 +112,8 @@ def where_text(model: ModelFacts, deployment: Deployment | None, recipe: Recipe)
     again = (
         " What it compiles is for this machine: there the first start compiles anew." if recipe.step("compile") else ""
     )
-    return f"{here} Serving on {deployment.target} is planned and kept with the job: this version starts nothing there.{again}"
+    planned = f"Serving on {deployment.target} is only planned: the job records it, and nothing is started there."
+    return f"{here} {planned}{again}"
 
 
 def import_hint(model: PublishedModel) -> str:
@@ -131,7 +133,8 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> PreparedOptim
     model, recipe = require_weights(case.model), case.recipe
     if not recipe.steps:
         raise InvalidRecipe(
-            "The recipe has no steps, so a job would only copy the model: add a step, or serve and evaluate the model as it is."
+            "The recipe has no steps, so a job would only copy the model: add a step, or serve and evaluate the "
+            "model as it is."
         )
     placed = make_deployment(case)
     if case.facts.place == "neuron":

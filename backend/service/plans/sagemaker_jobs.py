@@ -26,7 +26,10 @@ from backend.service.workspace import Workspace
 PREFIX = "sagemaker:"
 TRIAL = "j-0000000000"
 """Stands for a job's id in the name of a request that is only shown."""
-PRICE = "USD an hour of the instance that the result is for; SageMaker chooses the instance that the job runs on and bills that one."
+PRICE = (
+    "USD an hour of the instance that the result is for; SageMaker chooses the instance that the job runs on "
+    "and bills that one."
+)
 
 
 class ManagedPreview(Frozen):
@@ -117,7 +120,8 @@ def _steps_around(case: Case, settings: AwsSettings) -> list[str]:
     sentences = []
     if not settings.source:
         sentences.append(
-            f"The weights in {optimize.require_weights(case.model).path} are uploaded first, into a folder that is named by their "
+            f"The weights in {optimize.require_weights(case.model).path} are uploaded first, into a folder that is "
+            "named by their "
             "content; what is there already is not sent again."
         )
     if _parent(case, settings) is not None:

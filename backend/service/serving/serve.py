@@ -149,7 +149,8 @@ def _check_memory(workspace: Workspace, to_start: Sequence[Variant]) -> None:
     needed, free = sum(estimate_memory(workspace, variant) for variant in to_start), probe.free_memory()
     if needed > free:
         raise NotEnoughMemory(
-            f"Serving {' and '.join(variant.name for variant in to_start)} takes about {needed / 1e9:.1f} GB of memory (estimated) "
+            f"Serving {' and '.join(variant.name for variant in to_start)} takes about {needed / 1e9:.1f} GB of "
+            "memory (estimated) "
             f"and {free / 1e9:.1f} GB are free: stop other programs, or choose one at a time."
         )
 

@@ -63,11 +63,10 @@ Say = Callable[[str], None]
 def candidate_names(*, starter: bool, gpu: bool, features: Collection[str]) -> tuple[str, ...]:
     """The recipes that can win, the likeliest first: more than are tried, since some may not be valid on a machine.
 
-    Eight bits are served by one kernel with SmoothQuant and without, and lose half as much of a real model with it: a
-    KL of
-    0.0165 (0.0151 to 0.0179) in place of 0.0312 (0.0289 to 0.0334) on SmolLM2 (benchmarks/results/real_quality.md).
-    Four bits are fast on a processor only where vLLM runs them as W4A8, with AMX (`domain.machine.instruction_sets`). The
-    n-grams of plain 16-bit weights cost nothing of the quality, and propose only what pays (decision 0038).
+    Eight bits use the same kernel with and without SmoothQuant, but lose half as much with it: a KL divergence of
+    0.0165 (0.0151 to 0.0179) instead of 0.0312 (0.0289 to 0.0334) on SmolLM2 (benchmarks/results/real_quality.md). Four
+    bits are fast on a processor only where vLLM runs them as W4A8, with AMX (`domain.machine.instruction_sets`). N-gram
+    speculation on 16-bit weights costs no quality, and proposes only when it pays off (decision 0038).
     """
     if starter:
         return "w8a8", "draft", "w8a8 + draft"

@@ -89,7 +89,8 @@ def _name(workspace: Workspace) -> str | None:
 def describe_choice(card: ModelCard, obstacle: str | None = None) -> str:
     """In one line which model it is and why that one; `obstacle`: what kept the real one away, where that is known."""
     if card.origin == STARTER:
-        return f"It runs on the starter model that comes with Whetstone, since {NAME} could not be fetched: {obstacle or NOWHERE}"
+        reason = obstacle or NOWHERE
+        return f"It runs on the bundled starter model, since {NAME} could not be fetched: {reason}"
     if card.quantized_before is not None:
         return f"It runs on {card.id}, from a Python package. {card.quantized_before.sentence}"
     return f"It runs on {card.id}, with the weights that its authors published."

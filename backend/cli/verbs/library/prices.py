@@ -12,8 +12,8 @@ from backend.service.machines import prices
 from backend.service.machines.prices import PricedInstance, RefreshResult
 
 app = typer.Typer(no_args_is_help=True)
-Region = Annotated[str | None, typer.Option(help="An AWS region; else that of the environment, else us-east-1.")]
-HEADER = ("instance", "accelerators", "GiB", "USD/h", "after discount", "USD/h a GiB", "region", "as of", "source")
+Region = Annotated[str | None, typer.Option(help="AWS region. Default: that of the environment, else us-east-1.")]
+HEADER = ("instance", "accelerators", "GiB", "USD/h", "after discount", "USD/h per GiB", "region", "as of", "source")
 CHANGES = ("instance", "region", "was USD/h", "as of", "is USD/h", "as of", "change")
 
 
@@ -23,12 +23,12 @@ def list_prices(
     family: Annotated[str | None, typer.Option(help="One family, such as g5.")] = None,
     discount: Annotated[
         float | None,
-        typer.Option(help="Share taken off the on-demand price, 0 to 1; else what WHETSTONE_DISCOUNT says."),
+        typer.Option(help="Discount on the on-demand price, 0 to 1. Default: WHETSTONE_DISCOUNT."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """On-demand prices of SageMaker hosting, refreshed ones over the snapshot of this version, with region, day and
-    source."""
+    """List on-demand prices of SageMaker hosting with region, date and source: refreshed ones, else those of this
+    version's snapshot."""
     workspace = service.open_workspace()
     priced = prices.listing(workspace, instance=instance, family=family, discount=discount)
     emit(priced, as_json=json, text=_text(priced, workspace.settings.discount if discount is None else discount))
@@ -39,8 +39,7 @@ def refresh(
     region: Region = None,
     json: Json = False,
 ) -> None:
-    """Ask the AWS Pricing API for today's prices and keep them. Needs AWS credentials that may use
-    pricing:GetProducts."""
+    """Fetch today's prices from the AWS Pricing API and store them. Needs AWS credentials with pricing:GetProducts."""
     refreshed = prices.refresh(service.open_workspace(), region)
     emit(refreshed, as_json=json, text=_refresh_text(refreshed))
 
@@ -61,7 +60,7 @@ def list_changes(json: Json = False) -> None:
         )
         for one in price_changes
     ]
-    none = "No price has changed between refreshes: `whetstone prices refresh` asks AWS for today's."
+    none = "No price has changed between refreshes: `whetstone prices refresh` fetches today's from AWS."
     emit(price_changes, as_json=json, text=table(CHANGES, rows) if rows else none)
 
 
@@ -82,8 +81,9 @@ def _text(priced: list[PricedInstance], discount: float) -> str:
         )
         for one in priced
     ]
-    after = f" The discount is {discount:.3g} off them." if discount else ""
-    return f"{table(HEADER, rows)}\nOn-demand prices of hosting in USD.{after} `whetstone prices refresh` asks AWS for today's."
+    after = f" The discount is {discount:.3g}." if discount else ""
+    refresh_hint = "`whetstone prices refresh` fetches today's from AWS."
+    return f"{table(HEADER, rows)}\nOn-demand hosting prices in USD.{after} {refresh_hint}"
 
 
 def _usd(value: float | None) -> str:
@@ -93,6 +93,6 @@ def _usd(value: float | None) -> str:
 def _refresh_text(refreshed: RefreshResult) -> str:
     lines = [f"{refreshed.prices} prices of {refreshed.region}, as of {refreshed.as_of}, from the AWS Pricing API."]
     if refreshed.missing:
-        lines.append(f"Not offered or not priced there, the snapshot stays: {', '.join(refreshed.missing)}.")
+        lines.append(f"Without a price there (the snapshot's price is used): {', '.join(refreshed.missing)}.")
     lines += [f"Left out: {reason}." for reason in refreshed.skipped]
     return "\n".join(lines)

@@ -23,15 +23,16 @@ Model = Annotated[str, typer.Option(help="A model id, a folder, or the JumpStart
 Target = Annotated[
     str,
     typer.Option(
-        help="Where it is to run: local, local:cpu, local:gpu0, an instance such as ml.g5.12xlarge (our engines there), "
-        "sagemaker:ml.g5.12xlarge (the managed toolkit), accelerator:rtx4090, or auto, the cheapest instance that will do."
+        help="Where to run: local, local:cpu, local:gpu0, an instance such as ml.g5.12xlarge (with our engines), "
+        "sagemaker:ml.g5.12xlarge (with AWS's toolkit), accelerator:rtx4090, or auto, the cheapest instance "
+        "that fits."
     ),
 ]
 
 
 @app.command("list")
 def list_recipes(json: Json = False) -> None:
-    """The bundled recipes, a sentence each; `recipe show NAME` prints one as YAML to copy."""
+    """List the bundled recipes. `recipe show NAME` prints one as YAML."""
     recipes = {name: recipe_files.read_file(Path(name)) for name in recipe_files.bundled_names()}
     emit(
         recipes,
@@ -42,14 +43,15 @@ def list_recipes(json: Json = False) -> None:
 
 @app.command("show")
 def show_recipe(recipe: File, json: Json = False) -> None:
-    """One recipe as YAML, to copy or to see what a file is read as."""
+    """Print a recipe as YAML, as it is read."""
     chosen = recipe_files.read_file(recipe)
     emit(chosen, as_json=json, text=recipe_files.write_text(chosen).rstrip())
 
 
 @app.command()
 def check(recipe: File, model: Model = "starter", target: Target = "local", json: Json = False) -> None:
-    """The plan, or every reason why not with the nearest valid recipe; exit 0 when valid, 2 when not."""
+    """Check a recipe: show the plan, or all reasons against it with the closest valid recipe. Exit 0 if valid, 2 if
+    not."""
     workspace = service.open_workspace()
     card, chosen = models.resolve_facts(workspace, model), recipe_files.read_file(recipe)
     calibration.find_file(chosen)
@@ -80,7 +82,7 @@ def _verdict_text(verdict: Verdict, where: str) -> str:
     if verdict.suggestion is None:
         return text
     on = f" (on {verdict.suggestion_target})" if verdict.suggestion_target else ""
-    return f"{text}\n\nNearest valid recipe{on}:\n{recipe_files.write_text(verdict.suggestion)}"
+    return f"{text}\n\nClosest valid recipe{on}:\n{recipe_files.write_text(verdict.suggestion)}"
 
 
 def _step_line(step: PlannedStep) -> str:
@@ -95,11 +97,9 @@ def estimate_recipe(
     input_tokens: goals.InputTokens = 512,
     output_tokens: goals.OutputTokens = 128,
     concurrency: goals.Concurrency = 1,
-    acceptance: Annotated[
-        float | None, number_option("Measured probability that a proposed token is accepted.", 0, 1)
-    ] = None,
+    acceptance: Annotated[float | None, number_option("Acceptance rate of draft tokens, 0 to 1.", 0, 1)] = None,
     price_per_hour: Annotated[
-        float | None, number_option("USD an hour, for a machine without a published price.", 0)
+        float | None, number_option("Price in USD per hour, for a machine without a published price.", 0)
     ] = None,
     goal: goals.GoalName = "cost",
     max_ttft_ms: goals.MaxTtft = None,
@@ -108,7 +108,7 @@ def estimate_recipe(
     min_context: goals.MinContext = None,
     json: Json = False,
 ) -> None:
-    """Memory, disk, duration, cost, predicted latency and throughput: ranges, with the formula of each."""
+    """Estimate memory, disk, duration, cost, latency and throughput, as ranges with their formulas."""
     workspace = service.open_workspace()
     card, chosen = models.resolve_facts(workspace, model), recipe_files.read_file(recipe)
     calibration.find_file(chosen)
