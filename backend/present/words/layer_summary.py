@@ -1,7 +1,6 @@
-"""What was done to a model's linears, in words: which layers suffer, what became zero, what stayed 16-bit and why.
-Pure.
+"""Sentences about a model's changed linears: which layers lose most, how many weights are zero, what stayed 16-bit.
 
-After the manifest's rows a linear (a library engine's are a decoder layer's). Knows nothing of charts.
+They are made from the manifest's rows, one per linear (per decoder layer for library engines). Pure.
 """
 
 from __future__ import annotations
@@ -15,59 +14,56 @@ from backend.domain.figures import figure
 from backend.domain.recipe.recipe import Quantize, Recipe
 
 ALIKE = 1.15
-"""Times the mean of all layers below which the worst layer does not stand out."""
+"""A worst layer below this multiple of the mean of all layers is not named."""
 NUMBERED = re.compile(r"\.(\d+)(?:\.|$)")
 
 Rows = Sequence[Mapping[str, Any]]
 
 
 def done(recipe: Recipe) -> str:
-    """`pruned`, `quantized`, `pruned and quantized`; empty where weights stay as they are, as for a key-value cache
-    alone."""
+    """Return `pruned`, `quantized` or `pruned and quantized`; empty if no weight changes (KV cache alone)."""
     step = recipe.step("quantize")
     verbs = ["pruned"] if recipe.step("prune") else []
     verbs += ["quantized"] if isinstance(step, Quantize) and step.method != "kv_cache" else []
     return " and ".join(verbs)
 
 
-def sentences(recipe: Recipe, layers: Rows, kept: Rows) -> list[str]:
-    """What the job page says under the chart of errors."""
+def sentences(recipe: Recipe, layers: Rows, unchanged: Rows) -> list[str]:
+    """Return the sentences under the job page's chart of errors."""
     verbs = done(recipe)
     if not verbs:
         return [
-            "No weight was changed: keys and values are rounded while serving, and what that costs is in the divergence above."
+            "No weight was changed: keys and values are rounded while serving. The divergence above shows the cost."
         ]
     return [
-        *_suffering(layers),
+        *_worst_layer(layers),
         *_zeros(layers),
-        *_kept(kept, "Kept in 16 bit" if "quantized" in verbs else "Not pruned"),
+        *_unchanged_linears(unchanged, "Left in 16 bits" if "quantized" in verbs else "Not pruned"),
     ]
 
 
-def _suffering(layers: Rows) -> list[str]:
-    """Which layer loses most, against all, and the worst linear."""
+def _worst_layer(layers: Rows) -> list[str]:
+    """Return which layer and which linear lose most, against the mean of all layers."""
     means = _by_layer(layers)
     if len(means) < 2:
         return []
     mean, worst = fmean(means.values()), max(means, key=lambda number: means[number])
-    row = max(layers, key=lambda each: float(each["relative_error"]))
+    row = max(layers, key=lambda row: float(row["relative_error"]))
     most = f"The worst is {row['name']} with {_percent(row['relative_error'])}."
     if means[worst] < ALIKE * mean:
-        return [f"All {len(means)} layers suffer about alike: a relative error of {_percent(mean)} on average. {most}"]
-    own = _percent(means[worst])
-    return [
-        f"Layer {worst} suffers most: a relative error of {own} on average, against {_percent(mean)} over all layers. {most}"
-    ]
+        return [f"All {len(means)} layers lose about the same: a relative error of {_percent(mean)} on average. {most}"]
+    error = f"{_percent(means[worst])} on average, against {_percent(mean)} over all layers"
+    return [f"Layer {worst} loses most: a relative error of {error}. {most}"]
 
 
 def _by_layer(layers: Rows) -> dict[int, float]:
-    """Mean relative error by the number of the decoder layer."""
-    found: dict[int, list[float]] = {}
+    """Return the mean relative error of each decoder layer by its number."""
+    by_layer: dict[int, list[float]] = {}
     for row in layers:
         numbered = NUMBERED.search(str(row.get("name", "")))
         if numbered:
-            found.setdefault(int(numbered.group(1)), []).append(float(row["relative_error"]))
-    return {number: fmean(errors) for number, errors in found.items()}
+            by_layer.setdefault(int(numbered.group(1)), []).append(float(row["relative_error"]))
+    return {number: fmean(errors) for number, errors in by_layer.items()}
 
 
 def _zeros(layers: Rows) -> list[str]:
@@ -76,18 +72,17 @@ def _zeros(layers: Rows) -> list[str]:
         return []
     least, most = min(shares), max(shares)
     range_ = "" if most - least < 0.005 else f" ({_percent(least)} to {_percent(most)})"
-    return [
-        f"{_percent(fmean(shares))} of each pruned linear's weights are zeros{range_}; they are stored and save no space."
-    ]
+    mean = _percent(fmean(shares))
+    return [f"{mean} of each pruned linear's weights are zeros{range_}; zeros are stored and save no space."]
 
 
-def _kept(kept: Rows, how: str) -> list[str]:
-    """By reason; of several linears with the same reason the first is named."""
+def _unchanged_linears(unchanged: Rows, heading: str) -> list[str]:
+    """Return one sentence by reason; it names the first of several linears with the same reason."""
     reasons: dict[str, list[str]] = {}
-    for row in kept:
+    for row in unchanged:
         reasons.setdefault(str(row["why"]), []).append(str(row["name"]))
-    told = [f"{names[0]}{_others(len(names) - 1)} ({why})" for why, names in reasons.items()]
-    return [f"{how}: {'; '.join(told)}."] if told else []
+    groups = [f"{names[0]}{_others(len(names) - 1)} ({why})" for why, names in reasons.items()]
+    return [f"{heading}: {'; '.join(groups)}."] if groups else []
 
 
 def _others(count: int) -> str:

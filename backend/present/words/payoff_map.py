@@ -8,43 +8,52 @@ from backend.domain.figures import counted, figure, listed, streams, times
 from backend.domain.planner.draft_payoff import BreakEven, DraftShape, PayoffMap
 
 
-def answers(found: PayoffMap, draft: DraftShape) -> list[str]:
-    """A sentence for each number of streams that was measured."""
-    return [answer(found, draft, each) for each in found.streams]
+def answers(payoff: PayoffMap, draft: DraftShape) -> list[str]:
+    """Return one sentence for each number of streams that was measured."""
+    return [answer(payoff, draft, concurrency) for concurrency in payoff.streams]
 
 
-def answer(found: PayoffMap, draft: DraftShape, at: int) -> str:
-    """`At 4 streams it pays from an acceptance of 47% on (95% 41% to 54%), at 2 tokens a guess.`"""
-    least = found.break_even(at, draft)
+def answer(payoff: PayoffMap, draft: DraftShape, concurrency: int) -> str:
+    """`At 4 streams it pays if at least 47% of draft tokens are accepted (95% 41% to 54%), with 2 draft tokens.`"""
+    least = payoff.break_even(concurrency, draft)
     if least is None:
-        return f"At {streams(at)} it cannot pay: even a draft that is always right would be slower than none."
-    return f"At {streams(at)} it pays from an acceptance of {least.acceptance:.0%} on{_interval(least)}, at {_guess(least.tokens)}."
+        return f"At {streams(concurrency)} it cannot pay: even a draft that is always right would be slower than none."
+    share = f"{least.acceptance:.0%} of draft tokens are accepted{_interval(least)}"
+    return f"At {streams(concurrency)} it pays if at least {share}, with {_draft_tokens(least.tokens)}."
 
 
-def predictions(found: PayoffMap, draft: DraftShape, lengths: Sequence[float]) -> list[str]:
-    """What a draft pays whose mean tokens a step at 1, 2, ... proposed were measured: a sentence for each number of
-    streams."""
-    return [prediction(found, draft, lengths, each) for each in found.streams]
+def predictions(payoff: PayoffMap, draft: DraftShape, lengths: Sequence[float]) -> list[str]:
+    """Return one sentence for each number of streams about a draft of known accepted length.
+
+    `lengths`: mean tokens per step with 1, 2, ... draft tokens.
+    """
+    return [prediction(payoff, draft, lengths, concurrency) for concurrency in payoff.streams]
 
 
-def prediction(found: PayoffMap, draft: DraftShape, lengths: Sequence[float], at: int) -> str:
-    """`At 4 streams it will hardly pay: 0.95x (95% 0.82 to 1.1) at best, at 1 token a guess.`"""
-    tokens, gain = found.best_known(at, draft, lengths)
-    interval = found.interval(gain)
+def prediction(payoff: PayoffMap, draft: DraftShape, lengths: Sequence[float], concurrency: int) -> str:
+    """`At 4 streams it will hardly pay: 0.95x (95% 0.82 to 1.1) at best, with 1 draft token.`"""
+    tokens, gain = payoff.best_known(concurrency, draft, lengths)
+    interval = payoff.interval(gain)
     low, high = interval or (gain, gain)
-    said = "pays" if low > 1 else "does not pay" if high <= 1 else "may pay" if gain > 1 else "will hardly pay"
-    return f"At {streams(at)} it {said}: {times(gain, interval)} at best, at {_guess(tokens)}."
+    if low > 1:
+        outcome = "pays"
+    elif high <= 1:
+        outcome = "does not pay"
+    else:
+        outcome = "may pay" if gain > 1 else "will hardly pay"
+    return f"At {streams(concurrency)} it {outcome}: {times(gain, interval)} at best, with {_draft_tokens(tokens)}."
 
 
 def measured(lengths: Sequence[float]) -> str:
-    """`On answers set aside from its training this draft gave 1.33 and 1.42 tokens a step, at 1 and 2 a guess:`"""
-    given, guessed = listed([figure(each) for each in lengths]), listed([str(k) for k in range(1, len(lengths) + 1)])
-    return f"On answers set aside from its training this draft gave {given} tokens a step, at {guessed} a guess:"
+    """`On held-out answers this draft gave 1.33 and 1.42 tokens per step with 1 and 2 draft tokens:`"""
+    per_step = listed([figure(length) for length in lengths])
+    draft_tokens = listed([str(count) for count in range(1, len(lengths) + 1)])
+    return f"On held-out answers this draft gave {per_step} tokens per step with {draft_tokens} draft tokens:"
 
 
-def subject(found: PayoffMap, draft: DraftShape) -> str:
+def subject(payoff: PayoffMap, draft: DraftShape) -> str:
     """`A draft of 5.0 million parameters for smollm2`."""
-    return f"A draft of {millions(draft.parameters)} parameters for {found.model}"
+    return f"A draft of {millions(draft.parameters)} parameters for {payoff.model}"
 
 
 def millions(parameters: int) -> str:
@@ -55,31 +64,31 @@ def _interval(least: BreakEven) -> str:
     if least.interval is None:
         return ""
     low, high = least.interval
-    return f" (95% {low:.0%} to {high:.0%})" if high is not None else f" (95%: {low:.0%} at the least, perhaps never)"
+    return f" (95% {low:.0%} to {high:.0%})" if high is not None else f" (95%: at least {low:.0%}, perhaps never)"
 
 
-def _guess(tokens: int) -> str:
-    return f"{counted(tokens, 'token')} a guess"
+def _draft_tokens(tokens: int) -> str:
+    return counted(tokens, "draft token")
 
 
-def sureness(found: PayoffMap, draft: DraftShape) -> str:
-    """What the model's error is, and where it was stretched."""
-    servers = len({(point.tokens, point.draft) for point in found.points if point.draft})
-    if found.error is None:
-        said = "Too few servers were measured to say how wrong the map may be."
+def sureness(payoff: PayoffMap, draft: DraftShape) -> str:
+    """Return how wrong the map may be, and whether this draft is beyond what was measured."""
+    servers = len({(point.tokens, point.draft) for point in payoff.points if point.draft})
+    if payoff.error is None:
+        sentences = ["Too few servers were measured to say how wrong the map may be."]
     else:
-        said = (
-            f"Each of {servers} servers was predicted from the others; by those errors the map's gains are within "
-            f"{found.error - 1:.0%} (95%)."
+        share = f"{payoff.error - 1:.0%} (95%)"
+        sentences = [f"Each of {servers} servers was predicted from the others: the map's gains are within {share}."]
+    if payoff.formula_error is not None:
+        sentences.append(
+            f"At a prescribed acceptance, measured gains differed from the formula by {payoff.formula_error:.0%}."
         )
-    if (formula := found.formula_error) is not None:
-        said = f"{said} With acceptance made as wanted, measured gains lay {formula:.0%} from the formula's."
-    beyond = draft.parameters > 1.2 * found.largest
-    far = f" No draft above {millions(found.largest)} was measured: this one is read beyond that." if beyond else ""
-    return f"{said}{far}"
+    if draft.parameters > 1.2 * payoff.largest:
+        sentences.append(f"No draft above {millions(payoff.largest)} was measured: this one is an extrapolation.")
+    return " ".join(sentences)
 
 
-def provenance(found: PayoffMap) -> str:
-    """Where and when, and how."""
-    where = f"{found.key.processor}, {counted(found.key.cores, 'core')}"
-    return f"Measured {found.measured_at[:10]} on {where}, vLLM {found.key.vllm}, in {found.seconds / 60:.0f} min."
+def provenance(payoff: PayoffMap) -> str:
+    """Return where and when the map was measured, and how long it took."""
+    where = f"{payoff.key.processor}, {counted(payoff.key.cores, 'core')}"
+    return f"Measured {payoff.measured_at[:10]} on {where}, vLLM {payoff.key.vllm}, in {payoff.seconds / 60:.0f} min."

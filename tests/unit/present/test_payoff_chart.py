@@ -5,6 +5,7 @@ from __future__ import annotations
 import plotly.graph_objects as graph
 import pytest
 
+from backend.domain.figures import counted
 from backend.domain.planner.draft_payoff import DraftShape, StepCosts
 from backend.domain.planner.roofline import tokens_per_pass
 from backend.present.charts import alt_text
@@ -38,7 +39,7 @@ def test_the_line_breaks_even_and_its_points_are_the_charts_rows() -> None:
     line = next(trace for trace in drawn["data"] if trace["type"] == "scatter")
     assert line["y"][0] == 1 and found.gain(1, 1, SMALL, line["x"][0]) == pytest.approx(1)
     rows = alt_text.rows(drawn)
-    assert rows[0]["Series"] == "break-even at 1 stream" and {"Acceptance", "Tokens a guess"} <= set(rows[0])
+    assert rows[0]["Series"] == "break-even at 1 stream" and {"Acceptance", "Draft tokens"} <= set(rows[0])
     assert "break-even at 16 streams" in alt_text.alt(drawn)
 
 
@@ -66,8 +67,8 @@ def test_the_answer_has_acceptance_interval_and_guess() -> None:
     assert least is not None and least.interval is not None and least.interval[1] is not None
     said = words.answer(found, SMALL, 1)
     assert said == (
-        f"At 1 stream it pays from an acceptance of {least.acceptance:.0%} on "
-        f"(95% {least.interval[0]:.0%} to {least.interval[1]:.0%}), at {least.tokens} token{'s' * (least.tokens > 1)} a guess."
+        f"At 1 stream it pays if at least {least.acceptance:.0%} of draft tokens are accepted "
+        f"(95% {least.interval[0]:.0%} to {least.interval[1]:.0%}), with {counted(least.tokens, 'draft token')}."
     )
     assert words.subject(found, SMALL) == "A draft of 5.0 million parameters for smollm"
     assert words.sureness(found, SMALL).startswith("Each of 6 servers was predicted from the others")
@@ -83,7 +84,7 @@ def test_a_draft_that_was_measured_lies_on_the_map_and_is_said_to_pay_or_not() -
     assert [trace["y"] for trace in own] == [[1, 2]] * 4
     assert [tokens_per_pass(a, k) for a, k in zip(own[0]["x"], (1, 2), strict=True)] == pytest.approx(lengths)
     assert words.measured(lengths) == (
-        "On answers set aside from its training this draft gave 1.80 and 2.40 tokens a step, at 1 and 2 a guess:"
+        "On held-out answers this draft gave 1.80 and 2.40 tokens per step with 1 and 2 draft tokens:"
     )
 
 

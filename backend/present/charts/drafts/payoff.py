@@ -63,7 +63,7 @@ def _domain(place: int, rows: int) -> tuple[list[float], list[float]]:
 
 def _axis(end: int) -> dict[str, Any]:
     if end:
-        return {"label": "Tokens a guess", "tickvals": list(LENGTHS), "range": [LENGTHS[0] - 0.5, LENGTHS[-1] + 0.5]}
+        return {"label": "Draft tokens", "tickvals": list(LENGTHS), "range": [LENGTHS[0] - 0.5, LENGTHS[-1] + 0.5]}
     return {"label": "Acceptance", "tickformat": ".0%", "range": [-0.025, 1.025], "tickvals": [0, 0.5, 1]}
 
 
@@ -78,7 +78,7 @@ def _cells(payoff: PayoffMap, draft: DraftShape, at: int, number: str) -> dict[s
         "z": [[math.log2(gain) for gain in row] for row in gains],
         "customdata": gains,
         "coloraxis": "coloraxis",
-        "hovertemplate": f"{streams(at)}, %{{x:.0%}} accepted,<br>%{{y}} tokens a guess: %{{customdata:.2f}}x<extra></extra>",
+        "hovertemplate": f"{streams(at)}, %{{x:.0%}} accepted,<br>%{{y}} draft tokens: %{{customdata:.2f}}x<extra></extra>",
         "name": streams(at),
         "showlegend": False,
     }
@@ -102,9 +102,7 @@ def _line(payoff: PayoffMap, draft: DraftShape, at: int, number: str, theme: The
         "marker": {"color": ink, "size": 6, "symbol": "circle"},
         "customdata": [text(f"break-even at {streams(at)}")] * len(paying),
         "hoverinfo": "text",
-        "hovertext": [
-            f"{streams(at)}, {k} tokens a guess:<br>pays from {acceptance:.0%} on" for acceptance, k in paying
-        ],
+        "hovertext": [f"{streams(at)}, {k} draft tokens:<br>pays from {acceptance:.0%} on" for acceptance, k in paying],
     }
 
 
@@ -135,7 +133,7 @@ def _own(
         "hoverinfo": "text",
         "customdata": [text(f"{OWN} at {streams(at)}")] * len(x),
         "hovertext": [
-            f"{OWN}, {streams(at)}, {k} tokens a guess: {gain:.2f}x" for k, gain in zip(guesses, gains, strict=True)
+            f"{OWN}, {streams(at)}, {k} draft tokens: {gain:.2f}x" for k, gain in zip(guesses, gains, strict=True)
         ],
     }
 
