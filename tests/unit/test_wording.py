@@ -30,8 +30,8 @@ OTHER_TOOLS = re.compile(r"`vllm bench serve [^`]*`|vLLM, --\S+")
     [
         (
             {"ramp": (1, 5)},
-            "--ramp needs --seconds: the time over which the rate goes from the one to the other.",
-            "The ramp needs Seconds a run: the time over which the rate goes from the one to the other.",
+            "--ramp needs --seconds: the time over which the rate changes.",
+            "The ramp needs Seconds a run: the time over which the rate changes.",
         ),
         (
             {"rate": (1,), "ramp": (1, 5), "trace": True, "seconds": 1},
@@ -40,8 +40,8 @@ OTHER_TOOLS = re.compile(r"`vllm bench serve [^`]*`|vLLM, --\S+")
         ),
         (
             {"rate": (2, 2)},
-            "--rate is wrong: a rate stands there twice.",
-            "Requests a second is wrong: a rate stands there twice.",
+            "--rate is wrong: a rate is given twice.",
+            "Requests a second is wrong: a rate is given twice.",
         ),
         ({"rate": (0,)}, "--rate is wrong: it must be above 0.", "Requests a second is wrong: it must be above 0."),
         (

@@ -1,10 +1,10 @@
-"""Conditions under which a pipeline fails: `ttft_p95 > 300ms`, `kl_mean > 0.02`, read before the run, judged after it.
+"""Conditions under which a pipeline fails: `ttft_p95 > 300ms`, `kl_mean > 0.02`, parsed before a run, judged after it.
 Pure.
 
-A condition says what is NOT acceptable. It is held against every variant but the baseline (against the only one where
-there is one) and, for figures of a level, at every load that was asked for, or only at the one after `at`: `at 4` is 4
-streams, of an open loop 4 requests a second, as `at 4/s` is; never the mean number under way. What was not measured, or
-not in every repeat, cannot pass.
+A condition says what is NOT acceptable. It is judged for every variant but the baseline (for the only one where there
+is one) and, for figures of a level, at every load that was requested, or only at the one after `at`: `at 4` is 4
+streams, in an open loop 4 requests/s, as `at 4/s` is; never the mean number of requests under way. A figure that was
+not measured, or not in every repeat, fails.
 """
 
 from __future__ import annotations
@@ -19,16 +19,9 @@ from typing import NamedTuple
 from backend.domain.errors import RequestError
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Level, VariantResult
 from backend.domain.figures import counted, figure
+from backend.domain.limits.latency_limit import METRICS_BY_NAME, STATISTICS
 from backend.domain.load.load import Load
 
-LATENCIES = {
-    "ttft": "ttft_ms",
-    "tpot": "tpot_ms",
-    "chunk_gap": "chunk_gap_ms",
-    "client_latency": "client_latency_ms",
-    "content_latency": "content_latency_ms",
-}
-STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 LEVEL_FIELDS = (
     "output_tokens_per_s",
     "steady_output_tokens_per_s",
@@ -42,7 +35,7 @@ LEVEL_FIELDS = (
 PRICES = ("per_million_input", "per_million_output", "per_million_total")
 QUALITY_FIELDS = ("kl_mean", "perplexity", "greedy_match", "exact_match", "token_f1", "first_divergence_share")
 TASK_PREFIX = "task."
-"""Before the name of a task and its metric."""
+"""Comes before the name of a task and its metric."""
 VARIANT_FIELDS = ("ready_seconds", "peak_rss_bytes")
 MILLISECONDS = {"ms": 1.0, "s": 1000.0, "us": 0.001, "": 1.0}
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
@@ -65,10 +58,10 @@ class InvalidGate(RequestError):
 
 
 class FailCondition(NamedTuple):
-    """One condition. `limit` in the metric's own unit: milliseconds for a latency, a share (0 to 1) where % was
+    """One condition. `limit` is in the metric's own unit: milliseconds for a latency, a share (0 to 1) where % was
     written.
 
-    `at`: the only load it is held at, streams or requests a second; surely the latter where `per_second`.
+    `at` is the only load it is judged at, in streams or requests/s; only the latter where `per_second`.
     """
 
     written: str
@@ -78,9 +71,9 @@ class FailCondition(NamedTuple):
     at: float | None = None
     per_second: bool = False
 
-    def holds_at(self, load: Load) -> bool:
-        known = {"rate", "ramp"} if self.per_second else {"closed", "rate", "ramp"}
-        return self.at is None or (load.value == self.at and load.mode in known)
+    def applies_at(self, load: Load) -> bool:
+        modes = {"rate", "ramp"} if self.per_second else {"closed", "rate", "ramp"}
+        return self.at is None or (load.value == self.at and load.mode in modes)
 
     @property
     def needs_quality(self) -> bool:
@@ -92,11 +85,12 @@ class FailCondition(NamedTuple):
 
 
 class Breach(NamedTuple):
-    """A condition that holds, in words, and where: `place` is a load in words, None where there is none to name.
-    `value` is None where the figure was not measured; `repeats` is (measured, asked) where only some of the repeats
-    were."""
+    """A condition that is true, and where: `place` is a load in words, None for a figure of the whole variant.
 
-    gate: FailCondition
+    `value` is None where the figure was not measured; `repeats` is (measured, requested) where only some were.
+    """
+
+    condition: FailCondition
     variant: str
     place: str | None
     value: float | None
@@ -105,21 +99,22 @@ class Breach(NamedTuple):
     @property
     def words(self) -> str:
         where = f" at {self.place}" if self.place else ""
-        said = "was not measured" if self.value is None else f"is {figure(self.value)}"
+        problem = "was not measured" if self.value is None else f"is {figure(self.value)}"
         if self.repeats is not None:
-            said = f"was measured in only {self.repeats[0]} of {counted(self.repeats[1], 'repeat')}"
-        return f"{self.variant}{where}: {self.gate.metric} {said} (fails if {self.gate.written})"
+            problem = f"was measured in only {self.repeats[0]} of {counted(self.repeats[1], 'repeat')}"
+        return f"{self.variant}{where}: {self.condition.metric} {problem} (fails if {self.condition.written})"
 
 
 def metric_names() -> list[str]:
-    """Every name that a condition may use."""
-    latencies = [f"{name}_{statistic}" for name in LATENCIES for statistic in STATISTICS]
+    """Return every name that a condition may use."""
+    latencies = [f"{name}_{statistic}" for name in METRICS_BY_NAME for statistic in STATISTICS]
     prices = [f"price_{name}" for name in PRICES]
     return [*latencies, *LEVEL_FIELDS, "error_share", *prices, *QUALITY_FIELDS, "perplexity_increase", *VARIANT_FIELDS]
 
 
 def parse_condition(written: str) -> FailCondition:
-    """Raises InvalidGate with one sentence."""
+    """Parse one condition. Raises InvalidGate with one sentence."""
+    # 1. Its form, metric and unit.
     match = CONDITION.fullmatch(written)
     if match is None:
         raise InvalidGate(f"`{written[:80]}` is not a condition such as `ttft_p95 > 300ms`.")
@@ -129,9 +124,11 @@ def parse_condition(written: str) -> FailCondition:
         hint = f"did you mean {' or '.join(near)}" if near else f"the names are {', '.join(metric_names())}"
         raise InvalidGate(f"there is no figure `{metric[:60]}`; {hint}?")
     scale = _scale(metric, unit, written)
+    # 2. The load it is for.
     at = float(match["at"]) if match["at"] else None
-    if at is not None and _of_variant(metric):
+    if at is not None and _is_of_variant(metric):
         raise InvalidGate(f"`{metric}` is one figure a variant, so `at {at:g}` has no meaning; leave it out.")
+    # 3. The limit.
     try:
         limit = float(match["value"]) * scale
     except ValueError:
@@ -142,7 +139,7 @@ def parse_condition(written: str) -> FailCondition:
 
 
 def _scale(metric: str, unit: str, written: str) -> float:
-    if _latency(metric):
+    if _latency_field(metric):
         if unit == "%":
             raise InvalidGate(f"`{written[:80]}` gives a latency in %; write ms, s or us.")
         return MILLISECONDS[unit]
@@ -154,80 +151,91 @@ def _scale(metric: str, unit: str, written: str) -> float:
 
 
 def fixed_loads(options: EvaluateOptions) -> list[Load] | None:
-    """Those at which conditions can be held; None of a search, which chooses its own."""
+    """Return the loads that will be measured; None for a search, which chooses its own."""
     return None if options.sweep else options.loads
 
 
-def check_conditions(gates: Sequence[FailCondition], options: EvaluateOptions, tasks: Sequence[str] = ()) -> None:
-    """Whether the evaluation will give every figure that is asked for; `tasks` are the figures of its tasks.
+def check_conditions(conditions: Sequence[FailCondition], options: EvaluateOptions, tasks: Sequence[str] = ()) -> None:
+    """Require that the evaluation will measure every figure of the conditions; `tasks` are the figures of its tasks.
 
     Raises InvalidGate before anything runs.
     """
     levels = fixed_loads(options)
-    for gate in gates:
-        if levels is not None and not any(map(gate.holds_at, levels)):
+    for condition in conditions:
+        if levels is not None and not any(map(condition.applies_at, levels)):
             measured = ", ".join(load.words for load in levels)
-            said = f"is at a load that is not measured; add it (measured: {measured}), or leave out `at`"
-            raise InvalidGate(f"`{gate.written}` {said}.")
-        if gate.needs_quality and not options.quality:
-            raise InvalidGate(f"`{gate.written}` needs quality, which {{}} leaves out.", "quality")
-        if gate.metric == "ready_seconds" and options.interleave != "restart" and not options.starts_apart:
-            raise InvalidGate(f"`{gate.written}` needs {{}}.", "starts_apart")
-        if gate.needs_price and options.price_per_hour is None:
-            raise InvalidGate(f"`{gate.written}` needs {{}}.", "price_per_hour")
-        if gate.metric.startswith(TASK_PREFIX) and gate.metric not in tasks:
-            has = f"the tasks give {', '.join(tasks)}" if tasks else "it needs {}"
-            raise InvalidGate(f"there is no figure `{gate.metric[:80]}`; {has}.", "tasks")
+            problem = f"is at a load that is not measured; add it (measured: {measured}), or leave out `at`"
+            raise InvalidGate(f"`{condition.written}` {problem}.")
+        if condition.needs_quality and not options.quality:
+            raise InvalidGate(f"`{condition.written}` needs quality, which {{}} leaves out.", "quality")
+        if condition.metric == "ready_seconds" and options.interleave != "restart" and not options.starts_apart:
+            raise InvalidGate(f"`{condition.written}` needs {{}}.", "starts_apart")
+        if condition.needs_price and options.price_per_hour is None:
+            raise InvalidGate(f"`{condition.written}` needs {{}}.", "price_per_hour")
+        if condition.metric.startswith(TASK_PREFIX) and condition.metric not in tasks:
+            known = f"the tasks give {', '.join(tasks)}" if tasks else "it needs {}"
+            raise InvalidGate(f"there is no figure `{condition.metric[:80]}`; {known}.", "tasks")
 
 
-def find_breaches(evaluation: Evaluation, gates: Sequence[FailCondition]) -> list[Breach]:
-    """Every place where a condition holds or its figure is missing, in the order of the conditions."""
+def find_breaches(evaluation: Evaluation, conditions: Sequence[FailCondition]) -> list[Breach]:
+    """Return every place where a condition is true or its figure is missing, in the order of the conditions."""
     judged = evaluation.variants[1:] or evaluation.variants
-    return [breach for gate in gates for result in judged for breach in _breaches(gate, result, evaluation.options)]
+    breaches: list[Breach] = []
+    for condition in conditions:
+        for result in judged:
+            breaches += _find_breaches(condition, result, evaluation.options)
+    return breaches
 
 
-def _breaches(gate: FailCondition, result: VariantResult, options: EvaluateOptions) -> Iterator[Breach]:
-    if _of_variant(gate.metric):
-        yield from _held(gate, result.name, None, _variant_figure(gate.metric, result))
+def _find_breaches(condition: FailCondition, result: VariantResult, options: EvaluateOptions) -> Iterator[Breach]:
+    # 1. A figure of the whole variant.
+    if _is_of_variant(condition.metric):
+        yield from _judge(condition, result.name, None, _variant_figure(condition.metric, result))
         return
+    # 2. The loads that it is judged at. A search that was cut short would have tried more, which nobody knows.
     loads = fixed_loads(options)
-    wanted = [load for load in (loads or [level.load for level in result.levels]) if gate.holds_at(load)]
-    # A search that was cut short would have tried more, nobody knows what.
-    if not wanted or (loads is None and gate.at is None and result.lost):
-        yield Breach(gate, result.name, None, None)
-    for load in wanted:
-        yield from _at(gate, result, load, options.repeats if loads else 1)
+    measured = [level.load for level in result.levels]
+    judged = [load for load in (loads or measured) if condition.applies_at(load)]
+    if not judged or (loads is None and condition.at is None and result.lost):
+        yield Breach(condition, result.name, None, None)
+    # 3. Each of them.
+    for load in judged:
+        yield from _judge_level(condition, result, load, options.repeats if loads else 1)
 
 
-def _at(gate: FailCondition, result: VariantResult, load: Load, repeats: int) -> Iterator[Breach]:
-    """It holds, or is missing, or some of its repeats are."""
+def _judge_level(condition: FailCondition, result: VariantResult, load: Load, repeats: int) -> Iterator[Breach]:
+    """Yield a breach where the condition is true at the load, its figure is missing, or some repeats are."""
     level = next((level for level in result.levels if level.load == load), None)
-    value = _level_figure(gate.metric, level) if level else None
-    found = list(_held(gate, result.name, load.words, value))
-    if level and not found and level.repeats < repeats:
-        found = [Breach(gate, result.name, load.words, value, (level.repeats, repeats))]
-    yield from found
+    value = _level_figure(condition.metric, level) if level else None
+    breaches = list(_judge(condition, result.name, load.words, value))
+    if level and not breaches and level.repeats < repeats:
+        breaches = [Breach(condition, result.name, load.words, value, (level.repeats, repeats))]
+    yield from breaches
 
 
-def _held(gate: FailCondition, variant: str, place: str | None, value: float | None) -> Iterator[Breach]:
-    if value is None or not math.isfinite(value) or OPERATORS[gate.operator](value, gate.limit):
-        yield Breach(gate, variant, place, value)
+def _judge(condition: FailCondition, variant: str, place: str | None, value: float | None) -> Iterator[Breach]:
+    is_missing = value is None or not math.isfinite(value)
+    if is_missing or OPERATORS[condition.operator](value or 0.0, condition.limit):
+        yield Breach(condition, variant, place, value)
 
 
-def _of_variant(metric: str) -> bool:
+def _is_of_variant(metric: str) -> bool:
     return metric in {*QUALITY_FIELDS, *VARIANT_FIELDS, "perplexity_increase"} or metric.startswith(TASK_PREFIX)
 
 
-def _latency(metric: str) -> tuple[str, str] | None:
+def _latency_field(metric: str) -> tuple[str, str] | None:
+    """Return (field of a level, statistic) of a latency such as `ttft_p95`; None for another metric."""
     name, _, statistic = metric.rpartition("_")
-    return (LATENCIES[name], statistic) if name in LATENCIES and statistic in STATISTICS else None
+    known = name in METRICS_BY_NAME and statistic in STATISTICS
+    return (METRICS_BY_NAME[name], statistic) if known else None
 
 
 def _level_figure(metric: str, level: Level) -> float | None:
-    found = _latency(metric)
-    if found:
-        summary = getattr(level, found[0])
-        return getattr(summary, found[1]) if summary else None
+    latency = _latency_field(metric)
+    if latency:
+        field, statistic = latency
+        summary = getattr(level, field)
+        return getattr(summary, statistic) if summary else None
     if metric.startswith("price_"):
         return getattr(level.price, metric.removeprefix("price_")) if level.price else None
     if metric == "error_share":
@@ -237,11 +245,13 @@ def _level_figure(metric: str, level: Level) -> float | None:
 
 
 def _variant_figure(metric: str, result: VariantResult) -> float | None:
+    # 1. Figures that do not need quality.
     if metric in VARIANT_FIELDS:
-        own: float | None = getattr(result, metric)
-        return own
+        variant_value: float | None = getattr(result, metric)
+        return variant_value
     if metric.startswith(TASK_PREFIX):
         return next((score.value for score in result.tasks if score.name == metric), None)
+    # 2. Quality.
     quality = result.quality
     if quality is None:
         return None

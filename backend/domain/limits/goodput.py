@@ -1,9 +1,9 @@
-"""Goodput: how many requests a second are answered within limits that a person sets, request by request. Pure.
+"""Goodput: requests per second that are answered within a person's latency limits, request by request. Pure.
 
 A request counts where every limited latency of its own is within its limit; one that failed, or gave no such latency,
 does not (Zhong et al., DistServe, OSDI 2024, section 2; vLLM's bench counts the same). Goodput is those requests over
-the duration of the level; the share has a 95% Wilson interval, which takes requests as independent: those of one run
-are less than that.
+the duration of the level; the share has a 95% Wilson interval, which assumes independent requests: those of one run are
+less than that.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import NamedTuple
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.evaluation.soundness import is_sound
 from backend.domain.frozen import Frozen
+from backend.domain.limits.latency_limit import LatencyLimit
 from backend.domain.load.load import Load
 from backend.domain.maths.intervals import wilson
 
@@ -29,19 +30,20 @@ class RequestLimits(Frozen):
     client_latency_ms: float | None = None
 
     @property
-    def given(self) -> dict[str, float]:
-        return {name: limit for name, limit in self if limit is not None}
+    def latency_limits(self) -> list[LatencyLimit]:
+        """The limits that are set; each holds for every single request."""
+        return [LatencyLimit(metric, most_ms) for metric, most_ms in self if most_ms is not None]
 
 
 class CountWithin(NamedTuple):
-    """Measured requests of one variant at one level, and those of them within the limits."""
+    """Measured requests of one variant at one level, and how many of them are within the limits."""
 
     within: int
     of: int
 
 
 class Goodput(NamedTuple):
-    """`requests_per_s` and its interval in requests a second; `share` 0 to 1 with `interval`."""
+    """`requests_per_s` and its interval in requests per second; `share` from 0 to 1 with `interval`."""
 
     variant: str
     level: Level
@@ -52,29 +54,27 @@ class Goodput(NamedTuple):
 
 
 def level_goodputs(result: VariantResult, counts: Mapping[VariantLoad, CountWithin]) -> list[Goodput]:
-    """One a level whose requests were kept."""
-    return [
-        _goodput(result.name, level, found)
-        for level in result.levels
-        if (found := counts.get((result.name, level.load))) is not None and found.of and level.duration_s > 0
-    ]
+    """Return the goodput of each level whose requests were stored."""
+    goodputs = []
+    for level in result.levels:
+        count = counts.get((result.name, level.load))
+        if count is not None and count.of and level.duration_s > 0:
+            goodputs.append(_goodput(result.name, level, count))
+    return goodputs
 
 
 def best_goodputs(evaluation: Evaluation, counts: Mapping[VariantLoad, CountWithin]) -> dict[str, Goodput | None]:
-    """Each variant at its highest goodput among the levels that are the server's own figures; None where there is
-    none."""
-    return {
-        result.name: max(
-            (found for found in level_goodputs(result, counts) if is_sound(found.level)),
-            key=lambda found: found.requests_per_s,
-            default=None,
-        )
-        for result in evaluation.variants
-    }
+    """Return each variant's highest goodput over its sound levels; None where there is none."""
+    best: dict[str, Goodput | None] = {}
+    for result in evaluation.variants:
+        sound = [goodput for goodput in level_goodputs(result, counts) if is_sound(goodput.level)]
+        best[result.name] = max(sound, key=lambda goodput: goodput.requests_per_s, default=None)
+    return best
 
 
-def _goodput(name: str, level: Level, found: CountWithin) -> Goodput:
-    low, high = wilson(found.within, found.of)
-    a_second = found.of / level.duration_s
-    share = found.within / found.of
-    return Goodput(name, level, share, (low, high), share * a_second, (low * a_second, high * a_second))
+def _goodput(name: str, level: Level, count: CountWithin) -> Goodput:
+    low, high = wilson(count.within, count.of)
+    requests_per_s = count.of / level.duration_s
+    share = count.within / count.of
+    interval_per_s = (low * requests_per_s, high * requests_per_s)
+    return Goodput(name, level, share, (low, high), share * requests_per_s, interval_per_s)

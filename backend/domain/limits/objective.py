@@ -1,11 +1,10 @@
-"""Service level objectives such as `ttft_p95<=300ms`, and whether requests keep them as surely as their number can
-tell. Pure.
+"""Objectives of a search such as `ttft_p95<=300ms`, and whether enough requests meet them. Pure.
 
-`ttft_p95<=300ms` asks that at least 95% of the requests have a TTFT of at most 300 ms. A request that failed, or gave
-no such latency, is outside. The share within has a 95% Wilson score interval (E. B. Wilson, Probable inference, the law
-of succession, and statistical inference, JASA 22, 1927): `kept` where all of it is at or above the share asked for,
-`missed` where all of it is below, else `undecided`. It takes requests as independent; those of one run are less than
-that, so the true certainty is lower than 95%.
+`ttft_p95<=300ms` demands that at least 95% of the requests have a TTFT of at most 300 ms. A request that failed, or
+gave no such latency, is outside. The share within has a 95% Wilson score interval (E. B. Wilson, Probable inference,
+the law of succession, and statistical inference, JASA 22, 1927): the verdict is `kept` where all of the interval is at
+or above the demanded share, `missed` where all of it is below, else `undecided`. The interval assumes independent
+requests; those of one run are less than that, so the true certainty is lower than 95%.
 """
 
 from __future__ import annotations
@@ -17,34 +16,37 @@ from typing import Literal, NamedTuple
 
 from backend.domain.errors import RequestError
 from backend.domain.evaluation.metrics import latency_ms
+from backend.domain.limits.latency_limit import LatencyLimit
 from backend.domain.load.records import RequestRecord
 from backend.domain.maths.intervals import Z, wilson
 
 ObjectiveVerdict = Literal["kept", "missed", "undecided"]
 METRICS = {"ttft": "ttft_ms", "tpot": "tpot_ms", "itl": "tpot_ms", "latency": "client_latency_ms"}
 _FORM = re.compile(r"\s*([a-z]+)_p(\d{2})\s*<=?\s*(\d+(?:\.\d+)?)\s*(ms|s)\s*")
+_ROUNDING = 1e-12
 
 
 class Objective(NamedTuple):
-    """`metric` as in a level, `share` in (0, 1), `limit_ms` in milliseconds; `text` is what the user wrote."""
+    """A limit that the `share`, in (0, 1), of the requests must be within; `text` is what the person wrote."""
 
     text: str
-    metric: str
     share: float
-    limit_ms: float
+    limit: LatencyLimit
 
-    def within(self, records: Sequence[RequestRecord]) -> int:
-        values = (latency_ms(self.metric, record) for record in records)
-        return sum(value is not None and value <= self.limit_ms for value in values)
+    def count_within(self, records: Sequence[RequestRecord]) -> int:
+        """Count the requests within the limit."""
+        return sum(self.limit.allows(latency_ms(self.limit.metric, record)) for record in records)
 
     def requests_needed(self) -> int:
-        """The fewest that can show it kept, with none outside: Wilson's lower end n / (n + z^2) then reaches the
-        share."""
+        """Return the fewest requests that can show the objective met, with none outside.
+
+        Wilson's lower end, n / (n + z^2), then reaches the share.
+        """
         return math.ceil(Z * Z * self.share / (1 - self.share))
 
 
 class ObjectiveCheck(NamedTuple):
-    """`shares` and `intervals`: one an objective."""
+    """The verdict over all objectives; `shares` and `intervals` have one entry for each."""
 
     verdict: ObjectiveVerdict
     shares: tuple[float, ...]
@@ -52,29 +54,34 @@ class ObjectiveCheck(NamedTuple):
 
 
 def parse_objective(text: str) -> Objective:
-    """Read an objective. Raises RequestError with one sentence."""
+    """Parse an objective. Raises RequestError with one sentence."""
     match = _FORM.fullmatch(text)
     if not match or match[1] not in METRICS or int(match[2]) == 0 or float(match[3]) <= 0:
         known = ", ".join(METRICS)
         raise RequestError(
             f"`{text[:80]}` is not an objective: write one such as ttft_p95<=300ms, of {known}, in ms or s."
         )
-    limit = float(match[3]) * (1000 if match[4] == "s" else 1)
-    return Objective("".join(text.split()), METRICS[match[1]], int(match[2]) / 100, limit)
+    most_ms = float(match[3]) * (1000 if match[4] == "s" else 1)
+    return Objective("".join(text.split()), int(match[2]) / 100, LatencyLimit(METRICS[match[1]], most_ms))
 
 
 def check_objectives(objectives: Sequence[Objective], records: Sequence[RequestRecord]) -> ObjectiveCheck:
-    """Judge the measured requests (warm-up left out). All must be kept; one missed is enough to miss."""
+    """Judge the measured requests, without warm-up. All objectives must be met; one that is missed decides."""
+    # 1. The share of requests within each limit.
     measured = [record for record in records if not record.warm]
-    counts = [objective.within(measured) for objective in objectives]
+    counts = [objective.count_within(measured) for objective in objectives]
     intervals = tuple(wilson(count, len(measured)) for count in counts)
+    # 2. A verdict for each objective, and the worst of them.
     verdicts = {_verdict(objective.share, interval) for objective, interval in zip(objectives, intervals, strict=True)}
-    verdict: ObjectiveVerdict = "missed" if "missed" in verdicts else "undecided" if "undecided" in verdicts else "kept"
+    verdict: ObjectiveVerdict = "kept"
+    if "missed" in verdicts:
+        verdict = "missed"
+    elif "undecided" in verdicts:
+        verdict = "undecided"
     return ObjectiveCheck(verdict, tuple(count / max(1, len(measured)) for count in counts), intervals)
 
 
 def _verdict(share: float, interval: tuple[float, float]) -> ObjectiveVerdict:
-    rounding = 1e-12
-    if interval[0] >= share - rounding:
+    if interval[0] >= share - _ROUNDING:
         return "kept"
     return "missed" if interval[1] < share else "undecided"

@@ -1,4 +1,4 @@
-"""Whether the load options of an evaluation go together. Pure; one sentence for the first thing that does not."""
+"""Checks that the load options of an evaluation do not contradict each other. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from backend.domain.evaluation.document import EvaluateOptions
 from backend.domain.limits import objective
 
 MOST_STREAMS = 4096
-CAP = EvaluateOptions().max_blocks
+DEFAULT_MAX_BLOCKS = EvaluateOptions().max_blocks
 
 
 def validate_options(options: EvaluateOptions) -> None:
-    """Raises InvalidOptions with the first contradiction."""
+    """Raise InvalidOptions with one sentence for the first contradiction."""
     for rule in (_several_modes, _levels, _ramp, _sweep, _until_decided, _not_streamed):
         rule(options)
 
@@ -19,8 +19,8 @@ def validate_options(options: EvaluateOptions) -> None:
 def _several_modes(options: EvaluateOptions) -> None:
     first, *others = [name for name in ("rate", "ramp", "trace") if getattr(options, name)] or ("concurrency",)
     if others:
-        all_of = "and {} " * len(others)
-        raise InvalidOptions(f"{all_of}cannot be combined: each says when requests are sent.", *others, field=first)
+        all_others = "and {} " * len(others)
+        raise InvalidOptions(f"{all_others}cannot be combined: each says when requests are sent.", *others, field=first)
     if options.process == "poisson" and first not in {"rate", "ramp"}:
         problem = "needs {} or {}: it spreads requests that are sent by the clock."
         raise InvalidOptions(problem, "rate", "ramp", field="process")
@@ -32,18 +32,18 @@ def _levels(options: EvaluateOptions) -> None:
             "is wrong: every level is a whole number of at least 1, such as 1,4,16.", field="concurrency"
         )
     if len(set(options.concurrency)) != len(options.concurrency):
-        raise InvalidOptions("is wrong: a level stands there twice.", field="concurrency")
+        raise InvalidOptions("is wrong: a level is given twice.", field="concurrency")
     if max(options.concurrency) > MOST_STREAMS:
         raise InvalidOptions(
             f"is wrong: one load generator serves at most {MOST_STREAMS} streams.", field="concurrency"
         )
     if len(set(options.rate)) != len(options.rate):
-        raise InvalidOptions("is wrong: a rate stands there twice.", field="rate")
+        raise InvalidOptions("is wrong: a rate is given twice.", field="rate")
 
 
 def _ramp(options: EvaluateOptions) -> None:
     if options.ramp is not None and options.seconds is None:
-        problem = "needs {}: the time over which the rate goes from the one to the other."
+        problem = "needs {}: the time over which the rate changes."
         raise InvalidOptions(problem, "seconds", field="ramp")
     if options.ramp is not None and options.requests is not None:
         raise InvalidOptions("ends with its {}: leave out {}.", "seconds", "requests", field="ramp")
@@ -53,9 +53,9 @@ def _ramp(options: EvaluateOptions) -> None:
 
 def _until_decided(options: EvaluateOptions) -> None:
     if options.until_decided and options.sweep:
-        problem = "compares levels, and a search has levels of each variant's own: leave out {}."
+        problem = "compares variants at the same levels, but a search chooses levels for each variant: leave out {}."
         raise InvalidOptions(problem, "sweep", field="until_decided")
-    if not options.until_decided and options.max_blocks != CAP:
+    if not options.until_decided and options.max_blocks != DEFAULT_MAX_BLOCKS:
         raise InvalidOptions("needs {}.", "until_decided", field="max_blocks")
 
 
@@ -80,7 +80,7 @@ def _sweep(options: EvaluateOptions) -> None:
 
 
 def _not_streamed(options: EvaluateOptions) -> None:
-    timed = [text for text in options.sweep if objective.parse_objective(text).metric != "client_latency_ms"]
+    timed = [text for text in options.sweep if objective.parse_objective(text).limit.metric != "client_latency_ms"]
     if timed and not options.stream:
         raise InvalidOptions(
             f"is wrong: {timed[0]} needs streamed answers: stream them, or search by latency.", field="sweep"

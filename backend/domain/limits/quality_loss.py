@@ -1,11 +1,10 @@
-"""What a variant loses in output quality: one figure, its grade, and the floor below which nobody should serve it
-unasked. Pure.
+"""Grades what a variant loses in output quality, and refuses a loss beyond the quality floor. Pure.
 
-The figure is the larger of the mean KL divergence and the rise of the log-perplexity, both in nats a token: a model may
-stray from the original without losing on the text, and lose on it where KL, which weighs by the original's own choices,
-is small.
+The loss is the larger of the mean KL divergence and the rise of the log-perplexity, both in nats per token: a model may
+differ from the original without losing on the text, and may lose on it where KL, which weighs by the original's own
+choices, is small.
 
-Grades, after what llama.cpp measured of Llama 3 8B (its pull request 6936; perplexity against fp16): q6_K 1.003, q4_K_M
+Grades follow what llama.cpp measured of Llama 3 8B (its pull request 6936; perplexity against fp16): q6_K 1.003, q4_K_M
 1.028, q2_K 1.565. People serve the first two without noticing and give up the last.
 """
 
@@ -17,35 +16,40 @@ from typing import Any, Literal
 
 LossGrade = Literal["none", "hardly", "small", "clear", "ruined"]
 QUALITY_FLOOR = 0.4
-"""Nats a token: a perplexity 1.49 times the original's. The default of the setting `quality_floor`."""
+"""Nats per token: a perplexity 1.49 times the original's. The default of the setting `quality_floor`."""
 GRADES: tuple[tuple[float, LossGrade], ...] = ((1e-4, "none"), (0.03, "hardly"), (0.1, "small"))
-"""Up to so many nats; what is more is clear, beyond the floor ruined."""
+"""The largest loss in nats of each grade; a larger one is `clear`, beyond the floor `ruined`."""
 
 
 def loss_nats(kl_mean: float | None, before: float | None, after: float | None) -> float | None:
-    """The larger of the mean KL divergence and ln(after / before) of the perplexities; None where neither was
-    scored."""
-    known = [] if kl_mean is None else [kl_mean]
+    """Return the larger of the mean KL divergence and ln(after / before) of the perplexities, in nats per token.
+
+    None where neither was scored.
+    """
+    losses = [] if kl_mean is None else [kl_mean]
     if before and after:
-        known.append(math.log(after / before))
-    return max(known, default=None)
+        losses.append(math.log(after / before))
+    return max(losses, default=None)
 
 
-def loss_grade(lost: float) -> LossGrade:
-    if lost > QUALITY_FLOOR:
+def loss_grade(loss: float) -> LossGrade:
+    """Return the grade of a loss in nats per token."""
+    if loss > QUALITY_FLOOR:
         return "ruined"
-    return next((name for most, name in GRADES if lost <= most), "clear")
+    return next((grade for most, grade in GRADES if loss <= most), "clear")
 
 
 def floor_problem(quality: Mapping[str, Any], floor: float | None) -> str | None:
-    """One sentence where an artifact's scores (`perplexity_before`, `perplexity_after`, `kl_mean`) miss the floor: 0 is
-    none, None the default."""
+    """Say in one sentence that an artifact's loss is beyond the floor; None where it is not.
+
+    `quality` has `perplexity_before`, `perplexity_after` and `kl_mean`. A `floor` of 0 means no floor, None the default.
+    """
     floor = QUALITY_FLOOR if floor is None else floor
     before, after, kl = (quality.get(name) for name in ("perplexity_before", "perplexity_after", "kl_mean"))
-    lost = loss_nats(kl, before, after)
-    if not floor or lost is None or lost <= floor:
+    loss = loss_nats(kl, before, after)
+    if not floor or loss is None or loss <= floor:
         return None
     return (
-        f"The result is ruined: perplexity goes from {before:.1f} to {after:.1f}, mean KL divergence is {kl:.2f} nats a token, "
-        f"and the quality floor is {floor:g}. Use more bits, less sparsity or `recover`."
+        f"The result is ruined: perplexity goes from {before:.1f} to {after:.1f}, mean KL divergence is {kl:.2f} nats per "
+        f"token, and the quality floor is {floor:g}. Use more bits, less sparsity or `recover`."
     )

@@ -1,10 +1,9 @@
-"""How far a served variant's next-token probabilities are from the served original's, from what a server tells of them.
-Pure.
+"""Compares a served variant's next-token probabilities with the served original's, as far as servers report them. Pure.
 
-A server tells the most probable tokens of each position of a prompt with their log-probabilities (vLLM's
-`prompt_logprobs`). With S the tokens that both told, and all others one bucket, KL over S and the bucket is at most the
-KL over the whole vocabulary (the data processing inequality; Cover and Thomas, Elements of Information Theory, 2.8):
-what is given here is a lower bound.
+A server reports the most probable tokens at each position of a prompt with their log-probabilities (vLLM's
+`prompt_logprobs`). With S the tokens that both reported, and all others in one bucket, the KL divergence over S and the
+bucket is at most that over the whole vocabulary (the data processing inequality; Cover and Thomas, Elements of
+Information Theory, 2.8): the result is a lower bound.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from backend.domain.evaluation.answer_agreement import Interval, mean_interval
 from backend.domain.maths.intervals import mean_ci95
 
 TokenLogprobs = Mapping[str, float]
-"""Token id -> log-probability, of one position; the token of the text itself is among them."""
+"""Token id -> log-probability at one position; the token of the text itself is among them."""
 LEAST_PROBABILITY = 1e-9
-"""The least that is taken for the probability of the bucket: what is told is rounded."""
+"""The bucket has at least this probability: reported figures are rounded."""
 
 
 class ServedDivergence(NamedTuple):
     """Means over positions, with 95% intervals over windows (None for fewer than two)."""
 
     kl: float
-    """Nats a token; a lower bound."""
+    """Nats per token; a lower bound."""
     kl_ci95: Interval | None
     same_top: float
     same_top_ci95: Interval | None
@@ -37,41 +36,51 @@ class ServedDivergence(NamedTuple):
 def compare_windows(
     original: Sequence[Sequence[TokenLogprobs]], variant: Sequence[Sequence[TokenLogprobs]]
 ) -> ServedDivergence | None:
-    """Of windows of the same text; None where there is no position that both told."""
-    kls, tops, positions = [], [], 0
-    for first, second in zip(original, variant, strict=True):
-        pairs = [(p, q) for p, q in zip(first, second, strict=True) if p and q]
+    """Compare windows of the same text; None where both servers report no common position."""
+    divergences: list[float] = []
+    same_tops: list[float] = []
+    positions = 0
+    for original_window, variant_window in zip(original, variant, strict=True):
+        pairs = [(p, q) for p, q in zip(original_window, variant_window, strict=True) if p and q]
         if pairs:
-            kls.append(fmean(position_divergence(p, q) for p, q in pairs))
-            tops.append(fmean(most_probable_token(p) == most_probable_token(q) for p, q in pairs))
+            divergences.append(fmean(position_divergence(p, q) for p, q in pairs))
+            same_tops.append(fmean(most_probable_token(p) == most_probable_token(q) for p, q in pairs))
             positions += len(pairs)
     if not positions:
         return None
-    return ServedDivergence(fmean(kls), mean_ci95(kls), fmean(tops), mean_interval(tops), positions)
+    return ServedDivergence(
+        fmean(divergences), mean_ci95(divergences), fmean(same_tops), mean_interval(same_tops), positions
+    )
 
 
 def position_divergence(original: TokenLogprobs, variant: TokenLogprobs) -> float:
-    """KL over the tokens that both told and one bucket for all others, nats."""
+    """Return the KL divergence in nats over the tokens that both reported and one bucket for all others."""
+    # 1. Probabilities of the shared tokens, the bucket last.
     shared = original.keys() & variant.keys()
-    p, q = ([math.exp(each[token]) for token in shared] for each in (original, variant))
-    rest = [max(LEAST_PROBABILITY, 1 - math.fsum(each)) for each in (p, q)]
-    sums = math.fsum(p) + rest[0], math.fsum(q) + rest[1]
-    told = [(a / sums[0], b / sums[1]) for a, b in [*zip(p, q, strict=True), (rest[0], rest[1])]]
-    return max(0.0, math.fsum(a * math.log(a / b) for a, b in told if a > 0))
+    p = [math.exp(original[token]) for token in shared]
+    q = [math.exp(variant[token]) for token in shared]
+    p.append(max(LEAST_PROBABILITY, 1 - math.fsum(p)))
+    q.append(max(LEAST_PROBABILITY, 1 - math.fsum(q)))
+    # 2. Both add up to 1 again, after the bucket was raised.
+    p_total, q_total = math.fsum(p[:-1]) + p[-1], math.fsum(q[:-1]) + q[-1]
+    pairs = [(a / p_total, b / q_total) for a, b in zip(p, q, strict=True)]
+    return max(0.0, math.fsum(a * math.log(a / b) for a, b in pairs if a > 0))
 
 
-def most_probable_token(told: TokenLogprobs) -> str:
-    """The most probable token; of several the first by its id, so that a tie is the same tie twice."""
-    return min(told, key=lambda token: (-told[token], token))
+def most_probable_token(logprobs: TokenLogprobs) -> str:
+    """Return the most probable token; of equally probable ones the first by id, so that ties agree."""
+    return min(logprobs, key=lambda token: (-logprobs[token], token))
 
 
 def parse_prompt_logprobs(choice: Mapping[str, Any]) -> list[TokenLogprobs]:
-    """`prompt_logprobs` of one choice of a completion: a mapping a position, empty for the first. Raises ValueError
-    where it has another form."""
-    found = choice.get("prompt_logprobs")
-    if not isinstance(found, list):
+    """Parse `prompt_logprobs` of one choice of a completion: a mapping for each position, empty for the first.
+
+    Raises ValueError where it has another form.
+    """
+    positions = choice.get("prompt_logprobs")
+    if not isinstance(positions, list):
         raise ValueError("no prompt_logprobs")
     try:
-        return [{token: float(each["logprob"]) for token, each in (position or {}).items()} for position in found]
+        return [{token: float(entry["logprob"]) for token, entry in (row or {}).items()} for row in positions]
     except (AttributeError, KeyError, TypeError):
         raise ValueError("prompt_logprobs of another form") from None

@@ -90,6 +90,6 @@ def goal(objectives: Sequence[str]) -> str:
     """`ttft_p95<=0.3s` as `TTFT p95 at most 300 ms`."""
     parsed = [parse_objective(text) for text in objectives]
     return " and ".join(
-        f"{METRICS[objective.metric]} p{objective.share * 100:.0f} at most {objective.limit_ms:g} ms"
+        f"{METRICS[objective.limit.metric]} p{objective.share * 100:.0f} at most {objective.limit.most_ms:g} ms"
         for objective in parsed
     )

@@ -43,8 +43,9 @@ def count_within(view: EvaluationView, limits: RequestLimits) -> dict[VariantLoa
 
     latencies = _read(*records_file(view))
     within = latencies.table["ok"]
-    for name, limit in limits.given.items():
-        within = compute.and_(within, compute.fill_null(compute.less_equal(latencies.table[name], limit), False))
+    for limit in limits.latency_limits:
+        allowed = compute.less_equal(latencies.table[limit.metric], limit.most_ms)
+        within = compute.and_(within, compute.fill_null(allowed, False))
     counts: dict[VariantLoad, CountWithin] = {}
     for result in view.document.variants:
         for level in result.levels:

@@ -184,7 +184,7 @@ def test_variants_that_cannot_be_are_one_sentence(home: Workspace, source: str) 
     ("changes", "says"),
     [
         ({"evaluate_concurrency": "one"}, "is not a list such as"),
-        ({"evaluate_concurrency": "4,4"}, "stands there twice"),
+        ({"evaluate_concurrency": "4,4"}, "is given twice"),
         ({"evaluate_concurrency": "0"}, "at least 1"),
         ({"evaluate_concurrency": "9999"}, "at most 4096"),
         ({"evaluate_concurrency": " "}, "at least 1"),

@@ -91,7 +91,7 @@ def test_any_text_is_read_or_refused(written: str) -> None:
 
 def test_every_named_figure_can_be_judged(document: Evaluation) -> None:
     judged = [fail_conditions.parse_condition(f"{metric} >= -1") for metric in fail_conditions.metric_names()]
-    assert {breach.gate.metric for breach in fail_conditions.find_breaches(document, judged)} == set(
+    assert {breach.condition.metric for breach in fail_conditions.find_breaches(document, judged)} == set(
         fail_conditions.metric_names()
     )
 

@@ -68,7 +68,7 @@ def view(folder: Path) -> EvaluationView:
 def within(record: RequestRecord, limits: RequestLimits) -> bool:
     values = {name: latency_ms(name, record) for name in LIMITABLE_METRICS}
     return record.ok and all(
-        (value := values[name]) is not None and value <= limit for name, limit in limits.given.items()
+        (value := values[name]) is not None and value <= limit for name, limit in limits.latency_limits
     )
 
 

@@ -34,8 +34,8 @@ def records(*ttfts_ms: float | None, warm: bool = False) -> list[RequestRecord]:
 
 def test_an_objective_is_read_with_its_share_and_unit() -> None:
     found = parse_objective(" ttft_p95 <= 0.3s ")
-    assert (found.metric, found.share, found.limit_ms, found.text) == ("ttft_ms", 0.95, 300.0, "ttft_p95<=0.3s")
-    assert parse_objective("latency_p99<5s").metric == "client_latency_ms"
+    assert (*found.limit, found.share, found.text) == ("ttft_ms", 300.0, 0.95, "ttft_p95<=0.3s")
+    assert parse_objective("latency_p99<5s").limit.metric == "client_latency_ms"
 
 
 @pytest.mark.parametrize(
