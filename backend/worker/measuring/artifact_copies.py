@@ -1,4 +1,4 @@
-"""The artifacts that a job serves: verified before a byte of them is read, and fetched where they lie in a bucket."""
+"""Verifies the artifacts that a job serves before anything reads them, and fetches those in a bucket."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from backend.settings import Settings
 def local_artifacts(
     variants: Sequence[Variant], settings: Settings, progress: Progress
 ) -> Iterator[tuple[Variant, ...]]:
-    """The variants with their artifacts' paths on this machine, which stay for as long as they are used.
+    """Yield the variants with their artifacts' paths on this machine, which exist until the block ends.
 
     Raises ArtifactCorrupt, and what `artifacts.base.Place.use` does.
     """
     with ExitStack() as stack:
-        yield tuple(_here(variant, settings, progress, stack) for variant in variants)
+        yield tuple(_local_artifact(variant, settings, progress, stack) for variant in variants)
 
 
-def _here(variant: Variant, settings: Settings, progress: Progress, stack: ExitStack) -> Variant:
+def _local_artifact(variant: Variant, settings: Settings, progress: Progress, stack: ExitStack) -> Variant:
     if variant.kind != "artifact" or variant.model_path is None:
         return variant
     address = variant.stored_at or str(Path(variant.model_path).parent)
-    place = locations.location_of(settings, address)
-    if missing := place.missing(address):
-        told = f"Fetching {variant.name} ({missing / 1e6:.1f} MB) from {place.address}"
-        progress.phase("fetch", told, total=missing, unit="bytes")
-    folder = stack.enter_context(place.use(address, variant.source, lambda done, total: progress.advance(done)))
-    return _moved(variant, folder)
+    location = locations.location_of(settings, address)
+    if missing := location.missing(address):
+        message = f"Fetching {variant.name} ({missing / 1e6:.1f} MB) from {location.address}"
+        progress.phase("fetch", message, total=missing, unit="bytes")
+    folder = stack.enter_context(location.use(address, variant.source, lambda done, total: progress.advance(done)))
+    return _with_folder(variant, folder)
 
 
-def _moved(variant: Variant, folder: Path) -> Variant:
+def _with_folder(variant: Variant, folder: Path) -> Variant:
     speculation = variant.speculation
     if speculation is not None and speculation.draft_path is not None:
         speculation = speculation.model_copy(update={"draft_path": str(folder / "draft")})

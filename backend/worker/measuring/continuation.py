@@ -1,5 +1,4 @@
-"""What an evaluation keeps beside its document and its requests, so that it can be continued as if it had never
-ended."""
+"""Stores the runs of an evaluation beside its document and requests, so that a later job can continue it."""
 
 from __future__ import annotations
 
@@ -19,11 +18,11 @@ from backend.worker.measuring.runs import MeasuredRun
 
 RUNS = "runs.json"
 RunKey = tuple[int, Load]
-"""(variant index, load)"""
+"""Index of the variant, and the load."""
 
 
 class EarlierEvaluation(NamedTuple):
-    """An evaluation that is continued."""
+    """The evaluation that is continued."""
 
     document: Evaluation
     runs: dict[RunKey, list[MeasuredRun]]
@@ -31,48 +30,49 @@ class EarlierEvaluation(NamedTuple):
 
 
 def write_runs(folder: Path, runs: Mapping[RunKey, Sequence[MeasuredRun]], task_warnings: Iterable[str]) -> None:
-    """All of each run but its requests, which `records` keeps."""
-    kept = [
-        {
-            "variant": variant,
-            "load": load.key,
-            "block": block,
-            "audit": run.audit.model_dump(mode="json"),
-            "disturbance": run.disturbance.model_dump(mode="json"),
-            "joules": run.joules,
-            "counted": run.counted,
-            "hits": run.hits,
-        }
-        for (variant, load), blocks in runs.items()
-        for block, run in enumerate(blocks)
-    ]
-    (folder / RUNS).write_text(json.dumps({"task_warnings": list(task_warnings), "runs": kept}))
+    """Write everything about each run except its requests, which `records` writes."""
+    rows = []
+    for (variant, load), runs_of_load in runs.items():
+        for block, run in enumerate(runs_of_load):
+            row = {
+                "variant": variant,
+                "load": load.key,
+                "block": block,
+                "audit": run.audit.model_dump(mode="json"),
+                "disturbance": run.disturbance.model_dump(mode="json"),
+                "joules": run.joules,
+                "counted": run.counted,
+                "hits": run.hits,
+            }
+            rows.append(row)
+    (folder / RUNS).write_text(json.dumps({"task_warnings": list(task_warnings), "runs": rows}))
 
 
 def read_earlier(continued: ContinuedEvaluation) -> EarlierEvaluation:
-    """Raises NotContinued where a file is gone or damaged, Unreadable."""
+    """Read the evaluation to continue. Raises NotContinued if a file is missing or damaged, Unreadable."""
     folder = Path(continued.folder)
     try:
+        # 1. Read the three files.
         document = read_evaluation((folder / "evaluation.json").read_bytes())
         requests = read_records(folder / RECORDS)
-        kept = json.loads((folder / RUNS).read_bytes())
+        stored = json.loads((folder / RUNS).read_bytes())
+
+        # 2. Put the requests of each run back, block by block.
         names = [result.name for result in document.variants]
         loads = {load.key: load for load in document.loads}
         runs: dict[RunKey, list[MeasuredRun]] = {}
-        for each in sorted(kept["runs"], key=lambda each: int(each["block"])):
-            records = requests[names[each["variant"]], each["load"], each["block"]]
-            runs.setdefault((each["variant"], loads[each["load"]]), []).append(
-                MeasuredRun(
-                    records,
-                    Audit.model_validate(each["audit"]),
-                    Disturbance.model_validate(each["disturbance"]),
-                    each["joules"],
-                    each["counted"],
-                    PrefixHits(*each["hits"]),
-                )
+        for row in sorted(stored["runs"], key=lambda row: int(row["block"])):
+            run = MeasuredRun(
+                requests[names[row["variant"]], row["load"], row["block"]],
+                Audit.model_validate(row["audit"]),
+                Disturbance.model_validate(row["disturbance"]),
+                row["joules"],
+                row["counted"],
+                PrefixHits(*row["hits"]),
             )
+            runs.setdefault((row["variant"], loads[row["load"]]), []).append(run)
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise NotContinued(
             f"What {continued.evaluation} measured can no longer be read ({type(error).__name__}): measure again."
         ) from error
-    return EarlierEvaluation(document, runs, kept["task_warnings"])
+    return EarlierEvaluation(document, runs, stored["task_warnings"])

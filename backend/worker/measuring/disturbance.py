@@ -1,7 +1,6 @@
-"""What disturbed a measurement: processor time that others used meanwhile, time the hypervisor withheld, thermal
-throttling.
+"""Measures what disturbed a run: processor time used by other programs, withheld by the hypervisor, lost to throttling.
 
-From /proc and /sys of Linux. Knows nothing of loads and servers.
+Reads /proc and /sys of Linux. Knows nothing of loads and servers.
 """
 
 from __future__ import annotations
@@ -17,13 +16,14 @@ from backend.processes import usage
 
 STAT, CPUS = Path("/proc/stat"), Path("/sys/devices/system/cpu")
 BUSY_SHARE = 0.1
-"""Of all cores, used by others: as much as a small difference between variants."""
+"""Share of all cores used by others above which a run counts as disturbed: as much as a small difference between
+variants."""
 STOLEN_SHARE = 0.05
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class _Reading(NamedTuple):
-    at: float
+    time_s: float
     busy_s: float
     stolen_s: float
     own_s: float
@@ -31,14 +31,14 @@ class _Reading(NamedTuple):
 
 
 class DisturbanceMeter:
-    """From its making to `disturbance`, of the tree of this process against the whole machine."""
+    """Compares the tree of this process with the whole machine, from construction to `disturbance()`."""
 
     def __init__(self) -> None:
         self._first = _read()
 
     def disturbance(self) -> Disturbance:
         first, last = self._first, _read()
-        seconds = max(last.at - first.at, 1e-9)
+        seconds = max(last.time_s - first.time_s, 1e-9)
         others = (last.busy_s - first.busy_s) - (last.own_s - first.own_s)
         known = first.throttled is not None and last.throttled is not None
         return Disturbance(
@@ -51,20 +51,24 @@ class DisturbanceMeter:
 
 
 def describe(disturbance: Disturbance) -> str | None:
-    """Why the machine was not quiet; None where it was."""
-    told = []
+    """Return why the machine was not quiet, or None if it was."""
+    reasons = []
     if disturbance.others > BUSY_SHARE * disturbance.cores:
-        told.append(f"other programs used {disturbance.others:.2f} of {disturbance.cores} cores")
+        reasons.append(f"other programs used {disturbance.others:.2f} of {disturbance.cores} cores")
     if disturbance.stolen > STOLEN_SHARE * disturbance.cores:
-        told.append(f"the hypervisor withheld {disturbance.stolen:.2f} of {disturbance.cores} cores")
+        reasons.append(f"the hypervisor withheld {disturbance.stolen:.2f} of {disturbance.cores} cores")
     if disturbance.throttled:
-        told.append(f"the processor was throttled {disturbance.throttled} times for heat")
-    return " and ".join(told) or None
+        reasons.append(f"the processor was throttled {disturbance.throttled} times for heat")
+    return " and ".join(reasons) or None
 
 
 def worst(disturbances: Iterable[Disturbance]) -> Disturbance | None:
-    """The stretch in which others took most; None of none."""
-    return max(disturbances, key=lambda each: each.others + each.stolen + 1000 * (each.throttled or 0), default=None)
+    """Return the disturbance in which others used most, or None if there is none."""
+
+    def severity(disturbance: Disturbance) -> float:
+        return disturbance.others + disturbance.stolen + 1000 * (disturbance.throttled or 0)
+
+    return max(disturbances, key=severity, default=None)
 
 
 def _read() -> _Reading:
@@ -73,7 +77,7 @@ def _read() -> _Reading:
 
 
 def processor_seconds(stat: str) -> tuple[float, float]:
-    """(busy, stolen) seconds of all processors since boot, from the text of /proc/stat (proc_stat(5)).
+    """Return (busy, stolen) seconds of all processors since boot, from the text of /proc/stat (proc_stat(5)).
 
     Busy: user, nice, system, irq, softirq. Guest time is in user already.
     """
@@ -83,6 +87,6 @@ def processor_seconds(stat: str) -> tuple[float, float]:
 
 
 def throttles(cpus: Path) -> int | None:
-    """Thermal throttling events of all processors since boot; None where the kernel does not count them."""
+    """Count thermal throttling events of all processors since boot; None if the kernel does not count them."""
     files = list(cpus.glob("cpu[0-9]*/thermal_throttle/core_throttle_count"))
     return sum(int(file.read_text()) for file in files) if files else None

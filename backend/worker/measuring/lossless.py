@@ -1,6 +1,6 @@
-"""Asks each variant that speculates, and the same without, for the answers that show whether speculation keeps them.
+"""Collects answers of each variant with and without speculation, which show whether speculation changes them.
 
-Of what our servers serve: prompts and answers as token ids, so that nothing is decided by how tokens are written.
+Works on servers that Whetstone started: prompts and answers are token ids, so that spelling of tokens decides nothing.
 """
 
 from __future__ import annotations
@@ -24,18 +24,20 @@ from backend.serving.vllm import VllmServer
 from backend.worker.measuring.server_pool import ServerPool
 
 LONGEST_PROMPT = 512
-"""Tokens: longer ones are cut, so that they fit every context."""
+"""Tokens of a prompt; longer ones are cut, so that they fit every context."""
 
 
 class AnswerCounts(NamedTuple):
-    """How much is asked: greedy answers of so many tokens, `at_once` where the engine is held against itself, and
-    samples."""
+    """Numbers and lengths of the answers to collect."""
 
     prompts: int = 24
     tokens: int = 48
+    """Tokens of a greedy answer."""
     at_once: int = 8
+    """Prompts sent together when the engine is compared with itself."""
     sampled_prompts: int = 12
     samples: int = 128
+    """Sampled answers per prompt."""
     sampled_tokens: int = 4
 
 
@@ -43,39 +45,47 @@ DEFAULT_COUNTS = AnswerCounts()
 
 
 class ServerAnswers(NamedTuple):
-    """What one server answered. `drafted`: tokens that were proposed for the greedy answers and for the samples."""
+    """The answers of one server."""
 
     greedy: list[Answer]
     at_once: list[Answer]
     samples: list[list[Answer]]
     drafted: tuple[int, int]
+    """Tokens proposed for the greedy answers and for the samples."""
 
 
 def measure_lossless(
     pool: ServerPool, prompts: Sequence[Prompt], lost: dict[int, str], progress: Progress
 ) -> dict[int, Lossless]:
-    """By variant index, those that speculate and are served here. A server that goes away costs its own figure
-    alone."""
-    variants = list(pool.variants)
-    asked = [index for index, each in enumerate(variants) if index not in lost and speculates(each)]
+    """Return the comparison by variant index, for variants that speculate and are served here.
+
+    A server that stops answering costs only its own comparison.
+    """
+    # 1. Ask the speculating variants first: in resident mode they are up already.
+    indices = [index for index, variant in enumerate(pool.variants) if index not in lost and speculates(variant)]
     progress.phase(
-        "lossless", "Comparing answers with and without speculation", total=2 * len(asked), unit="servers", weight=1.0
+        "lossless", "Comparing answers with and without speculation", total=2 * len(indices), unit="servers", weight=1.0
     )
-    arms: dict[int, ServerAnswers | None] = {}
-    pairs: dict[int, int] = {}
-    for number, index in enumerate(asked):  # those that are up first
-        arms[index] = _arm(pool, index, prompts, progress)
-        progress.advance(number + 1)
-    for number, index in enumerate(asked):
-        place = pairs[index] = find_or_add_twin(pool, index)
-        arms[place] = arms[place] if place in arms else _arm(pool, place, prompts, progress)
-        progress.advance(len(asked) + number + 1)
-    both = {index: (arms[index], arms[place]) for index, place in pairs.items()}
-    return {
-        index: compare_answers(one, other)
-        for index, (one, other) in both.items()
-        if one is not None and other is not None
-    }
+    collected: dict[int, ServerAnswers | None] = {}
+    for number, index in enumerate(indices, 1):
+        collected[index] = _try_to_collect(pool, index, prompts, progress)
+        progress.advance(number)
+
+    # 2. Ask the same variants without speculation, each once.
+    twins: dict[int, int] = {}
+    for number, index in enumerate(indices, len(indices) + 1):
+        twin = twins[index] = find_or_add_twin(pool, index)
+        if twin not in collected:
+            collected[twin] = _try_to_collect(pool, twin, prompts, progress)
+        progress.advance(number)
+
+    # 3. Compare the pairs of which both answered.
+    results = {}
+    for index, twin in twins.items():
+        speculating, plain = collected[index], collected[twin]
+        if speculating is not None and plain is not None:
+            results[index] = compare_answers(speculating, plain)
+    return results
 
 
 def speculates(variant: Variant) -> bool:
@@ -83,80 +93,103 @@ def speculates(variant: Variant) -> bool:
 
 
 def without_speculation(variant: Variant) -> Variant:
-    """The same, but that nothing is guessed; its compile cache is of another graph."""
+    """Return the variant without speculation, and without its compile cache, which belongs to another graph."""
     return variant.model_copy(
         update={"speculation": None, "compile_cache": None, "name": f"{variant.name} without speculation"}
     )
 
 
 def find_or_add_twin(pool: ServerPool, index: int) -> int:
-    """A variant of the evaluation that is the same without speculation, else one that is added."""
-    wanted = pool.variants[index]
-    known = (place for place, each in enumerate(pool.variants) if differs_by_speculation_only(each, wanted))
-    place = next(known, None)
-    return pool.add(without_speculation(wanted)) if place is None else place
+    """Return the index of a variant that differs only by having no speculation; add one if the pool has none."""
+    speculating = pool.variants[index]
+    for twin, variant in enumerate(pool.variants):
+        if differs_by_speculation_only(variant, speculating):
+            return twin
+    return pool.add(without_speculation(speculating))
 
 
-def _arm(pool: ServerPool, index: int, prompts: Sequence[Prompt], progress: Progress) -> ServerAnswers | None:
+def _try_to_collect(
+    pool: ServerPool, index: int, prompts: Sequence[Prompt], progress: Progress
+) -> ServerAnswers | None:
     try:
         server = pool.use(index).server
         assert server is not None
         return collect_answers(server, prompts, index, chat=pool.options.endpoint == "chat")
     except ServerFailed as error:
-        progress.warn(f"Whether {pool.variants[index].name} keeps its answers is not known: {error}")
+        progress.warn(
+            f"It is not known whether speculation changes the answers of {pool.variants[index].name}: {error}"
+        )
         return None
 
 
 def collect_answers(
     server: VllmServer, prompts: Sequence[Prompt], number: int, *, chat: bool, sizes: AnswerCounts = DEFAULT_COUNTS
 ) -> ServerAnswers:
-    """`number`: no two servers of a comparison have the same. Raises ServerFailed."""
-    tokens = [_tokens(server, prompt, chat) for prompt in prompts[: sizes.prompts]]
-    start = _drafted(server)
-    greedy = [answer for prompt in tokens for answer in _greedy(server, [prompt], sizes)]
-    between = _drafted(server)
-    groups = [tokens[place : place + sizes.at_once] for place in range(0, len(tokens), sizes.at_once)]
-    at_once = [answer for group in groups for answer in _greedy(server, group, sizes)]
-    before = _drafted(server)
+    """Ask a server for greedy answers one at a time, the same several at a time, and samples.
+
+    `number` differs between the servers of a comparison. Raises ServerFailed.
+    """
+    tokens = [_prompt_tokens(server, prompt, chat) for prompt in prompts[: sizes.prompts]]
+
+    # 1. Greedy answers, one prompt at a time.
+    drafted_at_start = _drafted_tokens(server)
+    greedy: list[Answer] = []
+    for prompt in tokens:
+        greedy += _greedy_answers(server, [prompt], sizes)
+    drafted_greedy = _drafted_tokens(server) - drafted_at_start
+
+    # 2. The same prompts in groups, which show how much batching alone changes.
+    at_once: list[Answer] = []
+    for start in range(0, len(tokens), sizes.at_once):
+        at_once += _greedy_answers(server, tokens[start : start + sizes.at_once], sizes)
+
+    # 3. Samples. The first answer is discarded: its length makes each server draw other random numbers from here on.
+    drafted_before_samples = _drafted_tokens(server)
     if sizes.sampled_prompts:
-        _samples(server, tokens[0], 1, number + 2)  # thrown away: from here on no two servers draw the same numbers
+        _sampled_answers(server, tokens[0], 1, number + 2)
     samples = [
-        _samples(server, prompt, sizes.samples, sizes.sampled_tokens) for prompt in tokens[: sizes.sampled_prompts]
+        _sampled_answers(server, prompt, sizes.samples, sizes.sampled_tokens)
+        for prompt in tokens[: sizes.sampled_prompts]
     ]
-    return ServerAnswers(greedy, at_once, samples, (between - start, _drafted(server) - before))
+    drafted_samples = _drafted_tokens(server) - drafted_before_samples
+    return ServerAnswers(greedy, at_once, samples, (drafted_greedy, drafted_samples))
 
 
 def compare_answers(speculating: ServerAnswers, plain: ServerAnswers, sizes: AnswerCounts = DEFAULT_COUNTS) -> Lossless:
-    """What the two come to."""
+    """Judge the answers with speculation against those without."""
     greedy = GreedyAnswers(speculating.greedy, plain.greedy, plain.at_once, sizes.at_once, speculating.drafted[0])
-    samples = (
-        SampledAnswers(speculating.samples, plain.samples, speculating.drafted[1]) if sizes.sampled_prompts else None
-    )
+    samples = None
+    if sizes.sampled_prompts:
+        samples = SampledAnswers(speculating.samples, plain.samples, speculating.drafted[1])
     return judge_answers(greedy, samples)
 
 
-def _drafted(server: VllmServer) -> int:
+def _drafted_tokens(server: VllmServer) -> int:
     return int(server.metrics().get("drafted_tokens", 0))
 
 
-def _tokens(server: VllmServer, prompt: Prompt, chat: bool) -> list[int]:
-    """As the load asks it: in the model's template where that is of chat."""
-    asked = {"messages": [{"role": "user", "content": prompt.prompt}]} if chat else {"prompt": prompt.prompt}
-    return [int(token) for token in server.answer("/tokenize", asked)["tokens"]][-LONGEST_PROMPT:]
+def _prompt_tokens(server: VllmServer, prompt: Prompt, chat: bool) -> list[int]:
+    """Return the prompt's token ids as the load sends it: in the model's chat template if the load is chat."""
+    body: dict[str, Any] = {"prompt": prompt.prompt}
+    if chat:
+        body = {"messages": [{"role": "user", "content": prompt.prompt}]}
+    return [int(token) for token in server.answer("/tokenize", body)["tokens"]][-LONGEST_PROMPT:]
 
 
-def _greedy(server: VllmServer, prompts: Sequence[Sequence[int]], sizes: AnswerCounts) -> list[Answer]:
-    """Asked at once, in the order of the prompts."""
+def _greedy_answers(server: VllmServer, prompts: Sequence[Sequence[int]], sizes: AnswerCounts) -> list[Answer]:
+    """Return the answers to all prompts in their order, sent as one request."""
     return _answers(server, {"prompt": list(prompts), "max_tokens": sizes.tokens, "temperature": 0})
 
 
-def _samples(server: VllmServer, prompt: Sequence[int], samples: int, tokens: int) -> list[Answer]:
-    """Without a seed: on a processor vLLM 0.32 dies of one where a prompt is read in parts (`CPU Generator does not use
-    offset`)."""
-    asked = {"prompt": list(prompt), "max_tokens": tokens, "n": samples}
-    return _answers(server, {**asked, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0})
+def _sampled_answers(server: VllmServer, prompt: Sequence[int], samples: int, tokens: int) -> list[Answer]:
+    """Return samples without a seed.
+
+    With a seed vLLM 0.32 ends on a processor if a prompt is read in parts (`CPU Generator does not use offset`).
+    """
+    body = {"prompt": list(prompt), "max_tokens": tokens, "n": samples}
+    return _answers(server, {**body, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0})
 
 
-def _answers(server: VllmServer, asked: dict[str, Any]) -> list[Answer]:
-    choices = server.answer("/v1/completions", {**asked, "return_token_ids": True})["choices"]
+def _answers(server: VllmServer, body: dict[str, Any]) -> list[Answer]:
+    choices = server.answer("/v1/completions", {**body, "return_token_ids": True})["choices"]
     return [choice["token_ids"] for choice in sorted(choices, key=lambda choice: choice["index"])]

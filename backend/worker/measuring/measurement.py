@@ -1,5 +1,7 @@
-"""What one evaluation gathers: every run of the schedule, or a sweep a variant. Knows nothing of the document made of
-it."""
+"""Measures the variants of one evaluation: every run of the schedule, or a search for each variant.
+
+Knows nothing of the document that is made from the runs.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count, groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from backend.channel import JobChannel
 from backend.domain.errors import EndpointUnreachable, ServerFailed, WorkError
@@ -19,16 +21,16 @@ from backend.domain.evaluation.document import Level, VariantResult
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.load import counters, order, prompt_lines
 from backend.domain.load.load import Load
-from backend.domain.load.records import Audit, LoadPlan, RequestRecord
+from backend.domain.load.records import Audit, Disturbance, LoadPlan, RequestRecord
 from backend.domain.workload.workload import Prompt, Workload, write_prompts
 from backend.endpoint import models
 from backend.evaluate import load_plans
 from backend.evaluate.load_plans import SearchedLevel
 from backend.evaluate.unused_prompts import UnusedPrompts, WorkloadExhausted, cache_block_tokens
 from backend.hardware import energy
-from backend.worker.measuring import disturbance as neighbours
 from backend.worker.measuring import runs, served_logprobs
 from backend.worker.measuring.continuation import EarlierEvaluation, RunKey
+from backend.worker.measuring.disturbance import DisturbanceMeter, describe, worst
 from backend.worker.measuring.quality import Answers
 from backend.worker.measuring.records import MeasuredLevel
 from backend.worker.measuring.runs import MeasuredRun
@@ -37,7 +39,7 @@ from backend.worker.progress import ChannelProgress
 
 
 class Measurement:
-    """What one evaluation gathers, slot by slot."""
+    """Measures the variants of one evaluation, slot by slot, and holds all runs."""
 
     def __init__(
         self,
@@ -51,229 +53,282 @@ class Measurement:
         self.earlier = earlier
         self.runs: dict[RunKey, list[MeasuredRun]] = dict(earlier.runs) if earlier else {}
         self.answers: dict[int, Answers] = {}
-        """Variant -> its greedy answers."""
+        """The greedy answers of each variant."""
         self.repeated_answers: Answers | None = None
-        """The baseline's, asked a second time."""
+        """The baseline's greedy answers to the same prompts, asked a second time."""
         self.logprobs: dict[int, served_logprobs.WindowLogprobs] = {}
-        """Variant -> what its server tells of its probabilities."""
-        self._asked_tokens: list[list[int]] | None = None
+        """The log-probabilities that the server of each variant reports on the held-out text."""
+        self._held_out_windows: list[list[int]] | None = None
         self.loads = spec.options.loads
-        self._kinds = [prompt.kind for prompt in workload.prompts]
-        self.swept: dict[int, list[SearchedLevel]] = {}
+        self._prompt_kinds = [prompt.kind for prompt in workload.prompts]
+        self.searched: dict[int, list[SearchedLevel]] = {}
+        """The levels that the search of each variant has judged."""
         self.lost_servers: dict[int, str] = {}
-        """Variant -> what happened when its server went away in the middle."""
+        """The error of each variant whose server stopped answering."""
         self.exhausted: dict[int, str] = {}
-        """Variant -> why its search ended where the workload had no line left."""
+        """The reason why the search of a variant ended for lack of unused prompts."""
         self.unused_prompts = UnusedPrompts(spec.options, workload, spec.continues.origin if spec.continues else 0)
         self.blocks = spec.measured
-        """That are whole."""
+        """Complete blocks so far, those of a continued evaluation included."""
         self.looks: list[SequentialTest] = []
-        """Of a rule that says how many."""
-        self._slots = 0
+        """The tests of the stopping rule so far."""
+        self._load_number = 0
         self._warmed: dict[int, int] = {}
-        """Variant -> start of its server that was warmed."""
+        """The start of each variant's server that was warmed."""
 
     def run(self, pool: ServerPool) -> None:
-        """Load every slot of the schedule. Each slot has warm-up requests of its own beside the first pass over all
-        levels."""
+        """Measure every slot of the schedule, or search each variant's highest load where the options ask for that."""
         options = self.spec.options
-        mode = "restart" if pool.mode == "restart" else "resident"
+
+        # 1. Warm servers that stay up; a server that is started for its slot is warmed then.
+        mode: Literal["resident", "restart"] = "restart" if pool.mode == "restart" else "resident"
         if mode == "resident":
             self._warm_all(pool)
+
+        # 2. A search has levels of its own for each variant, so it has no schedule.
         if options.sweep:
-            self._sweep_all(pool)
+            self._search_all(pool)
             return
+
+        # 3. Measure block after block until the schedule ends or the stopping rule is satisfied.
         variants, levels = len(self.spec.variants), range(len(self.loads))
-        slots = order.schedule(variants, levels, options.most_blocks, mode, self.blocks)  # type: ignore[arg-type]
+        slots = order.schedule(variants, levels, options.most_blocks, mode, self.blocks)
         self.progress.phase("measure", "Measuring", total=len(slots), unit="runs", weight=6.0)
-        done = count(1)
-        for block, runs_of_block in groupby(slots, key=lambda slot: slot.block):
-            for slot in runs_of_block:
-                self._measure(slot, pool)
-                name, load = self.spec.variants[slot.variant].name, self.loads[slot.level]
+        slots_done = count(1)
+        for block, slots_of_block in groupby(slots, key=lambda slot: slot.block):
+            for slot in slots_of_block:
+                self._measure_slot(slot, pool)
+                load = self.loads[slot.level]
                 self.progress.advance(
-                    next(done), variant=name, concurrency=_streams(load), load=load.words, block=block
+                    next(slots_done),
+                    variant=self.spec.variants[slot.variant].name,
+                    concurrency=_streams(load),
+                    load=load.words,
+                    block=block,
                 )
             self.blocks = block + 1
             if self._is_decided():
                 break
 
-    def _measure(self, slot: order.Slot, pool: ServerPool) -> None:
-        """Nothing of a variant whose server is gone."""
+    def _measure_slot(self, slot: order.Slot, pool: ServerPool) -> None:
+        """Run one load against one variant; skip a variant whose server is lost."""
         if slot.variant in self.lost_servers:
             return
-        with self._kept(slot.variant):
-            endpoint = self._ready(slot.variant, pool)
-            first_line, most = (
-                self.unused_prompts.first_line(slot.block, slot.level),
-                self.unused_prompts.most_requests(slot.level),
-            )
-            run = self._run(slot.variant, endpoint, self.loads[slot.level], first_line, most)
-            self._point(slot, run.records)
+        with self._recording_loss(slot.variant):
+            endpoint = self._prepare(slot.variant, pool)
+            first_line = self.unused_prompts.first_line(slot.block, slot.level)
+            most_requests = self.unused_prompts.most_requests(slot.level)
+            run = self._run_load(slot.variant, endpoint, self.loads[slot.level], first_line, most_requests)
+            self._report_point(slot, run.records)
 
     def _is_decided(self) -> bool:
-        """Of a rule (`blocks.rule`): test where it looks, note what came of it, and say whether that is enough."""
+        """Test after the blocks where the stopping rule tests, record the result, and say whether to stop."""
         options = self.spec.options
-        places = stopping_rule.test_points(options.max_blocks) if options.until_decided else ()
-        if self.blocks not in places:
+        if not options.until_decided:
             return False
-        alpha = stopping_rule.significance_levels(options.max_blocks)[places.index(self.blocks)]
+        test_points = stopping_rule.test_points(options.max_blocks)
+        if self.blocks not in test_points:
+            return False
+
+        # 1. Compare at the share of significance that the rule spends on this test.
+        alpha = stopping_rule.significance_levels(options.max_blocks)[test_points.index(self.blocks)]
         results = [
-            VariantResult(name=each.name, variant=each, levels=self.levels(i))
-            for i, each in enumerate(self.spec.variants)
+            VariantResult(name=variant.name, variant=variant, levels=self.levels(index))
+            for index, variant in enumerate(self.spec.variants)
         ]
-        compared = compare(results, alpha)
-        missing = len(stopping_rule.find_undecided(compared))
-        self.looks.append(SequentialTest(blocks=self.blocks, alpha=alpha, most=options.max_blocks, undecided=missing))
-        of = sum(higher_is_better(row.metric) for row in compared)
+        comparison = compare(results, alpha)
+
+        # 2. Record the test; it counts against the significance of all later ones.
+        undecided = len(stopping_rule.find_undecided(comparison))
+        self.looks.append(SequentialTest(blocks=self.blocks, alpha=alpha, most=options.max_blocks, undecided=undecided))
+        total = sum(higher_is_better(row.metric) for row in comparison)
         self.progress.note(
-            f"After {self.blocks} of at most {options.max_blocks} blocks {of - missing} of {of} are decided."
+            f"After {self.blocks} of at most {options.max_blocks} blocks, {total - undecided} of {total} comparisons "
+            "are decided."
         )
-        return missing == 0
+        return undecided == 0
 
     @contextmanager
-    def _kept(self, variant: int) -> Iterator[None]:
-        """A server that is gone takes nothing with it that was measured, its own or others'; with nothing yet, the
-        evaluation fails, and so does one that goes on from another, which is there as it was."""
+    def _recording_loss(self, variant: int) -> Iterator[None]:
+        """Record a server that stops answering, so that everything measured before remains.
+
+        Raises what the block raises if nothing was measured yet, and if the evaluation continues another, which is
+        still there unchanged.
+        """
         try:
             yield
         except (EndpointUnreachable, ServerFailed) as error:
-            if self.earlier or next(self._measured(), None) is None:
+            if self.earlier or next(self._measured_keys(), None) is None:
                 raise
             self.lost_servers[variant] = str(error)
 
-    def _ready(self, variant: int, pool: ServerPool) -> Endpoint:
-        """Its server, warm, and asked for the answers that quality is read from."""
+    def _prepare(self, variant: int, pool: ServerPool) -> Endpoint:
+        """Return the variant's endpoint, warm, after its greedy answers and log-probabilities were collected once."""
         endpoint = pool.use(variant)
         self._warm(variant, endpoint)
         if self.spec.options.quality and not self.earlier and variant not in self.answers:
-            self.answers[variant] = self._answer(variant, endpoint)
+            self.answers[variant] = self._greedy_answers(variant, endpoint)
             if variant == 0:
-                self.repeated_answers = self._answer(variant, endpoint)
-            self._tell(variant, endpoint)
+                self.repeated_answers = self._greedy_answers(variant, endpoint)
+            self._fetch_logprobs(variant, endpoint)
         return endpoint
 
-    def _tell(self, variant: int, endpoint: Endpoint) -> None:
-        """The server's own probabilities on the held-out text, where the original's server tells them too."""
-        if self._asked_tokens is None:
-            self._asked_tokens = served_logprobs.held_out_windows(self.spec.variants, self.spec.options.quality_text)
-        if variant and 0 not in self.logprobs:
+    def _fetch_logprobs(self, variant: int, endpoint: Endpoint) -> None:
+        """Read the server's own probabilities on the held-out text, if the original's server reports them too."""
+        if self._held_out_windows is None:
+            self._held_out_windows = served_logprobs.held_out_windows(
+                self.spec.variants, self.spec.options.quality_text
+            )
+        if not self._held_out_windows or (variant and 0 not in self.logprobs):
             return
         bearer = self.spec.options.bearer_env if endpoint.server is None else None
-        if (
-            self._asked_tokens
-            and (found := served_logprobs.fetch_logprobs(endpoint, self._asked_tokens, bearer)) is not None
-        ):
-            self.logprobs[variant] = found
+        logprobs = served_logprobs.fetch_logprobs(endpoint, self._held_out_windows, bearer)
+        if logprobs is not None:
+            self.logprobs[variant] = logprobs
 
-    def _sweep_all(self, pool: ServerPool) -> None:
-        """Each variant is searched by itself: its levels are its own, so there are no blocks and no verdicts."""
+    def _search_all(self, pool: ServerPool) -> None:
+        """Search each variant by itself: the levels differ, so there are no blocks and no verdicts."""
         self.progress.phase("measure", "Searching", total=len(self.spec.variants), unit="variants", weight=6.0)
         for index in range(len(self.spec.variants)):
-            with self._kept(index):
-                self._sweep(index, self._ready(index, pool))
+            with self._recording_loss(index):
+                self._search(index, self._prepare(index, pool))
             self.progress.advance(index + 1)
 
-    def _sweep(self, index: int, endpoint: Endpoint) -> None:
-        found = self.swept.setdefault(index, [])
+    def _search(self, index: int, endpoint: Endpoint) -> None:
+        """Search the variant's highest load within the objectives; stop early if the workload has no line left."""
+        levels = self.searched.setdefault(index, [])
 
-        def measure(load: Load, requests: int, look: int) -> tuple[list[RequestRecord], Audit]:
+        def measure(load: Load, requests: int, attempt: int) -> tuple[list[RequestRecord], Audit]:
             self.progress.note(f"{self.spec.variants[index].name}: {load.words}")
-            run = self._run(index, endpoint, load, self.unused_prompts.take_lines(index, load, requests), requests)
+            first_line = self.unused_prompts.take_lines(index, load, requests)
+            run = self._run_load(index, endpoint, load, first_line, requests)
             return run.records, run.audit
 
         try:
-            load_plans.search_highest_load(self.spec.options, measure, found.append)
-        except WorkloadExhausted as spent:
-            self.exhausted[index] = str(spent)
+            load_plans.search_highest_load(self.spec.options, measure, levels.append)
+        except WorkloadExhausted as error:
+            self.exhausted[index] = str(error)
 
     def _warm_all(self, pool: ServerPool) -> None:
-        """Every server at every level before the first block, which would else be colder than the others."""
+        """Warm every server at every level before the first block, which would otherwise be colder than the others."""
         self.progress.phase("warm", "Warming the servers", total=len(self.spec.variants), unit="variants", weight=0.5)
         for index in range(len(self.spec.variants)):
             self._warm(index, pool.use(index))
             self.progress.advance(index + 1)
 
     def _warm(self, variant: int, endpoint: Endpoint) -> None:
-        """One answer a stream at every level, thrown away: buffers, thread pools and kernels of each batch size exist
-        then."""
+        """Ask for one answer per stream at every level and discard them; do nothing if this start is warm already.
+
+        Afterwards the buffers, thread pools and kernels of each batch size exist.
+        """
         if self._warmed.get(variant) == endpoint.starts:
             return
-        for concurrency in prompt_lines.warm_up_streams(self.spec.options):
-            self._apart(variant, endpoint, concurrency, {"requests": concurrency, "warmup_requests": 0})
+        for streams in prompt_lines.warm_up_streams(self.spec.options):
+            self._send_unmeasured(variant, endpoint, streams, {"requests": streams, "warmup_requests": 0})
         self._warmed[variant] = endpoint.starts
 
     def levels(self, variant: int) -> list[Level]:
-        """Those that were measured, also before a server went away."""
-        options, of, found = self.spec.options, self.spec.variants[variant], self.swept.get(variant, [])
-        done = (
-            [each.load for each in found]
-            if options.sweep
-            else [load for load in self.loads if (variant, load) in self.runs]
-        )
-        levels = [runs.summarise_runs(load, self.runs[variant, load], options, of, self._kinds) for load in done]
-        return load_plans.mark_levels(levels, found, options) if options.sweep else levels
-
-    def _measured(self) -> Iterator[RunKey]:
-        """Every level so far, of a search those that were judged: a server may go away between two looks at one."""
-        if self.spec.options.sweep:
-            yield from ((variant, each.load) for variant, found in self.swept.items() for each in found)
+        """Return the measured levels of a variant, those before its server was lost included."""
+        options, searched = self.spec.options, self.searched.get(variant, [])
+        if options.sweep:
+            loads = [level.load for level in searched]
         else:
+            loads = [load for load in self.loads if (variant, load) in self.runs]
+        levels = [
+            runs.summarise_runs(
+                load, self.runs[variant, load], options, self.spec.variants[variant], self._prompt_kinds
+            )
+            for load in loads
+        ]
+        return load_plans.mark_levels(levels, searched, options) if options.sweep else levels
+
+    def _measured_keys(self) -> Iterator[RunKey]:
+        """Yield variant and load of every level so far.
+
+        A search yields only the levels that it has judged: a server may stop between two runs of one level.
+        """
+        if not self.spec.options.sweep:
             yield from self.runs
+            return
+        for variant, levels in self.searched.items():
+            for level in levels:
+                yield variant, level.load
 
     def check_answers(self) -> None:
-        """Raises WorkError where every measured request failed: that is no measurement."""
-        asked = [record for found in self.runs.values() for run in found for record in run.records if not record.warm]
-        if asked and not any(record.ok for record in asked):
-            kinds = Counter(record.status for record in asked)
-            first = next((record.error for record in asked if record.error), "no reason given")
-            told = ", ".join(f"{number:,} {kind}" for kind, number in kinds.most_common())
-            raise WorkError(
-                f"Every one of {len(asked):,} requests failed ({told}; the first: {first.rstrip('.')}): see the log."
-            )
+        """Raise WorkError if every measured request failed: that is no measurement."""
+        records = [record for runs_of_load in self.runs.values() for run in runs_of_load for record in run.records]
+        measured = [record for record in records if not record.warm]
+        if not measured or any(record.ok for record in measured):
+            return
+        counts = Counter(record.status for record in measured)
+        listed = ", ".join(f"{number:,} {status}" for status, number in counts.most_common())
+        first = next((record.error for record in measured if record.error), "no reason given")
+        raise WorkError(
+            f"Every one of {len(measured):,} requests failed ({listed}; the first: {first.rstrip('.')}): see the log."
+        )
 
     def disturbance_warning(self) -> str | None:
-        """One sentence where the machine was not quiet. Not of a URL: its server may be what the others are."""
-        own = [key for key in self._measured() if self.spec.variants[key[0]].kind != "url"]
-        worst = {key: neighbours.worst(run.disturbance for run in self.runs[key]) for key in own}
-        found = {key: (each, words) for key, each in worst.items() if each and (words := neighbours.describe(each))}
-        if not found:
+        """Return one sentence about the most disturbed level, or None if the machine was quiet.
+
+        Levels of a URL do not count: its server may be what used the processor.
+        """
+        # 1. Collect the worst disturbance of each level that our servers answered.
+        keys = [key for key in self._measured_keys() if self.spec.variants[key[0]].kind != "url"]
+        disturbed: dict[RunKey, tuple[Disturbance, str]] = {}
+        for key in keys:
+            disturbance = worst(run.disturbance for run in self.runs[key])
+            description = describe(disturbance) if disturbance else None
+            if disturbance is not None and description is not None:
+                disturbed[key] = disturbance, description
+        if not disturbed:
             return None
-        (variant, load), (_, words) = max(found.items(), key=lambda row: row[1][0].others + row[1][0].stolen)
+
+        # 2. Name the level in which others used most.
+        (variant, load), (_, description) = max(
+            disturbed.items(), key=lambda item: item[1][0].others + item[1][0].stolen
+        )
         where = f"while `{self.spec.variants[variant].name}` was measured at {load.words}"
-        return f"The machine was not quiet in {len(found)} of {len(own)} levels ({where}, {words}): small differences may be chance."
+        return (
+            f"The machine was not quiet in {len(disturbed)} of {len(keys)} levels ({where}, {description}): small "
+            "differences may be chance."
+        )
 
     def rows(self) -> Iterator[MeasuredLevel]:
-        """All that was measured, level by level."""
-        for variant, load in self._measured():
+        """Yield all that was measured, level by level."""
+        for variant, load in self._measured_keys():
             yield MeasuredLevel(variant, load, [run.records for run in self.runs[variant, load]])
 
-    def _run(
+    def _run_load(
         self, variant: int, endpoint: Endpoint, load: Load, first_line: int, requests: int | None = None
     ) -> MeasuredRun:
-        """Load the endpoint once, from that line of the workload on, and keep all that is known of the run."""
-        before, watch, joules_before = endpoint.counters(), neighbours.DisturbanceMeter(), energy.read_counters()
-        plan = self._plan(variant, endpoint, load, self._prompts(), requests).model_copy(
-            update={"first_line": first_line}
-        )
-        records, audit = self._load(plan)
-        disturbance = watch.disturbance()
+        """Load the endpoint once, from `first_line` of the workload on, and record everything known of the run."""
+        # 1. Read the counters, then send the load.
+        counters_before, meter, joules_before = endpoint.counters(), DisturbanceMeter(), energy.read_counters()
+        plan = self._plan(variant, endpoint, load, self._prompts_file(), requests)
+        plan = plan.model_copy(update={"first_line": first_line})
+        records, audit = self._send(plan)
+
+        # 2. Read the counters again; energy counts only for servers on this machine.
+        disturbance = meter.disturbance()
         joules = energy.energy_used(joules_before, energy.read_counters()) if endpoint.server is not None else None
-        after = endpoint.counters()
-        counted = counters.counter_increase(before, after)
-        hits = self.unused_prompts.record_sent(variant, plan, records, counted, cache_block_tokens(after))
+        counters_after = endpoint.counters()
+        counted = counters.counter_increase(counters_before, counters_after)
+
+        # 3. Record the run.
+        block_tokens = cache_block_tokens(counters_after)
+        hits = self.unused_prompts.record_sent(variant, plan, records, counted, block_tokens)
         run = MeasuredRun(records, audit, disturbance, joules, counted, hits)
         self.runs.setdefault((variant, load), []).append(run)
         return run
 
-    def _point(self, slot: order.Slot, records: list[RequestRecord]) -> None:
-        """A figure for the live chart, labelled approximate there."""
-        good = [r for r in records if r.ok and not r.warm]
-        tokens = sum(r.output_tokens or 0 for r in good)
-        began = min((r.sent or r.intended for r in good), default=0.0)
-        seconds = max((r.end for r in good), default=0.0) - began
-        told = all(r.output_tokens is not None for r in good)
-        rate = tokens / seconds if seconds > 0 and told else None
+    def _report_point(self, slot: order.Slot, records: list[RequestRecord]) -> None:
+        """Report the run's throughput for the live chart, which labels it approximate."""
+        good = [record for record in records if record.ok and not record.warm]
+        began = min((record.sent or record.intended for record in good), default=0.0)
+        seconds = max((record.end for record in good), default=0.0) - began
+        rate = None
+        if seconds > 0 and all(record.output_tokens is not None for record in good):
+            rate = sum(record.output_tokens or 0 for record in good) / seconds
         self.progress.point(
             variant=self.spec.variants[slot.variant].name,
             concurrency=_streams(self.loads[slot.level]),
@@ -281,17 +336,20 @@ class Measurement:
             output_tokens_per_s=rate,
         )
 
-    def _answer(self, variant: int, endpoint: Endpoint) -> Answers:
-        """Greedy answers, None for a request that failed."""
-        asked = min(prompt_lines.GREEDY_PROMPTS, len(self.workload.prompts))
-        changed = {"requests": asked, "temperature": 0.0, "warmup_requests": 1}
-        records = self._apart(variant, endpoint, prompt_lines.GREEDY_STREAMS, changed)
-        return [r.text if r.ok else None for r in sorted(records, key=lambda r: r.index) if not r.warm]
+    def _greedy_answers(self, variant: int, endpoint: Endpoint) -> Answers:
+        """Return greedy answers to the first prompts, None for a request that failed."""
+        prompts = min(prompt_lines.GREEDY_PROMPTS, len(self.workload.prompts))
+        changes = {"requests": prompts, "temperature": 0.0, "warmup_requests": 1}
+        records = self._send_unmeasured(variant, endpoint, prompt_lines.GREEDY_STREAMS, changes)
+        records.sort(key=lambda record: record.index)
+        return [record.text if record.ok else None for record in records if not record.warm]
 
-    def _apart(self, variant: int, endpoint: Endpoint, streams: int, changed: dict[str, Any]) -> list[RequestRecord]:
-        """Ask the workload's first lines, which no level reads: nothing of it is measured."""
-        plan = self._plan(variant, endpoint, Load("closed", streams), self._prompts(plain=True))
-        records, _ = self._load(plan.model_copy(update={"seconds": None, **changed}))
+    def _send_unmeasured(
+        self, variant: int, endpoint: Endpoint, streams: int, changes: dict[str, Any]
+    ) -> list[RequestRecord]:
+        """Send the workload's first lines, which no measured level reads; `changes` are fields of the plan."""
+        plan = self._plan(variant, endpoint, Load("closed", streams), self._prompts_file(single_turn=True))
+        records, _ = self._send(plan.model_copy(update={"seconds": None, **changes}))
         self.unused_prompts.record_sent(variant, plan, records, {}, cache_block_tokens(endpoint.counters()))
         return records
 
@@ -299,36 +357,37 @@ class Measurement:
         self, variant: int, endpoint: Endpoint, load: Load, prompts: Path, requests: int | None = None
     ) -> LoadPlan:
         bearer = self.spec.options.bearer_env if endpoint.server is None else None
-        model = endpoint.served_name or models(endpoint.url, bearer)[0]
         plan = load_plans.make_plan(
             load,
             self.spec.options,
             url=endpoint.url,
-            model=model,
+            model=endpoint.served_name or models(endpoint.url, bearer)[0],
             prompts=str(prompts),
             bearer=bearer,
             requests=requests,
         )
         return self.unused_prompts.plan_with_salt(variant, plan)
 
-    def _prompts(self, *, plain: bool = False) -> Path:
-        """All lines of the workload, in its order; `plain`: the first turns alone, where the load is made of
-        conversations."""
-        path = self.channel.work / ("prompts-plain.jsonl" if plain else "prompts.jsonl")
+    def _prompts_file(self, *, single_turn: bool = False) -> Path:
+        """Write all lines of the workload in its order, once, and return the file.
+
+        `single_turn`: only the first turn of each, even if the load consists of conversations.
+        """
+        path = self.channel.work / ("prompts-plain.jsonl" if single_turn else "prompts.jsonl")
         if not path.exists():
             prompts = self.workload.prompts
-            if plain:
+            if single_turn:
                 prompts = tuple(Prompt(prompt=prompt.prompt, max_tokens=prompt.max_tokens) for prompt in prompts)
             path.write_bytes(write_prompts(prompts))
         return path
 
-    def _load(self, plan: LoadPlan) -> tuple[list[RequestRecord], Audit]:
+    def _send(self, plan: LoadPlan) -> tuple[list[RequestRecord], Audit]:
         from backend.evaluate.load import run_level
 
-        self._slots += 1
-        return run_level(plan, self.channel.work / f"slot-{self._slots}")
+        self._load_number += 1
+        return run_level(plan, self.channel.work / f"slot-{self._load_number}")
 
 
 def _streams(load: Load) -> int:
-    """For the live chart: streams of a closed loop, else the rate, rounded."""
+    """Return the streams of a closed loop, else the rounded rate, for the live chart."""
     return max(1, round(load.value))

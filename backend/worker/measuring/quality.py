@@ -1,5 +1,8 @@
-"""The quality of each variant of an evaluation: perplexity and KL divergence on the saved weights, scored once a model,
-and the greedy answers of what is served to the same prompts, against the baseline's."""
+"""Measures the quality of each variant of an evaluation.
+
+Perplexity and KL divergence come from the saved weights, which are scored once per model; agreement comes from the
+greedy answers of the servers to the same prompts, compared with the baseline's.
+"""
 
 from __future__ import annotations
 
@@ -19,54 +22,59 @@ from backend.domain.jobs.progress import Progress
 WINDOWS = 24
 ON_NEURON = "What Neuron computes is not in a file that could be scored: see the greedy match."
 Answers = Sequence[str | None]
-"""By prompt. None where the request failed, which is not the same as an answer without words."""
+"""The answers by prompt; None if the request failed, which is not the same as an answer without words."""
 Scores = dict[str, Any]
-"""What `quality.score` gives, as the manifest of an artifact keeps it."""
+"""The figures that `scoring.score` returns, as the manifest of an artifact stores them."""
 
 
 def measure_quality(
-    variants: Sequence[Variant], progress: Progress, folder: Path, *, kept: Path | None = None, text: str | None = None
+    variants: Sequence[Variant], progress: Progress, folder: Path, *, cache: Path | None = None, text: str | None = None
 ) -> dict[int, Quality]:
-    """Quality by variant index, on the bundled text of that name or a file (None: what suits the original). A URL's
-    weights cannot be scored: `scored` says unavailable. `folder` takes large hidden states, `kept` those of originals
-    from one scoring to the next.
+    """Return the quality of the saved weights by variant index.
 
-    What the manifest of an artifact holds of the same text is not scored again. Speculative decoding and compilation
-    keep the weights, so such a variant has its weights' score; what serving changed shows in the greedy match.
+    `text` is the name of a bundled text or a file; None chooses the text that suits the original. `folder` takes large
+    hidden states of this run, `cache` those of originals for later runs. The weights behind a URL cannot be scored:
+    their `scored` is `unavailable`.
+
+    A score that the manifest of an artifact has of the same text is not computed again. Speculative decoding and
+    compilation do not change weights, so such a variant has the score of its weights; whatever serving changed shows
+    in the greedy match.
     """
     qualities = {
         index: Quality(scored="unavailable", note="The weights behind a URL cannot be read.")
         for index in range(len(variants))
     }
-    scorer = _Scorer(progress, folder, kept)
-    # Those that are known first: what an artifact was scored against, its original came to.
-    for index, variant in sorted(enumerate(variants), key=lambda each: each[1].kind != "artifact"):
+    scorer = _Scorer(progress, folder, cache)
+    # Artifacts first: the scores in their manifests include those of their originals.
+    artifacts_first = sorted(enumerate(variants), key=lambda pair: pair[1].kind != "artifact")
+    for index, variant in artifacts_first:
         if variant.neuron is not None:
             qualities[index] = Quality(scored="unavailable", note=ON_NEURON)
         elif variant.model_path is not None and variant.original_path is not None:
-            chosen = held_out_text.read(text, Path(variant.original_path))
-            qualities[index] = scorer.quality(variant.original_path, variant.model_path, chosen)
+            held_out = held_out_text.read(text, Path(variant.original_path))
+            qualities[index] = scorer.quality(variant.original_path, variant.model_path, held_out)
     return qualities
 
 
 class _Scorer:
     """Scores each pair of weights once."""
 
-    def __init__(self, progress: Progress, folder: Path, path: Path | None) -> None:
-        self.progress, self.folder, self.cache = progress, folder, path
+    def __init__(self, progress: Progress, folder: Path, cache: Path | None) -> None:
+        self.progress, self.folder, self.cache = progress, folder, cache
         self.known: dict[tuple[str, str, str], Scores] = {}
+        """Scores by identity of the original, identity of the model and sha256 of the text."""
 
     def quality(self, original: str, model: str, text: HeldOut) -> Quality:
         first, second = _identity(original), _identity(model)
         key = first, second, text.sha256
         if key not in self.known:
-            self.known[key] = self._recorded(model, text) or self._scored(original, model, text)
-            self.known.setdefault((first, first, text.sha256), _with_itself(self.known[key]))
+            self.known[key] = self._recorded_scores(model, text) or self._score(original, model, text)
+            self.known.setdefault((first, first, text.sha256), _scores_of_original(self.known[key]))
         fields = {name: self.known[key].get(name) for name in SCORES}
         return Quality(**fields, text=text.name, scored="original" if first == second else "dequantized")
 
-    def _recorded(self, model: str, text: HeldOut) -> Scores | None:
-        """What the job that made it measured, on the same text."""
+    def _recorded_scores(self, model: str, text: HeldOut) -> Scores | None:
+        """Return what the job that made the artifact measured on the same text, or None."""
         try:
             quality = artifact_folder.read_manifest(Path(model).parent).quality or {}
         except ArtifactCorrupt:  # no artifact
@@ -79,7 +87,7 @@ class _Scorer:
             "perplexity_original": quality["perplexity_before"],
         }
 
-    def _scored(self, original: str, model: str, text: HeldOut) -> Scores:
+    def _score(self, original: str, model: str, text: HeldOut) -> Scores:
         from backend.evaluate.quality import scoring
         from backend.evaluate.quality.model_logits import ScoringPlace
         from backend.layered.layer_passes import devices
@@ -89,15 +97,15 @@ class _Scorer:
         return scoring.score(*paths, text.documents, windows=WINDOWS, progress=self.progress, place=place)
 
 
-def _with_itself(scores: Scores) -> Scores:
-    """What the original of these scores comes to: nothing is lost."""
-    none = {"kl_mean": 0.0, "kl_ci95": (0.0, 0.0), "kl_median": 0.0, "kl_p99": 0.0, "kl_p999": 0.0, "same_top": 1.0}
-    before = scores["perplexity_original"]
-    return {**none, "same_top_ci95": None, "perplexity": before, "perplexity_original": before}
+def _scores_of_original(scores: Scores) -> Scores:
+    """Return the scores of the original itself, which loses nothing, from those of a variant."""
+    no_loss = {"kl_mean": 0.0, "kl_ci95": (0.0, 0.0), "kl_median": 0.0, "kl_p99": 0.0, "kl_p999": 0.0, "same_top": 1.0}
+    perplexity = scores["perplexity_original"]
+    return {**no_loss, "same_top_ci95": None, "perplexity": perplexity, "perplexity_original": perplexity}
 
 
 def _identity(folder: str) -> str:
-    """Copies of the same weights score alike: name them by the weight files' sizes and first bytes."""
+    """Return a name for the weights, the same for copies: the sizes and first 4 MiB of the weight files."""
     parts = []
     for path in sorted(Path(folder).glob("*.safetensors")):
         with path.open("rb") as source:
@@ -105,30 +113,40 @@ def _identity(folder: str) -> str:
     return "|".join(parts)
 
 
-def compare_answers(baseline: Variant, answers: dict[int, Answers], again: Answers | None) -> dict[int, dict[str, Any]]:
-    """The agreement figures of `Quality` by variant index; those over tokens only where the baseline's tokenizer is at
-    hand.
+def compare_answers(
+    baseline: Variant, answers: dict[int, Answers], repeated: Answers | None
+) -> dict[int, dict[str, Any]]:
+    """Return the agreement figures of `Quality` by variant index; those over tokens need the baseline's tokenizer.
 
-    Without a pair that both answered there are no figures, only that none of so many were compared. The baseline's own
-    are of what it answered when it was asked `again`: no variant can be expected to agree more.
+    If no prompt was answered by both, there are only the counts. The baseline is compared with `repeated`, its own
+    answers when it was asked again: no variant can be expected to agree more.
     """
     if 0 not in answers:
         return {}
+    # 1. Compare each variant, and the baseline's second answers, with the baseline's first.
     tokenizer = Path(baseline.model_path) if baseline.model_path else None
-    others = {index: texts for index, texts in answers.items() if index} | ({} if again is None else {0: again})
-    found = {index: _against(answers[0], texts, tokenizer) for index, texts in others.items()}
-    itself = found.get(0, {}).get("greedy_match")
-    return {index: {**each, "greedy_self": itself} if index else each for index, each in found.items()}
+    others = {index: texts for index, texts in answers.items() if index}
+    if repeated is not None:
+        others[0] = repeated
+    agreements = {index: _agreement(answers[0], texts, tokenizer) for index, texts in others.items()}
+
+    # 2. Put the baseline's agreement with itself beside every other.
+    greedy_self = agreements.get(0, {}).get("greedy_match")
+    for index, figures in agreements.items():
+        if index:
+            figures["greedy_self"] = greedy_self
+    return agreements
 
 
-def _against(baseline: Answers, texts: Answers, tokenizer: Path | None) -> dict[str, Any]:
+def _agreement(baseline: Answers, texts: Answers, tokenizer: Path | None) -> dict[str, Any]:
     pairs = answered_pairs(baseline, texts)
-    found = measure_agreement(pairs)
+    agreement = measure_agreement(pairs)
     counts = {"answers": len(pairs), "answers_asked": len(texts)}
-    return {**counts, **found._asdict(), **_tokens(tokenizer, pairs)} if found else counts
+    return {**counts, **agreement._asdict(), **_token_agreement(tokenizer, pairs)} if agreement else counts
 
 
-def _tokens(tokenizer: Path | None, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def _token_agreement(tokenizer: Path | None, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Return the agreement by tokens; empty without a tokenizer."""
     if tokenizer is None:
         return {}
     from backend.evaluate.quality import scoring

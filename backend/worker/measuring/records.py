@@ -1,8 +1,8 @@
-"""Every request of an evaluation as one Parquet file: variant, load (its key), block, the record's fields, its
-latencies.
+"""Reads and writes every request of an evaluation as one Parquet file.
 
-The requests of one load, of all variants, are one row group: a screen reads one load at a time. Latencies stand as
-figures of their own, so that nobody has to read every chunk of every answer for them.
+A row has the variant, the key of the load, the block, the record's fields and its latencies. The requests of one load,
+of all variants, are one row group, since a screen reads one load at a time. Latencies have columns of their own, so
+that a reader need not go through every chunk of every answer for them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RECORDS = "records.parquet"
 
 
 class MeasuredLevel(NamedTuple):
-    """One level of one variant: `runs` has a list of records a block."""
+    """One level of one variant; `runs` has one list of records per block."""
 
     variant: int
     load: Load
@@ -28,7 +28,10 @@ class MeasuredLevel(NamedTuple):
 
 
 def write_records(path: Path, names: Sequence[str], measured: Iterable[MeasuredLevel]) -> None:
-    """One row a request, warm-up included and marked, by rising load; of one load at a time in memory."""
+    """Write one row per request, by rising load; warm-up requests are included and marked.
+
+    Only one load is in memory at a time.
+    """
     import pyarrow.parquet
 
     loads = groupby(sorted(measured, key=lambda level: level.load), key=lambda level: level.load)
@@ -41,7 +44,7 @@ def write_records(path: Path, names: Sequence[str], measured: Iterable[MeasuredL
 
 
 def read_records(path: Path) -> dict[tuple[str, str, int], list[RequestRecord]]:
-    """By variant, key of the load and block, in the order of issue. Raises OSError, ValueError."""
+    """Return the requests by variant, key of the load and block, in the order sent. Raises OSError, ValueError."""
     import pyarrow.parquet
 
     request_records: dict[tuple[str, str, int], list[RequestRecord]] = {}
@@ -54,7 +57,7 @@ def read_records(path: Path) -> dict[tuple[str, str, int], list[RequestRecord]]:
 
 
 def _rows(names: Sequence[str], level: MeasuredLevel) -> Iterator[dict[str, Any]]:
-    """A latency is None where the request gave none, and where it failed."""
+    """Yield the rows of one level; a latency is None if the request has none or failed."""
     for block, requests in enumerate(level.runs):
         head = {"variant": names[level.variant], "load": level.load.key, "block": block}
         for record in requests:
@@ -63,7 +66,7 @@ def _rows(names: Sequence[str], level: MeasuredLevel) -> Iterator[dict[str, Any]
 
 
 def _schema() -> Any:
-    """The same for every load, whichever fields are empty there."""
+    """Return the columns, the same for every load even if some are empty there."""
     import pyarrow
 
     head = {"variant": str, "load": str, "block": int}
@@ -76,7 +79,7 @@ def _schema() -> Any:
 
 
 def _plain(annotation: Any) -> type:
-    """`float | None` is float, a choice of words is str, a tuple of figures tuple."""
+    """Return the plain type of a field: float for `float | None`, str for a Literal, tuple for a tuple of figures."""
     if get_origin(annotation) is Literal:
         return str
     if get_origin(annotation) is tuple:

@@ -1,4 +1,4 @@
-"""The single requests that the report shows, from what the evaluation still has in memory."""
+"""Collects the single requests that the report shows, while the evaluation still has them in memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def build_extras(evaluation: Evaluation, measurement: Measurement) -> Extras:
 
 
 class InMemorySource:
-    """A `Source` over the runs of an evaluation."""
+    """A `Source` of the report that reads the runs of an evaluation in memory."""
 
     def __init__(
         self, names: Sequence[str], rows: Sequence[MeasuredLevel], workload: Workload, options: EvaluateOptions
@@ -34,21 +34,20 @@ class InMemorySource:
         self._runs = {(names[row.variant], row.load): row.runs for row in rows}
 
     def spreads(self, level: Level, names: Sequence[str]) -> dict[str, dict[str, Spread]]:
-        return spreads({name: [record for run in self._of(name, level) for record in run] for name in names})
+        return spreads({name: [record for run in self._runs_of(name, level) for record in run] for name in names})
 
     def run(self, level: Level, name: str) -> Sequence[RequestRecord]:
-        return next(iter(self._of(name, level)), ())
+        return next(iter(self._runs_of(name, level)), ())
 
     def pairs(self, level: Level, name: str) -> Iterator[Pair]:
-        for block, (ours, theirs) in enumerate(
-            zip(self._of(self._names[0], level), self._of(name, level), strict=False)
-        ):
+        baseline_runs, variant_runs = self._runs_of(self._names[0], level), self._runs_of(name, level)
+        for block, (ours, theirs) in enumerate(zip(baseline_runs, variant_runs, strict=False)):
             for record, other in order.request_pairs(ours, theirs):
                 yield block, self._prompt(record), record.text, other.text
 
-    def _of(self, name: str, level: Level) -> Runs:
+    def _runs_of(self, name: str, level: Level) -> Runs:
         return self._runs.get((name, level.load), ())
 
     def _prompt(self, record: RequestRecord) -> str | None:
-        """None of a trace, whose lines are sent in the order of their times."""
+        """Return the request's prompt; None for a trace, whose lines are sent in the order of their times."""
         return None if self._options.trace else self._workload.prompts[record.prompt].turn(record.turn)

@@ -1,5 +1,7 @@
-"""What one run of a load gathers, and the level that the runs of one load make. Knows nothing of schedules and
-searches."""
+"""The record of one run, and the level that the runs of one load add up to.
+
+Knows nothing of schedules and searches.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +16,21 @@ from backend.domain.evaluation.prefix_cache import PrefixHits, with_hit_rates
 from backend.domain.evaluation.prices import Pricing
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, Disturbance, RequestRecord
-from backend.worker.measuring import disturbance as neighbours
+from backend.worker.measuring.disturbance import worst
 
 
 class MeasuredRun(NamedTuple):
-    """One run of one load. `joules` by counter, None of a server that was not started here; `counted` what the server's
-    own counters say of its time; `hits` of its prefix cache."""
+    """Everything recorded about one run of one load."""
 
     records: list[RequestRecord]
     audit: Audit
     disturbance: Disturbance
     joules: dict[str, float] | None
+    """Energy by counter; None for a server that was not started here."""
     counted: dict[str, int]
+    """Increase of the server's own counters during the run."""
     hits: PrefixHits
+    """Hits in the server's prefix cache."""
 
 
 def summarise_runs(
@@ -36,36 +40,39 @@ def summarise_runs(
     variant: Variant,
     kinds: Sequence[str | None] = (),
 ) -> Level:
-    """All its runs as one level, with who disturbed them most and the energy they took. `kinds`: of the workload's
-    lines."""
-    audits = [run.audit for run in runs]
-    drafted = draft_counts.count_drafting(
-        [run.counted for run in runs], [record for run in runs for record in run.records], kinds
-    )
-    made = summarise_level(
+    """Return the level that all runs of one load add up to; `kinds` are those of the workload's lines."""
+    # 1. Count what was drafted and accepted.
+    records = [record for run in runs for record in run.records]
+    drafted = draft_counts.count_drafting([run.counted for run in runs], records, kinds)
+    acceptance = None if drafted is None else (drafted.accepted_tokens, drafted.drafted_tokens)
+
+    # 2. Summarise the requests.
+    level = summarise_level(
         load,
         [run.records for run in runs],
-        audits,
+        [run.audit for run in runs],
         pricing=pricing(options, variant),
-        acceptance=None if drafted is None else (drafted.accepted_tokens, drafted.drafted_tokens),
+        acceptance=acceptance,
     )
-    worst = neighbours.worst(run.disturbance for run in runs)
-    audit = made.audit.model_copy(update={"disturbance": worst})
-    spent = [
+
+    # 3. Add the worst disturbance, the energy and the hits of the prefix cache.
+    audit = level.audit.model_copy(update={"disturbance": worst(run.disturbance for run in runs)})
+    energy = [
         (run.joules, sum(record.output_tokens or 0 for record in run.records)) for run in runs if run.joules is not None
     ]
-    return with_hit_rates(
-        made.model_copy(update={"audit": audit, "energy": total_energy(spent), "drafting": drafted}),
-        [run.hits for run in runs],
-    )
+    level = level.model_copy(update={"audit": audit, "energy": total_energy(energy), "drafting": drafted})
+    return with_hit_rates(level, [run.hits for run in runs])
 
 
 def pricing(options: EvaluateOptions, variant: Variant) -> Pricing | None:
-    """A discount that was asked for stands in place of the one that the price of an endpoint has already."""
-    hour = options.hourly_price(variant)
-    if hour is None:
+    """Return the price of serving the variant, or None if it has no price per hour.
+
+    A discount in the options replaces the discount that an endpoint's price already includes.
+    """
+    per_hour = options.hourly_price(variant)
+    if per_hour is None:
         return None
-    taken = variant.remote.discount if variant.remote and options.discount else 0.0
+    included = variant.remote.discount if variant.remote and options.discount else 0.0
     return Pricing(
-        per_hour=hour / (1 - taken), discount=options.discount, input_output_ratio=options.input_output_ratio
+        per_hour=per_hour / (1 - included), discount=options.discount, input_output_ratio=options.input_output_ratio
     )

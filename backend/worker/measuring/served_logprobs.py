@@ -1,5 +1,4 @@
-"""What a server tells of its next-token probabilities on held-out text, asked in the time it is up for the load
-anyway."""
+"""Fetches the next-token probabilities that a server reports on held-out text, while it is up for the load."""
 
 from __future__ import annotations
 
@@ -17,59 +16,65 @@ from backend.endpoint import completion, models
 from backend.worker.measuring.server_pool import Endpoint
 
 WINDOWS, LENGTH = 12, 256
-"""Of the held-out text: an answer tells each position's tokens in words, so it is large."""
+"""Windows of the held-out text and tokens of each: few, since a reply lists every position's tokens as text."""
 LOGPROBS = 20
-"""Tokens a position: what vLLM tells unless it is started with another --max-logprobs."""
+"""Tokens per position: the most that vLLM reports unless it is started with another --max-logprobs."""
 WindowLogprobs = Sequence[Sequence[TokenLogprobs]]
+"""The reported log-probabilities by window and position."""
 
 
 def held_out_windows(variants: Sequence[Variant], text: str | None) -> list[list[int]]:
-    """Token ids to ask with; none where the baseline's tokenizer is not at hand or the text is too short.
+    """Return windows of token ids to ask with; none if the baseline's tokenizer is missing or the text is too short.
 
-    The first variant is the baseline. A person's own text is not sent to an address: then the bundled text is taken for
-    all.
+    The first variant is the baseline. A person's own text is not sent to an address; all variants then get the bundled
+    text.
     """
     if variants[0].model_path is None:
         return []
     from backend.evaluate.quality import scoring
 
     folder = Path(variants[0].model_path)
-    sent = None if must_stay_local(variants, text) else text
+    documents = held_out_text.read(None if must_stay_local(variants, text) else text, folder).documents
     try:
-        found: list[list[int]] = scoring.window_tokens(
-            folder, held_out_text.read(sent, folder).documents, LENGTH, WINDOWS
-        ).tolist()
+        windows: list[list[int]] = scoring.window_tokens(folder, documents, LENGTH, WINDOWS).tolist()
     except InvalidWorkload:
         return []
-    return found
+    return windows
 
 
 def must_stay_local(variants: Sequence[Variant], text: str | None) -> bool:
-    """Whether the text is a person's own and some variant is a server elsewhere, which is not to read it."""
+    """Tell whether the text is a person's own and some variant is a server elsewhere, which must not read it."""
     return text is not None and text not in held_out_text.BUNDLED and any(variant.kind == "url" for variant in variants)
 
 
 def fetch_logprobs(
-    endpoint: Endpoint, tokens: Sequence[Sequence[int]], bearer_env: str | None
+    endpoint: Endpoint, windows: Sequence[Sequence[int]], bearer_env: str | None
 ) -> WindowLogprobs | None:
-    """Of each window; None where the server does not tell."""
+    """Return the log-probabilities of each window, or None if the server does not report them."""
     try:
         name = endpoint.served_name or models(endpoint.url, bearer_env)[0]
-        return [_one(endpoint, name, window, bearer_env) for window in tokens] or None
-    # a server that tells no probabilities, or not so many, loses nothing else
+        return [_fetch_window(endpoint, name, window, bearer_env) for window in windows] or None
+    # A server that reports none, or fewer than asked, is measured all the same.
     except (WhetstoneError, ValueError, LookupError):
         return None
 
 
-def _one(endpoint: Endpoint, name: str, window: Sequence[int], bearer_env: str | None) -> list[TokenLogprobs]:
+def _fetch_window(endpoint: Endpoint, name: str, window: Sequence[int], bearer_env: str | None) -> list[TokenLogprobs]:
     body = {"model": name, "prompt": list(window), "max_tokens": 1, "temperature": 0, "prompt_logprobs": LOGPROBS}
     return served_divergence.parse_prompt_logprobs(first_choice(completion(endpoint.url, body, bearer_env)))
 
 
-def quality_figures(told: dict[int, WindowLogprobs]) -> dict[int, dict[str, Any]]:
-    """The served figures of `Quality` by variant index, against the first variant's."""
-    found = {}
-    for index, windows in told.items():
-        if index and 0 in told and (each := served_divergence.compare_windows(told[0], windows)) is not None:
-            found[index] = {"served_kl": each.kl, "served_kl_ci95": each.kl_ci95, "served_same_top": each.same_top}
-    return found
+def quality_figures(logprobs: dict[int, WindowLogprobs]) -> dict[int, dict[str, Any]]:
+    """Return the served figures of `Quality` by variant index, compared with the first variant's."""
+    if 0 not in logprobs:
+        return {}
+    figures = {}
+    for index, windows in logprobs.items():
+        served = served_divergence.compare_windows(logprobs[0], windows) if index else None
+        if served is not None:
+            figures[index] = {
+                "served_kl": served.kl,
+                "served_kl_ci95": served.kl_ci95,
+                "served_same_top": served.same_top,
+            }
+    return figures

@@ -1,4 +1,4 @@
-"""The servers of an evaluation: all up at once (`resident`) or one at a time (`restart`), behind one `use`."""
+"""Starts and stops the servers of an evaluation: all up together (`resident`) or one at a time (`restart`)."""
 
 from __future__ import annotations
 
@@ -16,39 +16,42 @@ from backend.serving.installed_packages import is_cpu_build
 from backend.serving.vllm import VllmServer
 
 HEADROOM = 1.25
-"""A resident server may grow by this factor under load."""
+"""Factor by which a resident server may grow under load."""
 TOGETHER = 2
-"""Servers that start at a time."""
+"""Servers that start at the same time."""
 
 
 def memory_for_others(server: VllmServer, others: int, together: int = 1) -> float:
-    """Bytes that so many others like this one take beside it: what each holds once it is up, and what so many at a time
-    hold only while they start."""
-    held = server.resident_bytes()
-    return HEADROOM * held * others + together * max(0, server.peak_rss_bytes - held)
+    """Estimate the bytes that `others` more servers like this one need.
+
+    Each needs what this one holds now, with headroom; the `together` that start at the same time also need what a
+    server holds only during its start.
+    """
+    resident = server.resident_bytes()
+    return HEADROOM * resident * others + together * max(0, server.peak_rss_bytes - resident)
 
 
 @dataclass
 class Endpoint:
-    """Where a variant answers."""
+    """The address of a variant, and its server if it runs here."""
 
     url: str
     served_name: str | None
     server: VllmServer | None
     starts: int = 1
-    """How often the variant's server has been started so far: a new one is cold again."""
+    """Starts of the variant's server so far; a new one is cold again."""
     public: PublicCounters | None = None
-    """Of a server that is not ours."""
+    """Reads /metrics of a server that was not started here."""
 
     def counters(self) -> dict[str, float]:
-        """Since the server's start, as `domain.load.counters` names them; empty where it does not tell."""
+        """Return the counters since the server's start, named as in `domain.load.counters`, or nothing."""
         if self.server is not None:
             return self.server.metrics()
         return self.public.read() if self.public is not None else {}
 
 
 class ServerPool:
-    """`mode` is settled after the first server is up: resident where the others would fit beside it."""
+    """The servers of all variants. Mode `auto` becomes `resident` if all fit, else `restart`."""
 
     def __init__(
         self,
@@ -61,17 +64,17 @@ class ServerPool:
         tokens_in_flight: int | None = None,
         mode: str | None = None,
     ) -> None:
-        """`python`: the interpreter that serves a variant. `mode`: that of an evaluation which is continued, else as
-        asked."""
+        """`python` returns the interpreter that serves a variant; `mode` replaces the options' if an evaluation is
+        continued."""
         self.variants, self.options = list(variants), options
         self._python, self._log, self._cache, self._progress = python, log, cache, progress
         self._tokens_in_flight = tokens_in_flight
         self._up: dict[int, VllmServer] = {}
         self.mode: str = mode or options.interleave
         self.startups: dict[int, list[Startup]] = {}
-        """Variant -> each start of its server."""
+        """Every start of each variant's server."""
         self.evidence: dict[int, list[StartEvidence]] = {}
-        """Variant -> what each start of its server showed of how it serves, once it was stopped."""
+        """The evidence of each start of each variant's server, collected when it was stopped."""
         self.peak_rss: dict[int, int] = {}
         self._public = {
             index: PublicCounters(variant.url, options.bearer_env)
@@ -87,7 +90,8 @@ class ServerPool:
             self._stop(index, with_evidence=kind is None)
 
     def start_servers(self) -> str:
-        """Start what the mode wants up from the start, and answer with the mode: resident or restart."""
+        """Start the servers that are up from the beginning and return the mode, `resident` or `restart`."""
+        # 1. The first server shows how much memory one takes.
         ours = [index for index, variant in enumerate(self.variants) if variant.kind != "url"]
         if not ours:
             self.mode = "resident"
@@ -95,6 +99,8 @@ class ServerPool:
         self._start(ours[0])
         if self.mode == "auto":
             self.mode = "resident" if self._fits(ours) else "restart"
+
+        # 2. In resident mode all others start now.
         if self.mode == "resident":
             together = self._together(ours)
             for start in range(1, len(ours), together):
@@ -102,7 +108,7 @@ class ServerPool:
         return self.mode
 
     def use(self, index: int) -> Endpoint:
-        """The variant's endpoint; in restart mode the others go down first."""
+        """Return the variant's endpoint; if its server is not up, stop the others and start it."""
         variant = self.variants[index]
         if variant.kind == "url":
             assert variant.url is not None
@@ -115,12 +121,12 @@ class ServerPool:
         return Endpoint(server.url, server.served_name, server, starts=len(self.startups[index]))
 
     def add(self, variant: Variant) -> int:
-        """One more, which no schedule knows; its index."""
+        """Add a variant that is in no schedule and return its index."""
         self.variants.append(variant)
         return len(self.variants) - 1
 
     def speculates(self, index: int) -> bool | None:
-        """Whether the variant's server guesses tokens ahead; None where it is not ours and has not told."""
+        """Tell whether the variant's server speculates; None if it was not started here and does not report it."""
         public_counters = self._public.get(index)
         return self.variants[index].speculation is not None if public_counters is None else public_counters.speculates
 
@@ -132,16 +138,17 @@ class ServerPool:
         )
 
     def _together(self, ours: list[int]) -> int:
-        """How many of the others start at a time: on a processor two, where memory allows and nobody asked for the time
-        that a start takes. A start spends half of its time on one core, and a GPU's servers would each find the other's
-        memory."""
-        processor = all(is_cpu_build(self._python(self.variants[index])) for index in ours)
-        both = processor and not self.options.starts_apart and self._fits(ours, TOGETHER)
-        return TOGETHER if both else 1
+        """Return how many of the other servers start at the same time.
+
+        Two on a processor if memory allows and start times are not measured: a start spends half of its time on one
+        core. One on a GPU, where each server would count the other's memory as taken.
+        """
+        on_processor = all(is_cpu_build(self._python(self.variants[index])) for index in ours)
+        return TOGETHER if on_processor and not self.options.starts_apart and self._fits(ours, TOGETHER) else 1
 
     def _start(self, *indices: int) -> None:
-        """At the same time, and look at each in turn until all answer."""
-        beside = len(indices) > 1
+        """Start the servers at the same time and wait until all answer."""
+        # 1. Launch all.
         waiting = {}
         for index in indices:
             variant = self.variants[index]
@@ -155,17 +162,21 @@ class ServerPool:
                 tokens_in_flight=self._tokens_in_flight,
             )
             waiting[index].launch()
+
+        # 2. Check each in turn until none is left.
         while waiting:
             for index in [index for index, server in waiting.items() if server.check_ready()]:
                 del waiting[index]
+
+        # 3. Time the first answer, which the first user would otherwise wait for.
         for index in indices:
             server = self._up[index]
             server.time_first_answer()
             assert server.startup is not None
-            self.startups.setdefault(index, []).append(server.startup.model_copy(update={"beside": beside}))
+            self.startups.setdefault(index, []).append(server.startup.model_copy(update={"beside": len(indices) > 1}))
 
     def _stop(self, index: int, *, with_evidence: bool = True) -> None:
-        """Nobody looks at a server whose evaluation ends without a document."""
+        """Stop a server; its evidence is of no use if the evaluation ends without a document."""
         server = self._up.pop(index)
         if with_evidence:
             self.evidence.setdefault(index, []).append(server.evidence())

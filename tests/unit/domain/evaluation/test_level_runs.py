@@ -135,7 +135,7 @@ def test_a_busy_machine_is_told_of_a_search_too(tmp_path: Path, kind: Any, said:
     spec = EvaluateSpec(variants=(Variant(name="one", source="one", kind=kind),), options=SEARCHED)
     measurement = Measurement(spec, channel, workload, ChannelProgress(channel, 1.0))
     judged = {1.0: [run()], 2.0: [run(), run(BUSY)]}
-    measurement.swept[0] = [found(streams) for streams in judged]
+    measurement.searched[0] = [found(streams) for streams in judged]
     measurement.runs = {(0, Load("closed", streams)): done for streams, done in {**judged, 4.0: [run(BUSY)]}.items()}
     told = measurement.disturbance_warning()
     assert told is None if said is None else said in str(told)
