@@ -15,7 +15,7 @@ from backend.service.jobs import jobs
 from backend.service.studio import demo_model, first_run
 from backend.service.studio.first_run import FirstRun
 
-ABOUT = "What can win on this processor is tried on it, and all is measured against the original: some minutes in all."
+ABOUT = "It tries what can be faster on this processor and measures it against the original. This takes some minutes."
 FETCHES = f"It fetches {demo_model.NAME}, once."
 YIELDS = "Your own jobs go first."
 OFFER = (
@@ -23,7 +23,7 @@ OFFER = (
     "measured against the original. Without network the small model that comes with Whetstone takes its place."
 )
 
-UNDER_WAY = "It is under way: what came of it will stand at the top of this page."
+UNDER_WAY = "The demo is running. Its results appear at the top of this page."
 
 
 def show_start(opened: Workspace) -> None:
@@ -33,11 +33,11 @@ def show_start(opened: Workspace) -> None:
     under_way = run is not None and run.state in {"active", "waiting"}
     st.markdown(UNDER_WAY if under_way else OFFER if run is None or run.why is None else plain(run.why))
     if run is not None and run.state == "done":
-        navigation.link("evaluate", "See what came of it", ":material/speed:", id=str(run.job.result["evaluation"]))
+        navigation.link("evaluate", "View results", ":material/speed:", id=str(run.job.result["evaluation"]))
     elif run is not None and under_way:
-        navigation.link("job", "Watch it", ":material/open_in_full:", id=run.job.id)
+        navigation.link("job", "Watch the job", ":material/open_in_full:", id=run.job.id)
     else:
-        label = "Carry the demo on" if run else "Run the demo"
+        label = "Continue the demo" if run else "Run the demo"
         if st.button(
             label,
             type="primary",
@@ -47,7 +47,7 @@ def show_start(opened: Workspace) -> None:
             **disabled_unless_allowed(opened),
         ):
             with shell.errors_on_page():
-                with st.spinner("Asking where the model is to be had…"):
+                with st.spinner("Looking for the model…"):
                     job = first_run.start(opened)
                 navigation.go("job", id=job.id)
 
@@ -77,7 +77,7 @@ def show_notice(opened: Workspace) -> str | None:
 def _show_failure(run: FirstRun) -> None:
     why = run.job.error or f"Its job is {run.job.state}."
     st.markdown(f":material/error: **The demo ended** at step {run.number} of {run.steps}.  \n{plain(why)}")
-    navigation.link("job", "What happened, and resume it", ":material/open_in_full:", id=run.job.id)
+    navigation.link("job", "Open the job to resume it", ":material/open_in_full:", id=run.job.id)
 
 
 def _show_progress(opened: Workspace, run: FirstRun) -> None:
@@ -97,9 +97,7 @@ def _show_progress(opened: Workspace, run: FirstRun) -> None:
 def _stop_button(opened: Workspace, run: FirstRun) -> None:
     options = disabled_unless_allowed(opened, Action.CANCEL, run.job.owner)
     with st.popover("Stop the demo", icon=":material/cancel:", key="home_ask-stop-demo", **options):
-        st.markdown(
-            "Stop it here? What it made stays, and nothing more of it is started. Resume its job later to carry it on."
-        )
+        st.markdown("Stop the demo? Everything it made remains. Resume its job later to continue.")
         st.button("Yes, stop it", key="home_stop-demo", on_click=_stop, args=(opened,))
 
 

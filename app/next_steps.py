@@ -45,7 +45,7 @@ def show(
         _local_actions(opened, variant, baseline)
         _downloads(opened, variant, evaluation)
     if variant.kind == "artifact" and (why := variants.why_unserved(opened, source)):
-        st.caption(plain(f"It cannot be served here: {why}."))
+        st.caption(plain(f"It cannot run on this machine: {why}."))
     if variant.model_path is not None:
         _commands(variant)
 
@@ -67,14 +67,16 @@ def _local_actions(opened: Workspace, variant: Variant, baseline: str | None) ->
     options = {"help": "Starts vLLM with it on this machine and opens the job.", **disabled_unless_allowed(opened)}
     anyway = quality_confirmation.confirm(opened, [source], "next", say=False)
     if st.button(
-        "Serve it", icon=":material/dns:", key=page_key("next_serve"), **{"disabled": not (able and anyway), **options}
+        "Serve", icon=":material/dns:", key=page_key("next_serve"), **{"disabled": not (able and anyway), **options}
     ):
         with shell.errors_inline():
             mark = idempotency.submission_key("serve", source, for_s=idempotency.DOUBLE_CLICK_S)
             job = serve.start(opened, [source], submission=mark, anyway=anyway)
             navigation.go("job", id=job.id)
     if able and not opened.read_only:
-        navigation.link("playground", "Chat with it", ":material/chat:", **url_parameters.playground_parameters(pair))
+        navigation.link(
+            "playground", "Open Playground", ":material/chat:", **url_parameters.playground_parameters(pair)
+        )
     if able:
         label = "Evaluate against the original" if len(pair) > 1 else "Evaluate it"
         navigation.link("evaluate", label, ":material/speed:", variants=navigation.join_values(*pair))

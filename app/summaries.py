@@ -68,7 +68,7 @@ def result_figures(result: dict[str, Any]) -> list[tuple[str, str, str | None]]:
     if result.get("peak_rss_bytes"):
         figures.append(("Peak memory", size(result["peak_rss_bytes"]), None))
     if result.get("seconds") is not None:
-        figures.append(("Worked for", seconds(result["seconds"]), None))
+        figures.append(("Run time", seconds(result["seconds"]), None))
     return figures
 
 

@@ -13,7 +13,7 @@ opened = workspace()
 st.title("Activity")
 with st.container(horizontal=True, vertical_alignment="bottom"):
     words = st.text_input(
-        "Words",
+        "Search",
         key="activity_words",
         type="search",
         max_chars=80,

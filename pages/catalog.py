@@ -38,7 +38,7 @@ with st.spinner("Holding the models against the rules"):
     total = catalog.count(opened, chosen)
 if not total:
     st.info(
-        "No model matches these filters: take one away, or import a model of your own.",
+        "No model matches these filters. Remove a filter, or import your own model.",
         icon=":material/filter_alt_off:",
     )
     st.stop()
@@ -79,7 +79,7 @@ st.toggle(
     help="Each technique, what is published, licence and more.",
 )
 st.caption(catalog_table.legend(chosen.target))
-if st.toggle("Say why not", key="catalog_why", bind="query-params"):
+if st.toggle("Show reasons", key="catalog_why", bind="query-params"):
     refused = catalog_table.reason_rows(lines)
     if refused:
         st.dataframe(refused, hide_index=True, alt="Every technique that does not work, with the reason and its source")

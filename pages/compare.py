@@ -18,7 +18,7 @@ head = st.container(horizontal=True, vertical_alignment="bottom")
 head.title("Compare", width="stretch")
 action = head.container(width="content")
 with action:
-    navigation.link("evaluate", "Measure something", ":material/speed:")
+    navigation.link("evaluate", "New evaluation", ":material/speed:")
 
 views = form.choose(opened)
 presets = compare_presets.choose(opened)
@@ -27,7 +27,7 @@ if presets:
     st.caption("This page's address holds the selection: share it as it is.")
 if not views:
     if not presets:
-        st.caption("The charts will stand here: speed for one user against what the machine gives in all comes first.")
+        st.caption("The charts appear here. The first one shows speed per user against total throughput.")
     imported_results.show(opened, None)
     st.stop()
 
@@ -82,7 +82,7 @@ for number, (under, part) in enumerate(parts.items()):
 
 only = st.toggle("Differences only", True, key="compare_differences", bind="query-params")
 rows = side_by_side.condition_rows(views, only=only)
-st.subheader("Under what they were measured")
+st.subheader("Test conditions")
 if rows:
     st.dataframe(rows, hide_index=True, alt="Conditions of each evaluation")
 else:

@@ -25,7 +25,7 @@ if evaluation_id:
         shell.refuse_page(
             f"There is no evaluation {plain(shorten(evaluation_id, 60))} here: it may belong to another home.",
             "evaluate",
-            "Measure something",
+            "New evaluation",
         )
     st.subheader(plain(view.title), help=view.id)
     with action:

@@ -52,7 +52,7 @@ if first_visit and not opened.read_only:
 st.subheader("Running")
 shell.live("home", running, active=bool(jobs.active(opened)) or demo.is_active(opened))
 if not latest:
-    st.caption("When an optimized model has been measured against its original, the verdict will stand here.")
+    st.caption("No verdict yet. Measure an optimized model against its original to see one here.")
     navigation.link("evaluate", "Evaluate a model", ":material/speed:")
 if not first_visit or opened.read_only:
     ways()

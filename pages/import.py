@@ -41,5 +41,5 @@ elif is_remote is not None:
     if card is not None:
         import_form.show_card(opened, card)
     elif not source:
-        st.info("What the model is, how large it is and what fits it will stand here.", icon=":material/info:")
+        st.info("Facts, size and compatible techniques of the model appear here.", icon=":material/info:")
 import_form.show_imported(opened)

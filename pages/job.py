@@ -18,7 +18,7 @@ opened = workspace()
 job_id = st.query_params.get("id", "")
 if not job_id:
     st.title("Job")
-    st.info("Choose a job in the list, and what it does will stand here.", icon=":material/info:")
+    st.info("Choose a job in the list to see it here.", icon=":material/info:")
     navigation.link("jobs", "All jobs", ":material/list:")
     st.stop()
 try:

@@ -19,7 +19,7 @@ def active() -> tuple[tuple[str, str], ...]:
     if job_views:
         active_cards(opened, job_views)
     else:
-        st.info("Nothing is running. What you start will stand here, with its progress.", icon=":material/info:")
+        st.info("Nothing is running. Jobs that you start appear here with their progress.", icon=":material/info:")
     return job_states(job_views)
 
 
@@ -31,10 +31,8 @@ shell.live("jobs", active, active=bool(jobs.active(opened)))
 
 st.subheader("Ended")
 with st.container(horizontal=True, vertical_alignment="bottom"):
-    words = st.text_input(
-        "Words in the title or id", key="jobs_words", type="search", max_chars=80, width=320, **NARROWS
-    )
-    states = st.pills("Ended as", ENDINGS, selection_mode="multi", key="jobs_state", **NARROWS)
+    words = st.text_input("Search title or id", key="jobs_words", type="search", max_chars=80, width=320, **NARROWS)
+    states = st.pills("Status", ENDINGS, selection_mode="multi", key="jobs_state", **NARROWS)
     known = [str(job_kind) for job_kind in JobKind]
     kinds = st.pills("Kind", known, format_func=kind_name, selection_mode="multi", key="jobs_kind", **NARROWS)
     others = jobs.count(opened) > jobs.count(opened, owner=opened.actor.name)
@@ -48,7 +46,7 @@ if total:
     for job in ended:
         ended_card(opened, job)
 elif words or states or kinds or owner:
-    st.info("No ended job matches these filters: take one away.", icon=":material/filter_alt_off:")
+    st.info("No ended job matches these filters. Remove a filter.", icon=":material/filter_alt_off:")
 else:
-    st.info("Jobs that have ended will stand here, with how they ended.", icon=":material/history:")
+    st.info("No job has ended yet. Ended jobs appear here with their status.", icon=":material/history:")
     navigation.link("home", "Three ways to start", ":material/home:")

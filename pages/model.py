@@ -17,7 +17,7 @@ opened = workspace()
 model_id = st.query_params.get("id", "")
 if not model_id:
     st.title("Model")
-    st.info("Choose a model in the catalog, and its card will stand here.", icon=":material/info:")
+    st.info("Choose a model in the catalog to see its card here.", icon=":material/info:")
     navigation.link("catalog", "Open the catalog", ":material/menu_book:")
     st.stop()
 try:

@@ -9,7 +9,7 @@ from backend.service.serving import serve
 
 opened = workspace()
 st.title("Playground")
-st.markdown("Ask the original and the optimized model the same thing, and see where their answers part.")
+st.markdown("Ask the original and the optimized model the same thing, and see where their answers differ.")
 pair = pair_choice.choose_pair(opened)
 alone = len(pair) == 1
 served = servers.ready_servers(opened, pair) if pair else None
@@ -25,9 +25,9 @@ if question and served:
     chat.ask(opened, served, [name for name, _ in pair], question)
 if not chat.history():
     st.info(
-        "Both answers will stand here, one after the other so that neither slows the other, with the differences marked."
+        "Both answers appear here with the differences marked. They run one after the other so that neither slows the other."
         if served
-        else "Start the servers first. Then both answers will stand here, with the differences marked.",
+        else "Start the servers first. Then both answers appear here with the differences marked.",
         icon=":material/info:",
     )
 chat.show_turns([source for _, source in pair])

@@ -46,7 +46,7 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
         width=230,
         **NARROWS,
     )
-    words = st.text_input("Words", key="presets_words", type="search", max_chars=80, width=140, **NARROWS)
+    words = st.text_input("Search", key="presets_words", type="search", max_chars=80, width=140, **NARROWS)
 chosen = PresetFilter(model=model, goal=goal, words=words or "")
 total = presets.count(opened, chosen)
 if total:
@@ -54,7 +54,7 @@ if total:
     listed = presets.views(opened, presets.listing(opened, chosen, limit=PER_PAGE, offset=first))
     shown.show_table(opened, listed, ids, f"{goal}-{model}-{words}-{page}")
 else:
-    st.info("No preset matches these filters: take one away.", icon=":material/filter_alt_off:")
+    st.info("No preset matches these filters. Remove a filter.", icon=":material/filter_alt_off:")
 
 if ids:
     with st.container(horizontal=True, vertical_alignment="center"):

@@ -38,5 +38,7 @@ if request.spec is not None:
             st.markdown(f"**{plain(view.recipe)}** `{view.id}`  \n{plain(drafts.accepted(facts))}", width="stretch")
             navigation.link("job", "Open its job", ":material/open_in_full:", id=view.job_id)
     if not drafts_made:
-        st.caption("None yet: a draft will stand here with its acceptance, to be used in a recipe on Build.")
+        st.caption(
+            "No drafts yet. A trained draft appears here with its acceptance, ready to use in a recipe on Build."
+        )
     navigation.link("build", "Build a recipe", ":material/construction:", model=model_source(request.spec.model))

@@ -38,9 +38,7 @@ def running(opened: Workspace, chosen: ActivityFilter) -> tuple[tuple[str, str],
     """A card for each live job; answers with what they are."""
     live_jobs = running_jobs.list_running(opened, owner=chosen.person, words=chosen.words)
     if not live_jobs:
-        show_empty(
-            chosen.any, "Nothing is running. What a supervisor has taken will stand here, with its host and device."
-        )
+        show_empty(chosen.any, "Nothing is running. Running jobs appear here with their host and device.")
     for job in live_jobs:
         with st.container(border=True):
             with st.container(horizontal=True, vertical_alignment="center"):
@@ -49,7 +47,7 @@ def running(opened: Workspace, chosen: ActivityFilter) -> tuple[tuple[str, str],
             st.markdown(f":material/dns: {place_text(job)}")
             st.caption(times_text(job))
             if job.silent:
-                notice = "Nobody looks after it now: another supervisor gives it up once its lease has run out."
+                notice = "No supervisor reports on it: another one gives it up when its lease has run out."
                 st.markdown(f":material/warning: {notice}")
     return tuple((job.id, str(job.state)) for job in live_jobs)
 
@@ -63,7 +61,7 @@ def failed(opened: Workspace, chosen: ActivityFilter) -> None:
     page, first = navigation.paginate(jobs.count(opened, **filters), PER_PAGE, "bad_page")
     failed_jobs = jobs.listing(opened, **filters, limit=PER_PAGE, offset=first)
     if not failed_jobs:
-        show_empty(chosen.any, "No job has failed, was lost or cancelled.")
+        show_empty(chosen.any, "No job has failed, been lost or been cancelled.")
         return
     picked = _table(
         [ended_row(job) for job in failed_jobs],
@@ -99,7 +97,7 @@ def changes(opened: Workspace, chosen: ActivityFilter) -> None:
 
 def show_empty(narrowed: bool, sentence: str) -> None:
     if narrowed:
-        st.info("Nothing matches these filters: take one away.", icon=":material/filter_alt_off:")
+        st.info("No match. Remove a filter.", icon=":material/filter_alt_off:")
     else:
         st.info(sentence, icon=":material/info:")
 

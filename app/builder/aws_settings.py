@@ -17,9 +17,9 @@ SETTINGS = "build_aws"
 """The AWS settings of this session, by the names of `--aws`."""
 FIRST = {
     "role": ("Role (ARN)", "arn:aws:iam::123456789012:role/NAME"),
-    "output": ("The result goes to", "s3://BUCKET/PREFIX"),
-    "source": ("The weights lie in", "s3://BUCKET/PREFIX or model:NAME"),
-    "upload": ("Or: they lie here and go below", "s3://BUCKET/PREFIX"),
+    "output": ("Output location", "s3://BUCKET/PREFIX"),
+    "source": ("Weights location", "s3://BUCKET/PREFIX or model:NAME"),
+    "upload": ("Or upload local weights to", "s3://BUCKET/PREFIX"),
 }
 MORE = {
     "region": ("Region", "us-east-1"),
@@ -27,7 +27,7 @@ MORE = {
     "kms-key": ("Key that encrypts the result", "alias/NAME"),
     "subnets": ("Subnets of the VPC", "subnet-1,subnet-2"),
     "security-groups": ("Security groups of the VPC", "sg-1"),
-    "image": ("Image that optimizes", "SageMaker chooses"),
+    "image": ("Container image", "SageMaker chooses"),
     "training-data": ("Prompts for an EAGLE head", "s3://BUCKET/PREFIX"),
 }
 """Setting -> label, and what stands there as long as nothing does."""
@@ -102,7 +102,7 @@ def show_dry_run(preview: Preview | None, shown_notes: Collection[str]) -> None:
 
 def _requests(preview: ManagedPreview, notes: Sequence[str]) -> None:
     calls = len(preview.requests)
-    label = f"What AWS is asked: {calls} call{'s' if calls != 1 else ''}"
+    label = f"AWS requests ({calls})"
     with st.expander(label, icon=":material/cloud_upload:", key="build_aws-request"):
         for note in notes:
             st.markdown(f"- {message(note)}")

@@ -57,11 +57,11 @@ def memory_rows(estimate: Estimate) -> list[Figure]:
     changed = f" (original {before})" if estimate.weights_bytes != estimate.weights_bytes_original else ""
     return [
         ("Weights", f"{size(estimate.weights_bytes)}{changed}"),
-        ("Cache a token", f"{estimate.kv_bytes_per_token / 1024:,.4g} KiB"),
+        ("KV cache per token", f"{estimate.kv_bytes_per_token / 1024:,.4g} KiB"),
         ("Tensor parallel", f"{estimate.tensor_parallel} (at least {least})"),
         *([("Replicas", str(estimate.replicas))] if estimate.replicas > 1 else []),
         *([("Idle accelerators", f"{estimate.idle} of {estimate.devices}")] if estimate.idle else []),
-        ("Left for the cache, a device", size_range(estimate.cache_bytes)),
+        ("Free KV cache per device", size_range(estimate.cache_bytes)),
         ("Tokens in the cache", range_text(estimate.tokens_in_cache)),
         ("Longest context", _tokens(estimate.max_context, "tokens")),
         ("Largest batch of this load", _tokens(estimate.max_batch, "requests")),

@@ -53,7 +53,7 @@ def _basis(estimate: Estimate) -> str:
         return "Corrected by a measurement."
     if estimate.mapped is not None:
         return f"What speculation costs was measured here on {estimate.mapped[:10]} (payoff map), nothing else of it."
-    return "Nothing of it is measured."
+    return "Not measured."
 
 
 def show_needs(need: JobNeeds) -> None:
@@ -134,7 +134,7 @@ def show_cheapest(choice: TargetChoice) -> None:
     )
     price = estimate_figures.range_text(best.price_per_million_output, "USD")
     st.markdown(
-        f":material/payments: **{price} a million output tokens** on {plain(best.target)}, the cheapest for it."
+        f":material/payments: **{price} per 1M output tokens** on {plain(best.target)}, the lowest price per token."
     )
     st.caption(f"Estimated at {load_text}; {plain(estimate_figures.price_text(best))}.")
 

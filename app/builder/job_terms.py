@@ -49,7 +49,7 @@ def choose(target: str) -> JobTerms:
     aws = sagemaker_jobs.is_sagemaker(target)
     with st.container(horizontal=True, vertical_alignment="center", key="build_life"):
         then = st.checkbox(
-            "Then evaluate it against the original",
+            "Evaluate when done",
             key="build_then",
             bind="query-params",
             disabled=aws,
@@ -65,7 +65,7 @@ def choose(target: str) -> JobTerms:
                 key="build_priority",
                 required=True,
                 bind="query-params",
-                help="A head start of a working day, or the opposite: none is overtaken for ever.",
+                help="High is a head start of one working day, low the opposite. Low priority still runs.",
             )
             limit = st.text_input(
                 "Ends after", key="build_run-limit", placeholder="no limit; 30m, 2h", max_chars=20, bind="query-params"

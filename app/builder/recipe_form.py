@@ -163,7 +163,7 @@ def _edit(change: Callable[[Recipe], Recipe], *, redraw: bool = True) -> None:
 
 def draw_goals(opened: Workspace, model: ModelFacts, target: str) -> None:
     """Three ways to start, and by hand."""
-    st.markdown("**What is it for?** A start can be changed step by step below.")
+    st.markdown("**Goal**: pick a starting recipe. Every step can be changed below.")
     with st.container(horizontal=True):
         for name, goal in recipe_options.GOALS.items():
             st.button(
@@ -174,7 +174,7 @@ def draw_goals(opened: Workspace, model: ModelFacts, target: str) -> None:
                 args=(opened, model, target, goal.starts),
             )
         st.button(
-            "By hand",
+            "Custom",
             key="build_goal-hand",
             help="Start with no steps.",
             on_click=set_recipe,
@@ -218,7 +218,7 @@ def draw_steps(opened: Workspace, recipe: Recipe) -> None:
     """A card a step, in the order in which they run."""
     if not recipe.steps:
         st.info(
-            "No steps yet: the steps of the recipe will stand here. Choose a goal above, or add a step.",
+            "No steps yet. Choose a goal above, or add a step.",
             icon=":material/info:",
         )
     for index, step in enumerate(recipe.steps):
@@ -301,9 +301,7 @@ def draw_serving(recipe: Recipe) -> None:
 
 def draw_limits(recipe: Recipe) -> None:
     with st.expander("Quality floor"):
-        st.caption(
-            "The job fails, and nothing is registered, where the result loses more quality than this and may not fall back."
-        )
+        st.caption("Fail if quality loss exceeds these limits: nothing is registered then, unless fall back is on.")
         _fields(recipe, "limits", LIMIT_OPTIONS)
 
 

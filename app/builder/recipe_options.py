@@ -55,14 +55,14 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
         Option(
             "group_size",
             "Group size",
-            "Weights that share one scale (128 where empty); smaller is truer and takes more bytes.",
+            "Weights that share one scale (128 where empty); smaller is more accurate and takes more bytes.",
             "choice",
             (None, 32, 64, 128),
         ),
         Option(
             "symmetric",
             "Symmetric",
-            "Yes leaves out zero points: a little smaller and a little less true.",
+            "Yes leaves out zero points: a little smaller and a little less accurate.",
             "choice",
             TRI,
         ),
@@ -76,7 +76,7 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
         Option(
             "activations",
             "Activations",
-            "Dynamic scales each token while serving; static takes one scale from the calibration text, faster and less true.",
+            "Dynamic scales each token while serving; static takes one scale from the calibration text, faster, less accurate.",
             "choice",
             (None, "dynamic", "static"),
         ),
@@ -164,7 +164,7 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
         ),
         Option(
             "tokens",
-            "Tokens a guess",
+            "Draft tokens",
             "How many tokens are proposed at once; many help only where most are accepted.",
             "whole",
             low=1,

@@ -21,7 +21,7 @@ SERVING_OPTIONS = (
     ),
     Option(
         "max_num_seqs",
-        "Requests at once",
+        "Concurrent requests",
         "How many requests the server batches; empty is vLLM's default.",
         "whole",
         low=1,

@@ -78,7 +78,7 @@ def choose_kind(opened: Workspace) -> None:
     """This machine, an instance, SageMaker or Neuron: with the same instance there, where it is one."""
     st.session_state[PLACE] = target_kind(_selected_target())
     st.radio(
-        "Where",
+        "Run on",
         list(PLACES),
         format_func=PLACES.__getitem__,
         key=PLACE,
@@ -116,7 +116,7 @@ def set_target(target: str) -> None:
 def target_labels(opened: Workspace) -> dict[str, str]:
     """Every target that can be chosen here, in words."""
     known, here = targets.hardwares(opened), machine.show(opened)
-    labels = {"local": "This machine", "auto": "auto: the cheapest instance that will do"}
+    labels = {"local": "This machine", "auto": "auto: lowest hourly price that fits"}
     if here.accelerators:
         labels["local:cpu"] = "local:cpu, this machine's processor"
     labels |= {f"local:gpu{number}": f"local:gpu{number}, {gpu.name}" for number, gpu in enumerate(here.accelerators)}
@@ -133,8 +133,8 @@ def _instance(row: Instance) -> str:
 
 
 def choose_streams() -> int:
-    """Requests at once, which decide speed and price more than anything else of the load."""
-    return _whole("Requests at once", "build_streams", 1, MOST_STREAMS)
+    """Concurrent requests, which decide speed and price more than anything else of the load."""
+    return _whole("Concurrent requests", "build_streams", 1, MOST_STREAMS)
 
 
 def choose_load(target: str, at_once: int, aws: tuple[str, ...] = ()) -> PlanRequest:

@@ -38,7 +38,7 @@ def choose(opened: Workspace) -> list[EvaluationView]:
     shown_ids = [view.id for view in views]
     if not titles and not shown_ids:
         if not st.query_params.get("presets"):
-            st.info("Evaluations will stand here side by side once there are some.", icon=":material/info:")
+            st.info("No evaluations yet. They appear here side by side.", icon=":material/info:")
         return []
     navigation.multiselect(
         "Evaluations",

@@ -70,7 +70,7 @@ def show(opened: Workspace, views: Sequence[PresetView], evaluations: Sequence[E
     charts.show(charts_presets.pareto(drawn, theme), "presets-pareto")
     st.caption(
         "Up and to the right is better. The number at a mark is how many requests run at once; open marks on broad bars are "
-        "estimated ranges, filled ones measured; each kind has a front of its own. "
+        "estimated ranges, filled ones measured; each kind has a separate Pareto front. "
         "A preset has its goal's name where its figures keep it at every load drawn here, else its recipe's."
     )
     left, right = st.columns(2)
@@ -94,7 +94,7 @@ def _claims(views: Sequence[PresetView]) -> None:
     """Whoever compares with a published figure must be able to read its conditions."""
     claims = {claim: today for view in views for claim, today in zip(view.preset.published, view.today, strict=True)}
     if claims:
-        with st.expander("The published figures, word for word", icon=":material/format_quote:"):
+        with st.expander("Published figures (third-party, unverified)", icon=":material/format_quote:"):
             for claim, today in claims.items():
                 for part in preset_rows.claim_lines(claim, today):
                     st.markdown(part)

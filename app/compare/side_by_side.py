@@ -99,7 +99,7 @@ def comparable_groups(views: Sequence[EvaluationView]) -> dict[str, list[int]]:
 
 APART = (
     "These evaluations were not measured under the same conditions (machine, engine, workload, answers or prefix cache): each "
-    "kind has a chart and a front of its own, and a difference between them is not one between variants."
+    "kind has its own chart and a separate Pareto front, and a difference between them is not one between variants."
 )
 
 
@@ -194,7 +194,7 @@ def cheapest_sentence(document: Evaluation) -> str | None:
     if not priced:
         return None
     lowest, name, load = min(priced)
-    price = f"{figure(lowest)} for a million output tokens"
+    price = f"{figure(lowest)} per 1M output tokens"
     if len(document.variants) == 1 or _is_decided(document, name, load):
         return f"{code(name)} at {load.words} is the cheapest here: {price}."
     return (

@@ -38,7 +38,7 @@ def show_local(opened: Workspace) -> None:
             served = serve.endpoints(opened, job.id)
             for variant in served:
                 st.markdown(f"**{plain(variant.name)}** at {plain(variant.url)}")
-                with st.expander("How a client asks it"):
+                with st.expander("Client code"):
                     url = f"{variant.url.removesuffix('/v1')}/v1"
                     command = serve_command.curl(variant.served_name, chat=False, url=url, key_file=variant.key_file)
                     st.code(command, language="bash")
@@ -115,7 +115,7 @@ def _card(opened: Workspace, endpoint: EndpointView, made_artifacts: Sequence[Ar
         traffic = words.requests(endpoint.traffic)
         st.markdown(plain(f"{traffic[0].upper()}{traffic[1:]}."))
         update_form.show_findings(endpoint)
-        with st.expander("How a client asks it"):
+        with st.expander("Client code"):
             st.code(serve_command.boto3(endpoint.name, endpoint.region), language="python")
 
 

@@ -203,7 +203,7 @@ def show_outlook(opened: Workspace, request: EvaluationRequest, sources: list[st
         st.error(message(request.obstacle), icon=":material/block:")
     else:
         st.info(
-            "The verdict, the charts and the table will stand here. Choose the variants to measure.",
+            "Choose the variants to measure. The verdict, charts and table appear here.",
             icon=":material/info:",
         )
 

@@ -25,7 +25,7 @@ def show(opened: Workspace, job_id: str) -> None:
         shell.refuse_page(
             f"There is no job {plain(shorten(job_id, 60))} here: it may belong to another home.",
             "evaluate",
-            "Measure something",
+            "New evaluation",
         )
         return
     if job.kind != "evaluate":

@@ -20,10 +20,10 @@ STREAMS, RATE, RAMP, SEARCH, TRACE = "Streams", "Rate", "Ramp", "Search", "Trace
 KINDS = {
     STREAMS: "A fixed number of users who each wait for their answer before they ask again. Use it to compare variants: each "
     "level is paired and gets a verdict.",
-    RATE: "Requests come by the clock, however slow the server is, and latency counts from when each was due. Use it where many "
+    RATE: "Arrivals by the clock, however slow the server is, and latency counts from when each was due. Use it where many "
     "people ask without waiting for each other.",
-    RAMP: "The rate goes evenly from one to another. Use it for a first look at where latency leaves the ground.",
-    SEARCH: "Looks for the highest load that keeps your limits, and for the knee. Use it to size a server. Each variant is "
+    RAMP: "The rate goes evenly from one to another. Use it for a first look at where latency starts rising.",
+    SEARCH: "Looks for the highest load that meets your limits, and for the knee. Use it to size a server. Each variant is "
     "searched by itself, so there is no verdict between them.",
     TRACE: "Each line of the workload is sent at its own time. Use it to replay your own traffic: every line has a "
     '"timestamp" in seconds.',
@@ -69,9 +69,11 @@ def _ramp() -> dict[str, Any]:
     first, second, third, fourth = st.columns(4, vertical_alignment="bottom")
     return {
         "ramp_from": first.number_input(
-            "From (requests a second)", 0.0, 100_000.0, 1.0, key="evaluate_ramp_from", **URL
+            "From (requests per second)", 0.0, 100_000.0, 1.0, key="evaluate_ramp_from", **URL
         ),
-        "ramp_to": second.number_input("To (requests a second)", 0.01, 100_000.0, 20.0, key="evaluate_ramp_to", **URL),
+        "ramp_to": second.number_input(
+            "To (requests per second)", 0.01, 100_000.0, 20.0, key="evaluate_ramp_to", **URL
+        ),
         "ramp_seconds": third.number_input("Over (seconds)", 1.0, 3600.0, 30.0, key="evaluate_ramp_seconds", **URL),
         "arrivals": _arrivals(fourth),
     }

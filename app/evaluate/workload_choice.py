@@ -180,7 +180,7 @@ def _preview(opened: Workspace, source: str, tokenizer_of: str | None, seed: int
     if workload_facts.timed:
         st.caption("Every line has a time: choose the load Trace to replay it.")
     if tokens is None:
-        st.caption("Lengths in tokens stand here once the first variant is a model or artifact on this machine.")
+        st.caption("Lengths in tokens need a model or artifact on this machine as first variant.")
     else:
         charts.show(token_histogram(tokens.lengths, workload_facts.name, tokens.model, charts.theme()), "token-lengths")
     rows = preview_rows(workload_facts, tokens)

@@ -33,14 +33,14 @@ def show(opened: Workspace) -> None:
         st.error(message(error), icon=":material/error:")
         return
     quota = None if usage.quota is None else f"of {size(usage.quota)}"
-    shell.show_figures([("Taken", size(usage.bytes), quota)])
-    st.caption(plain(f"New ones go to {usage.place}."))
+    shell.show_figures([("Used", size(usage.bytes), quota)])
+    st.caption(plain(f"New artifacts go to {usage.place}."))
     shell.show_damaged(opened, "artifact")
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        age = st.selectbox("Remove what nothing names, and with it", list(AGES), key=page_key("collect_age"), width=280)
+        age = st.selectbox("Delete unused files, and with them", list(AGES), key=page_key("collect_age"), width=280)
         key = page_key(f"collect {age}")
         if st.button(
-            "See what can go", key=page_key("collect_look"), icon=":material/search:", **disabled_unless_allowed(opened)
+            "Preview", key=page_key("collect_look"), icon=":material/search:", **disabled_unless_allowed(opened)
         ):
             st.session_state[key] = _collect(opened, AGES[age], dry_run=True)
     collected: GarbageCollection | None = st.session_state.get(key)
@@ -54,16 +54,12 @@ def _offer(opened: Workspace, collected: GarbageCollection, age: str, key: str) 
     named = f" ({', '.join(collected.artifacts[:SHOWN])}{more})" if collected.artifacts else ""
     summary = f"{counted(len(collected.artifacts), 'artifact')}{named} in {counted(collected.contents, 'piece')}"
     if not collected.dry_run:
-        st.success(
-            plain(f"Removed: {summary}; {size(collected.bytes)} are free again."), icon=":material/check_circle:"
-        )
+        st.success(plain(f"Deleted: {summary}; {size(collected.bytes)} freed."), icon=":material/check_circle:")
     elif not collected.contents:
-        st.caption("There is nothing to remove: everything is named by an artifact, or younger than a day.")
+        st.caption("Nothing to delete: every file belongs to an artifact or is less than a day old.")
     else:
         st.markdown(
-            plain(
-                f"To be removed: {summary}, {size(collected.bytes)}. No job, preset, endpoint or evaluation names them."
-            )
+            plain(f"To delete: {summary}, {size(collected.bytes)}. No job, preset, endpoint or evaluation uses them.")
         )
         if st.button("Remove", key=page_key("collect_go"), icon=":material/delete:", **disabled_unless_allowed(opened)):
             st.session_state[key] = _collect(opened, AGES[age], dry_run=False)

@@ -23,7 +23,7 @@ def show(opened: Workspace) -> None:
         _refresh(opened)
     priced, known, discount = _filtered(opened)
     if not priced:
-        st.info("No instance matches these filters: take one away.", icon=":material/filter_alt_off:")
+        st.info("No instance matches these filters. Remove a filter.", icon=":material/filter_alt_off:")
         return
     st.caption(plain(f"{len(priced)} of {known} instances. {instance_rows.prices_sentence(priced)}"))
     config = {name: st.column_config.NumberColumn(format=shape) for name, shape in COLUMNS.items()}
@@ -91,7 +91,7 @@ def _filtered(opened: Workspace) -> tuple[list[PricedInstance], int, float]:
             list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("family", "accelerator")
         )
         words = st.text_input(
-            "Words", key="hardware_words", type="search", max_chars=80, bind="query-params", width=130
+            "Search", key="hardware_words", type="search", max_chars=80, bind="query-params", width=130
         )
         family = st.multiselect("Family", families, key="hardware_family", bind="query-params", width=160)
         accelerator = st.multiselect("Accelerator", cards, key="hardware_accelerator", bind="query-params", width=150)

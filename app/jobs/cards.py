@@ -32,7 +32,7 @@ class Verb(NamedTuple):
 
 
 VERBS = {
-    "Cancel": Verb(jobs.cancel, "{id} is asked to stop.", ":material/cancel:", action=Action.CANCEL),
+    "Cancel": Verb(jobs.cancel, "{id} is stopping.", ":material/cancel:", action=Action.CANCEL),
     "Move to front": Verb(
         jobs.move_to_front,
         "{id} is next.",

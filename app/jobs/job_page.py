@@ -59,7 +59,7 @@ def find_next_step(opened: Workspace, job: JobView, specification: dict[str, Any
     """Where one goes from a job that runs or has succeeded; None where there is nothing beyond this page."""
     if job.kind == JobKind.SERVE and not job.ended:
         return NextStep(
-            "Talk to it",
+            "Open Playground",
             ":material/chat:",
             "playground",
             url_parameters.playground_parameters(serve.served_sources(opened, job.id)),
@@ -206,9 +206,7 @@ def show_progress(opened: Workspace, job_id: str) -> str:
     if rows:
         st.dataframe(rows, hide_index=True, alt="Phases with when each began and how long it took")
     else:
-        st.caption(
-            "Phases will stand here as it goes through them." if not now.ended else "It ended before its first phase."
-        )
+        st.caption("Phases appear here while the job runs." if not now.ended else "It ended before its first phase.")
     return str(now.state)
 
 

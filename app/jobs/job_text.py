@@ -94,8 +94,8 @@ def time_left(job: JobView, estimate: TimeLeft | None) -> tuple[str, str]:
     if estimate is not None:
         return duration_range(estimate.low, estimate.high), estimate.basis
     if (guess := remaining_guess(job)) is not None:
-        return f"about {seconds(guess)}", "if the rest goes as it went so far"
-    return "unknown", "no rate of late, and no earlier job like it"
+        return f"about {seconds(guess)}", "if the rate stays the same"
+    return "unknown", "no estimate yet: no recent rate and no earlier job like it"
 
 
 def kind_name(kind: str) -> str:
@@ -115,7 +115,7 @@ def summary(job: JobView) -> str:
 
 def waiting_reason(reason: WaitReason | None, titles: Mapping[str, str]) -> str:
     """The reason in Markdown; jobs by their titles, as far as they are known."""
-    sentence = reason.sentence if reason else "It is next."
+    sentence = reason.sentence if reason else "Next in queue."
     words = message(sentence)
     for job in reason.on if reason else ():
         if title := titles.get(job):

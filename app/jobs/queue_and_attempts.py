@@ -55,7 +55,7 @@ def _queued(opened: Workspace, job: JobView) -> None:
         on_change=_prioritize,
         args=(opened, job.id),
         **{
-            "help": "A head start of a working day, or the opposite: none is overtaken for ever.",
+            "help": "High is a head start of one working day, low the opposite. Low priority still runs.",
             **disabled_unless_allowed(opened),
         },
     )

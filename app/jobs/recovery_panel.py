@@ -68,7 +68,7 @@ def _watch(opened: Workspace, job_id: str, recover: Recover) -> str:
     if not points and job.ended:
         st.caption("It ended before recovery had begun.")
     elif not points:
-        st.caption("The loss curve will stand here once recovery has begun.")
+        st.caption("The loss curve appears here when recovery starts.")
     else:
         charts.show(loss_curve(points, "kl" if recover.teacher else "next token", charts.theme()), "recovery-loss")
     return str(job.state)

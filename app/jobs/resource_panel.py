@@ -31,7 +31,7 @@ def panel(opened: Workspace, job_id: str) -> str:
     if not uses and job.ended:
         st.caption("Nothing was recorded: it ended before the first reading.")
     elif not uses:
-        st.caption("Memory and processor use will stand here a few seconds after it has started.")
+        st.caption("Memory and processor use appear here a few seconds after the start.")
     else:
         charts.show(resources.resources(uses, charts.theme()), "resources", use_sentence(uses))
         st.caption(f"{use_sentence(uses)} Of the worker and all it started, read from /proc; the latest attempt.")

@@ -25,7 +25,7 @@ from backend.service.jobs import artifacts, jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.plans import payoff_maps, recipe_files, training
 
-NONE = "The curves will stand here once the model has answered the prompts."
+NONE = "The curves appear here when the model has answered the prompts."
 
 
 def panel(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ CELLS = {
 }
 """Titles of the published columns, in a filter and over the table."""
 ORDERS: dict[str, tuple[CatalogOrder, bool]] = {
-    "Own models first": ("catalog", False),
+    "My models first": ("catalog", False),
     "Name": ("name", False),
     "Family": ("family", False),
     "Fewest parameters": ("parameters", False),
@@ -42,24 +42,24 @@ def choose(opened: Workspace) -> CatalogFilter:
     }
     with st.container(horizontal=True, vertical_alignment="bottom"):
         words = st.text_input(
-            "Words",
+            "Search",
             key="catalog_words",
             type="search",
             max_chars=80,
             width=190,
             **NARROWS,
-            help="All of them must stand in the name, family, provider, hub id or folder.",
+            help="Every word must occur in the name, family, provider, hub id or folder.",
         )
         selected = st.multiselect(
-            "Technique that works",
+            "Supports technique",
             list(titles),
             key="catalog_technique",
             width=225,
             **ANY,
-            help="As published by the documentation page, or as checked where you choose beside this.",
+            help="As published by the documentation page, or as checked for the hardware chosen beside it.",
         )
         target = st.selectbox(
-            "Must fit on",
+            "Runs on",
             [HERE, *catalog.instances(opened)],
             index=None,
             key="catalog_instance",

@@ -25,7 +25,7 @@ LEGEND = (
 CHEAPEST = "The cheapest instance with a published price that serves the original with our engines, on demand."
 LINK: dict[Theme, str] = {"light": "#0b6e99", "dark": "#58b4e3"}
 """As links are drawn: on the ground of a table, at least 4.5 to 1."""
-A_MILLION = "Estimated USD a million output tokens of the original, least to most."
+A_MILLION = "Estimated USD per 1M output tokens of the original, lowest to highest."
 SHORT = {
     "quantization": "Page: quantize",
     "speculative_decoding": "Page: speculate",
@@ -82,7 +82,7 @@ def row(line: CatalogLine, cheapest: CheapestInstance | None = None, price: Mode
         "Gated": YES if isinstance(model, PublishedModel) and model.gated else NO,
         "Draft": model.draft or "none",
         "Context": model.max_positions,
-        "KV a token": size(model.kv_bytes_per_token) if model.generates else "none, it embeds",
+        "KV per token": size(model.kv_bytes_per_token) if model.generates else "none, it embeds",
         "Weights": size(model.weights_bytes) if isinstance(model, ModelCard) else "not here",
         "Family": entry.family,
         "Origin": ORIGINS.get(entry.origin, entry.origin) if entry.present else "folder is gone",
@@ -149,10 +149,14 @@ def group_refusals(checks: Iterable[TechniqueCheck]) -> list[list[TechniqueCheck
 def price_note(prices: Sequence[ModelPrice]) -> str:
     """At which load, on what and of when the prices of a list are: each place once."""
     if not prices:
-        return "No price a million tokens is known of these models there."
-    where = "on the instance that is chosen above" if prices[0].chosen else "on the instance where a token is cheapest"
+        return "No price per 1M tokens is known for these models there."
+    where = (
+        "on the instance that is chosen above"
+        if prices[0].chosen
+        else "on the instance with the lowest price per token"
+    )
     notes = "; ".join(sorted({price.note for price in prices if price.note}))
-    return f"USD/M out: USD a million output tokens, estimated at {prices[0].asked}, {where}. Prices: {notes}."
+    return f"USD/M out: USD per 1M output tokens, estimated at {prices[0].asked}, {where}. Prices: {notes}."
 
 
 def legend(target: str | None) -> str:

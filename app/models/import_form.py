@@ -121,7 +121,7 @@ def show_imported(opened: Workspace) -> None:
     shell.show_damaged(opened, "model")
     remembered = models.list_remembered(opened)
     if not remembered:
-        st.caption("Models that you import will stand here and in the catalog.")
+        st.caption("Imported models appear here and in the catalog.")
     for known in remembered:
         with st.container(
             border=True, horizontal=True, vertical_alignment="center", key=f"import_imported-{known.card.path}"
@@ -135,11 +135,11 @@ def show_imported(opened: Workspace) -> None:
                 navigation.link("model", "Open", ":material/open_in_full:", id=known.card.path)
             options = disabled_unless_allowed(opened, Action.FORGET_MODEL, known.owner)
             with st.popover(
-                "Forget", icon=":material/playlist_remove:", key=f"import_ask-forget-{known.card.path}", **options
+                "Remove", icon=":material/playlist_remove:", key=f"import_ask-forget-{known.card.path}", **options
             ):
-                st.markdown("Take it out of the catalog? The folder and what was made from it stay.")
+                st.markdown("Remove it from the catalog? The folder and everything made from it remain.")
                 st.button(
-                    "Yes, forget it",
+                    "Yes, remove it",
                     key=f"import_forget-{known.card.path}",
                     on_click=_forget,
                     args=(opened, known.card.path),

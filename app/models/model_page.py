@@ -51,7 +51,7 @@ def show_published(model: PublishedModel) -> None:
             )
     gated = ", and its owner must grant access first" if model.gated else ""
     st.info(
-        f"Its weights are not here: what follows is known from published facts. To run it, import {code(model.hf_repo)}. "
+        f"Not downloaded: this page shows published facts only. To run it, import {code(model.hf_repo)}. "
         f"Licence {plain(model.license)}{gated}.",
         icon=":material/cloud_off:",
     )
@@ -64,15 +64,13 @@ def show_price(opened: Workspace, model: ModelFacts, target: str | None) -> None
         why = (
             "on the instance chosen below"
             if price.chosen
-            else "where its tokens are cheapest; choose another instance below"
+            else "on the instance with the lowest price per token; choose another below"
         )
-        st.markdown(f":material/payments: **{plain(price.span)} USD a million output tokens** {why}")
-        st.caption(
-            plain(f"{price.where[:1].upper()}{price.where[1:]}, nothing of it is measured. Price: {price.note}.")
-        )
+        st.markdown(f":material/payments: **{plain(price.span)} USD per 1M output tokens** {why}")
+        st.caption(plain(f"{price.where[:1].upper()}{price.where[1:]}, not measured. Price: {price.note}."))
     elif model.generates:
         st.caption(
-            f"No price a million tokens on {target or 'any instance'}: it does not run there, or price or speed is unknown."
+            f"No price per 1M tokens on {target or 'any instance'}: it does not run there, or price or speed is unknown."
         )
 
 
@@ -96,7 +94,7 @@ def show_techniques(opened: Workspace, entry: CatalogEntry) -> str | None:
                 _published_cell(CELLS[name].removeprefix("Published: "), cell)
             st.caption("Exactly as the documentation page has it. A blank there stays blank.")
     with right:
-        st.markdown(f"**As checked for {target}**, from the architecture")
+        st.markdown(f"**Compatibility on {target}**, checked from the architecture")
         working = [plain(check.title) for check in checks if check.works]
         if working:
             st.markdown(f":material/check_circle: **{', '.join(working)}** {'works' if len(working) == 1 else 'work'}")
@@ -127,11 +125,11 @@ def _show_refused(alike: list[TechniqueCheck]) -> None:
 def _nearest_sentence(alternatives: list[str]) -> str:
     """What would work; where that is only another place, the place once."""
     if not alternatives:
-        return "Nothing near it works there. "
+        return "No close alternative works there. "
     places = {steps.partition(" on ")[2] for steps in alternatives}
     if len(alternatives) > 1 and len(places) == 1 and (place := places.pop()):
         return f"They work on {plain(place)}. "
-    return f"Nearest that works: {' or '.join(dict.fromkeys(map(plain, alternatives)))}. "
+    return f"Closest alternative: {' or '.join(dict.fromkeys(map(plain, alternatives)))}. "
 
 
 def builder_parameters(opened: Workspace, model: ModelFacts) -> dict[str, str]:
@@ -162,12 +160,10 @@ def show_memory(opened: Workspace, entry: CatalogEntry) -> None:
     footprints = catalog.memory(opened, entry.model, kinds[title or ORIGINAL])
     cheapest = catalog.cheapest_instance(opened, entry.model, kinds[title or ORIGINAL])
     if cheapest is not None:
-        st.markdown(
-            f"The cheapest instance that will do is `{cheapest.instance}`, {cheapest.usd_per_hour:,.4g} USD an hour."
-        )
+        st.markdown(f"Lowest hourly price that fits: `{cheapest.instance}`, {cheapest.usd_per_hour:,.4g} USD per hour.")
         st.caption(f"{plain(cheapest.note)}. By our engines' rules and the memory below, which is estimated.")
     else:
-        st.markdown("No instance with a published price will do with our engines.")
+        st.markdown("No instance with a published price fits with our engines.")
     drawn = charts_memory.memory(footprints, charts.theme())
     st.plotly_chart(
         charts.unvalidated(drawn),
@@ -176,7 +172,7 @@ def show_memory(opened: Workspace, entry: CatalogEntry) -> None:
         config=charts.CONFIG,
         alt=charts_memory.alt(footprints),
     )
-    with st.expander("The same as a table", icon=":material/table_rows:"):
+    with st.expander("Show table", icon=":material/table_rows:"):
         st.dataframe(charts_memory.rows(footprints), hide_index=True, alt="Memory on each kind of hardware")
 
 
@@ -210,7 +206,7 @@ def show_history(opened: Workspace, card: ModelCard, source: str) -> None:
                 navigation.link("evaluate", label, ":material/speed:", variants=navigation.join_values(source, view.id))
                 navigation.link("job", f"Job of {view.id}", ":material/open_in_full:", id=view.job_id)
     else:
-        st.caption("Nothing yet: what you optimize will stand here with its size and quality.")
+        st.caption("Nothing yet. Optimized versions appear here with their size and quality.")
     st.subheader("Evaluations against it")
     measured = evaluations.listing(opened, baseline=card.id, limit=EVALUATIONS)
     for evaluation in measured:
@@ -221,5 +217,5 @@ def show_history(opened: Workspace, card: ModelCard, source: str) -> None:
             st.caption(plain(provenance(evaluation)))
             navigation.link("evaluate", "Open", ":material/open_in_full:", id=evaluation.id)
     if not measured:
-        st.caption("Nothing measured yet: verdicts against this model will stand here.")
+        st.caption("Nothing measured yet. Verdicts against this model appear here.")
         navigation.link("evaluate", "Evaluate it", ":material/speed:", variants=navigation.join_values(source))

@@ -24,7 +24,7 @@ def model_figures(model: ModelFacts) -> list[tuple[str, str, str | None]]:
         return [*figures, ("KV cache", "none", "an embedding model generates no tokens")]
     return [
         *figures,
-        ("KV cache a token", size(per_token), cache_formula(model)),
+        ("KV cache per token", size(per_token), cache_formula(model)),
         ("KV cache, full context", size(model.kv_bytes_of(model.max_positions)), cache_of_context(model)),
     ]
 
@@ -39,7 +39,7 @@ def quantized_sentence(model: ModelFacts) -> str:
 def cache_formula(model: ModelFacts) -> str:
     """How the size of the key-value cache of one token comes about."""
     if model.kv_latent:
-        return f"{model.cached_layers} layers x {model.kv_latent} x 2 bytes, one latent vector a token in 16 bit"
+        return f"{model.cached_layers} layers x {model.kv_latent} x 2 bytes, one latent vector per token in 16 bit"
     return f"2 x {model.cached_layers} layers x {model.kv_heads} KV heads x {model.head_dim} x 2 bytes, keys and values in 16 bit"
 
 
@@ -94,7 +94,7 @@ def technique_rows(checks: Iterable[TechniqueCheck]) -> list[dict[str, str]]:
             "Technique": check.title,
             "Here": WORKS if check.works else REFUSED,
             "Why not": " ".join(check.reasons),
-            "Nearest that works": check.nearest or "",
+            "Closest alternative": check.nearest or "",
             "Source": "; ".join(check.sources),
         }
         for check in checks

@@ -227,15 +227,15 @@ def show_turns(sources: Sequence[str]) -> None:
                 "evaluate", "Measure speed and quality", ":material/speed:", variants=navigation.join_values(*sources)
             )
         st.button(
-            "New talk",
+            "New chat",
             icon=":material/add_comment:",
             key="playground_forget",
             type="tertiary",
             on_click=turns.clear,
-            help="Forgets what was asked; the next question is the first.",
+            help="Clears the conversation: the next question starts a new one.",
         )
     if len(turns) > 1:
-        st.subheader("Asked before")
+        st.subheader("History")
         for turn in turns[1:]:
             with st.expander(plain(turn.question.prompt.strip()[:SHOWN] or "White space")):
                 st.code(turn.question.prompt, language=None, wrap_lines=True)

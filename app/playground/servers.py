@@ -182,7 +182,7 @@ def _show_running(opened: Workspace, job: JobView) -> None:
 
 
 def _idle_stop(minutes: float) -> str:
-    return f"stop by themselves when nobody asks for {minutes:g} minutes"
+    return f"stop by themselves after {minutes:g} idle minutes"
 
 
 def _stop_button(opened: Workspace, job: JobView, label: str) -> None:

@@ -132,7 +132,7 @@ def show_detail(opened: Workspace, view: PresetView) -> None:
     st.markdown(
         f"**{plain(standing.title)}.** {plain(standing.note)}" if standing and standing.note else f"**{goal.title}**"
     )
-    st.markdown(f"Made for: {goal.meaning}. {plain(view.preset.summary)}{owner_suffix(opened, view.owner)}")
+    st.markdown(f"Goal: {goal.meaning}. {plain(view.preset.summary)}{owner_suffix(opened, view.owner)}")
     _estimated(view)
     _published(view)
     _measured(view)
@@ -179,9 +179,7 @@ def _measured(view: PresetView) -> None:
     with st.container(border=True, key="presets_box-measured"):
         _head("measured")
         if not view.measured:
-            st.caption(
-                "Not measured yet: optimize a model with this recipe and evaluate it, and its figures will stand here."
-            )
+            st.caption("Not measured yet. Optimize a model with this recipe and evaluate it to see its figures here.")
         for number, measured in enumerate(view.measured):
             st.dataframe(
                 preset_rows.measured_rows(measured), hide_index=True, alt=f"Measured figures of {measured.evaluation}"
@@ -237,7 +235,7 @@ def _show_applied(applied: AppliedPreset) -> None:
     nearest = verdict.suggestion
     if nearest is not None:
         where = verdict.suggestion_target or case.asked
-        label = f"Use the nearest valid recipe: {plain(steps_line(nearest))}, on {plain(where)}"
+        label = f"Use the closest valid recipe: {plain(steps_line(nearest))}, on {plain(where)}"
         _build_link(label, applied.source, nearest, where)
 
 

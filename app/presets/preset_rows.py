@@ -20,14 +20,14 @@ from backend.service.presets.presets import PresetView
 PUBLISHED = "”"
 SIGN = {"published": PUBLISHED, **{str(kind): sign for kind, sign in SIGNS.items()}}
 CONCURRENCY = 16
-"""Requests at once of the figures in a list; charts and details show the others."""
+"""Concurrent requests of the figures in a list; charts and details show the others."""
 NONE = "–"
-PRICE = f"≈ Estimated USD a million at {CONCURRENCY}"
-COMPACT = {"Preset": 220, "By its figures": 116, "≈ Of the original's": 172, "Recipe": 130, "Target": 112, PRICE: 95}
+PRICE = f"≈ Estimated USD per 1M at {CONCURRENCY}"
+COMPACT = {"Preset": 220, "Best for": 116, "≈ vs original": 172, "Recipe": 130, "Target": 112, PRICE: 95}
 """Columns of a list that a screen of 1280 pixels has room for, and their pixels."""
 KINDS = {
     "estimated": (":material/calculate:", "Estimated", "computed here by formula, a range"),
-    "published": (":material/format_quote:", "Published", "stated by others, word for word, not checked by running it"),
+    "published": (":material/format_quote:", "Published", "third-party, unverified"),
     "measured": (":material/speed:", "Measured", "by an evaluation, on the machine it names"),
 }
 """Icon, word and meaning of each kind."""
@@ -43,7 +43,7 @@ def basis(views: Sequence[PresetView]) -> str:
     """At which load the estimates of a list are, and where and when their prices are from: each place once."""
     notes = {level.price_note for view in views if (level := view.estimated.at(CONCURRENCY)) and level.price_note}
     prices = f" Prices: {'; '.join(sorted(notes))}." if notes else ""
-    return f"Estimates are at {CONCURRENCY} requests at once.{prices}"
+    return f"Estimates are at {CONCURRENCY} concurrent requests.{prices}"
 
 
 def range_cell(value: Ends | None) -> str:
@@ -56,14 +56,14 @@ def row(view: PresetView, standing: PresetTitle | None) -> dict[str, str]:
     preset, estimate = view.preset, view.estimated.at(CONCURRENCY)
     return {
         "Preset": preset.id,
-        "By its figures": standing.title if standing else GOALS[preset.goal].title,
-        "≈ Of the original's": _share(preset.goal, standing),
+        "Best for": standing.title if standing else GOALS[preset.goal].title,
+        "≈ vs original": _share(preset.goal, standing),
         "Recipe": step_words.recipe_name(preset.recipe),
         "Target": preset.target,
         f"≈ Estimated tokens/s at {CONCURRENCY}": range_cell(estimate.output_tokens_per_s) if estimate else NONE,
         f"{PUBLISHED} Published": "; ".join(claim.figures for claim in preset.published) or NONE,
         "● Measured": best_level(view.measured[0]) if view.measured else NONE,
-        f"≈ Estimated ms a token at {CONCURRENCY}": range_cell(estimate.tpot_ms) if estimate else NONE,
+        f"≈ Estimated ms per token at {CONCURRENCY}": range_cell(estimate.tpot_ms) if estimate else NONE,
         PRICE: range_cell(estimate.price_per_million_output) if estimate else NONE,
     }
 
@@ -72,14 +72,14 @@ def original_row(original: Estimate) -> dict[str, str]:
     """The model unchanged, in the columns of `row`."""
     return {
         "Preset": "–",
-        "By its figures": "The original",
-        "≈ Of the original's": "1",
+        "Best for": "The original",
+        "≈ vs original": "1",
         "Recipe": "no steps",
         "Target": original.target,
         f"≈ Estimated tokens/s at {CONCURRENCY}": range_cell(original.output_tokens_per_s),
         f"{PUBLISHED} Published": NONE,
         "● Measured": NONE,
-        f"≈ Estimated ms a token at {CONCURRENCY}": range_cell(original.tpot_ms),
+        f"≈ Estimated ms per token at {CONCURRENCY}": range_cell(original.tpot_ms),
         PRICE: range_cell(original.price_per_million_output),
     }
 
@@ -103,7 +103,7 @@ ESTIMATES = {
     "ttft_ms": "First token (ms)",
     "tpot_ms": "Per output token (ms)",
     "output_tokens_per_s": "Output tokens/s",
-    "price_per_million_output": "USD a million out",
+    "price_per_million_output": "USD per 1M out",
 }
 """The ranges of an estimate, and what they are called."""
 

@@ -34,7 +34,7 @@ def show(document: Evaluation) -> None:
     for."""
     if not any(result.findings for result in document.variants):
         return
-    st.subheader("Was it served as asked?")
+    st.subheader("Configuration check")
     rows = evidence.rows(document)
     for name in dict.fromkeys(row["Variant"] for row in rows):
         lines = [_line(row) for row in rows if row["Variant"] == name]

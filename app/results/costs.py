@@ -74,7 +74,7 @@ def choose(opened: Workspace, document: Evaluation) -> WhatIf:
     hour, source = _hour(opened, first, second, stored.price_per_hour)
     percent = third.number_input("Discount (%)", 0.0, 99.0, stored.discount * 100, key=page_key("cost_discount"), **URL)
     ratio = fourth.number_input(
-        "Input tokens an output token",
+        "Input:output ratio",
         0.01,
         1000.0,
         stored.input_output_ratio,

@@ -91,7 +91,7 @@ def draw_speed(opened: Workspace, view: EvaluationView, shown: Evaluation, price
         with st.expander("Full verdicts, with every latency", icon=":material/balance:"):
             verdict_panel.show_sentences(shown)
     draw_lines(shown)
-    st.subheader("What keeps your limits?")
+    st.subheader("Which variants meet your SLO?")
     goodput.show(view, document, shown)
     draw_starts(shown)
     st.subheader("Figures")

@@ -30,7 +30,7 @@ FIELDS = {
 def show(view: EvaluationView, document: Evaluation, shown: Evaluation) -> None:
     """The sliders, a row a variant, the chart; of `shown`, the same document, only the variants that are drawn."""
     st.caption(
-        "Goodput is the requests a second of which every latency is within these limits; failed ones are not. All the way to the "
+        "Goodput is the requests per second of which every latency is within these limits; failed ones are not. All the way to the "
         "right is no limit. Counted from the stored requests: nothing is run again."
     )
     limits = choose(document)

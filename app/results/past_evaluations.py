@@ -25,7 +25,7 @@ def show_past(opened: Workspace) -> None:
     total, own_ones = evaluations.count(opened), evaluations.count(opened, owner=opened.actor.name)
     st.subheader("Past evaluations")
     if not total:
-        st.caption("What you measure will stand here, with its verdict in one line.")
+        st.caption("No evaluations yet. Each one appears here with its verdict in one line.")
         return
     owner = choose_owner(opened, total > own_ones, page_key("past_mine"))
     total = own_ones if owner else total

@@ -69,14 +69,14 @@ def more_button(opened: Workspace, view: EvaluationView) -> None:
     if later is not None:
         evaluation_id = str(later.result.get("evaluation", ""))
         parameters = {"id": evaluation_id} if evaluation_id else {"job": later.id}
-        navigation.link("evaluate", "With more blocks", ":material/add_chart:", **parameters)
+        navigation.link("evaluate", "Result with more rounds", ":material/add_chart:", **parameters)
         return
     more = None if load_search.is_search(document) else headline.more_blocks(headline.throughput_verdicts(document))
     if more is None:
         return
     took = progress.expected_evaluation_time(opened, continuation.continued_spec(view, more))
     label = f"Measure {counted(more, 'more block')}" + (f" ({duration_range(took.low, took.high)})" if took else "")
-    about = "The same variants under the same load, on other lines; the blocks that are here count too."
+    about = "The same variants and load with other prompts. The rounds measured so far count too."
     if st.button(
         label,
         icon=":material/add_chart:",
@@ -87,7 +87,7 @@ def more_button(opened: Workspace, view: EvaluationView) -> None:
     if refused := st.session_state.get(page_key(f"refused-{view.id}")):
         st.error(refused, icon=":material/error:")
         repeat = form.repeat_parameters(document) | {"evaluate_repeats": str(document.options.repeats + more)}
-        navigation.link("evaluate", "Measure anew", ":material/refresh:", **repeat)
+        navigation.link("evaluate", "Start a new evaluation", ":material/refresh:", **repeat)
 
 
 def _measure_more(opened: Workspace, view: EvaluationView, more: int) -> None:
@@ -123,7 +123,7 @@ def show_sentences(document: Evaluation) -> None:
     all_verdicts: list[LevelVerdict] = level_verdicts(document)
     if not all_verdicts:
         st.info(
-            "One variant was measured, so there is nothing to compare: add another for a verdict.",
+            "Only one variant was measured. Add another one for a verdict.",
             icon=":material/info:",
         )
     else:  # one element: a browser is slow with hundreds

@@ -30,7 +30,7 @@ ABOUT = {
     "medusa": "Several heads that each propose one token ahead from the model's last state, in one pass.",
 }
 LOSS_HELP = (
-    "What it is trained by. LK hybrid aims at acceptance itself, forward KL at all that the model may say, reverse KL at what it "
+    "Training objective. LK hybrid aims at acceptance itself, forward KL at all that the model may say, reverse KL at what it "
     "says most; cross-entropy is the control that knows one token."
 )
 
@@ -160,7 +160,7 @@ def submit_button(opened: Workspace, request: TrainRequest) -> None:
     job_id = idempotency.submitted_job(PURPOSE, fingerprint) if fingerprint else None
     if job_id:
         navigation.link("job", "Open the job", ":material/monitoring:", id=job_id)
-        st.button("Run it once more", key="train_again", on_click=idempotency.renew, args=(PURPOSE,))
+        st.button("Run it again", key="train_again", on_click=idempotency.renew, args=(PURPOSE,))
         return
     options = {
         "disabled": request.spec is None,

@@ -18,9 +18,9 @@ GPTQ = "huggingface-llm-mistral-7b-openorca-gptq"
 def test_from_a_filter_to_the_reason_why_a_technique_is_greyed(chromium: Browser, empty_studio: Studio) -> None:
     with visiting(chromium, empty_studio.url) as visit:
         visit.open("/catalog")
-        visit.field("Must fit on").fill("ml.g5.12xlarge")
+        visit.field("Runs on").fill("ml.g5.12xlarge")
         visit.page.get_by_role("option", name="ml.g5.12xlarge", exact=True).click()
-        visit.fill("Words", "openorca gptq")
+        visit.fill("Search", "openorca gptq")
         expect(visit.main.get_by_text("1 to 1 of 1")).to_be_visible()
         visit.drawn()  # the address is written when the script ends
         assert "catalog_instance=ml.g5.12xlarge" in visit.page.url and "catalog_words=openorca+gptq" in visit.page.url
@@ -28,7 +28,7 @@ def test_from_a_filter_to_the_reason_why_a_technique_is_greyed(chromium: Browser
         expect(visit.main.get_by_text("1 to 1 of 1")).to_be_visible()
         visit.first_row()
         visit.heading("Mistral 7B OpenOrca GPTQ")
-        expect(visit.main.get_by_text("As checked for ml.g5.12xlarge")).to_be_visible()
+        expect(visit.main.get_by_text("Compatibility on ml.g5.12xlarge")).to_be_visible()
         expect(visit.main.get_by_text("is already quantized (gptq)").first).to_be_visible()
         visit.button("Import").click()
         visit.heading("Import")

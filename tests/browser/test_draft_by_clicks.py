@@ -68,9 +68,9 @@ def measure(visit: Visit) -> str:
     visit.button("Evaluate against the original").click()
     visit.heading("Evaluate")
     visit.drawn()
-    for words, value in (("Concurrency (streams)", "1"), ("Longest answer (tokens)", "32"), ("Requests a run", "4")):
+    for words, value in (("Concurrency (streams)", "1"), ("Longest answer (tokens)", "32"), ("Requests per run", "4")):
         visit.fill(words, value)
-    visit.main.get_by_text("Measure quality too").click()
+    visit.main.get_by_text("Include quality").click()
     visit.button("Evaluate").dblclick()
     visit.page.wait_for_url(re.compile(r"[?&]id=e-"), timeout=LONG_MS)
     visit.drawn()

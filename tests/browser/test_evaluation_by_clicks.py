@@ -53,9 +53,9 @@ def pick(visit: Visit, label: str, choice: str) -> None:
 
 def evaluate(visit: Visit, sources: list[str]) -> str:
     """The form -> the verdict; the evaluation's id."""
-    for words, value in (("Concurrency (streams)", "2"), ("Requests a run", "8")):
+    for words, value in (("Concurrency (streams)", "2"), ("Requests per run", "8")):
         visit.fill(words, value)
-    visit.main.get_by_text("Measure quality too").click()
+    visit.main.get_by_text("Include quality").click()
     expect(visit.main.get_by_text("3 variants x 1 level x 5 repeats = 15 runs")).to_be_visible()
     visit.main.get_by_text("The same as a command").click()
     expect(visit.main.get_by_text(f"whetstone evaluate {' '.join(sources)}")).to_be_visible()

@@ -50,7 +50,7 @@ def evaluate(visit: Visit, studio: Studio) -> str:
     visit.drawn()
     for words, value in (("Concurrency (streams)", ", ".join(map(str, LEVELS))), ("Longest answer (tokens)", "16")):
         visit.fill(words, value)
-    visit.fill("Requests a run", "4")
+    visit.fill("Requests per run", "4")
     visit.fill("Price per hour", "1.5")
     expect(visit.main.get_by_text("2 variants x 2 levels x 5 repeats = 20 runs")).to_be_visible()
     visit.button("Evaluate").dblclick()

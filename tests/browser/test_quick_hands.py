@@ -32,7 +32,7 @@ def test_the_recipe_that_is_submitted_is_the_one_on_the_screen(chromium: Browser
         visit.open("/build?model=starter&recipe=ngram")
         expect(visit.main.get_by_text(VALID)).to_be_visible()
         visit.drawn()  # a field that is drawn anew forgets what was typed meanwhile
-        visit.field("Tokens a guess").fill("2")
+        visit.field("Draft tokens").fill("2")
         visit.button("Optimize").click()  # which takes the field's focus, and only then the studio hears of the 2
         visit.heading("Optimize starter with n-gram")  # no longer the bundled recipe, so it is called by its steps
         job_id = jobs.listing(studio.workspace)[0].id
@@ -46,7 +46,7 @@ def test_the_price_and_load_that_are_measured_are_those_on_the_screen(chromium: 
     with visiting(chromium, studio.url) as visit:
         visit.open("/evaluate?variants=starter")
         expect(visit.button("Evaluate")).to_be_enabled()
-        visit.field("Requests a run").fill("9")
+        visit.field("Requests per run").fill("9")
         visit.field("Price per hour").fill("1.5")
         visit.button("Evaluate").click()
         visit.page.wait_for_url(re.compile(r"[?&]job=j-"))

@@ -90,7 +90,7 @@ def test_a_running_job_draws_the_curve_so_far(home: Workspace) -> None:
 
 def test_before_it_has_begun_the_place_is_kept_and_other_jobs_have_none(home: Workspace) -> None:
     at = job_page(home, JobState.RUNNING)
-    assert "The loss curve will stand here once recovery has begun." in studio.says(at)
+    assert "The loss curve appears here when recovery starts." in studio.says(at)
     other = studio.open_page("job", id=studio.optimize_job(home, JobState.RUNNING).id)
     assert "Recovery" not in studio.says(other)
 

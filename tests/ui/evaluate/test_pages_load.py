@@ -127,7 +127,7 @@ def test_the_command_beside_the_form_asks_the_very_same(home: Workspace, query: 
             {"evaluate_load": "Search", "evaluate_search_ttft": "300.0", "evaluate_stream": "false"},
             "needs streamed answers: stream them",
         ),
-        ({"evaluate_load": "Rate", "evaluate_rate": "2, 2"}, "Requests a second is wrong: a rate is given twice"),
+        ({"evaluate_load": "Rate", "evaluate_rate": "2, 2"}, "Requests per second is wrong: a rate is given twice"),
         ({"evaluate_load": "Rate", "evaluate_rate": "1e9"}, "is wrong"),
         ({"evaluate_load": "Rate", "evaluate_rate": "nan"}, "is wrong"),
         (

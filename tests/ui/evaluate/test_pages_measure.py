@@ -56,7 +56,7 @@ def headings(at: AppTest) -> list[str]:
 
 def test_an_empty_form_says_what_will_stand_there(home: Workspace) -> None:
     at = studio.open_page("evaluate")
-    assert "The verdict, the charts and the table will stand here" in studio.says(at)
+    assert "Choose the variants to measure." in studio.says(at)
     assert at.button(key="evaluate_submit").disabled
 
 
@@ -609,6 +609,6 @@ def test_requests_by_the_clock_ask_for_a_rate_instead_of_streams(home: Workspace
         "evaluate_rate"
     ]
     at.text_input(key="evaluate_rate").set_value("fast").run()
-    assert "Requests a second is wrong" in studio.says(at)
+    assert "Requests per second is wrong" in studio.says(at)
     at.text_input(key="evaluate_rate").set_value("0.5, 2, 8").run()
     assert "3 levels" in studio.says(at)

@@ -43,7 +43,7 @@ def test_what_is_too_noisy_says_so_beside_its_warning_and_one_step_measures_more
     assert "e-1 cannot be continued: its evaluation.json is no longer in none; measure again." in at.error[
         0
     ].value.replace("\\", "")
-    next(button for button in at.button if button.label == "Measure anew").click().run()
+    next(button for button in at.button if button.label == "Start a new evaluation").click().run()
     studio.check(at)
     assert at.number_input(key="evaluate_repeats").value == 5 + int(more.label.split()[1])
     assert at.multiselect(key="evaluate_variants").value == ["original", "a"]
@@ -54,7 +54,7 @@ def test_what_was_continued_leads_to_what_came_of_it(home: Workspace) -> None:
     view = evaluations.show(home, studio.evaluation(home, noisy()))
     job = continuation.submit(home, continuation.continued_spec(view, 6))
     at = studio.open_page("evaluate", id=view.id)
-    next(button for button in at.button if button.label == "With more blocks").click().run()
+    next(button for button in at.button if button.label == "Result with more rounds").click().run()
     studio.check(at)
     assert job.id in at.query_params["job"] and "6 more blocks" in studio.says(at)
 
@@ -102,7 +102,7 @@ def test_what_was_not_served_as_asked_stands_first_in_red_and_has_no_verdict(hom
     assert "not what was asked" in at.info[0].value and not at.success[1:]
     said = studio.says(at)
     assert "Proven on while it was measured: computed in; not as asked: 1." in said
-    assert "Was it served as asked?" in said
+    assert "Configuration check" in said
 
 
 def test_what_was_guessed_ahead_has_a_tab_with_its_gain_and_whether_answers_stayed(home: Workspace) -> None:
@@ -120,10 +120,10 @@ def test_a_verdict_that_is_decided_offers_no_more_blocks(home: Workspace) -> Non
 @pytest.mark.parametrize(
     ("tab", "there", "elsewhere"),
     [
-        ("Speed", "What keeps your limits?", "Configuration SHA-256"),
-        ("Price", "Only levels that were measured are read", "What keeps your limits?"),
+        ("Speed", "Which variants meet your SLO?", "Configuration SHA-256"),
+        ("Price", "Only levels that were measured are read", "Which variants meet your SLO?"),
         ("Quality", "Answers: greedy ones", "Only levels that were measured are read"),
-        ("Speculation", "No variant here guesses tokens ahead", "What keeps your limits?"),
+        ("Speculation", "No variant here guesses tokens ahead", "Which variants meet your SLO?"),
         ("Requests", "are no longer at", "Answers: greedy ones"),
         ("Conditions", "kept up at every level", "are no longer at"),
     ],
@@ -153,7 +153,7 @@ def test_tables_have_digits_that_a_person_reads_and_still_sort() -> None:
 
 
 def test_past_evaluations_are_listed_with_their_line(home: Workspace) -> None:
-    assert "What you measure will stand here" in studio.says(studio.open_page("evaluate"))
+    assert "No evaluations yet." in studio.says(studio.open_page("evaluate"))
     studio.evaluation(home, simulated.evaluation(), "e-1")
     studio.evaluation(home, noisy(), "e-2")
     at = studio.open_page("evaluate")
@@ -239,7 +239,7 @@ def test_what_to_do_next_stands_under_the_evaluation_with_the_winner_chosen(home
     at = studio.open_page("evaluate", id=studio.evaluation(home, document.model_copy(update={"variants": kept})))
     assert "What next?" in [head.value for head in at.subheader]
     assert at.selectbox(key="evaluate_next_with").value == "starter-draft"
-    assert [button for button in at.button if button.label == "Serve it"]
+    assert [button for button in at.button if button.label == "Serve"]
 
 
 def test_time_to_ready_is_a_chart_of_its_own_where_servers_were_started(home: Workspace) -> None:

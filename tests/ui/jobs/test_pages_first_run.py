@@ -56,10 +56,10 @@ def test_home_says_what_the_demo_is_and_stops_it(home: Workspace) -> None:
 
 def test_the_way_to_start_leads_on_whatever_came_of_it(home: Workspace) -> None:
     job = begun(home)
-    assert "Watch it" in studio.links(studio.open_page("home"))
+    assert "Watch the job" in studio.links(studio.open_page("home"))
     first_run.stop(home)
     at = studio.open_page("home")
-    assert at.button(key="home_demo").label == "Carry the demo on"
+    assert at.button(key="home_demo").label == "Continue the demo"
     at.button(key="home_demo").click().run()
     studio.check(at)
     assert jobs.show(home, job.id).state is JobState.QUEUED and "optimize starter with w8a8" in at.title[0].value
@@ -74,7 +74,7 @@ def test_done_its_way_leads_to_what_came_of_it(home: Workspace) -> None:
     identity = studio.evaluation(home, simulated.evaluation())
     end(home, last, JobState.SUCCEEDED, result={"evaluation": identity})
     at = studio.open_page("home")
-    assert "See what came of it" in studio.links(at) and "It runs on the starter model" in studio.says(at)
+    assert "View results" in studio.links(at) and "It runs on the starter model" in studio.says(at)
     assert not [button for button in at.button if button.key == "home_demo"]
 
 

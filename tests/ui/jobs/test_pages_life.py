@@ -63,9 +63,9 @@ def test_without_a_supervisor_and_with_a_drained_one_it_says_so(home: Workspace)
     job = studio.optimize_job(home)
     assert "No supervisor is running" in studio.open_page("job", id=job.id).info[0].value
     takes(home)
-    assert "It is next." in studio.open_page("job", id=job.id).info[0].value
+    assert "Next in queue." in studio.open_page("job", id=job.id).info[0].value
     takes(home, draining=True)
-    assert "It is next." not in studio.open_page("job", id=job.id).info[0].value
+    assert "Next in queue." not in studio.open_page("job", id=job.id).info[0].value
 
 
 def test_a_job_that_comes_after_another_leads_to_it_and_back(home: Workspace) -> None:

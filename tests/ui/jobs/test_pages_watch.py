@@ -63,7 +63,7 @@ def succeeded(home: Workspace) -> tuple[str, str]:
 def test_home_on_the_first_visit_offers_three_ways(home: Workspace) -> None:
     at = studio.open_page("home")
     said = studio.says(at)
-    assert "Nothing is running." in said and "the verdict will stand here" in said
+    assert "Nothing is running." in said and "No verdict yet." in said
     assert "The demo" in said and "A real language model" in said and "The catalog" in said and "Your own model" in said
     assert "No supervisor is running" in at.warning[0].value
 
@@ -87,7 +87,7 @@ def test_a_double_click_on_the_demo_is_one_job(home: Workspace, offline: None) -
     studio.check(at)
     assert "optimize starter with w8a8" in at.title[0].value
     at.switch_page("../pages/home.py").run()
-    assert not [button for button in at.button if button.key == "home_demo"] and "Watch it" in studio.links(at)
+    assert not [button for button in at.button if button.key == "home_demo"] and "Watch the job" in studio.links(at)
     with pytest.raises(NotNow):
         first_run.start(home)
     assert jobs.count(home) == 1
@@ -95,7 +95,7 @@ def test_a_double_click_on_the_demo_is_one_job(home: Workspace, offline: None) -
 
 def test_jobs_when_empty_say_what_will_stand_there(home: Workspace) -> None:
     said = studio.says(studio.open_page("jobs"))
-    assert "Nothing is running" in said and "Jobs that have ended will stand here" in said
+    assert "Nothing is running" in said and "No job has ended yet." in said
 
 
 def test_the_queue_stands_in_its_order_and_moves_to_the_front(home: Workspace) -> None:
@@ -265,7 +265,7 @@ def test_a_succeeded_job_says_what_to_do_with_its_result(home: Workspace) -> Non
     folder.mkdir(parents=True)
     (folder / "tokenizer_config.json").write_text('{"chat_template": "{{ messages }}"}')
     at = studio.open_page("job", id=job)
-    assert "Serve it" in [button.label for button in at.button] and "Chat with it" in studio.links(at)
+    assert "Serve" in [button.label for button in at.button] and "Open Playground" in studio.links(at)
     assert "Download (13 MB)" in [each.proto.label for each in at.get("download_button")]
     copied = "\n".join(block.value for block in at.code)
     assert {block.language for block in at.code} == {"plaintext"}, "the colours of highlighting are too pale"

@@ -33,7 +33,7 @@ def test_a_model_shows_its_card_techniques_and_what_was_tried(home: Workspace) -
     studio.evaluation(home, simulated.evaluation(names=("starter", "w8a8"), speeds=(1.0, 1.3)))
     at = studio.open_page("model", id="starter")
     said = studio.says(at)
-    assert "KV cache a token" in said and "`w8a8` gives" in said
+    assert "KV cache per token" in said and "`w8a8` gives" in said
     assert made in " ".join(studio.links(at)) and made in [
         name for table in at.dataframe for name in table.value.get("Artifact", [])
     ]
@@ -41,7 +41,7 @@ def test_a_model_shows_its_card_techniques_and_what_was_tried(home: Workspace) -
 
 def test_a_model_nothing_was_tried_on_says_what_will_stand_there(home: Workspace) -> None:
     said = studio.says(studio.open_page("model", id="starter-draft"))
-    assert "what you optimize will stand here" in said and "Nothing measured yet" in said
+    assert "Optimized versions appear here" in said and "Nothing measured yet" in said
 
 
 def test_a_folder_of_ones_own_has_a_page(home: Workspace, tmp_path: Path, starter_draft: Path) -> None:

@@ -121,7 +121,7 @@ def test_a_model_of_the_catalog_has_a_price_a_million_tokens_with_load_region_an
     at = studio.open_page("catalog", catalog_words="llama-3-8b")
     row, said = shown(at).iloc[0], studio.says(at)
     assert re.fullmatch(r"[\d.]+–[\d.]+", row["USD a million"]) and row["Priced on"].startswith("g")
-    assert "estimated at 622 tokens in, 250 out, 16 streams, on the instance where a token is cheapest" in said
+    assert "estimated at 622 tokens in, 250 out, 16 streams, on the instance with the lowest price per token" in said
     assert "us-west-2" in said and "us-east-1" not in said
     named = studio.open_page("catalog", catalog_words="llama-3-8b", catalog_instance="ml.g5.12xlarge")
     assert set(shown(named)["Priced on"]) == {"g5.12xlarge"} and "that is chosen above" in studio.says(named)
@@ -130,14 +130,16 @@ def test_a_model_of_the_catalog_has_a_price_a_million_tokens_with_load_region_an
 
 def test_a_models_page_opens_with_its_price_on_the_instance_that_is_chosen(home: Workspace) -> None:
     said = studio.says(studio.open_page("model", id=LLAMA))
-    assert re.search(r"[\d.]+ to [\d.]+ USD a million output tokens\*\* where its tokens are cheapest", said)
+    assert re.search(
+        r"[\d.]+ to [\d.]+ USD per 1M output tokens\*\* on the instance with the lowest price per token", said
+    )
     assert re.search(
         r"On ml\.\S+ \(us-\S+\) at [\d.]+ USD an hour; 622 tokens in, 250 out, 16 streams; estimated", said
     )
     named = studio.says(studio.open_page("model", id=LLAMA, model_on="ml.p4d.24xlarge"))
     assert "on the instance chosen below" in named and "On ml.p4d.24xlarge (us-west-2)" in named
     small = studio.says(studio.open_page("model", id=LLAMA, model_on="ml.g5.xlarge"))
-    assert "No price a million tokens on ml.g5.xlarge: it does not run there" in small
+    assert "No price per 1M tokens on ml.g5.xlarge: it does not run there" in small
 
 
 def test_names_look_like_links_and_figures_keep_their_digits(home: Workspace) -> None:
@@ -215,16 +217,16 @@ def test_every_column_that_is_configured_is_one_of_the_table(home: Workspace) ->
 def test_a_published_model_shows_its_cells_beside_our_checks_and_why_one_is_greyed(home: Workspace) -> None:
     at = studio.open_page("model", id=GPTQ, model_on="ml.g5.12xlarge")
     said = studio.says(at)
-    assert "Mistral 7B OpenOrca GPTQ" in said and "Its weights are not here" in said and "apache-2.0" in said
-    assert "As published" in said and "As checked for ml.g5.12xlarge" in said
-    assert "is already quantized (gptq): start from its 16-bit original" in said and "Nearest that works" in said
+    assert "Mistral 7B OpenOrca GPTQ" in said and "Not downloaded" in said and "apache-2.0" in said
+    assert "As published" in said and "Compatibility on ml.g5.12xlarge" in said
+    assert "is already quantized (gptq): start from its 16-bit original" in said and "Closest alternative" in said
     assert "N-gram speculation works" in said.replace("*", "") or re.search(r"N-gram speculation.* work", said)
     assert said.count("is already quantized (gptq)") == 2, (
         "alike refusals are said once: those of quantizing, and of pruning too"
     )
     assert re.search(r"\d+ techniques\*\*\] ", said)
     assert [badge for badge in said.splitlines() if "badge" in badge and "Yes" in badge]
-    assert "The cheapest instance that will do is `ml." in said and "estimated" in said
+    assert "Lowest hourly price that fits: `ml." in said and "estimated" in said
 
 
 def test_a_published_model_leads_to_import_and_to_the_builder(home: Workspace) -> None:

@@ -38,8 +38,8 @@ def folder(parent: Path, name: str = "mine") -> Path:
 def test_an_empty_page_says_what_it_takes_and_what_will_stand_there(home: Workspace) -> None:
     at = studio.open_page("import")
     said = studio.says(at)
-    assert "what fits it will stand here" in said and "id of a model on a hub" in said
-    assert "Models that you import will stand here" in said
+    assert "compatible techniques of the model appear here" in said and "id of a model on a hub" in said
+    assert "Imported models appear here" in said
     assert at.button(key="import_submit").disabled
 
 

@@ -108,7 +108,7 @@ def test_applied_to_a_model_it_does_not_fit_it_says_why_and_offers_the_nearest(h
     at.selectbox(key=f"presets_apply-target-{BALANCED}").set_value("local").run()
     studio.check(at)
     label, query = to_build(at)
-    assert "Why:" in studio.says(at) and label.startswith("Use the nearest valid recipe")
+    assert "Why:" in studio.says(at) and label.startswith("Use the closest valid recipe")
     assert recipe_files.read_text(query["recipe"][0]).serving.tensor_parallel == 1
 
 
@@ -160,7 +160,7 @@ def test_three_presets_are_compared_by_address_alone(home: Workspace) -> None:
     assert param(at, "presets") == COST
     at.multiselect(key="compare_presets").set_value([]).run()
     studio.check(at)
-    assert "presets" not in at.query_params and "The charts will stand here" in studio.says(at)
+    assert "presets" not in at.query_params and "The charts appear here" in studio.says(at)
 
 
 def test_presets_stand_beside_evaluations_on_compare(home: Workspace) -> None:
@@ -210,7 +210,7 @@ def test_the_models_page_lists_its_presets_and_one_without_says_so(home: Workspa
     at = studio.open_page("model", id="starter")
     tables = [table.value for table in at.dataframe if "Preset" in table.value.columns]
     own = [f"starter/{goal}" for goal in ("lower-cost", "lower-latency", "highest-quality")]
-    assert list(tables[0]["Preset"]) == ["–", *own] and tables[0]["By its figures"][0] == "The original"
+    assert list(tables[0]["Preset"]) == ["–", *own] and tables[0]["Best for"][0] == "The original"
     assert "Compare these presets" in studio.links(at)
     at = studio.open_page("model", id=str(tiny_llama(tmp_path / "tiny")))
     assert "None for this model yet" in studio.says(at)
@@ -239,7 +239,7 @@ def test_an_evaluation_beside_presets_keeps_its_colours_and_the_original_is_blac
 def test_the_list_says_at_which_load_and_where_its_prices_are_from(home: Workspace) -> None:
     said = studio.says(studio.open_page("presets"))
     assert (
-        "Estimates are at 16 requests at once. Prices: " in said and "us-west-2" in said and "us-east-1" not in said
+        "Estimates are at 16 concurrent requests. Prices: " in said and "us-west-2" in said and "us-east-1" not in said
     ), "one region"
 
 
@@ -249,10 +249,10 @@ def test_presets_are_named_by_their_figures_beside_the_original(home: Workspace)
     (table,) = [table.value for table in listed.dataframe if "Preset" in table.value.columns]
     rows = {row["Preset"]: row for row in table.to_dict("records")}
     cost = rows["llama-3-70b-instruct/lower-cost"]
-    assert cost["By its figures"] == "Lower cost"  # another of the four costs less a token at this load
-    assert re.fullmatch(r"0\.\d+–0\.\d+, price a token", cost["≈ Of the original's"])
+    assert cost["Best for"] == "Lower cost"  # another of the four costs less a token at this load
+    assert re.fullmatch(r"0\.\d+–0\.\d+, price a token", cost["≈ vs original"])
     opened = studio.open_page("model", id=model)
     (table,) = [table.value for table in opened.dataframe if "Preset" in table.value.columns]
-    assert next(iter(table["By its figures"])) == "The original" and len(table) == 5
+    assert next(iter(table["Best for"])) == "The original" and len(table) == 5
     chosen = studio.says(studio.open_page("presets", selected="llama-3-70b-instruct/lower-cost"))
     assert re.search(r"Lower cost\.\*\* At 16 streams a token costs 0\.\d+ to 0\.\d+ of the original's on ml\.", chosen)

@@ -56,7 +56,7 @@ def test_every_key_of_the_session_is_named_by_its_page(home: Workspace) -> None:
     assert not foreign
 
 
-@pytest.mark.parametrize("button", ["Lower cost", "By hand"])
+@pytest.mark.parametrize("button", ["Lower cost", "Custom"])
 def test_the_playground_opens_after_a_button_of_build(home: Workspace, button: str) -> None:
     at = studio.open_page("build", model="starter")
     next(each for each in at.button if each.label == button).click().run()

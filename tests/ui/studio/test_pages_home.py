@@ -37,4 +37,4 @@ def test_where_nothing_wins_one_line_says_why_and_what_to_try(home: Workspace) -
 def test_an_empty_home_says_what_will_stand_there(home: Workspace) -> None:
     said = studio.says(studio.open_page("home"))
     assert "searched for a win" not in said, "a bare string of a page is drawn"
-    assert "the verdict will stand here" in said and "Three ways to start" in said
+    assert "No verdict yet." in said and "Three ways to start" in said

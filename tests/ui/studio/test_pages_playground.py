@@ -202,9 +202,7 @@ def test_servers_that_are_up_say_who_waits_and_stop_at_a_click(home: Workspace) 
     assert "Other jobs wait" in studio.says(studio.open_page("playground"))
     studio.optimize_job(home)
     at = studio.open_page("playground")
-    assert "**1 job waits for them to stop.** They stop by themselves when nobody asks for 15 minutes" in studio.says(
-        at
-    )
+    assert "**1 job waits for them to stop.** They stop by themselves after 15 idle minutes" in studio.says(at)
     assert not at.button(key="playground_ask").disabled
     at.button(key=f"playground_stop-{job.id}").click().run()
     assert jobs.show(home, job.id).cancel_requested
@@ -303,7 +301,7 @@ def test_an_instruct_model_is_asked_in_a_talk_of_several_turns(home: Workspace) 
         (turn.question.prompt, turn.replies[0].text) for turn in (later, first)
     ]
     assert chat.earlier_messages(at.session_state[chat.TURNS], 0, ["another"]) == []
-    next(each for each in at.button if each.label == "New talk").click().run()
+    next(each for each in at.button if each.label == "New chat").click().run()
     assert at.session_state[chat.TURNS] == []
 
 

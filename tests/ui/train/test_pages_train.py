@@ -97,7 +97,7 @@ def trained(home: Workspace) -> tuple[JobView, str]:
 
 def test_the_form_submits_one_job_with_what_was_asked(home: Workspace) -> None:
     at = studio.open_page("train", model="starter", train_loss="forward KL", train_minutes="5")
-    assert "None yet: a draft will stand here" in studio.says(at)
+    assert "No drafts yet." in studio.says(at)
     at.button(key="train_submit").click().run()
     (job,) = jobs.listing(home)
     asked = jobs.specification(home, job.id)
