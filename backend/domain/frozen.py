@@ -28,9 +28,9 @@ def finite(value: Any) -> Any:
         case float():
             return value if math.isfinite(value) else None
         case dict():
-            return {name: finite(each) for name, each in value.items()}
+            return {name: finite(item) for name, item in value.items()}
         case list() | tuple():
-            return [finite(each) for each in value]
+            return [finite(item) for item in value]
         case _:
             return value
 

@@ -22,8 +22,8 @@ LONGEST = 120
 """Characters of a field's name that a sentence repeats: it may be somebody's typing."""
 
 
-def _at_least(count: int, of: str) -> str:
-    return "it must not be empty" if count == 1 else f"it needs at least {count} {of}"
+def _at_least(count: int, unit: str) -> str:
+    return "it must not be empty" if count == 1 else f"it needs at least {count} {unit}"
 
 
 _KINDS = {
@@ -91,10 +91,10 @@ def first_flaw(error: ValidationError, unnamed: Collection[str] = ()) -> Flaw:
     return Flaw(field if len(field) <= LONGEST else f"{field[:LONGEST]}…", problem.rstrip("."))
 
 
-def validate_fields(model: type[Model], given: dict[str, Any], raised: type[WhetstoneError]) -> Model:
+def validate_fields(model: type[Model], fields: dict[str, Any], raised: type[WhetstoneError]) -> Model:
     """What was given as that model. Raises `raised` for the first flaw, with its field."""
     try:
-        return model.model_validate(given)
+        return model.model_validate(fields)
     except ValidationError as error:
         flaw = first_flaw(error)
         raise raised(f"{flaw.problem}.", field=flaw.field) from None
@@ -104,10 +104,10 @@ def _wanted(kind: str, bound: dict[str, Any], words: str) -> str:
     """What it must be; pydantic's own words of a rule that has none here."""
     if kind in _BOUNDS:
         return _BOUNDS[kind](bound)
-    of = kind.partition("_")[0]  # of int_parsing, model_attributes_type, date_from_datetime_parsing
+    family = kind.partition("_")[0]  # of int_parsing, model_attributes_type, date_from_datetime_parsing
     return (
-        f"it must be {_KINDS[of]}"
-        if of in _KINDS
+        f"it must be {_KINDS[family]}"
+        if family in _KINDS
         else f"{words[:1].lower()}{words[1:]}".replace("input should", "it must")
     )
 
@@ -134,11 +134,11 @@ def read_stored(model: type[Model], document: str | bytes, whole: str) -> Model:
 def unreadable(error: ValidationError, whole: str) -> Unreadable:
     """What to raise of a stored document that pydantic refused. One unknown part is enough: it may explain all other
     flaws."""
-    for each in error.errors(include_url=False, include_input=False):
-        if each["type"] in NEWER:
-            field = ".".join(map(str, each["loc"]))[:LONGEST]
+    for details in error.errors(include_url=False, include_input=False):
+        if details["type"] in NEWER:
+            field = ".".join(map(str, details["loc"]))[:LONGEST]
             return WrittenByNewer(
-                f"{whole[:1].upper()}{whole[1:]} was written by a newer version of Whetstone ({NEWER[each['type']]}: `{field}`): "
+                f"{whole[:1].upper()}{whole[1:]} was written by a newer version of Whetstone ({NEWER[details['type']]}: `{field}`): "
                 "update this checkout to read it. It stays as it is."
             )
     return Unreadable(first_flaw(error).sentence(whole))
@@ -157,8 +157,8 @@ def matching(pattern: str, words: str) -> AfterValidator:
 
 def readable_rows(rows: Iterable[Row], read: Callable[[Row], Read]) -> list[Read]:
     """What `read` makes of each row, without those whose document cannot be read: one bad row hides no other."""
-    found = []
+    documents = []
     for row in rows:
         with suppress(ValidationError, Unreadable):
-            found.append(read(row))
-    return found
+            documents.append(read(row))
+    return documents

@@ -39,8 +39,8 @@ class ExpectedServing(Frozen):
 
 def read_speculation(environment: Mapping[str, str]) -> dict[str, Any] | None:
     """What a container's variables say of it."""
-    told = next((environment[name] for name in VARIABLES if name in environment), None)
-    return None if told is None else dict(json.loads(told))
+    config = next((environment[name] for name in VARIABLES if name in environment), None)
+    return None if config is None else dict(json.loads(config))
 
 
 def check_answer(body: bytes) -> Finding:
@@ -70,11 +70,11 @@ def check_log(expected: ExpectedServing, lines: Iterable[str]) -> list[Finding]:
     return findings
 
 
-def _speculation(wanted: Mapping[str, Any], log: EngineLog) -> Finding:
+def _speculation(expected: Mapping[str, Any], log: EngineLog) -> Finding:
     """By the log alone, since the counters cannot be reached."""
     if log.drafted:
         return speculation_findings.acceptance_finding(log.accepted, log.drafted, "the engine's log")
-    wrong = speculation_findings.check_configuration(wanted, log)
+    wrong = speculation_findings.check_configuration(expected, log)
     if wrong is not None:
         return wrong
     method = log.speculates.method if log.speculates else "no"

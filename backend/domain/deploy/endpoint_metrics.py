@@ -53,7 +53,7 @@ def query(endpoint: str, since: datetime, until: datetime, named: Iterable[str] 
     return {
         "StartTime": begin,
         "EndTime": end,
-        "MetricDataQueries": [{"Id": each, "MetricStat": _statistic(METRICS[each], where)} for each in named],
+        "MetricDataQueries": [{"Id": metric, "MetricStat": _statistic(METRICS[metric], where)} for metric in named],
     }
 
 
@@ -64,13 +64,13 @@ def _statistic(metric: Metric, where: list[dict[str, str]]) -> dict[str, Any]:
 
 def values(pages: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
     """By the ids of the queries. Raises ValueError where CloudWatch answers for one of them that it could not."""
-    found: dict[str, list[float]] = {}
+    series: dict[str, list[float]] = {}
     for page in pages:
-        for each in page["MetricDataResults"]:
-            if each.get("StatusCode", COMPLETE) not in {COMPLETE, "PartialData"}:
-                raise ValueError(f"{each['Id']} is {each['StatusCode']}")
-            found.setdefault(each["Id"], []).extend(each.get("Values", ()))
-    return found
+        for result in page["MetricDataResults"]:
+            if result.get("StatusCode", COMPLETE) not in {COMPLETE, "PartialData"}:
+                raise ValueError(f"{result['Id']} is {result['StatusCode']}")
+            series.setdefault(result["Id"], []).extend(result.get("Values", ()))
+    return series
 
 
 def traffic(since: Mapping[str, list[float]], hour: Mapping[str, list[float]]) -> Traffic:
@@ -79,7 +79,7 @@ def traffic(since: Mapping[str, list[float]], hour: Mapping[str, list[float]]) -
     return Traffic(since=_counts(since), hour=_counts(hour), p95_ms=None if slowest is None else slowest / 1000)
 
 
-def _counts(found: Mapping[str, list[float]]) -> Counts:
+def _counts(series: Mapping[str, list[float]]) -> Counts:
     """No value is no request: CloudWatch keeps none for a minute without."""
-    requests, errors = (round(sum(found.get(each, ()))) for each in COUNTED)
+    requests, errors = (round(sum(series.get(name, ()))) for name in COUNTED)
     return Counts(requests=requests, errors=errors)

@@ -32,8 +32,8 @@ BUCKET = ("ListBucket", "ListBucketMultipartUploads")
 def document(deployment: Deployment) -> dict[str, Any]:
     """Without autoscaling or an alarm only their removal is allowed."""
     partition, account = deployment.role.split(":")[1], deployment.role.split(":")[4]
-    of = f"arn:{partition}:sagemaker:{deployment.region}:{account}"
-    named = {kind: f"{of}:{kind}/{PREFIX}{deployment.id}" for kind in ("endpoint", "endpoint-config", "model")}
+    base = f"arn:{partition}:sagemaker:{deployment.region}:{account}"
+    named = {kind: f"{base}:{kind}/{PREFIX}{deployment.id}" for kind in ("endpoint", "endpoint-config", "model")}
     bucket = f"arn:{partition}:s3:::{deployment.bucket_name}"
     folder = f"{deployment.prefix}{FOLDER}/{deployment.id}/*"
     logs = (
@@ -62,8 +62,8 @@ def document(deployment: Deployment) -> dict[str, Any]:
                 "Listed",
                 "sagemaker",
                 ("ListTags", *LISTED),
-                f"{of}:endpoint/{PREFIX}*",
-                f"{of}:endpoint-config/{PREFIX}*",
+                f"{partition}:endpoint/{PREFIX}*",
+                f"{partition}:endpoint-config/{PREFIX}*",
             ),
             allow("Role", "iam", ("PassRole",), deployment.role)
             | {"Condition": {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}}},
@@ -90,7 +90,7 @@ def allow(name: str, service: str, actions: tuple[str, ...], *resources: str) ->
     return {
         "Sid": name,
         "Effect": "Allow",
-        "Action": [f"{service}:{each}" for each in actions],
+        "Action": [f"{service}:{action}" for action in actions],
         "Resource": list(resources),
     }
 

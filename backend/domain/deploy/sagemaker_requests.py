@@ -155,8 +155,8 @@ def policy_name(deployment: Deployment) -> str:
 
 def limits(deployment: Deployment) -> dict[str, int]:
     """Of instances, until a schedule says otherwise."""
-    kept = deployment.capacity or Capacity(minimum=deployment.instances, maximum=deployment.instances, invocations=1)
-    return {"MinCapacity": kept.minimum, "MaxCapacity": kept.maximum}
+    rest = deployment.capacity or Capacity(minimum=deployment.instances, maximum=deployment.instances, invocations=1)
+    return {"MinCapacity": rest.minimum, "MaxCapacity": rest.maximum}
 
 
 def scheduled(deployment: Deployment) -> list[dict[str, Any]]:
@@ -165,18 +165,18 @@ def scheduled(deployment: Deployment) -> list[dict[str, Any]]:
     return [
         {
             "ScheduledActionName": f"{deployment.endpoint}-{number}",
-            "Schedule": each.at,
+            "Schedule": action.at,
             **zone,
-            "ScalableTargetAction": {"MinCapacity": each.minimum, "MaxCapacity": each.maximum},
+            "ScalableTargetAction": {"MinCapacity": action.minimum, "MaxCapacity": action.maximum},
         }
-        for number, each in enumerate(deployment.schedule, 1)
+        for number, action in enumerate(deployment.schedule, 1)
     ]
 
 
 def alarm(deployment: Deployment) -> dict[str, Any]:
     """Of a deployment with an idle alarm: no minute with a request. A minute without requests has no data."""
     assert deployment.idle is not None
-    told = {"AlarmActions": [deployment.idle.topic]} if deployment.idle.topic else {}
+    notified = {"AlarmActions": [deployment.idle.topic]} if deployment.idle.topic else {}
     dimensions = {"EndpointName": deployment.endpoint, "VariantName": VARIANT}
     return {
         "AlarmName": idle_alarm(deployment.endpoint),
@@ -191,7 +191,7 @@ def alarm(deployment: Deployment) -> dict[str, Any]:
         "ComparisonOperator": "LessThanThreshold",
         "Threshold": 1.0,
         "TreatMissingData": "breaching",
-        **told,
+        **notified,
     }
 
 
@@ -221,7 +221,7 @@ def around(deployment: Deployment) -> tuple[Call, ...]:
             "TargetTrackingScalingPolicyConfiguration": tracking(deployment),
         }
         calls.append(Call(service, "put_scaling_policy", policy))
-    calls += [Call(service, "put_scheduled_action", {**where, **each}) for each in scheduled(deployment)]
+    calls += [Call(service, "put_scheduled_action", {**where, **call}) for call in scheduled(deployment)]
     if deployment.idle:
         calls.append(Call("cloudwatch", "put_metric_alarm", {**alarm(deployment), "Tags": tags(deployment)}))
     return tuple(calls)

@@ -101,15 +101,15 @@ def _alarm_resource(deployment: Deployment) -> dict[str, Any]:
 
 def _model(deployment: Deployment) -> dict[str, Any]:
     """With everything under one data source where there is a draft."""
-    found = sagemaker_requests.model(deployment)
+    attributes = sagemaker_requests.model(deployment)
     if not deployment.draft:
-        return found
+        return attributes
     container = {
         "Image": deployment.image,
         "ModelDataSource": sagemaker_requests.source(deployment.data),
         "Environment": environment(deployment, TOGETHER),
     }
-    return found | {"PrimaryContainer": container}
+    return attributes | {"PrimaryContainer": container}
 
 
 def _attribute(resource: str, name: str) -> dict[str, list[str]]:
@@ -146,18 +146,22 @@ def terraform(deployment: Deployment) -> str:
 
 
 def _container(deployment: Deployment) -> dict[str, Any]:
-    found = _model(deployment)["PrimaryContainer"]
-    data = _snaked(found["ModelDataSource"]["S3DataSource"])
-    return {"image": found["Image"], "model_data_source": {"s3_data_source": data}, "environment": found["Environment"]}
+    attributes = _model(deployment)["PrimaryContainer"]
+    data = _snaked(attributes["ModelDataSource"]["S3DataSource"])
+    return {
+        "image": attributes["Image"],
+        "model_data_source": {"s3_data_source": data},
+        "environment": attributes["Environment"],
+    }
 
 
 def _scaling_blocks(deployment: Deployment) -> dict[str, Any]:
     if not (deployment.capacity or deployment.schedule):
         return {}
     target = _snaked(sagemaker_requests.scaled(deployment.resource) | sagemaker_requests.limits(deployment))
-    of = f"endpoint/${{aws_sagemaker_endpoint.endpoint.name}}/variant/{VARIANT}"
+    resource = f"endpoint/${{aws_sagemaker_endpoint.endpoint.name}}/variant/{VARIANT}"
     same = {name: f"${{aws_appautoscaling_target.capacity.{name}}}" for name in _snaked(sagemaker_requests.scaled(""))}
-    blocks: dict[str, Any] = {"aws_appautoscaling_target": {"capacity": target | {"resource_id": of}}}
+    blocks: dict[str, Any] = {"aws_appautoscaling_target": {"capacity": target | {"resource_id": resource}}}
     if deployment.capacity:
         tracked = _snaked(sagemaker_requests.tracking(deployment))
         tracked["predefined_metric_specification"] = _snaked(tracked["predefined_metric_specification"])
@@ -171,7 +175,7 @@ def _scaling_blocks(deployment: Deployment) -> dict[str, Any]:
     if deployment.schedule:
         scheduled = sagemaker_requests.scheduled(deployment)
         actions = [
-            _snaked(each | {"ScalableTargetAction": _snaked(each["ScalableTargetAction"])}) for each in scheduled
+            _snaked(action | {"ScalableTargetAction": _snaked(action["ScalableTargetAction"])}) for action in scheduled
         ]
         blocks["aws_appautoscaling_scheduled_action"] = {
             f"at_{number}": same | {"name": action.pop("scheduled_action_name")} | action
@@ -184,7 +188,7 @@ def _alarm_block(deployment: Deployment) -> dict[str, Any]:
     if deployment.idle is None:
         return {}
     alarm = sagemaker_requests.alarm(deployment)
-    dimensions = {each["Name"]: each["Value"] for each in alarm["Dimensions"]}
+    dimensions = {action["Name"]: action["Value"] for action in alarm["Dimensions"]}
     dimensions["EndpointName"] = "${aws_sagemaker_endpoint.endpoint.name}"
     return {
         "aws_cloudwatch_metric_alarm": {"idle": _snaked(alarm) | {"dimensions": dimensions, "tags": deployment.marks}}
@@ -193,9 +197,9 @@ def _alarm_block(deployment: Deployment) -> dict[str, Any]:
 
 def _snaked(parameters: dict[str, Any]) -> dict[str, Any]:
     """Terraform's names of AWS's parameters, of this level."""
-    found = {TERRAFORM_NAMES.get(name) or WORD.sub("_", name).lower(): value for name, value in parameters.items()}
-    routing = found.get("routing_config")
-    return found | ({"routing_config": [_snaked(routing)]} if routing else {})
+    pairs = {TERRAFORM_NAMES.get(name) or WORD.sub("_", name).lower(): value for name, value in parameters.items()}
+    routing = pairs.get("routing_config")
+    return pairs | ({"routing_config": [_snaked(routing)]} if routing else {})
 
 
 def _text(document: dict[str, Any]) -> str:

@@ -112,29 +112,29 @@ class UnmetCondition(NamedTuple):
 
 
 def unmet_conditions(
-    asked: Conditions, layout: StoredLayout, layer: Layer, chip: Chip, packages: frozenset[str]
+    conditions: Conditions, layout: StoredLayout, layer: Layer, chip: Chip, packages: frozenset[str]
 ) -> tuple[UnmetCondition, ...]:
     """Every condition that does not hold, in a fixed order; `packages` are those that are installed."""
     tests: list[Callable[[], UnmetCondition | None]] = [
-        lambda: _capability(asked, chip),
-        lambda: _types(asked, layout),
-        lambda: _activations(asked, layout),
-        lambda: _dtype(asked, chip),
-        lambda: _group(asked, layout, layer),
-        lambda: _shape(asked, layout, layer),
-        lambda: _installed(asked, chip, packages),
+        lambda: _capability(conditions, chip),
+        lambda: _types(conditions, layout),
+        lambda: _activations(conditions, layout),
+        lambda: _dtype(conditions, chip),
+        lambda: _group(conditions, layout, layer),
+        lambda: _shape(conditions, layout, layer),
+        lambda: _installed(conditions, chip, packages),
     ]
-    return tuple(each for test in tests if (each := test()) is not None)
+    return tuple(failure for test in tests if (failure := test()) is not None)
 
 
-def _capability(asked: Conditions, chip: Chip) -> UnmetCondition | None:
+def _capability(conditions: Conditions, chip: Chip) -> UnmetCondition | None:
     has = chip.capability
     if has is None or chip.hardware != "cuda":
         return None
-    if asked.lowest and has < asked.lowest:
-        words = f"needs compute capability {_version(asked.lowest)} and finds {_version(has)}"
+    if conditions.lowest and has < conditions.lowest:
+        words = f"needs compute capability {_version(conditions.lowest)} and finds {_version(has)}"
         return UnmetCondition("compute-capability", words)
-    if asked.below and has >= asked.below:
+    if conditions.below and has >= conditions.below:
         return UnmetCondition("compute-capability", f"is not built for compute capability {_version(has)}")
     return None
 
@@ -143,48 +143,50 @@ def _version(capability: Capability) -> str:
     return f"{capability[0]}.{capability[1]}"
 
 
-def _types(asked: Conditions, layout: StoredLayout) -> UnmetCondition | None:
-    if not asked.types or layout.type in asked.types:
+def _types(conditions: Conditions, layout: StoredLayout) -> UnmetCondition | None:
+    if not conditions.types or layout.type in conditions.types:
         return None
     plain = layout._replace(zero_points=False)
-    if layout.zero_points and plain.type in asked.types:
+    if layout.zero_points and plain.type in conditions.types:
         return UnmetCondition("zero-points", f"takes no zero points with {layout.bits} bits")
     return UnmetCondition("bits", f"takes no weights of type {layout.type}")
 
 
-def _activations(asked: Conditions, layout: StoredLayout) -> UnmetCondition | None:
-    if not asked.activations or layout.activations in asked.activations:
+def _activations(conditions: Conditions, layout: StoredLayout) -> UnmetCondition | None:
+    if not conditions.activations or layout.activations in conditions.activations:
         return None
-    taken = " or ".join(sorted(asked.activations))
-    return UnmetCondition("activations", f"takes {taken} activation scales, not {layout.activations} ones")
+    accepted = " or ".join(sorted(conditions.activations))
+    return UnmetCondition("activations", f"takes {accepted} activation scales, not {layout.activations} ones")
 
 
-def _dtype(asked: Conditions, chip: Chip) -> UnmetCondition | None:
-    if not asked.dtypes or chip.dtype in asked.dtypes:
+def _dtype(conditions: Conditions, chip: Chip) -> UnmetCondition | None:
+    if not conditions.dtypes or chip.dtype in conditions.dtypes:
         return None
-    return UnmetCondition("dtype", f"takes inputs of {' or '.join(sorted(asked.dtypes))}, not {chip.dtype}")
+    return UnmetCondition("dtype", f"takes inputs of {' or '.join(sorted(conditions.dtypes))}, not {chip.dtype}")
 
 
-def _group(asked: Conditions, layout: StoredLayout, layer: Layer) -> UnmetCondition | None:
+def _group(conditions: Conditions, layout: StoredLayout, layer: Layer) -> UnmetCondition | None:
     """The first condition on groups that does not hold."""
     size = layout.group
     if size == CHANNEL:
-        fails = asked.grouped or bool(asked.groups and CHANNEL not in asked.groups)
+        fails = conditions.grouped or bool(conditions.groups and CHANNEL not in conditions.groups)
         return UnmetCondition("group-size", "takes no scale an output channel, only groups") if fails else None
-    whole = asked.whole_group and size == layer.all_inputs
-    if asked.groups and size not in asked.groups and not whole:
-        return UnmetCondition("group-size", f"takes groups of {_listed(asked.groups - {CHANNEL})}, not of {size}")
-    if size % asked.group_multiple:
-        return UnmetCondition("group-size", f"takes groups of a multiple of {asked.group_multiple}, not of {size}")
-    if size < asked.least_group:
-        return UnmetCondition("group-size", f"takes groups of {asked.least_group} and more, not of {size}")
-    block = asked.group_block
-    if block and ((size > block and size % block) or (size < block and asked.divides_block and block % size)):
-        fits = f"a multiple or a divisor of {block}" if asked.divides_block else f"up to {block} or a multiple of it"
+    whole = conditions.whole_group and size == layer.all_inputs
+    if conditions.groups and size not in conditions.groups and not whole:
+        return UnmetCondition("group-size", f"takes groups of {_listed(conditions.groups - {CHANNEL})}, not of {size}")
+    if size % conditions.group_multiple:
+        return UnmetCondition("group-size", f"takes groups of a multiple of {conditions.group_multiple}, not of {size}")
+    if size < conditions.least_group:
+        return UnmetCondition("group-size", f"takes groups of {conditions.least_group} and more, not of {size}")
+    block = conditions.group_block
+    if block and ((size > block and size % block) or (size < block and conditions.divides_block and block % size)):
+        fits = (
+            f"a multiple or a divisor of {block}" if conditions.divides_block else f"up to {block} or a multiple of it"
+        )
         return UnmetCondition("group-size", f"takes groups of {fits}, not of {size}")
-    width = layer.inputs if asked.even_groups == "device" else layer.all_inputs
-    spanning = asked.spans and size >= layer.all_inputs
-    if asked.even_groups and not spanning and width % size:
+    width = layer.inputs if conditions.even_groups == "device" else layer.all_inputs
+    spanning = conditions.spans and size >= layer.all_inputs
+    if conditions.even_groups and not spanning and width % size:
         what = f"the {width} inputs of the {layer.name} matrix"
         return UnmetCondition("group-size", f"needs groups that divide {what}, and {size} does not")
     return None
@@ -195,10 +197,10 @@ def _listed(sizes: frozenset[int]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def _shape(asked: Conditions, layout: StoredLayout, layer: Layer) -> UnmetCondition | None:
-    outputs = math.lcm(asked.outputs_multiple, 32 // layout.bits if asked.packed_outputs else 1)
+def _shape(conditions: Conditions, layout: StoredLayout, layer: Layer) -> UnmetCondition | None:
+    outputs = math.lcm(conditions.outputs_multiple, 32 // layout.bits if conditions.packed_outputs else 1)
     for what, size, multiple in (
-        ("inputs", layer.inputs, asked.inputs_multiple),
+        ("inputs", layer.inputs, conditions.inputs_multiple),
         ("outputs", layer.outputs, outputs),
     ):
         if size % multiple:
@@ -207,9 +209,9 @@ def _shape(asked: Conditions, layout: StoredLayout, layer: Layer) -> UnmetCondit
     return None
 
 
-def _installed(asked: Conditions, chip: Chip, packages: frozenset[str]) -> UnmetCondition | None:
-    if asked.package and asked.package not in packages:
-        return UnmetCondition("package", f"needs the package {asked.package}")
-    if asked.feature and asked.feature not in chip.features:
-        return UnmetCondition("processor", f"needs a processor with {asked.feature}")
+def _installed(conditions: Conditions, chip: Chip, packages: frozenset[str]) -> UnmetCondition | None:
+    if conditions.package and conditions.package not in packages:
+        return UnmetCondition("package", f"needs the package {conditions.package}")
+    if conditions.feature and conditions.feature not in chip.features:
+        return UnmetCondition("processor", f"needs a processor with {conditions.feature}")
     return None

@@ -68,10 +68,10 @@ def preferred_kernel(
 
 def _entry(layout: StoredLayout, layer: Layer, chip: Chip) -> Iterator[tuple[Conditions, str]]:
     """What is asked before any kernel is looked for."""
-    if (found := table.ENTRY.get((layout.scheme, False))) is not None:
-        yield found
-    if layer.experts and (found := table.ENTRY.get((layout.scheme, True))) is not None:
-        yield found
+    if (entry := table.ENTRY.get((layout.scheme, False))) is not None:
+        yield entry
+    if layer.experts and (entry := table.ENTRY.get((layout.scheme, True))) is not None:
+        yield entry
     if layout.format == "autoawq" and chip.hardware == "cuda":
         yield table.AUTOAWQ
 
@@ -90,7 +90,7 @@ def _first(
     if not refused:
         missing = UnmetCondition("bits", f"has no kernel for {layout.scheme} there")
         return KernelChoice(None, "vLLM", missing, f"{table.VLLM}, kernels/linear")
-    kernel, lacking = min(refused, key=lambda each: _distance(each[1]))
+    kernel, lacking = min(refused, key=lambda refusal: _distance(refusal[1]))
     return KernelChoice(None, kernel.title, lacking[0], kernel.source)
 
 
@@ -105,4 +105,4 @@ FIXED = frozenset({"bits", "package", "processor", "compute-capability", "activa
 
 def _distance(lacking: tuple[UnmetCondition, ...]) -> tuple[bool, int]:
     """How far a kernel is from taking the layer: what can be changed comes before what cannot."""
-    return any(each.condition in FIXED for each in lacking), len(lacking)
+    return any(failure.condition in FIXED for failure in lacking), len(lacking)

@@ -69,20 +69,21 @@ class AwsSettings(Frozen):
     environment: dict[str, str] = Field(default_factory=dict, max_length=MOST_VARIABLES)
 
 
-def read_settings(given: Iterable[str], environment: Mapping[str, str], *, here: bool = False) -> AwsSettings:
-    """`given`: NAME=VALUE each, which count before `environment`: by the names of WORDS, in small letters. `here`: the
-    model's weights lie on this machine.
+def read_settings(lines: Iterable[str], environment: Mapping[str, str], *, here: bool = False) -> AwsSettings:
+    """Read the settings of a job: `lines` of NAME=VALUE, then `environment` by the names of WORDS in small letters.
+
+    `here`: the model's weights are on this machine.
 
     Raises InvalidOptions with one sentence on the first that lacks, is unknown or is wrong.
     """
-    found = {**environment, **dict(_pair(each) for each in given)}
+    written = {**environment, **dict(_pair(line) for line in lines)}
     values: dict[str, object] = {"tags": {}, "environment": {}}
-    for name, value in found.items():
+    for name, value in written.items():
         _put(values, name, value.strip())
     missing = next((name for name in ("role", "output") if not values.get(name)), None)
     if missing:
-        asked = f"give {{}} {missing}=... or set WHETSTONE_AWS_{missing.upper()}"
-        raise InvalidOptions(f"A job on SageMaker needs {WORDS[missing]}: {asked}.", "aws")
+        remedy = f"give {{}} {missing}=... or set WHETSTONE_AWS_{missing.upper()}"
+        raise InvalidOptions(f"A job on SageMaker needs {WORDS[missing]}: {remedy}.", "aws")
     if not (values.get("source") or (here and values.get("upload"))):
         sent = " or, since they lie here, upload=s3://BUCKET/PREFIX" if here else ""
         raise InvalidOptions(
@@ -94,8 +95,8 @@ def read_settings(given: Iterable[str], environment: Mapping[str, str], *, here:
         return AwsSettings.model_validate(values)
     except ValidationError as error:
         flaw = first_flaw(error)
-        written = (flaw.field or "").replace("max_runtime_s", "max_runtime").replace("_", "-")
-        raise InvalidOptions(f"{{}} {written} {flaw.problem}.", "aws") from None
+        name = (flaw.field or "").replace("max_runtime_s", "max_runtime").replace("_", "-")
+        raise InvalidOptions(f"{{}} {name} {flaw.problem}.", "aws") from None
 
 
 def _pair(written: str) -> tuple[str, str]:

@@ -20,7 +20,7 @@ def document(request: Mapping[str, Any], region: str | None, *, fetched: bool) -
     partition, account = request["RoleArn"].split(":")[1], request["RoleArn"].split(":")[4]
     job = f"arn:{partition}:sagemaker:{region or '*'}:{account}:optimization-job/{NAMES}"
     output = request["OutputConfig"]
-    made, key = f"{output['S3OutputLocation']}{NAMES}", output.get("KmsKeyId") if fetched else None
+    arn, key = f"{output['S3OutputLocation']}{NAMES}", output.get("KmsKeyId") if fetched else None
     return {
         "Version": "2012-10-17",
         "Statement": [
@@ -28,7 +28,7 @@ def document(request: Mapping[str, Any], region: str | None, *, fetched: bool) -
             allow("Role", "iam", ("PassRole",), request["RoleArn"])
             | {"Condition": {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}}},
             *_uploaded(partition, request["ModelSource"].get("S3", {}).get("S3Uri", "")),
-            *(_folder("Result", partition, made, ("GetObject",), ("ListBucket",)) if fetched else ()),
+            *(_folder("Result", partition, arn, ("GetObject",), ("ListBucket",)) if fetched else ()),
             *(key_statement(key, partition, region or "*", account, "Decrypt") if key else ()),
         ],
     }
@@ -43,8 +43,8 @@ def _uploaded(partition: str, source: str) -> list[dict[str, Any]]:
 def _folder(
     name: str, partition: str, place: str, objects: tuple[str, ...], bucket: tuple[str, ...]
 ) -> list[dict[str, Any]]:
-    held, _, below = place.removeprefix("s3://").partition("/")
-    arn = f"arn:{partition}:s3:::{held}"
+    prefix, _, below = place.removeprefix("s3://").partition("/")
+    arn = f"arn:{partition}:s3:::{prefix}"
     listed = allow(f"{name}List", "s3", bucket, arn) | {"Condition": {"StringLike": {"s3:prefix": below}}}
     return [allow(name, "s3", objects, f"{arn}/{below}"), listed]
 

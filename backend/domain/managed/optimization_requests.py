@@ -53,8 +53,8 @@ def build_requests(
     if refused:
         raise ImpossibleStack(f"The SageMaker toolkit refuses this: {refused}.")
     ordered = sorted(recipe.steps, key=lambda step: TECHNIQUES.index(step.technique))
-    found = [_config(step, recipe, hardware, settings, tensor_parallel) for step in ordered if _of_job(step)]
-    create = (_request(found, instance, settings),) if found else ()
+    configs = [_config(step, recipe, hardware, settings, tensor_parallel) for step in ordered if _of_job(step)]
+    create = (_request(configs, instance, settings),) if configs else ()
     return OptimizationRequests(create=create, notes=notes(recipe, hardware))
 
 
@@ -181,17 +181,17 @@ def _check_quantize(step: Quantize) -> None:
 def notes(recipe: Recipe, hardware: Hardware) -> tuple[str, ...]:
     """What happens beside the requests, a sentence each."""
     quantize, speculate = recipe.step("quantize"), recipe.step("speculate")
-    found = [NOTE] if isinstance(quantize, Quantize) and quantize.method != "fp8" else []
+    sentences = [NOTE] if isinstance(quantize, Quantize) and quantize.method != "fp8" else []
     if not recipe.steps:
-        found.append("The recipe has no steps: no optimization job is created, the model is deployed as it is.")
+        sentences.append("The recipe has no steps: no optimization job is created, the model is deployed as it is.")
     if isinstance(speculate, Speculate) and speculate.method == "draft":
-        found.append(
+        sentences.append(
             "The draft is set up at deployment, beside the result of the job."
             if needs_job(recipe)
             else sagemaker_toolkit.NO_JOB
         )
     if recipe.step("compile") and hardware == "cuda" and recipe.serving.max_model_len:
-        found.append(
+        sentences.append(
             "TensorRT-LLM is not given `serving.max_model_len`: give the AWS setting env.NAME where its default does not do."
         )
-    return tuple(found)
+    return tuple(sentences)

@@ -54,7 +54,7 @@ class HardwareRates(NamedTuple):
 
 def processor_rates(flops: float, cores: int = 2, features: Collection[str] = ("avx512_bf16",)) -> HardwareRates:
     """This machine's processor: its measured 16-bit rate with all cores, how many they are and its instruction sets."""
-    share = next(each for name, each in FULL_SHARES.items() if not name or name in features)
+    share = next(set_share for name, set_share in FULL_SHARES.items() if not name or name in features)
     middles = (flops * HALF_SHARE, flops * share, cores * CORE_VALUES)
     half, full, values = ((middle / SPREAD[0], middle / SPREAD[1]) for middle in middles)
     spread = f"{SPREAD[0]:g} to {SPREAD[1]:g} of the middle"

@@ -58,16 +58,16 @@ def job_phases(
     floor."""
     step = recipe.step("quantize")
     probes = bool(recipe.limits.fall_back) if tries > 1 else isinstance(step, Quantize) and step.target_bits is not None
-    rewrites = any(isinstance(each, Quantize | Prune) for each in recipe.steps)
-    found = {"load": rates.start[end], "write": moved / DISK[end]}
+    rewrites = any(isinstance(step, Quantize | Prune) for step in recipe.steps)
+    seconds = {"load": rates.start[end], "write": moved / DISK[end]}
     if rewrites:
-        found["optimize"] = tries * _optimize_seconds(model, recipe, rates, end)
-        found["quality"] = tries * _scoring_seconds(model, recipe, rates, end)
+        seconds["optimize"] = tries * _optimize_seconds(model, recipe, rates, end)
+        seconds["quality"] = tries * _scoring_seconds(model, recipe, rates, end)
     if probes:
-        found["sensitivity"] = _sensitivity_seconds(model, recipe, rates, end)
+        seconds["sensitivity"] = _sensitivity_seconds(model, recipe, rates, end)
     if recipe.step("compile"):
-        found["compile"] = COMPILE[end]
-    return {name: found[name] for name in PHASES if name in found}
+        seconds["compile"] = COMPILE[end]
+    return {name: seconds[name] for name in PHASES if name in seconds}
 
 
 def _optimize_seconds(model: ModelFacts, recipe: Recipe, rates: HardwareRates, end: int) -> float:
@@ -107,8 +107,8 @@ def sensitivity_copies(model: ModelFacts) -> tuple[int, int]:
 def _sensitivity_seconds(model: ModelFacts, recipe: Recipe, rates: HardwareRates, end: int) -> float:
     """Copies under way through half of the layers on average, the head and a comparison for each, the candidates'
     searches."""
-    copies, each = sensitivity_copies(model)
-    tokens, parts = copies * each * WINDOW_TOKENS, sizes(model)
+    copies, windows = sensitivity_copies(model)
+    tokens, parts = copies * windows * WINDOW_TOKENS, sizes(model)
     full = 2.0 * tokens * (parts.active_linears / 2 + parts.embedding) + PROBED * _search_operations(model, recipe)
     return full / rates.full[end] + SCORED_VALUES * tokens * model.vocabulary / rates.values[end]
 

@@ -38,11 +38,11 @@ def peak_bytes(model: ModelFacts, recipe: Recipe, original: int) -> int:
     """Peak of the whole process. `original` are the bytes of the weights as they are stored, which a library engine
     holds."""
     step = recipe.step("quantize")
-    held = original if isinstance(step, Quantize) and step.engine != "native" else 0
+    library_bytes = original if isinstance(step, Quantize) and step.engine != "native" else 0
     states = 2 * min(SPILL_BYTES, 4 * job_duration.calibration_tokens(recipe) * model.hidden_size)
     probing = isinstance(step, Quantize) and (step.target_bits is not None or recipe.limits.fall_back)
     measuring = _sensitivity_bytes(model) if probing else 0
-    return PROCESS + max(device_bytes(model, recipe) + states + held, _scoring_bytes(model), measuring)
+    return PROCESS + max(device_bytes(model, recipe) + states + library_bytes, _scoring_bytes(model), measuring)
 
 
 def device_bytes(model: ModelFacts, recipe: Recipe) -> int:
@@ -77,6 +77,6 @@ def _gram_bytes(model: ModelFacts, tokens: int) -> int:
         if shape.name == "key and value":
             continue  # they read what the queries read
         copies = (model.experts or 1) if shape.name == "down" else 1
-        seen = tokens * (model.experts_per_token or 1) // (model.experts or 1) if copies > 1 else tokens
-        total += 4 * copies * shape.inputs * min(shape.inputs, max(seen, 1))
+        expert_tokens = tokens * (model.experts_per_token or 1) // (model.experts or 1) if copies > 1 else tokens
+        total += 4 * copies * shape.inputs * min(shape.inputs, max(expert_tokens, 1))
     return total

@@ -37,8 +37,8 @@ class ParallelLayout(NamedTuple):
         """`tensor parallel 4`, `2 replicas at tensor parallel 2`, `4 replicas, one on each accelerator`, with what is
         idle."""
         if self.replicas > 1:
-            each = f" at tensor parallel {self.degree}" if self.degree > 1 else ", one on each accelerator"
-            used = f"{self.replicas} replicas{each}"
+            cut = f" at tensor parallel {self.degree}" if self.degree > 1 else ", one on each accelerator"
+            used = f"{self.replicas} replicas{cut}"
         else:
             used = f"tensor parallel {self.degree}"
         return f"{used}, {self.idle} of {self.units} accelerators idle" if self.idle else used
@@ -67,9 +67,13 @@ def default_layout(
     The recipe's own degree where it states one (above 1) at which the model fits, and then one replica. None where
     nothing fits.
     """
-    found = possible_layouts(model, recipe, device, draft, tokens=tokens)
-    asked = recipe.serving.tensor_parallel
-    stated = next((each for each in found if each.degree == asked > 1), None)
+    possible = possible_layouts(model, recipe, device, draft, tokens=tokens)
+    stated_degree = recipe.serving.tensor_parallel
+    stated = next((layout for layout in possible if layout.degree == stated_degree > 1), None)
     if stated is not None:
         return stated._replace(replicas=1)
-    return found[0] if found and found[0].degree == 1 else max(found, key=lambda each: each.degree, default=None)
+    return (
+        possible[0]
+        if possible and possible[0].degree == 1
+        else max(possible, key=lambda layout: layout.degree, default=None)
+    )

@@ -167,10 +167,10 @@ class DeviceMemory(NamedTuple):
         return self.cache[0] >= max(0, tokens * self.kv_bytes_per_token)
 
 
-def concurrent_sequences(found: DeviceMemory, recipe: Recipe, length: int) -> tuple[int, int]:
+def concurrent_sequences(memory: DeviceMemory, recipe: Recipe, length: int) -> tuple[int, int]:
     """(least, most) sequences of `length` tokens that the server holds at once."""
     limit = recipe.serving.max_num_seqs or MAX_SEQUENCES
-    least, most = (min(limit, tokens // length) for tokens in found.tokens)
+    least, most = (min(limit, tokens // length) for tokens in memory.tokens)
     return least, most
 
 
@@ -178,19 +178,19 @@ def device_memory(
     model: ModelFacts, recipe: Recipe, device: Device, tensor_parallel: int, draft: ModelFacts | None = None
 ) -> DeviceMemory:
     """The memory of one device when the model is cut over `tensor_parallel` of them. A draft is held beside it."""
-    held = weights(model, recipe).total // tensor_parallel
+    weight_bytes = weights(model, recipe).total // tensor_parallel
     per_token = kv_bytes(model, effective_serving(recipe), tensor_parallel)
     if draft is not None:
-        held += weights(draft, Recipe()).total // tensor_parallel
+        weight_bytes += weights(draft, Recipe()).total // tensor_parallel
         per_token += kv_bytes(draft, recipe.serving, tensor_parallel)
     active = activations(model, device, tensor_parallel)
     _, runtime = _server_share(device)
-    left = usable_bytes(device) - held - active
+    left = usable_bytes(device) - weight_bytes - active
     cache = (left - runtime[1], left - runtime[0])
     if device.hardware == "cpu":
-        wanted = _cpu_cache(model, recipe.serving, per_token)
-        cache = (min(cache[0], wanted), min(cache[1], wanted))
-    return DeviceMemory(tensor_parallel, held, active, runtime, cache, per_token)
+        reserved = _cpu_cache(model, recipe.serving, per_token)
+        cache = (min(cache[0], reserved), min(cache[1], reserved))
+    return DeviceMemory(tensor_parallel, weight_bytes, active, runtime, cache, per_token)
 
 
 def usable_bytes(device: Device) -> int:
@@ -239,7 +239,7 @@ def find_smallest_fit(
 ) -> DeviceMemory | None:
     """The lowest tensor parallel degree at which all of it and `tokens` of cache fit; None where none does."""
     rooms = (device_memory(model, recipe, device, degree, draft) for degree in degrees(model, recipe, device))
-    return next((found for found in rooms if found.holds(tokens)), None)
+    return next((memory for memory in rooms if memory.holds(tokens)), None)
 
 
 def required_cache_tokens(model: ModelFacts, recipe: Recipe) -> int:

@@ -42,22 +42,24 @@ class CacheLookup(Frozen):
             return f"In the cache under {self.key}: it is fetched, nothing is compiled."
         if self.nearest is None:
             return f"Not in the cache ({self.key}): it is compiled; the cache has nothing of that stack."
-        named = ", ".join(f"{each.field} (wanted {each.wanted}, there {each.there})" for each in self.differs)
+        named = ", ".join(
+            f"{difference.field} (wanted {difference.wanted}, there {difference.there})" for difference in self.differs
+        )
         return f"Not in the cache ({self.key}): it is compiled. The nearest entry, {self.nearest}, differs in {named}."
 
 
 def look_up(plan: CompilePlan, entries: Iterable[CacheEntry]) -> CacheLookup:
     """A model whose weights are not here has no hash: then the entry of a model of its name counts."""
-    wanted = plan.fields
+    fields = plan.fields
     ranked = []
     for entry in entries:
-        names = [name for name in wanted if name != "model_hash" or plan.model_hash or entry.model != plan.model]
-        ranked.append((compile_keys.find_differences(wanted, entry.fields, names), entry))
-    found = min(
+        names = [name for name in fields if name != "model_hash" or plan.model_hash or entry.model != plan.model]
+        ranked.append((compile_keys.find_differences(fields, entry.fields, names), entry))
+    nearest = min(
         ranked, key=lambda pair: (pair[1].fields.get("stack") != plan.stack, len(pair[0]), pair[1].key), default=None
     )
-    if found is not None and not found[0]:
-        return CacheLookup(state="hit", key=found[1].key)
-    if found is None or found[1].fields.get("stack") != plan.stack:
+    if nearest is not None and not nearest[0]:
+        return CacheLookup(state="hit", key=nearest[1].key)
+    if nearest is None or nearest[1].fields.get("stack") != plan.stack:
         return CacheLookup(state="miss", key=plan.key)
-    return CacheLookup(state="miss", key=plan.key, nearest=found[1].key, differs=tuple(found[0]))
+    return CacheLookup(state="miss", key=plan.key, nearest=nearest[1].key, differs=tuple(nearest[0]))

@@ -99,14 +99,14 @@ def make_compile_plan(
 
 def doubling_sizes(least: int, most: int) -> list[int]:
     """`least`, twice that, ..., `most`."""
-    found = []
+    sizes = []
     while least < most:
-        found.append(least)
+        sizes.append(least)
         least *= 2
-    return [*found, most]
+    return [*sizes, most]
 
 
 def recipe_parts(recipe: Recipe) -> list[str]:
     """The recipe in the words of `Stack.can`; what no stack has keeps its own name."""
-    found = [getattr(step, "method", step.technique) for step in recipe.steps]
-    return [*found, *(["fp8-cache"] if recipe.serving.kv_cache_dtype == "fp8" else [])]
+    names = [getattr(step, "method", step.technique) for step in recipe.steps]
+    return [*names, *(["fp8-cache"] if recipe.serving.kv_cache_dtype == "fp8" else [])]

@@ -63,8 +63,8 @@ def core_memory(
     model: ModelFacts, recipe: Recipe, device: Device, degree: int, draft: ModelFacts | None = None
 ) -> DeviceMemory:
     """The memory of one logical core, with the heads that are padded and copied for that degree."""
-    beside = pad_model(draft, degree) if draft else None
-    return serving_memory.device_memory(pad_model(model, degree), recipe, logical_device(device), degree, beside)
+    padded_draft = pad_model(draft, degree) if draft else None
+    return serving_memory.device_memory(pad_model(model, degree), recipe, logical_device(device), degree, padded_draft)
 
 
 def pad_model(model: ModelFacts, degree: int) -> ModelFacts:

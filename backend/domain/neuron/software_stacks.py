@@ -112,11 +112,11 @@ ORDER: dict[str, tuple[StackName, ...]] = {
 """The one to prefer first, by accelerator."""
 
 
-def choose_stack(accelerator: str, model_type: str, asked: StackName | None = None) -> StackName | None:
+def choose_stack(accelerator: str, model_type: str, stated: StackName | None = None) -> StackName | None:
     """The stack that was asked for, else the first for that accelerator that names the model type; None where none
     does."""
     possible = (name for name in ORDER.get(accelerator, ()) if model_type in STACKS[name].model_types)
-    return next((name for name in possible if asked in {None, name}), None)
+    return next((name for name in possible if stated in {None, name}), None)
 
 
 def named_model_types(accelerator: str) -> list[str]:

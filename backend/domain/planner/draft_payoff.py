@@ -187,13 +187,16 @@ class PayoffMap(Frozen):
 
     def best(self, streams: float, draft: DraftShape, acceptance: float) -> tuple[int, float]:
         """(draft length, gain) where the gain is highest."""
-        return max(((k, self.gain(streams, k, draft, acceptance)) for k in LENGTHS), key=lambda found: found[1])
+        return max(
+            ((k, self.gain(streams, k, draft, acceptance)) for k in LENGTHS),
+            key=lambda length_and_gain: length_and_gain[1],
+        )
 
     def best_known(self, streams: float, draft: DraftShape, lengths: Sequence[float]) -> tuple[int, float]:
         """(draft length, gain) of a draft whose mean tokens a step are known, at 1, 2, ... proposed: never longer than
         those."""
-        each = ((k, self.gain_at(streams, k, draft, length)) for k, length in enumerate(lengths, 1))
-        return max(each, key=lambda found: found[1])
+        gains = ((k, self.gain_at(streams, k, draft, length)) for k, length in enumerate(lengths, 1))
+        return max(gains, key=lambda length_and_gain: length_and_gain[1])
 
     def break_even_at(self, streams: float, tokens: int, draft: DraftShape, slower: float = 1.0) -> float | None:
         """The acceptance at which that draft length gains nothing and loses nothing, were a step `slower` times as long
@@ -203,15 +206,15 @@ class PayoffMap(Frozen):
 
     def break_even(self, streams: float, draft: DraftShape) -> BreakEven | None:
         """None where not even a draft that is always right would pay, at any length."""
-        found = self._least(streams, draft)
-        if found is None or self.error is None:
-            return found
+        least = self._least(streams, draft)
+        if least is None or self.error is None:
+            return least
         lower, upper = (self._least(streams, draft, slower) for slower in (1 / self.error, self.error))
-        return found._replace(interval=(lower.acceptance if lower else 0.0, upper.acceptance if upper else None))
+        return least._replace(interval=(lower.acceptance if lower else 0.0, upper.acceptance if upper else None))
 
     def _least(self, streams: float, draft: DraftShape, slower: float = 1.0) -> BreakEven | None:
-        each = ((self.break_even_at(streams, k, draft, slower), k) for k in LENGTHS)
-        return min((BreakEven(acceptance, k) for acceptance, k in each if acceptance is not None), default=None)
+        by_length = ((self.break_even_at(streams, k, draft, slower), k) for k in LENGTHS)
+        return min((BreakEven(acceptance, k) for acceptance, k in by_length if acceptance is not None), default=None)
 
 
 def _features(streams: float, tokens: int, draft: DraftShape) -> tuple[float, ...]:
@@ -259,26 +262,26 @@ def cross_validate(points: Sequence[PayoffPoint]) -> list[LeftOutPoint]:
     """Every point with speculation, predicted from all servers but its own; of a server whose others say nothing of it,
     none."""
     servers = {(point.tokens, point.draft) for point in points if point.draft is not None}
-    found = []
+    predictions = []
     for server in servers if len(servers) > 2 else ():
         costs = fit_costs([point for point in points if (point.tokens, point.draft) != server])
         own = (point for point in points if (point.tokens, point.draft) == server)
-        found += [
-            LeftOutPoint(each, costs.step(each.streams, each.tokens, each.draft) / costs.plain(each.streams))
-            for each in own
-            if each.draft is not None
+        predictions += [
+            LeftOutPoint(point, costs.step(point.streams, point.tokens, point.draft) / costs.plain(point.streams))
+            for point in own
+            if point.draft is not None
         ]
-    return sorted(found, key=lambda held: (held.point.streams, held.point.tokens))
+    return sorted(predictions, key=lambda prediction: (prediction.point.streams, prediction.point.tokens))
 
 
-def error_factor(held: Iterable[LeftOutPoint]) -> float | None:
+def error_factor(predictions: Iterable[LeftOutPoint]) -> float | None:
     """exp(t x root mean square of ln(predicted / measured)) with as many degrees of freedom as servers: their points at
     other streams are not independent."""
-    kept = list(held)
-    if not kept:
+    points = list(predictions)
+    if not points:
         return None
-    servers = len({(each.point.tokens, each.point.draft) for each in kept})
-    spread = math.sqrt(sum(each.error**2 for each in kept) / len(kept))
+    servers = len({(prediction.point.tokens, prediction.point.draft) for prediction in points})
+    spread = math.sqrt(sum(prediction.error**2 for prediction in points) / len(points))
     return math.exp(student_t.quantile(0.975, servers) * spread)
 
 

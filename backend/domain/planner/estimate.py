@@ -321,31 +321,37 @@ def _unknown_speed_reason(model: ModelFacts, facts: TargetFacts) -> str:
 
 
 def _job_seconds(
-    model: ModelFacts, recipe: Recipe, context: EstimateContext, wanted: JobNeeds, unknown: list[str]
+    model: ModelFacts, recipe: Recipe, context: EstimateContext, needs: JobNeeds, unknown: list[str]
 ) -> Range | None:
+    """Return the job's (least, most) seconds; None where not known, with the reason added to `unknown`."""
     facts, original = context.facts, original_bytes(model)
+    # 1. The managed toolkit chooses its own instance.
     if facts.place == "managed":
-        found = job_duration.managed_seconds(recipe, original)
-        if found[1]:
+        seconds = job_duration.managed_seconds(recipe, original)
+        if seconds[1]:
             unknown.append("job cost: the toolkit chooses the instance that optimizes")
-        return found
+        return seconds
+    # 2. Without steps there is no job.
     if not recipe.steps:
         return 0.0, 0.0
-    if facts.ram_bytes is not None and wanted.memory_bytes > facts.ram_bytes:
-        needs = f"it takes about {wanted.memory_bytes / 1e9:.0f} GB of memory and {facts.where} has {facts.ram_bytes / 1e9:.0f}"
-        unknown.append(f"job duration: {needs}, so it must run elsewhere")
+    # 3. The machine must hold the job.
+    if facts.ram_bytes is not None and needs.memory_bytes > facts.ram_bytes:
+        needed = f"it takes about {needs.memory_bytes / 1e9:.0f} GB of memory"
+        available = f"{facts.where} has {facts.ram_bytes / 1e9:.0f}"
+        unknown.append(f"job duration: {needed} and {available}, so it must run elsewhere")
         return None
+    # 4. The accelerator must hold one layer.
     runs = context.runs
     if runs is None:
-        unknown.append("job duration: the rate of what would run it is not known")
+        unknown.append("job duration: the speed of the machine that would run it is not known")
         return None
-    device = job_memory.device_bytes(model, recipe)
-    if runs.memory_bytes is not None and device > runs.memory_bytes:
-        has = f"one of {facts.where} has {runs.memory_bytes / 1e9:.0f}"
-        needs = f"a layer takes about {device / 1e9:.0f} GB of an accelerator and {has}"
-        unknown.append(f"job duration: {needs}, so it must run elsewhere")
+    layer = job_memory.device_bytes(model, recipe)
+    if runs.memory_bytes is not None and layer > runs.memory_bytes:
+        needed = f"a layer takes about {layer / 1e9:.0f} GB of an accelerator"
+        available = f"one of {facts.where} has {runs.memory_bytes / 1e9:.0f}"
+        unknown.append(f"job duration: {needed} and {available}, so it must run elsewhere")
         return None
-    return job_duration.job_seconds(model, recipe, runs, original + wanted.weights_bytes)
+    return job_duration.job_seconds(model, recipe, runs, original + needs.weights_bytes)
 
 
 def _job_cost(context: EstimateContext, job: Range | None) -> Range | None:
@@ -362,10 +368,10 @@ def _formulas(facts: TargetFacts, recipe: Recipe, runs: HardwareRates | None) ->
     if facts.device is None:
         return _need_formulas(recipe)
     shares = roofline.efficiency(facts.device)
-    of = "of what was measured here" if facts.device.measured else "of the nominal peak, assumed"
+    basis = "of what was measured here" if facts.device.measured else "of the nominal peak, assumed"
     rates = {
-        "arithmetic": f"{shares.arithmetic[1]:g} to {shares.arithmetic[0]:g} {of}",
-        "bandwidth": f"{shares.bandwidth[1]:g} to {shares.bandwidth[0]:g} {of}",
+        "arithmetic": f"{shares.arithmetic[1]:g} to {shares.arithmetic[0]:g} {basis}",
+        "bandwidth": f"{shares.bandwidth[1]:g} to {shares.bandwidth[0]:g} {basis}",
     }
     rates |= _product_formula(facts, recipe)
     job = {"job": f"{job_duration.FORMULA}; {runs.basis}"} if runs else {}
@@ -390,8 +396,8 @@ def _payoff_formula(context: EstimateContext, recipe: Recipe) -> dict[str, str]:
     """What stands in place of the formula of speculation where a map was measured."""
     if context.payoff is None or context.gains(recipe) is None:
         return {}
-    of = f"of the payoff map measured here on {context.payoff.measured_at[:10]}, acceptance as below"
-    return {"speculation": f"a step without it / the gain (accepted + 1) x step without / step with, {of}"}
+    basis = f"of the payoff map measured here on {context.payoff.measured_at[:10]}, acceptance as below"
+    return {"speculation": f"a step without it / the gain (accepted + 1) x step without / step with, {basis}"}
 
 
 def _token_price(per_hour: float | None, rate: Range | None) -> Range | None:

@@ -34,11 +34,11 @@ class Footprint(NamedTuple):
 
 def footprint(model: ModelFacts, recipe: Recipe, device: Device, names: tuple[str, ...]) -> Footprint:
     """Fits where the weights and a cache of `serving.cache_tokens` do, as the planner's memory rule has it."""
-    found = parallel_layout.default_layout(
+    layout = parallel_layout.default_layout(
         model, recipe, device, tokens=serving_memory.required_cache_tokens(model, recipe)
     )
-    if found is not None:
-        return Footprint(names, device, True, found.memory, found.replicas)
+    if layout is not None:
+        return Footprint(names, device, True, layout.memory, layout.replicas)
     degree = max(serving_memory.degrees(model, recipe, device), default=1)
     return Footprint(names, device, False, serving_memory.device_memory(model, recipe, device, degree))
 
@@ -48,5 +48,5 @@ def footprints(model: ModelFacts, recipe: Recipe, places: list[tuple[str, Device
     alike: dict[tuple[str, int, int], dict[str, Device]] = {}
     for name, device in places:
         alike.setdefault((device.name, device.units, device.memory_bytes), {})[name] = device
-    found = [footprint(model, recipe, list(each.values())[-1], tuple(each)) for each in alike.values()]
-    return sorted(found, key=lambda each: (each.device.units * each.device.memory_bytes, each.names))
+    rows = [footprint(model, recipe, list(devices.values())[-1], tuple(devices)) for devices in alike.values()]
+    return sorted(rows, key=lambda devices: (devices.device.units * devices.device.memory_bytes, devices.names))

@@ -70,12 +70,12 @@ def _preset_title(entry: PresetRow, entries: Sequence[PresetRow], original: Esti
         return PresetTitle(
             key=entry.key, title=entry.made_of, holds=None, note=f"Its {what} is not known beside the original's."
         )
-    others = [found for other in entries if (found := _ends(other.estimate, field))]
+    others = [ends for other in entries if (ends := _ends(other.estimate, field))]
     holds = geometric_middle(mine) < (1 - NOTICED) * geometric_middle(its)
-    lowest = holds and all(geometric_middle(mine) <= geometric_middle(found) for found in others)
+    lowest = holds and all(geometric_middle(mine) <= geometric_middle(ends) for ends in others)
     least, most = sorted((mine[0] / its[0], mine[1] / its[1]))
-    at = streams(entry.estimate.load.concurrency)
-    note = f"At {at} a token {verb} {figure(least)} to {figure(most)} of the original's on {entry.estimate.target}."
+    load = streams(entry.estimate.load.concurrency)
+    note = f"At {load} a token {verb} {figure(least)} to {figure(most)} of the original's on {entry.estimate.target}."
     title = best if lowest else GOALS[entry.goal].title if holds else entry.made_of
     return PresetTitle(key=entry.key, title=title, holds=holds, ratio=(least, most), note=note)
 

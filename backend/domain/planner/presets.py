@@ -93,10 +93,10 @@ class Preset(Frozen):
 
 def load(concurrency: int, positions: int) -> ExpectedLoad:
     """The load that a preset is estimated at, cut to a model of so many positions."""
-    wanted = INPUT_TOKENS + OUTPUT_TOKENS
-    if positions >= wanted:
+    tokens = INPUT_TOKENS + OUTPUT_TOKENS
+    if positions >= tokens:
         return ExpectedLoad(input_tokens=INPUT_TOKENS, output_tokens=OUTPUT_TOKENS, concurrency=concurrency)
-    answer = max(1, positions * OUTPUT_TOKENS // wanted)
+    answer = max(1, positions * OUTPUT_TOKENS // tokens)
     return ExpectedLoad(input_tokens=max(1, positions - answer), output_tokens=answer, concurrency=concurrency)
 
 
@@ -105,13 +105,13 @@ def labels(presets: Sequence[Preset], titles: Sequence[str]) -> list[str]:
     ones apart is added; the id where that is not enough."""
     models = [preset.id.partition("/")[0] for preset in presets]
     if len(set(models)) == 1:
-        found = list(titles)
+        names = list(titles)
     elif len(set(titles)) == 1:
-        found = models
+        names = models
     else:
-        found = [f"{title}, {model}" for title, model in zip(titles, models, strict=True)]
-    found = [
-        f"{name}, {preset.target}" if found.count(name) > 1 else name
-        for name, preset in zip(found, presets, strict=True)
+        names = [f"{title}, {model}" for title, model in zip(titles, models, strict=True)]
+    names = [
+        f"{name}, {preset.target}" if names.count(name) > 1 else name
+        for name, preset in zip(names, presets, strict=True)
     ]
-    return found if len(set(found)) == len(found) else [preset.id for preset in presets]
+    return names if len(set(names)) == len(names) else [preset.id for preset in presets]

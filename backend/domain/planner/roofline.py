@@ -357,7 +357,7 @@ def replicated_speed(scenario: Scenario, replicas: int, cached: tuple[int, int] 
         speeds.append((replicas - busier, speed(scenario.with_streams(streams), cached)))
     # 2. Times from the slowest to the quickest, tokens of all.
     slowest, quickest = speeds[0][1], speeds[-1][1]
-    least, most = (sum(count * each.output_tokens_per_s[end] for count, each in speeds) for end in (0, 1))
+    least, most = (sum(count * group_speed.output_tokens_per_s[end] for count, group_speed in speeds) for end in (0, 1))
     return Speed((quickest.ttft[0], slowest.ttft[1]), (quickest.tpot[0], slowest.tpot[1]), (least, most))
 
 

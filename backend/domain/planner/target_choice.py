@@ -78,8 +78,8 @@ class Deployment(Frozen):
 
 def rank_candidates(candidates: Iterable[TargetCandidate], goal: TargetGoal) -> TargetChoice:
     """The best of the candidates by the goal; ties go to the cheaper, then to the name."""
-    ranked, losers, given = [], [], list(candidates)
-    for candidate in given:
+    ranked, losers, all_candidates = [], [], list(candidates)
+    for candidate in all_candidates:
         if candidate.estimate is None:
             message = candidate.verdict.reasons[0].message if candidate.verdict.reasons else "It cannot be estimated."
             losers.append(RejectedTarget(target=candidate.target, fits=False, why=message))
@@ -87,8 +87,8 @@ def rank_candidates(candidates: Iterable[TargetCandidate], goal: TargetGoal) -> 
             losers.append(_rejected(candidate.estimate, why))
         else:
             ranked.append(candidate.estimate)
-    ranked.sort(key=lambda found: (_score(found, goal), found.price_per_hour or 0.0, found.target))
-    beaten = [_rejected(found, _comparison(found, ranked[0], goal)) for found in ranked[1:]]
+    ranked.sort(key=lambda estimate: (_score(estimate, goal), estimate.price_per_hour or 0.0, estimate.target))
+    beaten = [_rejected(estimate, _comparison(estimate, ranked[0], goal)) for estimate in ranked[1:]]
     losers.sort(
         key=lambda loser: (not loser.fits, loser.price_per_hour is None, loser.price_per_hour or 0.0, loser.target)
     )
@@ -99,14 +99,14 @@ def rank_candidates(candidates: Iterable[TargetCandidate], goal: TargetGoal) -> 
             losers=(*losers,),
         )
     why = f"The lowest that fits and meets the goal: {_score(ranked[0], goal):,.4g} {UNITS[goal.wanted]}."
-    return TargetChoice(winner=ranked[0], why=why, losers=(*beaten, *losers), job=choose_job_target(given))
+    return TargetChoice(winner=ranked[0], why=why, losers=(*beaten, *losers), job=choose_job_target(all_candidates))
 
 
 def choose_job_target(candidates: Iterable[TargetCandidate]) -> JobTarget | None:
     """The instance on which the optimize job costs least at worst; None where none can run it, or there is none to
     run."""
-    found = (each.estimate for each in candidates if each.estimate is not None)
-    timed = ((each.target, each.job_seconds, each.job_cost) for each in found)
+    estimates = (candidate.estimate for candidate in candidates if candidate.estimate is not None)
+    timed = ((candidate.target, candidate.job_seconds, candidate.job_cost) for candidate in estimates)
     places = [
         JobTarget(target=name, seconds=took, cost=cost) for name, took, cost in timed if took and cost and took[1] > 0
     ]
@@ -117,31 +117,31 @@ def choose_estimate(estimates: Iterable[Estimate], goal: TargetGoal) -> Estimate
     """Of several ways to use one target (tensor parallel degrees) the one that meets the goal best; None of none."""
     return min(
         estimates,
-        key=lambda each: (
-            find_miss(each, goal) is not None,
-            _score(each, goal),
-            (each.tpot_ms or (0.0, 0.0))[1],
-            each.tensor_parallel,
+        key=lambda estimate: (
+            find_miss(estimate, goal) is not None,
+            _score(estimate, goal),
+            (estimate.tpot_ms or (0.0, 0.0))[1],
+            estimate.tensor_parallel,
         ),
         default=None,
     )
 
 
-def find_miss(found: Estimate, goal: TargetGoal) -> str | None:
+def find_miss(estimate: Estimate, goal: TargetGoal) -> str | None:
     """What of the goal the estimate does not surely meet; None where it meets all."""
-    if found.price_per_hour is None:
+    if estimate.price_per_hour is None:
         return "No price is published for it, so it cannot be ranked."
     limits = (
-        ("Time to first token", found.ttft_ms and found.ttft_ms[1], goal.max_ttft_ms, "ms", 1),
-        ("Time per output token", found.tpot_ms and found.tpot_ms[1], goal.max_tpot_ms, "ms", 1),
+        ("Time to first token", estimate.ttft_ms and estimate.ttft_ms[1], goal.max_ttft_ms, "ms", 1),
+        ("Time per output token", estimate.tpot_ms and estimate.tpot_ms[1], goal.max_tpot_ms, "ms", 1),
         (
             "Throughput",
-            found.output_tokens_per_s and found.output_tokens_per_s[0],
+            estimate.output_tokens_per_s and estimate.output_tokens_per_s[0],
             goal.min_output_tokens_per_s,
             "tokens/s",
             -1,
         ),
-        ("Context", found.max_context, goal.min_context, "tokens", -1),
+        ("Context", estimate.max_context, goal.min_context, "tokens", -1),
     )
     for name, value, limit, unit, sign in limits:
         if limit is not None and (value is None or value * sign > limit * sign):

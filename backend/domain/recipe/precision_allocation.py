@@ -50,7 +50,7 @@ def allocate(groups: Sequence[MeasuredGroup], candidates: Sequence[Precision], t
 
 def predicted_loss(groups: Sequence[MeasuredGroup], chosen: Sequence[Precision]) -> float:
     """Nats a token, were the losses of groups to add up."""
-    return sum(group.losses[each.name] for group, each in zip(groups, chosen, strict=True))
+    return sum(group.losses[precision.name] for group, precision in zip(groups, chosen, strict=True))
 
 
 def raise_precisions(
@@ -65,17 +65,17 @@ def raise_precisions(
     if budget is None:
         return None
     chosen = [candidates[number] for number in knapsack.allocate(choices, budget)]
-    return None if all(each == SIXTEEN for each in chosen) else chosen
+    return None if all(precision == SIXTEEN for precision in chosen) else chosen
 
 
 def limit_excess(limits: Limits, quality: Mapping[str, Any]) -> float:
     """The factor by which the worst limit is passed; at most 1 where all hold."""
-    found = [0.0]
+    ratios = [0.0]
     if limits.max_kl is not None:
-        found.append(quality["kl_mean"] / limits.max_kl)
+        ratios.append(quality["kl_mean"] / limits.max_kl)
     if limits.max_perplexity_increase is not None:
-        found.append(perplexity_increase(quality) / limits.max_perplexity_increase)
-    return max(found)
+        ratios.append(perplexity_increase(quality) / limits.max_perplexity_increase)
+    return max(ratios)
 
 
 def perplexity_increase(quality: Mapping[str, Any]) -> float:
@@ -106,12 +106,12 @@ def precision_record(
             "name": group.name,
             "linears": len(group.linears),
             "weights": group.weights,
-            "precision": each.name,
-            "bits": each.bits,
-            "words": each.words,
+            "precision": chosen_precision.name,
+            "bits": chosen_precision.bits,
+            "words": chosen_precision.words,
             "losses": group.losses,
         }
-        for group, each in zip(groups, chosen, strict=True)
+        for group, chosen_precision in zip(groups, chosen, strict=True)
     ]
     return {
         "target_bits": target,
@@ -125,5 +125,6 @@ def precision_record(
 
 def _choices(groups: Sequence[MeasuredGroup], candidates: Sequence[Precision]) -> list[list[KnapsackChoice]]:
     return [
-        [KnapsackChoice(group.stored_bits(each), group.losses[each.name]) for each in candidates] for group in groups
+        [KnapsackChoice(group.stored_bits(candidate), group.losses[candidate.name]) for candidate in candidates]
+        for group in groups
     ]

@@ -29,8 +29,10 @@ class _Step(Frozen):
     @model_serializer(mode="plain")
     def _written(self) -> dict[str, Any]:
         fields, always = type(self).model_fields, self._always()
-        kept = {k: self._plain(k, v) for k, v in self if k in always or (k != "technique" and v != fields[k].default)}
-        return {self.technique: kept}
+        fields_to_write = {
+            k: self._plain(k, v) for k, v in self if k in always or (k != "technique" and v != fields[k].default)
+        }
+        return {self.technique: fields_to_write}
 
     def _plain(self, field: str, value: Any) -> Any:
         return value
@@ -136,9 +138,9 @@ class Speculate(_Step):
         if least > most:
             raise ValueError(f"speculate: `prompt_lookup_min` {least} is above `prompt_lookup_max` {most}: lower it")
         if self.tokens_by_batch is not None and (
-            found := speculation.schedule_problem(self.tokens_by_batch, self.tokens)
+            problem := speculation.schedule_problem(self.tokens_by_batch, self.tokens)
         ):
-            raise ValueError(f"speculate: {found}")
+            raise ValueError(f"speculate: {problem}")
         return self
 
     def _always(self) -> set[str]:

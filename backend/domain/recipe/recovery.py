@@ -70,24 +70,24 @@ def title(step: Recover) -> str:
 def gain_sentence(quality: Mapping[str, Mapping[str, float]]) -> str:
     """What it gained; `quality` has the `perplexity` of the `original`, the `pruned` and the `recovered` weights."""
     before, pruned, after = (quality[name]["perplexity"] for name in ("original", "pruned", "recovered"))
-    found = f"Perplexity is {before:.2f} before pruning, {pruned:.2f} after pruning and {after:.2f} after recovery"
+    figures = f"Perplexity is {before:.2f} before pruning, {pruned:.2f} after pruning and {after:.2f} after recovery"
     if pruned <= before:
-        return f"{found}."
+        return f"{figures}."
     share = (pruned - after) / (pruned - before)
     return (
-        f"{found}: recovery won back {share:.0%} of what pruning cost."
+        f"{figures}: recovery won back {share:.0%} of what pruning cost."
         if share > 0
-        else f"{found}: recovery did not help."
+        else f"{figures}: recovery did not help."
     )
 
 
 def end_sentence(document: Mapping[str, Any]) -> str:
     """Why and when it ended, and what is kept; `document` is the manifest's `recovery`."""
-    done, asked = document["steps"], document["asked"]["steps"]
+    done, planned = document["steps"], document["asked"]["steps"]
     why = {
-        "steps": f"It made all {asked} steps",
-        "patience": f"It stopped early, at step {done} of {asked}, since the validation loss no longer fell",
-        "not finite": f"It stopped at step {done} of {asked}, since the loss was no longer finite",
+        "steps": f"It made all {planned} steps",
+        "patience": f"It stopped early, at step {done} of {planned}, since the validation loss no longer fell",
+        "not finite": f"It stopped at step {done} of {planned}, since the loss was no longer finite",
     }[str(document["stopped"])]
     if not document["improved"]:
         return f"{why}. No step was better than the pruned model, so the pruned weights are kept as they were."

@@ -131,13 +131,15 @@ def option_takers(option: str) -> str:
     return " or ".join(f"`method: {name}`" for name, row in SPECULATE.items() if option in row.options)
 
 
-def read_schedule(told: Any) -> Any:
+def read_schedule(written: Any) -> Any:
     """`{1: 4, 8: 0}`, or the same as text without the braces, as pairs; what is neither is left to be refused."""
-    if isinstance(told, str):
-        pairs = [part.partition(":") for part in told.strip("{} ").split(",")]
-        told = {start.strip(): tokens.strip() for start, _, tokens in pairs}
+    if isinstance(written, str):
+        pairs = [part.partition(":") for part in written.strip("{} ").split(",")]
+        written = {start.strip(): tokens.strip() for start, _, tokens in pairs}
     return (
-        tuple((_as_whole_number(start), tokens) for start, tokens in told.items()) if isinstance(told, dict) else told
+        tuple((_as_whole_number(start), tokens) for start, tokens in written.items())
+        if isinstance(written, dict)
+        else written
     )
 
 
@@ -149,10 +151,12 @@ def format_schedule(schedule: Schedule) -> str:
 def linked_changes(schedule: Schedule | None, tokens: int, option: str, new: Any) -> dict[str, Any]:
     """What else changes where `tokens` or the schedule does: the largest of the schedule is `tokens`."""
     if option == "tokens" and schedule and isinstance(new, int):
-        return {"tokens_by_batch": {start: new if each == tokens else min(each, new) for start, each in schedule}}
+        return {
+            "tokens_by_batch": {start: new if drafted == tokens else min(drafted, new) for start, drafted in schedule}
+        }
     if option != "tokens_by_batch" or not new:
         return {}
-    most = max((int(each) for _, each in read_schedule(new) if str(each).isdecimal()), default=0)
+    most = max((int(drafted) for _, drafted in read_schedule(new) if str(drafted).isdecimal()), default=0)
     return {"tokens": most} if most else {}
 
 
@@ -163,7 +167,7 @@ def _as_whole_number(written: Any) -> Any:
 
 def schedule_problem(schedule: Schedule, tokens: int) -> str | None:
     """What is wrong with a schedule beside `tokens`, the most that are proposed; None where nothing is."""
-    starts, most = [start for start, _ in schedule], max((each for _, each in schedule), default=0)
+    starts, most = [start for start, _ in schedule], max((tokens_then for _, tokens_then in schedule), default=0)
     if not schedule or starts[0] != 1:
         return "`tokens_by_batch` must begin at 1 sequence, such as `{1: 4, 8: 0}`"
     if len(set(starts)) < len(starts):

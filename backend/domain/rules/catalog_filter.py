@@ -77,12 +77,12 @@ def technique_kind(technique: str, method: str | None, engine: str = "native") -
 @lru_cache(maxsize=1)
 def technique_recipes() -> Mapping[str, Recipe]:
     """The original, and each technique of the capability table alone, by kind."""
-    found = {ORIGINAL_KIND: ORIGINAL}
+    recipes = {ORIGINAL_KIND: ORIGINAL}
     for technique, method, engine, _ in supported():
         options: dict[str, Any] = {"method": method} if method else {}
         name = technique_kind(technique, method, engine)
-        found[name] = Recipe.model_validate({"name": name, "steps": [{technique: options}]})
-    return MappingProxyType(found)
+        recipes[name] = Recipe.model_validate({"name": name, "steps": [{technique: options}]})
+    return MappingProxyType(recipes)
 
 
 def family_name(model: ModelFacts) -> str:

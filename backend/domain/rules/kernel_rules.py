@@ -31,15 +31,17 @@ def check_kernels(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iter
     step = recipe.step("quantize")
     if facts.place not in {"local", "planned"} or facts.hardware == "neuron" or not isinstance(step, Quantize):
         return
-    if not (wanted := stored_layouts(step, recipe, facts)):
+    if not (layouts := stored_layouts(step, recipe, facts)):
         return
-    if not (held := served_layers(model, step, recipe.serving.tensor_parallel)):
+    if not (layers := served_layers(model, step, recipe.serving.tensor_parallel)):
         sizes = f"Every matrix of {model.id} has a size that is no multiple of {table.CPU_MULTIPLE}"
         message = f"{sizes}, so {step.method} would quantize nothing: leave the step out."
         yield Reason(rule="kernel", message=message, source=MULTIPLE)
         return
-    for words, layout in wanted:
-        failed = next((each for layer in held if (each := find_refusal(layout, layer, model, recipe, facts))), None)
+    for words, layout in layouts:
+        failed = next(
+            (choice for layer in layers if (choice := find_refusal(layout, layer, model, recipe, facts))), None
+        )
         if failed is not None and failed.unmet is not None:
             why, mend = f"{failed.title} {failed.unmet.words}", _remedy(failed.unmet.condition, model, recipe, facts)
             yield Reason(
@@ -134,15 +136,15 @@ def served_layers(model: ModelFacts, step: Quantize, degree: int) -> tuple[Layer
     The native engine leaves matrices 16-bit that a processor's kernel could not take; the libraries quantize all.
     """
     whole, cut = shapes.fused(model), shapes.fused(model, degree)
-    held: list[Layer] = []
+    layers: list[Layer] = []
     for name, before, after in zip(NAMES, whole, cut, strict=True):
         if step.engine == "native" and not is_quantized(before):
             continue
         experts = bool(model.experts) and name in {"up", "down"}
         outputs = sum(shape.outputs * (1 if experts else shape.copies) for shape in after)
-        held.append(Layer(name, after[0].inputs, outputs, before[0].inputs, experts))
-    down = [layer for layer in held if layer.experts and layer.name == "down"]
-    dense = tuple(layer for layer in held if not layer.experts)
+        layers.append(Layer(name, after[0].inputs, outputs, before[0].inputs, experts))
+    down = [layer for layer in layers if layer.experts and layer.name == "down"]
+    dense = tuple(layer for layer in layers if not layer.experts)
     # Experts are one layer in vLLM: the width between their matrices, and the model's width.
     return (*dense, *(layer._replace(name="experts'") for layer in down))
 
@@ -198,12 +200,12 @@ def is_processor_only(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> 
 def nearest_group(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> int | None:
     """The usual group size nearest to the step's that divides every matrix and has a kernel; None where none has."""
     step = recipe.step("quantize")
-    if not isinstance(step, Quantize) or (wanted := quantize_step.group_size(step)) is None:
+    if not isinstance(step, Quantize) or (stated := quantize_step.group_size(step)) is None:
         return None
-    for size in sorted(shapes.GROUPS, key=lambda size: abs(math.log(size / wanted))):
+    for size in sorted(shapes.GROUPS, key=lambda size: abs(math.log(size / stated))):
         changed = step.model_copy(update={"group_size": size})
-        held = served_layers(model, changed, recipe.serving.tensor_parallel)
-        failed = any(find_refusal(stored_layout(changed), layer, model, recipe, facts) for layer in held)
+        layers = served_layers(model, changed, recipe.serving.tensor_parallel)
+        failed = any(find_refusal(stored_layout(changed), layer, model, recipe, facts) for layer in layers)
         if not failed and not shapes.undivided(size, model):
             return size
     return None

@@ -69,8 +69,8 @@ def one_pass(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[
 def mixed(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """What `target_bits` and a floor to fall back from need."""
     step, fall_back = recipe.step("quantize"), recipe.limits.fall_back
-    asked = getattr(step, "target_bits", None) is not None
-    if not fall_back and not asked:
+    has_average = getattr(step, "target_bits", None) is not None
+    if not fall_back and not has_average:
         if getattr(step, "eight_bits", None):
             message = "`eight_bits` says what 8 bits are beside 4: give `target_bits` too, or leave it out."
             yield Reason(rule="mixed-precision", message=message, source=MIXED)
@@ -108,11 +108,11 @@ def recovers(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[
     if model.experts:
         message = "Recovery has no adapters for models made of experts: leave `recover` out."
         yield Reason(rule="recovery-experts", message=message, source="docs/decisions/0014-recovery.md")
-    held, where = _recovery_memory(facts)
+    available, where = _recovery_memory(facts)
     needed = recovery_needs.memory_bytes(model, recipe)
-    if held is not None and needed > held:
+    if available is not None and needed > available:
         smaller = "`teacher: false`, a smaller `batch`" if step.teacher else "a smaller `batch`"
-        sizes = f"about {recovery_needs.format_bytes(needed)}, and {where} has {recovery_needs.format_bytes(held)}"
+        sizes = f"about {recovery_needs.format_bytes(needed)}, and {where} has {recovery_needs.format_bytes(available)}"
         message = f"Recovery holds the whole model in memory, {sizes}"
         yield Reason(
             rule="recovery-memory",

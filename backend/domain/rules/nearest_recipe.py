@@ -48,15 +48,17 @@ def _managed_instead(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> t
     if facts.instance is None:
         return None, None
     there = facts.model_copy(update={"place": "managed"})
-    found, _ = find_nearest(model, recipe.model_copy(update={"steps": (Compile(),)}), there)
-    return (found, f"sagemaker:{facts.instance}") if found else (None, None)
+    suggestion, _ = find_nearest(model, recipe.model_copy(update={"steps": (Compile(),)}), there)
+    return (suggestion, f"sagemaker:{facts.instance}") if suggestion else (None, None)
 
 
 def candidates(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Recipe]:
     """Every change of the recipe that could make it valid, cheapest first; the original at the very end."""
     serving = _mend_serving(model, recipe, facts)
-    kept: dict[str, Any] = {step.technique: _mend_step(model, step, facts) for step in reversed(recipe.steps)}
-    choices = [list(_choices(technique, kept.get(technique))) for technique in TECHNIQUES]
+    steps_by_technique: dict[str, Any] = {
+        step.technique: _mend_step(model, step, facts) for step in reversed(recipe.steps)
+    }
+    choices = [list(_choices(technique, steps_by_technique.get(technique))) for technique in TECHNIQUES]
     for _, steps in sorted((_cost(row) for row in itertools.product(*choices)), key=lambda pair: pair[0]):
         mended = _mend_limits(recipe.model_copy(update={"steps": steps, "serving": serving}), facts)
         yield mended

@@ -23,15 +23,15 @@ OPTIONS = ("stack", "buckets", "optimize_level")
 
 
 def _step(recipe: Recipe) -> Compile:
-    found = recipe.step("compile")
-    return found if isinstance(found, Compile) else Compile()
+    step = recipe.step("compile")
+    return step if isinstance(step, Compile) else Compile()
 
 
 def elsewhere(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """What a compile step says to a Neuron stack means nothing to vLLM's compilation and to the managed toolkit's."""
-    given = [name for name in OPTIONS if getattr(_step(recipe), name) is not None]
-    if given and facts.place != "neuron":
-        names = ", ".join(f"`{name}`" for name in given)
+    stated = [name for name in OPTIONS if getattr(_step(recipe), name) is not None]
+    if stated and facts.place != "neuron":
+        names = ", ".join(f"`{name}`" for name in stated)
         message = f"{names} of `compile` is for a Neuron target such as `neuron:ml.inf2.48xlarge`: leave it out."
         yield Reason(rule="neuron-options", message=message, source="docs/neuron.md")
 
@@ -44,20 +44,20 @@ def compiled(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[
 
 def family(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Architectures by stack and accelerator."""
-    device, asked = facts.device, _step(recipe).stack
+    device, stack = facts.device, _step(recipe).stack
     name = device.name if device else facts.where
-    if software_stacks.choose_stack(name, model.model_type, asked) is not None:
+    if software_stacks.choose_stack(name, model.model_type, stack) is not None:
         return
     rest = software_stacks.choose_stack(name, model.model_type)
-    known = ", ".join(sorted(STACKS[asked].model_types) if asked else software_stacks.named_model_types(name))
-    if asked and name not in STACKS[asked].accelerators:
-        message = f"{STACKS[asked].title} does not compile for {name}: leave `stack` out."
-    elif rest is not None and asked:
-        message = f"{STACKS[asked].title} names no {model.model_type} among {known}: use `stack: {rest}`."
+    known = ", ".join(sorted(STACKS[stack].model_types) if stack else software_stacks.named_model_types(name))
+    if stack and name not in STACKS[stack].accelerators:
+        message = f"{STACKS[stack].title} does not compile for {name}: leave `stack` out."
+    elif rest is not None and stack:
+        message = f"{STACKS[stack].title} names no {model.model_type} among {known}: use `stack: {rest}`."
     else:
-        who = STACKS[asked].title if asked else f"The libraries for {name}"
+        who = STACKS[stack].title if stack else f"The libraries for {name}"
         message = f"{who}: no support for models of type {model.model_type}, only for {known}: choose a GPU instance."
-    sources = [STACKS[one].source for one in ([asked] if asked else software_stacks.ORDER.get(name, ()))]
+    sources = [STACKS[one].source for one in ([stack] if stack else software_stacks.ORDER.get(name, ()))]
     yield Reason(rule="neuron-family", message=message, source="; ".join(sources) or "docs/neuron.md")
 
 
@@ -104,12 +104,12 @@ def speculation(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterat
 
 
 def degree(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
-    device, asked = facts.device, recipe.serving.tensor_parallel
-    if device is None or device.name not in cores.SILICON or asked in (possible := cores.degrees(device)):
+    device, stated = facts.device, recipe.serving.tensor_parallel
+    if device is None or device.name not in cores.SILICON or stated in (possible := cores.degrees(device)):
         return
-    nearest = min(possible, key=lambda each: (abs(each - asked), -each))
+    nearest = min(possible, key=lambda possible_degree: (abs(possible_degree - stated), -possible_degree))
     known = ", ".join(map(str, possible))
-    message = f"tensor_parallel {asked} is not a degree of {facts.where}, which has {known}: the nearest is {nearest}."
+    message = f"tensor_parallel {stated} is not a degree of {facts.where}, which has {known}: the nearest is {nearest}."
     yield Reason(rule="tensor-parallel", message=message, source=cores.SILICON[device.name].source)
 
 
@@ -126,17 +126,19 @@ def shapes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Re
 
 
 def memory(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
-    device, asked = facts.device, recipe.serving.tensor_parallel
+    device, stated = facts.device, recipe.serving.tensor_parallel
     if device is None or not device.memory_bytes:
         return
     draft, possible = facts.serving_draft(recipe), cores.degrees(device)
-    if asked in possible and cores.fits(model, recipe, device, asked, draft):
+    if stated in possible and cores.fits(model, recipe, device, stated, draft):
         return
-    enough = [each for each in possible if cores.fits(model, recipe, device, each, draft)]
-    if asked not in possible and enough:
+    enough = [
+        possible_degree for possible_degree in possible if cores.fits(model, recipe, device, possible_degree, draft)
+    ]
+    if stated not in possible and enough:
         return
-    held = cores.logical_device(device).memory_bytes / 1e9
-    room = cores.core_memory(model, recipe, device, asked, draft)
+    core_gb = cores.logical_device(device).memory_bytes / 1e9
+    room = cores.core_memory(model, recipe, device, stated, draft)
     mend = (
         f"set `serving.tensor_parallel: {enough[0]}`"
         if enough
@@ -144,10 +146,8 @@ def memory(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Re
     )
     tokens = f"{cores.batch_size(recipe)} x {cores.positions(model, recipe):,} tokens"
     wants = f"{room.weights_per_device / 1e9:.1f} GB of weights a core and a cache of {tokens}"
-    message = (
-        f"{model.id} does not fit on {facts.where} at tensor parallel {asked}: {wants} against {held:.0f} GB: {mend}."
-    )
-    has = f"{cores.logical_device(device).units} x {held:.0f} GB"
+    message = f"{model.id} does not fit on {facts.where} at tensor parallel {stated}: {wants} against {core_gb:.0f} GB: {mend}."
+    has = f"{cores.logical_device(device).units} x {core_gb:.0f} GB"
     yield Reason(rule=MEMORY, message=message, source=FORMULA, brief=f"too large for {facts.where} ({has})")
 
 
@@ -165,7 +165,7 @@ def candidates(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterato
     lengths = dict.fromkeys(
         [length if length is None else min(length, model.max_positions), min(2048, model.max_positions)]
     )
-    degrees = sorted(cores.degrees(device), key=lambda each: (each < recipe.serving.tensor_parallel, each))
+    degrees = sorted(cores.degrees(device), key=lambda degree: (degree < recipe.serving.tensor_parallel, degree))
     for stack in dict.fromkeys([own.stack, None, *software_stacks.ORDER.get(name, ())]):
         can = (
             STACKS[chosen].can
@@ -173,14 +173,20 @@ def candidates(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterato
             else frozenset()
         )
         compile_step = own.model_copy(update={"stack": stack, "buckets": None, "optimize_level": None})
-        kept = tuple(step for step in recipe.steps if getattr(step, "method", "") in can)
+        compiled_steps = tuple(step for step in recipe.steps if getattr(step, "method", "") in can)
         narrow = (
-            (Quantize(method="int8"),) if "int8" in can and not any(isinstance(step, Quantize) for step in kept) else ()
+            (Quantize(method="int8"),)
+            if "int8" in can and not any(isinstance(step, Quantize) for step in compiled_steps)
+            else ()
         )
-        for steps_kept in dict.fromkeys([kept, (*narrow, *kept), ()]):
+        for steps_kept in dict.fromkeys([compiled_steps, (*narrow, *compiled_steps), ()]):
             for tokens in lengths:
-                for each in degrees:
-                    update: dict[str, Any] = {"tensor_parallel": each, "max_model_len": tokens, "enforce_eager": False}
+                for degree in degrees:
+                    update: dict[str, Any] = {
+                        "tensor_parallel": degree,
+                        "max_model_len": tokens,
+                        "enforce_eager": False,
+                    }
                     update |= {"kv_cache_dtype": "auto"} if "fp8-cache" not in can else {}
                     served = recipe.serving.model_copy(update=update)
                     yield recipe.model_copy(update={"steps": (*steps_kept, compile_step), "serving": served})
@@ -191,18 +197,18 @@ def notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> list[str]:
     assert facts.device is not None
     name = software_stacks.choose_stack(facts.device.name, model.model_type, _step(recipe).stack)
     degree = recipe.serving.tensor_parallel
-    found = [f"{STACKS[name].title} is legacy: {STACKS[name].legacy}"] if name and STACKS[name].legacy else []
+    sentences = [f"{STACKS[name].title} is legacy: {STACKS[name].legacy}"] if name and STACKS[name].legacy else []
     heads, kv_heads = cores.padded_heads(model, degree)
     if (heads, kv_heads) != (model.heads, model.kv_heads):
-        found.append(
+        sentences.append(
             f"Padded for {degree} cores: {model.heads} heads to {heads}, {model.kv_heads} KV heads to {kv_heads}."
         )
-    held = cores.core_memory(model, recipe, facts.device, degree, facts.serving_draft(recipe))
+    memory = cores.core_memory(model, recipe, facts.device, degree, facts.serving_draft(recipe))
     weights, left = (
-        f"{held.weights_per_device / 1e9:.2f} GB of weights",
-        f"{held.cache[0] / 1e9:.1f} GB left for the cache",
+        f"{memory.weights_per_device / 1e9:.2f} GB of weights",
+        f"{memory.cache[0] / 1e9:.1f} GB left for the cache",
     )
-    found.append(
+    sentences.append(
         f"Each of {degree} cores holds {weights}; {left} after {serving_memory.NEURON_RUNTIME[1] / 1e9:.0f} GB of runtime."
     )
-    return found
+    return sentences

@@ -91,16 +91,16 @@ def make_plan(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Plan:
 def planned_layout(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> ParallelLayout | None:
     """As the recipe has it on this machine and where nothing fits, elsewhere what uses all accelerators; None where no
     size is known."""
-    device, draft, asked = facts.device, facts.serving_draft(recipe), recipe.serving.tensor_parallel
+    device, draft, stated = facts.device, facts.serving_draft(recipe), recipe.serving.tensor_parallel
     if device is None:
         return None
     tokens = serving_memory.required_cache_tokens(model, recipe)
-    found = (
+    layout = (
         parallel_layout.default_layout(model, recipe, device, draft, tokens=tokens)
         if facts.place not in {"local", "neuron"}
         else None
     )
-    return found or ParallelLayout(serving_memory.device_memory(model, recipe, device, asked, draft), 1, device.units)
+    return layout or ParallelLayout(serving_memory.device_memory(model, recipe, device, stated, draft), 1, device.units)
 
 
 def _notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts, shared: ParallelLayout | None) -> list[str]:
@@ -132,16 +132,18 @@ def _serving_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> lis
         return []
     step, experts = recipe.step("quantize"), bool(model.experts)
     amx = instruction_sets.instruction_set(facts.features or ()) == "amx"
-    found = quantize_step.unserved_reason(step, facts.hardware, model_type=model.model_type, experts=experts, amx=amx)
-    notes = [f"{found[0]}."] if found else []
+    unserved = quantize_step.unserved_reason(
+        step, facts.hardware, model_type=model.model_type, experts=experts, amx=amx
+    )
+    notes = [f"{unserved[0]}."] if unserved else []
     if facts.hardware == "cpu" and quantize_step.caches_fp8(step):
         notes.append(CUT_CACHE)
     if (
         facts.hardware == "cpu"
         and facts.features is not None
-        and (told := processor_notes.processor_note(model, recipe, facts.features))
+        and (processor_note := processor_notes.processor_note(model, recipe, facts.features))
     ):
-        notes.append(told)
+        notes.append(processor_note)
     notes += _kernel_notes(model, recipe, facts)
     if recipe.step("prune"):
         notes.append("Pruned weights are stored as zeros: no server here skips them, so neither size nor speed gains.")

@@ -159,11 +159,11 @@ def _eager_compile(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Ite
 
 
 def _context(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
-    wanted = recipe.serving.max_model_len
-    if wanted is not None and wanted > model.max_positions:
+    stated = recipe.serving.max_model_len
+    if stated is not None and stated > model.max_positions:
         yield Reason(
             rule="context",
-            message=f"max_model_len {wanted} is beyond the {model.max_positions} positions of {model.id}: lower it.",
+            message=f"max_model_len {stated} is beyond the {model.max_positions} positions of {model.id}: lower it.",
             source="config.json, max_position_embeddings",
         )
 
@@ -179,18 +179,18 @@ def _tensor_parallel(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> I
         yield Reason(rule="tensor-parallel", message=message, source="vLLM, --tensor-parallel-size")
     chosen = serving_memory.stored_format(model, recipe)
     if facts.hardware != "neuron" and not serving_memory.divides(model, degree, chosen.group if chosen else None):
-        of = f"the {model.heads} heads, {model.kv_heads} KV heads and matrices of {model.id}"
-        message = f"tensor_parallel {degree} does not divide {of} into equal parts: use another degree."
+        parts = f"the {model.heads} heads, {model.kv_heads} KV heads and matrices of {model.id}"
+        message = f"tensor_parallel {degree} does not divide {parts} into equal parts: use another degree."
         yield Reason(rule="tensor-parallel", message=message, source="vLLM 0.32.0, ModelConfig and AutoAWQConfig")
 
 
 def _memory(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Weights and a cache must fit where the result is served; on this machine at the recipe's own degree."""
-    device, asked = facts.device, recipe.serving.tensor_parallel
-    if device is None or not device.memory_bytes or asked > device.units:
+    device, stated = facts.device, recipe.serving.tensor_parallel
+    if device is None or not device.memory_bytes or stated > device.units:
         return
     draft, tokens = facts.serving_draft(recipe), serving_memory.required_cache_tokens(model, recipe)
-    if serving_memory.device_memory(model, recipe, device, asked, draft).holds(tokens):
+    if serving_memory.device_memory(model, recipe, device, stated, draft).holds(tokens):
         return
     least = serving_memory.find_smallest_fit(model, recipe, device, draft, tokens=tokens)
     if least is not None and facts.place != "local":
@@ -209,10 +209,10 @@ def _memory(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[R
 
 
 def _memory_words(device: Device) -> str:
-    each = device.memory_bytes / 1e9
+    unit_gb = device.memory_bytes / 1e9
     if device.units == 1:
-        return f"{each:.0f} GB"
-    return f"{device.units} x {each:.0f} GB ({device.units * each:.0f} GB), cut so that the heads divide"
+        return f"{unit_gb:.0f} GB"
+    return f"{device.units} x {unit_gb:.0f} GB ({device.units * unit_gb:.0f} GB), cut so that the heads divide"
 
 
 def _stacking(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:

@@ -17,8 +17,8 @@ TRIED = "vLLM 0.32.0, docs/decisions/0033-speculation.md"
 
 
 def _step(recipe: Recipe) -> Speculate | None:
-    found = recipe.step("speculate")
-    return found if isinstance(found, Speculate) else None
+    step = recipe.step("speculate")
+    return step if isinstance(step, Speculate) else None
 
 
 def generates(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
@@ -35,9 +35,9 @@ def elsewhere(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator
     step = _step(recipe)
     if step is None or facts.place not in {"managed", "neuron"}:
         return
-    given = [f"`{name}`" for name in OWN if getattr(step, name) != type(step).model_fields[name].default]
-    if given:
-        message = f"{', '.join(given)} of `speculate` is for our own servers, not for {facts.where}: leave it out."
+    stated = [f"`{name}`" for name in OWN if getattr(step, name) != type(step).model_fields[name].default]
+    if stated:
+        message = f"{', '.join(stated)} of `speculate` is for our own servers, not for {facts.where}: leave it out."
         yield Reason(rule="speculation-options", message=message, source=TRIED)
     if facts.place == "managed" and SPECULATE[step.method].needs == "head" and step.draft is not None:
         message = f"The managed toolkit trains the head of `method: {step.method}` itself: leave `draft` out."
@@ -95,22 +95,22 @@ def other_vocabulary(model: ModelFacts, drafting: ModelFacts) -> bool:
 
 def head(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Of our own servers; `neuron_rules` has the vendor's."""
-    step, found = _step(recipe), facts.draft
+    step, draft = _step(recipe), facts.draft
     if step is None or SPECULATE[step.method].needs != "head" or facts.place not in {"local", "planned"}:
         return
-    own = _head_of(found)
-    if own is not None and found is not None and found.model_type != step.method:
-        kind = next((name for name in SPECULATE if name == found.model_type), None)
+    own = _head_of(draft)
+    if own is not None and draft is not None and draft.model_type != step.method:
+        kind = next((name for name in SPECULATE if name == draft.model_type), None)
         what = (
             f"{SPECULATE[kind].title}: use `method: {kind}`"
             if kind
             else "a whole model and no head: use `method: draft`"
         )
-        yield Reason(rule="head-method", message=f"{found.id} is {what}.", source=TRIED)
-    elif found is not None and (can := most_head_tokens(facts)) is not None and step.tokens > can:
-        message = f"{found.id} has heads for {can} tokens and `tokens` is {step.tokens}: set `tokens: {can}`."
+        yield Reason(rule="head-method", message=f"{draft.id} is {what}.", source=TRIED)
+    elif draft is not None and (can := most_head_tokens(facts)) is not None and step.tokens > can:
+        message = f"{draft.id} has heads for {can} tokens and `tokens` is {step.tokens}: set `tokens: {can}`."
         yield Reason(rule="head-tokens", message=message, source=TRIED)
-    yield from check_head(model, step.method, found, TRIED)
+    yield from check_head(model, step.method, draft, TRIED)
 
 
 def most_head_tokens(facts: TargetFacts) -> int | None:
@@ -129,22 +129,22 @@ def mend_step(step: Speculate, facts: TargetFacts) -> Speculate:
     return step.model_copy(update={"method": kind, "tokens": tokens, "tokens_by_batch": schedule})
 
 
-def _head_of(found: ModelFacts | None) -> HeadOf | None:
-    return found.head_of if isinstance(found, ModelCard) else None
+def _head_of(draft: ModelFacts | None) -> HeadOf | None:
+    return draft.head_of if isinstance(draft, ModelCard) else None
 
 
-def check_head(model: ModelFacts, method: str, found: ModelFacts | None, source: str) -> Iterator[Reason]:
+def check_head(model: ModelFacts, method: str, draft: ModelFacts | None, source: str) -> Iterator[Reason]:
     """A head reads the model's hidden states and writes its tokens."""
-    if found is None:
+    if draft is None:
         message = (
             f"`method: {method}` needs a head that was trained for {model.id}: name its folder with `draft: FOLDER`."
         )
         yield Reason(rule="no-draft", message=message, source=source)
         return
-    read = _head_of(found) or found
+    read = _head_of(draft) or draft
     if (read.hidden_size, read.vocabulary) != (model.hidden_size, model.vocabulary):
         has = f"hidden size {read.hidden_size} and {read.vocabulary} tokens, {model.id} {model.hidden_size} and "
-        message = f"The head {found.id} was trained for another model ({has}{model.vocabulary}): use one made for it."
+        message = f"The head {draft.id} was trained for another model ({has}{model.vocabulary}): use one made for it."
         yield Reason(rule="draft-vocabulary", message=message, source=source)
 
 
@@ -201,13 +201,13 @@ def notes(recipe: Recipe) -> list[str]:
     step = _step(recipe)
     if step is None:
         return []
-    found = []
+    sentences = []
     if step.method == "custom":
-        found.append(
+        sentences.append(
             f"`{step.proposer}` is foreign code and runs in the server with all its rights: use only what you trust."
         )
     if step.heterogeneous_vocab:
-        found.append(
+        sentences.append(
             "Only tokens that both vocabularies have are proposed, each the draft's most likely one: less is accepted."
         )
-    return found
+    return sentences
