@@ -80,8 +80,8 @@ def _look_up(address: Address, *, literal: bool) -> list[tuple[Any, ...]]:
         for entry in rows:
             if not _is_public(str(entry[4][0]), chosen.allowed_addresses):
                 raise RequestError(
-                    f"{address} is an address of this machine or its network, and others reach this studio: its owner lists "
-                    f"{address.host} in WHETSTONE_ALLOWED_ADDRESSES if it may be asked."
+                    f"{address} is an address of this machine or its network, and others reach this studio: its owner "
+                    f"lists {address.host} in WHETSTONE_ALLOWED_ADDRESSES if it may be asked."
                 )
     return rows
 

@@ -45,6 +45,7 @@ _newer_length: set[Address] = set()
 def parse_address(url: str) -> Address:
     """Read `http[s]://host[:port][/prefix][/v1[/completions]]`, or `sagemaker://REGION/NAME`. Raises RequestError where
     it is no such URL; of SageMaker also what `aws.runtime.Signer` does."""
+    # 1. Split the URL.
     wrong = RequestError(f"`{url}` is not an address: give http://HOST:PORT or https://HOST[:PORT].")
     try:
         parts = urlsplit(url.strip())
@@ -55,6 +56,7 @@ def parse_address(url: str) -> Address:
         return _at_sagemaker(parts.hostname, parts.path.strip("/"))
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise wrong
+    # 2. Reduce the path to what stands before the endpoints, ending with /v1.
     tls = parts.scheme == "https"
     prefix = parts.path.rstrip("/")
     for ending in ("/chat/completions", "/completions", "/models"):
@@ -92,13 +94,12 @@ def bearer(variable: str | None, address: Address) -> str | None:
 
     Raises RequestError as `check_bearer` does, and where it is not set or cannot be a header.
     """
-    own = (
-        served_keys.find(address.port)
-        if address.region is None and not address.tls and is_loopback(address.host)
-        else None
-    )
+    # 1. A server that was started here has its own key.
+    may_be_ours = address.region is None and not address.tls and is_loopback(address.host)
+    own = served_keys.find(address.port) if may_be_ours else None
     if own is not None:
         return own
+    # 2. Otherwise the token of the variable, if it may be sent there.
     check_bearer(variable, address)
     if variable is None or address.region is not None:
         return None
@@ -148,18 +149,17 @@ def send(
     `limit_s` is for each wait for the server, `whole_s` for all of it: then the connection is cut.
     Raises EndpointUnreachable where no answer comes, or it breaks off or is cut while it is read.
     """
+    # 1. A watchdog cuts the connection when the whole time is over.
     connection = _Connection(address, limit_s)
     watchdog = threading.Timer(whole_s, connection.cut)
     watchdog.daemon = True
     watchdog.start()
+    # 2. Send the request, signed or with a bearer token.
     sent = None if body is None else json.dumps(body).encode()
-    headers = (
-        header_fields(address, path, sent, token)
-        if sent is not None
-        else {"Authorization": f"Bearer {token}"}
-        if token
-        else {}
-    )
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    if sent is not None:
+        headers = header_fields(address, path, sent, token)
+    # 3. Yield the answer to be read; every failure becomes EndpointUnreachable.
     try:
         connection.request(method, path, sent, headers)
         answer = connection.getresponse()
@@ -266,6 +266,7 @@ def completion(
     """
     address = parse_address(url)
     token = bearer(bearer_env, address)
+    # 1. Send it, with the limit of the answer under the name that the endpoint takes.
     body = with_length_field(address, body)
     with send(address, "POST", address.path(kind), body=body, token=token, limit_s=limit_s, whole_s=limit_s) as answer:
         if answer.status == http.client.OK:
@@ -274,6 +275,7 @@ def completion(
             except NotAnAnswer as error:
                 raise EndpointUnreachable(f"{address} answers, but {error}.") from None
         status, words = read_refusal(address, answer)
+    # 2. Try again once if the endpoint wants the newer name.
     if not wants_newer_length(address, body, status, words):
         raise refusal_error(address, status, words)
     return completion(url, body, bearer_env, kind, limit_s=limit_s)

@@ -70,7 +70,8 @@ def inspect(known: Mapping[str, Any]) -> dict[str, Any]:
             refusal = str(error)
     if positions < WINDOW:
         notes.append(
-            f"It has {positions} positions: calibration and scoring take sequences of {positions} tokens in place of {WINDOW}."
+            f"It has {positions} positions: calibration and scoring take sequences of {positions} tokens in place of "
+            f"{WINDOW}."
         )
     answer = Preflight(refusal=refusal, unbuilt=unbuilt, unrewritable=unrewritable, no_chat=no_chat, notes=tuple(notes))
     return answer.model_dump(mode="json")
@@ -117,8 +118,8 @@ def _padding(folder: Path) -> str | None:
     if type(padding) is not int or type(vocabulary) is not int or -vocabulary <= padding < vocabulary:
         return None
     return (
-        f"config.json says `pad_token_id` {padding}, and the vocabulary has {vocabulary} tokens: take that line out, since "
-        "nothing is padded here."
+        f"config.json says `pad_token_id` {padding}, and the vocabulary has {vocabulary} tokens: take that line out, "
+        "since nothing is padded here."
     )
 
 
@@ -145,6 +146,7 @@ def _outlined(folder: Path) -> str | None:
 
 def _text(folder: Path, vocabulary: int) -> tuple[str | None, list[str]]:
     """(no_chat, notes) of the tokenizer and its chat template. Raises InvalidModel where no tokenizer can be built."""
+    # 1. The tokenizer: its tokens must have a row in the embedding.
     reading = tokenizers.read(folder)
     loaded = reading.tokenizer
     notes = [reading.sentence] if reading.sentence else []
@@ -156,11 +158,12 @@ def _text(folder: Path, vocabulary: int) -> tuple[str | None, list[str]]:
             f"Its tokenizer has tokens beyond the embedding, which has {vocabulary} rows: "
             f"{named}{more}. Text that holds them cannot be read by the model."
         )
+    # 2. The chat template.
     problem = tokenizers.chat_problem(loaded)
     if problem is None:
         return None, notes
     sentence = (
-        f"Its chat template cannot write a plain chat ({problem}): calibration and scoring take text without it, and it is "
-        "asked for completions."
+        f"Its chat template cannot write a plain chat ({problem}): calibration and scoring take text without it, and "
+        "it is asked for completions."
     )
     return sentence, notes

@@ -55,9 +55,11 @@ def run(
     `about` is what the sentence calls the file; `cpu_s` how long it may compute, else CPU_S; `memory_bytes` of
     addresses it may take. Raises what it raises of ours, and TooDemanding where it came to a limit.
     """
+    # 1. Pickle the call, and keep the secrets of the environment out of the child.
     cpu_s = cpu_s or CPU_S
     environment = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
     request = pickle.dumps((cpu_s, memory_bytes, function.__module__, function.__qualname__, arguments))
+    # 2. Run it in a child with limits.
     try:
         done = subprocess.run(
             [sys.executable, "-m", "backend.sandbox"],
@@ -70,9 +72,10 @@ def run(
         )
     except subprocess.TimeoutExpired as late:
         raise TooDemanding(
-            f"{about} was not read within {late.timeout:.0f} s: this machine is busy, or the file is made to keep it waiting. "
-            "Try again when less is running."
+            f"{about} was not read within {late.timeout:.0f} s: this machine is busy, or the file is made to keep it "
+            "waiting. Try again when less is running."
         ) from None
+    # 3. Raise the child's error, or say that it came to a limit, or return its answer.
     if done.returncode == FAILED:
         raise _rebuilt(json.loads(done.stdout))
     if done.returncode or not done.stdout:
@@ -83,8 +86,8 @@ def run(
 
 def _demanding(about: str, cpu_s: float, memory_bytes: int) -> TooDemanding:
     return TooDemanding(
-        f"{about} cannot be read within {memory_bytes // 2**30} GiB of memory and {cpu_s:.0f} s: it is damaged, too large, or "
-        "made to take the machine. Take a sample, or get the file anew."
+        f"{about} cannot be read within {memory_bytes // 2**30} GiB of memory and {cpu_s:.0f} s: it is damaged, too "
+        "large, or made to take the machine. Take a sample, or get the file anew."
     )
 
 

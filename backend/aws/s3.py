@@ -17,7 +17,10 @@ from backend.transfer import SourceDropped
 
 CONNECT_SECONDS, READ_SECONDS = 10, 30
 CHUNK_BYTES = 1 << 20
-CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, in the environment of this command and of `whetstone up`"
+CREDENTIALS = (
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, in the environment of this command and of "
+    "`whetstone up`"
+)
 REFUSED = frozenset({"AccessDenied", "403", "Forbidden", "AllAccessDisabled", "AccountProblem"})
 BAD_KEYS = frozenset(
     {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "TokenRefreshRequired"}

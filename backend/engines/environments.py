@@ -269,8 +269,8 @@ def _failure(doing: str, output: str) -> WorkError:
         return DiskFull(f"The disk filled up while {doing}: free some space and install again.")
     if changed := re.search(r"DO NOT MATCH THE HASHES.*?\n +(\S+==\S+) ", output, re.DOTALL):
         return WorkError(
-            f"The file of {changed[1]} is not one that the lock names, so nothing of it was installed: look where pip takes "
-            "it from (`pip config list`), or name an index that has the original (`PIP_INDEX_URL`)."
+            f"The file of {changed[1]} is not one that the lock names, so nothing of it was installed: look where pip "
+            "takes it from (`pip config list`), or name an index that has the original (`PIP_INDEX_URL`)."
         )
     errors = [
         line.removeprefix("ERROR: ").strip() for line in output.splitlines() if re.match(r"ERROR:|\w*Error:", line)

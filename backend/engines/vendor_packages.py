@@ -58,6 +58,6 @@ def check_real(environment: EnvironmentInfo, folder: Path) -> None:
             raise WorkError(f"`{name}` was not installed: look at the job's log.")
         if PLACEHOLDER in f"{about.get('Summary')} {about.get_payload()}":  # type: ignore[attr-defined]
             raise WorkError(
-                f"`{name}` {about['Version']} is the placeholder of the public index and not the vendor's package: check the "
-                "address of the index, and that this Python has packages there. Nothing was kept."
+                f"`{name}` {about['Version']} is the placeholder of the public index and not the vendor's package: "
+                "check the address of the index, and that this Python has packages there. Nothing was kept."
             )

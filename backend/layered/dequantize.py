@@ -208,8 +208,8 @@ class Quantized(PackedSource):
         scale = parts["weight_scale_inv" if inverse else "weight_scale"].float()
         if inverse and float(scale.mean()) > 1:
             raise ModelDamaged(
-                f"The scales of {module} (`weight_scale_inv`) are above 1 on average, so that it is not clear whether they "
-                "multiply or divide: start from the 16-bit original."
+                f"The scales of {module} (`weight_scale_inv`) are above 1 on average, so that it is not clear whether "
+                "they multiply or divide: start from the 16-bit original."
             )
         weight = parts["weight"].float()
         block = self.block if self.modules[module].kind is stored_weights.FP8 else None
@@ -241,16 +241,16 @@ class Quantized(PackedSource):
         if self.gptq["sym"]:
             if not any(bool((zeros == known).all()) for known in (middle, middle - 1)):
                 raise ModelDamaged(
-                    f"{module} is announced as symmetric, but its zero points are not those of symmetric weights: export the "
-                    "model again."
+                    f"{module} is announced as symmetric, but its zero points are not those of symmetric weights: "
+                    "export the model again."
                 )
             return torch.full_like(zeros, middle)
         if self.gptq.get("checkpoint_format") == announced_quantization.GPTQ_V2:
             return zeros
         if bool((zeros == most).any()):
             raise ModelDamaged(
-                f"{module} has zero points of 0 stored as {most}, which readers of GPTQ take differently: export the model as "
-                "`gptq_v2`."
+                f"{module} has zero points of 0 stored as {most}, which readers of GPTQ take differently: export the "
+                "model as `gptq_v2`."
             )
         return zeros + 1
 
@@ -258,8 +258,8 @@ class Quantized(PackedSource):
 def spread(
     scale: torch.Tensor, shape: tuple[int, int], block: tuple[int, int] | None, *, transposed: bool = False
 ) -> torch.Tensor:
-    """A scale for each number of a matrix of that shape, or what broadcasts to it; `block` as `stored_weights.shared` has
-    it."""
+    """Return a scale for each number of a matrix of that shape, or what broadcasts to it; `block` as
+    `stored_weights.shared` has it."""
     rows, columns = shape
     if scale.numel() == 1:
         return scale.reshape(())

@@ -53,7 +53,8 @@ def make_recorder() -> Any:
                 extent = Extent(float(keys.abs().max()), float(values.abs().max()))
                 if not all(map(math.isfinite, extent)):
                     raise WorkError(
-                        f"The keys or values of layer {layer} are not finite on the calibration text: check the model's weights."
+                        f"The keys or values of layer {layer} are not finite on the calibration text: check the "
+                        "model's weights."
                     )
                 with self._lock:
                     before = self.extents.get(layer, Extent(0.0, 0.0))

@@ -59,8 +59,10 @@ class LayerPasses:
         *,
         half: bool = False,
     ) -> None:
+        # 1. The model, the text and the devices.
         self.half = half
         self.outline, self.tokens, self.devices, self.warn = outline, tokens, tuple(devices), warn
+        # 2. Sequences per batch, by the kind of device.
         kind = self.devices[0].partition(":")[0]
         self.batch = max(1, BATCH_TOKENS.get(kind, BATCH_TOKENS["cuda"]) // tokens.shape[1])
         self._calls: dict[int, list[Call]] = {}
@@ -97,7 +99,9 @@ class LayerPasses:
         that runs out of memory gets half the sequences at a time from then on. Raises WorkError when one sequence is
         too much.
         """
+        # 1. A copy of the layer on every device.
         layers = [self.outline.layers[number], *(self.outline.replica(number, device) for device in self.devices[1:])]
+        # 2. Run all sequences with fresh taps; if memory runs out, begin again with half as many at a time.
         while True:
             tallies = [taps(device) if taps else {} for device in self.devices]
             try:
@@ -125,10 +129,12 @@ class LayerPasses:
         keep: bool,
         tick: Callable[[float], None],
     ) -> None:
+        # 1. Cut the sequences into batches, and prepare the call of each batch size.
         count = len(self.tokens)  # `hidden` may hold more than these, and what lies behind them is not theirs
         spans = [slice(start, min(start + self.batch, count)) for start in range(0, count, self.batch)]
         for size in {span.stop - span.start for span in spans}:
             self.calls(size, number)
+        # 2. Each device takes every n-th batch [batch, length, hidden].
         places = list(zip(self.devices, layers, tallies, strict=True))
 
         self.given_up.clear()
@@ -146,6 +152,7 @@ class LayerPasses:
                     if place == 0:
                         tick(min(1.0, done * len(places) / len(spans)))
 
+        # 3. Run in this thread on one device, in a thread per device on several.
         if len(places) == 1:
             work(0)
             return
@@ -195,8 +202,10 @@ def tapped(layer: Any, taps: Mapping[str, Tap], *, stop: bool = False) -> Iterat
 
         return observe
 
+    # 2. Hook every module, and the layer itself, which begins a new call.
     hooks = [layer.get_submodule(path).register_forward_pre_hook(observer(path)) for path in taps]
     hooks.append(layer.register_forward_pre_hook(lambda *_: read_paths.clear()))
+    # 3. Run, and remove the hooks whatever happens.
     try:
         yield
     finally:

@@ -111,8 +111,8 @@ class Outline:
         for name in tied:
             if table is None or not torch.equal(self.source.one(name), self.source.one(table)):
                 raise ModelDamaged(
-                    f"config.json ties the output head to the embedding (`tie_word_embeddings`), but {name} is another matrix: "
-                    "servers take one or the other. Export the model again, or correct config.json."
+                    f"config.json ties the output head to the embedding (`tie_word_embeddings`), but {name} is "
+                    "another matrix: servers take one or the other. Export the model again, or correct config.json."
                 )
         self._check_left(name for name in left if name not in tied)
 
@@ -126,8 +126,8 @@ class Outline:
         unread = min((name for name in names if not is_harmless(name, self.source.tensors.get(name))), default=None)
         if unread is not None:
             raise ModelDamaged(
-                f"{unread} belongs to no part of a model of type {self.config.model_type}, so nothing would read it: use the "
-                "original model, or export it again."
+                f"{unread} belongs to no part of a model of type {self.config.model_type}, so nothing would read it: "
+                "use the original model, or export it again."
             )
 
     def _as_stored(self, layer: Any) -> None:

@@ -74,8 +74,8 @@ class Reading(NamedTuple):
         if self.differs is None:
             return None
         return (
-            f"Its tokenizer class {self.named} does not read text as its tokenizer.json does: {self.differs}. tokenizer.json is "
-            "taken as it is, for calibration, scoring and serving."
+            f"Its tokenizer class {self.named} does not read text as its tokenizer.json does: {self.differs}. "
+            "tokenizer.json is taken as it is, for calibration, scoring and serving."
         )
 
 
@@ -112,7 +112,8 @@ def _read(folder: Path) -> Reading:
         if isinstance(built, Exception):
             why = _lacking(folder) or _first(built)
             raise InvalidModel(
-                f"No tokenizer can be built from the files of {folder.name} ({why}): save it with a tokenizer.json, which "
+                f"No tokenizer can be built from the files of {folder.name} ({why}): save it with a tokenizer.json, "
+                "which "
                 "`AutoTokenizer.from_pretrained(...).save_pretrained(...)` writes where its library is installed."
             )
         return Reading(built, False, type(built).__name__)

@@ -52,6 +52,7 @@ class WeightSource:
         self.files: dict[str, Path] = {}
         self.tensors: dict[str, Header] = {}
         """Headers of the tensors as stored, whatever subclasses make of them."""
+        # 1. Read the header of every file.
         for path in weight_files(folder):
             with _opened(path) as file:
                 names = list(file.keys())
@@ -60,6 +61,7 @@ class WeightSource:
                 self.tensors |= {
                     name: Header(each.get_dtype(), tuple(each.get_shape())) for name, each in slices.items()
                 }
+        # 2. Compare with the index, which may promise more.
         index = folder / INDEX
         promised = json.loads(index.read_bytes())["weight_map"] if index.is_file() else {}
         for name in promised.keys() - self.files.keys():

@@ -146,8 +146,8 @@ def _no_model(source: ModelSource, sizes: Mapping[str, int]) -> InvalidModel:
         base = read_object(source, ADAPTER, CONFIG_BYTES).get("base_model_name_or_path")
         named = f" for {base[:100]}" if isinstance(base, str) and base else ""
         return InvalidModel(
-            f"{source.name} holds an adapter (LoRA){named}, no model: merge it into its base (PEFT's `merge_and_unload`) and "
-            "give the folder that this is saved to."
+            f"{source.name} holds an adapter (LoRA){named}, no model: merge it into its base (PEFT's "
+            "`merge_and_unload`) and give the folder that this is saved to."
         )
     if PurePosixPath(source.name).name.startswith("models--"):
         return InvalidModel(
@@ -156,8 +156,8 @@ def _no_model(source: ModelSource, sizes: Mapping[str, int]) -> InvalidModel:
     if models := list(gguf_parts.models(file for file in sizes if file.lower().endswith(".gguf"))):
         more = f", or one of {len(models) - 1} others" if len(models) > 1 else ""
         return InvalidModel(
-            f"{source.name} has GGUF files and no config.json: import the file itself, {models[0]}{more}, once it is on this "
-            "machine."
+            f"{source.name} has GGUF files and no config.json: import the file itself, {models[0]}{more}, once it is "
+            "on this machine."
         )
     return InvalidModel(f"{source.name} has no config.json: it is not a model folder.")
 
@@ -174,14 +174,15 @@ def _check_agreement(facts: dict[str, Any], tensors: dict[str, TensorInfo], conf
     expected = (facts["vocabulary"], config.get("word_embed_proj_dim", facts["hidden_size"]))
     if len(embeddings) == 1 and embeddings[0] != expected:
         raise InvalidModel(
-            f"config.json says vocabulary {facts['vocabulary']} and hidden size {facts['hidden_size']}, but the embedding "
+            f"config.json says vocabulary {facts['vocabulary']} and hidden size {facts['hidden_size']}, but the "
+            "embedding "
             f"is {' x '.join(map(str, embeddings[0]))}: config.json and the weights belong to different models."
         )
     untied = facts["model_type"] in NATIVE_FAMILIES and not facts["tied_embeddings"]
     if untied and not any(name.startswith(HEAD_MODULES) for name in tensors):
         raise InvalidModel(
-            "The output head (lm_head.weight) is missing, and config.json does not tie it to the embedding: download or "
-            "export the model again."
+            "The output head (lm_head.weight) is missing, and config.json does not tie it to the embedding: download "
+            "or export the model again."
         )
     layers = {int(match[1]) for match in map(LAYER.search, tensors) if match}
     # DeepSeek stores the layers that predict further tokens behind the others

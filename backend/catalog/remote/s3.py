@@ -28,8 +28,8 @@ class S3Source(RemoteSource):
         self.id = self.name = f"{SCHEME}{bucket}" + (f"/{prefix}" if prefix else "")
         if not configuration.load().may_import_from(self.name.removeprefix(SCHEME)):
             raise AccessRefused(
-                f"{self.name} is not open to those who share this studio: list its bucket or prefix in WHETSTONE_SHARED_BUCKETS "
-                "where `whetstone up` is started."
+                f"{self.name} is not open to those who share this studio: list its bucket or prefix in "
+                "WHETSTONE_SHARED_BUCKETS where `whetstone up` is started."
             )
         self._bucket = Bucket(bucket)
         s3_objects = self._bucket.objects(f"{prefix}/" if prefix else "")

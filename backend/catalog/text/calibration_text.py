@@ -74,7 +74,8 @@ def check(path: str | None, model_dir: Path, length: int) -> None:
         calibration_text.check_vocabulary(sandbox.read_json_file(model_dir / "config.json"), largest)
         if total < length:
             raise InvalidWorkload(
-                f"{name} is only {total} tokens, shorter than one sequence of {length}: give more text, or a smaller `length`."
+                f"{name} is only {total} tokens, shorter than one sequence of {length}: give more text, or a smaller "
+                "`length`."
             )
     if path is not None:
         _refuse_seen(name, _held_out_share(file))
@@ -88,8 +89,10 @@ def check_spare(path: str | None, model_dir: Path, samples: int, length: int) ->
     if counted is not None and counted[0] < needed:
         name = Path(path).name if path else "the bundled calibration text"
         raise InvalidWorkload(
-            f"{name} is {counted[0]:,} tokens, and recovery needs {needed:,}: {samples} sequences of {length} to calibrate with "
-            f"and {recovery.SPARE_SEQUENCES} that it did not see: give more text, or fewer `samples` or a smaller `length`."
+            f"{name} is {counted[0]:,} tokens, and recovery needs {needed:,}: {samples} sequences of {length} to "
+            "calibrate with "
+            f"and {recovery.SPARE_SEQUENCES} that it did not see: give more text, or fewer `samples` or a smaller "
+            "`length`."
         )
 
 
@@ -101,8 +104,8 @@ def check_unseen(name: str, texts: list[str]) -> None:
 def _refuse_seen(name: str, share: float) -> None:
     if share > calibration_text.MOST:
         raise InvalidWorkload(
-            f"{name} holds {share:.0%} of the held-out text that quality is measured on (in runs of {calibration_text.RUN} "
-            "words), so the report would flatter: take that text out."
+            f"{name} holds {share:.0%} of the held-out text that quality is measured on (in runs of "
+            f"{calibration_text.RUN} words), so the report would flatter: take that text out."
         )
 
 

@@ -21,7 +21,8 @@ CHARACTERS_A_TOKEN = 4
 
 
 def read(name: str, content: bytes, columns: dict[str, str], time_unit: TimeUnit, timed: bool) -> bytes:
-    """The content of the file `name` in our own form: a line with its Reading, then its rows (`workload_reader.written`).
+    """Read the content of the file `name` into our own form: a line with its Reading, then its rows
+    (`workload_reader.written`).
 
     `timed`: its times are needed. Raises InvalidWorkload with what is wrong.
     """

@@ -192,13 +192,13 @@ def _check_agreement(announced: Announcement, stored: Mapping[str, StoredModule]
     for name, module in stored.items():
         if module.kind not in known and module.kind.name != stored_weights.UNKNOWN:
             raise InvalidModel(
-                f"{announced.file} announces {announced.method}, but {name} is stored as {module.words}: they belong to different "
-                "models. Export or download the model again."
+                f"{announced.file} announces {announced.method}, but {name} is stored as {module.words}: they belong "
+                "to different models. Export or download the model again."
             )
     if not stored:
         raise InvalidModel(
-            f"{announced.file} announces {announced.method}, but the weights are stored as plain floats: take that out of {announced.file} "
-            "if they were never quantized, or export the model again."
+            f"{announced.file} announces {announced.method}, but the weights are stored as plain floats: take that "
+            f"out of {announced.file} if they were never quantized, or export the model again."
         )
     bits = (
         announced.document.get("bits")
@@ -211,8 +211,8 @@ def _check_agreement(announced: Announcement, stored: Mapping[str, StoredModule]
     )
     if type(bits) is int and other is not None and not mixed:
         raise InvalidModel(
-            f"{announced.file} says {bits} bits, but {other} is stored with {stored[other].bits}: they belong to different models. "
-            "Export or download the model again."
+            f"{announced.file} says {bits} bits, but {other} is stored with {stored[other].bits}: they belong to "
+            "different models. Export or download the model again."
         )
 
 
@@ -294,7 +294,10 @@ def _gptq_settings(announced: list[Announcement]) -> Iterator[str]:
     """Old writers store zero points minus one, `gptq_v2` as they are; those of symmetric weights are known."""
     document = settings(announced, "gptq")
     if document is None:
-        yield "nothing announces whether its zero points are stored minus one (put its quantize_config.json beside config.json)"
+        yield (
+            "nothing announces whether its zero points are stored minus one (put its quantize_config.json beside "
+            "config.json)"
+        )
         return
     form = str(document.get("checkpoint_format") or "gptq")
     if form not in {"gptq", GPTQ_V2}:

@@ -103,8 +103,8 @@ class QuantizedBefore(Frozen):
     @property
     def sentence(self) -> str:
         return (
-            f"Its weights were quantized to {self.format} (blocks of {self.block}, {self.bits:g} bits a weight) before they came "
-            "here: what is called the original is not the model as it was trained."
+            f"Its weights were quantized to {self.format} (blocks of {self.block}, {self.bits:g} bits a weight) "
+            "before they came here: what is called the original is not the model as it was trained."
         )
 
 

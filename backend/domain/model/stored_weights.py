@@ -59,8 +59,8 @@ class StoredWeights(Frozen):
         if self.refusal is not None:
             return f"{head} and cannot be optimized or scored here: {self.refusal}. Start from the 16-bit original."
         return (
-            f"{head}. They are dequantized exactly before anything is computed from them: what is called the original is the "
-            "quantized model, not the model as it was trained."
+            f"{head}. They are dequantized exactly before anything is computed from them: what is called the original "
+            "is the quantized model, not the model as it was trained."
         )
 
 

@@ -53,8 +53,8 @@ def total(parts: Iterable[Acceptance]) -> Acceptance:
 def acceptance_probability(
     answered: torch.Tensor, draft: torch.Tensor, target: torch.Tensor, temperature: torch.Tensor, *, certain: bool
 ) -> torch.Tensor:
-    """The probability [N] that the token `answered` [N] was accepted from a draft with these logits [N, V] of a target with
-    those.
+    """Compute the probability [N] that the token `answered` [N] was accepted from a draft with these logits [N, V] of a
+    target with those.
 
     `temperature` [N]. `certain`: the draft proposes its most probable token without a distribution, whatever the
     temperature.
@@ -80,8 +80,8 @@ def acceptance_of_states(
     *,
     certain: bool,
 ) -> torch.Tensor:
-    """`acceptance_probability` [N] of the draft's states [N, h] and its head [V, h], and of the target's last states [N, H], which
-    `target` makes logits of, `ROWS` at a time."""
+    """Compute `acceptance_probability` [N] for the draft's states [N, h] and its head [V, h], and of the target's last
+    states [N, H], which `target` makes logits of, `ROWS` at a time."""
     import torch
 
     parts = [slice(start, start + ROWS) for start in range(0, len(answered), ROWS)]

@@ -58,7 +58,8 @@ class Eagle3(Heads):
         """Make the head. Raises RequestError for a family without one."""
         if target.config.model_type not in FAMILIES:
             raise RequestError(
-                f"EAGLE-3 heads are trained for {', '.join(FAMILIES)}, not for {target.config.model_type}: train a small model."
+                f"EAGLE-3 heads are trained for {', '.join(FAMILIES)}, not for {target.config.model_type}: train a "
+                "small model."
             )
         self.layers = depths(target.config.num_hidden_layers)
         self.config = llama(target.config)
@@ -210,6 +211,7 @@ class KeptKeys:
         import torch
         from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
+        # 1. Queries, keys and values of this step [B, heads, T, size].
         query, key, value = (
             own[name](read).unflatten(-1, (count, self.size)).transpose(1, 2)
             for name, count in (("q_proj", self.heads), ("k_proj", self.kv_heads), ("v_proj", self.kv_heads))
@@ -218,6 +220,7 @@ class KeptKeys:
         group = self.heads // self.kv_heads
         self.keys.append(key.repeat_interleave(group, 1))
         self.values.append(value.repeat_interleave(group, 1))
+        # 2. Scores against the first step's keys, up to t - step, and against one key of each later step.
         step, length = len(self.keys) - 1, read.shape[1]
         ahead = torch.ones(length, length, dtype=torch.bool, device=read.device).triu(1 - step)
         first = (query @ self.keys[0].transpose(-1, -2)).float().masked_fill(ahead, -math.inf)
@@ -225,6 +228,7 @@ class KeptKeys:
             (query * self.keys[step_back].roll(step - step_back, 2)).sum(-1, keepdim=True).float()
             for step_back in range(1, step + 1)
         ]
+        # 3. One softmax over all of them, and the values by their share.
         share = (torch.cat([first, *distance], -1) / math.sqrt(self.size)).softmax(-1).to(query.dtype)
         mixed = share[..., :length] @ self.values[0]
         for step_back in range(1, step + 1):

@@ -37,6 +37,7 @@ def generate(
     ones."""
     import torch
 
+    # 1. Pad the prompts at the left: tokens [prompts, longest + most], `real` false where padded.
     longest, device = max(map(len, prompts)), model.device
     tokens = torch.zeros(len(prompts), longest + most, dtype=torch.long, device=device)
     real = torch.ones_like(tokens)
@@ -44,11 +45,13 @@ def generate(
         tokens[row, longest - len(prompt) : longest] = torch.tensor(prompt)
         real[row, : longest - len(prompt)] = 0
     places = (real.cumsum(1) - 1).clamp_min(0)
+    # 2. State of the loop: who has ended, the cache with room for all tokens, states so far.
     generator = torch.Generator(device).manual_seed(seed % 2**63)
     ending = torch.tensor(list(ends), dtype=torch.long, device=device)
     over = torch.zeros(len(prompts), dtype=torch.bool, device=device)
     cache, head, begin = _cache(model.config, longest + most), model.get_output_embeddings(), 0
     final, hidden = [], []
+    # 3. One token for all prompts at a time, until all have ended.
     with torch.inference_mode():
         for end in range(longest, longest + most):
             output = model.base_model(
@@ -67,6 +70,7 @@ def generate(
             begin = end
             if over.all():
                 break
+        # 4. Cut each answer at its end, and its states [T - 1, H] to the same tokens.
         whole = torch.cat(final, 1)
         read = torch.cat(hidden, 1) if layers else whole.new_empty(*whole.shape[:2], 0, whole.shape[2])
         answers = [cut_at_end(row, ends) for row in tokens[:, longest : begin + 1].tolist()]

@@ -54,10 +54,12 @@ class Target:
     def ends(self) -> tuple[int, ...]:
         """Tokens that end an answer."""
         ends = self.model.generation_config.eos_token_id
-        return tuple(ends) if isinstance(ends, list) else () if ends is None else (ends,)
+        if ends is None:
+            return ()
+        return tuple(ends) if isinstance(ends, list) else (ends,)
 
     def logits(self, final: torch.Tensor) -> torch.Tensor:
-        """[..., V] of last hidden states [..., H]."""
+        """Compute logits [..., V] from last hidden states [..., H]."""
         import torch
 
         with torch.no_grad():

@@ -141,8 +141,8 @@ def make_proposer(target: Target, options: Training) -> Proposer:
 def train(
     request: TrainRequest, progress: Progress, is_held_out: Callable[[str], bool] = lambda text: False
 ) -> TrainResult:
-    """Fill `out_dir` with a draft. Phases: answers, train, save. `is_held_out` says which prompts the target may not write for
-    itself.
+    """Train a draft and write it to `out_dir`. Phases: answers, train, save. `is_held_out` says which prompts the
+    target may not write for itself.
 
     Raises RequestError (the budget, options that the kind has not), ModelDamaged, WorkError (memory ran out, nothing
     finite) and DiskFull.
@@ -173,12 +173,14 @@ class _Run:
     ) -> None:
         import torch
 
+        # 1. What is trained, on what, and at which rate.
         self.request, self.options, self.target, self.draft, self.data = request, request.options, target, draft, data
         self.progress, self.loss = progress, LOSSES[request.options.loss]
         start = self.options.start if self.options.kind == "small" else "head"
         self.highest = self.options.learning_rate or RATES[start]
         self.batch = self.options.batch or (SEQUENCES_ON_CPU if target.device == "cpu" else SEQUENCES)
         self.optimizer = torch.optim.AdamW(draft.parameters(), lr=self.highest, betas=(0.9, 0.95), weight_decay=0.01)
+        # 2. Continue from an earlier attempt, if there is one.
         self.state, self.best = State(key=key), draft.state()
         if (found := kept_state.load(self._folder, key, State)) is not None:
             self.state, tensors = found
@@ -193,6 +195,7 @@ class _Run:
         return self.request.work_dir / "state"
 
     def run(self) -> TrainResult:
+        # 1. Settle the number of steps, and check the untrained draft.
         if self.state.total is None:
             self.state.total = self._settled()
         self.every = max(1, math.ceil(self.state.total / (CHECKS - 1)))
@@ -201,8 +204,10 @@ class _Run:
             self._tell(point)
         if not self.state.curve:
             self._check()
+        # 2. Train until the steps, the time or the patience end.
         while not self.state.stopped:
             self._step()
+        # 3. Write the best weights.
         self.progress.note(self._ended())
         self.progress.phase("save", "Writing the draft", weight=0.02)
         self.draft.load(self.best)
@@ -214,6 +219,7 @@ class _Run:
         too few."""
         if self.options.steps is not None:
             return self.options.steps
+        # 1. Time a few steps (after a first one that warms up) and one check, and undo them.
         before = self.draft.state()
         self._learn(0, 1.0)
         began = time.monotonic()
@@ -227,13 +233,14 @@ class _Run:
         self.optimizer = type(self.optimizer)(
             self.draft.parameters(), lr=self.highest, betas=(0.9, 0.95), weight_decay=0.01
         )
+        # 2. Divide what is left of the budget by the time of a step.
         budget = 60 * self.options.minutes - self.data.seconds - CHECKS * check
         self.clock_s = time.monotonic()
         if budget / each < FEWEST:
             needed = (self.data.seconds + CHECKS * check + 2 * FEWEST * each) / 60
             raise RequestError(
-                f"{self.options.minutes:g} minutes end before a first checkpoint (the answers took {self.data.seconds:.0f} s, a "
-                f"step takes {each:.1f} s here): give {math.ceil(needed)} minutes or more."
+                f"{self.options.minutes:g} minutes end before a first checkpoint (the answers took "
+                f"{self.data.seconds:.0f} s, a step takes {each:.1f} s here): give {math.ceil(needed)} minutes or more."
             )
         return int(budget / each)
 
@@ -261,12 +268,14 @@ class _Run:
         return descend(self.optimizer, self.draft.loss(self._batch(step), self.loss))
 
     def _step(self) -> None:
+        # 1. Make a step at the rate of its time.
         state, total = self.state, self.state.total
         assert total is not None
         for group in self.optimizer.param_groups:
             group["lr"] = self.highest * rate(state.step, total)
         loss = self._learn(state.step, state.step / total)
         state.step, state.summed, state.counted = state.step + 1, state.summed + loss, state.counted + 1
+        # 2. Count the time; then check, save, or go on.
         now = time.monotonic()
         state.seconds, self.clock_s = state.seconds + now - self.clock_s, now
         overdue = self.options.steps is None and state.seconds + self.data.seconds > OVERDUE * 60 * self.options.minutes
@@ -280,6 +289,7 @@ class _Run:
 
     def _check(self, *, overdue: bool = False) -> None:
         """Add a point to the curve: keep the best weights, and stop after too many worse points."""
+        # 1. Measure on what was set aside.
         state, (validation, measured) = self.state, self._measured()
         training = state.summed / state.counted if state.counted else None
         point = Checkpoint(
@@ -289,6 +299,7 @@ class _Run:
             training=training,
             acceptance=measured,
         )
+        # 2. Keep the weights if the accepted length is the longest so far.
         better = not state.curve or point.length > next(
             each.length for each in state.curve if each.step == state.best_step
         )
@@ -296,6 +307,7 @@ class _Run:
         state.summed, state.counted, state.worse = 0.0, 0, 0 if better else state.worse + 1
         if better:
             state.best_step, self.best = state.step, self.draft.state()
+        # 3. Stop after the steps, the time, or too many checks without gain.
         if state.step == state.total:
             state.stopped = "steps"
         elif overdue:

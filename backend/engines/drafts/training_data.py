@@ -100,11 +100,13 @@ class Gathering:
     ) -> None:
         self.target, self.options, self.layers, self.is_held_out = target, options, layers, is_held_out
         self.folder, self.key = folder, key
+        # 1. Set some prompts aside for measuring; the rest is the pool.
         remaining = list(prompts)
         self.rows = _rows(target.token_bytes, MOST_PROMPT + options.answer_tokens)
         count = min(MOST_ASIDE, max(2, len(remaining) // SET_ASIDE))
         shuffled = [remaining[number] for number in order(len(remaining), options.seed)]
         self.aside, self.pool = shuffled[:count], shuffled[count:]
+        # 2. State of the gathering, which earlier rounds fill.
         self.user_head = target.user_head() if len(remaining) < FEW else None
         """Tokens that begin prompts which the target writes; None if it writes none."""
         self.wrote: set[str] = set()
@@ -173,6 +175,7 @@ class Gathering:
     def _make_round(self, number: int) -> Round:
         """Make one round: the first two answer the prompts set aside, greedy and drawn; later ones the pool, greedy
         until its share is reached."""
+        # 1. Choose the prompts and the temperature.
         began, aside, wrote = time.monotonic(), number < 2, []
         seed = self.options.seed * 1_000_003 + number
         if aside:
@@ -181,8 +184,10 @@ class Gathering:
             wrote = self._write_prompts(seed) if self.greedy >= len(self.pool) else []
             self.wrote |= set(wrote)
             texts, temperature = self._next_prompts(number, self.pool + wrote)
+        # 2. Let the target answer them.
         prompts = [self.target.prompt(text)[-MOST_PROMPT:] for text in texts]
         answers = self.target.answer(prompts, temperature, self.options.answer_tokens, seed, self.layers)
+        # 3. Leave out answers that are there already, and write the others: states first, the small file last.
         fresh = {
             (*prompt, *answer.tokens): (self._answered(text, prompt, answer.tokens, temperature), answer)
             for text, prompt, answer in zip(texts, prompts, answers, strict=True)

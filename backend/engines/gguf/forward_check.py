@@ -83,7 +83,7 @@ def _compare(where: str, own: np.ndarray[Any, Any], expected: np.ndarray[Any, An
     apart = float((np.sqrt(((own - expected) ** 2).mean(-1)) / size).max())
     if not apart <= TOLERANCE:
         raise InvalidModel(
-            f"what was imported does not compute what the file says: {where} differs by {apart:.1%} from the file's own "
-            "tensors. Import the original model"
+            f"what was imported does not compute what the file says: {where} differs by {apart:.1%} from the file's "
+            "own tensors. Import the original model"
         )
     return apart

@@ -176,6 +176,7 @@ def check(stored: GgufFile, plan: TokenizerPlan, folder: Path) -> int:
             )
             raise InvalidModel(
                 f"its tokenizer cannot be carried: in {text[:30]!r}, token {place + 1} and what follows are "
-                f"{own[place : place + 4]} where the file's own rules give {expected[place : place + 4]}. Import the original model"
+                f"{own[place : place + 4]} where the file's own rules give {expected[place : place + 4]}. Import the "
+                "original model"
             )
     return len(tried)

@@ -52,10 +52,12 @@ def _shuffled(model_dir: Path, texts: Iterable[str], length: int, seed: int) -> 
     """Cut the text into windows [windows, length]; return them, and their numbers in random order [windows]."""
     import torch
 
+    # 1. Join all texts to one stream of token ids [tokens], each text ended by the end token.
     tokenizer = tokenizers.load(model_dir)
     end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     begin = torch.tensor(tokenizers.begins_with(tokenizer), dtype=torch.long)
     stream = torch.tensor([token for text in texts for token in [*_encoded(tokenizer, text), *end]], dtype=torch.long)
+    # 2. Cut it into windows that leave room for the tokens every text begins with.
     length = weight_source.within_positions(model_dir, length)
     own = length - len(begin)
     windows = len(stream) // own
@@ -64,6 +66,7 @@ def _shuffled(model_dir: Path, texts: Iterable[str], length: int, seed: int) -> 
             f"The calibration text is only {len(stream)} tokens, shorter than one sequence of {length}: give more text."
         )
     calibration_text.check_vocabulary(json.loads((model_dir / "config.json").read_bytes()), int(stream.max()))
+    # 3. Shuffle by the seed, and put the beginning before each window: [windows, length].
     order = torch.randperm(windows, generator=torch.Generator().manual_seed(seed))
     return torch.cat([begin.expand(windows, -1), stream[: windows * own].view(windows, own)], 1), order
 

@@ -98,16 +98,19 @@ class Tally:
         """`rows` [tokens, features] fp32."""
         import torch
 
+        # 1. Magnitudes [features] of every token.
         first, self.tokens = -self.tokens % self.every, self.tokens + len(rows)
         if self.magnitudes and len(rows):
             magnitude = rows.abs()
             self.total_abs.add_(magnitude.sum(0))
             torch.maximum(self.max_abs, magnitude.amax(0), out=self.max_abs)
+        # 2. Only every n-th token counts for X'X, up to a number.
         if self.tokens_left is not None:
             rows = rows[first :: self.every][: self.tokens_left]
             self.tokens_left -= len(rows)
         if not self.gram or not len(rows):
             return
+        # 3. Add to X'X [features, features], or collect rows of X until it is the smaller form.
         if self.matrix is not None:
             add(self.matrix, rows)
             return

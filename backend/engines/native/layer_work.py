@@ -65,11 +65,13 @@ def plan_units(outline: Outline, pipeline: Pipeline, group_size: int | None) -> 
 
     Raises ImpossibleStack where `group_size` does not divide an input.
     """
+    # 1. Spell out the groups of the family with this model's experts.
     layer = outline.layers[0]
     names = outline.family.experts
     experts = len(layer.get_submodule(names.path)) if names else 0
     module = names.path if names else ""
     every = [unit for group in outline.family.groups for unit in units(group, experts, module)]
+    # 2. Divide them into those that are optimized and linears that stay 16-bit, with the reason.
     optimized, unquantized = [], []
     for unit in every:
         why = _unfit(layer, unit, pipeline.multiple)

@@ -38,8 +38,10 @@ def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
     """
     progress.phase("load", "Reading the model's outline", weight=0.1)
     with fast_products(), keep_freed_memory():
+        # 1. Read headers, plan every layer, draw the calibration text: all that is wrong is raised before a write.
         run = _Run(request, progress)
         checkpoint.make_empty_folder(request.out_dir)
+        # 2. Work layer by layer in a folder that a later attempt can continue from.
         folder = request.work_dir or request.out_dir.with_name(request.out_dir.name + ".work")
         with WorkFolder(folder, resumable=request.work_dir is not None) as work, memory_errors():
             return run.run(work)
@@ -50,19 +52,23 @@ class _Run:
 
     def __init__(self, request: QuantizeRequest, progress: Progress) -> None:
         self.request, self.progress = request, progress
+        # 1. The model: tensors by name, and the outline of its layers without weights.
         self.source = plain(request.model_dir)
         self.dtype = storage_dtype(self.source)
+        # 2. The method: its own pipeline, and those of groups with another precision.
         self.pipeline = pipelines.build(request, self.dtype)
         self.outline = Outline(self.source)
         self.plan, self.refused = plan_units(self.outline, self.pipeline, request.group_size)
         self.mix = PrecisionMix(request, self.outline, self.plan, self.dtype)
         self.every = [self.pipeline, *self.mix.pipelines.values()]
         self.sequential = any(each.sequential for each in self.every)
+        # 3. The calibration text [samples, length], and the way it runs through a layer.
         samples = min(request.samples, self.pipeline.samples or request.samples)
         self.tokens = calibration.draw_tokens(request, samples if self.pipeline.reads_text else 0, progress)
         self.passes = LayerPasses(self.outline, self.tokens, request.devices, progress.warn, half=True)
 
     def run(self, work: WorkFolder) -> QuantizeResult:
+        # 1. Continue from an earlier attempt, or embed the text: hidden [samples, length, features].
         state, hidden = self._begin(work)
         count = self.outline.count
         self.progress.phase("optimize", "Optimizing layer by layer", total=count, unit="layers", weight=3.7)
@@ -70,6 +76,7 @@ class _Run:
             self.progress.note(
                 f"{state.done} of {count} layers were done before: going on with layer {state.done + 1}."
             )
+        # 2. Optimize layer after layer; save the state after each, so that a killed run loses one layer at most.
         for number in range(state.done, count):
             state.layers += self._layer(number, hidden, work)
             hidden.advance()
@@ -78,6 +85,7 @@ class _Run:
                 state.checksum = hidden.save() if state.done < count else 0
                 work.save(state)
             self.progress.advance(state.done)
+        # 3. Join the parts and write config, tokenizer and companions.
         return self._finish(state, work)
 
     def _begin(self, work: WorkFolder) -> tuple[LayerState, HiddenStates]:
@@ -97,8 +105,10 @@ class _Run:
     def _layer(self, number: int, hidden: HiddenStates, work: WorkFolder) -> list[dict[str, Any]]:
         """Everything that happens to one layer; its part is written at the end."""
         outline, sequential, last = self.outline, self.sequential, number + 1 == self.outline.count
+        # 1. Load the weights of this layer.
         outline.fill(number, self.request.devices[0])
         outline.cache.recording = self.pipeline.cache is not None
+        # 2. Run the calibration text through it; tallies collect X'X, |x| and so on of each input X [tokens, in].
         share = 0.25 if sequential else 0.5
         keep = not sequential and not last
         tick = self._tick(number, 0.0, share)
@@ -107,10 +117,13 @@ class _Run:
             self.passes.through(number, hidden, self._taps, keep, tick) if len(self.tokens) else self._taps(device)
         )
         stats = {path: tally.stats(outline.stored_name(number, path)) for path, tally in tallies.items()}
+        # 3. Prune, scale and round its linears, each [out, in].
         work_on = LayerWork(outline, number, self.plan, self.pipeline, stats, self.dtype, self.mix.of_layer(number))
         reports = self.mix.with_precisions(number, work_on.run())
+        # 4. Write the layer's tensors.
         outline.cache.recording = False
         checkpoint.write_part(work.part(number + 1), dict(work_on.tensors()), flush=work.resumable)
+        # 5. A sequential method feeds the next layer with what the changed layer computes.
         if sequential and not last:
             work_on.apply()
             self.passes.through(number, hidden, None, True, self._tick(number, 0.75, 0.25))
@@ -119,6 +132,7 @@ class _Run:
 
     def _taps(self, device: str) -> Taps:
         """A tally for each input of the plan."""
+        # 1. What the tallies collect: X'X over all tokens, or over a share of them where it only serves the report.
         layer, total, tallies = self.outline.layers[0], self.tokens.numel(), {}
         experts = f"{self.outline.family.experts.path}." if self.outline.family.experts else None
         magnitudes, places = any(each.magnitudes for each in self.every), len(self.request.devices)
@@ -126,14 +140,15 @@ class _Run:
         counted, every = (
             (None, 1) if gram_tokens is None else (-(-gram_tokens // places), max(1, total // gram_tokens) | 1)
         )
+        # 2. One tally for each input; experts see few tokens, so all of theirs count.
         for unit in self.plan:
             for names in unit.inputs:
-                features, expert = (
-                    layer.get_submodule(names[0]).in_features,
-                    bool(experts and names[0].startswith(experts)),
-                )
-                coming = 0 if expert else total if gram_tokens is None else min(gram_tokens, total)
-                step = 1 if expert else every
+                features = layer.get_submodule(names[0]).in_features
+                expert = bool(experts and names[0].startswith(experts))
+                if expert:
+                    coming, step = 0, 1
+                else:
+                    coming, step = total if gram_tokens is None else min(gram_tokens, total), every
                 tallies[names[0]] = Tally(features, coming, self.pipeline.gram, device, counted, step, magnitudes)
         return tallies
 
@@ -142,9 +157,11 @@ class _Run:
 
     def _finish(self, state: LayerState, work: WorkFolder) -> QuantizeResult:
         self.progress.phase("write", "Writing the checkpoint", weight=0.2)
+        # 1. Weights: one file or several shards.
         source, folder = self.request.model_dir, self.request.out_dir
         after = checkpoint.join(work.parts(self.outline.count), folder)
         checkpoint.write_companions(source, folder)
+        # 2. The config last: before it the folder is no model.
         unquantized = self._unquantized()
         dtype = str(self.dtype).removeprefix("torch.")
         quantization = self.mix.config(self.pipeline, self._ignored())

@@ -24,8 +24,8 @@ QUANTIZED = "quantized"
 
 LM_HEAD = "lm_head.weight"
 NO_HEAD = (
-    f"The EAGLE draft has no `{LM_HEAD}`, which NxD Inference takes from it: copy the model's own into the draft's safetensors, "
-    "as its feature guide shows (EAGLE Checkpoint Compatibility)."
+    f"The EAGLE draft has no `{LM_HEAD}`, which NxD Inference takes from it: copy the model's own into the draft's "
+    "safetensors, as its feature guide shows (EAGLE Checkpoint Compatibility)."
 )
 
 

@@ -98,8 +98,8 @@ def plan(
             raise InvalidModel(f"{file} has no tensor {tensor.name}, which its keys ask for: download it again.")
         if tensors[tensor.name] != tensor.shape:
             raise InvalidModel(
-                f"{file} has the tensor {tensor.name} in the shape {_sides(tensors[tensor.name])} where its keys ask for "
-                f"{_sides(tensor.shape)}: import the original model."
+                f"{file} has the tensor {tensor.name} in the shape {_sides(tensors[tensor.name])} where its keys ask "
+                f"for {_sides(tensor.shape)}: import the original model."
             )
         carried.append(tensor)
     # No tensor is left over.

@@ -80,7 +80,8 @@ def _llama3(file: str, factors: Sequence[float], base: float, head_dim: int) -> 
             scaling = {"factor": round(largest, 6), "low_freq_factor": LOW, "high_freq_factor": HIGH}
             return {"rope_type": "llama3", "original_max_position_embeddings": length, **scaling}
     raise InvalidModel(
-        f"{file} has rotary frequencies of its own ({FREQUENCIES}) that are not those of Llama 3: import the original model."
+        f"{file} has rotary frequencies of its own ({FREQUENCIES}) that are not those of Llama 3: import the original "
+        "model."
     )
 
 

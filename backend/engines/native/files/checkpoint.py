@@ -48,8 +48,8 @@ def check_plain(model_dir: Path) -> None:
     layout = dequantize.how_stored(WeightSource(model_dir))
     if layout is not None:
         raise ImpossibleStack(
-            f"The model is already quantized: start from its 16-bit original. It is stored as {layout.layout}, which only the "
-            "native engine reads, where it is read at all."
+            f"The model is already quantized: start from its 16-bit original. It is stored as {layout.layout}, which "
+            "only the native engine reads, where it is read at all."
         )
 
 

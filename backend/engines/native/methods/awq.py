@@ -32,17 +32,17 @@ SAMPLED_ROWS = 256
 
 
 def error(linear: Linear, columns: torch.Tensor, rounding: Rounding) -> torch.Tensor:
-    """W - Q(W s)/s [out, in], in the original's units."""
+    """Return the weight error W - Q(W s)/s [out, in], in the original's units."""
     return linear.weight - linear.undone(rounded(linear.stored(columns), rounding), columns)
 
 
 def losses(linear: Linear, columns: torch.Tensor, rounding: Rounding) -> torch.Tensor:
-    """||X e'||^2 of each row's error e [out]."""
+    """Return the output error ||X e'||^2 of each row's weight error e [out]."""
     return linear.stats.row_losses(error(linear, columns, rounding))
 
 
 def group_loss(linears: Sequence[Linear], columns: torch.Tensor, rounding: Rounding) -> float:
-    """The sum of squared output errors of all linears over the calibration tokens."""
+    """Sum the squared output errors of all linears over the calibration tokens."""
     return sum(linear.stats.squared(error(linear, columns, rounding)) for linear in linears)
 
 
@@ -55,18 +55,22 @@ def search_scales(linears: Sequence[Linear], producer: Producer, rounding: Round
     """
     import torch
 
+    # 1. Sample rows of the group, so that a candidate costs [about 256, in] instead of [all rows, in].
     step = max(1, sum(len(linear.weight) for linear in linears) // SAMPLED_ROWS)
     rough = {id(linear.stats): linear.stats.rough() for linear in linears}
     sampled = [replace(linear.part(step), stats=rough[id(linear.stats)]) for linear in linears]
+    # 2. Rank scales [in] of two families over the grid of exponents.
     ranked = []
     for candidate in _candidates(linears, producer, rounding):
         ranked += _walked(candidate, lambda columns: group_loss(sampled, columns, rounding))
     _, best = min(ranked, key=lambda pair: pair[0])
+    # 3. Compare the best with plain rounding, on all rows: each loss is [out].
     scaled = [losses(linear, best, rounding) for linear in linears]
     for linear in linears:
         linear.plain = linear.stats.squared(linear.weight - rounded(linear.weight, rounding))
     if sum(float(rows.sum()) for rows in scaled) > sum(linear.plain or 0.0 for linear in linears):
         return producer.exact(torch.ones_like(best))
+    # 4. Store the losses for the rounding, which needs them again.
     for linear, rows in zip(linears, scaled, strict=True):
         linear.scaled = rows
     return best
@@ -105,14 +109,15 @@ def _centred(logs: torch.Tensor) -> torch.Tensor:
 
 
 def _activation_statistic(linears: Sequence[Linear]) -> torch.Tensor:
-    """Mean |x| [in] over the tokens; of experts, which see different tokens, over all that were routed to any."""
+    """Return the mean |x| [in] over the tokens; of experts, which see different tokens, over all that were routed to
+    any."""
     inputs = {id(linear.stats): linear.stats for linear in linears}.values()
     total = max(1, sum(stats.tokens for stats in inputs))
     return sum((stats.mean_abs * (stats.tokens / total) for stats in inputs), start=linears[0].weight.new_zeros(()))
 
 
 def _weight_statistic(linears: Sequence[Linear], rounding: Rounding) -> torch.Tensor:
-    """Mean over all rows of |w| relative to the largest of its quantization group [in]."""
+    """Return the mean over all rows of |w| relative to the largest of its quantization group [in]."""
     import torch
 
     weight = torch.cat([linear.weight / linear.rows[:, None] for linear in linears]).abs()

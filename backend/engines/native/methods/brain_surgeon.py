@@ -33,7 +33,7 @@ class Decision(Protocol):
     """Decides what columns become. They are rows of `columns` here, so that each is contiguous."""
 
     def block(self, start: int, columns: torch.Tensor, diagonal: torch.Tensor) -> None:
-        """The next columns [block, out], a view that follows all updates; `diagonal` [block] is U's."""
+        """Begin a block: `columns` [block, out] is a view that follows all updates; `diagonal` [block] is U's."""
 
     def column(self, index: int) -> torch.Tensor:
         """Return column `index` [out] as decided."""
@@ -42,25 +42,28 @@ class Decision(Protocol):
 def sweep(
     weight: torch.Tensor, factor: Factor, decision: Decision, size: int = BLOCK, order: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """`weight` [out, in] fp32 with every column replaced by what `decision` makes of it and the later ones corrected.
+    """Replace every column of `weight` [out, in] fp32 by what `decision` makes of it, and correct the later ones.
 
     Columns are taken in `order` [in], or as they stand. Column j's error e = (w - kept) / U[j, j] is subtracted from
     the columns behind it as e x U[j, j+1:] (Algorithm 1).
     """
     import torch
 
+    # 1. Columns as rows [in, out], in the order of processing.
     columns = weight.T.contiguous() if order is None else weight.T.contiguous().index_select(0, order)
+    # 2. Fix a block; then subtract its errors [block, out] from all columns behind it in one product.
     for start in range(0, len(columns), size):
         block = columns[start : start + size]
         rows = factor.rows(start, start + len(block))
         decision.block(start, block, rows.diagonal())
         errors = _fix(block, rows[:, : len(block)], decision, start)
         columns[start + len(block) :].addmm_(rows[:, len(block) :].T, errors, alpha=-1)
+    # 3. Back to [out, in] and the original order.
     return (columns if order is None else columns.index_select(0, torch.argsort(order))).T.contiguous()
 
 
 def _fix(block: torch.Tensor, rows: torch.Tensor, decision: Decision, start: int) -> torch.Tensor:
-    """Fix the columns of one block in place; their errors [block, out]."""
+    """Fix the columns of one block in place; return their errors [block, out]."""
     import torch
 
     errors, inverse = block.new_empty(block.shape), 1 / rows.diagonal()
@@ -74,7 +77,7 @@ def _fix(block: torch.Tensor, rows: torch.Tensor, decision: Decision, start: int
 
 
 def factor_of(stats: Stats, order: torch.Tensor | None = None) -> Factor:
-    """The factor for columns taken in `order` [in], or as they stand.
+    """Make the factor for columns in `order` [in], or in their own order.
 
     Of few tokens of a wide input it is made block by block from the tokens themselves, with no [in, in] matrix.
     """
@@ -115,11 +118,13 @@ def _inverse_of_factor(matrix: torch.Tensor) -> torch.Tensor | None:
     """
     import torch
 
+    # 1. A small matrix: LAPACK's Cholesky factor, inverted.
     if len(matrix) <= BLOCK:
         lower, failed = torch.linalg.cholesky_ex(matrix)
         identity = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
         solved: torch.Tensor = torch.linalg.solve_triangular(lower, identity, upper=False)
         return None if bool(failed) else solved
+    # 2. A large one: both halves by recursion.
     half = len(matrix) // 2
     first = _inverse_of_factor(matrix[:half, :half])
     if first is None:
@@ -128,6 +133,7 @@ def _inverse_of_factor(matrix: torch.Tensor) -> torch.Tensor | None:
     second = _inverse_of_factor(torch.addmm(matrix[half:, half:], corner, corner.T, alpha=-1))
     if second is None:
         return None
+    # 3. Put the parts together: [[L11^-1, 0], [-L22^-1 L21 L11^-1, L22^-1]].
     inverse = torch.zeros_like(matrix, memory_format=torch.contiguous_format)
     inverse[:half, :half], inverse[half:, half:] = first, second
     inverse[half:, :half] = -(second @ (corner @ first))

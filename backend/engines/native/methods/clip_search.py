@@ -36,7 +36,7 @@ AT_A_TIME = 1 << 20
 def search_ranges(
     weight: torch.Tensor, stats: Stats, rounding: Rounding, plain: torch.Tensor | None = None, *, every: int = 1
 ) -> Snapped:
-    """`weight` [out, in] on the grid that has each group's range cut to what costs least.
+    """Round `weight` [out, in] on the grid whose ranges [out, groups] are cut to what costs least.
 
     Groups are weighed apart; a row that loses on the whole X'X keeps its full range, so that clipping never costs.
     `plain` [out] is what the rows lose over their full ranges, where that is known. Rows are independent, and searched
@@ -45,8 +45,10 @@ def search_ranges(
     """
     import torch
 
+    # 1. The blocks of X'X [groups, group, group], and how many rows fit in memory.
     blocks = block_grams(stats, in_groups(weight, rounding).shape[-1]) if stats.tokens else None
     size = len(weight) if rounding.scheme.weights.strategy == "tensor" else max(1, AT_A_TIME // weight.shape[1])
+    # 2. Search slice by slice.
     values, parts = torch.empty_like(weight), []
     for start in range(0, len(weight), size):
         rows = slice(start, start + size)
@@ -67,21 +69,24 @@ def _search(
 ) -> tuple[torch.Tensor, ...]:
     """Search some rows; return values, scale, zero point, losses, and losses over the full ranges. `blocks` of X'X are
     None if no token was seen."""
+    # 1. Round over the full ranges; [rows] loses what `plain` says.
     whole = parameters(weight, rounding)
     values = snapped(weight, whole, rounding)
     if plain is None:
         plain = stats.row_losses(weight - values)
     if blocks is None:
         return values, *whole, plain, plain
+    # 2. Round over the ranges [rows, groups] that cost least.
     grid = parameters(weight, rounding, _shrinks(weight, blocks, rounding, every))
     clipped = snapped(weight, grid, rounding)
     after = stats.row_losses(weight - clipped)
+    # 3. Keep a clipped row only if its whole output error is smaller.
     better = after <= plain
     return clipped.where(better[:, None], values), *grid.where(better, whole), after.minimum(plain), plain
 
 
 def _shrinks(weight: torch.Tensor, blocks: torch.Tensor, rounding: Rounding, every: int) -> torch.Tensor:
-    """The part of each group's range to keep [out, groups]."""
+    """Return the part of each group's range that costs least [out, groups]."""
     import torch
 
     low, high = extremes(weight, rounding)
@@ -90,9 +95,11 @@ def _shrinks(weight: torch.Tensor, blocks: torch.Tensor, rounding: Rounding, eve
         grid = grid_over(low * part, high * part, rounding)
         return _group_losses(in_groups(snapped(weight, grid, rounding).sub_(weight), rounding), blocks)
 
+    # 1. Try every `every`-th step of the range.
     best, least = torch.ones_like(low), torch.full_like(low, torch.inf)
     for step in range(0, int(STEPS * MOST) + 1, every):
         best, least = _better(best, least, torch.full_like(low, 1 - step / STEPS), losses)
+    # 2. Try the steps beside the best one.
     coarse = best
     for aside in (-1, 1) if every > 1 else ():
         best, least = _better(best, least, (coarse + aside / STEPS).clamp(1 - MOST, 1.0), losses)
@@ -109,13 +116,13 @@ def _better(
 
 
 def _group_losses(errors: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
-    """e'H e of each group's error e, `errors` [out, groups, group size]: [out, groups]."""
+    """Compute e'H e of each group's error e, `errors` [out, groups, group size]: [out, groups]."""
     grouped = errors.transpose(0, 1)
     return ((grouped @ blocks).mul_(grouped)).sum(-1).T
 
 
 def block_grams(stats: Stats, group: int) -> torch.Tensor:
-    """The blocks of X'X on its diagonal [groups, group, group]."""
+    """Return the blocks of X'X on its diagonal [groups, group, group]."""
     if stats.rows is not None:
         grouped = stats.rows.view(len(stats.rows), -1, group).transpose(0, 1)
         return grouped.transpose(1, 2) @ grouped

@@ -34,18 +34,21 @@ def quantize(
     start: Snapped | None = None,
     mask: torch.Tensor | None = None,
 ) -> Snapped:
-    """`weight` [out, in] fp32 on its grid. Linears that share an input can be given one under the other.
+    """Round `weight` [out, in] fp32 to its grid. Linears that share an input may be stacked.
 
     A row on which plain rounding loses less, measured on `stats`, is rounded plainly. `start` is the weight plainly
     rounded where a search has set the ranges, which are kept; else a group's range is that of its weights when their
     turn comes, with `act_order` of the original ones. `mask` [out, in] is true where a weight was kept by pruning. With
     no tokens seen it is plain rounding.
     """
+    # 1. Round plainly: what GPTQ has to beat, row by row.
     plain = start or _plain(weight, rounding)
     if stats.tokens == 0:
         return plain
     before = stats.row_losses(weight - plain.values) if plain.losses is None else plain.losses
+    # 2. Sweep: round column by column, the later columns make up for each error. swept [out, in].
     swept, used = _swept(weight, stats, rounding, act_order, plain.grid if act_order or start else None, mask)
+    # 3. Take for each row [out] whichever loses less.
     after = stats.row_losses(weight - swept)
     better = after <= before
     values = swept.where(better[:, None], plain.values)
@@ -73,7 +76,7 @@ def _swept(
 
 
 def _order(stats: Stats, act_order: bool, device: torch.device) -> torch.Tensor:
-    """Columns by falling mean square input, or as they stand [in]."""
+    """Return the columns by falling mean square input, or in their own order [in]."""
     import torch
 
     if not act_order:
@@ -94,12 +97,14 @@ class _Round:
     ) -> None:
         import torch
 
+        # 1. The range of integers and the width of a group.
         args = rounding.scheme.weights
         self.rounding, self.mask = rounding, mask
         self.group = args.group_size or weight.shape[1]
         self.low, self.high = -(2 ** (args.num_bits - 1)), 2 ** (args.num_bits - 1) - 1
         if grid is None and self.group > BLOCK:
             grid = parameters(weight, rounding)
+        # 2. Scales and zero points [groups, out], fixed now or made when a group begins.
         count = weight.shape[1] // self.group
         self.fixed_grid = grid is not None
         self.scale = grid.scale.T.contiguous() if grid else weight.new_ones(count, len(weight))
@@ -107,6 +112,7 @@ class _Round:
         self.scales, self.zeros = self.scale.unbind(), self.zero.unbind()
         self.symmetric = bool(args.symmetric)
         self.zero_type = grid.zero_point.dtype if grid else torch.int8
+        # 3. The group of each column, in the order of the sweep.
         self.groups = (order // self.group).tolist()
 
     def block(self, start: int, columns: torch.Tensor, diagonal: torch.Tensor) -> None:

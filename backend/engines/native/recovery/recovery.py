@@ -106,12 +106,14 @@ class _Run:
     def __init__(self, request: RecoverRequest, split: Split, progress: Progress) -> None:
         import torch
 
+        # 1. The pruned model with adapters, and its teacher.
         self.request, self.split, self.progress, self.options = request, split, progress, request.options
         self.model, self.paths = load(request.pruned_dir, request.device, request.linears)
         self.adapters = Adapters(self.model, self.paths.values(), self.options.rank, request.seed)
         self.teacher = load(request.original_dir, request.device)[0] if self.options.teacher else None
         width: int = self.model.config.get_text_config().hidden_size
         self.highest = self.options.learning_rate or WIDE_RATE / width
+        # 2. The optimizer, and where an earlier attempt stopped.
         self.optimizer = torch.optim.AdamW(self.adapters.named().values(), lr=self.highest, weight_decay=0.0)
         self.every = max(1, self.options.steps // VALIDATIONS)
         self.saved = time.monotonic()
@@ -135,10 +137,12 @@ class _Run:
         return state, tensors["best"]
 
     def run(self) -> RecoverResult:
+        # 1. Train from the pruned model's loss until the state says stop.
         if not self.state.curve:
             self._validate()
         while not self.state.stopped:
             self._step()
+        # 2. Write the best state, or the pruned model if nothing was better.
         self.adapters.load(self.best)
         improved = self.state.best_step > 0
         if improved:
@@ -163,6 +167,7 @@ class _Run:
 
     def _step(self) -> None:
         """Make one step; validate every `every` steps, and save the state at times."""
+        # 1. One optimizer step at the rate of its time.
         state = self.state
         for group in self.optimizer.param_groups:
             group["lr"] = self.highest * rate(state.step, self.options.steps)
@@ -170,6 +175,7 @@ class _Run:
         chosen = sequence_numbers(len(training), state.step, self.options.batch, self.request.seed)
         loss = descend(self.optimizer, self._loss(training[chosen]))
         state.step, state.summed, state.counted = state.step + 1, state.summed + loss, state.counted + 1
+        # 2. Stop, validate or save.
         if not math.isfinite(state.summed):
             state.stopped = "not finite"
         elif state.step % self.every == 0 or state.step == self.options.steps:
@@ -281,8 +287,8 @@ def split_data(spare: torch.Tensor) -> Split:
     """`spare` [sequences, length] in random order, parted. Raises InvalidWorkload where it is too little."""
     if len(spare) < SPARE_SEQUENCES:
         raise InvalidWorkload(
-            f"The calibration text leaves {len(spare)} sequences of {spare.shape[1]} tokens to recover with, fewer than "
-            f"{SPARE_SEQUENCES}: give more text, or fewer `samples` or a smaller `length` in the quantize step."
+            f"The calibration text leaves {len(spare)} sequences of {spare.shape[1]} tokens to recover with, fewer "
+            f"than {SPARE_SEQUENCES}: give more text, or fewer `samples` or a smaller `length` in the quantize step."
         )
     validating = min(MOST_VALIDATION, len(spare) // VALIDATION_SHARE)
     return Split(spare[validating:], spare[:validating])
