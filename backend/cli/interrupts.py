@@ -25,9 +25,11 @@ def defer_interrupts() -> Iterator[threading.Event]:
     (Ctrl-\\) ends the command at once.
     """
     global _noting
+    # 1. Share the event of an outer block.
     if _noting is not None or threading.current_thread() is not threading.main_thread():
         yield _noting or threading.Event()
         return
+    # 2. Replace the signal handlers.
     event = SignalEvent()
     heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     earlier = {number: signal.signal(number, event.note) for number in heard}
@@ -36,6 +38,7 @@ def defer_interrupts() -> Iterator[threading.Event]:
         yield event
     finally:
         _noting = None
+        # 3. Restore the handlers, then raise what was deferred.
         for number, handler in earlier.items():
             signal.signal(number, handler)
     if event.is_set():

@@ -84,6 +84,7 @@ def deploy(
     (docs/aws.md).
     """
     workspace = service.open_workspace()
+    # 1. Gather the options into one request.
     request = DeploymentRequest(
         instance=instance,
         role=role,
@@ -102,7 +103,9 @@ def deploy(
         subnets=_split_list(subnets),
         security_groups=_split_list(security_groups),
     )
+    # 2. Plan the deployment without asking AWS.
     planned = endpoints.plan(workspace, artifact, request, anyway=anyway)
+    # 3. Only write a template, or preview the requests.
     if written_as:
         out(FORMS[written_as](planned), newline=False)
         return
@@ -110,6 +113,7 @@ def deploy(
         preview = endpoints.preview(workspace, planned)
         emit(preview, as_json=json, text=_preview_text(preview))
         return
+    # 4. Deploy, then prove what the endpoint serves.
     endpoint = endpoints.deploy(workspace, planned, say)
     say(_text(endpoint))
     proofs = endpoints.prove(workspace, endpoint.id, endpoint.region)
@@ -248,6 +252,7 @@ def update(
     new one is left. Both cost money meanwhile.
     """
     workspace = service.open_workspace()
+    # 1. Gather the changes into one request.
     changes = UpdateRequest(
         instance=instance,
         instances=instances,
@@ -257,11 +262,14 @@ def update(
         alarms=tuple(alarm or ()),
         bake_s=60 * watch,
     )
+    # 2. Plan the update from what runs now.
     planned, rollout = endpoints.plan_update(workspace, endpoint, artifact, changes, region, anyway=anyway)
+    # 3. Only preview the requests.
     if dry_run:
         preview = endpoints.preview(workspace, planned, rollout)
         emit(preview, as_json=json, text=_preview_text(preview))
         return
+    # 4. Update, then prove what the endpoint serves.
     proofs = endpoints.update(workspace, planned, rollout, say)
     now = endpoints.show(workspace, endpoint, planned.region)
     document = {**now.model_dump(mode="json"), "proofs": proofs}

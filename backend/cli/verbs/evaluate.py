@@ -62,6 +62,7 @@ def evaluate(
 ) -> None:
     """Compare variants with the first one: latency, throughput, price and quality, with a verdict for each level."""
     workspace = service.open_workspace()
+    # 1. Prepare a new evaluation, or more blocks of an earlier one.
     if continues is not None:
         prepared = _continue_evaluation(
             workspace, continues, blocks, bool(variants) or chosen != evaluations.read_options()
@@ -70,12 +71,15 @@ def evaluate(
         prepared = evaluations.prepare(workspace, variants, chosen, anyway=anyway)
     else:
         raise RequestError("Give at least one variant, or --continue EVALUATION with --blocks.")
+    # 2. Say which workload is used.
     if prepared.continues is None:
         for sentence in workload_words.said(
             chosen, prepared.options, *workloads.describe_reading(prepared.options, prepared.variants)
         ):
             say(sentence)
+    # 3. Read the quality gates before anything is submitted.
     conditions = evaluations.read_gates(fail_if or [], prepared.options, waits=wait)
+    # 4. Submit, wait, and print the result.
     send = continuation.submit if prepared.continues else evaluations.submit
     submit = partial(
         send, workspace, prepared, submission=jobs.submission_key(workspace, job_options.key), terms=job_options.terms
@@ -83,6 +87,7 @@ def evaluate(
     ended = submit_and_wait(workspace, submit, wait=wait, as_json=json)
     shown = evaluations.show(workspace, str(ended.result["evaluation"]))
     emit(shown.document, as_json=json, text=f"{summary_text(shown.document)}\n\nReport: {ended.result['report']}")
+    # 5. Exit 1 if a gate fails.
     evaluations.check_gates(shown.document, conditions)
 
 

@@ -71,6 +71,7 @@ def _queue_sentence(job: JobView, why: dict[str, WaitReason]) -> str:
 def show(job: JobId, json: Json = False) -> None:
     """Show one job: state, progress, error, specification, events."""
     workspace = service.open_workspace()
+    # 1. Collect the document.
     job_view = jobs.show(workspace, job)
     events = [event.model_dump(mode="json", exclude_none=True) for _, event in jobs.events(workspace, job)]
     names = (
@@ -100,6 +101,7 @@ def show(job: JobId, json: Json = False) -> None:
     document |= {"waiting": why, "attempts": tried, "spec": jobs.specification(workspace, job), "events": events}
     checkpoint_bytes, spent = jobs.checkpoint_bytes(workspace, job_view.id), progress.find_cost(workspace, job_view)
     document |= {"kept_bytes": checkpoint_bytes, "cost": spent}
+    # 2. Write the text: state, place, cost, errors, attempts, checkpoints, events.
     cost = [f"{'Cost' if job_view.ended else 'Cost so far'}: {spent.words}."] if spent else []
     where = [f"{'Ran' if job_view.ended else 'Runs'} on {job_view.place}."] if job_view.place else []
     lines = [

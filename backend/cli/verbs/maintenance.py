@@ -53,8 +53,10 @@ def restore(
 ) -> None:
     """Restore a backup into a new home. Jobs that were running can be resumed; jobs that were waiting are held until
     released."""
+    # 1. Restore.
     restored = backup.restore(service.open_workspace(), file)
     lines = [f"Restored {_row_counts(restored.rows)}, as of {restored.created:%Y-%m-%d %H:%M:%S} UTC."]
+    # 2. Say what happens to the jobs of that time.
     if restored.lost:
         lines += [
             f"{restored.lost} were running at that time and can be resumed.",
@@ -89,6 +91,7 @@ def show_activity(
 ) -> None:
     """Show running jobs, failed jobs and recent changes. Only admins see those of other people."""
     workspace = service.open_workspace()
+    # 1. Read running jobs, failed jobs and changes.
     running = running_jobs.list_running(workspace, owner=who, words=words)
     states = [str(state) for state in running_jobs.UNSUCCESSFUL]
     bad = jobs.listing(workspace, states=states, owner=who, words=words, limit=limit)
@@ -96,6 +99,7 @@ def show_activity(
         workspace, who=audit.readable_owner(workspace) or ((who,) if who else ()), words=words, limit=limit
     )
     document = {"running": running, "ended_badly": bad, "changes": changes}
+    # 2. Print them as one document, or as three tables.
     time_format = "%Y-%m-%d %H:%M"
     parts = [
         _section(

@@ -62,17 +62,20 @@ def optimize_command(
     json: Json = False,
 ) -> None:
     """Optimize a model with a recipe. The job makes a verified artifact."""
+    # 1. Resolve what was asked: recipe, goal, load and target make one case.
     sagemaker_optimize.check_options(target, aws or [], written_as, then_evaluate=then_evaluate)
     workspace, chosen = service.open_workspace(), bits.choose_recipe(recipe, auto_bits)
     limits = {"max_ttft_ms": max_ttft_ms, "max_tpot_ms": max_tpot_ms, "min_output_tokens_per_s": min_tokens_per_s}
     chosen_goal = goals.read_goal(wanted=goal, min_context=min_context, **limits)
     load = ExpectedLoad(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=concurrency)
     case = cases.resolve(workspace, models.resolve_facts(workspace, model), chosen, target, chosen_goal, load)
+    # 2. Hand a `sagemaker:` target to AWS's toolkit.
     if managed_target(target):
         sagemaker_optimize.submit_to_sagemaker(
             workspace, case, aws or [], job_options, written_as=written_as, dry_run=dry_run, wait=wait, as_json=json
         )
         return
+    # 3. Only show the plan.
     if dry_run and case.facts.place == "neuron":
         compilation = neuron_compilation.preview(workspace, case)
         emit(compilation, as_json=json, text=compilation_text(compilation))
@@ -81,6 +84,7 @@ def optimize_command(
         preview = optimize.preview(workspace, case, seed=seed)
         emit(preview, as_json=json, text=preview_text(f"{model} with {chosen.name}", preview))
         return
+    # 4. Prepare the job, and the evaluation that follows it.
     prepare = neuron_compilation.prepare if case.facts.place == "neuron" else optimize.prepare
     prepared = prepare(workspace, case, seed=seed)
     then = follow_up.make_follower(follow_up.prepare(workspace, prepared.spec)) if then_evaluate else None
@@ -92,7 +96,9 @@ def optimize_command(
             say(optimize.where_text(prepared.spec.model, prepared.spec.deployment, chosen))
         return job
 
+    # 5. Submit, and wait if requested.
     ended = submit_and_wait(workspace, submit, wait=wait, as_json=json)
+    # 6. Print the outcome, after the follow-up evaluation if there is one.
     document = outcome_document(
         ended,
         "artifact",
@@ -114,6 +120,7 @@ def optimize_command(
 
 
 def _text(model: str, document: dict[str, Any], unserved: str | None) -> str:
+    # 1. Size and time.
     quality = document["quality"] or {}
     before, after = document["bytes_before"] / 1e6, document["bytes_after"] / 1e6
     lines = [
@@ -122,6 +129,7 @@ def _text(model: str, document: dict[str, Any], unserved: str | None) -> str:
     ]
     if document["average_bits"] is not None:
         lines.append(f"  {document['average_bits']:.2f} bits per weight of the quantized linears, scales included")
+    # 2. Quality, and what recovery gained.
     if quality.get("kl_mean") is not None:
         change = f"{quality['perplexity_before']:.2f} -> {quality['perplexity_after']:.2f}"
         match = quality.get("same_top")
@@ -132,6 +140,7 @@ def _text(model: str, document: dict[str, Any], unserved: str | None) -> str:
         lines.append(f"  WARNING: {ruined}")
     if document["recovery"]:
         lines.append(f"  {gain_sentence(document['recovery']['quality'])}")
+    # 3. How to go on.
     way_on = (
         f"It cannot be served here: {unserved}." if unserved else next_command("evaluate", model, document["artifact"])
     )

@@ -53,10 +53,12 @@ def payoff_command(
 ) -> None:
     """Show which acceptance a draft must reach to pay off, by streams. Measured once in minutes, then stored."""
     workspace = service.open_workspace()
+    # 1. Resolve the model, its settings and the draft.
     serving = recipe_files.read_file(recipe).serving if recipe else None
     spec = measuring.prepare(workspace, model, _read_numbers(streams), rounds, serving=serving)
     own = _trained_draft(workspace, spec, draft) if draft else None
     shape = own.shape if own else _with_size(workspace, spec, draft_parameters)
+    # 2. Use a stored map, or measure one.
     payoff_map = None if again else payoff_maps.find_for_spec(workspace, spec)
     if payoff_map is None:
         submit = partial(
@@ -68,6 +70,7 @@ def payoff_command(
         )
         payoff_map = payoff_maps.map_of_job(submit_and_wait(workspace, submit, wait=wait, as_json=json))
         assert payoff_map is not None
+    # 3. Print the answer.
     lengths = own.lengths if own else ()
     emit(payoff_document(payoff_map, shape, lengths), as_json=json, text=payoff_text(payoff_map, shape, lengths))
 
@@ -129,11 +132,13 @@ def _predict(payoff_map: PayoffMap, draft: DraftShape, lengths: Sequence[float],
 
 def payoff_text(payoff_map: PayoffMap, draft: DraftShape, lengths: Sequence[float] = ()) -> str:
     """The answer, the gains as a table, and how sure they are; of a draft of known tokens a step what it pays first."""
+    # 1. The gain at each number of streams and acceptance.
     rows = []
     for streams in payoff_map.streams:
         best = [payoff_map.best(streams, draft, acceptance) for acceptance in SHOWN]
         rows.append((streams, *(f"{figure(gain)}x at {tokens}" for tokens, gain in best)))
     header = ("streams", *(f"{acceptance:.0%}" for acceptance in SHOWN))
+    # 2. A trained draft comes first.
     own = (
         [words.measured(lengths), *(f"  {each}" for each in words.predictions(payoff_map, draft, lengths)), ""]
         if lengths

@@ -40,6 +40,7 @@ def report_command(
     json: Json = False,
 ) -> None:
     """Write an evaluation's report as one offline HTML file, with other limits and prices. Nothing runs again."""
+    # 1. Gather limits and prices.
     limits = {
         name: value for name, value in (("ttft_ms", request_ttft), ("tpot_ms", request_tpot)) if value is not None
     }
@@ -56,6 +57,7 @@ def report_command(
         "requests_a_month": requests_a_month,
     }
     what_if = validate_fields(WhatIf, choices, RequestError)
+    # 2. Write the page.
     page = reports.write_page(service.open_workspace(), evaluation, what_if, imported or [])
     try:
         to.write_bytes(page)

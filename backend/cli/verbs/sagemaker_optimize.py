@@ -50,6 +50,7 @@ def submit_to_sagemaker(
     as_json: bool,
 ) -> None:
     """Preview, submit or wait for the job of a `sagemaker:` target."""
+    # 1. Only print the IAM policy or the requests.
     if written_as:
         out(sagemaker_jobs.policy_text(workspace, case, aws_settings), newline=False)
         return

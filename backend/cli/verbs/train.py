@@ -60,6 +60,7 @@ def train_command(
     """Train a draft for a model on the model's own answers. The job makes an artifact to use as `draft` in a
     `speculate` step."""
     workspace = service.open_workspace()
+    # 1. Check the options.
     options = {
         "kind": kind,
         "loss": loss.replace("-", "_"),
@@ -75,6 +76,7 @@ def train_command(
         "seed": seed,
     }
     spec = training.prepare(workspace, model, validate_fields(Training, options, InvalidOptions), prompts)
+    # 2. Submit, and wait if requested.
     submit = partial(
         training.submit,
         workspace,
@@ -83,6 +85,7 @@ def train_command(
         terms=job_options.terms,
     )
     ended = submit_and_wait(workspace, submit, wait=wait, as_json=json)
+    # 3. Print the outcome.
     document = outcome_document(ended, "artifact", "path", "seconds", "peak_rss_bytes", "bytes_after", "training")
     emit(document, as_json=json, text=_text(model, document))
 

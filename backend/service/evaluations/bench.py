@@ -50,6 +50,7 @@ def run_bench(
 
     Raises InvalidWorkload, RequestError before anything starts; WorkError where the process left no result.
     """
+    # 1. Resolve the endpoint and check its address.
     if endpoint_variants.is_endpoint(url):
         named = endpoint_variants.with_aws_facts(workspace, endpoint_variants.make_variant(workspace, url))
         url, model = str(named.url), model or named.served_name
@@ -57,6 +58,7 @@ def run_bench(
     place = endpoint.parse_address(url)
     check_public(place)
     endpoint.check_bearer(chosen.bearer_env, place)
+    # 2. Prepare the workload.
     prepared = workloads.prepare(workspace, chosen, tokenizer)
     on_prepared(prepared)
     request = {
@@ -65,6 +67,7 @@ def run_bench(
         "bearer_env": chosen.bearer_env,
         "options": prepared.chosen.model_copy(update={"workload": str(prepared.file)}).model_dump(mode="json"),
     }
+    # 3. Run the load generator in a process of its own.
     with tempfile.TemporaryDirectory(prefix="whetstone-bench-") as folder:
         (Path(folder) / "request.json").write_text(json.dumps(request))
         done = subprocess.run(
@@ -74,6 +77,7 @@ def run_bench(
         if not written.exists():
             raise WorkError(f"The load generator ended with exit code {done.returncode} and no result.")
         document = json.loads(written.read_text())
+    # 4. Turn its exit code into an error.
     failure = _process_error(done.returncode, document["error"]) if done.returncode else None
     outcome = BenchResult(document["levels"], failure)
     if failure is None and outcome.levels and not outcome.answered:

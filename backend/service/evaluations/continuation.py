@@ -70,12 +70,14 @@ def submit(
 def _find_obstacles(workspace: Workspace, view: EvaluationView) -> Iterator[str]:
     """Yield each obstacle as the end of a sentence, the cheapest checks first."""
     document = view.document
+    # 1. The evaluation itself.
     if document.options.sweep:
         yield "it is a search, which has no blocks; search again"
     if lost := next((result.name for result in document.variants if result.lost), None):
         yield f"`{lost}` stopped answering in it; measure again"
     if missing := next((name for name in FILES_NEEDED if not (Path(view.path) / name).is_file()), None):
         yield f"its {missing} is no longer in {view.path}; measure again"
+    # 2. Another continuation.
     for job in find_continuations(workspace, view.id):
         done = job.state is JobState.SUCCEEDED
         yield (
@@ -83,6 +85,7 @@ def _find_obstacles(workspace: Workspace, view: EvaluationView) -> Iterator[str]
             if done
             else f"job {job.id} does so already"
         )
+    # 3. The machine, its packages and the variants' files.
     yield from _machine_differences(workspace, document)
     yield from filter(None, (_variant_change(workspace, result) for result in document.variants))
 
@@ -151,11 +154,13 @@ def _bucket_change(workspace: Workspace, result: VariantResult) -> str | None:
 
 def _first_line(view: EvaluationView, spec: EvaluateSpec) -> int:
     """Return the workload line at which the new blocks begin. Raises NotContinued if there are too few lines."""
+    # 1. Read the workload, which must be unchanged.
     file, options = Path(spec.options.workload), spec.options
     content = file.read_bytes() if file.is_file() else b""
     workload = parse_workload(file.stem, content) if content else None
     if workload is None or workload.sha256 != view.document.workload.sha256:
         raise NotContinued(f"{view.id} cannot be continued: its workload is no longer at {file}; measure again.")
+    # 2. Find lines that were not used yet.
     has, turns = len(workload.prompts), workload.least_turns
     first_line = prompt_lines.continuation_origin(options, has, spec.measured, greedy=options.quality, turns=turns)
     served = [variant.name for variant in spec.variants if variant.kind == "url"]

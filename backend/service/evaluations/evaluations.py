@@ -83,17 +83,20 @@ def prepare(workspace: Workspace, sources: list[str], chosen: EvaluateOptions, *
 def make_spec(workspace: Workspace, resolved: list[Variant], chosen: EvaluateOptions) -> EvaluateSpec:
     """Return the checked specification for resolved variants. Raises ReadOnly in a demonstration."""
     workspace.check(Action.SUBMIT)
+    # 1. Check the models' files, and whether they can chat.
     preflight.check_variants(workspace.settings.cache, resolved, scored=chosen.quality)
     mute = preflight.why_no_chat(workspace.settings.cache, resolved)
     if mute is not None and (chosen.endpoint == "chat" or chosen.workload == workloads.CHAT):
         raise InvalidOptions(f"A chat cannot be asked of {mute} Leave the chat workload and the chat endpoint out.")
     chosen = chosen if mute is not None else workloads.fit_to_variants(chosen, resolved)
+    # 2. Check addresses, workload, tasks and held-out text.
     for variant in resolved:
         if variant.url is not None:
             endpoint.check_bearer(chosen.bearer_env, endpoint.parse_address(variant.url))
     workloads.check(chosen, resolved)
     tasks.check(workspace, chosen, resolved)
     held_out_text.check(_resolve_held_out_text(chosen))
+    # 3. Check the lossless option, and that the engines are installed.
     if chosen.lossless and not any(variant.speculation and variant.kind != "url" for variant in resolved):
         raise InvalidOptions(
             "No variant served here speculates, so there is nothing to hold its answers against: leave lossless out."
@@ -151,8 +154,10 @@ def freeze(workspace: Workspace, spec: EvaluateSpec) -> EvaluateSpec:
     Raises InvalidWorkload where its file is gone since, NotFound, NotNow for an endpoint that does not serve.
     """
     workspace.check(Action.SUBMIT)
+    # 1. Copy workload and tasks, so that later changes of their files do not matter.
     copy = workloads.keep_copy(workspace, spec.options, spec.variants)
     task_copies = tasks.keep_copies(workspace, tasks.check(workspace, spec.options, spec.variants))
+    # 2. Decide whether answers have fixed lengths.
     forced = spec.options.ignore_eos
     if forced is None:  # a server of another make may not know it, and all are asked the same
         ours = all(variant.kind != "url" for variant in spec.variants)
@@ -168,6 +173,7 @@ def freeze(workspace: Workspace, spec: EvaluateSpec) -> EvaluateSpec:
         "ignore_eos": forced,
         "quality_text": _copy_held_out_text(workspace, spec.options),
     }
+    # 3. Add facts of SageMaker endpoints.
     variants = tuple(endpoint_variants.with_aws_facts(workspace, variant) for variant in spec.variants)
     options = spec.options.model_copy(update=changed)
     reading = spec.workload_reading or copy.reading

@@ -19,6 +19,7 @@ FIRST_JOB = "the job before it"
 def prepare(workspace: Workspace, first: OptimizeSpec, chosen: EvaluateOptions | None = None) -> EvaluateSpec:
     """Return the specification that compares the original with the result of `first`. Raises as an evaluation of the
     original, and ImpossibleStack if this machine cannot serve the result."""
+    # 1. Refuse results that cannot be served here.
     model = first.model
     if first.neuron is not None:
         why = variants.why_unserved_on_neuron(workspace, first.neuron.fields)
@@ -26,10 +27,12 @@ def prepare(workspace: Workspace, first: OptimizeSpec, chosen: EvaluateOptions |
         why = variants.why_recipe_unserved(workspace, model, first.recipe)
     if why:
         raise ImpossibleStack(f"What this makes cannot be served here, so it cannot be evaluated: {why}.")
+    # 2. Prepare the evaluation of the original.
     baseline = variants.resolve(workspace, model.id if model.origin == "starter" else model.path)
     spec = evaluations.freeze(
         workspace, evaluations.make_spec(workspace, [baseline], chosen or evaluations.read_options())
     )
+    # 3. Add the future artifact as a second variant.
     named = Variant(
         name=first.recipe.name,
         source=FIRST_JOB,

@@ -35,10 +35,12 @@ def prepare(
     ImpossibleStack, EngineMissing, ReadOnly.
     """
     workspace.check(Action.SUBMIT)
+    # 1. Check the streams.
     if not streams or not all(1 <= each <= MOST_STREAMS for each in streams):
         raise RequestError(
             f"Streams are whole numbers from 1 to {MOST_STREAMS}, such as 1,4,8: give {{}} so.", "streams"
         )
+    # 2. Resolve the target, which must be served here.
     target = variants.resolve(workspace, source, serving=serving)
     card, recipe = require_original(workspace, target)
     variants.check_served(workspace, [target])

@@ -39,6 +39,7 @@ def write_page(
 
 
 def _render(view: EvaluationView, extras: Extras) -> bytes:
+    # 1. Hand the document to a process of its own, which has the charting library.
     request = {"evaluation": view.document.model_dump(mode="json"), "extras": extras.model_dump(mode="json")}
     with tempfile.TemporaryDirectory(prefix="whetstone-report-") as folder:
         (Path(folder) / "request.json").write_text(json.dumps(request))
@@ -48,6 +49,7 @@ def _render(view: EvaluationView, extras: Extras) -> bytes:
             text=True,
             check=False,
         )
+        # 2. Read the page that it wrote.
         file = Path(folder) / "report.html"
         if not file.is_file():
             last_line = done.stderr.strip().splitlines()[-1:] or ["no reason was given"]

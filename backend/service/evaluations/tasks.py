@@ -61,12 +61,14 @@ def check(workspace: Workspace, chosen: EvaluateOptions, variants: Sequence[Vari
     """Check the tasks before the start. Raises EngineMissing, InvalidTask."""
     if not chosen.tasks:
         return []
+    # 1. Check the requirements.
     if (how := missing_packages(workspace)) is not None:
         raise EngineMissing(f"Tasks are scored by lm-eval. {how}")
     if all(variant.model_path is None for variant in variants):
         raise InvalidTask(
             "Tasks need a model's tokenizer, which an address does not give: add the model that it serves as a variant."
         )
+    # 2. Read the tasks; their names must differ.
     task_list = [task for source in chosen.tasks for task in find(source)]
     if len(task_list) > MOST:
         raise InvalidTask(f"{len(task_list)} tasks are too many for one evaluation: give at most {MOST}.")

@@ -388,11 +388,13 @@ def _find_too_long(
 ) -> str | None:
     """The first line that does not fit, in one sentence. A token is at least a byte, so short lines need no
     counting."""
+    # 1. Collect lines that may be too long: a token has at least one byte.
     long = []
     for number, prompt in enumerate(make_workload(request).workload.prompts, 1):
         answers = (prompt.max_tokens or max_tokens) * len(prompt.turns or ("",))
         if sum(len(text.encode()) for text in prompt.texts()) + answers >= context:
             long.append((number, prompt.texts(), answers))
+    # 2. Count the tokens of those.
     counted = tokenizers.lengths(Path(stamp.folder), [text for _, texts, _ in long for text in texts]) if long else None
     lengths = iter(counted or ())
     for number, texts, answers in long if counted is not None else ():

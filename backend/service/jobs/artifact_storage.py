@@ -53,6 +53,7 @@ def collect_garbage(
 
     Raises ReadOnly in a demonstration, NotAllowed, and what `artifacts.base.Place.remove` does.
     """
+    # 1. Choose what to remove, in one transaction.
     workspace.check(Action.COLLECT)
     addresses = [place.address for place in reachable_places(workspace)]
 
@@ -64,11 +65,13 @@ def collect_garbage(
         size = sum(row.size for row in collection if row.arrived)
         return GarbageCollection(artifacts=removed, contents=len(collection), bytes=size, dry_run=dry_run)
 
+    # 2. Roll back a dry run.
     if dry_run:
         with suppress(_RolledBack), workspace.store.session() as session:
             chosen = choose(session)
             raise _RolledBack
         return chosen
+    # 3. Commit, then delete the files.
     chosen = workspace.change(Action.COLLECT, "artifacts", choose, changed=lambda collection: collection.contents > 0)
     remove_abandoned_files(workspace)
     return chosen
@@ -102,6 +105,7 @@ def check_disk(workspace: Workspace, needed: int, folder: Path | None = None, *,
 def check_quota(workspace: Workspace, needed: int) -> None:
     """Raise QuotaExceeded, which names artifacts to delete, if so many more bytes do not fit with those of artifacts
     and of unfinished optimize jobs. Raises RequestError if the quota is not a size."""
+    # 1. Sum what exists and what unfinished jobs will add.
     quota = locations.quota(workspace.settings)
     if quota is None:
         return
@@ -115,6 +119,7 @@ def check_quota(workspace: Workspace, needed: int) -> None:
     promised = sum(_disk_need(row.spec) for row in going)
     if used + promised + needed <= quota:
         return
+    # 2. Name artifacts to delete.
     named = [f"{one} ({each / 1e9:.2f} GB{', unused' if one in unused else ''})" for one, each in largest]
     remove = (
         f"delete some with `whetstone artifacts delete`, such as {listed(named)}" if named else "wait for those jobs"

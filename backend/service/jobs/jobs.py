@@ -144,15 +144,18 @@ def submit(
     Raises KeyReused if the key's job has another specification, NotNow if the job in `after` has failed, TooMuch if the
     person has reached a limit.
     """
+    # 1. Check the specification outside the transaction.
     row = make_row(
         workspace, spec, title, parent=parent, submission=submission, yields=yields, terms=terms, after=after
     )
     uses = artifacts_read(workspace, spec)
 
     def work(session: Any) -> JobView:
+        # 3. Insert the job, unless its key exists.
         inserted = queue.submit(session, row, artifacts=uses)
         if inserted.id == row.id:
             limits.check_person_limits(workspace, session, row.owner, row.kind)
+        # 4. Insert the job that follows it.
         if then is not None:
             named, second = then
             key = f"{submission} then" if submission else None

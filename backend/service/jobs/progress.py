@@ -138,6 +138,7 @@ def expected_evaluation_time(workspace: Workspace, spec: EvaluateSpec) -> TimeLe
 
     Earlier evaluations that also have (or do not have) tasks count first.
     """
+    # 1. Read the pace of earlier evaluations, with tasks and without.
     with workspace.store.read() as session:
         rows = job_statistics.list_succeeded(session, JobKind.EVALUATE)
     paces: dict[bool, list[tuple[float, eta.EvaluationSize]]] = {True: [], False: []}
@@ -148,8 +149,10 @@ def expected_evaluation_time(workspace: Workspace, spec: EvaluateSpec) -> TimeLe
         runs = _count_runs(len(options["variants"]), options["options"], blocks - earlier)
         if took is not None and runs.runs:
             paces[bool(options["options"].get("tasks"))].append((took, runs))
+    # 2. Prefer those of the same kind.
     tasks, chosen = bool(spec.options.tasks), spec.options
     alike, other = paces[tasks], paces[not tasks]
+    # 3. Estimate the fewest and the most blocks.
     fewest = (
         stopping_rule.test_points(chosen.max_blocks)[0] if chosen.until_decided else chosen.most_blocks - spec.measured
     )

@@ -104,6 +104,7 @@ def start(workspace: Workspace, *, until_idle: float | None = None) -> None:
     """
     if workspace.read_only:
         raise ReadOnly
+    # 1. Build the command and its environment.
     command = [sys.executable, "-m", "backend.supervisor"]
     if until_idle is not None:
         command += ["--until-idle", str(until_idle)]
@@ -113,6 +114,7 @@ def start(workspace: Workspace, *, until_idle: float | None = None) -> None:
     if workspace.settings.database_url:
         environment["DATABASE_URL"] = workspace.settings.database_url
     log_path = workspace.settings.home / "supervisor.log"
+    # 2. Start it, again if a dying one held the lock, until it has a heartbeat.
     deadline, spawned = time.monotonic() + START_SECONDS, 0.0
     while not is_alive(workspace, own=True):
         if time.monotonic() > deadline:

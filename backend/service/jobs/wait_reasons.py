@@ -25,6 +25,7 @@ JOBS_COMPARED = 40
 
 def find_reasons(workspace: Workspace, jobs: Sequence[JobView]) -> dict[str, WaitReason]:
     """Return why each queued job waits, by id; a job that is about to start has no entry."""
+    # 1. Read the queue, the running jobs and the supervisors.
     queued = [job for job in jobs if job.state is JobState.QUEUED]
     if not queued:
         return {}
@@ -34,10 +35,12 @@ def find_reasons(workspace: Workspace, jobs: Sequence[JobView]) -> dict[str, Wai
         going = history.list_queued(session, list(LIVE))
         live = {row.host: queue.make_entries(job for job in going if job.host == row.host) for row in taking}
         now, waits = leases.clock(session), {}
+        # 2. Find the first reason of each job.
         for job in queued:
             why = _waits_for_job(session, job) or _waits_for_time(job, now) or _waits_for_room(job, line, taking, live)
             if why is not None:
                 waits[job.id] = why
+    # 3. Without a supervisor that is the reason.
     if not taking:
         drained = "The supervisor was drained: `whetstone supervisor start` takes jobs again."
         nobody = WaitReason(

@@ -139,6 +139,7 @@ def _artifacts(workspace: Workspace) -> list[Finding]:
     """Report the artifact location, whether it is writable, and the use of its quota."""
     if workspace.read_only:
         return []
+    # 1. Check that the location answers and can be written.
     try:
         usage = artifact_storage.usage(workspace)
         locations.location_for_new(workspace.settings).check_writable()
@@ -148,6 +149,7 @@ def _artifacts(workspace: Workspace) -> list[Finding]:
                 subject="Artifacts", level="problem", finding=str(error), fix="see WHETSTONE_ARTIFACTS in docs/team.md"
             )
         ]
+    # 2. Compare the usage with the quota.
     text = f"{usage.bytes / 1e9:.2f} GB in {usage.place}, which can be written"
     if usage.quota is None:
         return [Finding(subject="Artifacts", level="ok", finding=f"{text}; no quota")]

@@ -80,6 +80,7 @@ def _local(name: str) -> Device:
 
 
 def _gpus(cards: tuple[Accelerator, ...], numbers: tuple[int, ...]) -> Device:
+    # 1. Check that the named GPUs exist.
     chosen = [card for card in cards if card.number in numbers]
     if not cards:
         raise InvalidRecipe("This machine has no GPU: use the target `local`.")
@@ -88,6 +89,7 @@ def _gpus(cards: tuple[Accelerator, ...], numbers: tuple[int, ...]) -> Device:
         raise InvalidRecipe(
             f"This machine has no GPU {max(set(numbers) - {card.number for card in cards})}: it has {known}."
         )
+    # 2. Look up the data sheet of the smallest one.
     least = min(chosen, key=lambda card: card.memory_bytes)
     known_card = next(
         (row for row in instances.load().accelerators.values() if targets.slug(row.name) in targets.slug(least.name)),

@@ -64,10 +64,12 @@ def with_aws_facts(workspace: Workspace, variant: Variant) -> Variant:
     """
     if not (variant.url or "").startswith(f"{SAGEMAKER}://"):
         return variant
+    # 1. Ask AWS for the endpoint.
     region, _, name = (variant.url or "").removeprefix(f"{SAGEMAKER}://").partition("/")
     endpoint = endpoint_lookup.resolve_endpoint(name, region)
     if workspace.settings.shared and endpoint.id is None:
         raise RequestError(NOT_OURS.format(name))
+    # 2. Add its price and its findings.
     price, where = _price(workspace, endpoint.instances)
     discount = 0.0 if price is None else workspace.settings.discount
     remote = Remote(

@@ -101,22 +101,26 @@ def prepare(
     Raises what `inspect` raises, LicenceNotAccepted, NotEnoughDisk, TooMuch, RequestError for a model that needs no
     import or a name that is taken.
     """
+    # 1. Refuse what needs no import.
     workspace.check(Action.SUBMIT)
     source = source.strip()
     if models.card(source) is not None:
         raise RequestError(f"`{source}` comes with Whetstone: it needs no import.")
     if paths.find_folder(source) is not None:
         raise RequestError(f"`{source}` is a folder on this machine: `whetstone models import` takes it as it is.")
+    # 2. Read the card without the weights.
     inspection = inspect(workspace, source, revision=revision, timeout_s=timeout_s)
     final = sources.folder(workspace.settings.models, inspection.source, inspection.revision)
     if name is not None:
         local.check_name(workspace, name, str(final))
+    # 3. Check licence, quota and disk.
     accepted = _accepted_at(workspace, inspection, accept_licence)
     present = final.exists()
     to_fetch = 0 if present else _bytes_missing(workspace, inspection)
     with workspace.store.read() as session:
         quotas.check_imports(workspace, session, workspace.actor.name, to_fetch)
     artifact_storage.check_disk(workspace, to_fetch, workspace.settings.models, what="import")
+    # 4. Freeze the specification.
     spec = ImportSpec(
         source=inspection.source,
         revision=inspection.revision,

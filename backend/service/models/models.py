@@ -45,9 +45,11 @@ def resolve(workspace: Workspace, source: str) -> ModelCard:
 
     Raises UnknownModel where it is none of them, InvalidModel where the folder is no model.
     """
+    # 1. A bundled model.
     card = models.card(source)
     if card is not None:
         return card
+    # 2. An imported model, by folder or name.
     folder = _folder(workspace, source)
     with workspace.store.read() as session:
         row = imported.find(session, str(folder)) if folder else imported.find_by_name(session, source)
@@ -55,10 +57,13 @@ def resolve(workspace: Workspace, source: str) -> ModelCard:
     if row is not None:
         stored = {"id": row.name, "origin": "imported", "licence": _stored_licence(row)}
         return models.folder_card(row.path).model_copy(update=stored)
+    # 3. Any other folder.
     if folder is not None:
         return models.folder_card(source, as_imported=_is_made_here(workspace, folder))
+    # 4. In a demonstration, a model without weights.
     if (parent := _demonstration_card(workspace, source)) is not None:
         return parent
+    # 5. Nothing: name the nearest models.
     if is_artifact(source):
         raise UnknownModel(_artifact_refusal(workspace, source))
     looks_like_path = source.startswith((".", "/", "~"))
@@ -184,16 +189,19 @@ def remember(workspace: Workspace, source: str, *, name: str | None = None) -> K
     Raises UnknownModel, InvalidModel, RequestError where the name is taken. A bundled model is there already and stays
     as it is.
     """
+    # 1. Resolve the folder; a bundled model is there already.
     workspace.check(Action.REMEMBER_MODEL)
     card = resolve(workspace, source)
     if card.origin == "starter":
         return KnownModel(card=card, present=True)
+    # 2. Choose its name.
     if name is not None:
         check_name(workspace, name, card.path)
     card = preflight.with_notes(workspace.settings.cache, card)
     chosen_name = name or (
         card.id if card.origin == "imported" or is_remembered(workspace, card) else own_name(Path(card.path))
     )
+    # 3. Store it.
     row = ModelRow(
         path=card.path,
         name=chosen_name,

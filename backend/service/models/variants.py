@@ -36,12 +36,15 @@ def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None
 
     Raises UnknownModel, InvalidModel, NotFound, RequestError for an address that cannot be one.
     """
+    # 1. An endpoint.
     if source.startswith(("http://", "https://")):
         return _endpoint(source, may_ask=workspace.refusal(Action.SUBMIT) is None)
     if endpoint_variants.is_endpoint(source):
         return endpoint_variants.make_variant(workspace, source)
+    # 2. An artifact.
     if models.is_artifact(source):
         return _artifact(workspace, source)
+    # 3. A model.
     card = models.resolve(workspace, source)
     return Variant(
         name=card.id,
@@ -56,6 +59,7 @@ def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None
 
 def _endpoint(source: str, *, may_ask: bool) -> Variant:
     """`URL` or `URL#MODEL`; without a model the first one that the endpoint lists is asked for."""
+    # 1. Parse the address and refuse secrets in it.
     try:
         parts = urlsplit(source)
         host, _ = parts.hostname, parts.port
@@ -131,6 +135,7 @@ def why_recipe_unserved(workspace: Workspace, model: ModelCard, recipe: Recipe) 
 
 def why_unserved_on_neuron(workspace: Workspace, fields: Mapping[str, Any]) -> str | None:
     """Why what was compiled by the plan of these fields cannot be served here; None where it can."""
+    # 1. The stack and the cores of this machine.
     accelerator, degree, stack = fields["accelerator"], fields["tensor_parallel"], STACKS[fields["stack"]]
     if stack.unserved:
         return stack.unserved
@@ -138,11 +143,13 @@ def why_unserved_on_neuron(workspace: Workspace, fields: Mapping[str, Any]) -> s
         return (
             f"it was compiled for {accelerator}, and this machine has none: `whetstone evaluate` it on such an instance"
         )
+    # 2. The same kind and number of cores.
     row = instances.load().instances.get(f"ml.{neuron.instance_type()}")
     if row is not None and row.accelerator != accelerator:
         return f"it was compiled for {accelerator} and this machine has {row.accelerator}: compile it for that"
     if degree > here:
         return f"it was compiled over {degree} NeuronCores and this machine has {here}: compile it for fewer"
+    # 3. The plugin and what it serves.
     if fields.get("draft_method") == "draft":
         return (
             "no plugin for vLLM serves a plain draft on Neuron: compile it with `speculate: {method: eagle3}`, "
@@ -181,6 +188,7 @@ def _artifact(workspace: Workspace, source: str) -> Variant:
 
 def _with_draft_tokens(manifest: Manifest, artifact_id: str, written: str) -> Manifest:
     """Return the manifest with another number of draft tokens in its recipe. Raises RequestError."""
+    # 1. Check the number.
     recipe = manifest.recipe
     if recipe.step("speculate") is None:
         raise RequestError(
@@ -188,6 +196,7 @@ def _with_draft_tokens(manifest: Manifest, artifact_id: str, written: str) -> Ma
         )
     if not written.isdecimal() or int(written) > MOST_TOKENS:
         raise RequestError(f"`{TOKENS}{written[:20]}` is wrong: give 0 (no speculation) to {MOST_TOKENS}.")
+    # 2. Change or drop the speculate step.
     tokens, steps = int(written), list[Step]()
     for step in recipe.steps:
         if not isinstance(step, Speculate):

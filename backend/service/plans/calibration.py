@@ -30,6 +30,7 @@ def save(workspace: Workspace, name: str, content: bytes) -> Path:
 
     Raises InvalidWorkload with the first thing that is wrong, and then nothing is kept; ReadOnly in a demonstration.
     """
+    # 1. Check size, quota and kind.
     workspace.check(Action.UPLOAD)
     if len(content) > calibration_text.MAX_BYTES:
         raise InvalidWorkload(f"{name} has more than {MAX_MB} MB: take a sample of it.")
@@ -37,10 +38,12 @@ def save(workspace: Workspace, name: str, content: bytes) -> Path:
     suffix = Path(name).suffix.lower()
     if suffix.removeprefix(".") not in TYPES:
         raise InvalidWorkload(f"{name} is of no kind that can be read: give a file that ends in .{', .'.join(TYPES)}.")
+    # 2. Name the file by its content.
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(name).stem).strip("-")[:60] or "text"
     folder = workspace.settings.home / "calibration"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{plain}-{hashlib.sha256(content).hexdigest()[:8]}{suffix}"
+    # 3. Write it, once it was found readable.
     with workspace.changing(Action.UPLOAD, path.stem, detail="calibration"), files.staged_file(path) as staged:
         staged.write_bytes(content)
         try:

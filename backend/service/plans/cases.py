@@ -71,15 +71,18 @@ def resolve(
     With `probe` this machine's speed is measured where it is not known yet, which takes seconds and only an estimate
     needs. Raises InvalidRecipe for an unknown target, UnknownModel or InvalidModel for a draft that is none.
     """
+    # 1. Find the draft and the target.
     draft = models.find_draft(workspace, model, recipe)
     choice = auto_target.choose_target(workspace, model, recipe, goal, load) if target == "auto" else None
     if choice is not None:
         where = auto_target.shown_target(workspace, choice)
     else:
         where = targets.find(workspace, target, measured="now" if probe else "before")
+    # 2. Gather the facts and let the rules decide.
     served = with_degree(recipe, choice.winner.tensor_parallel) if choice and choice.winner else recipe
     facts = _with_speculation_facts(workspace, recipe, targets.rule_facts(where, model, draft))
     verdict = _with_preflight(workspace, model, recipe, technique_checks.decide(workspace, model, served, facts))
+    # 3. Take the replicas that `auto` chose.
     if verdict.plan is not None and choice is not None and choice.winner is not None:
         verdict = verdict.model_copy(
             update={"plan": verdict.plan.model_copy(update={"replicas": choice.winner.replicas})}
@@ -146,9 +149,11 @@ def additions(workspace: Workspace, model: ModelFacts, recipe: Recipe, case: Cas
 
     `case`: the recipe's own; None where there is none, since its target or draft is not known: then for this machine.
     """
+    # 1. The facts, with a draft.
     own = models.resolve_draft(workspace, model, "auto")
     facts = case.facts if case else targets.rule_facts(targets.find(workspace, "local"), model, own)
     with_draft = facts if facts.draft else facts.model_copy(update={"draft": own})
+    # 2. Try each step of the capability table.
     verdict = case.verdict if case else check.check_recipe(model, recipe, with_draft)
     known = {reason.message for reason in verdict.reasons}
     results = []

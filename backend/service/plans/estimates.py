@@ -69,12 +69,14 @@ def estimate_loads(
     """Like `of`, one a load: what was measured is looked up once."""
     if case.verdict.plan is None:
         raise ImpossibleStack(" ".join(reason.message for reason in case.verdict.reasons))
+    # 1. Look up once what was measured: a payoff map, a trained draft, an evaluation.
     known = {
         "acceptance": acceptance,
         "payoff": _find_map(workspace, case),
         "trained": _trained_acceptance(workspace, case),
     }
     plan, measured, estimates = case.verdict.plan, _find_measured(workspace, case), []
+    # 2. Estimate each load, corrected by the evaluation.
     for load in loads:
         context = auto_target.make_context(case.target, case.facts, load, price_per_hour).model_copy(update=known)
         if measured and (corrected := _correction(case, context, measured)):
@@ -191,6 +193,7 @@ def _trained_acceptance(workspace: Workspace, case: Case) -> float | None:
 
 def _predict(model: ModelFacts, recipe: Recipe, context: EstimateContext, level: Level) -> Speed | None:
     """Predict the speed for a load that was measured, without the correction."""
+    # 1. The load as it was measured.
     facts = context.facts
     assert facts.device is not None
     load = ExpectedLoad(
@@ -198,6 +201,7 @@ def _predict(model: ModelFacts, recipe: Recipe, context: EstimateContext, level:
         output_tokens=max(1, round(level.output_tokens or 1)),
         concurrency=level.concurrency,
     )
+    # 2. The prediction for it.
     degree, draft = recipe.serving.tensor_parallel, facts.serving_draft(recipe)
     sequences = serving_memory.concurrent_sequences(
         serving_memory.device_memory(model, recipe, facts.device, degree, draft),

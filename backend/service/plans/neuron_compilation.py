@@ -82,16 +82,19 @@ def _field_text(value: Any) -> str:
 def preview(workspace: Workspace, case: Case) -> CompilationPreview:
     """Preview what would be compiled. Raises ImpossibleStack with the nearest recipe that works, InvalidRecipe for
     another target."""
+    # 1. Refuse other targets and invalid recipes.
     if case.facts.place != "neuron":
         raise InvalidRecipe(f"`{case.asked}` is no Neuron target: write one such as `neuron:ml.inf2.48xlarge`.")
     if case.verdict.plan is None:
         raise ImpossibleStack(refusal_text(case.verdict))
+    # 2. Plan the compilation; the installed compiler is part of its key.
     device = case.target.device
     draft = case.facts.serving_draft(case.recipe)
     first = compile_plan.make_compile_plan(case.model, case.recipe, device, draft)
     stack = STACKS[first.stack]
     installed = (engine_status.read_marker(workspace.settings.engines, stack.environment) or {}).get("packages", {})
     plan = first.model_copy(update={"compiler": installed.get(COMPILER)})
+    # 3. Size the cores' memory and look into the cache.
     room = cores.core_memory(case.model, case.recipe, device, plan.tensor_parallel, draft)
     return CompilationPreview(
         target=case.asked,
@@ -118,14 +121,17 @@ def prepare(
 
     Raises what `preview` does, UnknownModel without weights, EngineMissing, NotEnoughDisk, QuotaExceeded.
     """
+    # 1. Require the compiler unless the cache has the result.
     workspace.check(Action.SUBMIT)
     model, known = optimize.require_weights(case.model), known or preview(workspace, case)
     assert case.verdict.plan is not None
     if known.lookup.state == "miss":
         engine_status.engine_python(workspace.settings, STACKS[known.plan.stack].environment)
+    # 2. Check disk and quota.
     need = estimate.estimate_needs(model, case.recipe, case.draft)
     artifact_storage.check_disk(workspace, need.disk_bytes)
     artifact_storage.check_quota(workspace, need.disk_bytes)
+    # 3. Freeze the specification.
     spec = OptimizeSpec(
         model=model,
         recipe=case.recipe,

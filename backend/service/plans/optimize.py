@@ -77,6 +77,7 @@ def make_deployment(case: Case) -> Deployment | None:
         )
     if case.verdict.plan is None or not case.works:
         raise ImpossibleStack(_why_not(case))
+    # 2. A named target, or the instance that `auto` chose.
     deployment = Deployment(
         target=case.target.name,
         tensor_parallel=case.verdict.plan.tensor_parallel,
@@ -129,6 +130,7 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> PreparedOptim
     NotEnoughDisk, QuotaExceeded;
     ReadOnly in a demonstration.
     """
+    # 1. Require weights and steps.
     workspace.check(Action.SUBMIT)
     model, recipe = require_weights(case.model), case.recipe
     if not recipe.steps:
@@ -136,6 +138,7 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> PreparedOptim
             "The recipe has no steps, so a job would only copy the model: add a step, or serve and evaluate the "
             "model as it is."
         )
+    # 2. The recipe must be valid at its target and here.
     placed = make_deployment(case)
     if case.facts.place == "neuron":
         raise InvalidRecipe(
@@ -148,6 +151,7 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> PreparedOptim
         planned = rules_plan.make_plan(model, recipe, here.facts)  # what is served elsewhere need not fit here
     if planned is None:
         raise ImpossibleStack(f"{'The job would run on this machine. ' if placed else ''}{refusal_text(here.verdict)}")
+    # 3. Require the engines, disk and quota.
     if recipe.step("compile"):
         engine_status.engine_python(workspace.settings, "serve")
     for environment in {quantization_engines.environment(step.engine) for step in planned.steps} - {None}:
@@ -155,6 +159,7 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> PreparedOptim
     need = estimate.estimate_needs(model, recipe, here.draft)
     artifact_storage.check_disk(workspace, need.disk_bytes)
     artifact_storage.check_quota(workspace, need.disk_bytes)
+    # 4. Freeze the specification.
     spec = OptimizeSpec(
         model=model,
         recipe=recipe,

@@ -28,6 +28,7 @@ BREAKS = frozenset("\x85\u2028\u2029\ufeff")
 
 def read_file(path: Path) -> Recipe:
     """A recipe file, or a bundled recipe by its name. Raises InvalidRecipe, RequestError."""
+    # 1. Find the file: a path, else a bundled name.
     if len(os.fsencode(path.name)) > LONGEST_NAME:
         raise InvalidRecipe(
             f"No file has a name as long as {path.name[:20]}...: give a YAML file or a bundled recipe's name."
@@ -38,6 +39,7 @@ def read_file(path: Path) -> Recipe:
     if not actual.is_file():
         names = ", ".join(bundled_names())
         raise InvalidRecipe(f"There is no recipe file {path}: give a YAML file, or one of {names}.")
+    # 2. Read it within limits.
     if actual.stat().st_size > MAX_BYTES:
         raise InvalidRecipe(f"{path} has more than {MAX_BYTES // 1000} kB: a recipe has a few lines.")
     try:

@@ -84,14 +84,17 @@ def submit(
     Raises InvalidOptions for settings that lack or are wrong, ImpossibleStack with the nearest recipe that works,
     InvalidRecipe where no job is needed.
     """
+    # 1. Make the request.
     workspace.check(Action.SUBMIT)
     planned, settings = _requests(workspace, case, aws_settings)
     if not planned.create or settings is None:
         raise InvalidRecipe(f"{' '.join(planned.notes)} There is nothing to start.")
     (request,) = planned.create
+    # 2. Check the quota if the result is fetched.
     parent = _parent(case, settings)
     if parent is not None:
         artifact_storage.check_quota(workspace, estimate.estimate_needs(parent, case.recipe, case.draft).disk_bytes)
+    # 3. Freeze the specification and queue the job.
     spec = ManagedSpec(
         model=case.model.id,
         recipe=case.recipe,

@@ -68,6 +68,7 @@ def find_price(
 
     None where the model generates nothing, the recipe is not valid there, or no price or speed is known.
     """
+    # 1. Estimate on the target, or where tokens are cheapest.
     expected_load = expected_load or load(STREAMS, model.max_positions)
     try:
         estimate = estimate_tokens(workspace, model, recipe, target, expected_load)
@@ -75,6 +76,7 @@ def find_price(
         return None
     if estimate is None or estimate.price_per_million_output is None or estimate.price_per_hour is None:
         return None
+    # 2. Add where the price holds.
     instance = targets.find(workspace, estimate.target).instance
     return ModelPrice(
         target=estimate.target,

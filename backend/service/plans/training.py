@@ -62,6 +62,7 @@ def title(model: ModelCard, options: Training) -> str:
 
 
 def _resolve_target(workspace: Workspace, source: str) -> ModelCard:
+    # 1. Name the original of an artifact.
     if models.is_artifact(source):
         manifest = artifacts.show(workspace, source).manifest
         what = "is a draft itself"
@@ -73,6 +74,7 @@ def _resolve_target(workspace: Workspace, source: str) -> ModelCard:
             "serves what is "
             "quantized of it too."
         )
+    # 2. Refuse models that no draft can be trained for.
     model = models.resolve(workspace, source)
     result = preflight.check(workspace.settings.cache, model)
     if why := result.unbuilt or result.unrewritable:

@@ -54,6 +54,7 @@ def read_file(path: Path) -> list[Preset]:
 
 def read(content: bytes | str) -> list[Preset]:
     """In the file's order. Raises InvalidPreset with one sentence that names the first wrong line, field or preset."""
+    # 1. Parse the document.
     try:
         document = recipe_files.read_yaml(_text(content), what=WHAT, most=MAX_BYTES)
     except InvalidRecipe as error:
@@ -62,6 +63,7 @@ def read(content: bytes | str) -> list[Preset]:
         raise InvalidPreset(
             "The file must hold `presets:` and a list below it, and nothing else: see `whetstone presets export`."
         )
+    # 2. Check each preset; ids must differ.
     entries = document["presets"]
     if not entries or len(entries) > MOST:
         raise InvalidPreset(f"The file holds {len(entries)} presets: it must be at least one and at most {MOST}.")

@@ -237,6 +237,7 @@ def put(
     Raises InvalidPreset where an id is taken by another preset (`replace` allows it for those that are not bundled) or
     a target does not exist, ReadOnly in a demonstration.
     """
+    # 1. Check the targets.
     workspace.check(Action.SAVE_PRESET)
     _sync_if_writable(workspace)
     candidates = targets.hardwares(workspace)
@@ -252,6 +253,7 @@ def put(
                 kept.put(session, _row(preset, origin, owner=workspace.actor.name))
         return outcomes
 
+    # 2. Store all presets in one transaction, or none.
     ids = ", ".join(preset.id for preset in presets)
     outcomes = workspace.change(
         Action.SAVE_PRESET, ids, put, detail=origin, changed=lambda changes: set(changes) != {"unchanged"}

@@ -136,6 +136,7 @@ def _with_environment(request: DeploymentRequest, environment: Mapping[str, str]
 
 
 def _make_deployment(workspace: Workspace, artifact_id: str, request: DeploymentRequest, *, anyway: bool) -> Deployment:
+    # 1. Check the artifact: quality, hardware, memory and kernels.
     shown = artifacts.show(workspace, artifact_id)
     variant = variants.resolve(workspace, artifact_id)
     variants.check_floor(workspace, [variant], anyway=anyway)
@@ -149,12 +150,14 @@ def _make_deployment(workspace: Workspace, artifact_id: str, request: Deployment
     parallel = request.tensor_parallel or variant.serving.tensor_parallel
     _check_instance(_instance(workspace, request.instance), parallel, variant.bytes_on_disk or 0)
     _check_kernels(workspace, shown.manifest, request.instance, parallel)
+    # 2. Choose the container's image.
     region = home_region(request.region)
     image = request.image or container.image(request.container, region)
     if image is None:
         raise RequestError(
             f"AWS keeps the images for {region} in another account: give the address of one with {{}}.", "image"
         )
+    # 3. Check the draft, which must come with the artifact.
     speculation = variant.speculation
     if speculation is not None and SPECULATE[speculation.method].engine_method == "custom_class":
         code = "code of your own" if speculation.proposer else f"`method: {speculation.method}`, whose code lies here"
@@ -166,6 +169,7 @@ def _make_deployment(workspace: Workspace, artifact_id: str, request: Deployment
     if speculation is not None and speculation.draft_path:
         # its place here is not part of the deployment
         speculation = speculation.model_copy(update={"draft_path": "draft"})
+    # 4. Validate the whole.
     try:
         return Deployment(
             id=request.name or artifact_id,
@@ -306,14 +310,17 @@ def plan_update(
 
     Raises as `plan`, and NotNow where it was not deployed from an artifact.
     """
+    # 1. Read what is deployed now.
     endpoints = Endpoints(_region(workspace, region))
     endpoint = endpoints.show(endpoint_id)
     deployed = endpoints.deployed(endpoint)
+    # 2. Apply the changes; another instance or container resets what hangs on it.
     changed = changes.model_dump(exclude={"alarms", "bake_s"}, exclude_none=True)
     if changes.instance not in (None, deployed["instance"]):
         del deployed["tensor_parallel"]
     if changes.container not in (None, deployed["container"]):
         del deployed["image"]
+    # 3. Plan it like a new deployment.
     request = DeploymentRequest(**{**deployed, **changed}, name=endpoint_id, region=endpoint.region)
     planned = _make_deployment(workspace, artifact_id, request, anyway=anyway).model_copy(
         update={"owner": endpoint.owner or ""}

@@ -130,6 +130,7 @@ def _talk(request: dict[str, Any], before: Sequence[tuple[str, str]]) -> dict[st
 def _chunks(url: str, request: dict[str, Any], before: Sequence[tuple[str, str]] | None) -> Iterator[AnswerChunk]:
     """The events of the answer, asked with the first stream options that the server takes; `before` is None where
     nothing is to be put around the prompt."""
+    # 1. Try the stream options in turn.
     place = endpoint.parse_address(url)
     token = endpoint.bearer(None, place)
     for options in USAGE:
@@ -141,12 +142,15 @@ def _chunks(url: str, request: dict[str, Any], before: Sequence[tuple[str, str]]
                 yield from _events(place, answer)
                 return
             status, refusal = endpoint.read_refusal(place, answer)
+        # 2. Retry as a plain completion if the server has no chat.
         if before is not None and (status in NO_CHAT or "chat template" in refusal.lower()):
             yield from _chunks(url, request, None)
             return
+        # 3. Retry with the newer name of the length field.
         if endpoint.wants_newer_length(place, body, status, refusal):
             yield from _chunks(url, request, before)
             return
+        # 4. Raise what no other option would cure.
         if status == 400 and (match := TOO_LONG.search(refusal)):
             context = next(group for group in match.groups() if group)
             raise PromptTooLong(
@@ -159,6 +163,7 @@ def _chunks(url: str, request: dict[str, Any], before: Sequence[tuple[str, str]]
 
 def _events(place: Address, answer: http.client.HTTPResponse) -> Iterator[AnswerChunk]:
     """The chunks of a server-sent event stream, until `[DONE]` or its end after a reason to finish."""
+    # 1. Yield the chunks.
     finished = has_event = False
     try:
         for name, data in _named_data(place, answer):
@@ -174,6 +179,7 @@ def _events(place: Address, answer: http.client.HTTPResponse) -> Iterator[Answer
         raise EndpointUnreachable(f"{place} broke off its answer: {str(error).rstrip('.')}.") from None
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise EndpointUnreachable(f"{place} broke off its answer: {endpoint.reason(error)}.") from None
+    # 2. Refuse a stream that is empty or broken off.
     if not has_event:
         raise EndpointUnreachable(f"{place} answers, but not with a stream: it is no OpenAI-compatible endpoint.")
     if not finished:

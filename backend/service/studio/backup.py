@@ -226,10 +226,12 @@ def restore(workspace: Workspace, path: Path) -> RestoreResult:
     A backup is trusted input: what it says is believed, but that no job of it starts by itself. Its rows appear in one
     transaction, after the files. Raises BackupUnusable, NotAllowed, and NotNow where the home was used.
     """
+    # 1. Check the backup and that the home is new.
     workspace.check(Action.RESTORE)
     backup = read(path)
     with workspace.store.read() as session:
         _check_new(session)
+    # 2. Put the files first.
     home = workspace.settings.home
     with tarfile.open(path, "r:") as tar:
         _put_files(tar, home)
@@ -244,6 +246,7 @@ def restore(workspace: Workspace, path: Path) -> RestoreResult:
             table_rows.request_rebuild(session)
             return counted, queue.mark_restored_lost(session), queue.hold_restored(session)
 
+        # 3. Then the rows, in one transaction.
         try:
             counted, lost, held_jobs = workspace.change(
                 Action.RESTORE, path.name, work, detail=f"made {backup.created:%Y-%m-%d %H:%M} UTC"

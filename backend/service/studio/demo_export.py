@@ -172,9 +172,11 @@ def seed(home: Path, folder: Path = FOLDER) -> Workspace:
     """Make the empty folder `home` a read-only home that shows what stands in `folder`. Raises NotFound."""
     if not (folder / MARK).is_file():
         raise NotFound(f"There is no demonstration in {folder}: this checkout is not complete.")
+    # 1. Read the tables, with this machine's paths in place of tokens.
     settings = Settings(home=home.resolve())
     places = {HOME_TOKEN: str(settings.home), CHECKOUT_TOKEN: str(CHECKOUT)}
     tables = {name: json.loads(_with_places((folder / f"{name}.json").read_text("utf-8"), places)) for name in TABLES}
+    # 2. Fill the store, logs and reports.
     _fill(settings, tables)
     for job in tables["jobs"]:
         with channel.attempt_channel(settings, job["id"], job["attempt"]).log_sink() as sink:
@@ -184,6 +186,7 @@ def seed(home: Path, folder: Path = FOLDER) -> Workspace:
         (settings.evaluations / row["id"]).mkdir(parents=True)
         report = (folder / f"{row['id']}.html").read_text("utf-8").replace(SCRIPT_TOKEN, script)
         (settings.evaluations / row["id"] / "report.html").write_text(report, encoding="utf-8")
+    # 3. Mark the home as read-only last.
     (settings.home / MARK).write_bytes((folder / MARK).read_bytes())
     return open_workspace(settings)
 

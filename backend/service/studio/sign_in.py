@@ -95,6 +95,7 @@ def _values(claims: Mapping[str, Any], path: str | None) -> list[str]:
 
 def read_configuration(settings: Settings) -> SignIn | None:
     """None where nothing of it is set. Raises RequestError, which names what is missing or wrong."""
+    # 1. Merge the file with the environment, which takes precedence.
     file = settings.home / FILE
     written = {**(_read(file) if file.is_file() else {}), **settings.sign_in}
     if not any(name.startswith("oidc_") for name in written):
@@ -103,6 +104,7 @@ def read_configuration(settings: Settings) -> SignIn | None:
         sign_in = SignIn.model_validate(written)
     except ValidationError as error:
         raise RequestError(f"{first_flaw(error).sentence('the sign-in')} To sign in, {HOW}.") from None
+    # 2. Check addresses and where the secret is.
     for name, url in (("METADATA_URL", sign_in.oidc_metadata_url), ("REDIRECT_URI", sign_in.oidc_redirect_uri)):
         parts = urlsplit(url)
         if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):

@@ -126,6 +126,7 @@ def serve(
     workspace: Workspace, port: int, *, host: str, browser: bool, say: Say, metrics_port: int | None = None
 ) -> None:
     """Block until Ctrl-C or SIGTERM, then stop both. Raises StudioFailed, SupervisorFailed."""
+    # 1. Start the web server and, if none runs, the supervisor.
     if metrics_port is not None:
         workspace = replace(workspace, settings=workspace.settings.model_copy(update={"metrics_port": metrics_port}))
     stopping = SignalEvent.handle((signal.SIGINT, signal.SIGTERM))
@@ -140,11 +141,13 @@ def serve(
         _await_ready(web, port, stopping)
         say(f"Whetstone is at http://localhost:{port} (home {workspace.settings.home}); Ctrl-C stops it.")
         first.start()
+        # 2. Watch both until a signal.
         while not stopping.wait(1.0):
             _check_web(web)
             if not supervisors.is_alive(workspace, own=True) and not supervisors.is_drained(workspace):
                 supervisors.start(workspace)
     finally:
+        # 3. Stop both.
         _stop_web(web)
         if own:
             supervisors.stop(workspace)
@@ -206,6 +209,7 @@ class _FirstRun(threading.Thread):
 
 def _start_web(workspace: Workspace, host: str, port: int, *, browser: bool) -> subprocess.Popen[bytes]:
     """Streamlit in a process group of its own, so that Ctrl-C reaches it once, from here."""
+    # 1. The command of Streamlit.
     command = [
         sys.executable,
         "-m",
@@ -218,12 +222,14 @@ def _start_web(workspace: Workspace, host: str, port: int, *, browser: bool) -> 
         str(port),
     ]
     command += ["--server.headless", "false" if browser and sys.stdout.isatty() else "true"]
+    # 2. Its environment; a demonstration has no other database.
     environment = {**os.environ, "WHETSTONE_HOME": str(workspace.settings.home)}
     if is_reached_by_others(workspace, host):
         named = [*allowed_hosts(), *(() if host in EVERYWHERE else (host,))]
         environment |= {"WHETSTONE_HOSTS": ",".join(named), "WHETSTONE_SHARED": "1"}
     if workspace.read_only:
         environment.pop("DATABASE_URL", None)
+    # 3. Start it in a process group of its own.
     return subprocess.Popen(
         command,
         cwd=CHECKOUT,

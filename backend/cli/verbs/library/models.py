@@ -67,11 +67,13 @@ def import_model(
     Hub tokens are read from HF_TOKEN, AWS credentials as by the AWS tools.
     """
     workspace = service.open_workspace()
+    # 1. Register a local folder at once.
     if not imports.is_remote(workspace, source):
         card = models.remember(workspace, source, name=name).card
         notes = "".join(f"\n{note}" for note in card.notes)
         emit(card, as_json=json, text=f"{card.id} is in the catalog: {card.path}{notes}")
         return
+    # 2. Import anything else by a job.
     prepared = imports.prepare(workspace, source, revision=revision, accept_licence=accept_licence, name=name)
     submit = partial(
         imports.submit,
@@ -81,6 +83,7 @@ def import_model(
         terms=job_options.terms,
     )
     ended = submit_and_wait(workspace, submit, wait=wait, as_json=json)
+    # 3. Print the outcome.
     called = ended.result["name"]
     next_step = next_command("optimize", called, "--recipe", "awq")
     notes = "".join(f"\n{note}" for note in ended.result["model"]["notes"])

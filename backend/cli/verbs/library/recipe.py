@@ -53,10 +53,12 @@ def check(recipe: File, model: Model = "starter", target: Target = "local", json
     """Check a recipe: show the plan, or all reasons against it with the closest valid recipe. Exit 0 if valid, 2 if
     not."""
     workspace = service.open_workspace()
+    # 1. Resolve the case.
     card, chosen = models.resolve_facts(workspace, model), recipe_files.read_file(recipe)
     calibration.find_file(chosen)
     case = cases.resolve(workspace, card, chosen, auto_target.resolve_target(workspace, card, chosen, target))
     verdict, where = case.verdict, case.asked
+    # 2. Print the verdict; exit 2 if it is refused.
     document = {
         "valid": verdict.valid,
         "target": where,
@@ -110,14 +112,17 @@ def estimate_recipe(
 ) -> None:
     """Estimate memory, disk, duration, cost, latency and throughput, as ranges with their formulas."""
     workspace = service.open_workspace()
+    # 1. Resolve the recipe and the load.
     card, chosen = models.resolve_facts(workspace, model), recipe_files.read_file(recipe)
     calibration.find_file(chosen)
     load = ExpectedLoad(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=concurrency)
+    # 2. Estimate a named target.
     if target != "auto":
         case = cases.resolve(workspace, card, chosen, target, probe=True)
         estimate = estimates.estimate_one(workspace, case, load, acceptance=acceptance, price_per_hour=price_per_hour)
         emit(estimate, as_json=json, text=estimate_text(estimate))
         return
+    # 3. Let `auto` choose an instance.
     limits = {"max_ttft_ms": max_ttft_ms, "max_tpot_ms": max_tpot_ms, "min_output_tokens_per_s": min_tokens_per_s}
     choice = auto_target.choose_target(
         workspace, card, chosen, goals.read_goal(wanted=goal, min_context=min_context, **limits), load
