@@ -1,4 +1,4 @@
-"""Two answers beside each other: the words in which they differ, marked, and what one answer's own time was. Pure."""
+"""Compare two answers: mark the words that differ, and describe the timing of an answer. Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ _MARK = "color:inherit;background:rgba(214,140,0,0.28);text-decoration:underline
 
 
 def markup(pieces: Sequence[Piece]) -> str:
-    """HTML of an answer: every character of it inert, white space kept, differences marked by background and
-    underline."""
+    """Return an answer as inert HTML: white space is preserved, differing words are highlighted and underlined."""
     body = "".join(
         f'<mark style="{_MARK}">{escape(text)}</mark>' if differs else escape(text) for text, differs in pieces
     )
@@ -26,7 +25,7 @@ def markup(pieces: Sequence[Piece]) -> str:
 
 
 def difference_sentence(first: str, second: str) -> str:
-    """Whether and where two answers part, in words."""
+    """Return a sentence that says whether and where two answers differ."""
     if first == second:
         return "The answers are identical, character by character."
     mine, theirs = Words(first).keys, Words(second).keys
@@ -41,7 +40,7 @@ def difference_sentence(first: str, second: str) -> str:
 
 
 def timing_text(timing: Timing) -> str:
-    """One answer's own time, so far or in the end: time to first token, tokens, tokens a second."""
+    """Return time to first token, tokens and tokens per second of one answer, so far or at the end."""
     first = "no token yet" if timing.first_s is None else f"first token after {timing.first_s * 1000:.0f} ms"
     parts = [first]
     if timing.tokens is not None:

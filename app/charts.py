@@ -1,5 +1,4 @@
-"""Charts on screens: the domain's figures drawn in the theme of the browser, and the live chart of a running
-evaluation."""
+"""Draw charts in the theme of the browser, and the live chart of a running evaluation."""
 
 from __future__ import annotations
 
@@ -19,17 +18,16 @@ from backend.present.charts.theme import Figure, Theme, concurrency_axis, empty,
 
 TITLE = "Output tokens/s so far (approximate)"
 CONFIG = {"displaylogo": False, "displayModeBar": True, "modeBarButtons": [["toImage"]], "scrollZoom": False}
-"""The camera is the whole modebar, and always there: a finger cannot hover."""
+"""The camera is the only button and always visible, since a finger cannot hover."""
 
 
 def theme() -> Theme:
-    """What the browser shows; light where it did not say."""
+    """Return the theme of the browser; light if it did not say."""
     return "dark" if st.context.theme.type == "dark" else "light"
 
 
 def show(figure: Figure, key: str, words: str | None = None, *, file: bool = True) -> None:
-    """Draw it, with its words (`words`, or its own) for who cannot see it and its points as a file, unless that is
-    elsewhere."""
+    """Draw a chart with its alternative text (`words`, or its own) and, with `file`, a download of its points."""
     name = alt_text.file_name(figure)
     config = {**CONFIG, "toImageButtonOptions": {"format": "png", "scale": 2, "filename": name}}
     st.plotly_chart(
@@ -50,21 +48,20 @@ def show(figure: Figure, key: str, words: str | None = None, *, file: bool = Tru
 
 
 def with_height(figure: Figure, height: int) -> Figure:
-    """The same, so many pixels high, its legend where it belongs."""
+    """Return the chart with this height in pixels and the legend in its place."""
     drawn = figure["layout"]
     legend = {**drawn["legend"], "y": legend_at(height, drawn["margin"]["t"])}
     return {**figure, "layout": {**drawn, "height": height, "legend": legend}}
 
 
 def unvalidated(figure: Figure) -> graph.Figure:
-    """Without plotly's check of every property, which is half of a page's time: tests check each kind of figure
+    """Return the chart without plotly's check of every property, which takes half of a page's time. Tests check
     instead."""
     return graph.Figure(figure["data"], figure["layout"], _validate=False)
 
 
 def live_throughput(points: Sequence[dict[str, Any]], variants: Sequence[str], theme: Theme = "light") -> Figure:
-    """Means of the `point` events so far, one line a variant: counters while it runs, replaced by the exact figures
-    after."""
+    """Return the chart of the means of the `point` events so far, a line per variant. They are approximate."""
     groups: dict[str, dict[int, list[float]]] = {}
     for point in points:
         if (rate := point.get("output_tokens_per_s")) is not None:

@@ -1,5 +1,4 @@
-"""What Home says of the demo: how it begins, which model it runs on, how far it is, how to stop it, and what it waits
-for."""
+"""The demo on Home: start it, show its progress, stop it, and say what it waits for."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ UNDER_WAY = "The demo is running. Its results appear at the top of this page."
 
 
 def show_start(opened: Workspace) -> None:
-    """The demo as a way to start: begin it, go on with it, or see what came of it."""
+    """Draw the demo as a way to start: run it, continue it, or view its results."""
     st.markdown("#### :material/rocket_launch: The demo")
     run = first_run.status(opened)
     under_way = run is not None and run.state in {"active", "waiting"}
@@ -53,14 +52,13 @@ def show_start(opened: Workspace) -> None:
 
 
 def is_active(opened: Workspace) -> bool:
-    """Whether something of it will change by itself."""
+    """Tell whether the demo is running or waiting."""
     run = first_run.status(opened)
     return run is not None and run.state in {"active", "waiting"}
 
 
 def show_notice(opened: Workspace) -> str | None:
-    """Draw it as long as there is something to say; answers with what makes the page around it change, None where
-    nothing."""
+    """Draw the state of the demo while there is something to say. Return what makes the page follow; None if nothing."""
     run = first_run.status(opened)
     if run is None or run.state in {"done", "stopped"}:
         return None

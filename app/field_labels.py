@@ -1,4 +1,4 @@
-"""What a field of a model is called on a page: the label of its widget. Nothing else words a field for a page."""
+"""Labels of fields on pages. No page words a field elsewhere."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ LABELS = {
 
 
 def label(field: str) -> str:
-    """Of a dotted field: its own, or that of what holds it."""
+    """Return the label of a dotted field: its own, or that of the field that contains it."""
     return LABELS.get(field.partition(".")[0]) or plain_name(field)
 
 
 def error_sentence(error: WhetstoneError) -> str:
-    """The error as a page shows it."""
+    """Return the error as a page shows it."""
     return error.worded(label)

@@ -1,4 +1,4 @@
-"""Figures and names as screens write them: sizes, durations, times, and a person's words made inert for Markdown."""
+"""Format figures and names for screens: sizes, durations, times, and text that Markdown must not interpret."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from backend.domain.errors import WhetstoneError
 
 UNKNOWN = "–"
 LONGEST = 400
-"""Characters of a person's words that a sentence repeats."""
+"""Characters of typed text that a sentence repeats."""
 _MARKUP = re.compile(r"([\\`*_{}\[\]()#+!|<>~$:&/])")
 _BLOCK = re.compile(r"^([-=]|\d+(?=\.(?:\s|$)))")
 _TYPOGRAPHY = re.compile(r"(?<=<)(?=-)|(?<=-)(?=[->])|(?<=[<>~])(?==)")
 _SHORTCODE = re.compile(r":(?!\d{1,2}:)(?=[\w+-]+:|material/)")
-"""Of an emoji or an icon; not the minutes of a time of day."""
+"""Code of an emoji or an icon; not the minutes of a time of day."""
 _CODE = re.compile(r"`([^`\n]+)`")
 _JOINER = "\u2060"
-"""Takes no space and shows nothing: it parts what Streamlit would replace after Markdown's own escapes are gone."""
+"""A word joiner, which is invisible: it splits codes that Streamlit replaces after Markdown's escapes are gone."""
 
 
 def plain(words: str) -> str:
-    """Words that are shown as they are, whatever Streamlit's Markdown would make of them, on one line.
+    """Return text on one line that Streamlit's Markdown shows as it is.
 
     Escapes hold for CommonMark, GFM, math and `:red[...]`. Emoji and icon codes and arrows are replaced in the text
-    that comes out of Markdown, where no escape is left, so they are parted by a word joiner. A web address stays a link
-    that reads as it is.
+    that comes out of Markdown, where no escape is left, so they are split by a word joiner. A web address remains a
+    link that reads as it is.
     """
     parted = _TYPOGRAPHY.sub(_JOINER, _SHORTCODE.sub(f":{_JOINER}", " ".join(words.split())))
     escaped = _MARKUP.sub(r"\\\1", parted)
@@ -37,36 +37,35 @@ def plain(words: str) -> str:
 
 
 def message(words: object) -> str:
-    """A sentence of ours, or an error, that may repeat a person's words: all plain, but what stands in backticks is
-    code."""
+    """Return one of our sentences or an error for Markdown: text in backticks is code, the rest is plain."""
     text = " ".join((error_sentence(words) if isinstance(words, WhetstoneError) else str(words)).split())
     return "".join(_code(part) if index % 2 else _part(part) for index, part in enumerate(_CODE.split(text)))
 
 
 def strong(words: str) -> str:
-    """A sentence of ours, what stands in backticks strong and no code: on a coloured box code could not be read."""
+    """Return one of our sentences with text in backticks bold: code cannot be read on a coloured box."""
     parts = _CODE.split(" ".join(words.split()))
     return "".join(f"**{plain(part)}**" if index % 2 else _part(part) for index, part in enumerate(parts))
 
 
 def _part(words: str) -> str:
-    """`plain` within a line: the spaces at both ends are kept."""
+    """Apply `plain` within a line; the spaces at both ends are preserved."""
     left, right = words[: len(words) - len(words.lstrip())], words[len(words.rstrip()) :]
     return f"{left}{plain(words)}{right}" if words.strip() else words
 
 
 def _code(words: str) -> str:
-    """Streamlit rewrites `:material/` even in code, before Markdown sees it."""
+    """Return text as code. Streamlit rewrites `:material/` even in code, before Markdown sees it."""
     return f"`{words.replace(':material/', f':{_JOINER}material/')}`"
 
 
 def shorten(words: str, longest: int = LONGEST) -> str:
-    """The words, or their start."""
+    """Return the text, cut after `longest` characters."""
     return words if len(words) <= longest else f"{words[:longest]}…"
 
 
 def seconds(value: float | None) -> str:
-    """A duration a person reads: 42 s, 3 min 10 s, 2 h 5 min; a dash where unknown."""
+    """Return a duration as text: 42 s, 3 min 10 s, 2 h 5 min; a dash if unknown."""
     if value is None:
         return UNKNOWN
     whole = round(value)
@@ -78,7 +77,7 @@ def seconds(value: float | None) -> str:
 
 
 def duration_range(low: float, high: float) -> str:
-    """A range of durations in one unit: `between 2 and 4 min`, `about 3 min`, `less than 1 min`."""
+    """Return a range of durations in one unit: `between 2 and 4 min`, `about 3 min`, `less than 1 min`."""
     unit, one = next(
         ((name, unit_s) for name, unit_s in (("h", 3600.0), ("min", 60.0)) if high >= 1.5 * unit_s), ("s", 1.0)
     )
@@ -91,12 +90,12 @@ def duration_range(low: float, high: float) -> str:
 
 
 def _rounded(value: float, high: float) -> str:
-    """Halves where the range is small."""
+    """Round to halves if the range is small."""
     return f"{round(value * 2) / 2:g}" if high < 5 else f"{value:.0f}"
 
 
 def size(value: float | None) -> str:
-    """Bytes in decimal units, three significant digits: 22.3 MB."""
+    """Return bytes in decimal units with three significant digits: 22.3 MB."""
     if value is None:
         return UNKNOWN
     for unit in ("B", "kB", "MB", "GB"):
@@ -107,7 +106,7 @@ def size(value: float | None) -> str:
 
 
 def count(value: int) -> str:
-    """A count of parameters: 11.1 M, 7.24 B."""
+    """Return a count of parameters: 11.1 M, 7.24 B."""
     for unit, one in (("B", 10**9), ("M", 10**6), ("k", 10**3)):
         if value >= one:
             return f"{value / one:.3g} {unit}"
@@ -115,8 +114,7 @@ def count(value: int) -> str:
 
 
 def local_time(value: datetime | None) -> str:
-    """A time of the store where the reader is: `2026-11-23 14:05:09`, or in UTC and named so where that is not
-    known."""
+    """Return a time of the store in the viewer's zone: `2026-11-23 14:05:09`; in UTC, and marked so, if it is unknown."""
     if value is None:
         return UNKNOWN
     zone = viewer_zone()
@@ -124,7 +122,7 @@ def local_time(value: datetime | None) -> str:
 
 
 def document_time(words: str | None) -> str:
-    """The same of a time as documents write it, ISO 8601; without an offset it is in UTC."""
+    """Return an ISO 8601 time of a document in the viewer's zone; without an offset it is UTC."""
     try:
         value = datetime.fromisoformat(words or "")
     except ValueError:
@@ -133,7 +131,7 @@ def document_time(words: str | None) -> str:
 
 
 def viewer_zone() -> ZoneInfo | None:
-    """As the browser says it."""
+    """Return the time zone of the browser; None if unknown."""
     try:
         return ZoneInfo(st.context.timezone or "")
     except (ValueError, ZoneInfoNotFoundError):
@@ -141,5 +139,5 @@ def viewer_zone() -> ZoneInfo | None:
 
 
 def ago(value: datetime | None) -> str:
-    """`4 s ago`, or a dash."""
+    """Return `4 s ago`, or a dash."""
     return UNKNOWN if value is None else f"{seconds(max(0.0, (datetime.now(UTC) - value).total_seconds()))} ago"

@@ -1,4 +1,4 @@
-"""The studio's entry: the shell around pages/. Run by `whetstone up` as `python -m streamlit run app/main.py`."""
+"""The entry of the studio: the shell around pages/. `whetstone up` runs it as `python -m streamlit run app/main.py`."""
 
 from pathlib import Path
 

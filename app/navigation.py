@@ -1,5 +1,4 @@
-"""Which pages there are, in which section, and how one leads to another. A page whose file is missing is not
-offered."""
+"""The pages, their sections, and links between them. A page whose file is missing is not offered."""
 
 from __future__ import annotations
 
@@ -11,12 +10,12 @@ from typing import Any, NamedTuple
 import streamlit as st
 
 HERE = "shell_page"
-"""Which page of the session is open, in its state."""
+"""Session key: the page that is open."""
 PAGES = Path(__file__).resolve().parent.parent / "pages"
 
 
 class Entry(NamedTuple):
-    """`hidden` pages are opened from others and have no place in the menu."""
+    """A page. A hidden one is opened from others and is not in the menu."""
 
     name: str
     title: str
@@ -54,8 +53,8 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
 
 
 def page_key(name: str) -> str:
-    """The key of a widget or a value that several pages have, named by the page that is open: what stands in it stays
-    there."""
+    """Return the key of a widget that several pages have, prefixed with the open page, so that each page has its own
+    value."""
     return f"{st.session_state[HERE]}_{name}"
 
 
@@ -68,13 +67,13 @@ def has_page(name: str) -> bool:
 
 
 def existing_sections() -> dict[str, list[Entry]]:
-    """The sections with the pages that are on disk; empty sections left out."""
+    """Return the sections with the pages that are on disk; empty sections are left out."""
     sections = {section: [entry for entry in entries if has_page(entry.name)] for section, entries in SECTIONS.items()}
     return {section: entries for section, entries in sections.items() if entries}
 
 
 def draw_menu() -> Any:
-    """Draw the menu and answer with the page that the URL means."""
+    """Draw the menu. Return the page of the URL."""
     page = st.navigation(
         {section: [_page(entry) for entry in entries] for section, entries in existing_sections().items()}
     )
@@ -89,25 +88,23 @@ def _page(entry: Entry) -> Any:
 
 
 def join_values(*values: str) -> str:
-    """Values as one parameter, between commas; a comma of a value's own (a folder's name may have one) is written
-    %2C."""
+    """Return values as one parameter with commas; a comma within a value (as in a folder's name) is written %2C."""
     return ",".join(value.replace("%", "%25").replace(",", "%2C") for value in values)
 
 
 def split_values(words: str) -> list[str]:
-    """What `several` wrote, and what a person wrote between commas; each without the spaces around it, empty ones left
-    out."""
+    """Return what `join_values` wrote or a person typed with commas, stripped, without empty ones."""
     values = [part.replace("%2C", ",").replace("%2c", ",").replace("%25", "%").strip() for part in words.split(",")]
     return [part for part in values if part]
 
 
 def distinct_values(values: Iterable[str]) -> list[str]:
-    """What all values of a parameter that stands there once or several times name: each once, in order."""
+    """Return the values of a parameter that occurs once or several times, each once, in order."""
     return list(dict.fromkeys(part for value in values for part in split_values(value)))
 
 
 def set_parameter(name: str, values: Sequence[str]) -> None:
-    """Write them into the address of the page as one parameter; where there are none, it has none."""
+    """Write values into the address as one parameter; without values it is removed."""
     if values:
         st.query_params[name] = join_values(*values)
     else:
@@ -124,8 +121,10 @@ def multiselect(
     forgets: str = "",
     **widget_options: Any,
 ) -> list[str]:
-    """A field whose choice is the parameter `name` of the address: at first `chosen`, which was read there. A change
-    takes the parameter that it `forgets` out."""
+    """Draw a field whose selection is the parameter `name` of the address.
+
+    `chosen` was read there. A change also removes the parameter `forgets`.
+    """
 
     def write() -> None:
         set_parameter(name, st.session_state[key])
@@ -137,23 +136,23 @@ def multiselect(
 
 
 def paginate(total: int, per_page: int, key: str = "page") -> tuple[int, int]:
-    """The page of a list that is open, chosen where there are several, and the number of its first row."""
+    """Draw the page numbers if there are several. Return the page and the number of its first row."""
     pages = ceil(total / per_page)
     number = st.pagination(pages, key=page_key(key), bind="query-params") if pages > 1 else 1
     return number, (number - 1) * per_page
 
 
 def reset_page() -> None:
-    """What is narrowed otherwise begins at its first page."""
+    """Go to the first page of a list after its filter has changed."""
     st.session_state[page_key("page")] = 1
 
 
 NARROWS: dict[str, Any] = {"bind": "query-params", "on_change": reset_page}
-"""Of a field by which a list is narrowed or ordered; its value stands in the address."""
+"""Options of a field that filters or orders a list; its value is in the address."""
 
 
 def link(name: str, label: str, icon: str | None = None, **params: str) -> None:
-    """A link to a page with its place in the URL; nothing where this installation has no such page."""
+    """Draw a link to a page with parameters; nothing if this installation has no such page."""
     if not has_page(name):
         return
     if st.session_state.get(HERE) == name:
@@ -163,15 +162,18 @@ def link(name: str, label: str, icon: str | None = None, **params: str) -> None:
 
 
 def _link_within_page(label: str, icon: str | None, params: dict[str, str]) -> None:
-    """A step within the page one is on. Streamlit's link would leave the browser's address as it was (1.67), and the
-    next field that is typed in, or a refresh, would bring back what was shown before."""
+    """Draw a link within the open page.
+
+    Streamlit's own link would leave the browser's address unchanged (1.67), and the next typed field or a refresh would
+    bring back what was shown before.
+    """
     if st.button(label, icon=icon, type="tertiary", key=page_key(f"here-{label}-{join_values(*params.values())}")):
         st.query_params.from_dict(params)
         st.rerun()
 
 
 def go(name: str, **params: str) -> None:
-    """Open a page now, which ends the run of this one; said where this installation has no such page."""
+    """Open a page now, which ends this run; show a message if this installation has no such page."""
     if not has_page(name):
         st.toast(f"This installation has no page pages/{name}.py.", icon=":material/error:")
         return

@@ -1,5 +1,4 @@
-"""What one does next with something that was made or measured: serve it, talk to it, ask it from a program, keep it,
-measure it."""
+"""Next steps with something that was made or measured: serve, chat, call it from a program, download, measure."""
 
 from __future__ import annotations
 
@@ -23,16 +22,15 @@ from backend.service.serving import playground, serve
 from backend.service.serving.serve import ServedVariant
 
 MOST_BYTES = 500_000_000
-"""Of an artifact that the browser downloads: it is packed in memory."""
+"""The largest artifact that the browser downloads, since it is packed in memory."""
 
 
 def show(
     opened: Workspace, sources: Sequence[str], *, baseline: str | None = None, evaluation: str | None = None
 ) -> None:
-    """The steps for one of `sources` (models, artifacts, folders), the last one at first.
+    """Draw the steps for one of `sources` (models, artifacts, folders), at first the last one.
 
-    `baseline` is what it is talked to beside and measured against; `evaluation` is the id of the one whose report is
-    offered.
+    `baseline` is what it is compared with; `evaluation` is the id of the report that is offered.
     """
     st.subheader("What next?")
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -60,7 +58,7 @@ def _choose_source(sources: Sequence[str]) -> str:
 
 
 def _local_actions(opened: Workspace, variant: Variant, baseline: str | None) -> None:
-    """On this machine: a server of its own, a talk, a measurement."""
+    """Draw what runs on this machine: a server, a chat, an evaluation."""
     source = variant.source
     able = variant.kind != "artifact" or not variants.why_unserved(opened, source)
     pair = [value for value in dict.fromkeys([baseline, source]) if value]
@@ -83,7 +81,7 @@ def _local_actions(opened: Workspace, variant: Variant, baseline: str | None) ->
 
 
 def _downloads(opened: Workspace, variant: Variant, evaluation: str | None) -> None:
-    """Files to take away."""
+    """Draw the files to download."""
     if evaluation is not None:
         st.download_button(
             "Report",
@@ -108,7 +106,7 @@ def _downloads(opened: Workspace, variant: Variant, evaluation: str | None) -> N
 
 
 def _commands(variant: Variant) -> None:
-    """The commands, to copy."""
+    """Draw the commands to copy."""
     command, curl, python, files = st.tabs(["vLLM", "curl", "Python", "Files"])
     with command:
         st.code(serve_command.command(variant), language=None, wrap_lines=True)
@@ -121,7 +119,7 @@ def _commands(variant: Variant) -> None:
 
 
 def show_clients(opened: Workspace, servers: Sequence[ServedVariant]) -> None:
-    """How to ask each server that is up."""
+    """Show how to send requests to each running server."""
     for server in servers:
         chats = playground.has_chat_template(variants.resolve(opened, server.source).model_path)
         st.markdown(f"**{plain(server.name)}** answers at {code(server.url)}")
@@ -143,7 +141,7 @@ def show_client_code(
     url: str = serve_command.ADDRESS,
     key_file: str | None = None,
 ) -> None:
-    """A client's first question in curl and in Python."""
+    """Show a first request in curl and in Python."""
     texts = [write(name, chat=chat, url=url, key_file=key_file) for write in (serve_command.curl, serve_command.python)]
     for place, text in zip(places, texts, strict=True):
         place.code(text, language=None, wrap_lines=True)  # the colours of a highlighted one cannot be read

@@ -1,4 +1,4 @@
-"""The workspace of this server process, opened once, and what every page says when it cannot be used."""
+"""The workspace of this server process, opened once, and permissions of whoever uses the page."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from backend.service.studio import sign_in
 from backend.service.studio.sign_in import SignIn
 
 PATIENCE_S = 5.0
-"""How long a click waits for a locked database. Writes here take milliseconds; after this a person is better told than
-kept."""
+"""Seconds that a click waits for a locked database. Writes take milliseconds; after this an error is better."""
 
 
 @st.cache_resource(show_spinner=False)  # type: ignore[untyped-decorator]
@@ -29,8 +28,7 @@ def _open() -> tuple[Workspace, SignIn | None]:
 
 
 def workspace() -> Workspace:
-    """The workspace, for whoever sees the page; what cannot be opened, or may not be seen, is told in a sentence and
-    ends it."""
+    """Return the workspace for whoever sees the page; an error is shown and ends the page."""
     try:
         opened: Workspace
         opened, configured = _open()
@@ -42,8 +40,10 @@ def workspace() -> Workspace:
 
 
 def _acting_person(opened: Workspace, configured: SignIn | None) -> Actor:
-    """Who signed in, or whose studio it is. The gate let nobody else in; this is what the service goes by. Raises
-    NotAllowed."""
+    """Return who signed in, or the owner of the studio. Raises NotAllowed.
+
+    The gate let nobody else in; this is what the service relies on.
+    """
     if configured is None:
         return opened.actor.model_copy(update={"origin": "page"})
     actor = configured.actor(st.user.to_dict() if st.user.is_logged_in else {})
@@ -55,7 +55,7 @@ def _acting_person(opened: Workspace, configured: SignIn | None) -> Actor:
 
 
 def show_account(opened: Workspace) -> None:
-    """Under the menu, where one signs in: who it is, as what, and the way out."""
+    """Draw the name, role and sign-out button below the menu, if people sign in."""
     if _open()[1] is None:
         return
     with st.sidebar.popover(opened.actor.name, icon=":material/account_circle:", width="stretch", key="shell_account"):
@@ -66,8 +66,7 @@ def show_account(opened: Workspace) -> None:
 def disabled_unless_allowed(
     opened: Workspace, action: Action = Action.SUBMIT, owner: str | None = None
 ) -> dict[str, Any]:
-    """For a button that starts or changes something: disabled with the reason where this person may not, or nobody here
-    may.
+    """Return options of a button that starts or changes something: disabled, with the reason, if it is not allowed.
 
     `owner`: of what it changes.
     """
@@ -76,20 +75,19 @@ def disabled_unless_allowed(
 
 
 def choose_owner(opened: Workspace, others: bool, key: str) -> str | None:
-    """A switch between everybody's and one's own, where there are others' at all; answers with the owner to narrow
-    to."""
+    """Draw the switch "Mine only" if there is something of others. Return the owner to filter by."""
     if others and st.toggle("Mine only", key=key, bind="query-params"):
         return opened.actor.name
     return None
 
 
 def owner_suffix(opened: Workspace, owner: str) -> str:
-    """` · by ann@example.org`, where that is somebody else."""
+    """Return ` · by ann@example.org` if that is somebody else."""
     return f" · by {plain(owner)}" if owner not in {"", opened.actor.name} else ""
 
 
 def show_banner(opened: Workspace) -> None:
-    """Say whose figures a demonstration shows; else say it when nothing will run what is queued, and what would."""
+    """Show what a demonstration is, or that no supervisor runs queued jobs."""
     if opened.demonstration is not None:
         st.info(plain(opened.demonstration.label), icon=":material/co_present:")
     elif not supervisors.is_alive(opened):
@@ -106,7 +104,7 @@ def _frozen_modules() -> dict[str, int]:
 
 
 def freeze_imports() -> None:
-    """Keep what has been imported out of garbage collection, again whenever a page has imported more.
+    """Exclude imported modules from garbage collection, again whenever a page has imported more.
 
     Streamlit collects after every run of a script or a live part; walking pandas, SQLAlchemy and Streamlit itself each
     time takes longer than most pages do (benchmarks/pages.py).

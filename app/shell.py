@@ -1,4 +1,4 @@
-"""What stands around every page: the menu, the banner, errors told in one sentence, live parts."""
+"""The frame of every page: menu, banner, errors as one sentence, live parts."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ READABLE = """<style>
 [data-testid='stElementContainer']:has(> [data-testid='stHtml'] script) { display: none }
 @media (min-width: 800px) { [data-testid='stMainBlockContainer'] { padding-inline: 3rem } }
 </style>"""
-"""Streamlit pales the shortcut on a button and draws a slider's value in the accent colour: neither could be read. And
-it leaves a sixth of a laptop's screen free above the title, and as much beside the page."""
+"""CSS: Streamlit pales the shortcut on a button and draws a slider's value in the accent colour, neither of which could
+be read, and leaves a sixth of a laptop's screen free above the title and as much beside the page."""
 
 
 STEPS = """<script>(() => {
@@ -44,9 +44,11 @@ STEPS = """<script>(() => {
         if (moved) document.querySelector("[data-testid=stMain]")?.scrollTo(0, 0)
     }
 })()</script>"""
-"""One action of a person is one step of the browser's history. Streamlit makes each parameter that a page writes as it
-opens a step, and the first of them under the address of the page before: Back would lead to a page with parameters of
-another. And a page that is opened begins at its top."""
+"""Make one action of a person one step of the browser's history.
+
+Streamlit makes each parameter that a page writes as it opens a step, the first of them under the address of the page
+before: Back would lead to a page with parameters of another. And a page that is opened begins at its top.
+"""
 REACHED = """<script>(() => {
     if (window.whetstoneReached) return
     const look = box => {
@@ -66,12 +68,12 @@ REACHED = """<script>(() => {
     window.whetstoneReached.observe(document.body, {childList: true, subtree: true})
     watch()
 })()</script>"""
-"""A table that is wider than its page is scrolled with the keyboard too (WCAG 2.1.1). Streamlit sees to that where it
-was given a size in pixels only."""
+"""Make a table that is wider than its page scroll with the keyboard too (WCAG 2.1.1). Streamlit does so only if it has
+a size in pixels."""
 
 
 def run_page(draw_beside: Callable[[Workspace], None]) -> None:
-    """One run of the studio: the page that the URL means, inside the shell. `beside` is drawn with every page."""
+    """Run the page of the URL inside the shell. `draw_beside` is drawn with every page."""
     page = navigation.draw_menu()
     st.html(READABLE)
     for script in (STEPS, REACHED):
@@ -89,7 +91,7 @@ def run_page(draw_beside: Callable[[Workspace], None]) -> None:
 
 @contextmanager
 def errors_on_page() -> Iterator[None]:
-    """What Whetstone itself refuses or fails at is one sentence on the page, never a traceback."""
+    """Show an error of Whetstone as one sentence on the page, never as a traceback."""
     try:
         yield
     except WhetstoneError as error:
@@ -99,8 +101,7 @@ def errors_on_page() -> Iterator[None]:
 
 @contextmanager
 def errors_inline(draw: Callable[..., Any] = st.error) -> Iterator[None]:
-    """A refusal of what a person just asked is said where they look, or with `st.toast`; the rest of the block is left
-    out."""
+    """Show a refusal at this place, or with `st.toast`; the rest of the block is skipped."""
     try:
         yield
     except WhetstoneError as error:
@@ -109,7 +110,7 @@ def errors_inline(draw: Callable[..., Any] = st.error) -> Iterator[None]:
 
 @contextmanager
 def errors_in_session(key: str) -> Iterator[None]:
-    """A refusal is kept in the session under `key` for the run that draws the page anew."""
+    """Store a refusal in the session under `key` for the next run, which shows it."""
     try:
         yield
     except WhetstoneError as error:
@@ -123,7 +124,7 @@ def show_session_error(key: str) -> None:
 
 
 def refuse_page(reason: str, page: str, label: str, *, title: str | None = None) -> None:
-    """Say why there is nothing to show, offer the way on, and end the page. `title` where the page has none yet."""
+    """Show why there is nothing, link another page, and end this one. `title`: if the page has none yet."""
     if title:
         st.title(title)
     st.error(reason, icon=":material/error:")
@@ -132,8 +133,7 @@ def refuse_page(reason: str, page: str, label: str, *, title: str | None = None)
 
 
 def live(name: str, body: Callable[[], Hashable], *, active: bool, every: str = LIVE_EVERY) -> None:
-    """Draw `body`, and while `active` again every two seconds; the whole page follows when what it answers has
-    changed."""
+    """Draw `body`, and while `active` again every two seconds; rerun the whole page when its return value changes."""
     last_state: list[Hashable] = []
 
     @st.fragment(run_every=every if active else None, key=navigation.page_key(f"live-{name}"))  # type: ignore[untyped-decorator]
@@ -148,7 +148,7 @@ def live(name: str, body: Callable[[], Hashable], *, active: bool, every: str = 
 
 
 def show_figures(cells: Iterable[tuple[str, str, str | None]]) -> None:
-    """Figures beside each other, as (label, value, against what or how it is known); they wrap on a narrow screen."""
+    """Draw figures beside each other, as (label, value, detail); they wrap on a narrow screen."""
     with st.container(horizontal=True):
         for label, value, more in cells:
             with st.container(border=True, width="content"):
@@ -158,8 +158,7 @@ def show_figures(cells: Iterable[tuple[str, str, str | None]]) -> None:
 
 
 def show_damaged(opened: Workspace, kind: unreadable_rows.DocumentKind, among: Sequence[str] | None = None) -> None:
-    """Those that a list leaves out since they cannot be read, or those of these keys: which, why, and a way to remove
-    each that is damaged."""
+    """Draw rows that cannot be read, all or those of these keys, each with its reason and a remove button."""
     for row in unreadable_rows.find_all(opened, [kind], among):
         with st.container(border=True, horizontal=True, vertical_alignment="center"):
             st.markdown(f":material/error: {plain(f'{row.id}: {row.why}')}", width="stretch")

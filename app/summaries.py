@@ -1,4 +1,4 @@
-"""What came of things, in rows and words: artifacts, evaluations and their verdicts. Pure."""
+"""Summaries of artifacts, evaluations and results, as rows and text. Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from backend.service.jobs.artifacts import ArtifactView
 
 
 def verdicts(evaluation: Evaluation) -> list[str]:
-    """One sentence a variant, at the highest load that was measured: where serving is decided. Of a search, what it
-    found."""
+    """Return a sentence per variant at the highest measured load; for a search, what it found."""
     if load_search.is_search(evaluation):
         return load_search.sentences(evaluation)
     latest = {verdict.variant: verdict for verdict in sorted(wording.level_verdicts(evaluation), key=lambda v: v.load)}
@@ -27,7 +26,7 @@ def verdicts(evaluation: Evaluation) -> list[str]:
 
 
 def provenance(view: EvaluationView) -> str:
-    """Where, when and with what the figures were measured."""
+    """Return where, when and with what the figures were measured."""
     document = view.document
     hardware, versions = (
         hardware_lines.hardware_line(document.hardware),
@@ -37,17 +36,17 @@ def provenance(view: EvaluationView) -> str:
 
 
 def model_source(card: ModelCard) -> str:
-    """What a person writes for this model, and what stands in URLs: the id of a bundled one, else its folder."""
+    """Return what a person types for this model, also in URLs: the id of a bundled one, else its folder."""
     return card.id if card.origin == "starter" else card.path
 
 
 def size_change(before: float, after: float) -> str:
-    """`-47 %`, the sign of what happened to the size."""
+    """Return `-47 %`, the change of the size."""
     return f"{after / before - 1:+.0%}" if before else ""
 
 
 def result_figures(result: dict[str, Any]) -> list[tuple[str, str, str | None]]:
-    """An optimize job's result as (label, value, against what); what was not measured is left out."""
+    """Return the result of an optimize job as (label, value, comparison); missing values are left out."""
     figures: list[tuple[str, str, str | None]] = []
     before, after = result.get("bytes_before"), result.get("bytes_after")
     if before and after:
@@ -75,8 +74,7 @@ def result_figures(result: dict[str, Any]) -> list[tuple[str, str, str | None]]:
 def differing_rows(
     head: str, names: Sequence[str], all_properties: Sequence[Mapping[str, str]], missing: str, *, only: bool
 ) -> list[dict[str, str]]:
-    """A row a property, headed `head`, a column each of what is called `names`; `only` leaves out what is the same in
-    all."""
+    """Return a row per property under the heading `head`, a column per name. `only` leaves out equal rows."""
     rows = []
     for name in dict.fromkeys(name for properties in all_properties for name in properties):
         values = [properties.get(name, missing) for properties in all_properties]

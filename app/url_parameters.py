@@ -1,5 +1,4 @@
-"""What stands in the addresses of pages: a recipe's YAML, as it is or packed where it is long, and the playground's
-pair."""
+"""Values in page addresses: a recipe's YAML, packed if it is long, and the pair of the playground."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from backend.service.plans.recipe_files import MAX_BYTES
 LONGEST = 6000
 """Characters; servers and browsers refuse much longer addresses."""
 MARK = "z:"
-"""Before a packed recipe. No YAML of a recipe begins so: it would be a mapping without its first key."""
+"""Prefix of a packed recipe. No YAML of a recipe begins so: it would be a mapping without its first key."""
 
 
 SIDES = ("original", "optimized")
@@ -21,12 +20,12 @@ NOTHING = "nothing"
 
 
 def playground_parameters(sources: Sequence[str]) -> dict[str, str]:
-    """The playground's parameters for one or two sources."""
+    """Return the parameters of the playground for one or two sources."""
     return dict(zip(SIDES, [*sources, NOTHING], strict=False))
 
 
 def write_recipe(text: str) -> str | None:
-    """What stands in the address for this text; None where it does not fit."""
+    """Return the address value of this text; None if it is too long."""
     if len(text) <= LONGEST:
         return text
     packed = MARK + base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode()
@@ -34,8 +33,7 @@ def write_recipe(text: str) -> str | None:
 
 
 def read_recipe(address: str) -> str:
-    """The text that stands in the address. Raises InvalidRecipe where a packed one is damaged or unpacks to too
-    much."""
+    """Return the text of an address value. Raises InvalidRecipe if a packed one is damaged or unpacks to too much."""
     if not address.startswith(MARK):
         return address
     try:

@@ -15,13 +15,13 @@ opened = workspace()
 
 @st.cache_data(ttl=60, show_spinner=False, max_entries=500)  # type: ignore[untyped-decorator]
 def cheapest(source: str, _model: ModelFacts) -> catalog.CheapestInstance | None:
-    """Kept for a minute: held against every instance and its price, for each row."""
+    """Return the cheapest instance, cached for a minute: every instance is checked for each row."""
     return catalog.cheapest_instance(opened, _model)
 
 
 @st.cache_data(ttl=60, show_spinner=False, max_entries=500)  # type: ignore[untyped-decorator]
 def priced(source: str, target: str | None, _model: ModelFacts) -> token_prices.ModelPrice | None:
-    """Kept likewise: of the instance that is chosen, else of the one where a token is cheapest."""
+    """Return the price on the chosen instance, else the lowest price per token. Cached likewise."""
     return token_prices.find_price(opened, _model, target=target)
 
 

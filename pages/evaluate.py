@@ -1,4 +1,4 @@
-"""Evaluate: how fast, how good, how dear, under my load?"""
+"""Evaluate: how fast, how good and how expensive is it under my load?"""
 
 import streamlit as st
 

@@ -1,4 +1,4 @@
-"""Home: what is running, what was found out last, and three ways to start."""
+"""Home: what is running, the latest result, and three ways to start."""
 
 import streamlit as st
 

@@ -1,4 +1,4 @@
-"""The three tabs of Activity: running, ended badly, changes. A row or a button leads to its job."""
+"""Draw the three tabs of Activity: running, ended badly, changes. A row or a button leads to its job."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TABS = (":material/dns: Running", ":material/error: Ended badly", ":material/his
 
 
 class ActivityFilter(NamedTuple):
-    """Of whom, and with which words."""
+    """The person and the search words by which the lists are narrowed."""
 
     person: str | None
     words: str
@@ -35,7 +35,7 @@ class ActivityFilter(NamedTuple):
 
 
 def running(opened: Workspace, chosen: ActivityFilter) -> tuple[tuple[str, str], ...]:
-    """A card for each live job; answers with what they are."""
+    """Draw a card for each live job. Return the ids and states, so that the page follows a change."""
     live_jobs = running_jobs.list_running(opened, owner=chosen.person, words=chosen.words)
     if not live_jobs:
         show_empty(chosen.any, "Nothing is running. Running jobs appear here with their host and device.")
@@ -73,7 +73,7 @@ def failed(opened: Workspace, chosen: ActivityFilter) -> None:
 
 
 def changes(opened: Workspace, chosen: ActivityFilter) -> None:
-    """Those of others only for an admin."""
+    """List who changed what; only an admin sees changes by others."""
     origins = st.pills(
         "From", get_args(Origin), selection_mode="multi", key=navigation.page_key("from"), bind="query-params"
     )
@@ -103,7 +103,7 @@ def show_empty(narrowed: bool, sentence: str) -> None:
 
 
 def _table(shown: list[dict[str, Any]], key: str, alt: str) -> int | None:
-    """The row that was chosen; latest first."""
+    """Draw a table. Return the selected row, if there is one."""
     picked = st.dataframe(
         shown,
         hide_index=True,
@@ -117,7 +117,7 @@ def _table(shown: list[dict[str, Any]], key: str, alt: str) -> int | None:
 
 
 def place_text(job: RunningJob) -> str:
-    """`host, accelerator, process 71` and its home."""
+    """Return `host, accelerator, process 71` and the home of a running job."""
     parts = [
         f"**{plain(job.host or 'no host yet')}**",
         *map(plain, job.devices),
@@ -127,7 +127,7 @@ def place_text(job: RunningJob) -> str:
 
 
 def times_text(job: RunningJob) -> str:
-    """Whose it is, since when, which attempt, and how sure its place is."""
+    """Return the owner, start and attempt of a job, and how fresh its lease is."""
     lease = "no lease" if job.lease_s is None else f"lease {seconds(job.lease_s)}"
     late = "lease run out" if job.lease_s is not None and job.lease_s < 0 else lease
     heard = "supervisor not heard" if job.heard_s is None else f"supervisor heard {seconds(job.heard_s)} ago"

@@ -1,4 +1,4 @@
-"""What a job on SageMaker needs, kept in the session, and what it or a compilation for Neuron would be: the dry run."""
+"""Draw the AWS settings of a SageMaker job, stored in the session, and the dry run of it or of a Neuron compilation."""
 
 from __future__ import annotations
 
@@ -30,14 +30,16 @@ MORE = {
     "image": ("Container image", "SageMaker chooses"),
     "training-data": ("Prompts for an EAGLE head", "s3://BUCKET/PREFIX"),
 }
-"""Setting -> label, and what stands there as long as nothing does."""
+"""Setting -> its label and the placeholder of its field."""
 LINES = "lines"
 Preview = ManagedPreview | CompilationPreview
 
 
 def choose(opened: Workspace, *, here: bool) -> tuple[str, ...]:
-    """As `--aws` takes them, NAME=VALUE each; those that the environment of the studio sets are filled in. `here`: the
-    model's weights are."""
+    """Return the AWS settings as NAME=VALUE, as `--aws` takes them.
+
+    Settings from the environment of the studio are filled in. `here`: the weights of the model are on this machine.
+    """
     values: dict[str, str] = st.session_state.setdefault(SETTINGS, dict(opened.settings.aws))
     with st.container(border=True, key="build_aws-settings"):
         names = list(FIRST) if here else list(FIRST)[:-1]
@@ -89,8 +91,7 @@ def _field(values: dict[str, str], name: str, label: str, example: str) -> str:
 
 
 def show_dry_run(preview: Preview | None, shown_notes: Collection[str]) -> None:
-    """What would be asked of AWS, or compiled, exactly: as `--dry-run` has it. `said`: notes that stand above
-    already."""
+    """Show the exact requests to AWS, or the compilation, as `--dry-run` does. `shown_notes` are not repeated."""
     if preview is None:
         return
     notes = [note for note in preview.notes if note not in shown_notes]

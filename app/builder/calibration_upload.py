@@ -1,4 +1,4 @@
-"""Uploading a calibration text into a quantization step: kept in the home, its path put into the recipe."""
+"""Upload a calibration text for a quantization step: it is stored in the home, and its path is put into the recipe."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REFUSED = "build_calibration_refused"
 
 
 def upload(opened: Workspace, key: str, put: Callable[[str], None]) -> None:
-    """A file to choose; `put` gets the path of what was kept. A file that will not do is refused with its sentence."""
+    """Draw the upload. `put` gets the path of the stored file; a file that cannot be used is refused with a sentence."""
     with st.popover("Upload calibration text", icon=":material/upload:", key=f"{key}-ask"):
         st.caption(
             "Text like your own traffic, a few hundred kilobytes: JSONL or Parquet with `text` or `prompt`, or plain text."

@@ -1,6 +1,6 @@
-"""An estimate in rows and words: every quantity a range with its unit, unknown where it is unknown. Pure.
+"""Turn an estimate into table rows and text: each quantity is a range with a unit, or unknown. Pure.
 
-A range is written with a dash, `12–35 ms`; no measured figure of the studio is.
+A range is written with a dash, `12–35 ms`; measured figures never are.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ METRICS = {TTFT: ("first token", "ms"), TPOT: ("output token", "ms"), RATE: ("ou
 
 
 Figure = tuple[str, str]
-"""What it is, and how much."""
+"""Name and value of a quantity."""
 
 
 def range_text(ends: tuple[float, float] | None, unit: str = "") -> str:
-    """`12–35 ms`, to two or three significant digits; one figure where both ends round to it."""
+    """Return `12–35 ms` with two or three significant digits; one figure if both ends round to it."""
     if ends is None:
         return UNKNOWN
     least, most = (figure(end, 2 if abs(end) < 100 else 3) for end in ends)
@@ -30,7 +30,7 @@ def range_text(ends: tuple[float, float] | None, unit: str = "") -> str:
 
 
 def size_range(ends: tuple[float, float] | None) -> str:
-    """`9.3–10 GB`."""
+    """Return `9.3–10 GB`."""
     if ends is None:
         return UNKNOWN
     least, most = size(ends[0]), size(ends[1])
@@ -41,7 +41,7 @@ def size_range(ends: tuple[float, float] | None) -> str:
 
 
 def speed_rows(estimate: Estimate) -> list[Figure]:
-    """What serving will give."""
+    """Return latency, throughput and price of serving."""
     return [
         ("Time to first token", range_text(estimate.ttft_ms, "ms")),
         ("Time per output token", range_text(estimate.tpot_ms, "ms")),
@@ -51,7 +51,7 @@ def speed_rows(estimate: Estimate) -> list[Figure]:
 
 
 def memory_rows(estimate: Estimate) -> list[Figure]:
-    """What serving will need, and how much it can hold."""
+    """Return the memory that serving needs, and how much fits into it."""
     least = str(estimate.min_tensor_parallel) if estimate.min_tensor_parallel else UNKNOWN
     before = size(estimate.weights_bytes_original)
     changed = f" (original {before})" if estimate.weights_bytes != estimate.weights_bytes_original else ""
@@ -69,7 +69,7 @@ def memory_rows(estimate: Estimate) -> list[Figure]:
 
 
 def job_rows(estimate: Estimate) -> list[Figure]:
-    """What the optimize job takes if it runs on that target."""
+    """Return what the optimize job takes if it runs on that target."""
     took = duration_range(*estimate.job_seconds) if estimate.job_seconds and estimate.job_seconds[1] else UNKNOWN
     took = "no job is needed" if estimate.job_seconds == (0.0, 0.0) else took
     return [
@@ -91,7 +91,7 @@ def price_text(estimate: Estimate) -> str:
 
 
 def calibration_lines(calibration: Calibration) -> list[str]:
-    """One line a measured level: each metric as measured, and how far the prediction lay from it, before and after."""
+    """Return a line per measured level: each metric, with the error of the prediction before and after correction."""
     lines: dict[int, list[str]] = {}
     for point, after in zip(calibration.points, calibration.after, strict=True):
         name, unit = METRICS[point.metric]
@@ -106,12 +106,12 @@ def error_percent(point: PredictionPoint) -> str:
 
 
 def loser_rows(losers: Sequence[RejectedTarget]) -> list[dict[str, object]]:
-    """The instances that lost, those that could do it first."""
+    """Return the instances that were not chosen, those that fit first."""
     return [
         {"Instance": loser.target, "USD an hour": loser.price_per_hour, "Why it lost": loser.why} for loser in losers
     ]
 
 
 def choice_sentence(choice: TargetChoice) -> str:
-    """The choice in one sentence."""
+    """Return the choice in one sentence."""
     return f"{choice.winner.target} is chosen. {choice.why}" if choice.winner else choice.why

@@ -1,5 +1,4 @@
-"""The estimate beside the recipe: speed, memory, the job, what is unknown, and on request how each figure comes
-about."""
+"""Draw the estimate of the recipe: speed, memory, the job, what is unknown, and the formulas on request."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from backend.service.machines import machine
 
 
 def show(opened: Workspace, estimate: Estimate) -> None:
-    """Everything that is estimated, ranges with their units."""
+    """Show every estimated quantity as a range with its unit."""
     load = estimate.load
     where = "this machine" if estimate.target == "local" else estimate.target
     st.caption(
@@ -57,7 +56,7 @@ def _basis(estimate: Estimate) -> str:
 
 
 def show_needs(need: JobNeeds) -> None:
-    """What can be told of a recipe that is not valid there."""
+    """Show what the job needs where the recipe is not valid."""
     rows = [
         ("Weights after", size(need.weights_bytes)),
         ("Disk", size(need.disk_bytes)),
@@ -75,7 +74,7 @@ def _table(title: str, rows: list[Figure]) -> str:
 
 
 def _calibration(estimate: Estimate) -> None:
-    """By which evaluation it was corrected, and how far it lay from each measured level."""
+    """Show the evaluation that corrected the estimate, and the error at each measured level."""
     calibration = estimate.calibration
     if calibration is None:
         return
@@ -92,7 +91,7 @@ def _calibration(estimate: Estimate) -> None:
 
 
 def _measure_button(opened: Workspace) -> None:
-    """This machine's speed is measured on request: it takes seconds and all cores."""
+    """Draw the button that measures this machine; it takes some seconds and all cores."""
     st.caption("How fast it will be is unknown until this machine's memory and arithmetic were measured once.")
     clicked = st.button(
         "Measure this machine",
@@ -125,7 +124,7 @@ SOURCES = (
 
 
 def show_cheapest(choice: TargetChoice) -> None:
-    """What a million tokens would cost where that is least, with the load and the place beside it."""
+    """Show the lowest price per 1M output tokens, with its load and instance."""
     best = choice.winner
     if best is None or best.price_per_million_output is None:
         return
@@ -140,7 +139,7 @@ def show_cheapest(choice: TargetChoice) -> None:
 
 
 def show_choice(choice: TargetChoice) -> None:
-    """Where `auto` would serve it, and why not elsewhere."""
+    """Show the instance that `auto` chose, and why not the others."""
     mark = ":material/star:" if choice.winner else ":material/block:"
     st.markdown(f"{mark} **{plain(estimate_figures.choice_sentence(choice))}**")
     if choice.job is not None:

@@ -1,5 +1,4 @@
-"""How the job that Build submits runs: whether an evaluation comes after it, its priority, its limit of time, its
-share."""
+"""Choose how the job that Build submits runs: an evaluation afterwards, priority, time limit and cores."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from backend.service.plans.sagemaker_jobs import ManagedPreview
 
 
 class JobTerms(NamedTuple):
-    """`then`: an evaluation after it. `obstacle`: why it cannot be submitted so."""
+    """`then`: an evaluation follows. `obstacle`: why these terms cannot be submitted."""
 
     terms: Terms = Terms()
     then: bool = False
@@ -36,8 +35,10 @@ class JobTerms(NamedTuple):
 
 
 class Submission(NamedTuple):
-    """What can be submitted. `mark` is the same for the same job; `submit` takes the submission's key; `spec`: of a job
-    that runs here."""
+    """A job that can be submitted.
+
+    `mark` is the same for the same job. `submit` takes the submission key. `spec` is set if the job runs here.
+    """
 
     mark: str
     submit: Callable[[str, JobTerms], JobView]
@@ -45,7 +46,7 @@ class Submission(NamedTuple):
 
 
 def choose(target: str) -> JobTerms:
-    """One line: the second job, and behind a button what few ask for. AWS's own jobs take nothing of this machine."""
+    """Draw the terms in one line, the rare ones behind a button. Jobs of AWS use nothing of this machine."""
     aws = sagemaker_jobs.is_sagemaker(target)
     with st.container(horizontal=True, vertical_alignment="center", key="build_life"):
         then = st.checkbox(
@@ -95,7 +96,7 @@ def choose(target: str) -> JobTerms:
 
 
 def local_submission(opened: Workspace, prepared: PreparedOptimize) -> Submission:
-    """A job of this machine."""
+    """Return the submission of a job of this machine."""
     spec = prepared.spec
     where = spec.deployment.target if spec.deployment else spec.target
 
@@ -109,7 +110,7 @@ def local_submission(opened: Workspace, prepared: PreparedOptimize) -> Submissio
 
 
 def sagemaker_submission(opened: Workspace, case: Case, settings: Sequence[str], preview: ManagedPreview) -> Submission:
-    """A job of AWS's."""
+    """Return the submission of a SageMaker job."""
 
     def submit(key: str, life: JobTerms) -> JobView:
         return sagemaker_jobs.submit(opened, case, settings, submission=key, terms=life.terms)

@@ -1,5 +1,4 @@
-"""Which model the recipe being built is for: one whose weights are here, or one that is known by published facts
-alone."""
+"""Choose the model of the recipe: one whose weights are on this machine, or one known by published facts only."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ MODEL = "build_model"
 
 
 def choose(opened: Workspace) -> ModelFacts | None:
-    """Choose the model; the sentence that says why not where there is none."""
+    """Draw the field. Return the facts of the model, or None after showing why they cannot be read."""
     present = {known.source: known.card for known in models.list_known(opened) if known.present}
     known = list(present)
     published = catalog_sync.names(opened)
@@ -45,7 +44,7 @@ def choose(opened: Workspace) -> ModelFacts | None:
 
 
 def summary(model: ModelFacts) -> str:
-    """A model in one line."""
+    """Return a model in one line."""
     weights = size(estimate.original_bytes(model))
     text = f"{count(model.parameters)} parameters, {weights}, {model.layers} layers, {model.dtype}"
     return (

@@ -1,4 +1,4 @@
-"""One option of a recipe as a form shows it. Knows no technique."""
+"""One option of a recipe as a form shows it. It knows no technique."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ OptionKind = Literal["choice", "whole", "share", "number", "bits", "rate", "text
 
 
 class Option(NamedTuple):
-    """One setting: its field, its words, and what it takes. A None among the choices stands for the default."""
+    """One setting: its field, label, help and possible values. None among the choices is the default."""
 
     name: str
     label: str
@@ -20,4 +20,4 @@ class Option(NamedTuple):
 
 
 TRI: tuple[Any, ...] = (None, True, False)
-"""The default, yes, no."""
+"""Default, yes, no."""

@@ -1,4 +1,4 @@
-"""Check whether the recipe being built can be submitted for a target: unknown, refused, blocked or ready. No widgets."""
+"""Check whether the recipe can be submitted for a target: unknown, refused, blocked or ready. No widgets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from backend.service.plans.optimize import PreparedOptimize
 
 
 class Forecast(NamedTuple):
-    """What is known once target and draft are resolved: the plan of the rules, what the job needs, what serving gives."""
+    """The plan of the rules, the needs of the job and the estimate, once target and draft are resolved."""
 
     case: Case
     needs: JobNeeds
@@ -50,7 +50,7 @@ class Refused(NamedTuple):
 class Blocked(NamedTuple):
     """The recipe is valid, and `obstacle` says why it cannot be submitted.
 
-    `can_be_fixed`: only something is missing, such as the weights or a setting. `preview`: the dry run, if there is one.
+    `can_be_fixed`: only weights or a setting are missing. `preview`: the dry run, if there is one.
     """
 
     forecast: Forecast

@@ -1,7 +1,6 @@
-"""The recipe being built: its YAML text lives in the URL and in the session, the widgets are drawn from it and write it
-back.
+"""The form of the recipe. Its YAML text is in the URL and in the session; widgets are drawn from it and write it back.
 
-So it survives a refresh, a walk to another page and a shared link; every change can be taken back.
+So it survives a refresh, a visit to another page and a shared link, and every change can be undone.
 """
 
 from __future__ import annotations
@@ -34,20 +33,20 @@ from backend.service.plans.cases import Addition, Case
 EMPTY = f"name: {step_words.UNNAMED}\nsteps: []\n"
 TEXT, UNDO, REVISION, ERROR = "build_text", "build_undo", "build_revision", "build_error"
 LEFT = "build_left"
-"""The address that the browser still has until a run that wrote another one has ended, and when that began
-(monotonic)."""
+"""The address that the browser still has until a run that wrote another one has ended, and when that began (monotonic).
+"""
 LATE_S = 5.0
-"""A click that is under way longer than this brings an address that was asked for."""
+"""Seconds after which a click that still brings an old address is taken as a request for it."""
 USED_NAMES = "build_taken"
-"""Recipe name -> hashes of the recipes that artifacts here were made by under that name."""
+"""Recipe name -> hashes of the recipes of that name that made artifacts here."""
 UNREAD = "build_unread"
-"""Why the pasted YAML was not taken."""
+"""Session key: why the pasted YAML was refused."""
 OF_TEXT = frozenset({"calibration", "samples", "length"})
-"""Options that say nothing where no calibration text is read."""
+"""Options that mean nothing if no calibration text is read."""
 
 
 class Draft(NamedTuple):
-    """The text as it stands, and the recipe it is or the sentence that says why it is none."""
+    """The current text, and either its recipe or the error that says why it is none."""
 
     text: str
     recipe: Recipe | None
@@ -55,7 +54,7 @@ class Draft(NamedTuple):
 
 
 def current_draft() -> Draft:
-    """The URL's recipe (YAML or a bundled name), else this session's, else an empty one."""
+    """Return the recipe of the URL (YAML or a bundled name), else of this session, else an empty one."""
     text = st.session_state.get(TEXT) or EMPTY
     address = st.query_params.get("recipe", "")
     try:
@@ -74,7 +73,7 @@ def current_draft() -> Draft:
 
 
 def set_recipe(recipe: Recipe, *, redraw: bool = True) -> None:
-    """Take the recipe as the one being built. `redraw`: the widgets must show it anew."""
+    """Make this the recipe of the form. `redraw`: the widgets must show it anew."""
     draft = current_draft()
     before, after = draft.text, recipe_files.write_text(_with_fresh_name(draft.recipe, recipe))
     st.session_state.pop(ERROR, None)
@@ -89,8 +88,7 @@ def set_recipe(recipe: Recipe, *, redraw: bool = True) -> None:
 
 
 def _with_fresh_name(before: Recipe | None, after: Recipe) -> Recipe:
-    """A name that only says the steps, or is a bundled recipe's, changes with the steps, to one that is nobody else's
-    here."""
+    """Return the recipe with a new, unused name if its name only lists the steps or is that of a bundled recipe."""
     if before is None or after.name != before.name or after.steps == before.steps:
         return after
     if not step_words.has_default_name(before) and before.name not in recipe_files.bundled_names():
@@ -106,7 +104,7 @@ def _with_fresh_name(before: Recipe | None, after: Recipe) -> Recipe:
 
 
 def read_used_names(opened: Workspace) -> None:
-    """The names of the recipes that were used here."""
+    """Store the names of recipes that made artifacts here."""
     hashes: dict[str, set[str]] = {}
     for view in artifacts.listing(opened):
         hashes.setdefault(view.recipe, set()).add(view.recipe_hash)
@@ -130,7 +128,7 @@ def _is_late(address: str) -> bool:
 
 
 def finish_run() -> None:
-    """The page is drawn whole, so the browser has its address: an earlier one that comes now was asked for."""
+    """Mark the page as drawn: the browser now has its address, so an earlier one that arrives was requested."""
     st.session_state.pop(LEFT, None)
 
 
@@ -139,7 +137,7 @@ def _redraw() -> None:
 
 
 def undo() -> None:
-    """Back to the recipe before the last change."""
+    """Restore the recipe before the last change."""
     if st.session_state.get(UNDO):
         st.session_state.pop(ERROR, None)
         _redraw()
@@ -147,13 +145,15 @@ def undo() -> None:
 
 
 def widget_key(*parts: object) -> str:
-    """Of a widget that shows the recipe as it is now. A browser that does not show it yet still sends the widgets of
-    the recipe before: a callback that is given another key than this was asked by nobody."""
+    """Return the key of a widget that shows the current recipe.
+
+    A browser that is behind still sends the widgets of the previous recipe; callbacks ignore keys other than this one.
+    """
     return "-".join(["build", str(st.session_state.get(REVISION, 0)), *map(str, parts)])
 
 
 def _edit(change: Callable[[Recipe], Recipe], *, redraw: bool = True) -> None:
-    """Apply a change; one that gives no recipe is refused with its sentence, and nothing is lost."""
+    """Apply a change. One that gives no valid recipe is refused with a sentence, and nothing is lost."""
     recipe = current_draft().recipe
     if recipe is None:
         return
@@ -162,7 +162,7 @@ def _edit(change: Callable[[Recipe], Recipe], *, redraw: bool = True) -> None:
 
 
 def draw_goals(opened: Workspace, model: ModelFacts, target: str) -> None:
-    """Three ways to start, and by hand."""
+    """Draw the starting goals, the custom start, undo and the bundled recipes."""
     st.markdown("**Goal**: pick a starting recipe. Every step can be changed below.")
     with st.container(horizontal=True):
         for name, goal in recipe_options.GOALS.items():
@@ -201,7 +201,7 @@ def draw_goals(opened: Workspace, model: ModelFacts, target: str) -> None:
 
 
 def _start(opened: Workspace, model: ModelFacts, target: str, starts: tuple[str, ...]) -> None:
-    """The first that is valid there, else the nearest to the first."""
+    """Take the first of these recipes that is valid on the target, else the first."""
     candidates = [recipe_files.read_file(Path(name)) for name in starts]
     with shell.errors_in_session(ERROR):
         set_recipe(
@@ -215,7 +215,7 @@ def _bundled(key: str) -> None:
 
 
 def draw_steps(opened: Workspace, recipe: Recipe) -> None:
-    """A card a step, in the order in which they run."""
+    """Draw a card for each step, in the order in which they run."""
     if not recipe.steps:
         st.info(
             "No steps yet. Choose a goal above, or add a step.",
@@ -257,7 +257,7 @@ def _head(recipe: Recipe, index: int, step: Step) -> None:
 
 
 def draw_add_menu(opened: Workspace, model: ModelFacts, recipe: Recipe, case: Case | None) -> None:
-    """A menu of every step this version can do; greyed with the reason where it does not go with the rest."""
+    """Draw a menu of every step of this version; those that do not fit are disabled with the reason."""
     try:
         choices = cases.additions(opened, model, recipe, case)
     except WhetstoneError as error:
@@ -276,8 +276,7 @@ def draw_add_menu(opened: Workspace, model: ModelFacts, recipe: Recipe, case: Ca
 
 
 def _draw_addition(index: int, choice: Addition) -> None:
-    """A step of the menu with what it does, or why it does not go with the rest and the nearest recipe that has it: in
-    words, since a touch screen has no hovering."""
+    """Draw one step of the menu with what it does, or the reason against it and the closest recipe that has it."""
     act = {"on_click": _edit, "args": (lambda built, step=choice.step: recipe_options.with_step(built, step),)}
     name, greyed = step_words.step_title(choice.step), choice.reason is not None
     with st.container(gap=None, key=f"build_offer-{index}"):
@@ -375,6 +374,6 @@ def _set(where: int | str, name: str, key: str) -> None:
 
 
 def last_error() -> str | None:
-    """Why the last change was refused."""
+    """Return why the last change was refused."""
     text: str | None = st.session_state.get(ERROR)
     return text

@@ -1,4 +1,4 @@
-"""What can be set in a recipe, in words, and how one setting changes a recipe. Pure: no widgets here."""
+"""The options of a recipe with labels and help, and functions that change one setting. Pure: no widgets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from backend.domain.recipe.speculation import SPECULATE
 
 
 class StartingGoal(NamedTuple):
-    """A way to start. `starts` are bundled recipes; the first that is valid for the model is taken."""
+    """A goal to start from. `starts` are bundled recipes; the first that is valid for the model is used."""
 
     title: str
     help: str
@@ -38,7 +38,7 @@ GOALS = {
 
 
 def _methods(technique: str) -> tuple[str, ...]:
-    """Those that this version can do."""
+    """Return the methods of a technique that this version supports."""
     return tuple(method for name, method, _, _ in supported() if name == technique and method)
 
 
@@ -225,7 +225,7 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
 
 
 def value(recipe: Recipe, where: int | str, name: str) -> Any:
-    """What is set now. `where`: the number of a step, `serving` or `limits`."""
+    """Return the current value of an option. `where`: the number of a step, `serving` or `limits`."""
     if name.partition(".")[0] == recovering.SWITCH and isinstance(where, int):
         return recovering.value(recipe.steps[where], name)
     setting = getattr(recipe.steps[where] if isinstance(where, int) else getattr(recipe, where), name)
@@ -233,7 +233,7 @@ def value(recipe: Recipe, where: int | str, name: str) -> Any:
 
 
 def shown_options(step: Step) -> tuple[Option, ...]:
-    """The options that say something for this step."""
+    """Return the options that mean something for this step."""
     hidden: set[str] = set()
     if isinstance(step, Quantize):
         hidden = _hidden_options(step)
@@ -258,7 +258,7 @@ def _hidden_options(step: Quantize) -> set[str]:
 
 
 def with_setting(recipe: Recipe, where: int | str, name: str, new: Any) -> Recipe:
-    """The recipe with one setting changed; options that another method does not take go with the method.
+    """Return the recipe with one setting changed; options that a new method does not have are removed.
 
     Raises InvalidRecipe.
     """
@@ -293,7 +293,7 @@ def _options_for_method(step: Step, method: Any, options: dict[str, Any]) -> dic
 
 
 def with_name(recipe: Recipe, name: str) -> Recipe:
-    """Raises InvalidRecipe where the name is empty or too long."""
+    """Return the recipe under another name. Raises InvalidRecipe if the name is empty or too long."""
     return recipes.read({**recipe.model_dump(mode="json"), "name": name.strip()})
 
 
@@ -306,7 +306,7 @@ def without_step(recipe: Recipe, index: int) -> Recipe:
 
 
 def with_step_moved(recipe: Recipe, index: int, offset: int) -> Recipe:
-    """One step up (-1) or down (1); unchanged at either end."""
+    """Return the recipe with a step moved up (-1) or down (1); unchanged at either end."""
     steps = list(recipe.steps)
     target = index + offset
     if 0 <= target < len(steps):

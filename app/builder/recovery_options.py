@@ -1,7 +1,6 @@
-"""The recovery of a prune step as options of the form: a switch, and below it what it can be told. Pure: no widgets
-here.
+"""The recovery of a prune step as options of the form: a switch and its settings. Pure: no widgets.
 
-Their names have a dot, `recover.rank`: they stand one level deeper in the recipe.
+Their names have a dot, `recover.rank`, since they are one level deeper in the recipe.
 """
 
 from __future__ import annotations
@@ -64,14 +63,14 @@ HELP = "A short fine-tune afterwards wins back some of what pruning costs, and n
 
 
 def value(step: Any, name: str) -> Any:
-    """What is set now; the switch is a flag."""
+    """Return the current value; the switch is a flag."""
     if name == SWITCH:
         return step.recover is not None
     return getattr(step.recover, name.removeprefix(f"{SWITCH}."))
 
 
 def with_setting(step: Prune, name: str, new: Any) -> Any:
-    """What stands under `recover` once `name` is `new`."""
+    """Return the value of `recover` once `name` is `new`."""
     if name == SWITCH:
         return bool(new)
     options = step.recover.all_options() if step.recover else {}

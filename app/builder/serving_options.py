@@ -1,4 +1,4 @@
-"""The options of a recipe that are not a step's: how the result is served, and the limits it must keep."""
+"""The options of a recipe that belong to no step: serving settings and quality limits."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What the recipe being built is for: the target, the expected load, and for `auto` the goal. All of it is in the
-address.
-
-Knows nothing of what the planner answers.
-"""
+"""Choose the target of the recipe, the expected load, and the goal of `auto`. All of it is in the address."""
 
 from __future__ import annotations
 
@@ -20,10 +16,10 @@ from backend.service.machines import machine, targets
 
 TARGET, PLACE = "build_target", "build_place"
 LONGEST = 200
-"""Characters of a target in the address that are taken."""
+"""Characters of a target in the address that are read."""
 MOST_TOKENS, MOST_STREAMS = 1_000_000, 4096
 HIGHEST = 1e9
-"""Of a price, and of a limit in milliseconds."""
+"""The highest price, and the highest limit in milliseconds."""
 GOALS = {
     "cost": "lowest price an hour",
     "throughput": "lowest price a token",
@@ -38,7 +34,7 @@ LIMITS = {
 
 
 PLACES = {"local": "This machine", "instance": "An instance", "sagemaker": "SageMaker", "neuron": "Neuron"}
-"""Where the job runs and its result is served, by the kinds of targets."""
+"""Kinds of targets: the places where the job runs and its result is served."""
 HELPS = (
     "This machine: made and served here. An instance: made here, planned for that instance or card. SageMaker: AWS's own toolkit "
     "makes it, in your account. Neuron: compiled here ahead of time, for Inferentia and Trainium."
@@ -46,8 +42,11 @@ HELPS = (
 
 
 class PlanRequest(NamedTuple):
-    """`price` is USD an hour, for a place that publishes none; `aws` the settings of a job on SageMaker, NAME=VALUE
-    each."""
+    """What the estimate is for.
+
+    `price` is USD per hour, for a target without a published price; `aws` are the settings of a SageMaker job,
+    NAME=VALUE.
+    """
 
     target: str
     load: ExpectedLoad = ExpectedLoad()
@@ -57,7 +56,7 @@ class PlanRequest(NamedTuple):
 
 
 def choose(opened: Workspace) -> str:
-    """Choose the target among those of the chosen place; whether there is such a one is the planner's to say."""
+    """Draw the targets of the chosen kind. Return the selected one; whether it exists is checked by the planner."""
     current = _selected_target()
     names = {name: words for name, words in target_labels(opened).items() if target_kind(name) == target_kind(current)}
     choices = list(names) if current in names else [current, *names]
@@ -75,7 +74,8 @@ def choose(opened: Workspace) -> str:
 
 
 def choose_kind(opened: Workspace) -> None:
-    """This machine, an instance, SageMaker or Neuron: with the same instance there, where it is one."""
+    """Draw the choice of this machine, an instance, SageMaker or Neuron; the instance type is preserved if it exists
+    there."""
     st.session_state[PLACE] = target_kind(_selected_target())
     st.radio(
         "Run on",
@@ -102,7 +102,7 @@ def _selected_target() -> str:
 
 
 def target_kind(target: str) -> str:
-    """Which of PLACES a target belongs to."""
+    """Return the entry of PLACES to which a target belongs."""
     kind = target.partition(":")[0]
     return kind if kind in PLACES and kind != "instance" else "instance"
 
@@ -114,7 +114,7 @@ def set_target(target: str) -> None:
 
 
 def target_labels(opened: Workspace) -> dict[str, str]:
-    """Every target that can be chosen here, in words."""
+    """Return every target that can be chosen here with its label."""
     known, here = targets.hardwares(opened), machine.show(opened)
     labels = {"local": "This machine", "auto": "auto: lowest hourly price that fits"}
     if here.accelerators:
@@ -133,13 +133,12 @@ def _instance(row: Instance) -> str:
 
 
 def choose_streams() -> int:
-    """Concurrent requests, which decide speed and price more than anything else of the load."""
+    """Draw the number of concurrent requests, which decides speed and price more than the rest of the load."""
     return _whole("Concurrent requests", "build_streams", 1, MOST_STREAMS)
 
 
 def choose_load(target: str, at_once: int, aws: tuple[str, ...] = ()) -> PlanRequest:
-    """The load, and what else the estimate on that target needs. A wrong value of the address is as if it were not
-    there."""
+    """Draw the load and what else the estimate needs. A wrong value in the address is ignored."""
     with st.expander("Load and goal" if target == "auto" else "Expected load", icon=":material/tune:"):
         load = _load(at_once)
         price = _price() if target.startswith(("local", "accelerator")) else None

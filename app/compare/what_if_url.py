@@ -1,5 +1,4 @@
-"""The what-if of the Compare page in its address: written when a field changes, followed when a link or Back changes
-it."""
+"""The what-if of the Compare page in its address: written when a field changes, read when a link or Back changes it."""
 
 from __future__ import annotations
 
@@ -8,26 +7,25 @@ from typing import Any
 import streamlit as st
 
 NAMES = ("prices", "discount", "slo_ttft", "slo_tpot")
-SEEN, REVISION = "compare_seen", "compare_revision"
+LAST_VALUES, REVISION = "compare_seen", "compare_revision"
 
 
 def follow() -> None:
-    """Draw the fields anew where the address says something else than this page last read or wrote there."""
+    """Give the fields new keys if the address differs from what this page last read or wrote."""
     now = {name: st.query_params.get(name, "") for name in NAMES}
-    if st.session_state.get(SEEN, now) != now:
+    if st.session_state.get(LAST_VALUES, now) != now:
         st.session_state[REVISION] = st.session_state.get(REVISION, 0) + 1
-    st.session_state[SEEN] = now
+    st.session_state[LAST_VALUES] = now
 
 
 def field_key(name: str) -> str:
-    """Of a field. A new one after the address was changed from outside, since a field keeps its value as long as its
-    key."""
+    """Return the key of a field: a new one after the address changed, since a field holds its value as long as its key."""
     revision = st.session_state.get(REVISION, 0)
     return f"{name}_{revision}" if revision else name
 
 
 def parse_number(words: Any, most: float) -> float | None:
-    """Of a field or the address, from 0 to `most`; None where it is none."""
+    """Return a number of a field or the address from 0 to `most`; None if it is none."""
     try:
         value = float(words)
     except (TypeError, ValueError):
@@ -36,9 +34,9 @@ def parse_number(words: Any, most: float) -> float | None:
 
 
 def write(name: str, words: str) -> None:
-    """Empty words take the name out of the address."""
+    """Write a parameter into the address; empty text removes it."""
     if words and st.query_params.get(name) != words:
         st.query_params[name] = words
     elif not words and name in st.query_params:
         del st.query_params[name]
-    st.session_state[SEEN][name] = words
+    st.session_state[LAST_VALUES][name] = words

@@ -1,5 +1,4 @@
-"""Which acceptance a draft must reach to pay: the answer in words over the map; on Build beside the speculate step, on
-the job's page what it measured."""
+"""Show which acceptance a draft must reach to pay: on Build beside the speculate step, and on the page of the job."""
 
 from __future__ import annotations
 
@@ -28,12 +27,12 @@ from backend.service.plans.cases import Case
 from backend.service.plans.payoff_maps import TrainedDraft
 
 PURPOSE, REFUSED = "payoff", "payoff_refused"
-ASKED = 5.0
-"""Million parameters that are asked about where no draft is known."""
+DEFAULT_MILLIONS = 5.0
+"""Million parameters of the draft, if none is known."""
 
 
 def show_on_build(opened: Workspace, case: Case | None) -> None:
-    """On Build: of a recipe that speculates with a second model on this machine; nothing else has a map."""
+    """Show the payoff map of a recipe that speculates with a second model on this machine; others have none."""
     step = case.recipe.step("speculate") if case else None
     if case is None or not isinstance(step, Speculate) or not step.drafts or not isinstance(case.model, ModelCard):
         return
@@ -53,7 +52,7 @@ def show_on_build(opened: Workspace, case: Case | None) -> None:
 
 
 def show_measured(job: JobView) -> None:
-    """On the job's page."""
+    """Show the payoff map that a job measured."""
     measured_map = payoff_maps.map_of_job(job)
     if measured_map is None:
         st.info("What this job measured cannot be read by this version: measure it again.", icon=":material/info:")
@@ -64,7 +63,7 @@ def show_measured(job: JobView) -> None:
 
 
 def show_prediction(opened: Workspace, model: ModelCard, recipe: Recipe) -> None:
-    """Of a draft on the page of the job that trained it: what it pays by its own acceptance, where a map is kept."""
+    """Show what a trained draft pays at its own acceptance, if there is a payoff map."""
     measured_map, trained = (
         payoff_maps.find_map(opened, model, recipe),
         payoff_maps.find_trained_draft(opened, model, recipe),
@@ -77,8 +76,10 @@ def show_prediction(opened: Workspace, model: ModelCard, recipe: Recipe) -> None
 def _show_answer(
     measured_map: PayoffMap, known: ModelFacts | None, page: str, trained: TrainedDraft | None = None
 ) -> None:
-    """The answer for the draft that the recipe has, or for one of a size that is asked for; first what the recipe's
-    pays by its own acceptance, where its training measured that."""
+    """Show the answer for the draft of the recipe, or for one of a chosen size.
+
+    The prediction at its measured acceptance comes first.
+    """
     draft = DraftShape(parameters=known.parameters, layers=known.layers) if known else _choose_shape(measured_map, page)
     answers = words.answers(measured_map, draft)
     if trained is not None:
@@ -105,7 +106,7 @@ def _choose_shape(measured_map: PayoffMap, page: str) -> DraftShape:
         "Draft, in million parameters",
         0.1,
         most,
-        min(ASKED, most / 2),
+        min(DEFAULT_MILLIONS, most / 2),
         step=1.0,
         key=f"{page}_payoff-size",
         width=240,

@@ -1,5 +1,4 @@
-"""What is served as cards: servers of this machine by their jobs, SageMaker endpoints as AWS has them when one
-looks."""
+"""Draw what is served as cards: servers of this machine by their jobs, SageMaker endpoints as AWS lists them."""
 
 from __future__ import annotations
 
@@ -27,11 +26,11 @@ from backend.service.serving.endpoints import EndpointView
 DEPLOY = "whetstone deploy ARTIFACT --instance ml.g6.12xlarge --role ROLE_ARN --bucket BUCKET --dry-run"
 ICONS = {"InService": ":material/check_circle:", "Failed": ":material/error:", "Deleting": ":material/delete:"}
 LISTING = "endpoints_held"
-"""What AWS answered last in this session, with when."""
+"""Session key: the last answer of AWS and its time."""
 
 
 def show_local(opened: Workspace) -> None:
-    """Serve jobs that are not over, with where each variant answers."""
+    """Draw the active serve jobs with the address of each variant."""
     active = [job for job in jobs.active(opened) if job.kind == JobKind.SERVE]
     for job in active:
         with st.container(border=True):
@@ -51,7 +50,7 @@ def show_local(opened: Workspace) -> None:
 
 
 def show_sagemaker(opened: Workspace) -> None:
-    """Those of the environment's region that Whetstone made, after AWS was asked."""
+    """Draw the endpoints that Whetstone made in the region of the environment, after asking AWS."""
     if lacking := prices.missing_credentials():
         st.caption(message(f"There are no AWS credentials here: {lacking}. Then this lists what Whetstone deployed."))
         return
@@ -120,7 +119,7 @@ def _card(opened: Workspace, endpoint: EndpointView, made_artifacts: Sequence[Ar
 
 
 def _buttons(opened: Workspace, endpoint: EndpointView, made_artifacts: Sequence[ArtifactView]) -> bool:
-    """The row of buttons; whether it is to be proven."""
+    """Draw the buttons of an endpoint. Return whether it is to be checked."""
     prove: bool = st.button(
         "Prove",
         icon=":material/fact_check:",
@@ -140,7 +139,7 @@ def _buttons(opened: Workspace, endpoint: EndpointView, made_artifacts: Sequence
 
 
 def _delete(opened: Workspace, endpoint: EndpointView) -> None:
-    """Waits until AWS has it no longer: until then it costs money."""
+    """Delete an endpoint and wait until AWS no longer has it, since it costs money until then."""
     with shell.errors_inline():
         with st.spinner("Deleting it: this takes some minutes"):
             endpoints.delete(opened, endpoint.id, endpoint.region)
@@ -149,6 +148,6 @@ def _delete(opened: Workspace, endpoint: EndpointView) -> None:
 
 
 def _refresh() -> None:
-    """Ask AWS anew."""
+    """Ask AWS again."""
     st.session_state.pop(LISTING, None)
     st.rerun()

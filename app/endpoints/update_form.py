@@ -1,5 +1,4 @@
-"""An endpoint at SageMaker updated in place: to which artifact, on which instance, what that costs meanwhile, and doing
-it."""
+"""Update a SageMaker endpoint in place: another artifact or instance, what it costs meanwhile, and the steps."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from backend.service.serving import endpoints
 from backend.service.serving.endpoints import EndpointView, UpdateRequest
 
 PROVEN = "endpoints_proven"
-"""By endpoint and artifact: what proved it in this session."""
+"""Session key: findings by endpoint and artifact."""
 ABOUT = (
     "Serve another artifact, or on another instance, without an interruption: new instances start beside the old, AWS goes over "
     "to them, and once the new one is proven the old one is removed. What fails leaves the old one serving."
@@ -30,7 +29,7 @@ ICONS = {True: ":material/check_circle:", False: ":material/error:", None: ":mat
 
 
 def popover(opened: Workspace, endpoint: EndpointView, artifacts: Sequence[ArtifactView]) -> bool:
-    """The button with its form; whether it was updated in this run."""
+    """Draw the button with its form. Return whether the endpoint was updated in this run."""
     with st.popover("Update", icon=":material/swap_horiz:", key=f"endpoints_ask-update-{endpoint.id}"):
         if not artifacts:
             st.markdown("There is no artifact to serve instead: make one on Build.")
@@ -96,7 +95,7 @@ def _command(endpoint: EndpointView, artifact: str, changes: UpdateRequest) -> s
 
 
 def _update(opened: Workspace, endpoint: EndpointView, artifact: str, changes: UpdateRequest) -> bool:
-    """Waits until it serves that, and shows each step."""
+    """Update the endpoint, show each step, and wait until it serves the artifact."""
     with st.status("Updating", expanded=True) as status:
         try:
             planned, rollout = endpoints.plan_update(
@@ -113,7 +112,7 @@ def _update(opened: Workspace, endpoint: EndpointView, artifact: str, changes: U
 
 
 def check_served(opened: Workspace, endpoint: EndpointView) -> None:
-    """Ask it once; `proven` shows what that proves."""
+    """Send one request and store the findings; `show_findings` shows them."""
     with shell.errors_inline(), st.spinner("Asking it once, and reading its log"):
         _store(endpoint.id, endpoint.artifact, endpoints.prove(opened, endpoint.id, endpoint.region))
 
@@ -123,6 +122,6 @@ def _store(endpoint_id: str, artifact: str, findings: list[Finding]) -> None:
 
 
 def show_findings(endpoint: EndpointView) -> None:
-    """What was proven of it in this session."""
+    """Show the findings of this session."""
     for finding in st.session_state.get(PROVEN, {}).get((endpoint.id, endpoint.artifact), []):
         st.markdown(f"{ICONS[finding.proven]} {plain(finding.words)}")

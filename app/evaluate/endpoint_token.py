@@ -1,5 +1,4 @@
-"""What an evaluation of endpoints that already run is asked besides: where the bearer token is. It is never typed
-here."""
+"""Ask where the bearer token of external endpoints is. The token itself is never typed here."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def choose(sources: Sequence[str]) -> dict[str, Any]:
-    """The option, where some variant is a URL. Not in the address: somebody might paste the token."""
+    """Return the option if some variant is a URL. It is not in the address, since somebody might paste the token."""
     if not any(source.startswith(("http://", "https://")) for source in sources):
         return {}
     written = st.text_input(

@@ -1,5 +1,4 @@
-"""What an evaluation is asked: variants, workload, load and price. Choices live in the URL; the service checks them all
-again."""
+"""The form of an evaluation: variants, load and price. Choices are in the URL; the service checks them again."""
 
 from __future__ import annotations
 
@@ -35,19 +34,19 @@ PURPOSE, REFUSED = "evaluate", "evaluate_refused"
 MOST_VARIANTS = 16
 HIGHEST_PRICE = 1e9
 TYPED = ("concurrency", "rate")
-"""Fields of words, which `evaluate_load` reads."""
+"""Text fields, which `load_fields` parses."""
 
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """`spec` is what can be submitted; without it `obstacle` says why not."""
+    """Either a `spec` that can be submitted, or the `obstacle` that says why not."""
 
     spec: EvaluateSpec | None = None
     obstacle: str | None = None
 
 
 def choose_variants(opened: Workspace) -> list[str]:
-    """Choose what is measured; the first is the baseline."""
+    """Draw the field of variants; the first is the baseline."""
     labels = {
         item.id: f"{item.recipe} of {item.model}, {local_time(item.created_at)} ({item.id})"
         for item in artifacts.variants(opened)
@@ -68,7 +67,7 @@ def choose_variants(opened: Workspace) -> list[str]:
 
 
 def repeat_parameters(document: Evaluation) -> dict[str, str]:
-    """The address's parameters for the same variants, the check included."""
+    """Return the address parameters for the same variants, the check included."""
     sources = [result.variant.source for result in document.variants]
     return {"variants": navigation.join_values(*sources)} | (
         {"evaluate_twice": "true"} if sources[1:2] == sources[:1] else {}
@@ -76,7 +75,7 @@ def repeat_parameters(document: Evaluation) -> dict[str, str]:
 
 
 def choose_load() -> dict[str, Any]:
-    """How much load, how often, at what price: fields of the options, not yet checked."""
+    """Draw load, repeats, price and quality. Return fields of the options, not yet checked."""
     url: dict[str, Any] = {"bind": "query-params"}
     values = evaluate_load.choose()
     left, middle, right = st.columns(3)
@@ -131,7 +130,7 @@ def choose_load() -> dict[str, Any]:
 
 
 def _repeats(place: DeltaGenerator, url: dict[str, Any]) -> dict[str, Any]:
-    """So many, or until it is decided; the number stands in `place`, the choice below."""
+    """Draw the number of repeats in `place`, and below the choice to repeat until the result is conclusive."""
     if st.checkbox(
         LABELS["until_decided"],
         False,
@@ -163,7 +162,7 @@ def _repeats(place: DeltaGenerator, url: dict[str, Any]) -> dict[str, Any]:
 
 
 def measured_sources(sources: list[str], chosen: dict[str, Any]) -> list[str]:
-    """The variants as they are measured: with the check, the baseline is the second one too (A/A)."""
+    """Return the variants as they are measured; with the check the baseline is also the second one (A/A)."""
     return [*sources[:1], *sources] if chosen.get("twice") else sources
 
 
@@ -174,7 +173,7 @@ def _default_requests(kind: str) -> str:
 
 
 def check(opened: Workspace, sources: list[str], workload: ChosenWorkload, values: dict[str, Any]) -> EvaluationRequest:
-    """All that can be checked before the start."""
+    """Return the request after every check that needs no start."""
     if not sources:
         return EvaluationRequest(obstacle="Choose at least one variant; with two or more there is a verdict.")
     if len(sources) > MOST_VARIANTS:
@@ -193,7 +192,7 @@ def check(opened: Workspace, sources: list[str], workload: ChosenWorkload, value
 
 
 def show_outlook(opened: Workspace, request: EvaluationRequest, sources: list[str]) -> None:
-    """What will happen on the click, or why it cannot: in the first screenful."""
+    """Show what a click will do, or why it cannot, within the first screen."""
     if request.spec:
         took = None if request.spec.options.sweep else progress.expected_evaluation_time(opened, request.spec)
         st.success(
@@ -209,7 +208,7 @@ def show_outlook(opened: Workspace, request: EvaluationRequest, sources: list[st
 
 
 def extent_sentence(spec: EvaluateSpec) -> str:
-    """How much work that is, in words."""
+    """Return the amount of work in words."""
     chosen: EvaluateOptions = spec.options
     variants_ = counted(len(spec.variants), "variant")
     if chosen.sweep:
@@ -225,7 +224,7 @@ def extent_sentence(spec: EvaluateSpec) -> str:
 
 
 def show_command(request: EvaluationRequest, sources: list[str], *, ruined: bool) -> None:
-    """The same for a terminal."""
+    """Show the same evaluation as a command."""
     if request.spec:
         text = evaluate_command.command(sources, request.spec.options)
         with st.expander("The same as a command", icon=":material/terminal:"):
@@ -233,7 +232,7 @@ def show_command(request: EvaluationRequest, sources: list[str], *, ruined: bool
 
 
 def duration_sentence(spec: EvaluateSpec, took: TimeLeft | None) -> str:
-    """How long about; what is not known is said."""
+    """Return the expected duration, or that it is unknown."""
     if spec.options.sweep:
         return "How long a search takes depends on where it ends."
     if took is None:
@@ -243,7 +242,7 @@ def duration_sentence(spec: EvaluateSpec, took: TimeLeft | None) -> str:
 
 
 def submit_button(opened: Workspace, request: EvaluationRequest) -> None:
-    """One job for one question, however often it is clicked."""
+    """Draw the button that submits one job per request, however often it is clicked."""
     clicked = st.button(
         "Evaluate",
         type="primary",
@@ -261,7 +260,7 @@ def submit_button(opened: Workspace, request: EvaluationRequest) -> None:
 
 
 def _submit(opened: Workspace, spec: EvaluateSpec) -> None:
-    """A job of this very question that has ended is no double click: the question is asked anew."""
+    """Submit the job. If this very request has ended before, it is submitted again under a new key."""
     mark = hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
     with shell.errors_in_session(REFUSED):
         job = evaluations.submit(opened, spec, submission=idempotency.submission_key(PURPOSE, mark))

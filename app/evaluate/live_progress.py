@@ -1,4 +1,4 @@
-"""An evaluation while it runs: the bar, the points so far labelled approximate, and the step to its result."""
+"""Show a running evaluation: progress, approximate points so far, and the step to its result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from backend.service.jobs import jobs
 
 
 def show(opened: Workspace, job_id: str) -> None:
-    """The job of that id; one sentence where it is none of ours, its result where it has one."""
+    """Show the job, or a sentence if it is unknown or no evaluation; open the result once there is one."""
     try:
         job = jobs.show(opened, job_id)
     except NotFound:

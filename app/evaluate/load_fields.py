@@ -1,6 +1,6 @@
-"""When requests are sent: the ways to load a server, each with when to use it, and its fields. Choices live in the URL.
+"""Draw the kinds of load, when to use each, and their fields. Choices are in the URL.
 
-What the fields mean to the options is `options_of`, which draws nothing.
+`as_options` turns the fields into options and draws nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KINDS = {
     TRACE: "Each line of the workload is sent at its own time. Use it to replay your own traffic: every line has a "
     '"timestamp" in seconds.',
 }
-"""The ways to load a server, and when to use each."""
+"""Kinds of load, and when to use each."""
 ARRIVALS = {"evenly": "constant", "at random moments": "poisson"}
 OVER = ("streams", "requests a second")
 SHARES = (90, 95, 99)
@@ -36,7 +36,7 @@ LIMITS = {"ttft": "Time to first token", "tpot": "Inter-token latency", "latency
 
 
 def choose() -> dict[str, Any]:
-    """Draw the way and its fields: `way` and what was typed, not yet checked."""
+    """Draw the kind of load and its fields. Return what was typed, not yet checked."""
     chosen = st.radio("Load", list(KINDS), horizontal=True, key="evaluate_load", **URL)
     kind = chosen or STREAMS
     st.caption(KINDS[kind])
@@ -118,7 +118,7 @@ def _search() -> dict[str, Any]:
 
 
 def as_options(fields: dict[str, Any]) -> dict[str, Any]:
-    """What `choose` gave as fields of the options. Raises InvalidOptions with one sentence."""
+    """Return the fields of `choose` as fields of the options. Raises InvalidOptions."""
     kind = fields["way"]
     if kind == SEARCH:
         return _as_search(fields)
@@ -148,12 +148,12 @@ def _as_search(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _decimal(limit: float) -> str:
-    """Without an exponent, which objectives do not know."""
+    """Return a number without an exponent, which objectives do not accept."""
     return f"{limit:.3f}".rstrip("0").rstrip(".")
 
 
 def parse_levels(words: str) -> tuple[int, ...]:
-    """`1, 4, 16` as numbers. Raises InvalidOptions."""
+    """Return `1, 4, 16` as numbers. Raises InvalidOptions."""
     try:
         return tuple(int(part) for part in words.replace(" ", ",").split(",") if part)
     except ValueError:
@@ -162,7 +162,7 @@ def parse_levels(words: str) -> tuple[int, ...]:
 
 
 def parse_rates(words: str) -> tuple[float, ...]:
-    """`2, 8` as numbers. Raises InvalidOptions."""
+    """Return `2, 8` as numbers. Raises InvalidOptions."""
     try:
         rates = tuple(float(part) for part in words.replace(" ", ",").split(",") if part)
     except ValueError:

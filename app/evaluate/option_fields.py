@@ -1,6 +1,8 @@
-"""Widgets made of the fields of the options of an evaluation: kind, limits and default of each from the model, its help
-from the field's docstring, its label from `LABELS`. A field that is added there and placed nowhere else stands here by
-itself."""
+"""Draw widgets from the fields of the evaluation options.
+
+Kind, limits and default come from the model, help from the field's docstring, the label from `LABELS`. A new field that
+is drawn nowhere else appears here by itself.
+"""
 
 from __future__ import annotations
 
@@ -39,33 +41,33 @@ PLACED = {
     "task_limit",
     "bearer_env",
 }
-"""Fields that stand elsewhere on the page."""
+"""Fields that are drawn elsewhere on the page."""
 ONLY = {
     "seconds": {STREAMS, RATE, SEARCH},
     "connections": {RATE, RAMP, SEARCH, TRACE},
     "warmup_seconds": {RATE},
     "warmup_requests": {STREAMS, SEARCH},
 }
-"""Fields that mean something in some ways to load a server alone."""
+"""Fields that apply only to some kinds of load."""
 WORDS: dict[str, dict[str, Any]] = {"ignore_eos": {"as a rule": None, "as asked": True, "the model ends them": False}}
-"""What the values of a field are called, where a tick or the values themselves would not say it."""
+"""Labels of values, where a checkbox or the values would not explain themselves."""
 TYPED = {"quality_text": evaluations.TEXTS}
-"""Choices beside which something else may be typed."""
+"""Choices that also accept other text."""
 EMPTY = {"seconds": "no limit", "quality_text": "what suits the model"}
-"""What stands in a field that is left empty."""
+"""Placeholders of empty fields."""
 LEAST = 0.01
-"""Of a number that must be above 0."""
+"""The least value of a number that must be above 0."""
 
 
 def draw_rest(kind: str) -> dict[str, Any]:
-    """Draw what is placed nowhere else and means something to that way, in the model's order; its values by field."""
+    """Draw the fields that are drawn nowhere else and apply to this kind of load. Return their values by field."""
     names = [name for name in EvaluateOptions.model_fields if name not in PLACED and kind in ONLY.get(name, {kind})]
     columns = st.columns(3)
     return {name: draw_field(columns[number % 3], name) for number, name in enumerate(names)}
 
 
 def draw_field(place: DeltaGenerator, name: str) -> Any:
-    """The field's widget, bound to the address; its value."""
+    """Draw the widget of a field, bound to the address. Return its value."""
     field = EvaluateOptions.model_fields[name]
     url: dict[str, Any] = {"key": f"evaluate_{name}", "help": help_text(field), "bind": "query-params"}
     if name in WORDS:
@@ -84,13 +86,13 @@ def draw_field(place: DeltaGenerator, name: str) -> Any:
 
 
 def help_text(field: FieldInfo) -> str:
-    """Its docstring, other fields in it as the page labels them."""
+    """Return the field's docstring, with other fields named by their labels."""
     named = {name: f'"{label(name)}"' for name in EvaluateOptions.model_fields}
     return " ".join((field.description or "").format_map(named).split())
 
 
 def number_limits(name: str) -> dict[str, Any]:
-    """Least, most and step of a field of the options, of its type. An address asks for a value beyond them in vain."""
+    """Return least, most and step of a field. An address cannot go beyond them."""
     field = EvaluateOptions.model_fields[name]
     number_type = int if int in (field.annotation, *get_args(field.annotation)) else float
     bounds = {

@@ -1,4 +1,4 @@
-"""Which lm-eval tasks an evaluation scores: a field where they can be scored, else how to get what scores them."""
+"""Draw the field of lm-eval tasks if they can be scored, else how to install what scores them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from backend.service.evaluations import tasks
 
 
 def choose(opened: Workspace) -> dict[str, Any]:
-    """Fields of the options, not yet checked."""
+    """Return fields of the options, not yet checked."""
     if (how := tasks.missing_packages(opened)) is not None:
         st.caption(f"Tasks of lm-eval can be scored too. {message(how)}")
         return {}

@@ -1,4 +1,4 @@
-"""Which prompts the load is made of: a bundled workload, or one's own, looked at before it is used."""
+"""Choose the prompts of the load: a bundled workload or an uploaded one, with a preview."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ TIME_UNITS: dict[str, TimeUnit] = {"as the file says": "auto", **{name: unit for
 
 
 class ChosenWorkload(NamedTuple):
-    """`source` is what the service is asked for: a name, or the file of one that was uploaded."""
+    """`source` is the name of a workload, or the file of an uploaded one."""
 
     source: str
     seed: int
 
 
 def choose(opened: Workspace, tokenizer_of: str | None) -> ChosenWorkload:
-    """Choose the prompts, or bring one's own. `tokenizer_of`: the variant that counts tokens."""
+    """Draw the choice of prompts and the upload. `tokenizer_of`: the variant that counts tokens."""
     uploaded = workloads.list_saved(opened)
     choices, default = [*workloads.names(), *uploaded], workloads.default_workload(opened, tokenizer_of)
     requested = st.query_params.get("workload")
@@ -88,7 +88,7 @@ def choose(opened: Workspace, tokenizer_of: str | None) -> ChosenWorkload:
 
 
 def _show_reading(opened: Workspace, source: str, tokenizer_of: str | None, seed: int) -> None:
-    """What was left out of an upload, what its prompts are made of, and how long a replay takes."""
+    """Show what was left out of an upload, what its prompts consist of, and how long a replay takes."""
     try:
         read = workloads.facts_for(opened, source, tokenizer_of, seed)
     except WhetstoneError:
@@ -98,14 +98,17 @@ def _show_reading(opened: Workspace, source: str, tokenizer_of: str | None, seed
 
 
 def _write(requested: str | None, key: str) -> None:
-    """A browser that does not yet show what was just uploaded still sends the list that stood here before: no choice of
-    its person. `asked`: what the address had when that list was drawn."""
+    """Write the choice into the address, unless the browser still shows an older list.
+
+    `requested`: the workload in the address when that list was drawn.
+    """
     if st.query_params.get("workload") == requested:
         st.query_params["workload"] = st.session_state[key]
 
 
 def _upload(opened: Workspace) -> None:
-    """A file is read once, whether it is kept or refused; of a table one says first which column is the prompt."""
+    """Draw the upload. A file is read once, whether it is accepted or refused; for a table the columns are confirmed
+    first."""
     st.caption(
         'JSONL with a "prompt" a line, ShareGPT or OpenAI conversations, a table, or a trace of lengths (Azure, BurstGPT, '
         "Mooncake). Rows that cannot be used are left out and named, at most one in ten."
@@ -145,7 +148,7 @@ def _upload(opened: Workspace) -> None:
 
 
 def _columns(preview: workload_files.Preview) -> tuple[bool, dict[str, str]]:
-    """Whether it was just confirmed, and which column is what."""
+    """Draw the columns of a table. Return whether they were just confirmed, and the column of each field."""
     columns, rows = preview
     st.dataframe(rows, hide_index=True, alt=f"The first {len(rows)} rows of the file")
     guess = next((columns.index(name) for name in PROMPT_COLUMNS if name in columns), 0)
@@ -188,7 +191,7 @@ def _preview(opened: Workspace, source: str, tokenizer_of: str | None, seed: int
 
 
 def figures(workload_facts: WorkloadFacts, tokens: TokenLengths | None) -> list[tuple[str, str, str | None]]:
-    """(label, value, how it is known)."""
+    """Return (label, value, source) of each figure."""
     cells: list[tuple[str, str, str | None]] = [("Prompts", f"{workload_facts.prompts:,}", None)]
     if tokens is not None:
         which = "all prompts" if tokens.counted == workload_facts.prompts else f"the first {tokens.counted:,} prompts"
@@ -203,7 +206,7 @@ def figures(workload_facts: WorkloadFacts, tokens: TokenLengths | None) -> list[
 
 
 def preview_rows(workload_facts: WorkloadFacts, tokens: TokenLengths | None) -> list[dict[str, Any]]:
-    """The first prompts, each with its length."""
+    """Return the first prompts, each with its length."""
     rows, has_lengths = [], any(prompt.max_tokens for prompt in workload_facts.first)
     for number, prompt in enumerate(workload_facts.first):
         counted: dict[str, Any] = {"Tokens": tokens.lengths[number]} if tokens and number < len(tokens.lengths) else {}

@@ -1,4 +1,4 @@
-"""What artifacts take, and the removal of what nothing names, in two steps: look, then remove."""
+"""Show the disk space of artifacts, and delete unused files in two steps: preview, then delete."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def show(opened: Workspace) -> None:
 
 
 def _offer(opened: Workspace, collected: GarbageCollection, age: str, key: str) -> None:
-    """What would go, and the button that removes it; afterwards what went."""
+    """Show what would be deleted and the button; afterwards what was deleted."""
     more = " and more" if len(collected.artifacts) > SHOWN else ""
     named = f" ({', '.join(collected.artifacts[:SHOWN])}{more})" if collected.artifacts else ""
     summary = f"{counted(len(collected.artifacts), 'artifact')}{named} in {counted(collected.contents, 'piece')}"

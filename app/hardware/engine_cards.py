@@ -1,4 +1,4 @@
-"""An engine as a card: what it is, what it can do here or why not, and installing or removing it while one looks on."""
+"""Draw an engine as a card: what it is, what it can do here or why not, and its installation or removal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PURPOSE = "engine"
 
 
 def show_card(opened: Workspace, engine: EngineStatus, last: JobView | None) -> None:
-    """`last` is the newest job that installed or removed it."""
+    """Draw the card. `last` is the newest job that installed or removed the engine."""
     busy = last if last is not None and not last.ended else None
     with st.container(border=True, key=f"hardware_engine-{engine.name}"):
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -72,7 +72,7 @@ def _buttons(opened: Workspace, engine: EngineStatus, last: JobView | None) -> N
 
 
 def _submit(opened: Workspace, verb: Callable[..., JobView], name: str, after: str) -> None:
-    """One job a click, however fast it is clicked again; a refusal is told and changes nothing."""
+    """Submit one job per click, however fast it is repeated; a refusal is shown and changes nothing."""
     purpose = f"{PURPOSE}-{name}"
     try:
         job = verb(opened, name, submission=idempotency.submission_key(purpose, f"{verb.__name__} after {after}"))

@@ -1,4 +1,4 @@
-"""The instance table of the Hardware page: rows with prices and where they hold, filtered, sorted, as CSV. Pure."""
+"""Rows of the instance table: prices with region and date, filtered, sorted, as CSV. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SORTS: dict[str, Callable[[PricedInstance], float | None]] = {
     "Most memory": lambda row: -row.memory_gib,
     "Most bandwidth": lambda row: -row.memory_gb_s,
 }
-"""By what the rows are ordered, lowest first; what has no price comes last."""
+"""Sort keys, lowest first; rows without a price come last."""
 COLUMNS = {
     "Accelerator memory": "%.0f GiB",
     "Bandwidth": "%.0f GB/s",
@@ -25,7 +25,7 @@ COLUMNS = {
     "After discount": "$%.4f",
     "Per GiB": "$%.4f",
 }
-"""The columns of figures, and how a cell is written. Prices are USD an hour."""
+"""Numeric columns and their formats. Prices are USD per hour."""
 
 
 def filter_rows(
@@ -36,7 +36,7 @@ def filter_rows(
     accelerators: Sequence[str] = (),
     sort: str = "",
 ) -> list[PricedInstance]:
-    """Those that match every filter, in the order that is asked for; an unknown order is the data's."""
+    """Return the rows that match every filter in the chosen order; an unknown order is that of the data."""
     key = SORTS.get(sort, SORTS["Family"])
     priced = [row for row in rows if _matches(row, words.casefold().split(), families, accelerators)]
     return sorted(priced, key=lambda row: (key(row) is None, key(row) or 0.0))
@@ -49,7 +49,7 @@ def _matches(row: PricedInstance, words: Sequence[str], families: Sequence[str],
 
 
 def table_rows(rows: Sequence[PricedInstance]) -> list[Row]:
-    """One line an instance; a price without a source stays empty."""
+    """Return a row per instance; a price without a source is empty."""
     return [
         {
             "Instance": row.instance,
@@ -75,7 +75,7 @@ def price_origin(row: PricedInstance) -> str:
 
 
 def as_csv(rows: Sequence[PricedInstance], discount: float) -> str:
-    """The rows as they are shown, with units in the header. `discount` is 0 to 1."""
+    """Return the rows as CSV, with units in the header. `discount` is 0 to 1."""
     units = {
         "Accelerator memory": "GiB",
         "Bandwidth": "GB/s",
@@ -93,7 +93,7 @@ def as_csv(rows: Sequence[PricedInstance], discount: float) -> str:
 
 
 def prices_sentence(rows: Sequence[PricedInstance]) -> str:
-    """Where the prices that are shown come from, in a sentence or two."""
+    """Return where the shown prices come from, in one or two sentences."""
     fresh = [row for row in rows if row.refreshed]
     snapshot = [row for row in rows if not row.refreshed and row.usd_per_hour is not None]
     sentences = []

@@ -1,4 +1,4 @@
-"""Draws the instance table of the Hardware page: filters and discount in the URL, the refresh, the rows, their CSV."""
+"""Draw the instance table of the Hardware page: filters and discount in the URL, refresh, rows, CSV."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def show(opened: Workspace) -> None:
 
 
 def _changes(opened: Workspace) -> None:
-    """Nothing where no refresh found another price than the one before it."""
+    """Show prices that changed between refreshes, if any."""
     changes = prices.list_changes(opened)
     if not changes:
         return
@@ -73,7 +73,7 @@ def _changes(opened: Workspace) -> None:
 
 
 def _filtered(opened: Workspace) -> tuple[list[PricedInstance], int, float]:
-    """The rows that match, of how many, at which discount; everything that is asked stands in the address."""
+    """Draw the filters. Return the matching rows, the number of all rows and the discount."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         own = min(MOST_DISCOUNT, round(opened.settings.discount * 100))
         percent = st.slider(

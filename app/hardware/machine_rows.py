@@ -1,4 +1,4 @@
-"""The machine and its engines in rows and words, and what can be done about an engine. Pure."""
+"""Rows and text about the machine and its engines, and what can be done with an engine. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from backend.service.machines.machine import MachineView, ProcessorSpeed
 
 
 def figures(machine: MachineView) -> list[tuple[str, str, str | None]]:
-    """(label, value, what else)."""
+    """Return (label, value, detail) of each figure."""
     names = [gpu.name for gpu in machine.accelerators]
     if machine.neuron:
         names.append(f"{sum(device.cores for device in machine.neuron)} NeuronCores")
@@ -52,7 +52,7 @@ def neuron_rows(machine: MachineView) -> list[dict[str, Any]]:
 
 
 def speed_figures(speed: ProcessorSpeed) -> list[tuple[str, str, str | None]]:
-    """(label, value, how it is known)."""
+    """Return (label, value, source) of each figure."""
     when = f" on {document_time(speed.at)}" if speed.at else ""
     how = f"measured here{when}, best of {speed.attempts}" if speed.attempts > 1 else f"measured here{when}, once"
     return [
@@ -63,7 +63,7 @@ def speed_figures(speed: ProcessorSpeed) -> list[tuple[str, str, str | None]]:
 
 
 def instruction_sets(machine: MachineView) -> list[dict[str, str]]:
-    """What of the processor's features decides which kernels run, and what for."""
+    """Return the processor features that decide which kernels run, and their purposes."""
     return [{"Instruction set": name, "What it is for": PURPOSES.get(name, "")} for name in machine.features]
 
 
@@ -84,7 +84,7 @@ PURPOSES = {
 
 
 def engine_line(engine: EngineStatus) -> str:
-    """Status as icon and word, and the version."""
+    """Return the status as icon and word, with the version."""
     if engine.installed and engine.reason is None:
         return f":material/check_circle: installed, {engine.version}"
     if engine.installed:
@@ -93,14 +93,14 @@ def engine_line(engine: EngineStatus) -> str:
 
 
 def why_not(engine: EngineStatus) -> str | None:
-    """Why it cannot be used here, as a sentence; None where it can, or where a click installs it."""
+    """Return why an engine cannot be used here; None if it can, or if a click installs it."""
     if engine.installed or engine.reason is None or available_action(engine) == "Install":
         return None
     return f"{engine.reason[0].upper()}{engine.reason[1:].rstrip('.')}."
 
 
 def available_action(engine: EngineStatus) -> str | None:
-    """The one thing to do with it: install, reinstall, or nothing."""
+    """Return the one thing to do with an engine: install, reinstall, or nothing."""
     if not is_removable(engine.name) or resolve(engine.name).vendor:
         return None
     if engine.installed:
@@ -109,7 +109,7 @@ def available_action(engine: EngineStatus) -> str | None:
 
 
 def is_removable(name: str) -> bool:
-    """Whether it is one of those that are installed and removed at all."""
+    """Tell whether the engine is one that can be installed and removed at all."""
     try:
         require_installable(name)
     except RequestError:
@@ -118,7 +118,7 @@ def is_removable(name: str) -> bool:
 
 
 def last_failure(last: JobView | None, *, installed: bool) -> str | None:
-    """Why the last installation or removal did not succeed; None where it did, or where it has been installed since."""
+    """Return why the last installation or removal failed; None if it did not, or if a later one succeeded."""
     if last is None or last.state not in {JobState.FAILED, JobState.LOST, JobState.CANCELLED}:
         return None
     if installed and last.title.startswith("Install"):

@@ -1,4 +1,4 @@
-"""Jobs as cards with their buttons: the same on Home, on Jobs and on a job's own page."""
+"""Draw jobs as cards with buttons: on Home, on Jobs and on the page of a job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHOWN = 30
 
 
 class Verb(NamedTuple):
-    """What can be done to a job. `done` is said of the job afterwards; `action` is what it is to the service."""
+    """An action on a job. `done` is the message afterwards; `action` is its permission in the service."""
 
     act: Callable[[Workspace, str], JobView]
     done: str
@@ -65,7 +65,7 @@ VERBS = {
 
 
 def perform(opened: Workspace, verb: str, job_id: str) -> JobView | None:
-    """Do it and say so; a refusal is told and changes nothing."""
+    """Do it and show a message; a refusal is shown and changes nothing."""
     after: JobView | None = None
     with shell.errors_inline(st.toast):
         after = VERBS[verb].act(opened, job_id)
@@ -74,7 +74,7 @@ def perform(opened: Workspace, verb: str, job_id: str) -> JobView | None:
 
 
 def show_end(job: JobView, otherwise: str | None = None) -> None:
-    """Why it has no result: an error where it failed, no more than a word where somebody stopped it."""
+    """Show why the job has no result: an error if it failed, an info if somebody cancelled it."""
     words = job.error or otherwise
     if words and job.state is JobState.CANCELLED:
         st.info(message(words), icon=VERBS["Cancel"].icon)
@@ -83,7 +83,7 @@ def show_end(job: JobView, otherwise: str | None = None) -> None:
 
 
 def cancel_button(opened: Workspace, job: JobView) -> None:
-    """Cancelling is asked once more, since it cannot be taken back."""
+    """Draw the cancel button with a confirmation."""
     cancelling = not can_cancel(job)
     options = {"icon": VERBS["Cancel"].icon, "disabled": cancelling, **permission(opened, "Cancel", job)}
     with st.popover("Cancelling" if cancelling else "Cancel", key=navigation.page_key(f"ask-{job.id}"), **options):
@@ -97,7 +97,7 @@ def cancel_button(opened: Workspace, job: JobView) -> None:
 
 
 def permission(opened: Workspace, verb: str, job: JobView) -> dict[str, Any]:
-    """Options of a button that this person may not use on that job; none where they may."""
+    """Return options that disable a button for a person who may not use it on that job; none if they may."""
     action = VERBS[verb].action
     return disabled_unless_allowed(opened, action, None if action is Action.SUBMIT else job.owner)
 
@@ -116,7 +116,7 @@ def verb_buttons(opened: Workspace, job: JobView) -> None:
 
 
 def active_cards(opened: Workspace, job_views: Sequence[JobView]) -> None:
-    """Running jobs, then the queue in its order, each with its bar."""
+    """Draw the running jobs, then the queue in its order, each with its progress."""
     queue, titles = queue_positions(job_views), {job.id: job.title for job in job_views}
     reasons = wait_reasons.find_reasons(opened, job_views[:SHOWN])
     for job in job_views[:SHOWN]:
@@ -137,7 +137,7 @@ def active_cards(opened: Workspace, job_views: Sequence[JobView]) -> None:
 
 
 def ended_card(opened: Workspace, job: JobView) -> None:
-    """One line of the history with what can be done to it."""
+    """Draw one line of the history with its actions."""
     with st.container(border=True, horizontal=True, vertical_alignment="center", key=f"jobs_ended-{job.id}"):
         st.markdown(f"{headline(job)}  \n:small[{summary(job)}{owner_suffix(opened, job.owner)}]", width="stretch")
         navigation.link("job", "Open", ":material/open_in_full:", id=job.id)
@@ -158,5 +158,5 @@ def _perform_chosen(opened: Workspace, key: str, job_id: str) -> None:
 
 
 def job_states(job_views: Sequence[JobView]) -> tuple[tuple[str, str], ...]:
-    """What makes the page around the cards change: which jobs are active, and how."""
+    """Return the ids and states of jobs, by which the page notices a change."""
     return tuple((job.id, str(job.state)) for job in job_views)

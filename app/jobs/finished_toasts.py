@@ -1,4 +1,4 @@
-"""A job that ends says so on whatever page is open."""
+"""Show a toast when a job ends, on whatever page is open."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from backend.service.jobs import jobs
 
 EVERY = "4s"
 WATCHED = "shell_watched"
-"""The jobs that were active when this session looked last: id -> title."""
+"""Session key: the jobs that were active at the last look, id -> title."""
 
 
 def watch_jobs(opened: Workspace) -> None:
-    """Look every few seconds while jobs are active; what has ended since is told once, with the way to it: not on the
-    job's own page, which shows it."""
+    """Look every few seconds while jobs are active. A job that has ended is announced once, except on its own page."""
     watched: dict[str, str] = st.session_state.setdefault(WATCHED, {})
     every = EVERY if watched or jobs.active(opened) else None
     st.fragment(_toast_finished, run_every=every, key=navigation.page_key("ends"))(opened, watched)

@@ -1,5 +1,4 @@
-"""A job's own page in parts: what moves while it runs, its log, its specification, what came of it, and the next
-step."""
+"""The parts of a job's page: progress, log, specification, result and next step."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ DROP = ":material/delete:"
 
 
 class NextStep(NamedTuple):
-    """The way on from a job: a button, and the page it opens."""
+    """The next step after a job: a button, and the page that it opens."""
 
     label: str
     icon: str
@@ -56,7 +55,7 @@ class NextStep(NamedTuple):
 
 
 def find_next_step(opened: Workspace, job: JobView, specification: dict[str, Any]) -> NextStep | None:
-    """Where one goes from a job that runs or has succeeded; None where there is nothing beyond this page."""
+    """Return the step after a job that runs or has succeeded; None if there is nothing beyond this page."""
     if job.kind == JobKind.SERVE and not job.ended:
         return NextStep(
             "Open Playground",
@@ -92,7 +91,7 @@ def find_next_step(opened: Workspace, job: JobView, specification: dict[str, Any
 
 
 def _speculating(specification: dict[str, Any]) -> dict[str, str]:
-    """The model that a payoff map is of, or that its artifact was made of, with a draft under the map's settings."""
+    """Return the address parameters of Build: the model of a payoff map with a draft, under the map's settings."""
     target = Variant.model_validate(specification["variants"][0])
     recipe = Recipe(name="draft", steps=(Speculate(method="draft", draft="auto"),), serving=target.serving)
     return {
@@ -102,7 +101,7 @@ def _speculating(specification: dict[str, Any]) -> dict[str, str]:
 
 
 def show_next_step(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
-    """The one primary button: what one does now that it stands so."""
+    """Draw the one primary button for the state of the job."""
     verb, step = main_verb(job), find_next_step(opened, job, specification)
     if verb and _button(opened, verb, job, type="primary", shortcut="Alt+E"):
         _perform(opened, verb, job)
@@ -121,14 +120,14 @@ def _perform(opened: Workspace, verb: str, job: JobView) -> None:
 
 
 def show_other_verbs(opened: Workspace, job: JobView) -> None:
-    """What else can be done to it."""
+    """Draw the other actions."""
     for verb in verbs(job):
         if verb != main_verb(job) and _button(opened, verb, job):
             _perform(opened, verb, job)
 
 
 def show_change_link(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
-    """Back to the form with what was asked filled in, so that it can be asked otherwise."""
+    """Draw the link to the form with the request of this job filled in."""
     if job.kind == JobKind.SERVE:
         pair = url_parameters.playground_parameters(serve.served_sources(opened, job.id))
         navigation.link("playground", "Playground", ":material/chat:", **pair)
@@ -160,7 +159,7 @@ def show_change_link(opened: Workspace, job: JobView, specification: dict[str, A
 
 
 def show_saved_work(opened: Workspace, job: JobView) -> None:
-    """What an ended job keeps in the home to go on from, and a way to free the space."""
+    """Show the saved work of an ended job, from which it can be resumed, and a button that deletes it."""
     bytes_saved = jobs.checkpoint_bytes(opened, job.id) if job.ended else 0
     if not bytes_saved:
         return
@@ -179,7 +178,7 @@ def _drop(opened: Workspace, job_id: str) -> None:
 
 
 def show_progress(opened: Workspace, job_id: str) -> str:
-    """What moves while it runs; answers with the state, so that the page follows when that changes."""
+    """Draw what changes while the job runs. Return its state, so that the page follows a change."""
     now, events, progress = view_cache.read_snapshot(opened, job_id)
     left, spent = view_cache.read_time_and_cost(opened, now)
     cells: list[tuple[str, str, str | None]] = [("Elapsed", seconds(elapsed(now)), None)]
@@ -211,7 +210,7 @@ def show_progress(opened: Workspace, job_id: str) -> str:
 
 
 def show_log(opened: Workspace, job_id: str) -> str:
-    """The tail of the log, searched and downloaded."""
+    """Draw the tail of the log with search and download."""
     text = jobs.logs(opened, job_id, tail_bytes=LOG_TAIL)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         words = st.text_input("Search the log", key="job_log-words", type="search", max_chars=80, width=320)
@@ -234,7 +233,7 @@ def show_log(opened: Workspace, job_id: str) -> str:
 
 
 def show_specification(job_id: str, specification: dict[str, Any]) -> None:
-    """The specification, to read, copy and keep."""
+    """Draw the specification, to read, copy and download."""
     text = json.dumps(specification, indent=2, ensure_ascii=False)
     with st.expander("The specification, frozen when it was submitted", icon=":material/lock:"):
         st.download_button(
@@ -244,7 +243,7 @@ def show_specification(job_id: str, specification: dict[str, Any]) -> None:
 
 
 def show_optimized(opened: Workspace, job: JobView) -> None:
-    """Size, quality and the error of each linear."""
+    """Show size, quality and the error of each linear."""
     quality = job.result.get("quality") or {}
     if ruined := quality.get("below_floor"):
         st.error(plain(ruined), icon=":material/warning:")
@@ -268,7 +267,7 @@ def show_optimized(opened: Workspace, job: JobView) -> None:
 
 
 def _layers(manifest: Manifest) -> None:
-    """Which layers suffer, as a chart and in words."""
+    """Show the layers that lose most, as a chart and in words."""
     if verbs := layer_summary.done(manifest.recipe):
         charts.show(layer_errors(manifest.layers, charts.theme(), verbs), "layer-errors")
     for sentence in layer_summary.sentences(manifest.recipe, manifest.layers, manifest.kept_16bit):
@@ -276,7 +275,7 @@ def _layers(manifest: Manifest) -> None:
 
 
 def show_measured(opened: Workspace, job: JobView) -> None:
-    """The verdicts, and where they were measured."""
+    """Show the verdicts, and where they were measured."""
     try:
         view = evaluations.show(opened, str(job.result.get("evaluation")))
     except NotFound:
@@ -293,7 +292,7 @@ def show_measured(opened: Workspace, job: JobView) -> None:
 
 
 def show_servers(opened: Workspace, job_id: str) -> str:
-    """How to ask the servers of a serve job, from when they answer; answers with how many do."""
+    """Show how to send requests to the servers of a serve job. Return how many are ready."""
     servers = serve.endpoints(opened, job_id)
     next_steps.show_clients(opened, servers)
     return str(len(servers))

@@ -1,5 +1,4 @@
-"""How jobs look on screens: status as icon and word, what can be done to them, phases with times, the lines of a
-log."""
+"""Text about jobs: status as icon and word, possible actions, phases with times, lines of a log."""
 
 from __future__ import annotations
 
@@ -36,14 +35,14 @@ def status(job: JobView) -> str:
 
 
 def elapsed(job: JobView) -> float | None:
-    """Seconds from start to end, or to now while it runs."""
+    """Return seconds from start to end, or to now while the job runs."""
     if job.started_at is None:
         return None
     return ((job.finished_at or datetime.now(UTC)) - job.started_at).total_seconds()
 
 
 def verbs(job: JobView) -> tuple[str, ...]:
-    """What can be done to it now, beside opening it; cancelling is asked for apart."""
+    """Return the actions that are possible now, except opening and cancelling."""
     if job.state is JobState.QUEUED:
         return ("Move to front",)
     if job.aside:
@@ -54,8 +53,7 @@ def verbs(job: JobView) -> tuple[str, ...]:
 
 
 def main_verb(job: JobView) -> str | None:
-    """What is done next to a job that did not succeed: go on from where it was, which is what its error asks for
-    too."""
+    """Return the next action on a job that did not succeed, which is also what its error suggests."""
     if job.aside:
         return "Release"
     return "Resume" if job.state in RESUMABLE else None
@@ -71,7 +69,7 @@ def headline(job: JobView) -> str:
 
 
 def progress_text(job: JobView, place: int | None = None, *, left: bool = True) -> str:
-    """The bar's own words: how far, since when, and with `left` how much longer. `place` is the place in the queue."""
+    """Return the text of the progress bar. `left`: with the remaining time. `place`: position in the queue."""
     if job.state is JobState.QUEUED:
         return f"Waiting, number {place} in the queue" if place else "Waiting in the queue"
     guess = remaining_guess(job) if left else None
@@ -81,8 +79,7 @@ def progress_text(job: JobView, place: int | None = None, *, left: bool = True) 
 
 
 def remaining_guess(job: JobView) -> float | None:
-    """The worker's own guess of the seconds left, less what has passed since; None before a tenth, where it is far
-    off."""
+    """Return the worker's own guess of the seconds left; None before a tenth is done, when it is far off."""
     if job.eta_s is None or job.event_at is None or (job.progress or 0.0) < WORTH_A_GUESS:
         return None
     left = job.eta_s - (datetime.now(UTC) - job.event_at).total_seconds()
@@ -90,7 +87,7 @@ def remaining_guess(job: JobView) -> float | None:
 
 
 def time_left(job: JobView, estimate: TimeLeft | None) -> tuple[str, str]:
-    """The range of what is left and what it goes by; without one the worker's own guess, else that it is unknown."""
+    """Return the remaining time and its basis: the range, else the worker's own guess, else unknown."""
     if estimate is not None:
         return duration_range(estimate.low, estimate.high), estimate.basis
     if (guess := remaining_guess(job)) is not None:
@@ -99,12 +96,12 @@ def time_left(job: JobView, estimate: TimeLeft | None) -> tuple[str, str]:
 
 
 def kind_name(kind: str) -> str:
-    """As a person reads it."""
+    """Return a job kind as a person reads it."""
     return "SageMaker" if kind == JobKind.MANAGED else kind
 
 
 def summary(job: JobView) -> str:
-    """One line under an ended job: what it was, when, how long, and how it went wrong where it did."""
+    """Return one line about an ended job: kind, times, and the error if it failed."""
     parts = [f"`{job.id}`", kind_name(job.kind), local_time(job.created_at), f"took {seconds(elapsed(job))}"]
     if job.kind == JobKind.MANAGED and job.result.get("usd") is not None:
         parts.append(f"at AWS, about {job.result['usd']:.2f} USD")
@@ -114,7 +111,7 @@ def summary(job: JobView) -> str:
 
 
 def waiting_reason(reason: WaitReason | None, titles: Mapping[str, str]) -> str:
-    """The reason in Markdown; jobs by their titles, as far as they are known."""
+    """Return why a job waits, in Markdown; known jobs are named by their titles."""
     sentence = reason.sentence if reason else "Next in queue."
     words = message(sentence)
     for job in reason.on if reason else ():
@@ -124,13 +121,13 @@ def waiting_reason(reason: WaitReason | None, titles: Mapping[str, str]) -> str:
 
 
 def queue_positions(active: Sequence[JobView]) -> dict[str, int]:
-    """Job id -> place in the queue, from 1."""
+    """Return job id -> position in the queue, from 1."""
     queued = [job.id for job in active if job.state is JobState.QUEUED]
     return {job_id: number for number, job_id in enumerate(queued, 1)}
 
 
 def rate_text(event: Event | None) -> str | None:
-    """`3.2 layers/s`, and `12 of 56 layers`, as far as the event says."""
+    """Return `12 of 56 layers, 3.2 layers/s`, as far as the event says."""
     if event is None or event.total is None or event.done is None:
         return None
     unit = event.unit or "steps"
@@ -142,7 +139,7 @@ def rate_text(event: Event | None) -> str | None:
 
 
 def phase_rows(job: JobView, events: Sequence[Event]) -> list[dict[str, Any]]:
-    """The phases of the latest attempt, each until the next one began; the last until the end, or now."""
+    """Return the phases of the latest attempt; the last one lasts until the end, or now."""
     since = job.started_at
     begun = [event for event in events if event.kind == "phase" and (since is None or event.at >= since)]
     ends = [event.at for event in begun[1:]] + [job.finished_at or datetime.now(UTC)]
@@ -158,12 +155,12 @@ def phase_rows(job: JobView, events: Sequence[Event]) -> list[dict[str, Any]]:
 
 
 def warnings(events: Sequence[Event]) -> list[str]:
-    """What the job warned of, each once."""
+    """Return each warning of the job once."""
     return list(dict.fromkeys(event.message for event in events if event.kind == "warning" and event.message))
 
 
 def log_lines(text: str, words: str) -> tuple[str, int]:
-    """The last lines that hold `words`, in any case, and how many lines do."""
+    """Return the last lines that contain `words`, in any case, and how many lines do."""
     needle = words.casefold()
     matches = [line for line in text.splitlines() if needle in line.casefold()]
     return "\n".join(matches[-MAX_LOG_LINES:]), len(matches)

@@ -1,4 +1,4 @@
-"""What an artifact says of the precision of each group of linears, in rows and words. The rows are pure."""
+"""Show the precision of each group of linears of an artifact. The rows are pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNIT = "nats a token"
 
 
 def summary(bits: Mapping[str, Any]) -> str:
-    """The average against what was asked for, and what the losses are."""
+    """Return the average bits against the limit, and what the losses mean."""
     limit = f", of at most {bits['target_bits']:g} asked for" if bits["target_bits"] else ""
     return (
         f"{bits['average_bits']:.2f} bits a weight on average over the quantized linears, scales and zero points counted{limit}. "
@@ -25,7 +25,7 @@ def summary(bits: Mapping[str, Any]) -> str:
 
 
 def _predicted(bits: Mapping[str, Any]) -> str:
-    """The sum beside what was measured of the whole, where it was."""
+    """Return the predicted sum beside the measured loss, if both are known."""
     predicted, measured = bits.get("predicted_kl"), bits.get("measured_kl")
     if not predicted or measured is None:
         return ""
@@ -36,7 +36,7 @@ def _predicted(bits: Mapping[str, Any]) -> str:
 
 
 def rows(bits: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One a group, in the order of the model."""
+    """Return a row per group, in the order of the model."""
     return [
         {
             "Group": group["name"],
@@ -54,7 +54,7 @@ def _own_precision(group: Mapping[str, Any], name: str) -> str:
 
 
 def attempt_rows(bits: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One a try, where a quality floor was to hold."""
+    """Return a row per try to meet a quality floor."""
     return [
         {
             "Try": number,
@@ -69,7 +69,7 @@ def attempt_rows(bits: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def show(bits: Mapping[str, Any] | None) -> None:
-    """Nothing where all linears were made alike."""
+    """Draw the table; nothing if all linears have the same precision."""
     if bits is None:
         return
     st.markdown("**Precision of each group of linears**")

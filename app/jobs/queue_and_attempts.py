@@ -1,4 +1,4 @@
-"""A job's life on its page: its priority, what it waits for, what comes before and after it, and what was tried."""
+"""The queue and the attempts of a job on its page: priority, what it waits for, neighbours, and tries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PRIORITY = "job_priority"
 
 
 def panel(opened: Workspace, job: JobView) -> None:
-    """Nothing for a job that just runs or ran, alone and once."""
+    """Draw what is special about the job; nothing if it just runs or ran, alone and once."""
     _neighbours(opened, job)
     if job.state is JobState.QUEUED:
         _queued(opened, job)
@@ -62,7 +62,7 @@ def _queued(opened: Workspace, job: JobView) -> None:
 
 
 def _why(opened: Workspace, job_id: str) -> str:
-    """The reason, for as long as it waits; answers with the state."""
+    """Show the reason while the job waits. Return its state."""
     job = jobs.show(opened, job_id)
     if job.state is JobState.QUEUED:
         titles = {active.id: active.title for active in jobs.active(opened)}
@@ -80,7 +80,7 @@ def _prioritize(opened: Workspace, job_id: str) -> None:
 
 
 def _limits(job: JobView) -> str:
-    """What a person asked of its life, where it is not what every job has."""
+    """Return the terms that a person set, in one sentence."""
     terms = job.terms
     limits = [("waits", terms.queue_timeout_s), ("starts within", terms.start_timeout_s), ("runs", terms.run_timeout_s)]
     parts = [f"{words} at most {span(limit)}" for words, limit in limits if limit]

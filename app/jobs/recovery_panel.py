@@ -1,5 +1,4 @@
-"""The recovery of an optimize job on its page: what it gained, in words and figures, and its loss curve, also while it
-runs."""
+"""The recovery of an optimize job on its page: what it gained, and its loss curve, also while it runs."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ ROWS = {"original": "before pruning", "pruned": "after pruning", "recovered": "a
 
 
 def panel(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
-    """Nothing for a job whose recipe has no recovery."""
+    """Draw the recovery; nothing if the recipe has none."""
     recipe = Recipe.model_validate(specification["recipe"]) if job.kind == "optimize" else None
     recover = asked_of(recipe) if recipe else None
     if recipe is None or recover is None:
@@ -62,7 +61,7 @@ def _kl(quality: dict[str, float]) -> str | None:
 
 
 def _watch(opened: Workspace, job_id: str, recover: Recover) -> str:
-    """The curve so far; answers with the state."""
+    """Draw the curve so far. Return the state of the job."""
     job = jobs.show(opened, job_id)
     points = [point for point in evaluations.read_progress_points(opened, job_id) if "validation" in point]
     if not points and job.ended:

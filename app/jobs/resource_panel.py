@@ -1,4 +1,4 @@
-"""What a job's processes used over time, on its page: the chart, and the same in words."""
+"""The memory and processor use of a job on its page, as a chart and in words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from backend.service.jobs.progress import ResourceUse
 
 
 def use_sentence(uses: Sequence[ResourceUse]) -> str:
-    """The chart in a sentence."""
+    """Return the chart in a sentence."""
     highest, last = max(use.rss_bytes for use in uses), uses[-1]
     cpu = sum(use.cpu_percent for use in uses) / len(uses)
     return (
@@ -25,7 +25,7 @@ def use_sentence(uses: Sequence[ResourceUse]) -> str:
 
 
 def panel(opened: Workspace, job_id: str) -> str:
-    """Draw it; answers with the job's state."""
+    """Draw the chart. Return the state of the job."""
     job = view_cache.read_snapshot(opened, job_id).job
     uses = view_cache.read_resource_use(opened, job)
     if not uses and job.ended:

@@ -1,5 +1,4 @@
-"""A job of AWS's on its card and page: where it runs, what it costs, what lies in S3 afterwards and what to do with
-it."""
+"""A SageMaker job on its card and page: where it runs, what it costs, and what to do with the result in S3."""
 
 from __future__ import annotations
 
@@ -23,18 +22,18 @@ WORDS = {
     "FAILED": "failed",
     "STOPPED": "stopped",
 }
-"""AWS's word for where it stands -> ours."""
+"""Status at AWS -> our word."""
 
 
 def status_line(opened: Workspace, job: JobView) -> str:
-    """One line on a card: where it is, and what it has cost."""
+    """Return one line for a card: the region and the cost so far."""
     spent = progress.find_cost(opened, job)
     cost = f"about {spent.spent:.2f} USD so far" if spent else None
     return ", ".join(filter(None, ["At SageMaker", optimization_job_status.arn_region(job.place or ""), cost])) + "."
 
 
 def panel(opened: Workspace, job_id: str) -> str:
-    """Where AWS has it, and how it stands there; answers with the job's state."""
+    """Show where the job runs at AWS and its status there. Return the state of the job."""
     job, specification = jobs.show(opened, job_id), jobs.specification(opened, job_id)
     aws = progress.aws_status(opened, job)
     instance = specification["target"].partition(":")[2]
@@ -68,7 +67,7 @@ def panel(opened: Workspace, job_id: str) -> str:
 
 
 def show_result(job: JobView, specification: dict[str, Any]) -> None:
-    """What lies in S3, and the next step with it."""
+    """Show what is in S3, and the next step."""
     output, artifact = str(job.result.get("output") or ""), job.result.get("artifact")
     image = str(job.result.get("image") or "an image of your choice")
     st.markdown(f"**The result** lies in {code(output)}, to be served with {code(image)}.")

@@ -1,5 +1,4 @@
-"""A train job on its page: loss and acceptance while it runs and after, what it learned from, and whether its draft
-paid."""
+"""A train job on its page: loss and acceptance, what the draft learned from, and whether it pays."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ NONE = "The curves appear here when the model has answered the prompts."
 
 
 def panel(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
-    """The charts of a job that is no longer queued."""
+    """Draw the charts of a job that is no longer queued."""
     if job.state is JobState.SUCCEEDED:
         _show_result(opened, job, ModelCard.model_validate(specification["model"]))
     else:
@@ -38,7 +37,7 @@ def panel(opened: Workspace, job: JobView, specification: dict[str, Any]) -> Non
 
 
 def repeat_parameters(options: Mapping[str, Any]) -> dict[str, str]:
-    """The form's parameters for the same training, as its widgets write them."""
+    """Return the form's parameters for the same training, as its widgets write them."""
     settings = Training.model_validate(options)
     return {
         "train_kind": TITLES[settings.kind],
@@ -48,7 +47,7 @@ def repeat_parameters(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def draft_recipe(opened: Workspace, job: JobView, model: ModelCard) -> str:
-    """The recipe that uses the draft, as YAML: with as many tokens a guess as gain most, where a payoff map tells."""
+    """Return the recipe that uses the draft, as YAML, with the best number of draft tokens if a payoff map tells."""
     return recipe_files.write_text(payoff_maps.with_best_tokens(opened, model, _plain_recipe(job)))
 
 
@@ -57,7 +56,7 @@ def _plain_recipe(job: JobView) -> Recipe:
 
 
 def _watch(opened: Workspace, job_id: str, loss: str) -> str:
-    """The curves so far; answers with the state."""
+    """Draw the curves so far. Return the state of the job."""
     job = jobs.show(opened, job_id)
     points = [point for point in evaluations.read_progress_points(opened, job_id) if "acceptance" in point]
     if not points:
@@ -98,7 +97,7 @@ def _show_result(opened: Workspace, job: JobView, model: ModelCard) -> None:
 
 
 def _show_payoff(opened: Workspace, job: JobView, model: ModelCard) -> None:
-    """Whether it was deleted, what a payoff map predicts of it, and what evaluations said of recipes with it."""
+    """Show whether the draft was deleted, its predicted payoff, and what evaluations measured with it."""
     artifact = str(job.result["artifact"])
     try:
         artifacts.show(opened, artifact)

@@ -1,4 +1,4 @@
-"""What the catalog is narrowed and ordered by, as widgets whose values stand in the page's address."""
+"""Filters and order of the catalog, as widgets whose values are in the address."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ANY: dict[str, Any] = {"placeholder": "Any", **NARROWS}
 
 
 def choose(opened: Workspace) -> CatalogFilter:
-    """What is asked for most above the table, the rest beside it."""
+    """Draw the main filters above the table, the others behind a button."""
     titles = {
         **{title: kind for kind, title in technique_checks.kind_titles().items()},
         **{CELLS[name]: name for name in PUBLISHED},
@@ -78,14 +78,14 @@ def choose(opened: Workspace) -> CatalogFilter:
 
 
 def choose_order(chosen: CatalogFilter) -> CatalogFilter:
-    """The filter in the order that is asked for."""
+    """Draw the order. Return the filter with it."""
     title = st.selectbox("Order", list(ORDERS), key="catalog_sort", width=180, label_visibility="collapsed", **NARROWS)
     sort, descending = ORDERS[title]
     return chosen.model_copy(update={"sort": sort, "descending": descending})
 
 
 def _more_filters(opened: Workspace) -> CatalogFilter:
-    """The rest, folded beneath: reachable on a telephone, where the menu is not in sight."""
+    """Draw the other filters folded, so that they can be reached on a phone."""
     with st.expander("More filters", icon=":material/tune:", key="catalog_more", bind="query-params"):
         names = {title: name for name, title in ORIGINS.items() if name in LISTED}
         origins = st.multiselect("Origin", list(names), key="catalog_origin", **ANY)
@@ -105,7 +105,7 @@ def _more_filters(opened: Workspace) -> CatalogFilter:
 
 
 def _bounds(name: str, step: float) -> tuple[float | None, float | None]:
-    """From and to, inclusive; None where nothing is given."""
+    """Draw least and most, inclusive; None if empty."""
     with st.container(horizontal=True):
         low, high = (
             st.number_input(

@@ -1,4 +1,4 @@
-"""The catalog as a table: facts, what is published in a frame, what was checked with a sign. Pure."""
+"""The catalog as a table: facts, published cells in a frame, checked cells with a sign. Pure."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ LEGEND = (
 )
 CHEAPEST = "The cheapest instance with a published price that serves the original with our engines, on demand."
 LINK: dict[Theme, str] = {"light": "#0b6e99", "dark": "#58b4e3"}
-"""As links are drawn: on the ground of a table, at least 4.5 to 1."""
+"""Colours of links on a table, with a contrast of at least 4.5 to 1."""
 A_MILLION = "Estimated USD per 1M output tokens of the original, lowest to highest."
 SHORT = {
     "quantization": "Page: quantize",
     "speculative_decoding": "Page: speculate",
     "speculative_decoding_with_provided_draft": "Page: draft",
 }
-"""Over the published columns."""
+"""Headings of the published columns."""
 YES, NO, FITS = "yes", "", "✓ fits"
 GROUPS: dict[str, frozenset[str]] = {
     "4-bit": frozenset({"rtn", "awq", "gptq"}),
@@ -41,19 +41,19 @@ GROUPS: dict[str, frozenset[str]] = {
     "Speculate": frozenset({"draft", "ngram", "ngram_adaptive"}),
     "Compile": frozenset({"compile"}),
 }
-"""Kinds of technique that share a column of the compact table; a test holds them and the kinds together."""
+"""Techniques that share a column of the compact table; a test checks that none is missing."""
 WIDTHS = {"FP8, KV": 60, "Prune": 55, "Speculate": 74, "Compile": 62}
 COMPACT = ("Model", "Parameters", "Context", "Fits", *GROUPS, "USD a million", "Priced on")
-"""What a screen of 1280 pixels has room for."""
+"""Columns for which a screen of 1280 pixels has room."""
 
 
 def model_title(entry: CatalogEntry) -> str:
-    """What people call it: the page's name for a published model, else the id."""
+    """Return the name on the page of a published model, else the id."""
     return entry.model.display_name if isinstance(entry.model, PublishedModel) else entry.id
 
 
 def group_cells(line: CatalogLine) -> dict[str, str]:
-    """How many of each group work: `✓`, `2 of 3`, `✗`."""
+    """Return how many of each group work: `✓`, `2 of 3`, `✗`."""
     cells = {}
     for name, kinds in GROUPS.items():
         works = [check.works for check in line.checks if check.kind in kinds]
@@ -62,8 +62,7 @@ def group_cells(line: CatalogLine) -> dict[str, str]:
 
 
 def row(line: CatalogLine, cheapest: CheapestInstance | None = None, price: ModelPrice | None = None) -> dict[str, Any]:
-    """One line of the catalog; `cheapest` is the cheapest instance that will do for the original, `price` what a token
-    costs."""
+    """Return one line. `cheapest` is the cheapest instance that fits the original; `price` is its price per token."""
     entry, model = line.entry, line.entry.model
     return {
         "Model": model_title(entry),
@@ -91,7 +90,7 @@ def row(line: CatalogLine, cheapest: CheapestInstance | None = None, price: Mode
 
 
 def styled_rows(rows: Sequence[dict[str, Any]], theme: Theme) -> Any:
-    """The rows with names that look as what a click opens, a pandas Styler."""
+    """Return the rows with names that look like links, as a pandas Styler."""
     import pandas
 
     table = pandas.DataFrame(rows)
@@ -99,7 +98,7 @@ def styled_rows(rows: Sequence[dict[str, Any]], theme: Theme) -> Any:
 
 
 def column_config(*, pinned: bool = False) -> dict[str, Any]:
-    """How the columns look; the names are those of `row`. Names that are `pinned` are drawn pale, which no link is."""
+    """Return the appearance of the columns of `row`. Pinned names are drawn pale, as no link is."""
     published = {
         CELLS[name]: st.column_config.ListColumn(short, help=f"{CELLS[name]}, exactly as the page has it", width=110)
         for name, short in SHORT.items()
@@ -119,12 +118,12 @@ def column_config(*, pinned: bool = False) -> dict[str, Any]:
 
 
 def table_height(rows: int) -> int:
-    """Pixels of the whole table: a list of a page's rows does not scroll within the page."""
+    """Return the height of the whole table in pixels, so that it does not scroll within the page."""
     return 35 * (rows + 1) + 3
 
 
 def reason_rows(lines: Sequence[CatalogLine]) -> list[dict[str, str]]:
-    """Every refused cell of these lines with its reasons; techniques of a model that are refused alike share a row."""
+    """Return the reasons of every refused technique of these lines; equal reasons of a model share a row."""
     return [
         {
             "Model": model_title(line.entry),
@@ -138,7 +137,7 @@ def reason_rows(lines: Sequence[CatalogLine]) -> list[dict[str, str]]:
 
 
 def group_refusals(checks: Iterable[TechniqueCheck]) -> list[list[TechniqueCheck]]:
-    """Those that do not work, together where the reasons are the same."""
+    """Return the refused checks, grouped by equal reasons."""
     groups: dict[tuple[str, ...], list[TechniqueCheck]] = {}
     for check in checks:
         if not check.works:
@@ -147,7 +146,7 @@ def group_refusals(checks: Iterable[TechniqueCheck]) -> list[list[TechniqueCheck
 
 
 def price_note(prices: Sequence[ModelPrice]) -> str:
-    """At which load, on what and of when the prices of a list are: each place once."""
+    """Return load, place and date of the prices of a list, each once."""
     if not prices:
         return "No price per 1M tokens is known for these models there."
     where = (

@@ -1,5 +1,4 @@
-"""A folder on its way into the catalog: what was read of it, what fits it here, and the buttons that remember or forget
-it."""
+"""Import a folder: its card, what works here, and the buttons that add or remove it."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ REFUSED = "import_refused"
 
 
 def read_card(opened: Workspace, folder: str) -> ModelCard | None:
-    """The card of what was asked for; the sentence that says why not where it is no model."""
+    """Return the card of a folder, or None after showing why it is no model."""
     try:
         with st.spinner("Looking at its files"):
             return models.resolve_with_notes(opened, folder)
@@ -31,8 +30,7 @@ def read_card(opened: Workspace, folder: str) -> ModelCard | None:
 
 
 def name_field(source: str) -> str | None:
-    """What the model will be called; None: by what it comes from. A field for each source, since a name is of one
-    model."""
+    """Draw the name of the model, a field for each source. None: the name comes from the source."""
     if not source:
         return None
     written = st.text_input(
@@ -50,7 +48,7 @@ def _name_key(source: str) -> str:
 
 
 def show_action(opened: Workspace, card: ModelCard | None, source: str) -> None:
-    """Import, and once that is done the next step."""
+    """Draw the import button, and after the import the next step."""
     there = card is not None and (card.origin == "starter" or models.is_remembered(opened, card))
     if card is not None and there:
         if st.button("Optimize", type="primary", icon=":material/construction:", shortcut="Alt+O"):
@@ -82,7 +80,7 @@ def _forget(opened: Workspace, path: str) -> None:
 
 
 def show_card(opened: Workspace, card: ModelCard) -> None:
-    """The card, its licence, and what each technique would do with it here."""
+    """Show the card, the licence, and what each technique would do here."""
     st.subheader(plain(card.id))
     if card.origin == "starter":
         st.success("This model comes with Whetstone: it is in the catalog already.", icon=":material/check_circle:")
@@ -114,7 +112,7 @@ def show_card(opened: Workspace, card: ModelCard) -> None:
 
 
 def show_imported(opened: Workspace) -> None:
-    """What was imported before, each with the way to it and out."""
+    """List the imported models with links and a way to remove them."""
     st.subheader("Imported")
     if room := quotas.own_import_quota(opened):
         st.caption(f"You have imported {room[0] / 1e9:.2f} GB of the {room[1]:g} GB that one person may have here.")

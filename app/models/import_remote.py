@@ -1,5 +1,4 @@
-"""A model of a hub or S3 on its way in: its card before any download, its licence to be accepted, and the job that
-fetches it."""
+"""Import a model from a hub or S3: its card before the download, its licence, and the job that fetches it."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from backend.service.models import imports
 
 PURPOSE, REQUESTED = "import", "import_asked"
 CACHE_S = 600
-"""How long a card that was read over the network is shown without asking again."""
+"""Seconds for which a card that was read over the network is shown again."""
 
 
 @st.cache_data(ttl=CACHE_S, max_entries=64, show_spinner="Reading the card: no weights are fetched")  # type: ignore[untyped-decorator]
@@ -27,7 +26,7 @@ def _inspect(_opened: Workspace, source: str) -> Inspection:
 
 
 def is_remote(opened: Workspace, source: str) -> bool | None:
-    """Whether a job would bring it in; None, once it is said, where it lies where this person may not name files."""
+    """Tell whether an import needs a job; None, after showing why, if this person may not name such files."""
     try:
         return bool(source) and imports.is_remote(opened, source)
     except WhetstoneError as error:
@@ -36,13 +35,12 @@ def is_remote(opened: Workspace, source: str) -> bool | None:
 
 
 def request_card(source: str) -> None:
-    """The person wants the card of that model: they typed it, or clicked. An address that somebody else wrote is no
-    such wish."""
+    """Store that the person typed or clicked this model. An address written by somebody else is no request."""
     st.session_state[REQUESTED] = source.strip()
 
 
 def inspect(opened: Workspace, source: str) -> Inspection | None:
-    """What an import would fetch, once the person asks; the sentence that says why not where there is no such model."""
+    """Return what an import would fetch, once it was requested; None after showing why there is no such model."""
     if why := opened.refusal(Action.REMEMBER_MODEL):
         st.info(plain(why), icon=":material/lock:")
         return None
@@ -61,7 +59,7 @@ def inspect(opened: Workspace, source: str) -> Inspection | None:
 
 
 def show_card(inspection: Inspection) -> bool:
-    """The card, its licence and what is fetched; whether its conditions are accepted, or need not be."""
+    """Show the card, the licence and the download. Return whether its conditions are accepted, if they must be."""
     st.subheader(plain(inspection.title))
     if inspection.card is None:
         st.info("The card of a package's model is read once it is downloaded.", icon=":material/info:")
@@ -92,7 +90,7 @@ def show_card(inspection: Inspection) -> bool:
 
 
 def show_import_button(opened: Workspace, inspection: Inspection | None, accepted: bool, name: str | None) -> None:
-    """One job for one model, however often it is clicked."""
+    """Draw the button that submits one job per model, however often it is clicked."""
     reason = None if inspection else "Give a model first."
     if inspection and not accepted:
         reason = "Its licence must be accepted first."

@@ -1,7 +1,6 @@
-"""The memory of one device while serving, as one bar: weights, cache, activations, runtime, and what is left. Pure:
-HTML out.
+"""Draw the memory of one device while serving as a bar of weights, cache, activations and runtime. Pure: HTML out.
 
-Each part has its place, its pattern and its words besides its colour.
+Each part differs by position, pattern and label, not by colour only.
 """
 
 from __future__ import annotations
@@ -14,20 +13,20 @@ from backend.domain.planner.estimate import Estimate
 from backend.present.charts.theme import COLOURS, Theme
 
 LEAST_SHARE = 0.03
-"""Below this the bar is empty to the eye and says nothing."""
+"""Below this share the bar looks empty and is left out."""
 
 
 class Part(NamedTuple):
     name: str
     bytes: int
     series: int
-    """Number of its colour in the palette of the charts; -1 for what is free."""
+    """Number of its colour in the chart palette; -1 for free memory."""
     stripes: int
     """Degrees of its pattern; -1 for none."""
 
 
 def parts(estimate: Estimate) -> list[Part]:
-    """Of one device, at the least cache: the sum is the device's memory. Nothing where its size is not known."""
+    """Return the parts of one device at the least cache; their sum is its memory. Empty if its size is unknown."""
     weights, caches, activations = estimate.weights_per_device, estimate.cache_bytes, estimate.activation_bytes
     runtimes, device = estimate.runtime_bytes, estimate.device_bytes
     if weights is None or caches is None or activations is None or runtimes is None or device is None:
@@ -44,7 +43,7 @@ def parts(estimate: Estimate) -> list[Part]:
 
 
 def html(estimate: Estimate, theme: Theme) -> str | None:
-    """The bar with its legend; None where there is nothing to see on it."""
+    """Return the bar with its legend; None if there is nothing to see."""
     shown = parts(estimate)
     if not shown or sum(part.bytes for part in shown[:-1]) < LEAST_SHARE * (estimate.device_bytes or 1):
         return None
@@ -58,7 +57,7 @@ def html(estimate: Estimate, theme: Theme) -> str | None:
 
 
 def description(estimate: Estimate) -> str:
-    """What the bar shows, for whoever cannot see it."""
+    """Return the bar in words."""
     title = (
         f"Estimated memory of one of {estimate.devices} devices" if (estimate.devices or 1) > 1 else "Estimated memory"
     )

@@ -1,5 +1,4 @@
-"""The sections of a model's page: what is published of it beside what is checked, its memory on each instance, what was
-tried."""
+"""The sections of a model's page: published and checked techniques, memory on each instance, history."""
 
 from __future__ import annotations
 
@@ -26,11 +25,11 @@ SHOWN = 20
 EVALUATIONS = 5
 ORIGINAL = "Original"
 MANY_ALIKE = 4
-"""Refusals that are counted in a line rather than named."""
+"""From this number on, equal refusals are counted rather than named."""
 
 
 def show_published(model: PublishedModel) -> None:
-    """What it is by the page's own words, its licence, and that its weights are not here."""
+    """Show the badges and licence of a published model, and that it is not downloaded."""
     st.caption(" · ".join(plain(part) for part in (model.id, model.hf_repo, model.provider, model.task)))
     with st.container(horizontal=True):
         if model.preoptimized:
@@ -58,7 +57,7 @@ def show_published(model: PublishedModel) -> None:
 
 
 def show_price(opened: Workspace, model: ModelFacts, target: str | None) -> None:
-    """What a million tokens cost on `target`, or where that is least: with the load, the region and the instance."""
+    """Show the price per 1M tokens on `target`, or the lowest one, with load, region and instance."""
     price = token_prices.find_price(opened, model, target=target)
     if price is not None:
         why = (
@@ -75,8 +74,7 @@ def show_price(opened: Workspace, model: ModelFacts, target: str | None) -> None
 
 
 def show_techniques(opened: Workspace, entry: CatalogEntry) -> str | None:
-    """The published cells as they are, beside our own checks with their reasons; the instance that they are checked
-    for."""
+    """Show the published cells beside our own checks with reasons. Return the instance that they are checked for."""
     target = st.selectbox(
         "Check for",
         [HERE, *catalog.instances(opened)],
@@ -113,7 +111,7 @@ def _published_cell(name: str, cell: str) -> None:
 
 
 def _show_refused(alike: list[TechniqueCheck]) -> None:
-    """One line for all that are refused alike, grey, with why and what would work."""
+    """Show techniques that are refused for the same reason in one grey line, with the alternative."""
     first, titles = alike[0], ", ".join(plain(check.title) for check in alike)
     name = titles if len(alike) < MANY_ALIKE else f"{len(alike)} techniques"
     st.markdown(f":gray[:material/block: **{name}**] {' '.join(message(reason) for reason in first.reasons)}")
@@ -123,7 +121,7 @@ def _show_refused(alike: list[TechniqueCheck]) -> None:
 
 
 def _nearest_sentence(alternatives: list[str]) -> str:
-    """What would work; where that is only another place, the place once."""
+    """Return the closest alternatives; if they only differ by the place, the place once."""
     if not alternatives:
         return "No close alternative works there. "
     places = {steps.partition(" on ")[2] for steps in alternatives}
@@ -133,8 +131,7 @@ def _nearest_sentence(alternatives: list[str]) -> str:
 
 
 def builder_parameters(opened: Workspace, model: ModelFacts) -> dict[str, str]:
-    """The builder's address: the load of this page's price, and what was chosen here: where to check, and the weights
-    if a bundled recipe makes them."""
+    """Return the address parameters of Build: the load of the price, the target and the weights chosen here."""
     target, title = st.session_state.get("model_on"), st.session_state.get("model_weights")
     load = presets.load(token_prices.STREAMS, model.max_positions)
     numbers = {"prompt": load.input_tokens, "answer": load.output_tokens, "streams": load.concurrency}
@@ -145,7 +142,7 @@ def builder_parameters(opened: Workspace, model: ModelFacts) -> dict[str, str]:
 
 
 def show_memory(opened: Workspace, entry: CatalogEntry) -> None:
-    """Bars of one accelerator's memory, for the original and each quantization that is possible."""
+    """Draw bars of one accelerator's memory, for the original and each possible quantization."""
     kinds, title = {ORIGINAL: "original"}, ORIGINAL
     if not entry.model.quantization:
         kinds |= {
@@ -177,7 +174,7 @@ def show_memory(opened: Workspace, entry: CatalogEntry) -> None:
 
 
 def show_draft(entry: CatalogEntry) -> None:
-    """The smaller model that could propose tokens, and what is not known of it."""
+    """Show the known draft model, and what is not known about it."""
     model = entry.model
     if model.draft:
         st.markdown(
@@ -190,7 +187,7 @@ def show_draft(entry: CatalogEntry) -> None:
 
 
 def show_history(opened: Workspace, card: ModelCard, source: str) -> None:
-    """Artifacts made from it and evaluations against it."""
+    """Show artifacts made from the model and evaluations against it."""
     st.subheader("Artifacts made from it")
     own_artifacts = [
         view

@@ -1,4 +1,4 @@
-"""Models in rows and words: card facts with units, technique cells as checked here. Pure."""
+"""Rows and text about models: card facts with units, technique checks. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WORKS, REFUSED = "✓ works", "✗ no"
 
 
 def model_figures(model: ModelFacts) -> list[tuple[str, str, str | None]]:
-    """(label, value, how it is known)."""
+    """Return (label, value, source) of each figure."""
     per_token = model.kv_bytes_per_token
     counted = (
         "counted from the safetensors headers" if isinstance(model, ModelCard) else "computed from its published shapes"
@@ -30,21 +30,20 @@ def model_figures(model: ModelFacts) -> list[tuple[str, str, str | None]]:
 
 
 def quantized_sentence(model: ModelFacts) -> str:
-    """How weights that are not plain are stored, and whether they can be optimized; of a published model only by which
-    method."""
+    """Return how quantized weights are stored, and whether they can be optimized."""
     stored = model.stored if isinstance(model, ModelCard) else None
     return stored.sentence if stored else f"These weights are quantized already ({model.quantization})."
 
 
 def cache_formula(model: ModelFacts) -> str:
-    """How the size of the key-value cache of one token comes about."""
+    """Return the formula of the KV cache of one token."""
     if model.kv_latent:
         return f"{model.cached_layers} layers x {model.kv_latent} x 2 bytes, one latent vector per token in 16 bit"
     return f"2 x {model.cached_layers} layers x {model.kv_heads} KV heads x {model.head_dim} x 2 bytes, keys and values in 16 bit"
 
 
 def cache_of_context(model: ModelFacts) -> str:
-    """And that of one request over the whole context."""
+    """Return the basis of the KV cache of one request over the whole context."""
     window = (
         f"; {model.sliding_layers} layers keep {model.sliding_window:,} of them at most" if model.sliding_window else ""
     )
@@ -59,7 +58,7 @@ def _weights(model: ModelFacts) -> tuple[str, str, str | None]:
 
 
 def fact_rows(model: ModelFacts) -> list[dict[str, str]]:
-    """Everything else of the card: as config.json says it, or as it is published."""
+    """Return the other facts of the card, from config.json or as published."""
     facts = {
         "Architecture": model.architecture,
         "Layers": str(model.layers),

@@ -1,4 +1,4 @@
-"""The conversation of the playground: one prompt to both, answers as they arrive, and what was asked before."""
+"""The conversation of the playground: one prompt to both models, streamed answers, and the history."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from backend.service.serving.serve import ServedVariant, is_address
 
 TURNS = "playground_turns"
 MOST_TURNS = 20
-"""Prompts of a session that stay on the page."""
+"""Prompts of a session that remain on the page."""
 SHOWN = 80
 """Characters of a prompt in one line."""
 EVERY_S = 0.05
@@ -45,7 +45,7 @@ EXAMPLES = {CHAT: CHATS, CONTINUE: CODE}
 
 @dataclass
 class Reply:
-    """One answer, as far as it has come. `error` says why there is no more of it."""
+    """One answer so far. `error` says why it ended early."""
 
     name: str
     text: str = ""
@@ -61,13 +61,13 @@ class Turn:
 
 
 def history() -> list[Turn]:
-    """This session's prompts, newest first."""
+    """Return the prompts of this session, newest first."""
     turns: list[Turn] = st.session_state.setdefault(TURNS, [])
     return turns
 
 
 def _mode(talks: bool) -> str:
-    """How the prompt is meant. An example of the other way that nobody changed gives way to one of this."""
+    """Draw the mode of the prompt. An unchanged example of the other mode is replaced by one of this mode."""
     modes = list(EXAMPLES)
     chosen = st.radio(
         "Ask as",
@@ -86,7 +86,7 @@ def _mode(talks: bool) -> str:
 
 
 def draw_form(opened: Workspace, *, able: bool, alone: bool, talks: bool) -> Question | None:
-    """The prompt and how it is answered; the question when it was asked just now. `talks`: the models have a chat
+    """Draw the prompt and its settings. Return the question if it was just sent. `talks`: the models have a chat
     template."""
     with st.container(horizontal=True, vertical_alignment="center"):
         mode = _mode(talks)
@@ -141,7 +141,7 @@ def _use_example(text: str) -> None:
 
 
 def ask(opened: Workspace, served: Sequence[ServedVariant], names: Sequence[str], question: Question) -> None:
-    """Stream the answers one after the other, so that neither slows the other, and keep them."""
+    """Stream the answers one after the other, so that neither slows the other, and store them."""
     turn = Turn(question, [Reply(name) for name in names])
     talks = [earlier_messages(history(), number, names) for number in range(len(names))]
     history().insert(0, turn)
@@ -153,9 +153,9 @@ def ask(opened: Workspace, served: Sequence[ServedVariant], names: Sequence[str]
 
 
 def earlier_messages(turns: Sequence[Turn], number: int, names: Sequence[str]) -> list[tuple[str, str]]:
-    """What the `number`-th of these was asked and answered in the talk that goes on, oldest first.
+    """Return the earlier questions and answers of the `number`-th model in this chat, oldest first.
 
-    A talk is what was last asked as a chat of the same ones without a break.
+    A chat is an unbroken series of chat questions to the same models.
     """
     messages: list[tuple[str, str]] = []
     for turn in turns:
@@ -167,7 +167,7 @@ def earlier_messages(turns: Sequence[Turn], number: int, names: Sequence[str]) -
 
 
 def _painters(turn: Turn) -> list[Callable[[Reply], None]]:
-    """A column an answer, and how to draw in it anew."""
+    """Draw a column per answer. Return a function for each that redraws it."""
     places = []
     for column, reply in zip(st.columns(len(turn.replies)), turn.replies, strict=True):
         with column:
@@ -197,7 +197,7 @@ def _stream(
     paint: Callable[[Reply], None],
     talk: Sequence[tuple[str, str]],
 ) -> None:
-    """Fill the reply; painted some twenty times a second at most."""
+    """Fill the reply and redraw it at most twenty times per second."""
     painted = 0.0
     try:
         model = playground.find_model_name(opened, server.url, server.served_name)
@@ -213,8 +213,7 @@ def _stream(
 
 
 def show_turns(sources: Sequence[str]) -> None:
-    """What was asked in this session: the latest in full, the others folded. `sources` are what could be measured
-    next."""
+    """Show the latest answers in full and the earlier ones folded. `sources` can be measured next."""
     turns = history()
     if not turns:
         return
@@ -243,7 +242,7 @@ def show_turns(sources: Sequence[str]) -> None:
 
 
 def _show_turn(turn: Turn) -> None:
-    """The answers beside each other, their differences marked where both are whole."""
+    """Show the answers beside each other; differences are marked once both are complete."""
     question = turn.question
     if len(turn.replies) == 2 and all(reply.complete and not reply.error for reply in turn.replies):
         first, second = (reply.text for reply in turn.replies)
@@ -261,7 +260,7 @@ def _show_turn(turn: Turn) -> None:
 
 
 def _heading(name: str) -> str:
-    """Bold; an address as code, or Markdown would make a link of it."""
+    """Return a name in bold; an address as code, or Markdown would make it a link."""
     return f"`{name.replace('`', '')}`" if is_address(name) else f"**{plain(name)}**"
 
 

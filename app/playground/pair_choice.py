@@ -1,5 +1,4 @@
-"""Which two the playground asks: known models, what was made of them, or a URL. The pair stands in the address of the
-page."""
+"""Choose the two models of the playground: known models, artifacts, or a URL. The pair is in the address."""
 
 from __future__ import annotations
 
@@ -24,12 +23,12 @@ PLACEHOLDER = "http://HOST:PORT"
 
 
 Pair = Sequence[tuple[str, str]]
-"""(name, source) of one or two."""
+"""(name, source) of one or two models."""
 
 
 @dataclass(frozen=True)
 class Servable:
-    """Something that can be served. `parent` is the source of the model it is or was made of."""
+    """Something that can be served. `parent` is the source of the model that it is or was made from."""
 
     source: str
     label: str
@@ -38,7 +37,7 @@ class Servable:
 
 
 def find_servable(opened: Workspace, artifact_views: Sequence[ArtifactView]) -> list[Servable]:
-    """Each model that is there, followed by its artifacts, in the order of `made`."""
+    """Return each present model, followed by its artifacts in the given order."""
     servable: list[Servable] = []
     for known_model in models.list_known(opened):
         if known_model.present:
@@ -52,7 +51,7 @@ def find_servable(opened: Workspace, artifact_views: Sequence[ArtifactView]) -> 
 
 
 def partners(servable: Sequence[Servable], first: str) -> list[Servable]:
-    """What to put beside `first`: artifacts of the same model, then the model; everything where `first` is a URL."""
+    """Return what fits beside `first`: artifacts of the same model, then the model; everything if `first` is a URL."""
     chosen = next((choice for choice in servable if choice.source == first), None)
     if chosen is None:
         return list(servable)
@@ -61,7 +60,7 @@ def partners(servable: Sequence[Servable], first: str) -> list[Servable]:
 
 
 def suggestion(servable: Sequence[Servable], artifact_ids: Sequence[str]) -> tuple[str, str]:
-    """The newest artifact (the first of `made`) and its model; the first model alone where nothing was made."""
+    """Return the newest artifact (the first of `artifact_ids`) and its model; the first model alone if there is none."""
     for artifact in artifact_ids:
         newest = next((choice for choice in servable if choice.source == artifact), None)
         parent = next((choice for choice in servable if newest and choice.parent == newest.parent), None)
@@ -71,7 +70,7 @@ def suggestion(servable: Sequence[Servable], artifact_ids: Sequence[str]) -> tup
 
 
 def choose_pair(opened: Workspace) -> list[tuple[str, str]]:
-    """The chosen (name, source) of one or two; an empty list while a URL is still to be given."""
+    """Return the chosen (name, source) of one or two; empty while a URL is missing."""
     artifact_views = artifacts.variants(opened)  # newest first
     servable = find_servable(opened, artifact_views)
     defaults = suggestion(servable, [view.id for view in artifact_views])
@@ -87,7 +86,7 @@ def choose_pair(opened: Workspace) -> list[tuple[str, str]]:
 
 
 def _choose_side(side: str, offered: Sequence[Servable], default: str, known: Sequence[Servable]) -> str:
-    """One selector, and the text field of a URL under it; the source, empty where there is none."""
+    """Draw one selector and the field of its URL. Return the source, empty if there is none."""
     labels = {choice.source: choice.label for choice in offered}
     others = {URL: "A URL of a running server", **({NOTHING: "Nothing: ask one alone"} if side == "optimized" else {})}
     options = [*labels, *others]
@@ -114,7 +113,7 @@ def _choose_side(side: str, offered: Sequence[Servable], default: str, known: Se
 
 
 def _selected_option(requested: str | None, options: Sequence[str], default: str) -> str:
-    """The option that the address means, else the default."""
+    """Return the option of the address, else the default."""
     if requested and is_address(requested):
         return URL
     if requested in options:
@@ -143,7 +142,7 @@ def _choose_url(side: str, requested: str | None) -> str:
 
 
 def write_pair(pair: Pair) -> None:
-    """Put the pair into the address of the page, also where it is the suggested one."""
+    """Write the pair into the address, also if it is the suggested one."""
     st.query_params.update(url_parameters.playground_parameters([source for _, source in pair]))
 
 

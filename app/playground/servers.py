@@ -1,5 +1,4 @@
-"""The servers behind the playground, by the state of their job: to be started, waiting, loading, up, stopped,
-failed."""
+"""The servers of the playground, by the state of their job: not started, waiting, loading, running, stopped, failed."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ PURPOSE = "playground"
 
 
 def ready_servers(opened: Workspace, pair: Pair) -> list[ServedVariant] | None:
-    """Draw what there is to say of the servers; where each of the pair answers, or None while they do not all."""
+    """Draw the state of the servers. Return the server of each model, or None until all are ready."""
     sources = [source for _, source in pair if not serve.is_address(source)]
     if not sources:
         return _foreign_servers(opened, pair)
@@ -45,8 +44,7 @@ def ready_servers(opened: Workspace, pair: Pair) -> list[ServedVariant] | None:
 
 
 def has_chat_templates(opened: Workspace, pair: Pair) -> bool:
-    """Whether none of them is known to have no chat template; of a server that somebody else runs that shows when it is
-    asked."""
+    """Tell whether no model is known to lack a chat template; for a foreign server the first question shows it."""
     folders = [_model_folder(opened, source) for _, source in pair]
     return bool(pair) and all(playground.has_chat_template(folder) is not False for folder in folders)
 

@@ -21,7 +21,7 @@ ADDRESS = "imported"
 
 
 def show(opened: Workspace, document: Evaluation | None) -> None:
-    """The section: `document` are the evaluations on the page, None where there is none."""
+    """Draw the section. `document` is the evaluation on the page, None if there is none."""
     st.subheader("Measured by other tools")
     st.caption(
         "GuideLLM 0.8 and vLLM's bench as JSON. Their figures stand beside ours with open marks and get no verdict."
@@ -33,7 +33,7 @@ def show(opened: Workspace, document: Evaluation | None) -> None:
 
 
 def chosen_ids() -> list[str]:
-    """Of the address, in order."""
+    """Return the ids of the address, in order."""
     return navigation.distinct_values(st.query_params.get_all(ADDRESS))
 
 
@@ -89,7 +89,7 @@ def _choose(opened: Workspace) -> list[ImportedResult]:
 
 
 def show_results(results: list[ImportedResult], document: Evaluation | None) -> None:
-    """One metric as a chart, then every figure that the files hold, then what is defined otherwise."""
+    """Draw one metric as a chart, then every figure of the files, then the differing definitions."""
     for result in results:
         st.markdown(
             f"**{plain(result.name)}**: {plain(result.provenance)}, {plain(result.measured_at or 'moment not recorded')}"

@@ -1,5 +1,4 @@
-"""The latest win as Home shows it: one line, four figures before and after, one small chart; or in one line why there
-is none."""
+"""The latest win on Home: one line, four figures before and after, a small chart; or one line on why there is none."""
 
 from __future__ import annotations
 
@@ -18,11 +17,11 @@ from backend.service import Workspace
 from backend.service.evaluations.evaluations import EvaluationView
 
 SMALL = 300
-"""Pixels."""
+"""Height in pixels."""
 
 
 def show(opened: Workspace, views: Sequence[EvaluationView]) -> None:
-    """`views`: the latest evaluations, newest first. The latest with a win is shown; where none has one, the newest."""
+    """Draw the latest evaluation with a win, or the newest if none has one. `views` are newest first."""
     win = next(((view, won) for view in views if (won := headline.find_win(view.document))), None)
     view = win[0] if win else views[0]
     with st.container(border=True, key="home_hero-box"):

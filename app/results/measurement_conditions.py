@@ -1,5 +1,4 @@
-"""Under what an evaluation was measured, on a screen: machine, versions, workload, and which levels are the server's
-figures."""
+"""The test conditions of an evaluation: machine, versions, workload, and which levels are valid."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ from backend.present.words.measurements import INTERLEAVE, PREFIX_CACHE, answer_
 
 
 def show(document: Evaluation) -> None:
-    """Whether the load generator kept up, level by level, and the energy; where and with what stands under the
-    verdict."""
+    """Show load, repeats, evidence, the validity of each level, and energy."""
     if SHARED_PROCESSORS in document.warnings:
         st.caption(f":material/info: {message(SHARED_PROCESSORS)}")
     show_load(document)
@@ -40,7 +38,7 @@ def show(document: Evaluation) -> None:
 
 
 def show_load(document: Evaluation) -> None:
-    """How many requests of how many lines, how long answers are, and what servers keep of prompts."""
+    """Show the number of requests and lines, the length of answers, and the prefix cache."""
     options, lines = document.options, document.workload.prompts
     st.caption(
         plain(
@@ -60,7 +58,7 @@ def show_provenance(document: Evaluation) -> None:
 
 
 def show_blocks(document: Evaluation) -> None:
-    """How many, how it came to them, and at what level its verdicts stand."""
+    """Show the number of repeats, how it was decided, and the level of the tests."""
     if load_search.is_search(document):
         return
     st.caption(
@@ -71,7 +69,7 @@ def show_blocks(document: Evaluation) -> None:
 
 
 def validity_rows(document: Evaluation) -> list[dict[str, Any]]:
-    """One row a variant and level: whether its figures are the server's, and why not."""
+    """Return a row per variant and level: whether its figures are the server's, and why not."""
     return [_validity_row(result, level) for result in document.variants for level in result.levels]
 
 
@@ -95,7 +93,7 @@ def _validity_row(result: VariantResult, level: Level) -> dict[str, Any]:
 
 
 def validity_warnings(document: Evaluation) -> list[str]:
-    """How many levels are not the server's figures, or only in part; none where all are."""
+    """Return how many levels are invalid or incomplete; empty if all are valid."""
     levels = [level for result in document.variants for level in result.levels]
     sound = [level for level in levels if level_validity(level) != "no"]
     wrong, uncounted, buffered = len(levels) - len(sound), sum(map(is_uncounted, sound)), sum(map(is_buffered, sound))
@@ -123,7 +121,7 @@ def show_validity(document: Evaluation) -> None:
 
 
 def show_energy(document: Evaluation) -> None:
-    """Joules an output token by the machine's own counters, or that it reports none."""
+    """Show joules per output token by the machine's own counters, or that it has none."""
     if rows := energy.energy_rows(document):
         st.subheader("Energy")
         st.dataframe(rows, hide_index=True, alt="Energy of each level by the machine's counters")

@@ -1,4 +1,4 @@
-"""Past evaluations as a list: what came of each in one line, and the way back to it."""
+"""The list of past evaluations: the verdict of each in one line."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from backend.service.evaluations.evaluations import EvaluationView
 
 PER_PAGE = 10
 TWO_LINES = 72
-"""Pixels of a row: a verdict is wrapped where the row has room."""
+"""Height of a row in pixels: a verdict wraps if the row has room."""
 
 
 def show_past(opened: Workspace) -> None:
-    """Newest first, a page at a time; a row opens it."""
+    """Draw the evaluations, newest first, a page at a time. A row opens one."""
     total, own_ones = evaluations.count(opened), evaluations.count(opened, owner=opened.actor.name)
     st.subheader("Past evaluations")
     if not total:
@@ -57,7 +57,7 @@ def show_past(opened: Workspace) -> None:
 
 
 def row(view: EvaluationView) -> dict[str, str]:
-    """Names between backticks in the words of the verdict are left bare: a cell shows no code."""
+    """Return one line. Backticks are removed from the verdict, since a cell shows no code."""
     text = (
         " ".join(load_search.sentences(view.document))
         if load_search.is_search(view.document)

@@ -1,4 +1,4 @@
-"""The report as this page shows it: its limits, prices and imported results go into the file, all from its fields."""
+"""Build the report as the page shows it, with the limits, prices and imported results of its fields."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from backend.service.evaluations.evaluations import EvaluationView
 
 
 def report_writer(opened: Workspace, view: EvaluationView, what_if: WhatIf) -> Callable[[], bytes]:
-    """Read the fields now; the file is written when it is asked for. `asked` is what the fields of cost say."""
+    """Read the fields now. Return a function that writes the report. `what_if` is what the cost fields say."""
     changed = report_what_if(view.document, what_if)
     others = [result.id for result in imported_results.find_several(opened, imported_view.chosen_ids())]
     return lambda: reports.write_page(opened, view.id, changed, others)
 
 
 def report_what_if(document: Evaluation, what_if: WhatIf) -> WhatIf | None:
-    """With the limits of single requests; None where nothing was changed."""
+    """Return the what-if with the limits of single requests; None if nothing was changed."""
     complete = what_if.model_copy(update={"request_limits": _request_limits(document)})
     return None if complete == WhatIf() else complete
 
 
 def _request_limits(document: Evaluation) -> dict[str, float]:
-    """Of the sliders of goodput; one that is all the way to the right is no limit."""
+    """Return the limits of the goodput sliders; one that is fully to the right is no limit."""
     limits = {}
     for metric, (key, _) in goodput.FIELDS.items():
         highest, value = goodput.highest_latency(document, metric), what_if_url.parse_number(_field_value(key), 1e15)
@@ -42,6 +42,6 @@ def _request_limits(document: Evaluation) -> dict[str, float]:
 
 
 def _field_value(key: str) -> Any:
-    """As it was left; before the fields are drawn for the first time, as the address has it."""
+    """Return the value of a field; before it is drawn for the first time, that of the address."""
     value = st.session_state.get(page_key(key), st.query_params.get(page_key(key)))
     return st.query_params.get(key) if value is None else value

@@ -1,4 +1,4 @@
-"""Every request of an evaluation on a screen: a run on the clock, distributions, and the answers that changed most."""
+"""The requests of an evaluation: a run on the clock, distributions, and the answers that changed most."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.evaluations.request_pairs import RequestPair
 
 SHOWN = 25
-"""Pairs of answers in the list; one is opened at a time."""
+"""Pairs of answers in the list."""
 
 
 def show(view: EvaluationView, shown: Sequence[str]) -> None:
-    """A run on the clock with every request, how latencies are spread, and the answers that changed most: it reads the
-    records of a level. `shown`: the variants on the charts."""
+    """Draw the answers that changed most, the spread of latencies, and a run with every request.
+
+    It reads the records of one level. `shown`: the variants on the charts.
+    """
     try:
         loads = {load.words: load for load in request_pairs.loads(view)}
         selected = st.segmented_control(
@@ -77,7 +79,7 @@ def _show_answers(view: EvaluationView, load: Load) -> None:
 
 
 def pair_rows(pairs: list[RequestPair]) -> list[dict[str, Any]]:
-    """One a prompt: what it was, how far the answers agree, and what each took."""
+    """Return a row per prompt: its text, how far the answers agree, and their times."""
     return [
         {
             "Prompt": shorten(" ".join(pair.prompt_text.split()), 80) if pair.prompt_text else _prompt_line(pair),
@@ -135,7 +137,7 @@ def _show_runs(view: EvaluationView, load: Load, shown: Sequence[str]) -> None:
 
 
 def run_sentence(name: str, run: list[RequestRecord]) -> str:
-    """The timeline in a sentence."""
+    """Return the timeline in a sentence."""
     measured = [record for record in run if not record.warm]
     failed = sum(not record.ok for record in measured)
     return f"{len(measured)} measured requests of {name} and {len(run) - len(measured)} of warm-up on the clock; {failed} failed."

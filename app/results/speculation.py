@@ -1,5 +1,4 @@
-"""Speculation of an evaluation on a screen: what was accepted where, what it gave, and whether the answers stayed as
-they are."""
+"""Speculation of an evaluation: acceptance, speed-up, and whether the answers stayed the same."""
 
 from __future__ import annotations
 
@@ -16,16 +15,16 @@ from backend.service import Workspace
 from backend.service.evaluations import predicted_gains
 
 HEIGHT = 380
-"""Pixels."""
+"""Height in pixels."""
 
 
 def speculates(document: Evaluation) -> bool:
-    """Whether any variant guesses ahead, as far as is known."""
+    """Tell whether any variant uses speculative decoding, as far as is known."""
     return bool(words.speculating(document) or drafted_levels(document))
 
 
 def show(opened: Workspace, document: Evaluation) -> None:
-    """The gain first, then where it comes from, then that nothing was lost."""
+    """Draw the speed-up first, then its causes, then whether answers changed."""
     if not speculates(document):
         st.info("No variant here guesses tokens ahead: add a `speculate` step to a recipe.", icon=":material/info:")
         return

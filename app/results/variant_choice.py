@@ -1,4 +1,4 @@
-"""Which variants the charts of many draw: all of a few, else those a person chose, in the address."""
+"""Choose the variants on the charts: all of a few, else a selection in the address."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from backend.domain.limits.chart_selection import FEW_ENOUGH, MOST_LINES, choose
 
 
 def choose(document: Evaluation, key: str) -> Evaluation:
-    """The document with the variants to be drawn; a field to choose them only where there are many."""
+    """Return the document with the variants to draw; the field appears only if there are many."""
     names = [result.name for result in document.variants]
     if len(names) <= FEW_ENOUGH:
         return document

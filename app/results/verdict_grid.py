@@ -1,4 +1,4 @@
-"""The grid of verdicts on a screen: one look before the sentences."""
+"""The grid of verdicts: an overview before the sentences."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from backend.domain.load.load import Load
 from backend.present.words.verdicts import GridCell, GridRow, grid_rows
 
 CONCURRENCY = "**Concurrency**"
-"""No name of a variant is this heading: theirs are escaped."""
+"""Heading that no variant's name can equal, since those are escaped."""
 NO_BREAK = "\u00a0"
 MANY = 4
-"""More levels than this go down the page instead of across, so that a grid is never wider than a screen."""
+"""With more levels than this they become rows, so that the grid is never wider than a screen."""
 ROW, TALL = 40, 240
-"""Pixels: a longer grid scrolls, so that the first chart stays in sight."""
+"""Heights in pixels: a longer grid scrolls, so that the first chart remains visible."""
 SIGNS = {
     "baseline": "",
     "faster": ":green[:material/arrow_upward:] ",
@@ -27,7 +27,7 @@ SIGNS = {
 
 
 def show(document: Evaluation) -> None:
-    """Throughput against the baseline at every level, and each variant's quality beside it."""
+    """Draw throughput against the baseline at every level, with each variant's quality."""
     rows = grid_rows(document)
     if not rows:
         return
@@ -44,8 +44,7 @@ def show(document: Evaluation) -> None:
 
 
 def rows_by_variant(rows: list[GridRow], loads: list[Load]) -> list[dict[str, str]]:
-    """A row a variant, a column a concurrency. Quality in words beside the name, its figures last: a phone has room for
-    words."""
+    """Return a row per variant, a column per level. Quality words are beside the name, its figures last, for phones."""
     table, scored = [], any(" (" in row.quality for row in rows)
     for row in rows:
         words, _, scores = row.quality.partition(" (")
@@ -56,18 +55,18 @@ def rows_by_variant(rows: list[GridRow], loads: list[Load]) -> list[dict[str, st
 
 
 def rows_by_load(rows: list[GridRow], loads: list[Load]) -> list[dict[str, str]]:
-    """A row a concurrency, a column a variant, quality first."""
+    """Return a row per level, a column per variant, quality first."""
     table = [{CONCURRENCY: load.words, **{plain(row.name): cell_text(row, load) for row in rows}} for load in loads]
     return [{CONCURRENCY: "**Quality**", **{plain(row.name): row.quality for row in rows}}, *table]
 
 
 def cell_text(row: GridRow, load: Load) -> str:
-    """A sign, the word, the interval; a dash where the variant was not measured at it."""
+    """Return sign, word and interval; a dash if the variant was not measured at this load."""
     cell = row.cells.get(load)
     return "–" if cell is None else f"{SIGNS[cell.kind]}{_outcome_text(cell)}{f'; {cell.but}' if cell.but else ''}"
 
 
 def _outcome_text(cell: GridCell) -> str:
-    """The outcome strong; its interval never broken over two lines."""
+    """Return the outcome in bold; its interval does not wrap."""
     head = f"**{cell.words}**" if cell.kind in {"faster", "slower"} else cell.words
     return f"{head} {cell.interval.replace(' ', NO_BREAK)}".rstrip()

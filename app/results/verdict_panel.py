@@ -1,5 +1,4 @@
-"""The verdict of an evaluation on a screen: one line, a word a variant and load, what to mind, and what would tell
-more."""
+"""The verdict of an evaluation: one line, a word per variant and load, warnings, and the offer to measure more."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from backend.service.jobs import progress
 
 
 def show(document: Evaluation, shown: Evaluation) -> None:
-    """The line, what to mind, the grid of the variants that are `shown`; of a search, what it found."""
+    """Draw the line, the warnings and the grid of the `shown` variants; for a search, what it found."""
     configuration_check.show_failures(document)
     if load_search.is_search(document):
         show_search(document)
@@ -43,7 +42,7 @@ def show(document: Evaluation, shown: Evaluation) -> None:
 
 
 def show_line(document: Evaluation) -> None:
-    """Green where something wins, amber where it is too noisy to tell, else plain."""
+    """Show the headline: green if something is faster, amber if the noise is too high, else plain."""
     words, calls = strong(headline.headline_sentence(document)), headline.throughput_verdicts(document)
     if headline.find_win(document) is not None:
         st.success(words, icon=":material/trophy:")
@@ -54,7 +53,7 @@ def show_line(document: Evaluation) -> None:
 
 
 def show_warnings(document: Evaluation) -> None:
-    """In one box beside the verdict, but for what holds of every evaluation on one machine."""
+    """Show the warnings in one box, except the one that holds for every evaluation on one machine."""
     warnings = [*measurement_conditions.validity_warnings(document)]
     warnings += [message(warning) for warning in document.warnings if warning != SHARED_PROCESSORS]
     if warnings:
@@ -62,8 +61,10 @@ def show_warnings(document: Evaluation) -> None:
 
 
 def more_button(opened: Workspace, view: EvaluationView) -> None:
-    """One click measures what would decide it, and opens the job; nothing where more blocks would not. Where that was
-    done, the way to what came of it."""
+    """Draw the button that measures more rounds and opens the job, if they would decide.
+
+    If that was done, link the result.
+    """
     document = view.document
     later = next(iter(continuation.find_continuations(opened, view.id)), None)
     if later is not None:
@@ -91,7 +92,7 @@ def more_button(opened: Workspace, view: EvaluationView) -> None:
 
 
 def _measure_more(opened: Workspace, view: EvaluationView, more: int) -> None:
-    """Where it cannot be continued, why stays on the page."""
+    """Submit the continuation; if it cannot be continued, store the reason for the page."""
     try:
         mark = idempotency.submission_key("more", f"{view.id}-{more}", for_s=idempotency.DOUBLE_CLICK_S)
         job = continuation.submit(opened, continuation.prepare(opened, view.id, more), submission=mark)
@@ -102,21 +103,21 @@ def _measure_more(opened: Workspace, view: EvaluationView, more: int) -> None:
 
 
 def verdict_icon(verdict: LevelVerdict) -> str:
-    """A sign for the words that follow, never instead of them."""
+    """Return a sign for the words that follow, never instead of them."""
     if any(row.why for row in verdict.rows):
         return ":material/help:"
     return ":material/equal:" if verdict.throughput == "same" else ":material/balance:"
 
 
 def show_search(document: Evaluation) -> None:
-    """One sentence a variant: the highest load that keeps the limits, the knee, and what stood in the way of more."""
+    """Show a sentence per variant: the highest load within the limits, the knee, and what limited it."""
     lines = (f":material/search: {message(sentence)}" for sentence in load_search.sentences(document))
     st.markdown("\n\n".join(lines))
     st.caption(load_search.MEANING)
 
 
 def show_sentences(document: Evaluation) -> None:
-    """With every latency."""
+    """Show the verdicts with every latency."""
     if load_search.is_search(document):
         show_search(document)
         return

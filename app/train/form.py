@@ -1,5 +1,4 @@
-"""What a person asks of a training: the model, the kind of draft, its loss, its time and prompts, and what few ask
-for."""
+"""The form of a training: model, kind of draft, loss, time and prompts."""
 
 from __future__ import annotations
 
@@ -36,14 +35,14 @@ LOSS_HELP = (
 
 
 class TrainRequest(NamedTuple):
-    """`spec` is what can be submitted; without it `obstacle` says why not."""
+    """Either a `spec` that can be submitted, or the `obstacle` that says why not."""
 
     spec: TrainSpec | None = None
     obstacle: str | None = None
 
 
 def choose_model(opened: Workspace) -> str:
-    """Choose the model that the draft is for; its source."""
+    """Draw the model that the draft is for. Return its source."""
     known = [model.source for model in models.list_known(opened) if model.present]
     current = st.query_params.get("model") or (known[0] if known else "")
     choices = list(dict.fromkeys([*known, current]))
@@ -61,7 +60,7 @@ def choose_model(opened: Workspace) -> str:
 
 
 def choose_options() -> dict[str, Any]:
-    """The fields of `Training`, as far as they were given."""
+    """Draw the fields of `Training`. Return those that were given."""
     kind = st.radio(
         "Draft", KINDS, format_func=lambda name: TITLES[name], key="train_kind", horizontal=True, bind="query-params"
     )
@@ -124,7 +123,7 @@ def _small_options() -> dict[str, Any]:
 
 
 def choose_prompts(opened: Workspace) -> str | None:
-    """A file of one's own; None for the bundled prompts."""
+    """Draw the field of prompts. Return a path; None for the bundled prompts."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         path = st.text_input(
             "Prompts",
@@ -144,7 +143,7 @@ def _set_prompts(path: str) -> None:
 
 
 def check(opened: Workspace, source: str, values: dict[str, Any], path: str | None) -> TrainRequest:
-    """Checked as far as it can be without starting."""
+    """Return the request after every check that needs no start."""
     try:
         return TrainRequest(training.prepare(opened, source, Training.model_validate(values), path))
     except ValidationError as error:
@@ -155,7 +154,7 @@ def check(opened: Workspace, source: str, values: dict[str, Any], path: str | No
 
 
 def submit_button(opened: Workspace, request: TrainRequest) -> None:
-    """One job for one request, however often it is clicked; then the way to it."""
+    """Draw the button that submits one job per request, however often it is clicked; then the link to it."""
     fingerprint = request.spec.model_dump_json() if request.spec else ""
     job_id = idempotency.submitted_job(PURPOSE, fingerprint) if fingerprint else None
     if job_id:

@@ -1,7 +1,6 @@
-"""What a page says when it fails in a way that nobody foresaw: an id, under which the whole error stands in the
-studio's log.
+"""The message of a page that fails unexpectedly: an id under which the error is in the log of the studio.
 
-The error itself may hold paths, queries and words of others, which are nothing for whoever looks at the page.
+The error itself may hold paths, queries and text of others, which the viewer must not see.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ ID_BYTES = 4
 
 
 def show(error: Exception) -> bool:
-    """Streamlit's `on_script_error`: answer True, since nothing else is to be shown. A sentence of ours is shown as it
-    is."""
+    """Show the error, as Streamlit's `on_script_error`. Return True, since nothing else is to be shown."""
     if isinstance(error, WhetstoneError):
         st.error(message(error), icon=":material/error:")
         return True

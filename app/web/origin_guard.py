@@ -1,8 +1,8 @@
-"""What the web server answers to, and what a browser may do with the answer: an ASGI layer around all of Streamlit's.
+"""Refuse foreign hosts and origins, and set browser policies: an ASGI layer around Streamlit.
 
 A page of another site can make a browser send requests here under a name of its own (DNS rebinding) or from its own
-address, and can draw this studio in a frame. Only names and origins that are meant are answered, and every answer
-carries the policies.
+address, and can draw this studio in a frame. Only listed names and origins are answered, and every answer carries the
+policies.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PORTS = {"http": 80, "https": 443}
 
 
 class Origin(NamedTuple):
-    """Where a page is from: all three count, since each port of a machine may be another program's."""
+    """The origin of a page: all three count, since each port of a machine may be another program's."""
 
     scheme: str
     name: str
@@ -43,7 +43,7 @@ class Origin(NamedTuple):
 
 
 class Guard:
-    """`hosts` are answered beside the names of loopback: names, whose pages come by https at its own port, or whole
+    """The layer. `hosts` are answered besides loopback: names, whose pages come by https at its own port, or whole
     origins."""
 
     def __init__(self, app: Callable[[Message, Receive, Send], Awaitable[None]], hosts: Iterable[str] = ()) -> None:
@@ -60,8 +60,7 @@ class Guard:
             await _refuse(scope["type"], send)
 
     def allows(self, headers: Iterable[tuple[bytes, bytes]], *, secure: bool = False) -> bool:
-        """One Host that is meant; and no Origin, that of this very address, or one that the owner listed. `secure`: by
-        TLS."""
+        """Tell whether a request has one known Host, and no Origin, this address's, or a listed one. `secure`: by TLS."""
         hosts = [value.decode("latin-1").lower() for name, value in headers if name.lower() == b"host"]
         origins = [value.decode("latin-1").lower() for name, value in headers if name.lower() == b"origin"]
         if len(hosts) != 1 or len(origins) > 1:
@@ -73,16 +72,18 @@ class Guard:
         return all(_origin(origin) in allowed for origin in origins)
 
     def _of_address(self, own: Origin, *, named: bool) -> set[Origin]:
-        """The origins of the address that was asked. One port is one server's, whichever scheme the browser sees;
-        without a port a listed name may be that of a proxy with TLS, and then a plain page of that name is another
-        one."""
+        """Return the origins of the requested address.
+
+        One port is one server's, whichever scheme the browser sees; without a port a listed name may be that of a proxy
+        with TLS, and then a plain page of that name is another one.
+        """
         if named:
             return {own._replace(scheme=scheme) for scheme in PORTS}
         return {own} if own.name in LOOPBACK else set()
 
 
 def _origin(written: str) -> Origin | None:
-    """None of `null`, and of what is no whole origin: one with a user, a path or an unknown scheme."""
+    """Return the origin; None for `null` and for what is no whole origin (a user, a path or an unknown scheme)."""
     try:
         parts = urlsplit(written)
         port = parts.port

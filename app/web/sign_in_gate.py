@@ -1,7 +1,7 @@
-"""Nothing without signing in: an ASGI layer around all of Streamlit's, where the studio is shared.
+"""Require sign-in: an ASGI layer around Streamlit, where the studio is shared.
 
-It stands before Streamlit's own pages, since a page is drawn over a WebSocket that tells whoever opens it paths of this
-machine and lets them clear caches. The flow itself is that of `st.login`: its routes, its cookies, its check of the
+It comes before Streamlit's own pages, since a page is drawn over a WebSocket that tells anybody who opens it paths of
+this machine and lets them clear caches. The flow is that of `st.login`: its routes, its cookies, its check of the
 token.
 """
 
@@ -30,10 +30,10 @@ from backend.service.studio.sign_in import CALLBACK, SignIn
 
 LOGOUT = "/auth/logout"
 OPEN = ("/_stcore/health", "/auth/login", LOGOUT, CALLBACK)
-"""Streamlit's own that have to answer a stranger: alive or not, and the way in and out."""
+"""Paths of Streamlit that answer without sign-in: health, and the way in and out."""
 START, NEXT = "/sign-in", "whetstone_next"
 LONGEST = 2000
-"""Characters of an address that is returned to."""
+"""Characters of an address to return to after sign-in."""
 PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Whetstone</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><meta name="robots" content="noindex"><style>
 :root {{ color-scheme: light dark; --text: #14171a; --page: #fff; --accent: #0b6e99 }}
@@ -47,8 +47,7 @@ a {{ display: inline-block; padding: .6rem 1.2rem; border-radius: .5rem; backgro
 
 
 class Session(NamedTuple):
-    """One sign-in: what the provider said of the person, a key that no other sign-in has, and when it ends (Unix
-    time)."""
+    """One sign-in: the provider's claims, a key that no other sign-in has, and when it ends (Unix time)."""
 
     claims: dict[str, Any]
     key: str
@@ -56,7 +55,7 @@ class Session(NamedTuple):
 
 
 class Gate:
-    """`cookie_secret`: what Streamlit signs its cookies with."""
+    """The layer. `cookie_secret`: what Streamlit signs its cookies with."""
 
     def __init__(
         self, app: Callable[[Message, Receive, Send], Awaitable[None]], sign_in: SignIn, cookie_secret: str
@@ -91,7 +90,7 @@ class Gate:
             )
 
     def session(self, cookies: Mapping[str, str]) -> Session | None:
-        """The sign-in, as long as that is not too long ago and has not been ended; None of a stranger."""
+        """Return the sign-in if it is recent enough and not ended; None for a stranger."""
         days = self._sign_in.sign_in_hours / 24
 
         def read_cookie(name: str) -> bytes | None:
@@ -120,8 +119,8 @@ class Gate:
     async def _let_in(
         self, scope: Message, receive: Receive, send: Send, cookies: Mapping[str, str], session: Session
     ) -> None:
-        """On to Streamlit; after signing in to where the person wanted to go. A WebSocket ends when the sign-in
-        does."""
+        """Pass the request on to Streamlit; after signing in, redirect to the requested page. A WebSocket ends with the
+        sign-in."""
         target = cookies.get(NEXT, "")
         if scope["type"] == "http" and scope["path"] in {"/", START} and (target or scope["path"] == START):
             await _redirect(send, _local_path(unquote(target)), f"{NEXT}=; Path=/; Max-Age=0")
@@ -140,15 +139,14 @@ class Gate:
                 del self._pages[session.key]
 
     async def _start(self, scope: Message, send: Send) -> None:
-        """Off to the provider, remembering where the person wanted to go."""
+        """Redirect to the provider, and store the requested page in a cookie."""
         target = parse_qs(scope["query_string"].decode("latin-1")).get("next", ["/"])[0]
         cookie = f"{NEXT}={quote(_local_path(target), safe='/')}; Path=/; Max-Age=600; HttpOnly; SameSite=Lax"
         await _redirect(send, generate_login_redirect_url("default"), cookie)
 
 
 def _receive_until(receive: Receive, ended: asyncio.Event, ends: float) -> Receive:
-    """What the page sends, until the sign-in has ended: then it is disconnected, and what it sent at last is not
-    answered."""
+    """Return the page's messages until the sign-in ends: then it is disconnected, and later messages are not answered."""
 
     async def receiving() -> Message:
         message, ending = asyncio.ensure_future(receive()), asyncio.ensure_future(ended.wait())
@@ -176,7 +174,7 @@ def _requested_path(scope: Message) -> str:
 
 
 def _local_path(address: str) -> str:
-    """A place in this studio, else its first page."""
+    """Return the path if it is in this studio, else its first page."""
     fine = (
         address.startswith("/")
         and not address.startswith(("//", "/\\"))
@@ -187,7 +185,7 @@ def _local_path(address: str) -> str:
 
 
 def _marked_secure(send: Send, *, https: bool) -> Send:
-    """Streamlit leaves `Secure` out of its cookies, for Safari on http://localhost (1.67)."""
+    """Add `Secure` to cookies over https: Streamlit leaves it out, for Safari on http://localhost (1.67)."""
 
     async def sending(message: Message) -> None:
         if https and message["type"] == "http.response.start":

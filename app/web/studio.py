@@ -1,6 +1,6 @@
-"""The web server's entry: Streamlit's application inside guard, gate and the limits of uploads.
+"""The entry of the web server: Streamlit's application inside guard, gate and upload limits.
 
-`whetstone up` gives it to `python -m streamlit run`.
+`whetstone up` passes it to `python -m streamlit run`.
 """
 
 from pathlib import Path

@@ -1,8 +1,6 @@
-"""Who may upload, and how much at once: an ASGI layer between the gate and Streamlit, which takes files of anybody with
-a page.
+"""Limit uploads by role and size: an ASGI layer between the gate and Streamlit, which accepts files from any page.
 
-Streamlit keeps an upload in memory from its last byte until the page is closed, whether or not the page makes use of
-it.
+Streamlit holds an upload in memory from its last byte until the page is closed, whether or not the page uses it.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from backend.domain.roles import Action, Actor
 
 PATH = "/_stcore/upload_file/"
 ACTOR = "whetstone.actor"
-"""Key of the ASGI scope: whom the gate let in."""
+"""Key of the ASGI scope: the person whom the gate let in."""
 TAKES_NOTHING = {"GET", "HEAD", "OPTIONS", "DELETE"}
 
 
@@ -28,14 +26,13 @@ Files = Mapping[str, Mapping[str, Any]]
 
 
 def uploaded_files() -> Files:
-    """What Streamlit holds now."""
+    """Return the uploads that Streamlit has in memory."""
     files: Files = getattr(runtime.get_instance().uploaded_file_mgr, "file_storage", {})
     return files
 
 
 class UploadLimits:
-    """`actor` acts where nobody signs in; `most`: bytes in `storage` that one person's pages may hold, None is no
-    limit."""
+    """The layer. `actor` acts if nobody signs in; `most`: bytes in `storage` for one person's pages, None is no limit."""
 
     def __init__(
         self,
@@ -59,7 +56,7 @@ class UploadLimits:
             return
         # 2. The bytes: those in memory, those on their way, and those that are announced now.
         size = _announced(scope)
-        if self._most is not None and self._held(actor.name) + self._under_way[actor.name] + size > self._most:
+        if self._most is not None and self._memory_bytes(actor.name) + self._under_way[actor.name] + size > self._most:
             sentence = f"Your pages hold as many uploads as they may ({self._most / 1e6:.0f} MB): close other tabs, or reload this page."
             await _refuse(send, 413, sentence)
             return
@@ -71,15 +68,15 @@ class UploadLimits:
         finally:
             self._under_way[actor.name] -= size
 
-    def _held(self, person: str) -> int:
-        """Bytes that Streamlit holds for the pages into which that person has uploaded."""
+    def _memory_bytes(self, person: str) -> int:
+        """Return the bytes in memory for the pages into which that person has uploaded."""
         files = self._storage()
         self._sessions[person] &= set(files)
         return sum(len(file.data) for session in self._sessions[person] for file in files.get(session, {}).values())
 
 
 def _announced(scope: Message) -> int:
-    """Bytes that the request says it has; the most that a file may have where it does not say."""
+    """Return the bytes that the request announces; the largest allowed file if it does not."""
     for name, value in scope["headers"]:
         if name.lower() == b"content-length" and value.isdigit():
             return int(value)
