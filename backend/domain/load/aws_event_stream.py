@@ -1,8 +1,8 @@
-"""AWS's event stream (`application/vnd.amazon.eventstream`, Smithy's specification of it): messages of headers and a
-payload.
+"""Parses AWS's event stream (`application/vnd.amazon.eventstream`): messages of headers and a payload.
 
-A message is: total length and length of the headers (4 bytes each, big-endian), CRC-32 of these 8 bytes, headers,
-payload, CRC-32 of all before it. Pure; both a body that is kept whole and one that is still coming are read.
+As Smithy specifies it, a message is: total length and length of the headers (4 bytes each, big-endian), CRC-32 of these 8 bytes, headers,
+payload, CRC-32 of all before it. Reads a whole body as well as one that is still arriving. Pure, and written by hand
+because the load generator, which reads its recorded streams, runs without botocore: only with uvloop and pydantic.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from backend.domain.load import sagemaker_errors
 CONTENT_TYPE = "application/vnd.amazon.eventstream"
 PRELUDE, CRC = 12, 4
 LONGEST = 24 << 20
-"""Bytes of a message: the specification allows 16 MiB of payload and 128 KiB of headers."""
+"""Most bytes of a message: the specification allows 16 MiB of payload and 128 KiB of headers."""
 SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 """Bytes of a header's value by its type: true, false, byte, short, integer, long, time, UUID."""
 BYTES, STRING = 6, 7
 
 
 class Malformed(ValueError):
-    """The bytes are no event stream; the message says where."""
+    """The bytes are not an event stream; the message says where."""
 
 
 class Message(NamedTuple):
-    """`headers` are those that hold text; `end` is the offset behind the message."""
+    """`headers` are those with text; `end` is the offset after the message."""
 
     headers: dict[str, str]
     payload: bytes
@@ -36,7 +36,7 @@ class Message(NamedTuple):
 
     @property
     def failure(self) -> tuple[str, str] | None:
-        """What kind of failure it tells of, and in which words; None of an event."""
+        """The kind and the words of the failure that it reports; None for an event."""
         kind = self.headers.get(":message-type", "event")
         if kind == "event":
             return None
@@ -48,7 +48,7 @@ class Message(NamedTuple):
 
 
 def parse_messages(body: bytes) -> Iterator[Message]:
-    """The whole ones, as far as the body goes: one that it ends in the middle of is not given. Raises Malformed."""
+    """Yield every complete message of the body; one that is cut off at its end is left out. Raises Malformed."""
     position = 0
     while len(body) - position >= PRELUDE:
         total = _total(body[position : position + PRELUDE])
@@ -59,7 +59,10 @@ def parse_messages(body: bytes) -> Iterator[Message]:
 
 
 def read_messages(take: Callable[[int], bytes]) -> Iterator[Message]:
-    """As they come; `take(n)` gives n bytes, fewer at the end. Raises Malformed, also of a last one that is cut off."""
+    """Yield messages as they arrive; `take(n)` returns n bytes, fewer at the end.
+
+    Raises Malformed, also where the last message is cut off.
+    """
     position = 0
     while prelude := take(PRELUDE):
         total = _total(prelude) if len(prelude) == PRELUDE else PRELUDE
@@ -71,8 +74,8 @@ def read_messages(take: Callable[[int], bytes]) -> Iterator[Message]:
 
 
 def _total(prelude: bytes) -> int:
-    total, headers, told = struct.unpack(">III", prelude)
-    if zlib.crc32(prelude[:8]) != told or not PRELUDE + headers + CRC <= total <= LONGEST:
+    total, headers, checksum = struct.unpack(">III", prelude)
+    if zlib.crc32(prelude[:8]) != checksum or not PRELUDE + headers + CRC <= total <= LONGEST:
         raise Malformed("a message of the event stream begins wrongly")
     return int(total)
 
@@ -89,17 +92,18 @@ def _message(whole: bytes, end: int) -> Message:
 
 
 def _headers(data: bytes) -> Iterator[tuple[str, str]]:
-    """Raises IndexError, KeyError or UnicodeDecodeError for what are no headers."""
+    """Yield (name, text) of each header with text. Raises IndexError, KeyError or UnicodeDecodeError for other bytes."""
     position = 0
     while position < len(data):
-        begin = position + 1
-        name, kind, position = (
-            data[begin : begin + data[position]],
-            data[begin + data[position]],
-            begin + data[position] + 1,
-        )
+        # 1. One byte with the length of the name, the name, one byte with the type of the value.
+        name_start = position + 1
+        name_end = name_start + data[position]
+        name, kind = data[name_start:name_end], data[name_end]
+        # 2. The value, with two bytes of length before it where the type has none of its own.
+        position = name_end + 1
         if kind in {BYTES, STRING}:
-            size, position = int.from_bytes(data[position : position + 2]), position + 2
+            size = int.from_bytes(data[position : position + 2])
+            position += 2
         else:
             size = SIZES[kind]
         if kind == STRING:

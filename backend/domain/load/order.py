@@ -1,4 +1,4 @@
-"""In which order variants are loaded and prompts are sent, and which requests of two runs asked the same. Pure.
+"""The order in which variants are loaded, and the pairing of requests of two runs that asked the same. Pure.
 
 Variants are loaded in ABBA blocks, so that a steady drift of the machine favours none of them. Requests are paired by
 what was asked, never by the order of issue: where a turn follows an answer, that order hangs on which answer ends
@@ -16,7 +16,7 @@ from backend.domain.load.records import RequestRecord
 
 
 class Slot(NamedTuple):
-    """One run of the load: `block` counts repeats from 0, `level` and `variant` are places in their lists."""
+    """One run of the load: `block` counts repeats from 0, `level` and `variant` are indexes of their lists."""
 
     block: int
     level: int
@@ -53,26 +53,26 @@ def _block(block: int, levels: list[int], variants: int, interleave: str) -> lis
 
 
 class RequestKey(NamedTuple):
-    """What a request asked, the same in every run of one plan."""
+    """Identifies what a request asked; the same in every run of one plan."""
 
     line: int
     turn: int | None
     from_warm_up: bool
-    """It, or the conversation that it is a turn of, began in warm-up, which takes prompts of its own from the first
-    line on."""
+    """The request, or its conversation, began in warm-up, which takes prompts of its own from the first line on."""
     time: int
-    """0 where the line was taken for the first time."""
+    """0 where the line was used for the first time, then 1, 2, ..."""
 
 
 def by_request_key(records: Sequence[RequestRecord]) -> dict[RequestKey, RequestRecord]:
-    """All requests of one run, warm-up and failed ones too: without them nobody could count how often a line came
-    round."""
+    """Index all requests of one run. Warm-up and failed ones are needed to count how often a line was used."""
+    # 1. Where each use of a line began: a conversation, or a single request.
     warm = {_begun(record) for record in records if record.warm}
     begun: dict[tuple[int, bool], set[tuple[bool, int]]] = {}
     for record in records:
         begun.setdefault((record.prompt, _begun(record) in warm), set()).add(_begun(record))
-    # Within a line and kind, prompts are taken in the order of issue, whatever the timing.
+    # 2. Number the uses of a line: they are taken in the order of sending, whatever the timing.
     times = {key: {place: time for time, place in enumerate(sorted(places))} for key, places in begun.items()}
+    # 3. The key of each request.
     request_records = {}
     for record in records:
         key = (record.prompt, _begun(record) in warm)
@@ -83,15 +83,17 @@ def by_request_key(records: Sequence[RequestRecord]) -> dict[RequestKey, Request
 def request_pairs(
     baseline: Sequence[RequestRecord], variant: Sequence[RequestRecord]
 ) -> Iterator[tuple[RequestRecord, RequestRecord]]:
-    """Measured requests of two runs of one block that asked the same and were both answered, in the variant's order of
-    issue."""
-    ours, theirs = by_request_key(baseline), by_request_key(variant)
-    for asked, own in sorted(theirs.items(), key=lambda item: item[1].index):
-        other = ours.get(asked)
-        if other is not None and all(record.ok and not record.warm for record in (own, other)):
-            yield other, own
+    """Yield measured requests of two runs of one block that asked the same and were both answered.
+
+    They come in the order in which the variant's were sent.
+    """
+    baseline_records, variant_records = by_request_key(baseline), by_request_key(variant)
+    for key, record in sorted(variant_records.items(), key=lambda item: item[1].index):
+        other = baseline_records.get(key)
+        if other is not None and all(each.ok and not each.warm for each in (record, other)):
+            yield other, record
 
 
 def _begun(record: RequestRecord) -> tuple[bool, int]:
-    """What the request belongs to: its conversation, or itself."""
+    """Identify the conversation of the request, or the request itself."""
     return (False, record.index) if record.session is None else (True, record.session)

@@ -1,10 +1,10 @@
-"""Which line of the workload is asked when: no server is asked one twice. Pure.
+"""Decides which line of the workload each request gets: no server is sent a line twice. Pure.
 
-A server keeps the beginnings of prompts (vLLM's automatic prefix caching), so that a line asked again is half answered
-already and its time to first token is that of no fresh prompt. So lines are handed out once: first those that warm the
-servers and give the greedy answers, which are not measured; then block by block and level by level as many as a run
-takes, its warm-up's in front. They are the same for every variant. Where nothing is left of an earlier request
-(`LevelOptions.may_repeat`) they may come round.
+A server keeps the beginnings of prompts (vLLM's automatic prefix caching), so a line that is sent again is half
+answered already, and its time to first token is not that of a fresh prompt. Lines are therefore handed out once: first
+those for warming servers and for greedy answers, which are not measured; then, block by block and level by level, as
+many as a run takes, with its warm-up in front. All variants get the same lines. Lines may repeat where nothing is left
+of an earlier request (`LevelOptions.may_repeat`).
 """
 
 from __future__ import annotations
@@ -16,152 +16,158 @@ from backend.domain.load.load import Load
 from backend.domain.load.options import LoadOptions
 
 GREEDY_PROMPTS, GREEDY_STREAMS = 32, 4
-"""Whose greedy answers are compared, at the most; of a workload of fewer lines each is asked once, for a second time
-would say nothing new. So many, since an interval takes them; a few at a time, for how far batches tip a tie is measured
-with the baseline against itself."""
+"""At most 32 greedy answers are compared, 4 at a time; batching noise is measured by asking the baseline twice. A
+workload of fewer lines gives one answer for each, since a second answer to the same line would show nothing new."""
 OPEN_STREAMS = (1, 8)
-"""What an open loop or a search is likely to come to."""
+"""Concurrency that an open loop or a search is likely to reach; servers are warmed at it."""
 SEARCHED_RUNS = 24
-"""Runs of the first load's size that a generated workload is made long enough for: how many a search takes is not
-known."""
+"""A generated workload has lines for this many runs of the first load: how many a search takes is not known."""
 SHORTEST_S = 10.0
-"""Of a rate: the queue of a server that is asked for a little too much needs time to show."""
+"""Shortest run of a rate in seconds: the queue of a slightly overloaded server needs time to show."""
 ANSWERS_A_SECOND = 2.0
-"""Of one stream, at most, where only the seconds are known: a workload with fewer lines ends the run early, and that is
-said."""
+"""Most answers per second of one stream that are expected where only seconds are given. A workload with fewer lines
+ends the run early, which is reported."""
 
 
 class LineAllocation(NamedTuple):
-    """`apart` lines that are not measured, then `runs` lines of each level, in every block."""
+    """`apart` lines that are not measured come first, then `runs` lines for each level, in every block."""
 
     apart: int
     runs: tuple[int, ...]
 
     def first(self, block: int, level: int) -> int:
-        """Of the level with that number in that block, both from 0; counted beyond the workload's end where lines may
-        repeat."""
+        """Return the first line of that level in that block, both from 0; it counts on beyond the workload's end where
+        lines may repeat."""
         return self.apart + block * sum(self.runs) + sum(self.runs[:level])
 
     def needed(self, blocks: int) -> int:
-        """Lines that a workload must have so that none is asked twice."""
+        """Return the lines that a workload must have so that none is used twice."""
         return self.apart + blocks * sum(self.runs)
 
 
 def default_requests(load: Load) -> int:
-    """Measured requests where nobody says how many: four answers a stream, ten seconds of a rate, and at least
-    eight."""
+    """Return the measured requests of a run where no number is given: four for each stream, ten seconds of a rate, and
+    at least eight."""
     return max(8, 4 * int(load.value)) if load.is_closed else max(8, math.ceil(SHORTEST_S * load.value))
 
 
 def warm_up_streams(options: LoadOptions) -> tuple[int, ...]:
-    """Levels at which a server is warmed before anything is measured."""
+    """Return the concurrency levels at which a server is warmed before anything is measured."""
     return options.concurrency if options.loads[0].is_closed and not options.sweep else OPEN_STREAMS
 
 
 def warm_up_lines(load: Load, options: LoadOptions) -> int:
-    """Lines of one run that are sent before what is measured, at most."""
+    """Return the most lines of one run that are sent before its measured ones."""
     if load.is_closed:
         return int(load.value) * options.warmup_requests
-    return (
-        _within(load.value * options.warmup_seconds, options) if load.mode == "rate" and options.warmup_seconds else 0
-    )
+    if load.mode == "rate" and options.warmup_seconds:
+        return _arrivals_within(load.value * options.warmup_seconds, options)
+    return 0
 
 
 def allocate_lines(options: LoadOptions, *, greedy: bool, turns: int = 1, lines: int | None = None) -> LineAllocation:
-    """How lines are handed out. `greedy`: answers are compared too; `turns` of the shortest conversation.
+    """Allocate lines to runs. `greedy`: answers are compared too; `turns` of the shortest conversation.
 
-    Where a run's length is given in seconds alone, and `lines` in the workload are known, its runs share what there is:
-    nobody knows beforehand how many they take.
+    Where a run's length is given in seconds alone, nobody knows beforehand how many lines it takes: then its runs share
+    the `lines` of the workload, if their number is known.
     """
-    apart = max(max(warm_up_streams(options)), GREEDY_PROMPTS + GREEDY_STREAMS if greedy else 0)
+    # 1. Lines that are not measured.
+    apart = max(warm_up_streams(options))
+    if greedy:
+        apart = max(apart, GREEDY_PROMPTS + GREEDY_STREAMS)
+    # 2. Lines of a run at each level.
     runs = [lines_of_run(load, options, turns, lines=lines) for load in options.loads]
     if lines is not None and is_open_ended(options):
-        runs = (
-            [max(run, lines) for run in runs]
-            if options.may_repeat
-            else _spread(runs, (lines - apart) // options.most_blocks)
-        )
+        if options.may_repeat:
+            runs = [max(run, lines) for run in runs]
+        else:
+            runs = _share_lines(runs, (lines - apart) // options.most_blocks)
     return LineAllocation(apart, tuple(runs))
 
 
-def _spread(runs: list[int], lines: int) -> list[int]:
-    """These, alike where each gets what it needs at least; else what is left over is shared alike."""
-    alike = lines // len(runs)
-    return [alike] * len(runs) if alike >= max(runs) else [run + max(0, lines - sum(runs)) // len(runs) for run in runs]
+def _share_lines(runs: list[int], lines: int) -> list[int]:
+    """Share the lines equally if each run gets what it needs at least; else share only what is left over equally."""
+    equal = lines // len(runs)
+    if equal >= max(runs):
+        return [equal] * len(runs)
+    return [run + max(0, lines - sum(runs)) // len(runs) for run in runs]
 
 
 def is_open_ended(options: LoadOptions) -> bool:
-    """Whether only seconds end a run of a closed loop."""
+    """Whether only a number of seconds ends a run of a closed loop."""
     return options.loads[0].is_closed and options.requests is None and options.seconds is not None and not options.sweep
 
 
 def lines_to_generate(options: LoadOptions, *, greedy: bool, turns: int = 1) -> int:
-    """Lines that a generated workload is to have."""
-    lines = allocate_lines(options, greedy=greedy, turns=turns)
+    """Return the lines that a generated workload is to have."""
+    allocation = allocate_lines(options, greedy=greedy, turns=turns)
     if options.sweep:
-        return lines.apart + SEARCHED_RUNS * max(lines.runs)
+        return allocation.apart + SEARCHED_RUNS * max(allocation.runs)
     if is_open_ended(options):
-        likely = [
-            math.ceil(load.value * ((options.seconds or 0) * ANSWERS_A_SECOND + options.warmup_requests))
-            for load in options.loads
-        ]
-        lines = LineAllocation(lines.apart, tuple(map(max, lines.runs, likely)))
-    return lines.needed(1 if options.may_repeat else options.most_blocks)
+        answers_per_stream = (options.seconds or 0) * ANSWERS_A_SECOND + options.warmup_requests
+        likely = [math.ceil(load.value * answers_per_stream) for load in options.loads]
+        allocation = LineAllocation(allocation.apart, tuple(map(max, allocation.runs, likely)))
+    return allocation.needed(1 if options.may_repeat else options.most_blocks)
 
 
 def find_shortage(options: LoadOptions, lines: int, *, greedy: bool, turns: int = 1) -> int | None:
-    """Lines that the load takes where the workload has fewer; None where it has enough, and where lines may come round.
+    """Return the lines that the load takes where the workload has fewer; None where it has enough.
 
-    One run never asks a line twice, unless servers keep no prefixes at all. A trace is sent whole in every block.
+    One run never sends a line twice, unless servers keep no prefixes at all. A trace is sent whole in every block.
     """
     if options.prefix_cache == "off":
         return None
-    found = allocate_lines(options, greedy=greedy, turns=turns, lines=lines)
+    allocation = allocate_lines(options, greedy=greedy, turns=turns, lines=lines)
     if options.trace:
         needed = lines * (1 if options.may_repeat else options.most_blocks)
-    elif options.may_repeat or options.sweep:
-        needed = max(found.runs) + (0 if options.may_repeat else found.apart)
+    elif options.may_repeat:
+        needed = max(allocation.runs)
+    elif options.sweep:
+        needed = max(allocation.runs) + allocation.apart
     else:
-        needed = found.needed(options.most_blocks)
+        needed = allocation.needed(options.most_blocks)
     return needed if needed > lines else None
 
 
 def continuation_origin(options: LoadOptions, lines: int, measured: int, *, greedy: bool, turns: int = 1) -> int | None:
-    """Block that lines are counted from for those that follow on `measured` ones of an evaluation, `options.repeats` in
-    all.
+    """Return the block from which lines are counted for the blocks after the `measured` ones, `options.repeats` in all.
 
-    0 where the workload has lines for all of them; `measured` where they come round, which only servers may be asked
-    that are started anew; None where it is too short even for the new ones alone.
+    0 where the workload has lines for all of them; `measured` where lines start again, which requires servers that are
+    started anew; None where it is too short even for the new blocks alone.
     """
-    if options.may_repeat or (
-        not is_open_ended(options) and find_shortage(options, lines, greedy=greedy, turns=turns) is None
-    ):
+    if options.may_repeat:
         return 0
-    alone = options.model_copy(update={"repeats": options.repeats - measured})
-    return measured if find_shortage(alone, lines, greedy=greedy, turns=turns) is None else None
+    if not is_open_ended(options) and find_shortage(options, lines, greedy=greedy, turns=turns) is None:
+        return 0
+    new_blocks = options.model_copy(update={"repeats": options.repeats - measured})
+    return measured if find_shortage(new_blocks, lines, greedy=greedy, turns=turns) is None else None
 
 
 def lines_of_run(
     load: Load, options: LoadOptions, turns: int = 1, *, requests: int | None = None, lines: int | None = None
 ) -> int:
-    """Lines that one run takes; `requests` in place of the options'.
+    """Return the lines that one run takes; `requests` replaces the options' number.
 
-    Of a conversation each turn is a request, so that it takes fewer lines; each stream may leave one unfinished.
+    Each turn of a conversation is a request, so a run takes fewer lines; each stream may leave one unfinished.
     """
+    # 1. A trace and a ramp, which have no number of requests.
     if load.mode == "trace":
         return lines or 0
-    before, asked = warm_up_lines(load, options), requests or options.requests
     if load.mode == "ramp":
         start = options.ramp[0] if options.ramp else 0.0
-        return _within((start + load.value) / 2 * (options.seconds or 0), options)
+        return _arrivals_within((start + load.value) / 2 * (options.seconds or 0), options)
+    # 2. A closed loop.
+    warm_up, requested = warm_up_lines(load, options), requests or options.requests
     if load.is_closed:
-        return before + math.ceil((asked or default_requests(load)) / turns) + (int(load.value) if turns > 1 else 0)
-    by_time = asked is None and options.seconds is not None
-    return before + (
-        _within(load.value * (options.seconds or 0), options) if by_time else asked or default_requests(load)
-    )
+        unfinished = int(load.value) if turns > 1 else 0
+        return warm_up + math.ceil((requested or default_requests(load)) / turns) + unfinished
+    # 3. A rate, over a time or a number of requests.
+    if requested is None and options.seconds is not None:
+        return warm_up + _arrivals_within(load.value * options.seconds, options)
+    return warm_up + (requested or default_requests(load))
 
 
-def _within(expected: float, options: LoadOptions) -> int:
-    """Arrivals in a stretch of time that expects so many: of a Poisson process six standard deviations more."""
-    return math.ceil(expected + (6 * math.sqrt(expected) if options.process == "poisson" else 0)) + 1
+def _arrivals_within(expected: float, options: LoadOptions) -> int:
+    """Return the most arrivals in a time that expects so many: for a Poisson process six standard deviations more."""
+    margin = 6 * math.sqrt(expected) if options.process == "poisson" else 0
+    return math.ceil(expected + margin) + 1

@@ -83,7 +83,7 @@ def test_a_stream_that_says_why_it_ends_keeps_what_came() -> None:
     found = read(part(event("a", 1)), ends + LAST)
     assert (found.status, found.text) == ("server_error", "a")
     assert found.error == (
-        "The answer was broken off (StreamBroken): the connection between SageMaker and the container broke; reset by peer."
+        "The answer broke off (StreamBroken): the connection between SageMaker and the container broke; reset by peer."
     )
 
 
@@ -206,7 +206,7 @@ def test_an_answer_that_the_container_breaks_off_is_a_failed_request(aws: Accoun
     assert (found.status, len(found.chunk_times)) == ("server_error", 2)
     assert (
         found.error
-        == "The answer was broken off (InternalStreamFailure): SageMaker itself failed while the answer was streamed."
+        == "The answer broke off (InternalStreamFailure): SageMaker itself failed while the answer was streamed."
     )
 
 
