@@ -1,8 +1,8 @@
-"""The load generator: a closed loop of streams against an OpenAI-compatible endpoint, measured by the rules of
-measuring.md.
+"""The load generator: streams of requests against an OpenAI-compatible endpoint, measured by the rules of
+docs/measuring.md.
 
-Knows nothing of models or servers beyond their HTTP interface. `run_level` is the door; `python -m
-backend.evaluate.load` is what it starts.
+Knows nothing of models or servers beyond their HTTP interface. Callers use `run_level`, which starts
+`python -m backend.evaluate.load`.
 """
 
 from backend.evaluate.load.runner import read_level, run_level

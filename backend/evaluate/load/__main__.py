@@ -1,9 +1,10 @@
-"""`python -m backend.evaluate.load PLAN.json OUT_DIR [--while-stdin]`: one level, in this process, by any interpreter
-that has uvloop and pydantic.
+"""`python -m backend.evaluate.load PLAN.json OUT_DIR [--while-stdin]`: runs one level in this process.
+
+Any interpreter with uvloop and pydantic will do.
 
 Exit 0 done, 1 the work failed, 2 the plan was wrong, 3 nothing answers at the address; the last line of standard error
-is the sentence. With `--while-stdin` it ends as soon as standard input closes: a parent that was killed leaves no load
-behind.
+is the sentence. With `--while-stdin` it ends as soon as standard input closes, so that no load goes on after its
+parent was killed.
 """
 
 from __future__ import annotations
@@ -28,29 +29,29 @@ def main(arguments: list[str]) -> int:
     if "--while-stdin" in arguments:
         arguments = [a for a in arguments if a != "--while-stdin"]
         threading.Thread(target=_end_with_stdin, daemon=True).start()
-    _be_prompt()
+    _raise_priority()
     if len(arguments) != 2:
-        return _say("usage: python -m backend.evaluate.load PLAN.json OUT_DIR", 2)
+        return _print_error("usage: python -m backend.evaluate.load PLAN.json OUT_DIR", 2)
     try:
         run_plan(LoadPlan.model_validate_json(Path(arguments[0]).read_bytes()), Path(arguments[1]))
     except OSError as error:
-        return _say(f"The plan {arguments[0]} cannot be read ({error.strerror}).", 2)
+        return _print_error(f"The plan {arguments[0]} cannot be read ({error.strerror}).", 2)
     except ValidationError as error:
-        return _say(first_flaw(error).sentence("the plan"), 2)
+        return _print_error(first_flaw(error).sentence("the plan"), 2)
     except EndpointUnreachable as error:
-        return _say(str(error), UNREACHABLE)
+        return _print_error(str(error), UNREACHABLE)
     except WhetstoneError as error:
-        return _say(str(error), error.exit_code)
+        return _print_error(str(error), error.exit_code)
     except KeyboardInterrupt:
         return 130
     return 0
 
 
-def _be_prompt() -> None:
-    """Run as soon as bytes arrive: real-time round robin where that is allowed, else the highest niceness that is.
+def _raise_priority() -> None:
+    """Ask the system to run this process as soon as bytes arrive: real-time round robin if allowed, else niceness -10.
 
-    A stamp is taken when the process gets a processor, and on CPU the server's threads spin on all of them: seen
-    without this, 64 tokens that came over 150 ms were read at once at the end. It uses a few hundredths of a core.
+    A time stamp is taken when the process gets a core, and on CPU the server's threads spin on all of them: without
+    this, 64 tokens that came over 150 ms were read at once at the end. It uses a few hundredths of a core.
     """
     with suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, -10)
@@ -58,7 +59,7 @@ def _be_prompt() -> None:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
 
 
-def _say(sentence: str, code: int) -> int:
+def _print_error(sentence: str, code: int) -> int:
     print(sentence, file=sys.stderr)
     return code
 

@@ -1,4 +1,4 @@
-"""The generator's verdict on itself: was the server measured, or the client? Works on records and samples only."""
+"""Judges whether a level measured the server or the load generator itself. Works on records and samples only."""
 
 from __future__ import annotations
 
@@ -15,26 +15,33 @@ from backend.domain.maths.intervals import percentile
 from backend.evaluate.load.level import FinishedLevel
 
 CPU_LIMIT = 0.9
-"""Of one core: above it the loop has no slack, and the server waits for the client."""
+"""Share of one core above which the loop has no slack, and the server waits for the client."""
 LAG_LIMITS = ((50, 0.0025, 0.05), (99, 0.015, 0.1))
-"""Percentile of the loop's lag, seconds it may always be, share of the same percentile of TTFT it may be at most. The
-seconds are the accuracy promised for TTFT, and for the median a millisecond more, since the loop's timers are rounded
+"""Percentile of the loop's lag, seconds that are always allowed, and the share of the same percentile of TTFT allowed.
+
+The seconds are the accuracy promised for TTFT; for the median a millisecond more, since the loop's timers are rounded
 to one."""
 LAG_SAMPLES = 100
-"""Fewer say nothing of a 99th percentile."""
+"""Fewer samples do not give a 99th percentile."""
 CONCURRENCY_LIMIT = 0.95
 WAITED_LIMIT = 0.01
 SHORTEST_WINDOW_S = 0.25
-"""In a shorter one the turnaround of single requests would pass for idle streams."""
+"""In a shorter window the turnaround of single requests would count as idle streams."""
 
 
 def make_audit(plan: LoadPlan, run: FinishedLevel, records: Sequence[RequestRecord], parse_cpu_s: float) -> Audit:
-    """Judge one level; `plan` is the one that the server was asked with in the end."""
+    """Judge one level; `plan` is the one that the server accepted in the end."""
+    # 1. Judge the client: was it overloaded, or did it send less than planned?
     lags = sorted(run.lags_s) or [0.0]
     window = steady_window(records)
     achieved = _concurrency_in(records, *window) if window else None
-    held_back = _underloaded(plan, run, records, window, achieved) if plan.load.is_closed else _late(plan, run, records)
-    reason = _overloaded(run, records, lags) or held_back
+    if plan.load.is_closed:
+        too_little = _underloaded(plan, run, records, window, achieved)
+    else:
+        too_little = _late(plan, run, records)
+    reason = _overloaded(run, records, lags) or too_little
+
+    # 2. Return all figures with that judgement.
     reads = sum(record.reads for record in records)
     return Audit(
         wall_s=run.wall_s,
@@ -59,7 +66,7 @@ def make_audit(plan: LoadPlan, run: FinishedLevel, records: Sequence[RequestReco
 
 
 def _overloaded(run: FinishedLevel, records: Sequence[RequestRecord], lags: Sequence[float]) -> str | None:
-    """Why the client's stamps or its reading were late, in one sentence; None where they were not."""
+    """Return why the client's time stamps were late, in one phrase; None if they were not."""
     share = run.cpu_s / run.wall_s if run.wall_s > 0 else 0.0
     if share > CPU_LIMIT:
         return f"the load generator used {share:.0%} of a core, more than {CPU_LIMIT:.0%}"
@@ -80,7 +87,7 @@ def _too_late(lags: Sequence[float], records: Sequence[RequestRecord], what: str
 
 
 def _late(plan: LoadPlan, run: FinishedLevel, records: Sequence[RequestRecord]) -> str | None:
-    """Why requests were not sent when they were due, in one sentence."""
+    """Return why requests were not sent when they were due, in one phrase; None if they were."""
     if run.waited > WAITED_LIMIT * len(records):
         return (
             f"{run.waited} of {len(records)} requests had to wait for one of the {plan.streams} connections: "
@@ -96,7 +103,7 @@ def _late(plan: LoadPlan, run: FinishedLevel, records: Sequence[RequestRecord]) 
 def _clockwork(
     run: FinishedLevel, records: Sequence[RequestRecord], window: tuple[float, float] | None
 ) -> dict[str, Any]:
-    """What the audit says of an open loop; empty for a closed one."""
+    """Return the audit's figures of an open loop; empty for a closed one."""
     if not run.send_lags_s:
         return {}
     lags = sorted(run.send_lags_s)
@@ -116,8 +123,10 @@ def _underloaded(
     window: tuple[float, float] | None,
     achieved: float | None,
 ) -> str | None:
-    """Why the asked concurrency was never there, in one sentence. Errors and a server that closes connections are not
-    the client's doing."""
+    """Return why the planned concurrency was not reached, in one phrase; None if it was.
+
+    Errors, and a server that closes connections, are not the client's fault.
+    """
     if plan.requests is not None and plan.requests < plan.streams:
         return f"{plan.requests} requests cannot keep {plan.streams} streams busy"
     if window is None or achieved is None or window[1] - window[0] < SHORTEST_WINDOW_S:
@@ -129,14 +138,14 @@ def _underloaded(
 
 
 def _concurrency_in(records: Sequence[RequestRecord], start: float, end: float) -> float:
-    """Mean number of requests under way between the two moments, by when each was written and when its answer ended."""
-    spans = ((begun, record.end) for record in records if (begun := record.start) is not None)
+    """Return the mean number of requests under way between two moments, from writing to the end of the answer."""
+    spans = [(record.start, record.end) for record in records if record.start is not None]
     busy = sum(max(0.0, min(ended, end) - max(begun, start)) for begun, ended in spans)
     return busy / (end - start)
 
 
 def _peak_rss() -> int | None:
-    """From /proc: getrusage would count what the parent had when it started this process."""
+    """Return the peak memory from /proc: getrusage would include what the parent had when it started this process."""
     with suppress(OSError, ValueError, IndexError):
         line = next(
             (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")), ""

@@ -14,9 +14,9 @@ HEAD_LIMIT = 65536
 END_MARK_WITHIN = 64
 """Bytes at the end of a read in which the end mark is looked for: it is the last that a server sends of a stream."""
 _END_MARK = re.compile(rb"[\r\n]data: ?\[DONE\]")
-"""At the beginning of a line, where text inside JSON never is."""
+"""The mark at the beginning of a line, where text inside JSON never is."""
 _END_MARK_OF_READ = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
-"""The same where it is not known what the read before it ended with."""
+"""The same if it is not known how the read before it ended."""
 
 
 class Malformed(ValueError):
@@ -117,9 +117,9 @@ class Framing:
 
     def _unbounded(self, data: bytes) -> bool:
         """Ends with the connection; but some servers leave it open after the end mark."""
-        seen = self._pending + data
-        self._pending = seen[-END_MARK_WITHIN:]
-        return _END_MARK.search(seen) is not None
+        recent = self._pending + data
+        self._pending = recent[-END_MARK_WITHIN:]
+        return _END_MARK.search(recent) is not None
 
     def _chunked(self, data: bytes) -> bool:
         """`_left` is how many bytes from here the next chunk-size line is away."""

@@ -1,7 +1,7 @@
-"""One level of load in this process: streams, warm-up, the steady window, and the generator's watch over itself.
+"""Runs one level of load in this process: streams, warm-up, measured requests, and a watch over its own delays.
 
-Knows nothing of what the answers say; `parse` reads them once the level is over, and a process beside this one earlier
-where an answer is part of the next prompt.
+Knows nothing of what the answers say: `parse` reads them once the level is over. If an answer becomes part of the next
+prompt, another process reads it earlier.
 """
 
 from __future__ import annotations
@@ -27,17 +27,16 @@ from backend.evaluate.load.stream import Exchange, Peer, Stream
 TICK_S = 0.02
 REFUSED_OPTIONS = frozenset({400, 422})
 ANSWER_BYTES = 64 * 2**20
-"""The most that one answer may have: 100,000 tokens with a running count on each come to 40 MB."""
+"""Most bytes of one answer: 100,000 tokens with a running count on each come to 40 MB."""
 LEAST_ANSWER_BYTES = 2**18
-"""Where less than that is left for each stream, the level ends."""
+"""The level ends if less than this is left for each stream."""
 UNKNOWN_MEMORY = 4 * 2**30
-"""Taken for what is free where the system does not say."""
+"""Bytes assumed to be free if the system does not say."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedLevel:
-    """What a level left behind. `refused_options`: the very first answer was 400 or 422, and the level was broken off
-    there."""
+    """Everything a level leaves behind. `refused_options`: the first answer was 400 or 422, which ended the level."""
 
     exchanges: list[Exchange]
     wall_s: float
@@ -46,13 +45,13 @@ class FinishedLevel:
     reconnects: int
     refused_options: bool
     send_lags_s: list[float] = field(default_factory=list)
-    """Open loop: how late each request that was due was given to a connection."""
+    """Open loop: seconds from the moment each request was due until a connection took it."""
     waited: int = 0
-    """Open loop: requests that found all connections taken."""
+    """Open loop: requests that had to wait for a connection."""
 
 
 class LoadLevel:
-    """The source of requests for its streams, and the counter of what became of them. `start` says how they begin."""
+    """Gives requests to its streams and counts answers; subclasses say in `start` and `next` when requests begin."""
 
     def __init__(self, plan: LoadPlan, payloads: Payloads, *, break_off: bool) -> None:
         self.timeout_s = plan.timeout_s
@@ -62,7 +61,7 @@ class LoadLevel:
         self.over = asyncio.Event()
         self.has_follow_ups = payloads.has_follow_ups
         self.reader: AnswerReader | None = None
-        """Reads answers for the turns after them; a level without such turns needs none."""
+        """Reads answers for the turns that follow them; None if no answer is part of a next prompt."""
         self.failure: WorkError | None = None
         self._reading: set[asyncio.Task[None]] = set()
         self.send_lags_s: list[float] = []
@@ -70,23 +69,23 @@ class LoadLevel:
         self._plan = plan
         self._payloads = payloads
         self._break_off = break_off
-        self._places = {True: 0, False: 0}
-        """Of the next prompt that is taken, in warm-up and of what is measured: those of warm-up come first."""
-        self._talked = count()
-        self._talks: dict[int, Conversation] = {}
-        """Stream -> the conversation whose next turn it is to send."""
+        self._positions = {True: 0, False: 0}
+        """Position of the next prompt by whether it is for warm-up; prompts of warm-up come first."""
+        self._conversation_numbers = count()
+        self._conversations: dict[int, Conversation] = {}
+        """The conversation whose next turn a stream is to send."""
         self._measured = 0
         self._ended = 0
         self._room = _available_memory() // 2
-        """Bytes of answers that may still be kept: reading them afterwards takes about as much again."""
+        """Bytes of answers that may still be stored: half of the free memory, as reading them takes as much again."""
         self._running: set[int] = set()
 
     def start(self, new: Callable[[int], Stream]) -> None:
-        """Set the load going; `new` makes the stream of that number."""
+        """Start the load; `new` creates the stream with that number."""
         raise NotImplementedError
 
     def next(self, stream: int) -> Exchange | None:
-        """The stream's next request; None where there is none for it now."""
+        """Return the stream's next request, or None if there is none for it now."""
         raise NotImplementedError
 
     def idle(self, stream: int) -> bool:
@@ -107,22 +106,27 @@ class LoadLevel:
         return parse.is_over(exchange, late=late)
 
     def ended(self, exchange: Exchange) -> bool:
+        # 1. Count the answer and its bytes.
         self._ended += 1
         self._room -= exchange.size
+
+        # 2. If a conversation goes on, its answer is read first; the stream waits for that.
         answered = exchange.status == "done" and exchange.http_status == 200
-        talk = exchange.conversation
-        if talk is not None and answered and talk.has_next_turn and self.reader is not None:
+        conversation = exchange.conversation
+        if conversation is not None and answered and conversation.has_next_turn and self.reader is not None:
             task = asyncio.get_running_loop().create_task(self._follow(exchange, self.reader))
             self._reading.add(task)
             task.add_done_callback(self._reading.discard)
             return False
+
+        # 3. If the server refuses the options on the first answer, the level begins again with fewer.
         if self._break_off and self._ended == 1 and _container_status(exchange) in REFUSED_OPTIONS:
             self.refused_options = True
             self.over.set()
         return True
 
     async def _follow(self, exchange: Exchange, reader: AnswerReader) -> None:
-        """Take the answer into the conversation, and let the stream go on with its next turn."""
+        """Add the answer to its conversation, and let the stream send the next turn."""
         try:
             words = await reader.words(exchange.reads)
         except WorkError as failure:
@@ -130,29 +134,39 @@ class LoadLevel:
             self.over.set()
             return
         self.add_answer(exchange, words)
-        self.streams[exchange.stream].go_on()
+        self.streams[exchange.stream].send_next()
 
     def add_answer(self, exchange: Exchange, words: bytes) -> None:
-        """Take an answer, a JSON text, into its conversation: its stream next asks the turn behind it, if there is
-        one."""
+        """Add an answer, a JSON text, to its conversation; its stream sends the next turn if there is one."""
         if exchange.conversation is not None and exchange.conversation.add_answer(words):
-            self._talks[exchange.stream] = exchange.conversation
+            self._conversations[exchange.stream] = exchange.conversation
 
     def _enough(self) -> bool:
         return self._plan.requests is not None and self._measured >= self._plan.requests
 
     def _issue(self, index: int, stream: int, intended: float, *, warm: bool) -> Exchange:
-        """Make a request: the next turn of the stream's conversation, else the next prompt."""
-        talk = self._talks.pop(stream, None)
-        if talk is None:
-            place, self._places[warm] = self._places[warm], self._places[warm] + 1
-            line = (self._plan.first_line + place) % self._payloads.count
-            talk = self._payloads.start_conversation(line, next(self._talked), place)
+        """Create the next request: the next turn of the stream's conversation, else the next prompt."""
+        # 1. Choose the line of the workload.
+        conversation = self._conversations.pop(stream, None)
+        if conversation is None:
+            position = self._positions[warm]
+            self._positions[warm] += 1
+            line = (self._plan.first_line + position) % self._payloads.count
+            conversation = self._payloads.start_conversation(line, next(self._conversation_numbers), position)
         else:
-            line, place = talk.line, talk.place
-        turn = None if talk is None else talk.turn
+            line, position = conversation.line, conversation.position
+        turn = None if conversation is None else conversation.turn
+
+        # 2. Create the exchange.
         exchange = Exchange(
-            index, stream, line, self._payloads.seed(place, turn or 0), warm, intended, conversation=talk, turn=turn
+            index,
+            stream,
+            line,
+            self._payloads.seed(position, turn or 0),
+            warm,
+            intended,
+            conversation=conversation,
+            turn=turn,
         )
         exchange.streamed = self._plan.stream
         exchange.most_bytes = self._allowed()
@@ -160,19 +174,22 @@ class LoadLevel:
         return exchange
 
     def _allowed(self) -> int:
-        """Bytes of one more answer, so that all streams together do not fill the memory. Ends the level where none are
-        left."""
+        """Return how many bytes one more answer may have, so that all streams together do not fill the memory.
+
+        Ends the level if too few are left.
+        """
         allowed = min(ANSWER_BYTES, self._room // self._plan.streams)
         if allowed < LEAST_ANSWER_BYTES:
             self.failure = WorkError(
-                "The answers of this level fill half of the memory that was free: ask for fewer requests or shorter answers."
+                "The answers of this level fill half of the memory that was free: ask for fewer requests or shorter "
+                "answers."
             )
             self.over.set()
         return max(allowed, 0)
 
 
 def _available_memory() -> int:
-    """Bytes that programs may still take, as the kernel reckons."""
+    """Return the bytes that programs may still allocate, by the kernel's estimate."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
@@ -181,12 +198,12 @@ def _available_memory() -> int:
 
 
 class ClosedLevel(LoadLevel):
-    """A fixed number of streams, each of which waits for its answer."""
+    """A fixed number of streams, each of which waits for its answer before it sends again."""
 
     def __init__(self, plan: LoadPlan, payloads: Payloads, *, break_off: bool) -> None:
         super().__init__(plan, payloads, break_off=break_off)
         self._warm_left = [plan.warmup_requests] * plan.streams
-        self._places[False] = plan.warmup_requests * plan.streams
+        self._positions[False] = plan.warmup_requests * plan.streams
         self._in_warmup = set(range(plan.streams))
         self._deadline: float | None = None
 
@@ -194,20 +211,26 @@ class ClosedLevel(LoadLevel):
         self.streams = [new(number) for number in range(self._plan.streams)]
         self._running = set(range(self._plan.streams))
         for stream in self.streams:
-            stream.go_on()
+            stream.send_next()
 
     def next(self, stream: int) -> Exchange | None:
-        """Its warm-up first, then the next of all measured ones; None when the level is spent."""
+        """Return the stream's warm-up requests, then the next of all measured ones; None once the level is over."""
         now = perf_counter()
         if self.over.is_set():
             return None
+
+        # 1. Warm-up.
         if self._warm_left[stream]:
             number = (stream + 1) * self._plan.warmup_requests - self._warm_left[stream]
             self._warm_left[stream] -= 1
             return self._issue(number, stream, now, warm=True)
+
+        # 2. The time of measuring starts when all streams are warm.
         self._in_warmup.discard(stream)
         if not self._in_warmup and self._deadline is None and self._plan.seconds is not None:
             self._deadline = now + self._plan.seconds
+
+        # 3. The next measured request, unless there were enough or time is up.
         if self._enough() or (self._deadline is not None and now >= self._deadline):
             return None
         first = self._plan.streams * self._plan.warmup_requests
@@ -222,7 +245,10 @@ class ClosedLevel(LoadLevel):
 
 
 def _container_status(exchange: Exchange) -> int | None:
-    """Of the server itself, also where SageMaker wrapped it. Looked at once a level, before anything is measured."""
+    """Return the status of the server itself, also if SageMaker wrapped it.
+
+    Called once per level, before anything is measured.
+    """
     if exchange.http_status != MODEL_ERROR:
         return exchange.http_status
     body = b"".join(exchange.reads).partition(b"\r\n\r\n")[2]
@@ -230,16 +256,20 @@ def _container_status(exchange: Exchange) -> int | None:
 
 
 async def run_to_end(level: LoadLevel, peer: Peer) -> FinishedLevel:
-    """Run the level to its end. Times are of this process's monotonic clock. Raises WorkError where its reader
-    fails."""
+    """Run the level to its end; times are from this process's monotonic clock. Raises WorkError if its reader fails."""
+    # 1. Start the reader of answers, if one is needed, and the watch over the loop's delays.
     loop = asyncio.get_running_loop()
     lags: list[float] = []
     level.reader = await AnswerReader.start() if level.has_follow_ups else None
     watch = loop.create_task(_lag(lags))
+
+    # 2. Load the server until the level is over.
     wall, cpu = perf_counter(), time.process_time()
     level.start(lambda number: Stream(number, level, peer, loop))
     await level.over.wait()
     wall, cpu = perf_counter() - wall, time.process_time() - cpu
+
+    # 3. Stop everything that still runs.
     level.close()
     watch.cancel()
     await asyncio.gather(watch, return_exceptions=True)
@@ -247,6 +277,8 @@ async def run_to_end(level: LoadLevel, peer: Peer) -> FinishedLevel:
         await level.reader.close()
     if level.failure is not None:
         raise level.failure
+
+    # 4. Return what is left to read.
     reconnects = sum(max(stream.reconnects, 0) for stream in level.streams)
     return FinishedLevel(
         level.exchanges, wall, cpu, lags, reconnects, level.refused_options, level.send_lags_s, level.waited
@@ -255,7 +287,7 @@ async def run_to_end(level: LoadLevel, peer: Peer) -> FinishedLevel:
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """No garbage collection inside: a full collection would stop the clock of every stream at once."""
+    """Switch garbage collection off inside the block: a full collection would delay every stream at once."""
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -267,7 +299,7 @@ def without_garbage_collection() -> Iterator[None]:
 
 
 async def _lag(lags: list[float]) -> None:
-    """How late the loop is for a timer: what a stamp may be late by."""
+    """Record how late the loop is for a timer, which is how late a time stamp may be."""
     while True:
         due = perf_counter() + TICK_S
         await asyncio.sleep(TICK_S)

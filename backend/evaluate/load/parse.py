@@ -1,7 +1,7 @@
-"""Kept bytes -> request records, after the run: HTTP framing, events, content, tokens, and the time of each.
+"""Turns stored bytes into request records after the run: HTTP framing, events, content, tokens, and the time of each.
 
-The time of an event is that of the socket read that brought its last byte, of AWS's event stream the last byte of the
-message that holds it. Knows nothing of connections.
+The time of an event is that of the socket read that brought its last byte; in AWS's event stream, the last byte of the
+message around it. Knows nothing of connections.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from backend.evaluate.load.stream import Exchange
 ERROR_LENGTH = 300
 AS_SENT = ("index", "stream", "prompt", "warm", "intended", "turn", "streamed", "sent")
 AS_COUNTED = ("prompt_tokens", "cached_tokens", "output_tokens")
-"""Fields that a record takes as they are, from the exchange and from its answer."""
+"""Fields that a record copies, from the exchange and from its answer."""
 TAIL_READS, TAIL_BYTES = 16, 4096
 _ENDING = re.compile(rb'\[DONE\]|"finish_reason": ?"|"error"|^error:|event: ?error', re.MULTILINE)
-"""What the last bytes of an answer have where it may have ended."""
+"""Matches the last bytes of an answer that may have ended."""
 
 
 class _Broken(ValueError):
@@ -38,12 +38,12 @@ class _Broken(ValueError):
 
 @dataclass(slots=True)
 class _Answer:
-    """What an answer said so far."""
+    """The parts of an answer read so far."""
 
     text: list[str] = field(default_factory=list)
-    """All that was generated: reasoning, words and tool calls, as they came."""
+    """Everything generated, in order: reasoning, words and tool calls."""
     words: list[str] = field(default_factory=list)
-    """What the assistant says, without reasoning and tool calls."""
+    """The assistant's words, without reasoning and tool calls."""
     times: list[float] = field(default_factory=list)
     tokens: list[int | None] = field(default_factory=list)
     sends: list[tuple[int, int]] = field(default_factory=list)
@@ -56,8 +56,11 @@ class _Answer:
 
 
 class ReceivedAnswer:
-    """The kept bytes of one answer and the time at which each came; `body` is the body with chunk framing taken out,
-    and that of AWS's event stream. `broken` says why such a stream ended early, where it tells. Raises Malformed."""
+    """The stored bytes of one answer and the time at which each came.
+
+    `body` is the body without chunk framing and without the framing of AWS's event stream; `broken` is the reason why
+    such a stream ended early, if it gives one. Raises Malformed.
+    """
 
     def __init__(self, exchange: Exchange) -> None:
         raw = b"".join(exchange.reads)
@@ -69,13 +72,13 @@ class ReceivedAnswer:
         self.body = b"".join(raw[start:end] for start, end in self._segments)
         self.broken: str | None = None
         self._parts: tuple[list[int], list[int]] | None = None
-        """Of the payloads of an event stream: where each ends in `body`, and where its message ended in the stream."""
+        """For the payloads of an event stream: where each ends in `body`, and where its message ended in the stream."""
         if self.head is not None and self.kind == aws_event_stream.CONTENT_TYPE:
             self._unwrap()
 
     @property
     def kind(self) -> str:
-        """The type of the answer, of the one in an event stream where it has been taken out."""
+        """Return the content type of the answer; for an event stream, that of the answer inside."""
         fields = self.head.fields if self.head else {}
         name = "content-type" if self._parts is None else "x-amzn-sagemaker-content-type"
         return fields.get(name, "").partition(";")[0].strip().lower()
@@ -95,15 +98,15 @@ class ReceivedAnswer:
         self._parts = list(accumulate(map(len, payloads))), ends
 
     def _outer(self, end: int) -> int:
-        """Where what `body` has up to `end` was whole in the body as it was sent."""
+        """Return the position in the body as sent at which `body` was complete up to `end`."""
         return end if self._parts is None else self._parts[1][bisect_left(self._parts[0], end)]
 
     def send_of(self, end: int) -> int:
-        """Number of the HTTP chunk that holds body byte `end` - 1."""
+        """Return the number of the HTTP chunk that has body byte `end` - 1."""
         return bisect_right(self._body_ends, self._outer(end) - 1)
 
     def read_of(self, end: int) -> int:
-        """Number of the socket read that brought body byte `end` - 1."""
+        """Return the number of the socket read that brought body byte `end` - 1."""
         segment = self.send_of(end)
         before_next = self._body_ends[segment] - self._outer(end)
         return bisect_right(self._read_ends, self._segments[segment][1] - before_next - 1)
@@ -113,8 +116,10 @@ class ReceivedAnswer:
 
 
 def make_record(exchange: Exchange, secret: str | None = None, *, sagemaker: bool = False) -> RequestRecord:
-    """The record of one finished exchange. Never raises on what a server sent; `secret` is blotted out of its words.
-    What SageMaker refuses is put in its own words (`sagemaker`)."""
+    """Return the record of one finished exchange, whatever the server sent.
+
+    `secret` is removed from the server's words; `sagemaker`: refusals are read as SageMaker writes them.
+    """
     answer = _Answer()
     status, error = "ok", exchange.error
     try:
@@ -133,8 +138,10 @@ def make_record(exchange: Exchange, secret: str | None = None, *, sagemaker: boo
 
 
 def assistant_words(exchange: Exchange) -> str:
-    """What the assistant says in a whole answer, for the next turn: no reasoning, no tool calls, nothing of a failed
-    one."""
+    """Return what the assistant says in a complete answer, for the next turn.
+
+    Without reasoning and tool calls; empty for a failed answer.
+    """
     answer = _Answer()
     try:
         _read(exchange, answer, sagemaker=False)
@@ -144,11 +151,10 @@ def assistant_words(exchange: Exchange) -> str:
 
 
 def is_over(exchange: Exchange, *, late: bool) -> bool:
-    """Whether an answer that is still under way has ended: by its end mark, by a finish reason and usage, or by an
-    error.
+    """Tell whether an answer under way is complete: by its end mark, a finish reason with usage, or an error.
 
-    `late`: its time is up, and a finish reason alone is enough. Only the last bytes are looked at where they show no
-    end, since this runs while other answers are measured.
+    `late`: its time is up, and a finish reason alone is enough. If the last bytes show no end, nothing else is read,
+    since this runs while other answers are measured.
     """
     tail = b"".join(exchange.reads[-TAIL_READS:])[-TAIL_BYTES:]
     if not late and not _ENDING.search(tail):
@@ -170,12 +176,11 @@ def _read(exchange: Exchange, answer: _Answer, sagemaker: bool) -> None:
     if head is None:
         raise _Broken("truncated", "the answer's head is incomplete")
     if head.status != 200:
-        said = (
-            sagemaker_errors.describe_refusal(head.status, head.fields, wire.body)
-            if sagemaker
-            else openai_json.server_message(wire.body)
-        )
-        raise _Broken(f"http_{head.status}", said)
+        if sagemaker:
+            message = sagemaker_errors.describe_refusal(head.status, head.fields, wire.body)
+        else:
+            message = openai_json.server_message(wire.body)
+        raise _Broken(f"http_{head.status}", message)
     kind = wire.kind
     if kind == "application/json" and wire.broken is None:
         _take(wire.body, "", len(wire.body), wire, answer)
@@ -202,7 +207,7 @@ def _take_events(wire: ReceivedAnswer, answer: _Answer) -> None:
 
 
 def _take(data: bytes, name: str, end: int, wire: ReceivedAnswer, answer: _Answer) -> None:
-    """One event of an answer, or a whole one: its content, its time, its tokens."""
+    """Add one event to the answer, or a whole answer: its content, time and tokens."""
     chunk = openai_json.parse_event(data, name)
     if chunk is None:
         return
@@ -219,7 +224,7 @@ def _take(data: bytes, name: str, end: int, wire: ReceivedAnswer, answer: _Answe
 
 
 def _take_usage(usage: Usage, answer: _Answer) -> int | None:
-    """Keep the latest counts; the running count of output tokens, where this event has one."""
+    """Update the counts; return the running count of output tokens, or None if the event has none."""
     prompt, cached, output = usage
     answer.prompt_tokens = answer.prompt_tokens if prompt is None else prompt
     answer.cached_tokens = answer.cached_tokens if cached is None else cached
@@ -228,8 +233,11 @@ def _take_usage(usage: Usage, answer: _Answer) -> int | None:
 
 
 def _token_counts(answer: _Answer) -> tuple[tuple[float, ...], UsageRung]:
-    """Tokens up to each content chunk. With a total alone: one a chunk where the numbers agree (a last token without
-    text allowed for), else the total spread evenly."""
+    """Return the tokens up to each content chunk, and how they are known.
+
+    With only a total: one per chunk if the numbers agree (allowing for a last token without text), else the total
+    spread evenly.
+    """
     chunks, total = len(answer.tokens), answer.output_tokens
     if total is None or not chunks:
         return (), "none"
@@ -272,5 +280,5 @@ def _short(error: str | None, secret: str | None) -> str | None:
 
 
 def _clean(text: str) -> str:
-    """Surrogates, which JSON may hold and UTF-8 may not: pairs joined, also across chunks, single ones replaced."""
+    """Join pairs of surrogates, also across chunks, and replace single ones: JSON may have them, UTF-8 may not."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,8 +1,7 @@
-"""Prompts file -> request bytes, also of conversations, in which an answer becomes part of the next prompt. Knows no
-connection.
+"""Turns the prompts file into request bytes, also for conversations, whose answers become part of the next prompt.
 
-Everything but the seed and the answers is written before the run, as JSON, so that sending a turn costs the joining of
-bytes, however long the conversation has become.
+Everything but the seed and the answers is encoded as JSON before the run, so that sending a turn only joins bytes,
+however long the conversation is. Knows no connection.
 """
 
 from __future__ import annotations
@@ -21,56 +20,60 @@ from backend.endpoint import header_fields
 
 
 class Payloads:
-    """The requests of one level: `request(prompt, seed)` is the whole request, head and body."""
+    """The encoded requests of one level, head and body."""
 
     def __init__(
-        self, plan: LoadPlan, prompts: Sequence[Prompt], place: Address, token: str | None, usage: UsageRung
+        self, plan: LoadPlan, prompts: Sequence[Prompt], address: Address, token: str | None, usage: UsageRung
     ) -> None:
         self._first_seed = plan.seed
         self._prompts = prompts
         self._bodies = [
             _script(plan, prompt, usage) if prompt.turns else _body(plan, prompt, usage) for prompt in prompts
         ]
-        self._place, self._path = place, place.path(plan.endpoint, streamed=plan.stream)
-        self._head = _head(place, self._path, token)
+        self._address, self._path = address, address.path(plan.endpoint, streamed=plan.stream)
+        self._head = _head(address, self._path, token)
         self.count = len(prompts)
 
     @property
     def timestamps(self) -> list[float]:
-        """When each line of a trace is due, in seconds from the first."""
+        """Return when each line of a trace is due, in seconds from the first."""
         times = [prompt.timestamp or 0.0 for prompt in self._prompts]
         return [time - times[0] for time in times]
 
     @property
     def has_follow_ups(self) -> bool:
-        """Whether any answer becomes part of a next prompt."""
+        """Tell whether any answer becomes part of a next prompt."""
         return any(isinstance(body, ConversationTemplate) and len(body.turns) > 1 for body in self._bodies)
 
     def request(self, prompt: int, seed: int | None) -> bytes:
         body = self._bodies[prompt]
         assert isinstance(body, bytes)
-        return self._whole(body, seed)
+        return self._complete(body, seed)
 
-    def seed(self, place: int, turn: int) -> int | None:
-        """Of what was taken from the prompts as number `place`, from 0, whenever it is sent. None where none is asked
-        for."""
-        return None if self._first_seed is None else self._first_seed + place + turn * TURN_SEEDS
+    def seed(self, position: int, turn: int) -> int | None:
+        """Return the seed of a turn of the prompt used as number `position`, from 0, whenever it is sent.
 
-    def start_conversation(self, line: int, number: int, place: int) -> Conversation | None:
-        """A new conversation, where that line is one."""
-        found = self._bodies[line]
-        return Conversation(number, line, place, found) if isinstance(found, ConversationTemplate) else None
+        None if the plan has no seed.
+        """
+        return None if self._first_seed is None else self._first_seed + position + turn * TURN_SEEDS
 
-    def next_turn_request(self, talk: Conversation, seed: int | None) -> bytes:
-        """The request for its next turn."""
-        return self._whole(talk.body(), seed)
+    def start_conversation(self, line: int, number: int, position: int) -> Conversation | None:
+        """Start a new conversation with that line; None if the line is a single prompt."""
+        template = self._bodies[line]
+        if not isinstance(template, ConversationTemplate):
+            return None
+        return Conversation(number, line, position, template)
 
-    def _whole(self, body: bytes, seed: int | None) -> bytes:
+    def next_turn_request(self, conversation: Conversation, seed: int | None) -> bytes:
+        """Return the request for the next turn of a conversation."""
+        return self._complete(conversation.body(), seed)
+
+    def _complete(self, body: bytes, seed: int | None) -> bytes:
         body += b"}" if seed is None else b',"seed":%d}' % seed
-        if self._place.region is not None:  # a signature is of this body, and of now
+        if self._address.region is not None:  # a signature is of this body, and of now
             return b"%s%s\r\nContent-Length: %d\r\n\r\n%s" % (
                 self._head,
-                _fields(self._place, self._path, body),
+                _fields(self._address, self._path, body),
                 len(body),
                 body,
             )
@@ -78,7 +81,7 @@ class Payloads:
 
 
 def read_prompts(path: Path, *, trace: bool = False) -> tuple[Prompt, ...]:
-    """The prompts of a workload's own lines; those of a trace in order of time. Raises InvalidWorkload."""
+    """Return the prompts of a workload's lines, those of a trace in order of time. Raises InvalidWorkload."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -110,7 +113,7 @@ def _script(plan: LoadPlan, prompt: Prompt, usage: UsageRung) -> ConversationTem
 
 
 def _settings(plan: LoadPlan, prompt: Prompt, usage: UsageRung) -> dict[str, Any]:
-    """All of a request that is neither the model nor the words."""
+    """Return all fields of a request except the model and the prompt."""
     length = prompt.max_tokens or plan.max_tokens
     document: dict[str, Any] = {plan.length_field: length, "temperature": plan.temperature, "stream": plan.stream}
     document |= {} if plan.top_p is None else {"top_p": plan.top_p}
@@ -122,21 +125,21 @@ def _settings(plan: LoadPlan, prompt: Prompt, usage: UsageRung) -> dict[str, Any
     return document
 
 
-def _head(place: Address, path: str, token: str | None) -> bytes:
-    """Up to the length of the body; of a place whose requests are signed, up to the fields that the body decides."""
+def _head(address: Address, path: str, token: str | None) -> bytes:
+    """Return the head up to the length of the body; for signed requests, up to the fields that depend on the body."""
     lines = [
         f"POST {path} HTTP/1.1",
-        f"Host: {place.authority}",
+        f"Host: {address.authority}",
         "User-Agent: whetstone-load",
         "Accept: text/event-stream, application/json",
     ]
-    if place.region is None:
-        lines += [f"{name}: {value}" for name, value in header_fields(place, path, b"", token).items()]
-    return "\r\n".join([*lines, "" if place.region is not None else "Content-Length: "]).encode("ascii")
+    if address.region is None:
+        lines += [f"{name}: {value}" for name, value in header_fields(address, path, b"", token).items()]
+    return "\r\n".join([*lines, "" if address.region is not None else "Content-Length: "]).encode("ascii")
 
 
-def _fields(place: Address, path: str, body: bytes) -> bytes:
-    return "\r\n".join(f"{name}: {value}" for name, value in header_fields(place, path, body).items()).encode("ascii")
+def _fields(address: Address, path: str, body: bytes) -> bytes:
+    return "\r\n".join(f"{name}: {value}" for name, value in header_fields(address, path, body).items()).encode("ascii")
 
 
 NO_WORDS = b'""'
@@ -144,53 +147,61 @@ NO_WORDS = b'""'
 
 @dataclass(frozen=True, slots=True)
 class ConversationTemplate:
-    """A session as it is sent: request body = `opening`, what was said so far, `closing`. `turns` are JSON texts."""
+    """The fixed parts of a conversation's requests: body = `opening`, what was said so far, `closing`.
+
+    `turns` are JSON texts.
+    """
 
     opening: bytes
     turns: tuple[bytes, ...]
     closing: bytes
     chat: bool
 
-    def asks(self, turn: int) -> bytes:
+    def user_turn(self, turn: int) -> bytes:
         return b'{"role":"user","content":%s}' % self.turns[turn] if self.chat else self.turns[turn][1:-1]
 
-    def answers(self, words: bytes) -> bytes:
-        """Completions get the words alone, in order, each from a new line."""
+    def assistant_turn(self, words: bytes) -> bytes:
+        """Return an answer as part of the next prompt; completions get the words alone, on a line of their own."""
         return b',{"role":"assistant","content":%s},' % words if self.chat else b"\\n%s\\n" % words[1:-1]
 
 
 @dataclass(slots=True)
 class Conversation:
-    """`number` counts the conversations of a level in the order they began, `place` those of warm-up and measured ones
-    apart; `line` is the prompts' line from 0, `turn` the next one to be sent."""
+    """A conversation under way."""
 
     number: int
+    """Counts the conversations of a level in the order they began."""
     line: int
-    place: int
-    script: ConversationTemplate
+    """The prompts' line, from 0."""
+    position: int
+    """Counts the prompts used, those of warm-up and measured ones apart."""
+    template: ConversationTemplate
     turn: int = 0
+    """The turn to be sent next."""
     so_far: bytes = b""
-    """Up to the turn that is to be sent now."""
+    """Everything said up to and with that turn."""
 
     def __post_init__(self) -> None:
-        self.so_far = self.script.opening + self.script.asks(self.turn)
+        self.so_far = self.template.opening + self.template.user_turn(self.turn)
 
     def body(self) -> bytes:
-        """Of its next request, but for the last brace."""
-        return self.so_far + self.script.closing
+        """Return the body of the next request without its last brace."""
+        return self.so_far + self.template.closing
 
     @property
     def has_next_turn(self) -> bool:
-        """Whether there is a turn after the one that is to be sent now."""
-        return self.turn + 1 < len(self.script.turns)
+        """Tell whether there is a turn after the one to be sent next."""
+        return self.turn + 1 < len(self.template.turns)
 
     def add_answer(self, words: bytes) -> bool:
-        """Take the answer in, a JSON text; True where there is another turn to send. One without words ends the
-        conversation."""
+        """Add the answer, a JSON text; return whether there is another turn to send.
+
+        An answer without words ends the conversation.
+        """
         if words == NO_WORDS or not self.has_next_turn:
             return False
         self.turn += 1
-        self.so_far += self.script.answers(words) + self.script.asks(self.turn)
+        self.so_far += self.template.assistant_turn(words) + self.template.user_turn(self.turn)
         return True
 
 

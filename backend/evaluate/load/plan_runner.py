@@ -1,8 +1,8 @@
-"""The subprocess's work: plan in, records.jsonl and audit.json out. Knows nothing of who started it.
+"""Runs a plan in the subprocess: reads the plan, writes records.jsonl and audit.json. Knows nothing of who started it.
 
-A server that refuses `continuous_usage_stats`, or usage at all, with 400 or 422 on the very first answer is asked for
-less and the level begins again; one that wants the answer's limit under its newer name is given that. Where it refuses
-even the least, the cause is another, and the level runs as first asked.
+If a server refuses `continuous_usage_stats`, or usage at all, with 400 or 422 on the very first answer, it is asked for
+less and the level begins again; if it wants the answer's limit under its newer name, it gets that. If it refuses even
+the least, something else is wrong, and the level runs with the plan as it was.
 """
 
 from __future__ import annotations
@@ -35,64 +35,70 @@ SPARE_FILES = 64
 
 
 def run_plan(plan: LoadPlan, folder: Path) -> None:
-    """Run the level and write both files, the audit last: where it is, the records are whole.
+    """Run the level and write both files, the audit last: if it exists, the records are complete.
 
-    Raises EndpointUnreachable where nothing answers at the start, InvalidWorkload, RequestError.
+    Raises EndpointUnreachable if nothing answers at the start, InvalidWorkload, RequestError.
     """
+    # 1. Read the prompts and resolve the address, before the clock runs.
     folder.mkdir(parents=True, exist_ok=True)
-    place = parse_address(plan.url)
-    token = bearer(plan.bearer_env, place)
+    address = parse_address(plan.url)
+    token = bearer(plan.bearer_env, address)
     prompts = read_prompts(Path(plan.prompts), trace=plan.load.mode == "trace")
-    peer = _peer(place)
-    kind = ClosedLevel if plan.load.is_closed else OpenLevel
+    peer = _peer(address)
+    level_class = ClosedLevel if plan.load.is_closed else OpenLevel
     _allow_files(plan.streams + SPARE_FILES)
 
-    def attempt(asked: LoadPlan, break_off: bool) -> FinishedLevel:
-        payloads = Payloads(asked, prompts, place, token, asked.usage)
+    # 2. Run the level, with fewer options if the server refuses them.
+    def attempt(attempted: LoadPlan, break_off: bool) -> FinishedLevel:
+        payloads = Payloads(attempted, prompts, address, token, attempted.usage)
         with without_garbage_collection():
-            finished: FinishedLevel = uvloop.run(run_to_end(kind(asked, payloads, break_off=break_off), peer))
+            finished: FinishedLevel = uvloop.run(
+                run_to_end(level_class(attempted, payloads, break_off=break_off), peer)
+            )
             return finished
 
-    plan, finished = _accepted(plan, attempt)
+    plan, finished = _run_accepted(plan, attempt)
+
+    # 3. Read the answers, then write records and audit.
     cpu = time.process_time()
     exchanges = sorted(finished.exchanges, key=lambda exchange: exchange.index)
-    records = [make_record(exchange, token, sagemaker=place.region is not None) for exchange in exchanges]
+    records = [make_record(exchange, token, sagemaker=address.region is not None) for exchange in exchanges]
     parse_cpu = time.process_time() - cpu
     with files.staged_file(folder / RECORDS) as staged, staged.open("w", encoding="utf-8") as sink:
         sink.writelines(row.model_dump_json() + "\n" for row in records)
     files.write(folder / AUDIT, make_audit(plan, finished, records, parse_cpu).model_dump_json(indent=1))
 
 
-def _accepted(plan: LoadPlan, attempt: Callable[[LoadPlan, bool], FinishedLevel]) -> tuple[LoadPlan, FinishedLevel]:
-    """The level as the server takes it, and the plan that it was asked with in the end."""
-    asked = plan
+def _run_accepted(plan: LoadPlan, attempt: Callable[[LoadPlan, bool], FinishedLevel]) -> tuple[LoadPlan, FinishedLevel]:
+    """Run the level with the most options that the server accepts; return the plan used and the level."""
+    attempted = plan
     rungs = RUNGS[RUNGS.index(plan.usage) + 1 :] if plan.stream else ()
     while True:
-        finished = attempt(asked, True)
+        finished = attempt(attempted, True)
         if not finished.refused_options:
-            return asked, finished
-        # 1. The newer name of the limit, where the refusal tells it.
+            return attempted, finished
+        # 1. The newer name of the limit, if the refusal mentions it.
         refusal = next(exchange for exchange in finished.exchanges if exchange.status == "done")
-        if asked.length_field == LENGTH and NEWER_LENGTH.encode() in b"".join(refusal.reads):
-            asked = asked.model_copy(update={"length_field": NEWER_LENGTH})
+        if attempted.length_field == LENGTH and NEWER_LENGTH.encode() in b"".join(refusal.reads):
+            attempted = attempted.model_copy(update={"length_field": NEWER_LENGTH})
             continue
-        # 2. Less usage; where the least was refused too, the cause is another.
+        # 2. Less usage; if even the least is refused, something else is wrong.
         if not rungs:
             return plan, attempt(plan, False)
-        asked, rungs = asked.model_copy(update={"usage": rungs[0]}), rungs[1:]
+        attempted, rungs = attempted.model_copy(update={"usage": rungs[0]}), rungs[1:]
 
 
-def _peer(place: Address) -> Peer:
-    """Resolve once and connect once, so that no name lookup falls into a measured request.
+def _peer(address: Address) -> Peer:
+    """Resolve the name and connect once, so that no name lookup is part of a measured request.
 
     Raises EndpointUnreachable, RequestError.
     """
     try:
-        with connect(place, CONNECT_TIMEOUT_S) as probe:
-            where = str(probe.getpeername()[0])
+        with connect(address, CONNECT_TIMEOUT_S) as probe:
+            host = str(probe.getpeername()[0])
     except OSError as error:
-        raise unreachable_error(place, error) from None
-    return Peer(where, place.port, ssl.create_default_context() if place.tls else None, place.host)
+        raise unreachable_error(address, error) from None
+    return Peer(host, address.port, ssl.create_default_context() if address.tls else None, address.host)
 
 
 def _allow_files(needed: int) -> None:

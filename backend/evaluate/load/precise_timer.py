@@ -1,5 +1,4 @@
-"""Wakes an event loop at an absolute moment of the monotonic clock, to a fraction of a millisecond where the system
-can.
+"""Wakes an event loop at an absolute moment of the monotonic clock, precise to a fraction of a millisecond on Linux.
 
 The timers of uvloop are rounded to whole milliseconds, which would be most of the error of a latency that counts from
 the intended start. Linux's timerfd (timerfd_create(2)) is exact and costs no spinning; elsewhere the loop's own timer
@@ -30,7 +29,7 @@ class _Setting(ctypes.Structure):
 
 
 class PreciseTimer:
-    """`set` it to the next moment; `ring` is called in the loop once that has come, never before."""
+    """Calls `ring` in the loop at the moment given to `set`, never before."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
         self._loop, self._ring = loop, ring
@@ -38,10 +37,10 @@ class PreciseTimer:
         self._file = self._system.timerfd_create(CLOCK_MONOTONIC, NON_BLOCKING) if self._system else -1
         self._timer: asyncio.TimerHandle | None = None
         if self._file >= 0:
-            loop.add_reader(self._file, self._rang)
+            loop.add_reader(self._file, self._on_timer)
 
     def set(self, moment: float) -> None:
-        """`moment` is of `perf_counter`, which on Linux is CLOCK_MONOTONIC."""
+        """Set the next moment, in seconds of `perf_counter`, which on Linux is CLOCK_MONOTONIC."""
         if self._file < 0 or self._system is None:
             self._timer = self._loop.call_at(self._loop.time() + max(0.0, moment - perf_counter()), self._check, moment)
             return
@@ -59,13 +58,13 @@ class PreciseTimer:
             os.close(self._file)
             self._file = -1
 
-    def _rang(self) -> None:
+    def _on_timer(self) -> None:
         with suppress(BlockingIOError):
             os.read(self._file, 8)
             self._ring()
 
     def _check(self, moment: float) -> None:
-        """A timer that is rounded down rings too early."""
+        """Ring if the moment has come, else wait again: a timer that is rounded down fires too early."""
         if perf_counter() < moment:
             self.set(moment)
         else:

@@ -1,6 +1,6 @@
-"""Starts a level in a subprocess of its own and brings back its records. Knows nothing of how load is made.
+"""Runs a level in a subprocess and returns its records. Knows nothing of how load is made.
 
-One subprocess a level: no figure is blurred by what the parent does, or by what an earlier level left in memory.
+Each level has a subprocess of its own, so that neither the parent nor the memory of an earlier level affects a figure.
 """
 
 from __future__ import annotations
@@ -21,36 +21,41 @@ from backend.evaluate.load.payload import read_prompts
 from backend.settings import CHECKOUT
 
 POLL_S = 0.2
-_accepted: dict[tuple[str, str], dict[str, str]] = {}
-"""(URL, model) -> the fields of a plan that the endpoint took another value of: not refused again at every level."""
+_accepted_fields: dict[tuple[str, str], dict[str, str]] = {}
+"""Fields of a plan that an endpoint, by URL and model, accepted only with another value; later levels begin with it."""
 PLAN, RECORDS, AUDIT, LOG = "plan.json", "records.jsonl", "audit.json", "load.log"
 
 
 def run_level(plan: LoadPlan, folder: Path, python: str = sys.executable) -> tuple[list[RequestRecord], Audit]:
     """Run one level and return its records, in order of index, and the generator's audit; both also stay in `folder`.
 
-    Blocks until the level is over; on any exception, as a signal's handler may raise, the subprocess is killed with its
-    group first.
+    Blocks until the level is over. On any exception, such as a signal's handler raises, the subprocess is killed with
+    its group first.
 
-    Raises EndpointUnreachable where nothing answers before the run (a server that dies later gives records with
-    errors), InvalidWorkload where the prompts are wrong, RequestError where the address or the token's variable is,
-    WorkError where the generator itself failed.
+    Raises EndpointUnreachable if nothing answers before the run (a server that stops later gives records with errors),
+    InvalidWorkload for wrong prompts, RequestError for a wrong address or token variable, WorkError if the generator
+    itself failed.
     """
+    # 1. Check the workload and the endpoint before a process starts.
     read_prompts(Path(plan.prompts), trace=plan.load.mode == "trace")
     check_endpoint(plan.url, plan.bearer_env)
-    plan = plan.model_copy(update=_accepted.get((plan.url, plan.model), {}))
+
+    # 2. Write the plan, with what this endpoint accepted before, and run it.
+    plan = plan.model_copy(update=_accepted_fields.get((plan.url, plan.model), {}))
     _prepare(plan, folder)
-    code = _run(folder, python)
+    code = _run_subprocess(folder, python)
     if code != 0:
         raise _failure(code, folder / LOG)
+
+    # 3. Read the results, and remember which options the endpoint accepted.
     records, audit = read_level(folder)
     if (audit.usage, audit.length_field) != (plan.usage, plan.length_field):
-        _accepted[plan.url, plan.model] = {"usage": audit.usage, "length_field": audit.length_field}
+        _accepted_fields[plan.url, plan.model] = {"usage": audit.usage, "length_field": audit.length_field}
     return records, audit
 
 
 def read_level(folder: Path) -> tuple[list[RequestRecord], Audit]:
-    """Records and audit of a level that is over. Raises WorkError where the folder does not hold a whole one."""
+    """Return the records and audit of a finished level. Raises WorkError if the folder does not have all of it."""
     try:
         audit = Audit.model_validate_json((folder / AUDIT).read_bytes())
         with (folder / RECORDS).open("rb") as lines:
@@ -71,7 +76,7 @@ def _prepare(plan: LoadPlan, folder: Path) -> None:
         ) from None
 
 
-def _run(folder: Path, python: str) -> int:
+def _run_subprocess(folder: Path, python: str) -> int:
     command = [python, "-m", "backend.evaluate.load", str(folder / PLAN), str(folder), "--while-stdin"]
     path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
     with (folder / LOG).open("wb") as log:
@@ -116,5 +121,5 @@ def _failure(code: int, log: Path) -> Exception:
         case 1 if last:
             return WorkError(f"The load generator failed: {last}")
         case _:
-            what = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-            return WorkError(f"The load generator ended early ({what}): see {log}, then measure again.")
+            how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+            return WorkError(f"The load generator ended early ({how}): see {log}, then measure again.")

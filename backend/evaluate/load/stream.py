@@ -1,7 +1,7 @@
-"""One stream of requests: one connection, one request at a time, a stamp for every socket read.
+"""One stream of requests: one connection, one request at a time, a time stamp for every socket read.
 
-During the run it only keeps bytes and counts them; what they say is read afterwards by `parse`. Knows nothing of levels
-beyond the `Source` it asks for its next request.
+During the run it only stores and counts bytes; `parse` reads them afterwards. Knows nothing of levels beyond the
+`Source` that gives it requests.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from backend.evaluate.load.framing import Framing, Head, Malformed
 from backend.evaluate.load.payload import Conversation
 
 PAUSE_S = 0.05
-"""After a failed request, so that a dead server is not hammered in a tight loop. Outside every latency."""
+"""Pause after a failed request, so that a dead server is not hammered in a tight loop. Not part of any latency."""
 LONGEST_PAUSE_S = 10.0
-"""Of what a server asks for by Retry-After (RFC 9110, section 10.2.3)."""
+"""Longest pause that a server may ask for by Retry-After (RFC 9110, section 10.2.3)."""
 QUIET_S = 1.0
-"""Silence after which an answer under way is looked at: it may be over although the response is not."""
+"""Seconds of silence after which an answer under way is checked: it may be complete although the response goes on."""
 LINGER_S = 0.25
-"""Time from the end mark to the end of the response. A server that takes longer leaves its connections open."""
+"""Seconds from the end mark to the end of the response. A server that takes longer leaves its connections open."""
 MOST_LINGERING = 2
-"""Answers in a row that had to be ended so; from then on the end mark is the end, and nothing is waited for."""
+"""Answers in a row that lasted longer than that; from then on the end mark is the end, without waiting."""
 FAILED_BYTES = 4096
-"""What is kept of an answer that was too large."""
+"""Bytes stored of an answer that was too large."""
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Exchange:
     warm: bool
     intended: float
     due: bool = False
-    """Sent by the clock, so that its latencies count from `intended`."""
+    """True if it is sent by the clock, so that its latencies count from `intended`."""
     conversation: Conversation | None = None
     turn: int | None = None
     streamed: bool = True
@@ -54,15 +54,15 @@ class Exchange:
     error: str | None = None
     http_status: int | None = None
     most_bytes: int = 2**62
-    """Bytes that the answer may have."""
+    """Most bytes that the answer may have."""
     size: int = 0
-    """Bytes that came so far."""
+    """Bytes received so far."""
     times: list[float] = field(default_factory=list)
     reads: list[bytes] = field(default_factory=list)
 
 
 class Source(Protocol):
-    """What a stream needs of its level."""
+    """The part of a level that a stream uses."""
 
     timeout_s: float
 
@@ -71,21 +71,21 @@ class Source(Protocol):
     def request(self, exchange: Exchange) -> bytes: ...
 
     def ended(self, exchange: Exchange) -> bool:
-        """True where the stream may ask for its next request; where not, the source calls `go_on` once it may."""
+        """Return True if the stream may send its next request; otherwise the source calls `send_next` later."""
         ...
 
     def idle(self, stream: int) -> bool:
-        """The stream has nothing to send; True where its connection is to be kept for later."""
+        """Note that the stream has nothing to send; return True if its connection is needed later."""
         ...
 
     def is_over(self, exchange: Exchange, *, late: bool) -> bool:
-        """Whether the answer has said all, although the response goes on; `late`: its time is up."""
+        """Tell whether the answer is complete although the response goes on; `late`: its time is up."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Where to connect: an address that is already resolved."""
+    """An address that is already resolved."""
 
     host: str
     port: int
@@ -94,7 +94,7 @@ class Peer:
 
 
 class Connection(asyncio.Protocol):
-    """A connection of a stream, until the stream lets go of it: what an abandoned socket still says reaches nobody."""
+    """A connection of a stream; once the stream has released it, everything received is ignored."""
 
     __slots__ = ("owner", "transport")
 
@@ -107,17 +107,17 @@ class Connection(asyncio.Protocol):
         if self.owner is None:
             self.transport.abort()
         else:
-            self.owner.connected(self)
+            self.owner.on_connected(self)
 
     def data_received(self, data: bytes) -> None:
         now = perf_counter()
         if self.owner is not None:
-            self.owner.received(data, now)
+            self.owner.on_data(data, now)
 
     def connection_lost(self, exc: Exception | None) -> None:
         now = perf_counter()
         if self.owner is not None:
-            self.owner.lost(exc, now)
+            self.owner.on_lost(exc, now)
 
     def release(self) -> None:
         self.owner = None
@@ -126,7 +126,7 @@ class Connection(asyncio.Protocol):
 
 
 class Stream:
-    """Runs until its source has nothing more. Never raises: what goes wrong becomes the exchange's status."""
+    """Sends requests until its source has no more. Never raises: a failure becomes the exchange's status."""
 
     def __init__(self, number: int, source: Source, peer: Peer, loop: asyncio.AbstractEventLoop) -> None:
         self.number = number
@@ -140,28 +140,28 @@ class Stream:
         self._fresh = True
         self._timer: asyncio.TimerHandle | None = None
         self._deadline = 0.0
-        self._marked_at: float | None = None
-        """When the end mark came, where the response went on."""
+        self._end_mark_time: float | None = None
+        """When the end mark came, if the response went on after it."""
         self._lingered = 0
         """Answers in a row whose response did not end after the end mark."""
         self._connecting: asyncio.Task[None] | None = None
 
-    def go_on(self) -> None:
-        """Send the next request, or come to rest."""
+    def send_next(self) -> None:
+        """Send the next request, or stop until there is one."""
         exchange = self._exchange = self._source.next(self.number)
         if exchange is None:
             if not self._source.idle(self.number):
                 self._drop()
             return
         self._deadline = perf_counter() + self._source.timeout_s
-        self._timer = self._loop.call_later(min(QUIET_S, self._source.timeout_s), self._look)
+        self._timer = self._loop.call_later(min(QUIET_S, self._source.timeout_s), self._check_progress)
         if self._connection is None:
             self._connecting = self._loop.create_task(self._connect())
         else:
             self._send(self._connection)
 
     def abandon(self) -> None:
-        """Stop at once, whatever is under way."""
+        """Stop at once, even during a request."""
         self._exchange = None
         self._disarm()
         self._drop()
@@ -184,7 +184,7 @@ class Stream:
         except OSError as error:
             self._fail("unreachable", reason(error))
 
-    def connected(self, connection: Connection) -> None:
+    def on_connected(self, connection: Connection) -> None:
         self.reconnects += 1
         self._connecting = None
         self._fresh = True
@@ -198,19 +198,25 @@ class Stream:
         exchange.sent = perf_counter()
         transport.write(data)
 
-    def received(self, data: bytes, now: float) -> None:
+    def on_data(self, data: bytes, now: float) -> None:
         exchange = self._exchange
         if exchange is None:
             self._drop()
             return
+
+        # 1. Store the bytes with their time.
         exchange.times.append(now)
         exchange.reads.append(data)
         exchange.size += len(data)
+
+        # 2. Find out whether the response is complete.
         try:
             complete = self._framing.feed(data)
         except Malformed as error:
             self._fail("malformed", str(error), now)
             return
+
+        # 3. Complete the exchange, wait for its end, or refuse an answer that is too large.
         if complete:
             self._lingered = 0
             self._complete(now)
@@ -220,50 +226,52 @@ class Stream:
             self._refuse(exchange, now)
 
     def _await_end(self, now: float) -> None:
-        """The end mark came. Most servers end the response at once; some leave it open for good."""
+        """Wait for the response to end after its end mark. Most servers end it at once; some leave it open for good."""
         if self._lingered >= MOST_LINGERING:
-            self._end_here(now)
+            self._end_answer(now)
             return
-        self._framing.marked, self._marked_at = False, now
+        self._framing.marked, self._end_mark_time = False, now
         self._disarm()
-        self._timer = self._loop.call_later(max(0.0, min(LINGER_S, self._deadline - now)), self._look)
+        self._timer = self._loop.call_later(max(0.0, min(LINGER_S, self._deadline - now)), self._check_progress)
 
-    def _look(self) -> None:
-        """While a request is under way: end it where its time is up, or where the answer has ended and the response has
-        not."""
+    def _check_progress(self) -> None:
+        """End the request if its time is up, or if its answer is complete although the response goes on."""
         exchange = self._exchange
         assert exchange is not None
         now = perf_counter()
         late = now >= self._deadline
         last = exchange.times[-1] if exchange.times else now
-        if last == self._marked_at:
+        if last == self._end_mark_time:
             self._lingered += 1
-            self._end_here(last)
+            self._end_answer(last)
         elif exchange.times and (late or now - last >= QUIET_S) and self._source.is_over(exchange, late=late):
-            self._end_here(last)
+            self._end_answer(last)
         elif late:
             self._fail("timeout", f"no complete answer within {self._source.timeout_s:g} s")
         else:
             silent_until = last + QUIET_S
-            next_look = min(silent_until if silent_until > now else now + QUIET_S, self._deadline)
-            self._timer = self._loop.call_later(max(0.0, next_look - now), self._look)
+            next_check = min(silent_until if silent_until > now else now + QUIET_S, self._deadline)
+            self._timer = self._loop.call_later(max(0.0, next_check - now), self._check_progress)
 
-    def _end_here(self, now: float) -> None:
-        """The answer is complete; its connection is of no further use, since its response is not."""
+    def _end_answer(self, now: float) -> None:
+        """Complete the exchange; its connection cannot be used again, since the response goes on."""
         self._framing.keep_alive = False
         self._complete(now)
 
     def _refuse(self, exchange: Exchange, now: float) -> None:
-        """An answer without end would fill the memory: let go of it."""
-        words = f"the answer has more than {exchange.most_bytes // 2**20} MiB"
+        """Fail an answer that would fill the memory, and store only its beginning."""
+        message = f"the answer has more than {exchange.most_bytes // 2**20} MiB"
         del exchange.reads[1:], exchange.times[1:]
         exchange.reads[0] = exchange.reads[0][:FAILED_BYTES]
         exchange.size = len(exchange.reads[0])
-        self._fail("too_large", words, now)
+        self._fail("too_large", message, now)
 
-    def lost(self, exc: Exception | None, now: float) -> None:
-        """The connection ended under way, or between two requests; a request that a kept-alive connection died under
-        unheard is sent once more on a fresh one (RFC 9112, section 9.3.1), and only its second sending counts."""
+    def on_lost(self, exc: Exception | None, now: float) -> None:
+        """Handle a connection that ended during a request or between two.
+
+        A request on a reused connection that ended without any answer is sent once more on a new connection (RFC 9112,
+        section 9.3.1); only that second sending counts.
+        """
         self._connection = None
         exchange = self._exchange
         if exchange is None or self._connecting is not None:
@@ -301,9 +309,9 @@ class Stream:
         if not self._source.ended(exchange):
             return
         if pause:
-            self._loop.call_later(pause, self.go_on)
+            self._loop.call_later(pause, self.send_next)
         else:
-            self.go_on()
+            self.send_next()
 
     def _disarm(self) -> None:
         if self._timer is not None:
@@ -320,22 +328,23 @@ class Stream:
 
 
 def pause_s(head: Head) -> float:
-    """Seconds until the stream goes on after an error: what the server asks for by Retry-After, within reason.
+    """Return the seconds until the stream goes on after an error: what Retry-After asks for, within limits.
 
-    The field holds seconds or a date (RFC 9110, section 10.2.3); some servers write a fraction. A date counts from the
-    server's own `Date`, where it sends one.
+    The field has seconds or a date (RFC 9110, section 10.2.3); some servers write a fraction. A date counts from the
+    server's own `Date`, if it sends one.
     """
-    wanted = head.fields.get("retry-after", "")
+    retry_after = head.fields.get("retry-after", "")
     try:
-        seconds = float(wanted)
+        seconds = float(retry_after)
     except ValueError:
-        until, now = _moment(wanted), _moment(head.fields.get("date", "")) or datetime.now(UTC)
+        until = _moment(retry_after)
+        now = _moment(head.fields.get("date", "")) or datetime.now(UTC)
         seconds = (until - now).total_seconds() if until else 0.0
     return min(max(seconds, PAUSE_S), LONGEST_PAUSE_S) if isfinite(seconds) else PAUSE_S
 
 
 def _moment(text: str) -> datetime | None:
-    """A date as HTTP writes it; None where it is none."""
+    """Parse a date of an HTTP field; None if it is not one."""
     try:
         moment = parsedate_to_datetime(text)
     except (ValueError, TypeError, OverflowError):
