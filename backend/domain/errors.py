@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 
 def plain_name(field: str) -> str:
-    """A field where no reader's own name of it is known, as in a log: `price_per_hour` is the price per hour."""
+    """Return a field's name in plain words, for readers without a name of their own for it: `price per hour`."""
     return field.partition(".")[0].replace("_", " ")
 
 
@@ -31,8 +31,7 @@ class WhetstoneError(Exception):
         super().__init__(self.worded(plain_name))
 
     def worded(self, name: Callable[[str], str]) -> str:
-        """The sentence, with each field by the name under which its reader knows it: a flag, or the label of a
-        widget."""
+        """Return the sentence, with each field by the name that its reader knows: a flag, or the label of a widget."""
         words = self.problem
         for field in self.named:
             words = words.replace("{}", name(field), 1)

@@ -1,4 +1,4 @@
-"""The one base of every document and view: its fields are all known, never change, and hold finite numbers only."""
+"""The base of every document and view: all fields are known, never change, and hold finite numbers only."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ class Frozen(BaseModel):
 
 
 def digest(document: Any) -> str:
-    """sha256 as hex over the canonical JSON: whatever the order of its fields, the same document has the same one."""
+    """Return the sha256 in hex over the canonical JSON, which does not depend on the order of fields."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def finite(value: Any) -> Any:
-    """Plain data of our own with None where a figure came to NaN or infinity: it is not known, and JSON has no word for
-    it."""
+    """Return plain data with None in place of NaN and infinity, which JSON cannot hold."""
     match value:
         case float():
             return value if math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""Who may do what: roles, the actor that a workspace acts for, and the one table of everything that changes something.
+"""Who may do what: roles, the actor that a workspace acts for, and the table of every action that changes something.
 
 A viewer reads everything and changes nothing. An operator submits, and changes what is theirs. An admin does all.
 """
@@ -39,8 +39,10 @@ class Actor(Frozen):
 
 
 class PermissionRule(NamedTuple):
-    """`least`: the role from which on it is allowed; `own`: of an operator only for what is theirs. `words` go on after
-    `to`."""
+    """Who may do one action. `least`: the lowest role; `own`: an operator may only change what is theirs.
+
+    `words` continue "may not".
+    """
 
     least: Role
     kind: SubjectKind
@@ -119,8 +121,7 @@ RULES: dict[Action, PermissionRule] = {
 
 
 def refusal(actor: Actor, action: Action, owner: str | None = None) -> str | None:
-    """Why that actor may not, in one sentence; None where they may. `owner`: of what is changed, None where that is
-    nobody's."""
+    """Return why the actor may not, in one sentence; None where they may. `owner`: of what is changed, None if nobody."""
     rule = RULES[action]
     if actor.role is None:
         return f"{actor.name} has no role in this studio: ask an admin for one."

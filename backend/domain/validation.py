@@ -1,5 +1,4 @@
-"""The first thing that pydantic holds against a document, as a sentence: which field, what is wrong, what to write
-instead."""
+"""Turns pydantic's first complaint about a document into a sentence: which field, what is wrong, what to write instead."""
 
 from __future__ import annotations
 
@@ -58,13 +57,16 @@ _BOUNDS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 class Flaw(NamedTuple):
-    """`field` is dotted, empty where the whole is meant; `problem` goes on after its name and has no full stop."""
+    """What is wrong with a document.
+
+    `field` is dotted, empty for the whole; `problem` continues after its name, without a full stop.
+    """
 
     field: str
     problem: str
 
     def sentence(self, whole: str) -> str:
-        """The sentence: `steps` of the recipe is wrong: it must be a list."""
+        """Return the sentence, such as `steps` of the recipe is wrong: it must be a list."""
         return (
             f"`{self.field}` of {whole} {self.problem}."
             if self.field
@@ -72,13 +74,15 @@ class Flaw(NamedTuple):
         )
 
     def sentence_at(self, place: str) -> str:
-        """The same after its place: Preset number 2: `goal` is missing: add it."""
+        """Return the sentence after a place, such as Preset number 2: `goal` is missing: add it."""
         return f"{place}: {f'`{self.field}`' if self.field else 'it'} {self.problem}."
 
 
 def first_flaw(error: ValidationError, unnamed: Collection[str] = ()) -> Flaw:
-    """The first of them. `unnamed` are parts of a field's path that are in no document: tags that pydantic tells unions
-    by."""
+    """Return the first flaw.
+
+    `unnamed` are parts of a field's path that are in no document: tags that pydantic tells unions by.
+    """
     first = error.errors(include_url=False, include_input=False)[0]
     field = ".".join(str(part) for part in first["loc"] if part not in unnamed)
     match first["type"]:
@@ -92,7 +96,7 @@ def first_flaw(error: ValidationError, unnamed: Collection[str] = ()) -> Flaw:
 
 
 def validate_fields(model: type[Model], fields: dict[str, Any], raised: type[WhetstoneError]) -> Model:
-    """What was given as that model. Raises `raised` for the first flaw, with its field."""
+    """Return the fields as that model. Raises `raised` for the first flaw, with its field."""
     try:
         return model.model_validate(fields)
     except ValidationError as error:
@@ -101,7 +105,7 @@ def validate_fields(model: type[Model], fields: dict[str, Any], raised: type[Whe
 
 
 def _wanted(kind: str, bound: dict[str, Any], words: str) -> str:
-    """What it must be; pydantic's own words of a rule that has none here."""
+    """Return what the field must be; pydantic's own words of a rule that has none here."""
     if kind in _BOUNDS:
         return _BOUNDS[kind](bound)
     family = kind.partition("_")[0]  # of int_parsing, model_attributes_type, date_from_datetime_parsing
@@ -121,7 +125,7 @@ NEWER = {
 
 
 def read_stored(model: type[Model], document: str | bytes, whole: str) -> Model:
-    """A document of our own as that model. `whole` names it in a sentence, such as "the preset".
+    """Return a document of our own as that model. `whole` names it in a sentence, such as "the preset".
 
     Raises WrittenByNewer where it has what this version does not know, else Unreadable.
     """
@@ -132,8 +136,10 @@ def read_stored(model: type[Model], document: str | bytes, whole: str) -> Model:
 
 
 def unreadable(error: ValidationError, whole: str) -> Unreadable:
-    """What to raise of a stored document that pydantic refused. One unknown part is enough: it may explain all other
-    flaws."""
+    """Return the error for a stored document that pydantic refused.
+
+    One unknown part is enough: it may explain all other flaws.
+    """
     for details in error.errors(include_url=False, include_input=False):
         if details["type"] in NEWER:
             field = ".".join(map(str, details["loc"]))[:LONGEST]
@@ -145,7 +151,7 @@ def unreadable(error: ValidationError, whole: str) -> Unreadable:
 
 
 def matching(pattern: str, words: str) -> AfterValidator:
-    """Of a text field: all of it must match `pattern`; `words` say what that is, in place of the pattern."""
+    """Return a validator of a text field that must match all of `pattern`; `words` describe it in place of the pattern."""
 
     def check(value: str) -> str:
         if re.fullmatch(pattern, value) is None:
@@ -156,7 +162,7 @@ def matching(pattern: str, words: str) -> AfterValidator:
 
 
 def readable_rows(rows: Iterable[Row], read: Callable[[Row], Read]) -> list[Read]:
-    """What `read` makes of each row, without those whose document cannot be read: one bad row hides no other."""
+    """Return what `read` makes of each row, without rows that cannot be read: one bad row hides no other."""
     documents = []
     for row in rows:
         with suppress(ValidationError, Unreadable):

@@ -1,4 +1,4 @@
-"""The two containers that serve on SageMaker, and the variables with which each is given a variant.
+"""The two containers that serve on SageMaker, and the environment variables that configure a variant in each.
 
 Public sources: LMI (djl-serving d21927c, 2026-06-24): `OPTION_NAME` becomes vLLM's engine argument, `max_num_seqs` is
 `OPTION_MAX_ROLLING_BATCH_SIZE`, false becomes `--no-`. The vLLM container (aws/deep-learning-containers, its
@@ -40,15 +40,17 @@ TOGETHER = Paths(f"{MODEL}/model", f"{MODEL}/draft")
 
 
 def image(container: Container, region: str) -> str | None:
-    """The address of AWS's own image; None in a region whose images lie in another account, which must be given."""
+    """Return the address of AWS's own image; None in a region whose images another account has, which must be given."""
     if region.startswith(OTHER_ACCOUNTS):
         return None
     return f"{ACCOUNT}.dkr.ecr.{region}.amazonaws.com/{IMAGES[container]}"
 
 
 def environment(deployment: Deployment, paths: Paths) -> dict[str, str]:
-    """The container's variables. None names a quantization: the weights' own configuration does, and to name it a
-    second time turns fast kernels off."""
+    """Return the container's variables.
+
+    They name no quantization: the weights' own configuration does, and a second name turns fast kernels off.
+    """
     return (_lmi if deployment.container == "lmi" else _vllm)(deployment, paths)
 
 
@@ -100,7 +102,7 @@ def _speculation(deployment: Deployment, paths: Paths) -> dict[str, object] | No
 
 
 def read_environment(variables: Mapping[str, str]) -> tuple[Container, int | None]:
-    """Which container these are of, and over how many GPUs it splits the weights."""
+    """Return (the container that these variables are for, the GPUs over which it splits the weights)."""
     parallel = variables.get("OPTION_TENSOR_PARALLEL_DEGREE") or variables.get("SM_VLLM_TENSOR_PARALLEL_SIZE")
     return "vllm" if "SM_VLLM_MODEL" in variables else "lmi", int(parallel) if parallel else None
 

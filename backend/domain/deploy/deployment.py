@@ -149,7 +149,7 @@ class Deployment(Frozen):
 
     @property
     def version(self) -> str:
-        """The name of model and configuration: another for every content, since AWS lets neither be changed."""
+        """The name of model and configuration: a new one for every content, since AWS lets neither be changed."""
         document = self.model_dump(mode="json", exclude={"owner", *AROUND})
         return f"{self.endpoint}-{digest(document)[:8]}"
 
@@ -164,7 +164,7 @@ class Deployment(Frozen):
 
     @property
     def prefix(self) -> str:
-        """Below the bucket; empty, or with a slash at its end."""
+        """The folder below the bucket; empty, or with a slash at its end."""
         below = self.bucket.partition("/")[2]
         return f"{below}/" if below else ""
 
@@ -180,12 +180,12 @@ class Deployment(Frozen):
 
     @property
     def resource(self) -> str:
-        """As Application Auto Scaling calls it."""
+        """The endpoint's name in Application Auto Scaling."""
         return resource(self.endpoint)
 
     @property
     def marks(self) -> dict[str, str]:
-        """The tags of all that is made."""
+        """The tags of everything that is made."""
         own = {
             TAG: self.id,
             ARTIFACT: self.artifact,
@@ -207,9 +207,10 @@ def idle_alarm(endpoint: str) -> str:
 
 
 def resource(endpoint: str) -> str:
+    """The endpoint's name in Application Auto Scaling."""
     return f"endpoint/{endpoint}/variant/{VARIANT}"
 
 
 def is_version(name: str, endpoint: str) -> bool:
-    """Whether a model or configuration of that name was made for the endpoint."""
+    """Return whether a model or configuration of that name was made for the endpoint."""
     return re.fullmatch(rf"{re.escape(endpoint)}-[0-9a-f]{{8}}", name) is not None

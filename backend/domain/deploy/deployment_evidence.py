@@ -1,9 +1,8 @@
-"""What shows that an endpoint serves what was deployed: its answer to a question, and what the engine wrote into its
-log.
+"""Evidence that an endpoint serves what was deployed: its answer to a probe, and the engine's log.
 
 SageMaker lets only /ping and /invocations through, so the container's counters cannot be read; vLLM writes its
 configuration and, while it speculates, its counts of drafted and accepted tokens into its log (vLLM 0.32.0,
-`v1/engine/core.py` and `v1/spec_decode/metrics.py`), and SageMaker keeps that in CloudWatch Logs.
+`v1/engine/core.py` and `v1/spec_decode/metrics.py`), and SageMaker stores that in CloudWatch Logs.
 """
 
 from __future__ import annotations
@@ -31,20 +30,20 @@ VARIABLES = ("OPTION_SPECULATIVE_CONFIG", "SM_VLLM_SPECULATIVE_CONFIG")
 
 
 class ExpectedServing(Frozen):
-    """What was deployed: the weights' own `quant_method`, and the speculation that the container was told."""
+    """What was deployed: the weights' own `quant_method`, and the container's speculation settings."""
 
     quantized: str | None
     speculation: dict[str, Any] | None
 
 
 def read_speculation(environment: Mapping[str, str]) -> dict[str, Any] | None:
-    """What a container's variables say of it."""
+    """Return the speculation settings in a container's variables; None where there are none."""
     config = next((environment[name] for name in VARIABLES if name in environment), None)
     return None if config is None else dict(json.loads(config))
 
 
 def check_answer(body: bytes) -> Finding:
-    """Of the probe: a text that is not empty."""
+    """Return the finding of the probe: the answer must be a text that is not empty."""
     try:
         document = json.loads(body)
         text = document["choices"][0]["text"] if "choices" in document else document["generated_text"]
@@ -56,13 +55,13 @@ def check_answer(body: bytes) -> Finding:
 
 
 def is_settled(expected: ExpectedServing, lines: Iterable[str]) -> bool:
-    """Whether these lines say all that can be known: more may come later."""
+    """Return whether these lines show all that can be known: more may come later."""
     log = engine_log.parse_engine_log(lines)
     return bool(log.settings) and (expected.speculation is None or log.drafted > 0)
 
 
 def check_log(expected: ExpectedServing, lines: Iterable[str]) -> list[Finding]:
-    """Of what the engine wrote since it started; the last start counts."""
+    """Return the findings from the engine's log; the last start counts."""
     log = engine_log.parse_engine_log(lines)
     findings = [weight_findings.quantization_finding(expected.quantized, log, "deployed")]
     if expected.speculation is not None:
@@ -71,7 +70,7 @@ def check_log(expected: ExpectedServing, lines: Iterable[str]) -> list[Finding]:
 
 
 def _speculation(expected: Mapping[str, Any], log: EngineLog) -> Finding:
-    """By the log alone, since the counters cannot be reached."""
+    """Return the finding on speculation from the log alone, since the counters cannot be reached."""
     if log.drafted:
         return speculation_findings.acceptance_finding(log.accepted, log.drafted, "the engine's log")
     wrong = speculation_findings.check_configuration(expected, log)

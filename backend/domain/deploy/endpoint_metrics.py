@@ -1,5 +1,7 @@
-"""What was asked of an endpoint, by CloudWatch's metrics of it in the namespace AWS/SageMaker. Pure: nothing is sent
-here."""
+"""Requests and errors of an endpoint, by CloudWatch's metrics in the namespace AWS/SageMaker.
+
+Pure: nothing is sent here.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,14 @@ COUNTED = ("requests", "errors")
 
 
 class Counts(Frozen):
-    """Requests that reached the container, and those of them that it answered with a status of 500 or more."""
+    """Requests that reached the container, and those that it answered with a status of 500 or more."""
 
     requests: int
     errors: int
 
 
 class Traffic(Frozen):
-    """Of an endpoint: since it was made, and of the last hour."""
+    """The requests of an endpoint since it was made, and in the last hour."""
 
     since: Counts
     hour: Counts
@@ -46,7 +48,7 @@ class Traffic(Frozen):
 
 
 def query(endpoint: str, since: datetime, until: datetime, named: Iterable[str] = METRICS) -> dict[str, Any]:
-    """The parameters of `get_metric_data` for those of `METRICS`, one minute at least."""
+    """Return the parameters of `get_metric_data` for the named METRICS, for one minute at least."""
     end = until.astimezone(UTC).replace(second=0, microsecond=0) + timedelta(minutes=1)
     begin = min(since.astimezone(UTC).replace(second=0, microsecond=0), end - timedelta(minutes=1))
     where = [{"Name": "EndpointName", "Value": endpoint}, {"Name": "VariantName", "Value": VARIANT}]
@@ -63,7 +65,7 @@ def _statistic(metric: Metric, where: list[dict[str, str]]) -> dict[str, Any]:
 
 
 def values(pages: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """By the ids of the queries. Raises ValueError where CloudWatch answers for one of them that it could not."""
+    """Return the values by the ids of the queries. Raises ValueError where CloudWatch could not answer one."""
     series: dict[str, list[float]] = {}
     for page in pages:
         for result in page["MetricDataResults"]:
@@ -74,12 +76,12 @@ def values(pages: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
 
 
 def traffic(since: Mapping[str, list[float]], hour: Mapping[str, list[float]]) -> Traffic:
-    """From `values` of both. Where the hour came in two pieces, the slower one's latency is taken."""
+    """Return the traffic from `values` of both. Where the hour came in two pieces, the slower latency counts."""
     slowest = max(hour.get("latency", ()), default=None)
     return Traffic(since=_counts(since), hour=_counts(hour), p95_ms=None if slowest is None else slowest / 1000)
 
 
 def _counts(series: Mapping[str, list[float]]) -> Counts:
-    """No value is no request: CloudWatch keeps none for a minute without."""
+    """Return the sums. No value is no request: CloudWatch stores none for a minute without."""
     requests, errors = (round(sum(series.get(name, ()))) for name in COUNTED)
     return Counts(requests=requests, errors=errors)

@@ -30,7 +30,7 @@ BUCKET = ("ListBucket", "ListBucketMultipartUploads")
 
 
 def document(deployment: Deployment) -> dict[str, Any]:
-    """Without autoscaling or an alarm only their removal is allowed."""
+    """Return the policy of a deployment. Without autoscaling or an alarm only their removal is allowed."""
     partition, account = deployment.role.split(":")[1], deployment.role.split(":")[4]
     base = f"arn:{partition}:sagemaker:{deployment.region}:{account}"
     named = {kind: f"{base}:{kind}/{PREFIX}{deployment.id}" for kind in ("endpoint", "endpoint-config", "model")}
@@ -79,7 +79,7 @@ def document(deployment: Deployment) -> dict[str, Any]:
 
 
 def key_statement(key: str, partition: str, region: str, account: str, action: str) -> list[dict[str, Any]]:
-    """Of a key by its id, alias or ARN."""
+    """Return the statement for a key by its id, alias or ARN."""
     before, alias, name = key_arn(key, partition, region, account).partition(":alias/")
     granted = allow("Key", "kms", (action,), f"{before}:key/*" if alias else before)
     named = {"Condition": {"ForAnyValue:StringEquals": {"kms:ResourceAliases": f"alias/{name}"}}}

@@ -41,13 +41,13 @@ def content(deployment: Deployment) -> tuple[Call, ...]:
 
 
 def create(deployment: Deployment) -> tuple[Call, ...]:
-    """The model, the configuration, and last the endpoint, after which it is waited for."""
+    """Return the calls that make the model, the configuration, and last the endpoint, which is then waited for."""
     named = {"EndpointName": deployment.endpoint, "EndpointConfigName": deployment.version}
     return (*content(deployment), Call("sagemaker", "create_endpoint", {**named, "Tags": tags(deployment)}))
 
 
 def update(deployment: Deployment, rollout: Rollout) -> tuple[Call, ...]:
-    """The model, the configuration, and last the shift to them, of an endpoint that is in service."""
+    """Return the calls that make the model and the configuration, and shift an endpoint in service to them."""
     return (*content(deployment), shift(deployment.endpoint, deployment.version, rollout, longest(deployment, rollout)))
 
 
@@ -67,7 +67,7 @@ def shift(endpoint: str, version: str, rollout: Rollout, longest_s: int = MOST_S
 
 
 def longest(deployment: Deployment, rollout: Rollout = AT_ONCE) -> int:
-    """Seconds in which it must be in service."""
+    """Return the seconds in which it must be in service."""
     return min(MOST_SHIFT_S, deployment.download_s + deployment.start_s + rollout.bake_s + PROVISIONING_S)
 
 
@@ -130,7 +130,7 @@ def source(uri: str) -> dict[str, Any]:
 
 
 def variant(deployment: Deployment) -> dict[str, Any]:
-    """The production variant of an endpoint configuration."""
+    """Return the production variant of an endpoint configuration."""
     return {
         "VariantName": VARIANT,
         "ModelName": deployment.version,
@@ -145,7 +145,7 @@ def variant(deployment: Deployment) -> dict[str, Any]:
 
 
 def scaled(resource: str) -> dict[str, str]:
-    """What Application Auto Scaling calls the endpoint."""
+    """Return the endpoint as Application Auto Scaling names it."""
     return {"ServiceNamespace": NAMESPACE, "ResourceId": resource, "ScalableDimension": DIMENSION}
 
 
@@ -154,13 +154,13 @@ def policy_name(deployment: Deployment) -> str:
 
 
 def limits(deployment: Deployment) -> dict[str, int]:
-    """Of instances, until a schedule says otherwise."""
+    """Return the limits of instances, until a schedule changes them."""
     rest = deployment.capacity or Capacity(minimum=deployment.instances, maximum=deployment.instances, invocations=1)
     return {"MinCapacity": rest.minimum, "MaxCapacity": rest.maximum}
 
 
 def scheduled(deployment: Deployment) -> list[dict[str, Any]]:
-    """The scheduled actions, without what they act on."""
+    """Return the scheduled actions, without what they act on."""
     zone = {"Timezone": deployment.timezone} if deployment.timezone else {}
     return [
         {
@@ -196,7 +196,7 @@ def alarm(deployment: Deployment) -> dict[str, Any]:
 
 
 def tracking(deployment: Deployment) -> dict[str, Any]:
-    """The target tracking of the autoscaling policy: invocations a minute of each instance."""
+    """Return the target tracking of the autoscaling policy: invocations per minute of each instance."""
     assert deployment.capacity is not None
     return {
         "TargetValue": deployment.capacity.invocations,

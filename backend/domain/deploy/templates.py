@@ -31,7 +31,7 @@ TERRAFORM_NAMES = {
 
 
 def cloudformation(deployment: Deployment) -> str:
-    """A template with nothing to fill in."""
+    """Return a template with nothing to fill in."""
     marked = {"Tags": sagemaker_requests.tags(deployment)}
     resources: dict[str, Any] = {
         "Model": {"Type": "AWS::SageMaker::Model", "Properties": {**_model(deployment), **marked}},
@@ -100,7 +100,7 @@ def _alarm_resource(deployment: Deployment) -> dict[str, Any]:
 
 
 def _model(deployment: Deployment) -> dict[str, Any]:
-    """With everything under one data source where there is a draft."""
+    """Return the model with everything under one data source where there is a draft."""
     attributes = sagemaker_requests.model(deployment)
     if not deployment.draft:
         return attributes
@@ -117,7 +117,7 @@ def _attribute(resource: str, name: str) -> dict[str, list[str]]:
 
 
 def terraform(deployment: Deployment) -> str:
-    """A `.tf.json` for the provider hashicorp/aws."""
+    """Return a `.tf.json` for the provider hashicorp/aws."""
     marked = {"tags": deployment.marks}
     model = _snaked(_model(deployment) | {"PrimaryContainer": None})
     model |= {"name": model.pop("model_name"), "primary_container": _container(deployment), **marked, **REPLACED}
@@ -196,7 +196,7 @@ def _alarm_block(deployment: Deployment) -> dict[str, Any]:
 
 
 def _snaked(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Terraform's names of AWS's parameters, of this level."""
+    """Return Terraform's names of AWS's parameters, of this level."""
     pairs = {TERRAFORM_NAMES.get(name) or WORD.sub("_", name).lower(): value for name, value in parameters.items()}
     routing = pairs.get("routing_config")
     return pairs | ({"routing_config": [_snaked(routing)]} if routing else {})

@@ -1,6 +1,7 @@
-"""What a serving kernel asks of a layer and of the hardware, as data, and which of it a layer does not meet.
+"""The conditions of a serving kernel on a layer and the hardware, as data, and the check of which a layer does not
+meet.
 
-Pure. `table` has the rows, `choose` the order in which vLLM tries them.
+Pure. `table` has the rows, `kernel_choice` the order in which vLLM tries them.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class StoredLayout(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """A linear as vLLM holds it: fused with those that read the same input, and cut for tensor parallelism.
+    """A linear as vLLM has it: fused with those that read the same input, and cut for tensor parallelism.
 
     `inputs` x `outputs` are those of one device, `all_inputs` those before the cut. `experts`: each expert has one.
     """
@@ -70,7 +71,7 @@ class Chip(NamedTuple):
 
 
 class Conditions(NamedTuple):
-    """What must hold; an empty field asks for nothing. Sizes in elements, `below` is excluded."""
+    """What must hold; an empty field requires nothing. Sizes in elements, `below` is excluded."""
 
     lowest: Capability | None = None
     below: Capability | None = None
@@ -114,7 +115,7 @@ class UnmetCondition(NamedTuple):
 def unmet_conditions(
     conditions: Conditions, layout: StoredLayout, layer: Layer, chip: Chip, packages: frozenset[str]
 ) -> tuple[UnmetCondition, ...]:
-    """Every condition that does not hold, in a fixed order; `packages` are those that are installed."""
+    """Return every condition that does not hold, in a fixed order; `packages` are those that are installed."""
     tests: list[Callable[[], UnmetCondition | None]] = [
         lambda: _capability(conditions, chip),
         lambda: _types(conditions, layout),
@@ -166,7 +167,7 @@ def _dtype(conditions: Conditions, chip: Chip) -> UnmetCondition | None:
 
 
 def _group(conditions: Conditions, layout: StoredLayout, layer: Layer) -> UnmetCondition | None:
-    """The first condition on groups that does not hold."""
+    """Return the first condition on groups that does not hold."""
     size = layout.group
     if size == CHANNEL:
         fails = conditions.grouped or bool(conditions.groups and CHANNEL not in conditions.groups)

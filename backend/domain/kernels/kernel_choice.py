@@ -1,4 +1,4 @@
-"""Which kernel vLLM takes for a layer on a chip, in vLLM's own order, and why none where none is right."""
+"""Chooses the kernel that vLLM takes for a layer on a chip, in vLLM's own order, or says why none fits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from backend.domain.kernels.table import Kernel
 
 
 class KernelChoice(NamedTuple):
-    """`kernel` serves the layer. Where it is None, the other fields say what stands against the nearest one."""
+    """The chosen kernel. Where it is None, the other fields say why the nearest one does not take the layer."""
 
     kernel: Kernel | None
     title: str = ""
@@ -24,7 +24,7 @@ class KernelChoice(NamedTuple):
 def choose_kernel(
     layout: StoredLayout, layer: Layer, chip: Chip, packages: frozenset[str] = table.INSTALLED
 ) -> KernelChoice:
-    """The first kernel in vLLM's order whose conditions hold, if it also computes right.
+    """Return the first kernel in vLLM's order whose conditions hold, if it also computes correctly.
 
     A kernel of an optional package is never the only one: where the package is missing, or was never tried in that
     shape, the recipe would fail on the server. It is named where vLLM prefers it to one of its own.
@@ -41,7 +41,7 @@ def choose_kernel(
 
 
 def kernel_order(layout: StoredLayout, layer: Layer, chip: Chip) -> tuple[Kernel, ...]:
-    """The kernels that vLLM tries, the first first; none where it has none for that scheme there."""
+    """Return the kernels that vLLM tries, in its order; none where it has none for that scheme there."""
     below = chip.capability is not None and chip.capability < table.FP8_ARITHMETIC
     which: table.List = "fp8-weights" if layout.scheme == "fp8" and chip.hardware == "cuda" and below else layout.scheme
     kernels = (table.EXPERTS if layer.experts else table.LINEAR).get((chip.hardware, which), ())
@@ -49,7 +49,7 @@ def kernel_order(layout: StoredLayout, layer: Layer, chip: Chip) -> tuple[Kernel
 
 
 def _humming_first(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-    """With Humming directly before Marlin (utils/humming/priority.py, prioritize_humming)."""
+    """Return the kernels with Humming directly before Marlin (utils/humming/priority.py, prioritize_humming)."""
     humming = tuple(kernel for kernel in kernels if kernel.title == "Humming")
     others = tuple(kernel for kernel in kernels if kernel.title != "Humming")
     marlin = next((place for place, kernel in enumerate(others) if kernel.title == "Marlin"), None)
@@ -61,13 +61,13 @@ def _humming_first(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
 def preferred_kernel(
     layout: StoredLayout, layer: Layer, chip: Chip, packages: frozenset[str] = table.INSTALLED
 ) -> Kernel | None:
-    """What vLLM takes by its own conditions, whether or not it computes right; None where it refuses the model."""
+    """Return the kernel that vLLM takes by its own conditions, correct or not; None where it refuses the model."""
     tried = kernel_order(layout, layer, chip)
     return next((kernel for kernel in tried if not unmet_conditions(kernel.asks, layout, layer, chip, packages)), None)
 
 
 def _entry(layout: StoredLayout, layer: Layer, chip: Chip) -> Iterator[tuple[Conditions, str]]:
-    """What is asked before any kernel is looked for."""
+    """Yield the conditions that vLLM checks before it looks for a kernel, each with its source."""
     if (entry := table.ENTRY.get((layout.scheme, False))) is not None:
         yield entry
     if layer.experts and (entry := table.ENTRY.get((layout.scheme, True))) is not None:
@@ -79,7 +79,7 @@ def _entry(layout: StoredLayout, layer: Layer, chip: Chip) -> Iterator[tuple[Con
 def _first(
     kernels: tuple[Kernel, ...] | list[Kernel], layout: StoredLayout, layer: Layer, chip: Chip, packages: frozenset[str]
 ) -> KernelChoice:
-    """The first that vLLM would take, if it computes right; else what is in the way of the nearest."""
+    """Return the first kernel that vLLM would take, if it computes correctly; else what the nearest one lacks."""
     refused: list[tuple[Kernel, tuple[UnmetCondition, ...]]] = []
     for kernel in kernels:
         lacking = unmet_conditions(kernel.asks, layout, layer, chip, packages)
@@ -95,7 +95,7 @@ def _first(
 
 
 def rounds_inputs(scheme: str | None, capability: tuple[int, int] | None) -> bool:
-    """Whether a GPU rounds the inputs of a scheme that has 8 bits for both; of an unknown GPU it is assumed."""
+    """Return whether a GPU rounds the inputs of a scheme that has 8 bits for both; assumed of an unknown GPU."""
     return scheme != "fp8" or capability is None or capability >= table.FP8_ARITHMETIC
 
 
@@ -104,5 +104,5 @@ FIXED = frozenset({"bits", "package", "processor", "compute-capability", "activa
 
 
 def _distance(lacking: tuple[UnmetCondition, ...]) -> tuple[bool, int]:
-    """How far a kernel is from taking the layer: what can be changed comes before what cannot."""
+    """Return how far a kernel is from taking the layer: what can be changed comes before what cannot."""
     return any(failure.condition in FIXED for failure in lacking), len(lacking)

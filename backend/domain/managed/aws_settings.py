@@ -1,5 +1,7 @@
-"""What a job on AWS needs beside its recipe, as a person writes it: `NAME=VALUE`, or WHETSTONE_AWS_NAME in the
-environment."""
+"""Settings of a job on AWS beside its recipe, as a person writes them.
+
+`NAME=VALUE`, or WHETSTONE_AWS_NAME in the environment.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ SECRET = re.compile(r"(?i)secret|password|token|api_?key|credential")
 
 
 class AwsSettings(Frozen):
-    """Of one job. Fields that stay empty are left out of the request."""
+    """The settings of one job. Empty fields are left out of the request."""
 
     role: Annotated[str, matching(ARN_PATTERN, ARN)]
     output: Annotated[str, matching(S3_PATTERN, S3)]

@@ -35,7 +35,7 @@ def document(request: Mapping[str, Any], region: str | None, *, fetched: bool) -
 
 
 def _uploaded(partition: str, source: str) -> list[dict[str, Any]]:
-    """Where the weights go first, into a folder that only their bytes name."""
+    """Return the statements for the folder to which the weights go first, named by their bytes alone."""
     place, named, _ = source.partition(CONTENT)
     return _folder("Weights", partition, f"{place}*", OBJECTS, BUCKET) if named else []
 

@@ -33,7 +33,7 @@ INSTANCE_TYPES = tuple(f"ml.{family}.{size}" for family, sizes in SIZES.items() 
 
 
 def check(name: str) -> str:
-    """The name. Raises InvalidRecipe with the nearest ones for what is not in the enum."""
+    """Return the name. Raises InvalidRecipe with the nearest ones for what is not in the enum."""
     if name not in INSTANCE_TYPES:
         near = ", ".join(nearest(name, INSTANCE_TYPES))
         raise InvalidRecipe(

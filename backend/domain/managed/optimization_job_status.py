@@ -1,4 +1,4 @@
-"""How an optimization job stands by `describe_optimization_job`, in words, and how often it is worth asking. Pure."""
+"""The status of a managed optimization job by `describe_optimization_job`, in words, and how often to ask for it. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNSAID = "SageMaker gives no reason"
 
 
 class JobDescription(Frozen):
-    """One answer. Times are AWS's."""
+    """One answer of `describe_optimization_job`. Times are AWS's."""
 
     name: str
     arn: str
@@ -41,19 +41,19 @@ class JobDescription(Frozen):
         return self.status in FINAL
 
     def ran_s(self, now: datetime) -> float:
-        """Since its start; 0 where it has not started. A clock that is behind AWS's makes nothing negative."""
+        """Return the seconds since its start; 0 where it has not started. A clock behind AWS's makes nothing negative."""
         return max(0.0, ((self.ended or now) - self.started).total_seconds()) if self.started else 0.0
 
     def cost(self, per_hour: float | None, now: datetime) -> float | None:
-        """USD at that price; None without one."""
+        """Return USD at that price; None without one."""
         return None if per_hour is None else self.ran_s(now) / 3600 * per_hour
 
     def sentence(self, per_hour: float | None, now: datetime) -> str:
-        """Where it stands, how long it has run and what that comes to."""
+        """Return its status, how long it has run and what that costs."""
         return f"SageMaker: {self.name} {WORDS.get(self.status, self.status)}{self._after(per_hour, now)}."
 
     def failure(self, per_hour: float | None, now: datetime) -> str:
-        """Why there is no result, the reason first."""
+        """Return why there is no result, the reason first."""
         if self.status == "STOPPED":
             head = f"Somebody stopped the optimization job {self.name} in AWS, not from here"
             return f"{head}{self._after(per_hour, now)}: resume the job to begin it again"
@@ -61,7 +61,7 @@ class JobDescription(Frozen):
         return f"{reason} (optimization job {self.name}{self._after(per_hour, now)})"
 
     def result(self, per_hour: float | None, now: datetime) -> dict[str, Any]:
-        """What is recorded with the job."""
+        """Return what is recorded with the job."""
         cost = self.cost(per_hour, now)
         return {
             "output": self.output,
@@ -87,13 +87,16 @@ CONSOLES = {
 
 
 def arn_region(arn: str) -> str | None:
-    """Of an ARN; None for anything else."""
+    """Return the region of an ARN; None for anything else."""
     parts = arn.split(":")
     return parts[3] if len(parts) > 5 and parts[0] == "arn" else None
 
 
 def console_url(arn: str, output: str = "") -> str:
-    """The page of AWS's console: SageMaker's of that region, or with `output`, s3://BUCKET/PREFIX, that folder's."""
+    """Return the page of AWS's console.
+
+    SageMaker's of that region, or with `output`, s3://BUCKET/PREFIX, that folder's.
+    """
     where, host = arn_region(arn), CONSOLES.get(arn.split(":")[1], CONSOLES["aws"])
     if output:
         bucket, _, prefix = output.removeprefix("s3://").partition("/")
@@ -102,7 +105,7 @@ def console_url(arn: str, output: str = "") -> str:
 
 
 def read_description(answer: Mapping[str, Any]) -> JobDescription:
-    """What is of interest of the answer."""
+    """Return the parts of the answer that we use."""
     return JobDescription(
         name=answer["OptimizationJobName"],
         arn=answer["OptimizationJobArn"],
@@ -117,18 +120,20 @@ def read_description(answer: Mapping[str, Any]) -> JobDescription:
 
 
 class PollingPace:
-    """Seconds to the next look: soon after a change, ever later while nothing changes, later still while nothing
-    answers."""
+    """Seconds to the next request: few after a change, ever more while nothing changes, and more while nothing answers."""
 
     def __init__(self, first_s: float = 2.0, most_s: float = 60.0, away_s: float = 300.0) -> None:
         self._first, self._most, self._away, self._next = first_s, most_s, away_s, first_s
 
     def after_answer(self, *, changed: bool) -> float:
-        """After an answer."""
+        """Return the seconds to wait after an answer."""
         self._next = self._first if changed else min(self._most, self._next * 1.5)
         return self._next
 
     def after_silence(self) -> float:
-        """After none: doubled, with a random part, so that many jobs do not ask in step."""
+        """Return the seconds to wait after no answer.
+
+        Doubled, with a random part, so that many jobs do not ask in step.
+        """
         self._next = min(self._away, self._next * 2)
         return self._next * random.uniform(0.75, 1.25)

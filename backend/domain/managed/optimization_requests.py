@@ -33,7 +33,7 @@ NOTE = "The toolkit calibrates on text of its own: calibration, samples and leng
 
 
 class OptimizationRequests(Frozen):
-    """`create` are the parameters of each call, none where no job is needed; `notes` say what happens beside them."""
+    """`create` are the parameters of each call, none where no job is needed; `notes` say what else happens."""
 
     create: tuple[Facts, ...]
     notes: tuple[str, ...]
@@ -42,11 +42,10 @@ class OptimizationRequests(Frozen):
 def build_requests(
     recipe: Recipe, instance: str, hardware: Hardware, settings: AwsSettings, *, tensor_parallel: int = 1
 ) -> OptimizationRequests:
-    """For the instance that the result is to be served on. `tensor_parallel`: the degree of the plan. `named` makes
-    them whole.
+    """Return the requests for the instance that the result is to be served on. `with_name` completes them.
 
-    Raises ImpossibleStack for what the toolkit does not stack or does otherwise, InvalidRecipe for an instance that it
-    does not know.
+    `tensor_parallel`: the degree of the plan. Raises ImpossibleStack for what the toolkit does not stack or does
+    otherwise, InvalidRecipe for an instance that it does not know.
     """
     instance_types.check(instance)
     _, refused = sagemaker_toolkit.find_stack(recipe, hardware)
@@ -59,7 +58,7 @@ def build_requests(
 
 
 def needs_job(recipe: Recipe) -> bool:
-    """Whether a job is created for it: a draft that is there is set up at deployment."""
+    """Return whether a job is created: an existing draft is set up at deployment."""
     return any(map(_of_job, recipe.steps))
 
 
@@ -68,8 +67,10 @@ def _of_job(step: Any) -> bool:
 
 
 def with_name(request: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The request for a job of that name, whose result has a folder of that name. Raises InvalidOptions for what is no
-    name."""
+    """Return the request for a job of that name, whose result has a folder of that name.
+
+    Raises InvalidOptions for an invalid name.
+    """
     if len(name) > LONGEST_NAME or not re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*", name):
         raise InvalidOptions(
             f"SageMaker takes no job called {name[:80]}: up to {LONGEST_NAME} letters, digits and dashes."
@@ -80,7 +81,7 @@ def with_name(request: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def with_source(request: Mapping[str, Any], content: str) -> dict[str, Any]:
-    """The request whose weights lie in the folder of that content, where it names one by CONTENT."""
+    """Return the request with the weights in the folder of that content, where it names one by CONTENT."""
     if CONTENT not in request["ModelSource"].get("S3", {}).get("S3Uri", ""):
         return dict(request)
     where = request["ModelSource"]["S3"]
@@ -88,15 +89,17 @@ def with_source(request: Mapping[str, Any], content: str) -> dict[str, Any]:
 
 
 def is_servable(recipe: Recipe) -> bool:
-    """Whether the result is weights that a server reads as they are: quantized, and neither compiled nor sharded nor
-    with a head of its own."""
+    """Return whether the result is weights that a server can read.
+
+    Quantized, not compiled, sharded or with a head of its own.
+    """
     speculate = recipe.step("speculate")
     plain = not isinstance(speculate, Speculate) or speculate.method in {"draft", "ngram"}
     return plain and bool(recipe.step("quantize")) and not (recipe.step("compile") or recipe.step("shard"))
 
 
 def job_name(job_id: str, attempt: int) -> str:
-    """Of an attempt: the same whoever asks, so that what was begun is found again."""
+    """Return the name of an attempt. It is always the same, so that a job that was begun can be recognized."""
     return f"whetstone-{job_id}-{attempt}"
 
 
@@ -130,7 +133,7 @@ def _source(settings: AwsSettings) -> dict[str, Any]:
 
 
 def _config(step: Any, recipe: Recipe, hardware: Hardware, settings: AwsSettings, degree: int) -> dict[str, Any]:
-    """One item of OptimizationConfigs."""
+    """Return one item of OptimizationConfigs."""
     match step:
         case Quantize():
             _check_quantize(step)
@@ -148,8 +151,10 @@ def _container(kind: str, environment: dict[str, str], settings: AwsSettings) ->
 
 
 def _compiled(recipe: Recipe, hardware: Hardware, degree: int) -> dict[str, str]:
-    """A compiled artifact is unique for its shapes, precision and degree, so what the recipe states of them is asked
-    for."""
+    """Return the settings of a compilation.
+
+    An artifact is specific to its shapes, precision and degree, so those that the recipe states are given.
+    """
     serving, names = recipe.serving, {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
     stated: dict[str, object] = {
         "OPTION_N_POSITIONS": serving.max_model_len if hardware == "neuron" else None,
@@ -168,7 +173,7 @@ def _eagle(settings: AwsSettings) -> dict[str, Any]:
 
 
 def _check_quantize(step: Quantize) -> None:
-    """What is written beside the method must be what the toolkit does."""
+    """Raise ImpossibleStack where the recipe states an option that the toolkit does otherwise."""
     own, fields = OWN[step.method], type(step).model_fields
     for name, value in ((name, getattr(step, name)) for name in fields if name not in UNSAID):
         if value not in {fields[name].default, None} and value != own.get(name):
@@ -179,7 +184,7 @@ def _check_quantize(step: Quantize) -> None:
 
 
 def notes(recipe: Recipe, hardware: Hardware) -> tuple[str, ...]:
-    """What happens beside the requests, a sentence each."""
+    """Return what happens beside the requests, a sentence each."""
     quantize, speculate = recipe.step("quantize"), recipe.step("speculate")
     sentences = [NOTE] if isinstance(quantize, Quantize) and quantize.method != "fp8" else []
     if not recipe.steps:

@@ -1,5 +1,4 @@
-"""What the training of a draft takes of a machine: memory for its target, what is learned and what the target computed;
-disk."""
+"""Estimates what the training of a draft needs: memory for its target, its parameters and the target's states; disk."""
 
 from __future__ import annotations
 
@@ -22,15 +21,17 @@ REST_BYTES = 1 << 30
 
 
 def parameters(model: ModelCard, options: Training) -> int:
-    """About how many are learned: an embedding of the target's vocabulary and two layers, at most of the target's
-    width."""
+    """Return about how many parameters are trained.
+
+    An embedding of the vocabulary and two layers, at most of the target's width.
+    """
     fresh = options.kind == "small" and options.start == "fresh"
     width = min(options.hidden or 256, model.hidden_size) if fresh else model.hidden_size
     return model.vocabulary * width + (options.layers or 2) * 12 * width**2
 
 
 def memory_bytes(model: ModelCard, options: Training) -> int:
-    """The most at once, the runtime left out."""
+    """Return the peak memory in bytes, the runtime left out."""
     rows = 4 * ROWS * VALUES * model.vocabulary
     return (
         model.weights_bytes
@@ -42,7 +43,7 @@ def memory_bytes(model: ModelCard, options: Training) -> int:
 
 
 def disk_bytes(model: ModelCard, options: Training) -> int:
-    """While it runs: what the target computed, the state, and the draft."""
+    """Return the bytes on disk while it runs: what the target computed, the state, and the draft."""
     return _stored_bytes(model, options) + 20 * parameters(model, options)
 
 

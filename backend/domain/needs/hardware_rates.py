@@ -1,5 +1,6 @@
-"""What runs an optimize job, as rates: of this machine's processor, from its probe, and of an accelerator, from its
-datasheet.
+"""The hardware that runs an optimize job, as rates.
+
+This machine's processor by its probe, an accelerator by its datasheet.
 
 Shares of the processor's rate were measured (benchmarks/job_costs.py); those of an accelerator are assumptions: no job
 was timed on one. Knows nothing of models.
@@ -53,7 +54,7 @@ class HardwareRates(NamedTuple):
 
 
 def processor_rates(flops: float, cores: int = 2, features: Collection[str] = ("avx512_bf16",)) -> HardwareRates:
-    """This machine's processor: its measured 16-bit rate with all cores, how many they are and its instruction sets."""
+    """Return the rates of this machine's processor by its measured 16-bit rate, its cores and its instruction sets."""
     share = next(set_share for name, set_share in FULL_SHARES.items() if not name or name in features)
     middles = (flops * HALF_SHARE, flops * share, cores * CORE_VALUES)
     half, full, values = ((middle / SPREAD[0], middle / SPREAD[1]) for middle in middles)
@@ -63,8 +64,7 @@ def processor_rates(flops: float, cores: int = 2, features: Collection[str] = ("
 
 
 def accelerator_rates(device: Device) -> HardwareRates | None:
-    """An NVIDIA accelerator of an instance or a machine, at shares of its nominal rates; None where they are not
-    known."""
+    """Return the rates of an NVIDIA accelerator, as shares of its nominal ones; None where those are not known."""
     if device.hardware != "cuda" or not device.flops or not device.bandwidth:
         return None
     flops, bandwidth = device.flops, device.bandwidth

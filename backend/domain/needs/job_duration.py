@@ -1,7 +1,7 @@
-"""How long an optimize job runs, phase by phase: from operations, values and bytes at `rates`. Knows nothing of
-serving.
+"""Estimates how long an optimize job runs, phase by phase: from operations, values and bytes at `hardware_rates`.
 
-Middles were held against processor seconds of real workers on three models (benchmarks/job_costs.py).
+Middles were compared with processor seconds of real workers on three models (benchmarks/job_costs.py). Knows nothing of
+serving.
 """
 
 from __future__ import annotations
@@ -54,8 +54,10 @@ MANAGED_START: Range = (300.0, 1200.0)
 def job_phases(
     model: ModelFacts, recipe: Recipe, rates: HardwareRates, moved: int, end: int, tries: int = 1
 ) -> dict[str, float]:
-    """Seconds by phase at the best (0) or the worst (1) end. `moved`: bytes read and written; `tries`: at a quality
-    floor."""
+    """Return the seconds by phase at the best (0) or the worst (1) end.
+
+    `moved`: bytes read and written; `tries`: at a quality floor.
+    """
     step = recipe.step("quantize")
     probes = bool(recipe.limits.fall_back) if tries > 1 else isinstance(step, Quantize) and step.target_bits is not None
     rewrites = any(isinstance(step, Quantize | Prune) for step in recipe.steps)
@@ -94,19 +96,21 @@ def _scoring_seconds(model: ModelFacts, recipe: Recipe, rates: HardwareRates, en
 
 
 def scored_windows(model: ModelFacts) -> int:
-    """Windows of text that are scored."""
+    """Return the windows of text that are scored."""
     return max(WINDOWS[0], min(WINDOWS[1], WINDOW_PARAMETERS // max(model.parameters, 1)))
 
 
 def sensitivity_copies(model: ModelFacts) -> tuple[int, int]:
-    """Copies of the model's states that are carried on while groups are measured, and the windows of each."""
+    """Return (copies of the model's states that are carried while groups are measured, windows of each)."""
     copies = model.layers * PROBED_GROUPS * PROBED
     return copies, max(1, min(PROBE_WINDOWS, PROBE_SEQUENCES // max(1, copies)))
 
 
 def _sensitivity_seconds(model: ModelFacts, recipe: Recipe, rates: HardwareRates, end: int) -> float:
-    """Copies under way through half of the layers on average, the head and a comparison for each, the candidates'
-    searches."""
+    """Return the seconds of measuring groups.
+
+    Copies through half of the layers on average, the head and a comparison for each, and the candidates' searches.
+    """
     copies, windows = sensitivity_copies(model)
     tokens, parts = copies * windows * WINDOW_TOKENS, sizes(model)
     full = 2.0 * tokens * (parts.active_linears / 2 + parts.embedding) + PROBED * _search_operations(model, recipe)
@@ -125,12 +129,12 @@ def _search_operations(model: ModelFacts, recipe: Recipe) -> float:
 
 
 def error_tokens(recipe: Recipe) -> int:
-    """Tokens that errors are worked out over: all that calibrate, or a few where they decide nothing."""
+    """Return the tokens that errors are computed over: all that calibrate, or a few where they decide nothing."""
     return REPORT_TOKENS if _only_reports_errors(recipe) else calibration_tokens(recipe)
 
 
 def _only_reports_errors(recipe: Recipe) -> bool:
-    """Whether calibration decides nothing but the errors that are reported."""
+    """Return whether calibration decides nothing but the errors that are reported."""
     step = recipe.step("quantize")
     if not isinstance(step, Quantize) or recipe.step("prune"):
         return False
@@ -139,7 +143,7 @@ def _only_reports_errors(recipe: Recipe) -> bool:
 
 
 def calibration_tokens(recipe: Recipe) -> int:
-    """Tokens that go through every layer while it is optimized."""
+    """Return the tokens that go through every layer while it is optimized."""
     step = recipe.step("quantize")
     if not isinstance(step, Quantize):
         return DEFAULT_TOKENS
@@ -147,14 +151,14 @@ def calibration_tokens(recipe: Recipe) -> int:
 
 
 def job_seconds(model: ModelFacts, recipe: Recipe, rates: HardwareRates, moved: int) -> Range:
-    """(least, most): one attempt at the best end, every attempt that a quality floor may take at the worst."""
+    """Return (least, most): one try at the best end, every try that a quality floor may take at the worst."""
     tries = MOST_TRIES if recipe.limits.fall_back else 1
     least = sum(job_phases(model, recipe, rates, moved, 0).values())
     return least, sum(job_phases(model, recipe, rates, moved, 1, tries).values())
 
 
 def managed_seconds(recipe: Recipe, moved: int) -> Range:
-    """(least, most) of a managed job; nothing for a recipe that needs none."""
+    """Return the (least, most) seconds of a managed job; 0 for a recipe that needs none."""
     if not any(step.technique in {"quantize", "compile", "shard"} for step in recipe.steps):
         return 0.0, 0.0
     return MANAGED_START[0] + moved * MANAGED_BYTE[0], MANAGED_START[1] + moved * MANAGED_BYTE[1]

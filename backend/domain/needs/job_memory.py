@@ -1,8 +1,9 @@
-"""Memory of an optimize job that changes weights: the engine's, one decoder layer at a time, and the scoring's after
-it.
+"""Memory of an optimize job that changes weights.
 
-Pure arithmetic over the facts; bytes throughout. Measured peaks stand in docs/decisions/0015. Knows nothing of serving
-and time.
+Of the engine, one decoder layer at a time, and of the scoring after it.
+
+Pure arithmetic over the facts; bytes throughout. docs/decisions/0015 has measured peaks. Knows nothing of serving and
+time.
 """
 
 from __future__ import annotations
@@ -35,8 +36,7 @@ FORMULA = (
 
 
 def peak_bytes(model: ModelFacts, recipe: Recipe, original: int) -> int:
-    """Peak of the whole process. `original` are the bytes of the weights as they are stored, which a library engine
-    holds."""
+    """Return the peak of the whole process. `original`: bytes of the stored weights, which a library engine loads."""
     step = recipe.step("quantize")
     library_bytes = original if isinstance(step, Quantize) and step.engine != "native" else 0
     states = 2 * min(SPILL_BYTES, 4 * job_duration.calibration_tokens(recipe) * model.hidden_size)
@@ -46,7 +46,7 @@ def peak_bytes(model: ModelFacts, recipe: Recipe, original: int) -> int:
 
 
 def device_bytes(model: ModelFacts, recipe: Recipe) -> int:
-    """What lies where the layer at hand is worked on: memory of the accelerator where there is one."""
+    """Return the memory on the device that works on a layer: the accelerator where there is one."""
     parts = sizes(model)
     layer = 4 * parts.linears // max(model.layers, 1)
     wide = 4 * model.hidden_size + 3 * model.intermediate_size
@@ -62,7 +62,7 @@ def _scoring_bytes(model: ModelFacts) -> int:
 
 
 def _sensitivity_bytes(model: ModelFacts) -> int:
-    """States of all copies, twice, the head, two windows of logits and a block of distributions."""
+    """Return the states of all copies, twice, the head, two windows of logits and a block of distributions."""
     copies, windows = job_duration.sensitivity_copies(model)
     tokens = windows * job_duration.WINDOW_TOKENS
     states = 2 * min(SPILL_BYTES, 4 * (1 + copies) * tokens * model.hidden_size)
@@ -71,7 +71,10 @@ def _sensitivity_bytes(model: ModelFacts) -> int:
 
 
 def _gram_bytes(model: ModelFacts, tokens: int) -> int:
-    """Linears that read the same input share a matrix; an expert sees its part of the tokens."""
+    """Return the bytes of Gram matrices: linears that read the same input share one.
+
+    An expert sees its part of the tokens.
+    """
     total = 0
     for shape in linears(model):
         if shape.name == "key and value":

@@ -1,4 +1,4 @@
-"""How many tokens a load has under way at once: what a server's key-value cache must hold. Pure."""
+"""Tokens that a load has in progress at once: what a server's key-value cache must have room for. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ MARGIN = 1.25
 
 
 def peak_tokens(prompts: Sequence[Prompt], levels: LevelOptions, longest_answer: int, least: int = 1) -> int | None:
-    """Most tokens of all streams together, answers counted; None of an open loop or a search, whose streams are not
-    known.
+    """Return the most tokens of all streams together, answers counted; None where the number of streams is not known.
 
-    `least`: streams at which something is asked whatever the load. A byte-level vocabulary has no token of less than a
-    byte, so the bytes of a prompt bound its tokens from above, loosely.
+    That is an open loop or a search. `least`: the fewest streams, whatever the load. A byte-level vocabulary has no
+    token of less than a byte, so the bytes of a prompt bound its tokens from above, loosely.
     """
     if levels.rate or levels.ramp is not None or levels.trace or levels.sweep:
         return None

@@ -1,8 +1,9 @@
-"""How the accelerators of a target share a model: cut over some of them (tensor parallel), copied to the others
-(replicas).
+"""How the accelerators of a target share a model.
 
-Pure arithmetic over `serving`. vLLM: --tensor-parallel-size and --data-parallel-size. Knows nothing of time and of
-prices.
+Cut over some of them (tensor parallel), copied to the others (replicas).
+
+Pure arithmetic over `serving_memory`. vLLM: --tensor-parallel-size and --data-parallel-size. Knows nothing of time and
+of prices.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from backend.domain.recipe.recipe import Recipe
 
 
 class ParallelLayout(NamedTuple):
-    """`replicas` of the model, each cut over `room.tensor_parallel` of the `units`. `room` is of one accelerator."""
+    """`replicas` of the model, each cut over `memory.tensor_parallel` of the `units`. `memory` is of one accelerator."""
 
     memory: DeviceMemory
     replicas: int
@@ -47,8 +48,7 @@ class ParallelLayout(NamedTuple):
 def possible_layouts(
     model: ModelFacts, recipe: Recipe, device: Device, draft: ModelFacts | None = None, *, tokens: int = 1
 ) -> list[ParallelLayout]:
-    """Every degree at which the model and `tokens` of cache fit, lowest first, with as many replicas as there is room
-    for."""
+    """Return every degree at which the model and `tokens` of cache fit, lowest first, with as many replicas as fit."""
     rooms = (
         serving_memory.device_memory(model, recipe, device, degree, draft)
         for degree in serving_memory.degrees(model, recipe, device)
@@ -61,11 +61,10 @@ def possible_layouts(
 def default_layout(
     model: ModelFacts, recipe: Recipe, device: Device, draft: ModelFacts | None = None, *, tokens: int = 1
 ) -> ParallelLayout | None:
-    """What uses all accelerators: a replica on each where one holds the model, else the model cut over as many as
-    divide it.
+    """Return the layout that uses all accelerators; None where nothing fits.
 
-    The recipe's own degree where it states one (above 1) at which the model fits, and then one replica. None where
-    nothing fits.
+    A replica on each where one has room for the model, else the model cut over as many as divide it. The recipe's own
+    degree where it states one (above 1) at which the model fits, and then one replica.
     """
     possible = possible_layouts(model, recipe, device, draft, tokens=tokens)
     stated_degree = recipe.serving.tensor_parallel

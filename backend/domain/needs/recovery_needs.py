@@ -1,4 +1,4 @@
-"""What a recovery needs: memory, since the whole model is held, operations, and disk for what lies between its steps.
+"""Estimates what a recovery needs: memory for the whole model, operations, and disk for the results between its steps.
 
 Pure arithmetic over the facts, with the formula in words. Knows nothing of what else a job does.
 """
@@ -28,19 +28,19 @@ FORMULA = (
 
 
 def find_recovery(recipe: Recipe) -> Recover | None:
-    """The recipe's recovery, if it has one."""
+    """Return the recipe's recovery; None if it has none."""
     step = recipe.step("prune")
     return step.recover if isinstance(step, Prune) else None
 
 
 def calibration_size(recipe: Recipe) -> tuple[int, int]:
-    """Sequences that calibrate, and tokens of one."""
+    """Return (sequences that calibrate, tokens of one)."""
     step = recipe.step("quantize")
     return (step.samples, step.length) if isinstance(step, Quantize) else (SAMPLES, LENGTH)
 
 
 def memory_bytes(model: ModelFacts, recipe: Recipe) -> int:
-    """The most at once, without the runtime; 0 without a recovery. `FORMULA` says it in words."""
+    """Return the peak bytes without the runtime; 0 without a recovery. `FORMULA` is the same in words."""
     step = find_recovery(recipe)
     if step is None:
         return 0
@@ -53,7 +53,7 @@ def memory_bytes(model: ModelFacts, recipe: Recipe) -> int:
 
 
 def operations(model: ModelFacts, recipe: Recipe) -> float:
-    """At most, where all steps are made: 2 x parameters x tokens a forward pass."""
+    """Return the most operations, with all steps made: 2 x parameters x tokens per forward pass."""
     step = find_recovery(recipe)
     if step is None:
         return 0.0
@@ -65,11 +65,11 @@ def operations(model: ModelFacts, recipe: Recipe) -> float:
 
 
 def memory_note(model: ModelFacts, recipe: Recipe) -> str:
-    """For the plan."""
+    """Return the note of a plan."""
     needed = format_bytes(memory_bytes(model, recipe))
     return f"Recovery holds the whole model in memory, about {needed}; other steps read it layer by layer."
 
 
 def format_bytes(value: float) -> str:
-    """Rounded, with its unit."""
+    """Return the bytes rounded, with a unit."""
     return f"{value / 1e6:,.0f} MB" if value < 1e9 else f"{value / 1e9:,.1f} GB"

@@ -1,5 +1,6 @@
-"""Memory while serving: weights by precision, key-value cache, activations, runtime, and the tensor parallel degree
-that fits.
+"""Memory while serving.
+
+Weights by precision, key-value cache, activations, runtime, and the tensor parallel degree that fits.
 
 Pure arithmetic over the facts; bytes throughout. Each constant says where it comes from. Knows nothing of time.
 """
@@ -65,7 +66,7 @@ class Weights(NamedTuple):
 
 
 def stored_format(model: ModelFacts, recipe: Recipe) -> StoredFormat | None:
-    """What the linears become, or already are; None for 16-bit ones."""
+    """Return the format that the linears get, or already have; None for 16-bit ones."""
     step = recipe.step("quantize")
     if isinstance(step, Quantize):
         return _format_after(step)
@@ -76,7 +77,7 @@ def stored_format(model: ModelFacts, recipe: Recipe) -> StoredFormat | None:
 
 
 def _format_after(step: Quantize) -> StoredFormat | None:
-    """What a step writes: group and weight-only scales in 16 bit, 8-bit activations with scales in 32."""
+    """Return the format that a step writes: weight-only scales in 16 bit, with 8-bit activations scales in 32."""
     if step.method == "kv_cache":
         return None
     active = quantize_step.method_row(step).activations
@@ -88,10 +89,11 @@ def _format_after(step: Quantize) -> StoredFormat | None:
 
 
 def weights(model: ModelFacts, recipe: Recipe) -> Weights:
-    """Embeddings, output head, norms and biases at the model's width; linears at the recipe's, with scales and zero
-    points.
+    """Return the bytes of the weights.
 
-    A scale a group (2 bytes) and a zero point of the same bits, or a 4-byte scale an output channel: the
+    Linears at the recipe's precision, with scales and zero points, the rest at the model's.
+
+    A scale per group (2 bytes) and a zero point of the same bits, or a 4-byte scale per output channel: the
     compressed-tensors formats `pack-quantized` and `int-quantized`. With `target_bits` the linears take that on
     average, scales included.
     """
@@ -114,15 +116,18 @@ def _stored_weights(parts: Sizes, chosen: StoredFormat | None, width: int) -> We
 
 
 def effective_serving(recipe: Recipe) -> Serving:
-    """The serving settings, with the FP8 cache that the artifact itself asks for: vLLM takes it from the checkpoint."""
+    """Return the serving settings, with the FP8 cache that the artifact requests: vLLM reads it from the checkpoint."""
     if recipe.serving.kv_cache_dtype == "auto" and quantize_step.caches_fp8(recipe.step("quantize")):
         return recipe.serving.model_copy(update={"kv_cache_dtype": "fp8"})
     return recipe.serving
 
 
 def kv_bytes(model: ModelFacts, serving: Serving, tensor_parallel: int = 1) -> int:
-    """Keys and values of one token on one device: 2 x layers x KV heads x head size x width. KV heads are copied, not
-    cut, where there are fewer of them than devices (GQA, MQA); a latent vector (MLA) is copied to every device."""
+    """Return the bytes of keys and values of one token on one device: 2 x layers x KV heads x head size x width.
+
+    KV heads are copied, not cut, where there are fewer of them than devices (GQA, MQA); a latent vector (MLA) is copied
+    to every device.
+    """
     if not model.generates:
         return 0
     width = 1 if serving.kv_cache_dtype == "fp8" else 4 if serving.dtype == "float32" else 2
@@ -132,22 +137,24 @@ def kv_bytes(model: ModelFacts, serving: Serving, tensor_parallel: int = 1) -> i
 
 
 def activations(model: ModelFacts, device: Device, tensor_parallel: int) -> int:
-    """Peak of one step of `max_num_batched_tokens`: two residuals, the widest layer, and the logits of the sequences in
-    fp32."""
+    """Return the peak bytes of one step of `max_num_batched_tokens`.
+
+    Two residuals, the widest layer, and logits in fp32.
+    """
     tokens = batched_tokens(device)
     wide = max(2 * model.intermediate_size, (model.heads + 2 * model.kv_heads) * model.head_dim) // tensor_parallel
     return tokens * 2 * (2 * model.hidden_size + wide) + MAX_SEQUENCES * model.vocabulary * 4 // tensor_parallel
 
 
 def batched_tokens(device: Device) -> int:
+    """Return the tokens that vLLM puts into one step."""
     if device.hardware != "cuda" or device.name.startswith("A100"):
         return BATCHED_TOKENS[-1][1]
     return next(tokens for least, tokens in BATCHED_TOKENS if device.memory_bytes >= least)
 
 
 class DeviceMemory(NamedTuple):
-    """What is left for the cache on one device, least and most, after all else; negative where the model does not
-    fit."""
+    """The memory of one device. `cache`: what is left for it, least and most; negative where the model does not fit."""
 
     tensor_parallel: int
     weights_per_device: int
@@ -158,17 +165,17 @@ class DeviceMemory(NamedTuple):
 
     @property
     def tokens(self) -> tuple[int, int]:
-        """Tokens that the cache holds, least and most, over all sequences."""
+        """(least, most) tokens that the cache has room for, over all sequences."""
         least, most = (max(0, size) // self.kv_bytes_per_token if self.kv_bytes_per_token else 0 for size in self.cache)
         return least, most
 
     def holds(self, tokens: int) -> bool:
-        """Whether that many tokens of cache surely are left."""
+        """Return whether that many tokens of cache surely fit."""
         return self.cache[0] >= max(0, tokens * self.kv_bytes_per_token)
 
 
 def concurrent_sequences(memory: DeviceMemory, recipe: Recipe, length: int) -> tuple[int, int]:
-    """(least, most) sequences of `length` tokens that the server holds at once."""
+    """Return the (least, most) sequences of `length` tokens that the server has room for at once."""
     limit = recipe.serving.max_num_seqs or MAX_SEQUENCES
     least, most = (min(limit, tokens // length) for tokens in memory.tokens)
     return least, most
@@ -177,7 +184,7 @@ def concurrent_sequences(memory: DeviceMemory, recipe: Recipe, length: int) -> t
 def device_memory(
     model: ModelFacts, recipe: Recipe, device: Device, tensor_parallel: int, draft: ModelFacts | None = None
 ) -> DeviceMemory:
-    """The memory of one device when the model is cut over `tensor_parallel` of them. A draft is held beside it."""
+    """Return the memory of one device when the model, and its draft, are cut over `tensor_parallel` of them."""
     weight_bytes = weights(model, recipe).total // tensor_parallel
     per_token = kv_bytes(model, effective_serving(recipe), tensor_parallel)
     if draft is not None:
@@ -194,7 +201,7 @@ def device_memory(
 
 
 def usable_bytes(device: Device) -> int:
-    """What the server takes of one device's memory."""
+    """Return the part of one device's memory that the server takes."""
     return int(device.memory_bytes * _server_share(device)[0])
 
 
@@ -214,7 +221,7 @@ def _cpu_cache(model: ModelFacts, serving: Serving, per_token: int) -> int:
 
 
 def degrees(model: ModelFacts, recipe: Recipe, device: Device) -> list[int]:
-    """Tensor parallel degrees that the hardware has and the model can be cut into, lowest first.
+    """Return the tensor parallel degrees that the hardware has and the model can be cut into, lowest first.
 
     vLLM needs the attention heads divisible by the degree (config/model.py), and whole quantization groups on every
     device (auto_awq.py: "too large tensor parallel size"). KV heads are cut or copied. Neuron pads heads instead.
@@ -227,7 +234,7 @@ def degrees(model: ModelFacts, recipe: Recipe, device: Device) -> list[int]:
 
 
 def divides(model: ModelFacts, degree: int, group: int | None) -> bool:
-    """Whether heads, KV heads and the matrices cut along their input can be cut into `degree` equal parts."""
+    """Return whether heads, KV heads and the matrices cut along their input can be cut into `degree` equal parts."""
     if model.heads % degree or (model.kv_heads % degree and degree % model.kv_heads):
         return False
     cut = [shape.inputs for shape in linears(model) if shape.name in {"output", "down"}]
@@ -237,12 +244,11 @@ def divides(model: ModelFacts, degree: int, group: int | None) -> bool:
 def find_smallest_fit(
     model: ModelFacts, recipe: Recipe, device: Device, draft: ModelFacts | None = None, *, tokens: int = 1
 ) -> DeviceMemory | None:
-    """The lowest tensor parallel degree at which all of it and `tokens` of cache fit; None where none does."""
+    """Return the memory at the lowest degree at which the model and `tokens` of cache fit; None where none does."""
     rooms = (device_memory(model, recipe, device, degree, draft) for degree in degrees(model, recipe, device))
     return next((memory for memory in rooms if memory.holds(tokens)), None)
 
 
 def required_cache_tokens(model: ModelFacts, recipe: Recipe) -> int:
-    """Tokens that the cache must hold at least: the stated context, else one sequence of 2048, or of the model's
-    positions."""
+    """Return the tokens that the cache must have room for: the stated context, else one sequence of at most 2048."""
     return recipe.serving.max_model_len or min(model.max_positions, 2048)

@@ -1,4 +1,6 @@
-"""Whether the result of a compilation is in the cache, and if not, which entry is nearest and how it differs. Pure."""
+"""Looks up whether the result of a compilation is in the cache, and if not, the nearest entry and its differences.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,10 @@ class CacheEntry(Frozen):
 
 
 class CacheLookup(Frozen):
-    """`hit`: fetched, nothing is compiled. `nearest` and `differs` of a miss where the cache has anything of that
-    stack."""
+    """The answer. `hit`: fetched, nothing is compiled.
+
+    `nearest` and `differs` of a miss where the cache has that stack.
+    """
 
     state: Literal["hit", "miss"]
     key: str
@@ -49,7 +53,10 @@ class CacheLookup(Frozen):
 
 
 def look_up(plan: CompilePlan, entries: Iterable[CacheEntry]) -> CacheLookup:
-    """A model whose weights are not here has no hash: then the entry of a model of its name counts."""
+    """Return the entry for the plan, or the nearest one.
+
+    A model whose weights are not here has no hash: then an entry of a model of that name counts.
+    """
     fields = plan.fields
     ranked = []
     for entry in entries:

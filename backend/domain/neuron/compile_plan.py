@@ -1,5 +1,4 @@
-"""What a compilation for Neuron is: stack, shapes, precision, degree, flags; and the key under which its result is
-cached.
+"""The plan of a compilation for Neuron (stack, shapes, precision, degree, flags) and the key of its cached result.
 
 Pure. Knows nothing of files and of the libraries' classes.
 """
@@ -65,7 +64,7 @@ class CompilePlan(Frozen):
 def make_compile_plan(
     model: ModelFacts, recipe: Recipe, device: Device, draft: ModelFacts | None = None, compiler: str | None = None
 ) -> CompilePlan:
-    """For a recipe that no rule refuses. Raises KeyError for an accelerator that is not known."""
+    """Return the plan for a recipe that no rule refuses. Raises KeyError for an accelerator that is not known."""
     step, quantize, speculate = (recipe.step(name) for name in ("compile", "quantize", "speculate"))
     assert isinstance(step, Compile)
     stack = software_stacks.choose_stack(device.name, model.model_type, step.stack)
@@ -98,7 +97,7 @@ def make_compile_plan(
 
 
 def doubling_sizes(least: int, most: int) -> list[int]:
-    """`least`, twice that, ..., `most`."""
+    """Return `least`, twice that, ..., `most`."""
     sizes = []
     while least < most:
         sizes.append(least)
@@ -107,6 +106,6 @@ def doubling_sizes(least: int, most: int) -> list[int]:
 
 
 def recipe_parts(recipe: Recipe) -> list[str]:
-    """The recipe in the words of `Stack.can`; what no stack has keeps its own name."""
+    """Return the recipe in the words of `NeuronStack.can`; what no stack has gets its own name."""
     names = [getattr(step, "method", step.technique) for step in recipe.steps]
     return [*names, *(["fp8-cache"] if recipe.serving.kv_cache_dtype == "fp8" else [])]

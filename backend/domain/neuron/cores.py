@@ -1,5 +1,4 @@
-"""NeuronCores: how many work as one, which tensor parallel degrees the runtime has, and whether a model fits on one of
-them.
+"""NeuronCores: how many work as one, which tensor parallel degrees exist, and whether a model fits on one of them.
 
 Pure; bytes throughout. Knows no stack.
 """
@@ -46,7 +45,7 @@ SILICON = {
 
 
 def logical_device(device: Device) -> Device:
-    """The device in the cores that a program sees, with the memory and the rates of one."""
+    """Return the device in the cores that a program sees, with the memory and the rates of one."""
     joined = SILICON[device.name].joined if device.name in SILICON else 1
     rates = {name: getattr(device, name) for name in ("bandwidth", "flops", "int8_ops", "link")}
     more = {name: rate * joined for name, rate in rates.items() if rate is not None}
@@ -54,7 +53,7 @@ def logical_device(device: Device) -> Device:
 
 
 def degrees(device: Device) -> tuple[int, ...]:
-    """Tensor parallel degrees on that instance, lowest first; empty for an accelerator that is not known."""
+    """Return the tensor parallel degrees on that instance, lowest first; empty for an unknown accelerator."""
     silicon = SILICON.get(device.name)
     return tuple(degree for degree in silicon.degrees if degree <= logical_device(device).units) if silicon else ()
 
@@ -62,38 +61,37 @@ def degrees(device: Device) -> tuple[int, ...]:
 def core_memory(
     model: ModelFacts, recipe: Recipe, device: Device, degree: int, draft: ModelFacts | None = None
 ) -> DeviceMemory:
-    """The memory of one logical core, with the heads that are padded and copied for that degree."""
+    """Return the memory of one logical core, with the heads that are padded and copied for that degree."""
     padded_draft = pad_model(draft, degree) if draft else None
     return serving_memory.device_memory(pad_model(model, degree), recipe, logical_device(device), degree, padded_draft)
 
 
 def pad_model(model: ModelFacts, degree: int) -> ModelFacts:
-    """The model with its heads as they are cut over `degree` cores, and the parameters that this adds."""
+    """Return the model with its heads as they are cut over `degree` cores, and the parameters that this adds."""
     heads, kv_heads = padded_heads(model, degree)
     more = 2 * model.layers * (heads - model.heads + kv_heads - model.kv_heads) * model.head_dim * model.hidden_size
     return model.model_copy(update={"heads": heads, "kv_heads": kv_heads, "parameters": model.parameters + more})
 
 
 def fits(model: ModelFacts, recipe: Recipe, device: Device, degree: int, draft: ModelFacts | None = None) -> bool:
-    """Whether weights, the runtime and the cache of every sequence at its full length surely fit on each core."""
+    """Return whether weights, runtime and the cache of every sequence at full length surely fit on each core."""
     return core_memory(model, recipe, device, degree, draft).holds(batch_size(recipe) * positions(model, recipe))
 
 
 def batch_size(recipe: Recipe) -> int:
-    """Sequences that are compiled for: the size is fixed at compilation."""
+    """Return the sequences that are compiled for: the size is fixed at compilation."""
     return recipe.serving.max_num_seqs or 1
 
 
 def positions(model: ModelFacts, recipe: Recipe) -> int:
-    """Tokens of prompt and answer that are compiled for."""
+    """Return the tokens of prompt and answer that are compiled for."""
     return recipe.serving.max_model_len or min(model.max_positions, 2048)
 
 
 def padded_heads(model: ModelFacts, degree: int) -> tuple[int, int]:
-    """(attention heads, KV heads) after padding to whole heads a core and copying KV heads where there are fewer than
-    cores.
+    """Return (attention heads, KV heads) after padding to whole heads per core and copying scarce KV heads.
 
-    NxD Inference, modules/attention/gqa.py: to the degree where the KV heads divide it, else one a query head.
+    NxD Inference, modules/attention/gqa.py: to the degree where the KV heads divide it, else one per query head.
     """
     heads = -(-model.heads // degree) * degree
     if model.heads == model.kv_heads:

@@ -1,8 +1,7 @@
-"""A compile plan in the words of the vendor's libraries: the same for whoever compiles and whoever serves what was
-compiled.
+"""A compile plan in the words of the vendor's libraries: the same for compiling and for serving the result.
 
-Pure. The names are those of NxD Inference 0.9.0, models/config.py, and of vLLM Neuron for SDK 2.33, docs/guides/
-reference-configuration.md; the contract of the tests has them.
+Pure. The names are those of NxD Inference 0.9.0, models/config.py, and of vLLM Neuron for SDK 2.33,
+docs/guides/reference-configuration.md; the contract of the tests has them.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ BACKEND = "neuron_native"
 
 
 def nxd_options(plan: CompilePlan) -> dict[str, Any]:
-    """Arguments of NeuronConfig, and a server's `override_neuron_config`; paths and sampling left out.
+    """Return the arguments of NeuronConfig and of a server's `override_neuron_config`, without paths and sampling.
 
     The shards of the weights are saved beside the graphs, or a server would look for the weights where they were
     compiled.
@@ -48,12 +47,12 @@ def nxd_options(plan: CompilePlan) -> dict[str, Any]:
 
 
 def speculative_options(plan: CompilePlan, draft: str) -> dict[str, Any]:
-    """`speculative_config` of vLLM's engine."""
+    """Return `speculative_config` of vLLM's engine."""
     return {"method": plan.draft_method, "model": draft, "num_speculative_tokens": plan.draft_tokens}
 
 
 def vllm_options(plan: CompilePlan) -> dict[str, Any]:
-    """`neuron_config` of `--additional-config`. Sampling on the device, by what each request asks."""
+    """Return `neuron_config` of `--additional-config`. Sampling runs on the device, by each request's settings."""
     return {
         "num_batched_tokens_buckets": list(plan.context_buckets),
         "num_seqs_buckets": list(plan.token_buckets),

@@ -1,5 +1,4 @@
-"""The three libraries that compile models for AWS Neuron, as data: what each names, on which accelerators, and what it
-can.
+"""The three libraries that compile models for AWS Neuron, as data: model types, accelerators and features of each.
 
 Read from their public sources; tests/fakes/neuron/contract.toml has the commits and the signatures. Nothing of it was
 run on a device. Knows nothing of memory and of degrees (`cores`).
@@ -13,7 +12,10 @@ StackName = Literal["nxd-inference", "transformers-neuronx", "vllm-neuron"]
 
 
 class NeuronStack(NamedTuple):
-    """`model_types` as config.json writes them; `can` are parts of a recipe (`parts` in `compiling`)."""
+    """One library.
+
+    `model_types` as config.json writes them; `can` are parts of a recipe (`recipe_parts` in `compile_plan`).
+    """
 
     title: str
     environment: str
@@ -64,7 +66,7 @@ SAGEMAKER_SOURCE = (
 
 
 def families(name: str) -> frozenset[str]:
-    """The model types that a stack, or `sagemaker`, names."""
+    """Return the model types that a stack, or `sagemaker`, names."""
     return frozenset(model_type for model_type, names in FAMILIES.items() if name in names)
 
 
@@ -113,12 +115,11 @@ ORDER: dict[str, tuple[StackName, ...]] = {
 
 
 def choose_stack(accelerator: str, model_type: str, stated: StackName | None = None) -> StackName | None:
-    """The stack that was asked for, else the first for that accelerator that names the model type; None where none
-    does."""
+    """Return the stated stack, else the first for that accelerator that names the model type; None where none does."""
     possible = (name for name in ORDER.get(accelerator, ()) if model_type in STACKS[name].model_types)
     return next((name for name in possible if stated in {None, name}), None)
 
 
 def named_model_types(accelerator: str) -> list[str]:
-    """Every model type that some stack for that accelerator names."""
+    """Return every model type that some stack for that accelerator names."""
     return sorted({kind for name in ORDER.get(accelerator, ()) for kind in STACKS[name].model_types})

@@ -1,12 +1,13 @@
-"""What speculation costs one target on one machine, and which acceptance pays: step times, a model of them, the map.
-Pure.
+"""The cost of speculation for one target on one machine, and the acceptance that pays.
+
+Step times, their model, the map. Pure.
 
 With a draft that proposes k tokens, each accepted with probability a, a step of the server takes k steps of the draft
 and one pass of the target over k + 1 tokens, and is expected to give E = (1 - a^(k+1)) / (1 - a) tokens (Leviathan et
-al. 2022, arXiv
-2211.17192, section 3.1). So the gain is E x step without / step with: section 3.3, without its assumption that the
-target passes over k + 1 tokens in the time of one, which does not hold on a processor. Costs do not hang on what the
-draft says, so they are measured with drafts of random weights, and a map of all acceptances follows from a few servers.
+al. 2022, arXiv 2211.17192, section 3.1). So the gain is E x step without / step with: section 3.3, without its
+assumption that the target passes over k + 1 tokens in the time of one, which does not hold on a processor. Costs do not
+depend on what the draft proposes, so they are measured with drafts of random weights, and a map of all acceptances
+follows from a few servers.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ is."""
 
 
 class DraftShape(Frozen):
-    """What a step of a draft costs hangs on these: its weights are read once, and each layer has a cost of its own."""
+    """What the cost of a draft's step depends on: its weights are read once, and each layer has a cost of its own."""
 
     parameters: int = Field(gt=0)
     layers: int = Field(gt=0)
@@ -81,14 +82,12 @@ class MapKey(Frozen):
 
 
 def weights_hash(recipe: Recipe) -> str:
-    """The hash of the steps that change what is read at each step of the server: speculation and compilation left
-    out."""
+    """Return the hash of the steps that change the weights: speculation and compilation left out."""
     return Recipe(steps=tuple(step for step in recipe.steps if step.technique in {"prune", "quantize"})).hash
 
 
 class DraftProbe(Frozen):
-    """A server to be measured: a draft of random weights that proposes `tokens`, accepted with that probability
-    each."""
+    """A server to measure: a draft of random weights that proposes `tokens`, each accepted with that probability."""
 
     hidden: int = Field(gt=0)
     layers: int = Field(gt=0)
@@ -104,7 +103,7 @@ class StepCosts(Frozen):
     coefficients: tuple[float, ...]
 
     def plain(self, streams: float) -> float:
-        """A step without speculation, linear between the numbers of streams that were measured and beyond them."""
+        """Return the seconds of a step without speculation, linear between the measured numbers of streams and beyond."""
         if len(self.base) == 1:
             return self.base[0][1]
         pairs = list(zip(self.base, self.base[1:], strict=False))
@@ -112,7 +111,7 @@ class StepCosts(Frozen):
         return max(first + (last - first) * (streams - low) / (high - low), min(second for _, second in self.base) / 2)
 
     def step(self, streams: float, tokens: int, draft: DraftShape) -> float:
-        """A step with that draft, at `tokens` proposed."""
+        """Return the seconds of a step with that draft and `tokens` proposed."""
         extra = sum(c * x for c, x in zip(self.coefficients, _features(streams, tokens, draft), strict=True))
         return self.plain(streams) + extra
 
@@ -156,8 +155,10 @@ class PayoffMap(Frozen):
 
     @property
     def formula_error(self) -> float | None:
-        """Root mean square of ln(gain by the formula / gain as measured) over the servers, whose acceptance was made:
-        what the formula leaves out. None where tokens were not counted."""
+        """Root mean square of ln(gain by the formula / measured gain) over the servers.
+
+        None where tokens were not counted.
+        """
         errors = [
             math.log((1 + point.accepted) * point.token_relative / point.relative)
             for point in self.points
@@ -166,18 +167,18 @@ class PayoffMap(Frozen):
         return math.sqrt(sum(error**2 for error in errors) / len(errors)) if errors else None
 
     def gain(self, streams: float, tokens: int, draft: DraftShape, acceptance: float) -> float:
-        """How many times as fast a stream's tokens come as without speculation."""
+        """Return how many times as fast a stream's tokens come as without speculation."""
         return self.gain_at(streams, tokens, draft, tokens_per_pass(acceptance, tokens))
 
     def gain_at(self, streams: float, tokens: int, draft: DraftShape, length: float) -> float:
-        """The same where the mean tokens of a step are known: accepted ones, and one."""
+        """Return the gain where the mean tokens of a step are known: the accepted ones, and one."""
         return length * self.costs.plain(streams) / self.costs.step(streams, tokens, draft)
 
     def interval(self, gain: float) -> tuple[float, float] | None:
         return None if self.error is None else (gain / self.error, gain * self.error)
 
     def gains(self, draft: DraftShape) -> Gains:
-        """For the planner: the gain with that draft, at the better and at the worse end of the model's error."""
+        """Return a function for the planner: the gain with that draft at either end of the model's error."""
 
         def gain(streams: float, tokens: int, acceptance: float, end: End) -> float:
             off = self.error or 1.0
@@ -186,26 +187,29 @@ class PayoffMap(Frozen):
         return gain
 
     def best(self, streams: float, draft: DraftShape, acceptance: float) -> tuple[int, float]:
-        """(draft length, gain) where the gain is highest."""
+        """Return the (draft tokens, gain) with the highest gain."""
         return max(
             ((k, self.gain(streams, k, draft, acceptance)) for k in LENGTHS),
             key=lambda length_and_gain: length_and_gain[1],
         )
 
     def best_known(self, streams: float, draft: DraftShape, lengths: Sequence[float]) -> tuple[int, float]:
-        """(draft length, gain) of a draft whose mean tokens a step are known, at 1, 2, ... proposed: never longer than
-        those."""
+        """Return the best (draft tokens, gain) of a draft whose mean tokens per step are known at 1, 2, ... draft
+        tokens.
+        """
         gains = ((k, self.gain_at(streams, k, draft, length)) for k, length in enumerate(lengths, 1))
         return max(gains, key=lambda length_and_gain: length_and_gain[1])
 
     def break_even_at(self, streams: float, tokens: int, draft: DraftShape, slower: float = 1.0) -> float | None:
-        """The acceptance at which that draft length gains nothing and loses nothing, were a step `slower` times as long
-        as the model says; None where none is high enough."""
+        """Return the acceptance at which that many draft tokens neither gain nor lose; None where none is high enough.
+
+        `slower`: a step takes so many times as long as the model says.
+        """
         needed = slower * self.costs.step(streams, tokens, draft) / self.costs.plain(streams)
         return None if needed > tokens + 1 else acceptance_from_rate((needed - 1) / tokens, tokens)
 
     def break_even(self, streams: float, draft: DraftShape) -> BreakEven | None:
-        """None where not even a draft that is always right would pay, at any length."""
+        """Return the lowest acceptance that pays; None where not even a draft that is always right would pay."""
         least = self._least(streams, draft)
         if least is None or self.error is None:
             return least
@@ -218,10 +222,12 @@ class PayoffMap(Frozen):
 
 
 def _features(streams: float, tokens: int, draft: DraftShape) -> tuple[float, ...]:
-    """What a step with speculation costs beside one without: something a step and a stream, for each proposed token a
-    step of the draft (a fixed part, its layers, its weights, which many streams multiply longer than they are read),
-    and the target's rows beyond those of a step without, each dearer from the KNEES on: where arithmetic takes longer
-    than reading the weights."""
+    """Return the features of the extra cost of a step with speculation.
+
+    A constant and the streams; for each proposed token a step of the draft (a fixed part, its layers, its weights,
+    which many streams multiply longer than they are read); and the target's additional rows, each dearer from the KNEES
+    on, where arithmetic takes longer than reading the weights.
+    """
     rows = streams * (tokens + 1)
     beyond = (max(0.0, rows - knee) - max(0.0, streams - knee) for knee in KNEES)
     drafting = (tokens, tokens * draft.layers, tokens * draft.parameters, tokens * streams * draft.parameters)
@@ -229,7 +235,7 @@ def _features(streams: float, tokens: int, draft: DraftShape) -> tuple[float, ..
 
 
 def fit_costs(points: Sequence[PayoffPoint]) -> StepCosts:
-    """The costs with the least squared relative error over the points with speculation, no coefficient negative.
+    """Return the costs with the least squared relative error over the points with speculation, no coefficient negative.
 
     Raises ValueError where no server without speculation, or none with it, was measured.
     """
@@ -259,8 +265,7 @@ class LeftOutPoint(NamedTuple):
 
 
 def cross_validate(points: Sequence[PayoffPoint]) -> list[LeftOutPoint]:
-    """Every point with speculation, predicted from all servers but its own; of a server whose others say nothing of it,
-    none."""
+    """Return every point with speculation, predicted from all servers but its own; none with fewer than three servers."""
     servers = {(point.tokens, point.draft) for point in points if point.draft is not None}
     predictions = []
     for server in servers if len(servers) > 2 else ():
@@ -275,8 +280,11 @@ def cross_validate(points: Sequence[PayoffPoint]) -> list[LeftOutPoint]:
 
 
 def error_factor(predictions: Iterable[LeftOutPoint]) -> float | None:
-    """exp(t x root mean square of ln(predicted / measured)) with as many degrees of freedom as servers: their points at
-    other streams are not independent."""
+    """Return the factor of the 95 % interval of one more prediction; None without predictions.
+
+    exp(t x root mean square of ln(predicted / measured)), with as many degrees of freedom as servers: their points at
+    other streams are not independent.
+    """
     points = list(predictions)
     if not points:
         return None
@@ -292,24 +300,24 @@ LEAST_HIDDEN = 32
 
 
 def layer_parameters(hidden: int, width: int) -> int:
-    """Of a Llama layer: queries, keys, values and output of `width`, a gated MLP of 8/3 the hidden size, two norms."""
+    """Return the parameters of a Llama layer: attention of `width`, a gated MLP of 8/3 the hidden size, two norms."""
     return 4 * hidden * width + 3 * hidden * intermediate_size(hidden) + 2 * hidden
 
 
 def intermediate_size(hidden: int) -> int:
-    """8/3 of the hidden size (Touvron et al. 2023, section 2.2), in whole 32s."""
+    """Return 8/3 of the hidden size (Touvron et al. 2023, section 2.2), in multiples of 32."""
     return max(32, round(8 * hidden / 3 / 32) * 32)
 
 
 def draft_parameters(vocabulary: int, hidden: int, layers: int, width: int) -> int:
-    """Of a Llama whose output head is its embedding."""
+    """Return the parameters of a Llama whose output head is its embedding."""
     return vocabulary * hidden + layers * layer_parameters(hidden, width) + hidden
 
 
 def map_key(
     revision: str, weights: str, serving: Serving, versions: Mapping[str, str], hardware: Mapping[str, Any]
 ) -> MapKey:
-    """Of what is served like this, by these versions, on hardware as `probe` tells of it."""
+    """Return the key of a map for weights served like this, by these versions, on hardware as `probe` describes it."""
     return MapKey(
         model=revision,
         weights=weights,
@@ -322,16 +330,18 @@ def map_key(
 
 
 def make_probes(target: ModelFacts) -> tuple[DraftProbe, ...]:
-    """The servers of a map: three sizes and depths of drafts, each at a short and a long guess, so that whichever
-    server is left out, the others still tell layers, weights and guesses apart. The long guesses are last: their drafts
-    are compiled by then."""
+    """Return the servers to measure: three sizes and depths of drafts, each with few and with many draft tokens.
+
+    Whichever server is left out, the others still separate layers, weights and draft tokens. Those with many tokens are
+    last: their drafts are compiled by then.
+    """
     sizes = {part: max(LEAST_HIDDEN, round(target.hidden_size / part / 32) * 32) for part in (6, 3, 1.5)}
     chosen = ((6, 1, 2, 0.6), (3, 4, 3, 0.7), (1.5, 2, 2, 0.6), (6, 1, 7, 0.8), (3, 4, 6, 0.7), (1.5, 2, 7, 0.8))
     return tuple(DraftProbe(hidden=sizes[part], layers=layers, tokens=k, acceptance=a) for part, layers, k, a in chosen)
 
 
 def check_size(target: ModelFacts, parameters: int) -> None:
-    """Of a draft. Raises RequestError where none is so small, or it is no smaller than the target."""
+    """Raise RequestError where no draft is so small, or it is no smaller than the target."""
     least = draft_parameters(target.vocabulary, LEAST_HIDDEN, 1, target.kv_heads * target.head_dim)
     if parameters < least:
         words = f"{least / 1e6:.2g} million, nearly all of them its vocabulary of {target.vocabulary:,} tokens"
@@ -344,5 +354,5 @@ def check_size(target: ModelFacts, parameters: int) -> None:
 
 
 def draft_shape(parameters: int) -> DraftShape:
-    """A draft of which only so many parameters are known."""
+    """Return the shape of a draft of which only the parameters are known."""
     return DraftShape(parameters=parameters, layers=DRAFT_LAYERS)

@@ -1,5 +1,6 @@
-"""What a recipe will need and roughly give on a target: memory, disk, duration, cost, speed. Ranges, each with its
-formula.
+"""Estimates what a recipe needs and gives on a target: memory, disk, duration, cost, speed.
+
+Ranges, each with its formula.
 
 Pure arithmetic over the card, the recipe and the device; what is unknown is named in `unknown` and left None.
 """
@@ -48,7 +49,7 @@ FORMULAS = {
 
 
 class JobNeeds(Frozen):
-    """Bytes. `disk_bytes` is what must be free before the job starts; formulas say how each came about."""
+    """Bytes that the optimize job needs. `disk_bytes` must be free before it starts; the formulas explain each figure."""
 
     weights_bytes: int
     disk_bytes: int
@@ -107,7 +108,7 @@ class Estimate(Frozen):
 
 
 def optimized_weights(model: ModelFacts, recipe: Recipe) -> int:
-    """Bytes of the weights after the recipe: the files' own size where it does not change them and they are at hand."""
+    """Return the bytes of the weights after the recipe: the files' own size where it does not change them."""
     step = recipe.step("quantize")
     if isinstance(model, ModelCard) and (not isinstance(step, Quantize) or step.method == "kv_cache"):
         return model.weights_bytes
@@ -115,11 +116,12 @@ def optimized_weights(model: ModelFacts, recipe: Recipe) -> int:
 
 
 def original_bytes(model: ModelFacts) -> int:
+    """Return the bytes of the original's weights."""
     return optimized_weights(model, Recipe())
 
 
 def estimate_needs(model: ModelFacts, recipe: Recipe, draft: ModelFacts | None = None) -> JobNeeds:
-    """What the optimize job needs on the machine that runs it."""
+    """Return what the optimize job needs on the machine that runs it."""
     weights = optimized_weights(model, recipe)
     disk = weights + MARGIN_BYTES + (original_bytes(draft) if draft else 0)
     if recipe.step("compile"):
@@ -135,7 +137,7 @@ def estimate_needs(model: ModelFacts, recipe: Recipe, draft: ModelFacts | None =
 
 
 def _need_formulas(recipe: Recipe) -> dict[str, str]:
-    """FORMULAS as far as they depend on the recipe."""
+    """Return FORMULAS as far as they depend on the recipe."""
     if recovery_needs.find_recovery(recipe) is None:
         return FORMULAS
     disk = FORMULAS["disk"] + " + the pruned and the recovered weights in 16 bit"
@@ -143,7 +145,7 @@ def _need_formulas(recipe: Recipe) -> dict[str, str]:
 
 
 class EstimateContext(Frozen):
-    """What an estimate needs beside the model and the recipe. `runs` is what runs the job; prices are USD an hour."""
+    """What an estimate needs besides the model and the recipe. `runs` is what runs the job; prices are USD per hour."""
 
     target: str
     facts: TargetFacts
@@ -160,8 +162,10 @@ class EstimateContext(Frozen):
     """Of what is served there, where one was measured."""
 
     def gains(self, recipe: Recipe) -> roofline.Gains | None:
-        """What speculation gains by the map; None where the formula must do: without one, and where nothing makes a
-        step for each proposed token."""
+        """Return the measured gains of speculation; None where the formula must be used.
+
+        That is without a map, and with a method that does not make a step for each proposed token.
+        """
         draft, step = self.facts.serving_draft(recipe), recipe.step("speculate")
         if self.payoff is None or draft is None or not isinstance(step, Speculate) or SPECULATE[step.method].once:
             return None
@@ -313,6 +317,7 @@ def _speed(
 
 
 def _unknown_speed_reason(model: ModelFacts, facts: TargetFacts) -> str:
+    """Return why the speed is not known."""
     if not model.generates:
         return "an embedding model generates no tokens"
     if facts.device is None or not facts.device.bandwidth or not facts.device.flops:
@@ -355,7 +360,7 @@ def _job_seconds(
 
 
 def _job_cost(context: EstimateContext, job: Range | None) -> Range | None:
-    """USD: the target's own price for the job's hours; nothing for no job."""
+    """Return USD: the target's own price for the job's hours; 0 for no job."""
     if job == (0.0, 0.0):
         return job
     if job is None or context.price_per_hour is None or context.facts.place == "managed":
@@ -364,7 +369,7 @@ def _job_cost(context: EstimateContext, job: Range | None) -> Range | None:
 
 
 def _formulas(facts: TargetFacts, recipe: Recipe, runs: HardwareRates | None) -> dict[str, str]:
-    """FORMULAS with the efficiencies that were taken."""
+    """Return FORMULAS with the efficiencies that were assumed."""
     if facts.device is None:
         return _need_formulas(recipe)
     shares = roofline.efficiency(facts.device)
@@ -379,7 +384,7 @@ def _formulas(facts: TargetFacts, recipe: Recipe, runs: HardwareRates | None) ->
 
 
 def _product_formula(facts: TargetFacts, recipe: Recipe) -> dict[str, str]:
-    """What the processor's instruction set makes of quantized linears, where that was taken."""
+    """Return the assumed gain of the processor's instruction set on quantized linears, where there is one."""
     step, device = recipe.step("quantize"), facts.device
     bits = quantize_step.bits(step) if isinstance(step, Quantize) and step.method != "kv_cache" else None
     if (
@@ -393,7 +398,7 @@ def _product_formula(facts: TargetFacts, recipe: Recipe) -> dict[str, str]:
 
 
 def _payoff_formula(context: EstimateContext, recipe: Recipe) -> dict[str, str]:
-    """What stands in place of the formula of speculation where a map was measured."""
+    """Return what replaces the formula of speculation where a map was measured."""
     if context.payoff is None or context.gains(recipe) is None:
         return {}
     basis = f"of the payoff map measured here on {context.payoff.measured_at[:10]}, acceptance as below"

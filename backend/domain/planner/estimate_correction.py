@@ -1,7 +1,6 @@
-"""A prediction held against a measurement on the same hardware, and corrected by it. Pure; knows nothing of where
-either is kept.
+"""Compares a prediction with a measurement on the same hardware and corrects it. Pure; knows nothing of storage.
 
-The error is told at every concurrency that was measured and never averaged over them.
+The error is given at every measured concurrency and never averaged over them.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ class PredictionPoint(Frozen):
 
 
 class Calibration(Frozen):
-    """Measured / predicted at the level nearest to what is asked; 1 where that metric was not measured.
+    """Measured / predicted at the level nearest to the requested one; 1 where that metric was not measured.
 
-    `points` are the predictions as they were, `after` the same once corrected: nothing is left at the level that set
-    the factors, what is left at the others tells how far the correction carries.
+    `points` are the predictions as they were, `after` the same once corrected: no error is left at the level that set
+    the factors; the error at the others shows how far the correction carries.
     """
 
     concurrency: int
@@ -44,8 +43,7 @@ class Calibration(Frozen):
     measured_at: str | None = None
 
     def correct(self, speed: Speed) -> Speed:
-        """Times scaled by the factors, keeping the ratio of the range's ends; tokens/s by the factor of its own
-        measurement."""
+        """Return the speed scaled by the factors, with the ratio of each range's ends unchanged."""
         return Speed(
             scale(speed.ttft, self.ttft), scale(speed.tpot, self.tpot), scale(speed.output_tokens_per_s, self.rate)
         )
@@ -55,12 +53,12 @@ TTFT, TPOT, RATE = "ttft_ms", "tpot_ms", "output_tokens_per_s"
 
 
 def geometric_middle(ends: tuple[float, float]) -> float:
-    """The geometric mean: a range of factors is as wide above it as below."""
+    """Return the geometric mean of both ends: a range of factors is as wide above it as below."""
     return float((ends[0] * ends[1]) ** 0.5)
 
 
 def compare_prediction(predicted: Speed, level: Level) -> tuple[PredictionPoint, ...]:
-    """The prediction against one measured level, metric by metric; what was not measured is left out."""
+    """Return the prediction against one measured level, by metric; metrics that were not measured are left out."""
     pairs = (
         (TTFT, geometric_middle(predicted.ttft) * 1000, level.ttft_ms.p50 if level.ttft_ms else None),
         (TPOT, geometric_middle(predicted.tpot) * 1000, level.tpot_ms.p50 if level.tpot_ms else None),
@@ -80,10 +78,11 @@ def calibrate(
     evaluation: str | None = None,
     measured_at: str | None = None,
 ) -> Calibration | None:
-    """From predictions for measured levels of one variant on one machine; the level nearest to `concurrency` sets the
-    factors.
+    """Return the calibration from predictions for measured levels of one variant on one machine.
 
     None without a measurement.
+
+    The level nearest to `concurrency` sets the factors.
     """
     points = tuple(point for predicted, level in pairs for point in compare_prediction(predicted, level))
     if not points:

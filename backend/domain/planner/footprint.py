@@ -1,7 +1,8 @@
-"""How much of a target's memory a model takes there: one bar a target, of one device at the degree that the planner
-would choose.
+"""How much of a target's memory a model takes.
 
-Pure arithmetic over `memory`. Knows nothing of charts and of prices.
+One bar per target, of one device at the degree the planner would choose.
+
+Pure arithmetic over `serving_memory`. Knows nothing of charts and of prices.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from backend.domain.recipe.recipe import Recipe
 
 
 class Footprint(NamedTuple):
-    """`names` are the targets with this very hardware. `room` is of one device, all of them used as the planner's
-    default has it; where nothing fits, at the highest degree that divides the model. `replicas` of the model, each cut
-    over `room`'s degree."""
+    """The memory of a model on one kind of hardware. `names` are the targets that have it.
+
+    `memory` is of one device, with all of them used as the planner's default does; where nothing fits, at the highest
+    degree that divides the model. `replicas` of the model, each cut over that degree.
+    """
 
     names: tuple[str, ...]
     device: Device
@@ -33,7 +36,10 @@ class Footprint(NamedTuple):
 
 
 def footprint(model: ModelFacts, recipe: Recipe, device: Device, names: tuple[str, ...]) -> Footprint:
-    """Fits where the weights and a cache of `serving.cache_tokens` do, as the planner's memory rule has it."""
+    """Return the footprint.
+
+    It fits where the weights and `serving_memory.required_cache_tokens` do, as in the planner's memory rule.
+    """
     layout = parallel_layout.default_layout(
         model, recipe, device, tokens=serving_memory.required_cache_tokens(model, recipe)
     )
@@ -44,7 +50,7 @@ def footprint(model: ModelFacts, recipe: Recipe, device: Device, names: tuple[st
 
 
 def footprints(model: ModelFacts, recipe: Recipe, places: list[tuple[str, Device]]) -> list[Footprint]:
-    """One a kind of hardware, least memory first; targets with the same accelerators share it."""
+    """Return one footprint per kind of hardware, least memory first; targets with the same accelerators share it."""
     alike: dict[tuple[str, int, int], dict[str, Device]] = {}
     for name, device in places:
         alike.setdefault((device.name, device.units, device.memory_bytes), {})[name] = device

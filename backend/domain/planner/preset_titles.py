@@ -1,7 +1,7 @@
-"""What a preset's figures say of it beside the original and beside the others: its name goes by them. Pure.
+"""Titles of presets by their figures, compared with the original and with each other. Pure.
 
 A goal's figure is the middle of its estimated range at the load that is shown: both ends of two ranges rest on the same
-assumptions, so they are held against each other end by end.
+assumptions, so they are compared end by end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Ends = tuple[float, float]
 
 
 class PresetRow(NamedTuple):
-    """A row: its name, its goal (None: it has none, as the original), what it is made of in words, its estimate."""
+    """A row: its name, its goal (None for the original), what it is made of in words, its estimate."""
 
     key: str
     goal: Goal | None
@@ -36,8 +36,10 @@ class PresetRow(NamedTuple):
 
 
 class PresetTitle(Frozen):
-    """`title` names a goal only where the figure holds it. `ratio` is of the goal's figure to the original's, (least,
-    most)."""
+    """A title that names a goal only where the figure confirms it.
+
+    `ratio` is the goal's figure over the original's, (least, most).
+    """
 
     key: str
     title: str
@@ -48,13 +50,16 @@ class PresetTitle(Frozen):
 
 
 def title_presets(entries: Sequence[PresetRow], original: Estimate | None) -> list[PresetTitle]:
-    """One a row, in order; all estimates at one load."""
+    """Return one title per row, in order; all estimates are at one load."""
     return [_preset_title(entry, entries, original) for entry in entries]
 
 
 def title_at_all_loads(rows: Sequence[PresetTitle], made_of: str) -> str:
-    """One preset's title where several loads are shown: the best of all only where it is at each of them, its goal's
-    where every load holds it, else what it is made of."""
+    """Return one preset's title where several loads are shown.
+
+    It is the best of all only where it is so at each load, its goal's where every load confirms it, else what it is
+    made of.
+    """
     titles = [row.title for row in rows]
     if not rows or made_of in titles:
         return made_of

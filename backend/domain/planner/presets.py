@@ -92,7 +92,7 @@ class Preset(Frozen):
 
 
 def load(concurrency: int, positions: int) -> ExpectedLoad:
-    """The load that a preset is estimated at, cut to a model of so many positions."""
+    """Return the load that a preset is estimated at, shortened to a model of so many positions."""
     tokens = INPUT_TOKENS + OUTPUT_TOKENS
     if positions >= tokens:
         return ExpectedLoad(input_tokens=INPUT_TOKENS, output_tokens=OUTPUT_TOKENS, concurrency=concurrency)

@@ -1,5 +1,7 @@
-"""`--target auto`: the cheapest instance that fits and meets the goal, the runners-up, and why each of them lost.
-Pure."""
+"""Chooses the target of `--target auto`.
+
+The cheapest instance that fits and meets the goal, and why the others lost. Pure.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,10 @@ from backend.domain.rules.plan import Verdict
 
 
 class TargetGoal(Frozen):
-    """What must hold, and what is wanted of those for which it does.
+    """What must hold, and what to prefer among the targets for which it does.
 
-    `cost`: the lowest price an hour; `throughput`: the lowest price a million output tokens; `latency`: the lowest time
-    per output token. A limit counts as met only where the worst end of the range meets it.
+    `cost`: the lowest price per hour; `throughput`: the lowest price per million output tokens; `latency`: the lowest
+    time per output token. A limit counts as met only where the worst end of the range meets it.
     """
 
     wanted: Literal["cost", "throughput", "latency"] = "cost"
@@ -36,7 +38,7 @@ class TargetCandidate(Frozen):
 
 
 class RejectedTarget(Frozen):
-    """`fits` is False where the recipe cannot run there at all."""
+    """A target that lost. `fits` is False where the recipe cannot run there at all."""
 
     target: str
     fits: bool
@@ -53,7 +55,7 @@ class JobTarget(Frozen):
 
 
 class TargetChoice(Frozen):
-    """`winner` is None where nothing meets the goal. Losers: those that fit first, by what is wanted."""
+    """The choice. `winner` is None where nothing meets the goal. Losers: those that fit first, in order of preference."""
 
     winner: Estimate | None
     why: str
@@ -63,8 +65,7 @@ class TargetChoice(Frozen):
 
 
 class Deployment(Frozen):
-    """Where the result is meant to be served, kept with the job. `goal` and `losers` where the place was chosen by
-    them."""
+    """Where the result is to be served, stored with the job. `goal` and `losers` are set if they chose the target."""
 
     target: str
     why: str
@@ -77,7 +78,7 @@ class Deployment(Frozen):
 
 
 def rank_candidates(candidates: Iterable[TargetCandidate], goal: TargetGoal) -> TargetChoice:
-    """The best of the candidates by the goal; ties go to the cheaper, then to the name."""
+    """Return the best of the candidates by the goal; ties go to the cheaper, then to the name."""
     ranked, losers, all_candidates = [], [], list(candidates)
     for candidate in all_candidates:
         if candidate.estimate is None:
@@ -103,8 +104,10 @@ def rank_candidates(candidates: Iterable[TargetCandidate], goal: TargetGoal) -> 
 
 
 def choose_job_target(candidates: Iterable[TargetCandidate]) -> JobTarget | None:
-    """The instance on which the optimize job costs least at worst; None where none can run it, or there is none to
-    run."""
+    """Return the instance on which the optimize job costs least at worst.
+
+    None where none can run it, or there is no job.
+    """
     estimates = (candidate.estimate for candidate in candidates if candidate.estimate is not None)
     timed = ((candidate.target, candidate.job_seconds, candidate.job_cost) for candidate in estimates)
     places = [
@@ -114,7 +117,7 @@ def choose_job_target(candidates: Iterable[TargetCandidate]) -> JobTarget | None
 
 
 def choose_estimate(estimates: Iterable[Estimate], goal: TargetGoal) -> Estimate | None:
-    """Of several ways to use one target (tensor parallel degrees) the one that meets the goal best; None of none."""
+    """Return the estimate that meets the goal best, of several ways to use one target; None of none."""
     return min(
         estimates,
         key=lambda estimate: (
@@ -128,7 +131,7 @@ def choose_estimate(estimates: Iterable[Estimate], goal: TargetGoal) -> Estimate
 
 
 def find_miss(estimate: Estimate, goal: TargetGoal) -> str | None:
-    """What of the goal the estimate does not surely meet; None where it meets all."""
+    """Return the part of the goal that the estimate does not surely meet; None where it meets all."""
     if estimate.price_per_hour is None:
         return "No price is published for it, so it cannot be ranked."
     limits = (

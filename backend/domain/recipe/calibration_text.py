@@ -1,7 +1,6 @@
-"""Whether a text is good to calibrate with: how much of the held-out text stands in it, and whether its tokens are the
-model's.
+"""Checks whether a text is good to calibrate with: its overlap with the held-out text, and its tokenizer.
 
-Runs of 13 words are what GPT-3's authors looked for (Brown et al. 2020, arXiv 2005.14165, appendix C). Pure.
+Runs of 13 words are what GPT-3's authors compared (Brown et al. 2020, arXiv 2005.14165, appendix C). Pure.
 """
 
 from __future__ import annotations
@@ -20,8 +19,10 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 
 def share(held_out: str, texts: Iterable[str]) -> float:
-    """The share of the runs of `held_out` that occur in `texts`, 0 to 1; spaces, line breaks and capitals do not
-    count."""
+    """Return the share of the runs of `held_out` that occur in `texts`, 0 to 1.
+
+    Spaces, line breaks and capitals do not count.
+    """
     looked_for = set(runs(held_out))
     if not looked_for:
         return 0.0
@@ -32,14 +33,14 @@ def share(held_out: str, texts: Iterable[str]) -> float:
 
 
 def runs(text: str) -> Iterator[tuple[str, ...]]:
-    """Every run of the text; of a text shorter than one, itself."""
+    """Yield every run of `RUN` words of the text; a shorter text is one run."""
     words = _WORD.findall(text.lower())
     for start in range(max(1, len(words) - RUN + 1) if words else 0):
         yield tuple(words[start : start + RUN])
 
 
 def check_vocabulary(config: dict[str, Any], largest: int) -> None:
-    """Raises InvalidModel where the tokenizer cannot be the model's own: its token `largest` has no embedding there."""
+    """Raise InvalidModel if the tokenizer cannot be the model's own: its token `largest` has no embedding there."""
     vocabulary = config.get("text_config", config).get("vocab_size")
     if vocabulary is not None and largest >= vocabulary:
         raise InvalidModel(

@@ -1,7 +1,7 @@
 """The capability table: technique x engine x hardware, as data readable without torch.
 
-A row exists for what this version can do; what has no row is refused with the reason given by `capability`. What
-serves the result is in `kernels`.
+A row exists for what this version can do. `capability` gives the reason where there is no row. `domain/kernels` says
+what serves the result.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ FP8_CACHE = ((8, 9), "vLLM 0.32.0, TritonAttentionImpl")
 
 
 def capability(technique: str, method: str | None, engine: str, hardware: str) -> Capability:
-    """Whether `engine` can do it here, and if not, why and what can be used instead."""
+    """Return whether `engine` can do it on that hardware, and if not, the reason and what to use instead."""
     if (technique, method) in WHY_NOT:
         reason, source = WHY_NOT[technique, str(method)]
         return Capability(False, f"{reason}.", source)
@@ -74,8 +74,10 @@ def capability(technique: str, method: str | None, engine: str, hardware: str) -
 
 
 def supported(engine: str = "native") -> list[tuple[str, str | None, str, list[str]]]:
-    """Every row of one engine: technique, method, engine, kinds of hardware; without what needs something that no model
-    brings along, such as a head."""
+    """Return the rows of one engine: technique, method, engine, kinds of hardware.
+
+    Methods that need something of the user's, such as a head, are left out.
+    """
     rows = ((*key, sorted(places)) for key, places in _SUPPORTED.items() if key[2] == engine)
     return [row for row in rows if row[0] != "speculate" or row[1] in OFFERED]
 

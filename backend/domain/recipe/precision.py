@@ -1,5 +1,4 @@
-"""The precisions that groups of linears may get in one checkpoint, what each costs in bits, and what was measured to be
-lost.
+"""The precisions that groups of linears may get in one checkpoint: their cost in bits, and the loss measured at each.
 
 A group is what serving engines fuse or what shares an input: all its linears get one precision. Pure; knows no model
 and no arithmetic of rounding.
@@ -23,7 +22,10 @@ as well."""
 
 
 class Precision(Frozen):
-    """`method` makes it (None keeps 16 bits); `group_size` weights share a scale, None where an output channel does."""
+    """One way to store linears.
+
+    `method` makes it (None keeps 16 bits); `group_size` weights share a scale, None where an output channel has one.
+    """
 
     method: str | None
     bits: int
@@ -32,7 +34,7 @@ class Precision(Frozen):
 
     @property
     def name(self) -> str:
-        """Short and unique among the candidates of a run."""
+        """A short name, unique among the candidates of a job."""
         if self.method is None:
             return "16-bit"
         if self.group_size:
@@ -48,7 +50,9 @@ class Precision(Frozen):
         )
 
     def stored_bits(self, outputs: int, inputs: int) -> int:
-        """Of a matrix [outputs, inputs] with its scales and zero points, as compressed-tensors stores them."""
+        """Return the bits of a matrix [outputs, inputs] with its scales and zero points, as compressed-tensors stores
+        them.
+        """
         weights = outputs * inputs * self.bits
         if self.method is None:
             return weights
@@ -59,7 +63,7 @@ class Precision(Frozen):
 
     @property
     def least_average(self) -> float:
-        """Bits a weight, those of scales an output channel left out: the lowest average whatever the matrix."""
+        """Bits per weight without scales of output channels: the lowest average, whatever the matrix."""
         if not self.group_size or self.method is None:
             return float(self.bits)
         return self.bits + (WEIGHT_SCALE + (0 if self.symmetric else self.bits)) / self.group_size
@@ -69,9 +73,9 @@ SIXTEEN = Precision(method=None, bits=16)
 
 
 class MeasuredGroup(Frozen):
-    """A group: its linears' names and shapes [outputs, inputs], and what it alone loses at each precision, by its name.
+    """A group of linears: names, shapes [outputs, inputs], and the loss at each precision by its name.
 
-    `losses` are nats a token: the mean KL divergence from the original of the model with only this group rounded.
+    `losses` are nats per token: the mean KL divergence from the original when only this group is rounded.
     """
 
     name: str
@@ -88,7 +92,7 @@ class MeasuredGroup(Frozen):
 
 
 def step_precision(options: Mapping[str, Any]) -> Precision:
-    """What a planned quantize step makes of every linear by itself."""
+    """Return the precision that a planned quantize step gives to every linear by itself."""
     return Precision(
         method=options["method"],
         bits=options["bits"],
@@ -98,7 +102,7 @@ def step_precision(options: Mapping[str, Any]) -> Precision:
 
 
 def candidates(options: Mapping[str, Any], eight: EightBitForm) -> tuple[Precision, ...]:
-    """What a group may become, cheapest first: the step's own, smaller groups, 8 bits, 16 bits.
+    """Return the precisions that a group may get, cheapest first: the step's own, smaller groups, 8 bits, 16 bits.
 
     vLLM 0.32.0 reads each from a config group of its own (compressed_tensors.py, get_scheme_dict) and needs one for all
     linears that it fuses.
@@ -113,6 +117,6 @@ def candidates(options: Mapping[str, Any], eight: EightBitForm) -> tuple[Precisi
 
 
 def average_bits(groups: Sequence[MeasuredGroup], chosen: Sequence[Precision]) -> float:
-    """Bits a weight over all groups, scales and zero points counted."""
+    """Return the bits per weight over all groups, scales and zero points counted."""
     total = sum(group.stored_bits(precision) for group, precision in zip(groups, chosen, strict=True))
     return total / sum(group.weights for group in groups)

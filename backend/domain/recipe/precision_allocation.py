@@ -1,5 +1,6 @@
-"""From what groups of linears were measured to lose to the precision of each: within an average, or down to a quality
-floor.
+"""Chooses a precision for each group of linears by the losses measured at each.
+
+Within an average, or down to a quality floor.
 
 Pure. Knows neither how losses are measured nor how anything is quantized.
 """
@@ -28,7 +29,7 @@ Allocation = list[Precision]
 
 
 class AllocationTry(Frozen):
-    """An allocation that was quantized and scored. `missed` says which limit was passed; None for what was kept."""
+    """An allocation that was quantized and scored. `missed` names the limit it exceeds; None if it was accepted."""
 
     average_bits: float
     kl_mean: float
@@ -40,7 +41,7 @@ class AllocationTry(Frozen):
 
 
 def allocate(groups: Sequence[MeasuredGroup], candidates: Sequence[Precision], target_bits: float) -> Allocation:
-    """The least predicted loss at no more than `target_bits` a weight on average.
+    """Return the allocation with the least predicted loss at no more than `target_bits` per weight on average.
 
     Raises ValueError where the cheapest candidates take more.
     """
@@ -49,16 +50,17 @@ def allocate(groups: Sequence[MeasuredGroup], candidates: Sequence[Precision], t
 
 
 def predicted_loss(groups: Sequence[MeasuredGroup], chosen: Sequence[Precision]) -> float:
-    """Nats a token, were the losses of groups to add up."""
+    """Return the nats per token if the losses of groups add up."""
     return sum(group.losses[precision.name] for group, precision in zip(groups, chosen, strict=True))
 
 
 def raise_precisions(
     groups: Sequence[MeasuredGroup], candidates: Sequence[Precision], last: Sequence[Precision], excess: float
 ) -> Allocation | None:
-    """The smallest allocation that should keep a floor which `last` passed by the factor `excess` (above 1).
+    """Return the smallest allocation that should stay within a limit which `last` exceeded by the factor `excess`
+    (above 1).
 
-    The prediction is scaled by what `last` really lost. None where nothing is left but 16 bits everywhere.
+    The prediction is scaled by what `last` really lost. None where only 16 bits everywhere are left.
     """
     choices, most = _choices(groups, candidates), predicted_loss(groups, last) / (excess * MARGIN)
     budget = knapsack.least_budget(choices, most) if most > 0 else None
@@ -69,7 +71,7 @@ def raise_precisions(
 
 
 def limit_excess(limits: Limits, quality: Mapping[str, Any]) -> float:
-    """The factor by which the worst limit is passed; at most 1 where all hold."""
+    """Return the factor by which the worst limit is exceeded; at most 1 where all hold."""
     ratios = [0.0]
     if limits.max_kl is not None:
         ratios.append(quality["kl_mean"] / limits.max_kl)
@@ -79,12 +81,12 @@ def limit_excess(limits: Limits, quality: Mapping[str, Any]) -> float:
 
 
 def perplexity_increase(quality: Mapping[str, Any]) -> float:
-    """Of the perplexity, relative."""
+    """Return the relative increase of the perplexity."""
     return float(quality["perplexity_after"] / quality["perplexity_before"] - 1)
 
 
 def missed_limit(limits: Limits, quality: Mapping[str, Any]) -> str | None:
-    """Which limit is passed, in words without a full stop; None where all hold."""
+    """Return the limit that is exceeded, in words without a full stop; None where all hold."""
     if limits.max_kl is not None and quality["kl_mean"] > limits.max_kl:
         return f"mean KL divergence is {quality['kl_mean']:.4f}, above the recipe's max_kl {limits.max_kl}"
     rise, most = perplexity_increase(quality), limits.max_perplexity_increase
@@ -100,7 +102,7 @@ def precision_record(
     target: float | None,
     attempts: Sequence[AllocationTry],
 ) -> dict[str, Any]:
-    """What an artifact says of its precisions; `own` is what the method makes of a group by itself."""
+    """Return what an artifact records of its precisions. `own` is what the method makes of a group by itself."""
     rows = [
         {
             "name": group.name,

@@ -1,7 +1,7 @@
-"""The quantization engines as data: when to prefer which, what the libraries can do, and the environment they run in.
+"""The quantization engines as data: when to prefer which, what the libraries can do, and the environment of each.
 
-The native engine is the studio's own; llm-compressor and AutoAWQ are other people's, kept selectable for comparison and
-for pipelines that ask for them. Pure; knows nothing of what is installed.
+The native engine is the studio's own; llm-compressor and AutoAWQ are other projects, offered for comparison and for
+pipelines that require them. Pure; knows nothing of what is installed.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from backend.domain.recipe.recipe import Quantize
 
 
 class Engine(NamedTuple):
-    """`prefer` says in a sentence when to choose it. `environment` is what must be installed, None for the studio's
-    own."""
+    """One engine. `prefer` says when to choose it. `environment` must be installed for it; None for the studio's own."""
 
     title: str
     prefer: str
@@ -63,12 +62,12 @@ AUTOAWQ_FAMILIES = frozenset({"llama", "mistral", "qwen2"})
 
 
 def environment(engine: str) -> str | None:
-    """The environment that a step's engine runs in; None where the worker itself runs it."""
+    """Return the environment that a step's engine runs in; None where the worker itself runs it."""
     return ENGINES[engine].environment if engine in ENGINES else None
 
 
 def refusals(step: Quantize, model_id: str, model_type: str) -> Iterator[tuple[str, str]]:
-    """(sentence, source) of each thing a library cannot do that the step asks of it."""
+    """Yield (sentence, source) for each option of the step that its library does not support."""
     if step.engine == "native":
         return
     for name in NATIVE_ONLY:

@@ -1,7 +1,9 @@
-"""A recipe: an ordered stack of technique steps plus serving settings. Frozen, content-hashed, unknown fields refused.
+"""A recipe: an ordered stack of technique steps plus serving settings.
 
-The written form of a step is a mapping with one key, its technique: `quantize: {method: w8a8}`. Knows nothing of models
-or hardware (`compat` does) and nothing of YAML (`service.recipes` does).
+Frozen, hashed by content, unknown fields refused.
+
+A step is written as a mapping with one key, its technique: `quantize: {method: w8a8}`. Knows nothing of models, of
+hardware (`domain/rules` does) and of YAML (`service/plans/recipe_files` does).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ TECHNIQUES = ("prune", "quantize", "speculate", "compile", "shard")
 
 
 class _Step(Frozen):
-    """A step writes itself as `{technique: {fields that differ from the default}}`."""
+    """A step that writes itself as `{technique: {fields that differ from the default}}`."""
 
     technique: str
 
@@ -151,23 +153,23 @@ class Speculate(_Step):
 
     @property
     def drafts(self) -> bool:
-        """Whether other weights draft, which are held beside the model."""
+        """Whether other weights propose tokens and are in memory beside the model."""
         return SPECULATE[self.method].needs in {"model", "head"}
 
     @property
     def prompt_lookup(self) -> tuple[int, int]:
-        """Shortest and longest n-gram; one alone is both where the other's default contradicts it."""
+        """(shortest, longest) n-gram. A single stated one is both where the other's default contradicts it."""
         least, most = self.prompt_lookup_min, self.prompt_lookup_max
         usual = speculation.PROMPT_LOOKUP
         return (least or min(usual[0], most or usual[0]), most or max(usual[1], least or usual[1]))
 
     def tokens_at(self, streams: int) -> int:
-        """Proposed for each of so many sequences."""
+        """Return the tokens proposed for each sequence when `streams` sequences run."""
         return speculation.scheduled_tokens(self.tokens_by_batch, streams) if self.tokens_by_batch else self.tokens
 
 
 class Compile(_Step):
-    """Ahead of time. The options are for Neuron targets alone."""
+    """Compilation ahead of time. The options are for Neuron targets alone."""
 
     technique: Literal["compile"] = "compile"
     stack: Literal["nxd-inference", "transformers-neuronx", "vllm-neuron"] | None = None
@@ -179,7 +181,7 @@ class Compile(_Step):
 
 
 class Shard(_Step):
-    """Weights written one file a rank, for fast loading. The managed toolkit has it, our engines do not."""
+    """Weights written one file per rank, for fast loading. The managed toolkit has it, our engines do not."""
 
     technique: Literal["shard"] = "shard"
 
@@ -202,7 +204,7 @@ class Serving(Frozen):
 
 
 class Limits(Frozen):
-    """The quality floor. The optimize job fails when a limit is passed, unless it may fall back."""
+    """The quality floor. The optimize job fails when a limit is exceeded, unless it may fall back."""
 
     max_kl: float | None = Field(None, gt=0)
     max_perplexity_increase: float | None = Field(None, gt=0)
@@ -218,7 +220,7 @@ NAME = "it must be one line without backticks, and begin with neither a dash nor
 
 
 class Recipe(Frozen):
-    """`steps: []` is the original, unchanged."""
+    """An ordered stack of steps with serving settings and limits. `steps: []` is the original, unchanged."""
 
     name: Annotated[str, matching(NAME_PATTERN, NAME)] = Field("original", min_length=1, max_length=80)
     steps: tuple[Step, ...] = ()
@@ -233,12 +235,12 @@ class Recipe(Frozen):
         return {**data, "steps": [_read_step(step) for step in data["steps"]]}
 
     def step(self, technique: str) -> Step | None:
-        """The first step of that technique."""
+        """Return the first step of that technique; None if there is none."""
         return next((step for step in self.steps if step.technique == technique), None)
 
     @property
     def hash(self) -> str:
-        """sha256 over the canonical JSON, name left out: equal recipes hash equal whatever they are called."""
+        """sha256 over the canonical JSON without the name, so that equal recipes hash equal."""
         return digest(self.model_dump(mode="json", exclude={"name"}))
 
 
@@ -257,7 +259,7 @@ def _read_step(step: Any) -> Any:
 
 
 def read(document: Any) -> Recipe:
-    """Validate a document as written in YAML or JSON.
+    """Return a document, as parsed from YAML or JSON, as a recipe.
 
     Raises InvalidRecipe with one sentence that names the first wrong field.
     """

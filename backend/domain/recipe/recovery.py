@@ -1,7 +1,8 @@
-"""The options of a recovery: the short fine-tune after pruning that wins back some of what pruning cost.
+"""The options of a recovery.
 
-What is asked, and what came of it in words. Knows nothing of models (`recovery_need` does) and of how it is done
-(engines/native/recovery.py).
+The short fine-tune after pruning that wins back some of the lost quality, and its wording.
+
+Knows nothing of models (`needs/recovery_needs` does) and of how it is done (engines/native/recovery).
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ matrix goes (Yang et al. 2022, arXiv 2203.03466): 3.7e-4 at 4096, where LoRA is 
 
 
 class Recover(Frozen):
-    """Written as `true` where nothing differs from the defaults, which docs/decisions/0014-recovery.md explains."""
+    """The options.
+
+    Written as `true` where nothing differs from the defaults, which docs/decisions/0014-recovery.md explains.
+    """
 
     rank: int = Field(8, ge=1, le=256)
     """Of the two factors that are learned beside each pruned matrix."""
@@ -47,13 +51,15 @@ class Recover(Frozen):
         return {name: value for name, value in self if value != fields[name].default} or True
 
     def all_options(self) -> dict[str, Any]:
-        """Every option, as an engine is asked."""
+        """Return every option, as an engine receives them."""
         return dict(self)
 
 
 def read_recover(value: Any) -> Any:
-    """`recover:` as written: true for the defaults, false for none. Raises ValueError for what is neither that nor a
-    mapping."""
+    """Return `recover:` as options: true for the defaults, false for none.
+
+    Raises ValueError for anything but a boolean or a mapping.
+    """
     if isinstance(value, bool):
         return Recover() if value else None
     if value is not None and not isinstance(value, dict | Recover):
@@ -62,13 +68,16 @@ def read_recover(value: Any) -> Any:
 
 
 def title(step: Recover) -> str:
-    """What plans say of it."""
+    """Return the words of a plan for the recovery."""
     taught = "taught by the original" if step.teacher else "from text alone"
     return f"then recovery in at most {step.steps} steps of rank {step.rank}, {taught}"
 
 
 def gain_sentence(quality: Mapping[str, Mapping[str, float]]) -> str:
-    """What it gained; `quality` has the `perplexity` of the `original`, the `pruned` and the `recovered` weights."""
+    """Return a sentence on what the recovery gained.
+
+    `quality` has the `perplexity` of the `original`, the `pruned` and the `recovered` weights.
+    """
     before, pruned, after = (quality[name]["perplexity"] for name in ("original", "pruned", "recovered"))
     figures = f"Perplexity is {before:.2f} before pruning, {pruned:.2f} after pruning and {after:.2f} after recovery"
     if pruned <= before:
@@ -82,7 +91,7 @@ def gain_sentence(quality: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def end_sentence(document: Mapping[str, Any]) -> str:
-    """Why and when it ended, and what is kept; `document` is the manifest's `recovery`."""
+    """Return why and when the recovery ended, and which weights are used. `document` is the manifest's `recovery`."""
     done, planned = document["steps"], document["asked"]["steps"]
     why = {
         "steps": f"It made all {planned} steps",

@@ -1,7 +1,7 @@
 """What the managed SageMaker toolkit accepts: its stacking table and instance families, as data.
 
-Gathered from aws/sagemaker-python-sdk a248126 (2026-08-21) and botocore 1.44.5. Our own engines are wider; a
-`sagemaker:` target must hold to this. Knows nothing of memory or speed.
+Gathered from aws/sagemaker-python-sdk a248126 (2026-08-21) and botocore 1.44.5. Our own engines accept more; a
+`sagemaker:` target must keep to this. Knows nothing of memory or speed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Part = Literal["weights", "smoothquant", "speculate", "compile", "shard", "other
 
 
 class ToolkitStack(NamedTuple):
-    """One row. `gpu` and `neuron` are None where it is accepted, else what to do instead."""
+    """One row of the table. `gpu` and `neuron` are None where it is accepted, else what to do instead."""
 
     parts: frozenset[Part]
     gpu: str | None
@@ -54,7 +54,7 @@ TABLE: tuple[ToolkitStack, ...] = (
 
 
 def part_of(step: Any) -> Part:
-    """How the table sees a step."""
+    """Return the table's word for a step."""
     match step:
         case Quantize(method="awq" | "fp8"):
             return "weights"
@@ -67,7 +67,7 @@ def part_of(step: Any) -> Part:
 
 
 def find_stack(recipe: Recipe, hardware: str) -> tuple[ToolkitStack | None, str | None]:
-    """The row that the recipe falls under, and why it is refused there; (row, None) where it is accepted."""
+    """Return (the row of the recipe, why it is refused there); (row, None) where it is accepted."""
     parts = frozenset(part_of(step) for step in recipe.steps)
     if "other" in parts:
         return None, f"{_others(recipe)} is not among its techniques: use awq, fp8, a draft model or compile"
@@ -86,5 +86,5 @@ def _others(recipe: Recipe) -> str:
 
 
 def accepts_instance(instance_family: str, optimization_job: bool, hardware: str) -> bool:
-    """Whether an optimization job can be asked for on that instance."""
+    """Return whether an optimization job can be started for that instance."""
     return optimization_job and instance_family in FAMILIES.get(hardware, ())

@@ -1,7 +1,6 @@
-"""The ways to propose tokens ahead, as vLLM 0.32 has them: what each is called, what it needs, and which options it
-takes.
+"""The methods of speculation, as vLLM 0.32 has them: the title of each, what it needs, and the options it takes.
 
-What runs on which hardware is in docs/decisions/0033-speculation.md. Knows nothing of models.
+docs/decisions/0033-speculation.md says what runs on which hardware. Knows nothing of models.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ DOTTED = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+"
 
 
 class SpeculationMethod(NamedTuple):
-    """One way. `needs` is what the user brings: a model, a head that reads the target's hidden states, or a class."""
+    """One method. `needs` is what the user brings: a model, a head that reads the target's hidden states, or a class."""
 
     title: str
     """After "Speculate with"."""
@@ -127,12 +126,15 @@ OWN = OPTIONS[1:]
 
 
 def option_takers(option: str) -> str:
-    """The methods that take it, in words."""
+    """Return the methods that take the option, in words."""
     return " or ".join(f"`method: {name}`" for name, row in SPECULATE.items() if option in row.options)
 
 
 def read_schedule(written: Any) -> Any:
-    """`{1: 4, 8: 0}`, or the same as text without the braces, as pairs; what is neither is left to be refused."""
+    """Return `{1: 4, 8: 0}`, or the same as text without the braces, as pairs.
+
+    Anything else is returned as it is, to be refused.
+    """
     if isinstance(written, str):
         pairs = [part.partition(":") for part in written.strip("{} ").split(",")]
         written = {start.strip(): tokens.strip() for start, _, tokens in pairs}
@@ -144,12 +146,12 @@ def read_schedule(written: Any) -> Any:
 
 
 def format_schedule(schedule: Schedule) -> str:
-    """As one line that `read_schedule` reads."""
+    """Return the schedule as one line that `read_schedule` reads."""
     return ", ".join(f"{start}: {tokens}" for start, tokens in schedule)
 
 
 def linked_changes(schedule: Schedule | None, tokens: int, option: str, new: Any) -> dict[str, Any]:
-    """What else changes where `tokens` or the schedule does: the largest of the schedule is `tokens`."""
+    """Return what else changes with `tokens` or the schedule: the largest of the schedule is `tokens`."""
     if option == "tokens" and schedule and isinstance(new, int):
         return {
             "tokens_by_batch": {start: new if drafted == tokens else min(drafted, new) for start, drafted in schedule}
@@ -161,12 +163,12 @@ def linked_changes(schedule: Schedule | None, tokens: int, option: str, new: Any
 
 
 def _as_whole_number(written: Any) -> Any:
-    """JSON has no whole numbers as names."""
+    """Return a number that JSON wrote as a string, since its names are strings."""
     return int(written) if isinstance(written, str) and written.isdecimal() and len(written) < 9 else written
 
 
 def schedule_problem(schedule: Schedule, tokens: int) -> str | None:
-    """What is wrong with a schedule beside `tokens`, the most that are proposed; None where nothing is."""
+    """Return what is wrong with a schedule when at most `tokens` are proposed; None where nothing is."""
     starts, most = [start for start, _ in schedule], max((tokens_then for _, tokens_then in schedule), default=0)
     if not schedule or starts[0] != 1:
         return "`tokens_by_batch` must begin at 1 sequence, such as `{1: 4, 8: 0}`"
@@ -178,5 +180,5 @@ def schedule_problem(schedule: Schedule, tokens: int) -> str | None:
 
 
 def scheduled_tokens(schedule: Schedule, streams: int) -> int:
-    """Tokens that are proposed for each of so many sequences."""
+    """Return the tokens proposed for each sequence when `streams` sequences run."""
     return next(tokens for start, tokens in reversed(schedule) if start <= max(1, streams))

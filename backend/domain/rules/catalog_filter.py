@@ -1,5 +1,6 @@
-"""The catalog's vocabulary: what a list of models can be narrowed to and ordered by, and what of a model the rules
-depend on.
+"""The catalog's vocabulary.
+
+Filters and orders of the list of models, and the facts of a model that the rules depend on.
 
 Pure. Knows nothing of the store that answers a filter and of the files that the models come from.
 """
@@ -42,10 +43,11 @@ CatalogOrder = Literal["catalog", "name", "family", "parameters", "context", "kv
 
 
 class CatalogFilter(Frozen):
-    """Which models, in which order; an empty field leaves its column alone.
+    """Which models to list, in which order; an empty field leaves its column alone.
 
-    `techniques` are kinds (`kinds`) as checked on `target`, or names of PUBLISHED as the page has them; all of them
-    must hold. `target` is a place of `service.targets`. Parameters and context (tokens) are inclusive bounds.
+    `techniques` are kinds (`technique_kind`) as checked on `target`, or names of PUBLISHED as the page has them; all of
+    them must hold. `target` is a name of `service.machines.targets`. Parameters and context (tokens) are inclusive
+    bounds.
     """
 
     origins: tuple[str, ...] = ()
@@ -63,20 +65,20 @@ class CatalogFilter(Frozen):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The techniques that are held against the target; the original where only a target is asked for."""
+        """The techniques to check on the target; the original where only a target is given."""
         checked = tuple(name for name in self.techniques if name not in PUBLISHED)
         return checked or ((ORIGINAL_KIND,) if self.target else ())
 
 
 def technique_kind(technique: str, method: str | None, engine: str = "native") -> str:
-    """The word for a row of the capability table: `awq`, `ngram`, `compile`, `gptq:llm-compressor`."""
+    """Return the word for a row of the capability table: `awq`, `ngram`, `compile`, `gptq:llm-compressor`."""
     word = method or technique
     return word if engine == "native" else f"{word}:{engine}"
 
 
 @lru_cache(maxsize=1)
 def technique_recipes() -> Mapping[str, Recipe]:
-    """The original, and each technique of the capability table alone, by kind."""
+    """Return recipes by kind: the original, and each technique of the capability table alone."""
     recipes = {ORIGINAL_KIND: ORIGINAL}
     for technique, method, engine, _ in supported():
         options: dict[str, Any] = {"method": method} if method else {}
@@ -86,12 +88,12 @@ def technique_recipes() -> Mapping[str, Recipe]:
 
 
 def family_name(model: ModelFacts) -> str:
-    """As the page writes it where the page has that family, else the type of config.json."""
+    """Return the family as the published page writes it, or the type of config.json where the page has none."""
     return model.family if isinstance(model, PublishedModel) else FAMILIES.get(model.model_type, model.model_type)
 
 
 def facts_hash(model: ModelFacts, draft: ModelFacts | None = None) -> str:
-    """sha256 over all that the rules read of a model and its draft: models of one shape fit the same places.
+    """Return the sha256 over all that the rules read of a model and its draft: equal ones get equal verdicts.
 
     Left out are what names a model (id, path, revision) and what describes it to people.
     """

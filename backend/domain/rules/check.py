@@ -1,7 +1,7 @@
-"""Which recipe works on which model and target: (model, recipe, target) -> Plan, or every reason why not.
+"""Decides which recipe works on which model and target: (model, recipe, target) -> a plan, or every reason why not.
 
-Pure and table-driven: the tables are in `techniques` (our engines) and `sagemaker_toolkit`, the rules in `rules`, the
-search for the nearest valid recipe in `suggest`. Every refusal names its rule and its source.
+Pure and driven by tables: `capability_table` (our engines), `sagemaker_toolkit`, and the rules in `rules`.
+`nearest_recipe` searches for the closest valid recipe. Every refusal names its rule and its source.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from backend.domain.rules.target_facts import TargetFacts
 
 
 def is_valid(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> bool:
-    """Whether nothing stands against it, without the plan: for many models and places."""
+    """Return whether no rule refuses the recipe, without making the plan: for many models and targets."""
     return not rules.is_refused(model, recipe, facts)
 
 
 def check_recipe(model: ModelFacts, recipe: Recipe, facts: TargetFacts, *, suggest: bool = True) -> Verdict:
-    """The plan, or every reason why not with the nearest valid recipe; without `suggest` the reasons alone."""
+    """Return the plan, or every reason why not with the nearest valid recipe. Without `suggest` the reasons alone."""
     reasons = rules.reasons(model, recipe, facts)
     if not reasons:
         return Verdict(plan=make_plan(model, recipe, facts))

@@ -1,7 +1,7 @@
-"""The rule that a kernel of vLLM takes every quantized matrix as it is served, and the names of the kernels that do.
+"""The rule that a kernel of vLLM takes every quantized matrix as it is served, and the names of those kernels.
 
 The conditions are in `domain/kernels`; here a recipe becomes the layouts that it stores, and a model the layers that
-vLLM holds.
+vLLM runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MULTIPLE = f"{table.VLLM}, kernels/linear/mixed_precision/cpu.py, CPUWNA16Linear
 
 
 def check_kernels(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
-    """A reason for each layout of the recipe that no kernel takes on that hardware."""
+    """Yield a reason for each layout of the recipe that no kernel takes on that hardware."""
     step = recipe.step("quantize")
     if facts.place not in {"local", "planned"} or facts.hardware == "neuron" or not isinstance(step, Quantize):
         return
@@ -55,10 +55,10 @@ def check_kernels(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iter
 def find_refusal(
     layout: StoredLayout, layer: Layer, model: ModelFacts, recipe: Recipe, facts: TargetFacts
 ) -> KernelChoice | None:
-    """What stands against the layer, if anything does.
+    """Return the kernel choice that fails for the layer; None where a kernel takes it.
 
-    An artifact that is made on a processor may be for a GPU, which `quantize_step.unserved_reason` says: there only a group size
-    that the processor's kernel does not take refuses the recipe.
+    An artifact that is made on a processor may be for a GPU, which `quantize_step.unserved_reason` says: there only a
+    group size that the processor's kernel does not take refuses the recipe.
     """
     choice = choose_kernel(layout, layer, chip(model, recipe, facts))
     if choice.unmet is None:
@@ -69,7 +69,7 @@ def find_refusal(
 
 
 def find_unserved(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> str | None:
-    """Why vLLM cannot serve there what the recipe stores, without a full stop; None where it can.
+    """Return why vLLM cannot serve there what the recipe stores, without a full stop; None where it can.
 
     Experts on a processor are left to `quantize_step.unserved_reason`.
     """
@@ -86,7 +86,7 @@ def find_unserved(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> str 
 
 
 def chip(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Chip:
-    """The hardware as the kernels see it, with the type of the inputs that vLLM settles on."""
+    """Return the hardware as the kernels see it, with the type of the inputs that vLLM chooses."""
     capability = facts.device.capability if facts.device else None
     dtype = recipe.serving.dtype if recipe.serving.dtype != "auto" else model.dtype
     old = facts.hardware == "cuda" and capability is not None and capability < BFLOAT16[0]
@@ -99,7 +99,10 @@ def chip(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Chip:
 
 
 def stored_layouts(step: Quantize, recipe: Recipe, facts: TargetFacts) -> list[tuple[str, StoredLayout]]:
-    """What the step stores, each with its words: its own layout, then those that groups of linears may get instead."""
+    """Return (words, layout) of what the step stores.
+
+    Its own layout, then those that groups of linears may get instead.
+    """
     if quantize_step.method_row(step).scheme is None:
         return []
     own = stored_layout(step)
@@ -115,7 +118,7 @@ def stored_layouts(step: Quantize, recipe: Recipe, facts: TargetFacts) -> list[t
 
 
 def stored_layout(step: Quantize) -> StoredLayout:
-    """The step's own layout; AutoAWQ's format always has zero points."""
+    """Return the step's own layout. AutoAWQ's format always has zero points."""
     own = _layout(step.method, quantize_step.bits(step), quantize_step.group_size(step), quantize_step.symmetric(step))
     own = own._replace(activations=quantize_step.option_value(step, "activations") or own.activations)
     if step.format == "autoawq" or step.engine == "autoawq":
@@ -131,7 +134,7 @@ def _layout(method: str, bits: int, group: int | None, symmetric: bool) -> Store
 
 
 def served_layers(model: ModelFacts, step: Quantize, degree: int) -> tuple[Layer, ...]:
-    """The quantized matrices as vLLM holds them on each of `degree` devices.
+    """Return the quantized matrices as vLLM has them on each of `degree` devices.
 
     The native engine leaves matrices 16-bit that a processor's kernel could not take; the libraries quantize all.
     """
@@ -150,19 +153,22 @@ def served_layers(model: ModelFacts, step: Quantize, degree: int) -> tuple[Layer
 
 
 def is_quantized(matrices: tuple[shapes.Linear, ...]) -> bool:
-    """Whether the native engine quantizes matrices that vLLM fuses into one: all their sizes are multiples of 32."""
+    """Return whether the native engine quantizes matrices that vLLM fuses into one.
+
+    All their sizes are multiples of 32.
+    """
     return all(size % table.CPU_MULTIPLE == 0 for shape in matrices for size in (shape.inputs, shape.outputs))
 
 
 def unquantized_matrices(model: ModelFacts, step: Quantize) -> list[str]:
-    """Names of the matrices that stay 16-bit."""
+    """Return the names of the matrices that stay 16-bit."""
     if step.engine != "native" or quantize_step.method_row(step).scheme is None:
         return []
     return [name for name, matrices in zip(NAMES, shapes.fused(model), strict=True) if not is_quantized(matrices)]
 
 
 def kernel_title(model: ModelFacts, recipe: Recipe, facts: TargetFacts, degree: int) -> str:
-    """`weight-only INT4 (Marlin)`: what serves the step's own layout; empty where nothing does."""
+    """Return the kernel that serves the step's own layout, `weight-only INT4 (Marlin)`; empty where none does."""
     step = recipe.step("quantize")
     if not isinstance(step, Quantize) or quantize_step.method_row(step).scheme is None or facts.hardware == "neuron":
         return ""
@@ -188,7 +194,7 @@ def _arithmetic_words(layout: StoredLayout, here: Chip) -> str:
 
 
 def is_processor_only(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> bool:
-    """Whether a processor serves groups that no GPU does."""
+    """Return whether a processor serves groups that no GPU does."""
     step = recipe.step("quantize")
     if facts.hardware != "cpu" or not isinstance(step, Quantize) or quantize_step.group_size(step) is None:
         return False
@@ -198,7 +204,10 @@ def is_processor_only(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> 
 
 
 def nearest_group(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> int | None:
-    """The usual group size nearest to the step's that divides every matrix and has a kernel; None where none has."""
+    """Return the usual group size nearest to the step's that divides every matrix and has a kernel.
+
+    None where none has.
+    """
     step = recipe.step("quantize")
     if not isinstance(step, Quantize) or (stated := quantize_step.group_size(step)) is None:
         return None
@@ -212,7 +221,7 @@ def nearest_group(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> int 
 
 
 def _remedy(condition: str, model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> str:
-    """What to change."""
+    """Return what to change."""
     size = nearest_group(model, recipe, facts) if condition == "group-size" else None
     if size is not None:
         return f"use `group_size: {size}`"

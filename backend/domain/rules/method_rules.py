@@ -1,4 +1,4 @@
-"""The rules that depend on what a method takes and what makes it, and whether there is memory for a recovery."""
+"""The rules on a method's options and on what makes it, and whether there is memory for a recovery."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def pattern(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[R
 
 
 def one_pass(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
-    """Pruned and quantized weights are made together."""
+    """Refuse two engines where weights are pruned and quantized: both happen in one pass."""
     prune, quantize = recipe.step("prune"), recipe.step("quantize")
     if not isinstance(prune, Prune) or not isinstance(quantize, Quantize):
         return
@@ -67,7 +67,7 @@ def one_pass(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[
 
 
 def mixed(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
-    """What `target_bits` and a floor to fall back from need."""
+    """Refuse `target_bits` and a floor to fall back from where something they need is missing."""
     step, fall_back = recipe.step("quantize"), recipe.limits.fall_back
     has_average = getattr(step, "target_bits", None) is not None
     if not fall_back and not has_average:
@@ -101,7 +101,7 @@ def check_library(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iter
 
 
 def recovers(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
-    """A recovery has no experts, and memory for the whole model where the job runs."""
+    """Refuse a recovery of experts, and one without memory for the whole model where the job runs."""
     step = recovery_needs.find_recovery(recipe)
     if step is None:
         return
@@ -122,7 +122,7 @@ def recovers(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[
 
 
 def _recovery_memory(facts: TargetFacts) -> tuple[int | None, str]:
-    """Of the one device that would hold it; None where that is not known."""
+    """Return (memory of the device that would hold the model, its name); None where the memory is not known."""
     if facts.hardware == "cuda" and facts.device is not None:
         return facts.device.memory_bytes, f"one accelerator of {facts.where}"
     if facts.hardware == "cpu" and facts.ram_bytes is None and facts.device is not None:

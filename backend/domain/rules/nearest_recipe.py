@@ -1,6 +1,6 @@
-"""The nearest valid recipe to one that is refused: the least change first, tried against the rules themselves.
+"""Finds the nearest valid recipe to one that is refused: the smallest change first, tried against the rules themselves.
 
-A change is an option set right, a step exchanged for its like, a step left out, or one added; they are tried in order
+A change is a corrected option, a step replaced by a similar one, a step left out, or one added; they are tried in order
 of cost.
 """
 
@@ -34,8 +34,9 @@ StepChoice = tuple[int, Any]
 
 
 def find_nearest(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> tuple[Recipe | None, str | None]:
-    """(recipe, None), or a recipe for another target with that target's name, or (None, None) where nothing is known to
-    work."""
+    """Return (recipe, None), (a recipe for another target, that target's name), or (None, None) where nothing is known
+    to work.
+    """
     if facts.place == "neuron":
         recipes = neuron_rules.candidates(model, recipe, facts)
         return next((c for c in recipes if not rules.reasons(model, c, facts)), None), None
@@ -53,7 +54,7 @@ def _managed_instead(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> t
 
 
 def candidates(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Recipe]:
-    """Every change of the recipe that could make it valid, cheapest first; the original at the very end."""
+    """Yield every change of the recipe that could make it valid, cheapest first; the original last."""
     serving = _mend_serving(model, recipe, facts)
     steps_by_technique: dict[str, Any] = {
         step.technique: _mend_step(model, step, facts) for step in reversed(recipe.steps)
@@ -130,7 +131,7 @@ def _mend_serving(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Serv
 
 
 def _mend_limits(recipe: Recipe, facts: TargetFacts) -> Recipe:
-    """Without a fall-back that has nothing to fall back from or to."""
+    """Return the recipe without a fall-back that cannot work."""
     limits, step = recipe.limits, recipe.step("quantize")
     floor = limits.max_kl is not None or limits.max_perplexity_increase is not None
     raised = isinstance(step, Quantize) and step.method != "kv_cache" and step.engine == "native"
@@ -177,6 +178,6 @@ def _mend_quantize(model: ModelFacts, step: Quantize, facts: TargetFacts) -> Qua
 
 
 def _served(method: str, model: ModelFacts, facts: TargetFacts) -> bool:
-    """Whether the method by itself has a kernel there."""
+    """Return whether the method by itself has a kernel there."""
     alone = Recipe(steps=(Quantize(method=method),))
     return not any(reason.rule == "compute-capability" for reason in kernel_rules.check_kernels(model, alone, facts))

@@ -28,7 +28,7 @@ def _step(recipe: Recipe) -> Compile:
 
 
 def elsewhere(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
-    """What a compile step says to a Neuron stack means nothing to vLLM's compilation and to the managed toolkit's."""
+    """Refuse options for a Neuron stack on other targets: vLLM's and the managed toolkit's compilation ignore them."""
     stated = [name for name in OPTIONS if getattr(_step(recipe), name) is not None]
     if stated and facts.place != "neuron":
         names = ", ".join(f"`{name}`" for name in stated)
@@ -43,7 +43,7 @@ def compiled(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[
 
 
 def family(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
-    """Architectures by stack and accelerator."""
+    """Refuse architectures that the stack does not name for that accelerator."""
     device, stack = facts.device, _step(recipe).stack
     name = device.name if device else facts.where
     if software_stacks.choose_stack(name, model.model_type, stack) is not None:
@@ -62,7 +62,7 @@ def family(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Re
 
 
 def steps(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
-    """What the stack cannot, part by part."""
+    """Refuse the parts of the recipe that the stack cannot compile."""
     name = software_stacks.choose_stack(
         facts.device.name if facts.device else "", model.model_type, _step(recipe).stack
     )
@@ -80,7 +80,7 @@ def steps(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Rea
 
 
 def speculation(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
-    """What the vendor's documents and code refuse of drafts and EAGLE heads."""
+    """Refuse drafts and EAGLE heads that the vendor's documents and code exclude."""
     step = recipe.step("speculate")
     name = software_stacks.choose_stack(
         facts.device.name if facts.device else "", model.model_type, _step(recipe).stack
@@ -114,7 +114,7 @@ def degree(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Re
 
 
 def shapes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
-    """Buckets rise to the positions that are compiled for."""
+    """Refuse buckets that do not rise to the positions that are compiled for."""
     buckets, positions = _step(recipe).buckets, cores.positions(model, recipe)
     if buckets and (list(buckets) != sorted(set(buckets)) or buckets[-1] != positions):
         message = f"`buckets` must rise to the {positions} positions of the recipe: end them there, or leave them out."
@@ -155,8 +155,7 @@ RULES = (compiled, family, steps, speculation, degree, shapes, memory)
 
 
 def candidates(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Recipe]:
-    """Recipes with a compile step, the least changed first: degree, positions, stack, then the steps that no stack
-    has."""
+    """Yield recipes with a compile step, the least changed first: degree, positions, stack, then fewer steps."""
     device = facts.device
     if device is None:
         return
@@ -193,7 +192,7 @@ def candidates(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterato
 
 
 def notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> list[str]:
-    """What the plan says besides: the stack's age, padded heads."""
+    """Return the notes of the plan: the stack's age, padded heads, memory."""
     assert facts.device is not None
     name = software_stacks.choose_stack(facts.device.name, model.model_type, _step(recipe).stack)
     degree = recipe.serving.tensor_parallel

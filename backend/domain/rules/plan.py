@@ -1,6 +1,6 @@
-"""What a check answers: verdicts, and the plan of a recipe that nothing speaks against.
+"""The answers of a check: verdicts, and the plan of a recipe that no rule refuses.
 
-Knows nothing of the rules (`rules`) and of suggestions (`suggest`).
+Knows nothing of the rules (`rules`) and of suggestions (`nearest_recipe`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ CUT_CACHE = (
 
 
 class PlannedStep(Frozen):
-    """A step with its defaults filled in: what the engine is really asked. `kernel` serves the result on that
-    hardware."""
+    """A step with its defaults filled in, as the engine receives it. `kernel` serves the result on that hardware."""
 
     technique: str
     engine: str
@@ -53,9 +52,9 @@ Outcome = Literal["valid", "does-not-fit", "refused"]
 
 
 class Verdict(Frozen):
-    """Either a plan or reasons; `suggestion` is the nearest valid recipe where the recipe is not.
+    """Either a plan or reasons; `suggestion` is the nearest valid recipe where the recipe is not valid.
 
-    `suggestion_target` is set where nothing is valid on the asked target: the suggestion is then for that one.
+    `suggestion_target` is set where nothing is valid on the requested target: the suggestion is then for that one.
     """
 
     plan: Plan | None
@@ -69,14 +68,14 @@ class Verdict(Frozen):
 
     @property
     def outcome(self) -> Outcome:
-        """`does-not-fit` where memory alone speaks against it: another target would do, or fewer bits."""
+        """`does-not-fit` where only memory is missing: another target would work, or fewer bits."""
         if self.valid:
             return "valid"
         return "does-not-fit" if self.reasons and all(reason.rule == MEMORY for reason in self.reasons) else "refused"
 
 
 def make_plan(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Plan:
-    """The steps in the order in which they run, for a recipe that no rule refuses."""
+    """Return the plan, with the steps in the order in which they run, for a recipe that no rule refuses."""
     ordered = sorted(recipe.steps, key=lambda step: TECHNIQUES.index(step.technique))
     moved = [a.technique for a, b in zip(ordered, recipe.steps, strict=True) if a is not b]
     notes = [f"Steps run in the order {', '.join(step.technique for step in ordered)}."] if moved else []
@@ -89,8 +88,10 @@ def make_plan(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Plan:
 
 
 def planned_layout(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> ParallelLayout | None:
-    """As the recipe has it on this machine and where nothing fits, elsewhere what uses all accelerators; None where no
-    size is known."""
+    """Return how devices share the model; None where their size is not known.
+
+    On this machine, and where nothing fits, it is the recipe's own degree; elsewhere all accelerators are used.
+    """
     device, draft, stated = facts.device, facts.serving_draft(recipe), recipe.serving.tensor_parallel
     if device is None:
         return None
@@ -127,7 +128,7 @@ def _notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts, shared: Parall
 
 
 def _serving_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> list[str]:
-    """What the result does not give on that hardware."""
+    """Return what the result does not give on that hardware."""
     if facts.place == "managed":
         return []
     step, experts = recipe.step("quantize"), bool(model.experts)
@@ -153,7 +154,7 @@ def _serving_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> lis
 
 
 def _kernel_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> list[str]:
-    """Matrices that stay 16-bit, and groups that only a processor serves."""
+    """Return notes on matrices that stay 16-bit, and on groups that only a processor serves."""
     step = recipe.step("quantize")
     if not isinstance(step, Quantize):
         return []
@@ -168,7 +169,7 @@ def _kernel_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> list
 
 
 def _layout_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts, shared: ParallelLayout | None) -> list[str]:
-    """How the accelerators share the model, and what is left idle."""
+    """Return how the accelerators share the model, and how many are idle."""
     if facts.device is None or shared is None or shared.units == 1:
         return []
     most = max(serving_memory.degrees(model, recipe, facts.device), default=shared.degree)
@@ -210,7 +211,7 @@ def _planned_step(step: Step, facts: TargetFacts, kernel: str) -> PlannedStep:
 
 
 def _with_eight_bits(step: PlannedStep, recipe: Recipe, facts: TargetFacts) -> PlannedStep:
-    """With the 8-bit form that this target serves, where groups of linears may differ."""
+    """Return the step with the 8-bit form that this target serves, where groups of linears may differ."""
     if step.technique != "quantize" or not (step.options.get("target_bits") or recipe.limits.fall_back):
         return step
     served = "w8a8" if facts.hardware == "cpu" else "int8"

@@ -1,5 +1,4 @@
-"""What a processor's instruction sets make of a quantized model, in a sentence for the plan: it depends on them and on
-the rows.
+"""Notes of a plan on what a processor's instruction sets make of a quantized model.
 
 vLLM 0.32: kernels/linear/mixed_precision/cpu.py and zentorch.py (4 bits), kernels/linear/scaled_mm/cpu.py (W8A8).
 """
@@ -32,7 +31,7 @@ EIGHT_NONE = (
 
 
 def processor_note(model: ModelFacts, recipe: Recipe, features: Collection[str]) -> str | None:
-    """None where the recipe quantizes nothing that depends on them."""
+    """Return the note; None where the recipe quantizes nothing that depends on the instruction sets."""
     step = recipe.step("quantize")
     if not isinstance(step, Quantize) or step.method == "kv_cache":
         return None

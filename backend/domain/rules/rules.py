@@ -1,7 +1,8 @@
-"""The rules by which a recipe is refused, each a few lines that yield reasons. What may be stacked where stands in the
-tables.
+"""The rules by which a recipe is refused, each a few lines that yield reasons.
 
-Knows nothing of suggestions (`suggest` tries them against these rules).
+`RULES` has those of each kind of target.
+
+Knows nothing of suggestions (`nearest_recipe` tries them against these rules).
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ PAGE = "AWS documentation, models that support inference optimization"
 
 
 def reasons(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> tuple[Reason, ...]:
-    """Every reason against the recipe, none twice, in the order of the rules."""
+    """Return every reason against the recipe, without repeats, in the order of the rules."""
     return tuple(dict.fromkeys(_all_reasons(model, recipe, facts)))
 
 
 def is_refused(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> bool:
-    """Whether there is a reason against the recipe: the first ends it."""
+    """Return whether there is a reason against the recipe; stops at the first."""
     return any(True for _ in _all_reasons(model, recipe, facts))
 
 
@@ -185,7 +186,7 @@ def _tensor_parallel(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> I
 
 
 def _memory(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
-    """Weights and a cache must fit where the result is served; on this machine at the recipe's own degree."""
+    """Refuse a model whose weights and cache do not fit where it is served; on this machine at the recipe's own degree."""
     device, stated = facts.device, recipe.serving.tensor_parallel
     if device is None or not device.memory_bytes or stated > device.units:
         return

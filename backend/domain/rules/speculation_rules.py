@@ -31,7 +31,7 @@ def generates(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator
 
 
 def elsewhere(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
-    """What neither the managed toolkit nor Neuron's libraries take."""
+    """Refuse options that neither the managed toolkit nor Neuron's libraries take."""
     step = _step(recipe)
     if step is None or facts.place not in {"managed", "neuron"}:
         return
@@ -88,13 +88,13 @@ def _vocabulary(model: ModelFacts, drafting: ModelFacts, step: Speculate, place:
 
 
 def other_vocabulary(model: ModelFacts, drafting: ModelFacts) -> bool:
-    """By the tokenizers where both are at hand, else by the size, which is all that is known."""
+    """Return whether the vocabularies differ: by the tokenizers where both are here, else by their sizes."""
     mine, its = (getattr(card, "tokenizer_hash", None) for card in (model, drafting))
     return drafting.vocabulary != model.vocabulary or bool(mine and its and mine != its)
 
 
 def head(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
-    """Of our own servers; `neuron_rules` has the vendor's."""
+    """Refuse heads that our own servers cannot use; `neuron_rules` has the vendor's rules."""
     step, draft = _step(recipe), facts.draft
     if step is None or SPECULATE[step.method].needs != "head" or facts.place not in {"local", "planned"}:
         return
@@ -114,13 +114,13 @@ def head(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reas
 
 
 def most_head_tokens(facts: TargetFacts) -> int | None:
-    """Tokens that the head can propose at once; None where any number."""
+    """Return how many tokens the head can propose at once; None where any number."""
     own = _head_of(facts.draft)
     return own.tokens if own else None
 
 
 def mend_step(step: Speculate, facts: TargetFacts) -> Speculate:
-    """By the method of the head that there is, with no more tokens than it can propose."""
+    """Return the step with the method of the head that there is, and no more tokens than it can propose."""
     kind = next((name for name in SPECULATE if facts.draft is not None and name == facts.draft.model_type), None)
     if _head_of(facts.draft) is None or kind is None or SPECULATE[step.method].needs != "head":
         return step
@@ -134,7 +134,7 @@ def _head_of(draft: ModelFacts | None) -> HeadOf | None:
 
 
 def check_head(model: ModelFacts, method: str, draft: ModelFacts | None, source: str) -> Iterator[Reason]:
-    """A head reads the model's hidden states and writes its tokens."""
+    """Refuse a missing head, and one that was trained for another model."""
     if draft is None:
         message = (
             f"`method: {method}` needs a head that was trained for {model.id}: name its folder with `draft: FOLDER`."
@@ -149,7 +149,7 @@ def check_head(model: ModelFacts, method: str, draft: ModelFacts | None, source:
 
 
 def proposer(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
-    """Foreign code runs only where whoever runs this machine named its folder."""
+    """Refuse foreign code unless the person who runs this machine named its folder."""
     step = _step(recipe)
     if step is None or step.method != "custom":
         return
@@ -182,7 +182,7 @@ def suffix(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Re
 
 
 def adaptive(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
-    """Its class lies here, and in no container of a vendor's."""
+    """Refuse adaptive n-grams elsewhere: their class is here, and in no vendor's container."""
     step = _step(recipe)
     if step is not None and step.method == "ngram_adaptive" and facts.place != "local":
         message = (
@@ -197,7 +197,7 @@ OURS = (head, proposer, suffix, adaptive)
 
 
 def notes(recipe: Recipe) -> list[str]:
-    """What the plan says of a step that works."""
+    """Return the notes of the plan for a speculation that works."""
     step = _step(recipe)
     if step is None:
         return []

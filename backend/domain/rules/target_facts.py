@@ -1,4 +1,4 @@
-"""What the rules may know of a target, and what one of them answers."""
+"""What the rules may know of a target, and one reason that a rule gives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEMORY = "memory"
 
 
 class Reason(Frozen):
-    """Why a recipe is refused. `source`: the formula or the document (with its version or section) that says so."""
+    """Why a recipe is refused. `source` is the formula or the document (with its version or section) that says so."""
 
     rule: str
     message: str
@@ -33,7 +33,7 @@ class Reason(Frozen):
 
 
 class TargetFacts(Frozen):
-    """What the rules may know beside the model: the hardware, the resolved draft, and whether a C++ compiler exists.
+    """The facts besides the model: the hardware, the resolved draft, and whether a C++ compiler exists.
 
     `device` is None where its size is not known. `provided_draft`: the managed toolkit brings a draft of its own.
     """
@@ -59,9 +59,10 @@ class TargetFacts(Frozen):
 
     @property
     def where(self) -> str:
+        """The target's name in a sentence."""
         return self.instance or (self.device.name if self.device and self.place != "local" else "this machine")
 
     def serving_draft(self, recipe: Recipe) -> ModelFacts | None:
-        """The draft that is held beside the model, if the recipe has one."""
+        """Return the draft that is in memory beside the model; None if the recipe has none."""
         step = recipe.step("speculate")
         return self.draft if isinstance(step, Speculate) and step.drafts else None

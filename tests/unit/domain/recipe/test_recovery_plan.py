@@ -19,7 +19,7 @@ from backend.domain.recipe.recovery import Recover, end_sentence, gain_sentence
 from backend.domain.rules import check
 from backend.domain.rules.target_facts import TargetFacts
 from backend.present.charts import alt_text
-from backend.present.charts.curves.recovery import KEPT, TRAINING, VALIDATION, loss_curve
+from backend.present.charts.curves.recovery import BEST, TRAINING, VALIDATION, loss_curve
 from backend.service.plans import recipe_files
 
 CARD: Any = models.card("starter")
@@ -129,7 +129,7 @@ def test_more_of_anything_needs_more_memory_and_no_recovery_needs_none() -> None
 
 def test_the_curve_has_its_words_and_rings_what_is_kept() -> None:
     figure = loss_curve(POINTS, "kl", best_step=5)
-    assert [trace["name"] for trace in figure["data"]] == [VALIDATION, TRAINING, KEPT]
+    assert [trace["name"] for trace in figure["data"]] == [VALIDATION, TRAINING, BEST]
     said = alt_text.alt(figure)
     assert "KL divergence (nats/token)" in said
     assert "Validation: 3 points from 0.100 at step 5 to 0.200 at step 0" in said
