@@ -1,14 +1,16 @@
 """A job's channel: all that passes between a worker and the rest of the studio. Standard library and pydantic only.
 
-Its form is the same wherever it lies, and each attempt has one of its own (`JOB/ATTEMPT/`), so that a worker that was
-thought gone cannot speak for a later attempt. `spec.json` is what was asked, `granted.json` what the worker may use;
-`events/` holds numbered segments, one JSON line an event, each put once; `result.json` is put once, last; `alive`
-changes while the worker's process does; `log.txt` is what the worker printed; `work/` is scratch, in it `output/`, what
-the job publishes; `resume/` is what the next attempt may go on from, and moves into that one's channel. It may be gone
-on from as it lies at any moment: each file comes to its name whole, but those named `mapped-*`, which are changed in
-place. Here that is a folder on this machine's disk. In an object store it is a prefix: segments and result are objects
-put once, since there is neither append nor rename; the worker copies `output`, `resume` and its log there before the
-result, and `Channel.output` fetches. Nobody else builds a path inside a channel, but `channel_copy`.
+Its form is the same wherever it is, and each attempt has one of its own (`JOB/ATTEMPT/`), so that a worker that was
+believed dead cannot speak for a later attempt. `spec.json` is the request, `granted.json` what the worker may use;
+`events/` holds numbered segments, one JSON line per event, each written once; `result.json` is written once, last;
+`alive` changes while the worker's process lives; `log.txt` is what the worker printed; `work/` is scratch, with
+`output/`, what the job publishes; `resume/` is what the next attempt may continue from, and moves into that attempt's
+channel. An attempt may continue from any moment: each file gets its name when it is complete, except those named
+`mapped-*`, which are changed in place.
+
+Here a channel is a folder on this machine's disk. In an object store it would be a prefix: segments and result are
+objects written once, since there is neither append nor rename; the worker copies `output`, `resume` and its log there
+before the result, and `Channel.output` fetches. Only `channel_copy` builds paths inside a channel besides this module.
 """
 
 from __future__ import annotations
@@ -42,18 +44,18 @@ SPEC, RESULT, LOG, EVENTS, WORK, OUTPUT, RESUME = (
     "resume",
 )
 COMING = "coming"
-"""What is kept on another machine to go on from, on its way here."""
+"""Resume files of another machine, on their way here."""
 ALIVE, GRANTED = "alive", "granted.json"
 FLUSH_S = 0.25
 PULSE_S = 2.0
 
 
 class ChannelDamaged(WorkError):
-    """The job's channel holds what no worker writes: the job is ended, and its files are kept."""
+    """The job's channel holds what no worker writes: the job is ended, and its files stay."""
 
 
 class Result(Frozen):
-    """How a worker says that its job ended."""
+    """A worker's statement of how its job ended."""
 
     outcome: Literal["succeeded", "failed", "cancelled"]
     error: str | None = None
@@ -67,7 +69,7 @@ def segment_name(number: int) -> str:
 
 
 def _is_bare_progress(event: Event) -> bool:
-    """Whether it says how far its phase is and nothing else."""
+    """Return whether the event reports the progress of its phase and nothing else."""
     return event.kind == "progress" and not event.data and event.message is None
 
 
@@ -87,12 +89,12 @@ class Channel:
 
     @property
     def address(self) -> str:
-        """What a worker is given to find its end."""
+        """Return the address by which a worker finds its end."""
         return str(self._folder)
 
     def open(self, spec: str, granted: Granted | None = None) -> None:
-        """Begin the attempt with that specification (JSON), what its worker may use of its host, and with what an
-        earlier one kept to go on from; of those only the logs stay. Raises DiskFull or WorkError."""
+        """Begin the attempt with its specification (JSON), its worker's share of the host, and the resume files of
+        earlier attempts; of those only the logs stay. Raises DiskFull, WorkError."""
         with files.disk_errors(self._folder):
             for name in (EVENTS, WORK, COMING):
                 (self._folder / name).mkdir(parents=True, exist_ok=True)
@@ -113,19 +115,19 @@ class Channel:
         return [path for path in self._job.glob("*") if path.name.isdigit() and path.is_dir()]
 
     def segments(self, after: int) -> list[tuple[int, list[Event]]]:
-        """Event segments numbered above `after`, in order; none behind a gap. Raises ChannelDamaged."""
-        found = []
+        """Return event segments numbered above `after`, in order, up to the first gap. Raises ChannelDamaged."""
+        segments = []
         number = after + 1
         while (path := self._folder / EVENTS / segment_name(number)).exists():
             try:
-                found.append((number, decode(path.read_bytes())))
+                segments.append((number, decode(path.read_bytes())))
             except ValueError as error:
                 raise self._damaged(path, error) from None
             number += 1
-        return found
+        return segments
 
     def result(self) -> Result | None:
-        """How the worker says that the job ended, or None while it does not. Raises ChannelDamaged."""
+        """Return the worker's result, or None while there is none. Raises ChannelDamaged."""
         path = self._folder / RESULT
         try:
             return Result.model_validate_json(path.read_bytes())
@@ -141,7 +143,7 @@ class Channel:
         )
 
     def pulse(self) -> int:
-        """Another number whenever the worker's process has shown since that it lives."""
+        """Return a number that changes whenever the worker's process has shown a sign of life."""
         try:
             return (self._folder / ALIVE).stat().st_mtime_ns
         except OSError:
@@ -149,8 +151,7 @@ class Channel:
 
     @property
     def output(self) -> Path:
-        """The folder on this machine with what the job published, to be verified and moved; none where it published
-        nothing."""
+        """Return the folder on this machine with what the job published, to be verified and moved; it may not exist."""
         return self._folder / WORK / OUTPUT
 
     def clear(self) -> None:
@@ -158,25 +159,25 @@ class Channel:
         shutil.rmtree(self._folder / WORK, ignore_errors=True)
 
     def log_sink(self) -> BinaryIO:
-        """The log, open to append what a worker on this machine prints. Raises OSError."""
+        """Return the log, open to append what a worker on this machine prints. Raises OSError."""
         self._folder.mkdir(parents=True, exist_ok=True)
         return (self._folder / LOG).open("ab")
 
     def spec(self) -> str:
-        """What was asked, as JSON. Raises OSError."""
+        """Return the specification as JSON. Raises OSError."""
         return (self._folder / SPEC).read_text()
 
     def request(self) -> JobSpec:
-        """What was asked. Raises OSError, ChannelDamaged."""
+        """Return the specification. Raises OSError, ChannelDamaged."""
         path = self._folder / SPEC
         try:
-            found: JobSpec = TypeAdapter(JobSpec).validate_json(path.read_bytes())
+            spec: JobSpec = TypeAdapter(JobSpec).validate_json(path.read_bytes())
         except ValueError as error:
             raise self._damaged(path, error) from None
-        return found
+        return spec
 
     def granted(self) -> Granted:
-        """What the worker may use. Raises OSError, ChannelDamaged."""
+        """Return what the worker may use. Raises OSError, ChannelDamaged."""
         path = self._folder / GRANTED
         try:
             return Granted.model_validate_json(path.read_bytes())
@@ -184,34 +185,34 @@ class Channel:
             raise self._damaged(path, error) from None
 
     def log(self, *, tail_bytes: int | None = None) -> str:
-        """What the workers of all attempts printed, or the last bytes of it; empty while there is nothing."""
-        found = b""
+        """Return what the workers of all attempts printed, or its last `tail_bytes`; empty while there is nothing."""
+        text = b""
         for attempt in sorted(self._attempts(), key=lambda path: int(path.name), reverse=True):
-            left = None if tail_bytes is None else tail_bytes - len(found)
-            found = _tail(attempt / LOG, left) + found
-        return found.decode(errors="replace")
+            wanted_bytes = None if tail_bytes is None else tail_bytes - len(text)
+            text = _tail(attempt / LOG, wanted_bytes) + text
+        return text.decode(errors="replace")
 
     def resume_bytes(self) -> int:
-        """What lies there to go on from. Spilled hidden states count by what they take on the disk."""
-        found = 0
-        for path in (path for folder in self._kept() for path in folder.rglob("*")):
+        """Return the bytes of the resume files. Spilled hidden states count by what they take on the disk."""
+        size = 0
+        for path in (path for folder in self._resume_folders() for path in folder.rglob("*")):
             try:
-                found += path.stat().st_blocks * 512 if path.is_file() else 0
+                size += path.stat().st_blocks * 512 if path.is_file() else 0
             except FileNotFoundError:  # the job goes on, or somebody else dropped it
                 continue
-        return found
+        return size
 
     def drop_resume(self) -> None:
-        """An attempt after this begins anew."""
-        for folder in self._kept():
+        """Remove the resume files, so that the next attempt begins anew."""
+        for folder in self._resume_folders():
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _kept(self) -> list[Path]:
+    def _resume_folders(self) -> list[Path]:
         return [path for path in self._job.glob(f"*/{RESUME}*") if path.is_dir()]
 
 
 def _tail(path: Path, most: int | None) -> bytes:
-    """The last bytes of the file, all where `most` is None; empty where there is none."""
+    """Return the last bytes of the file, all if `most` is None; empty if there is no file."""
     if most == 0 or not path.exists():
         return b""
     with path.open("rb") as source:
@@ -221,13 +222,13 @@ def _tail(path: Path, most: int | None) -> bytes:
 
 
 def attempt_channel(settings: Settings, job_id: str, attempt: int = 1, home: str | None = None) -> Channel:
-    """The channel of a job's attempt, in this home where no other is given."""
+    """Return the channel of a job's attempt, in this home if no other is given."""
     return Channel((Path(home) / "jobs" if home else settings.jobs) / job_id, attempt)
 
 
 class JobChannel:
-    """The worker's end, the only way a worker speaks. Event segments are put once each, after those there are. Any
-    thread may emit."""
+    """The worker's end, the only way in which a worker reports. Event segments are written once each. Any thread may
+    emit."""
 
     def __init__(self, address: Path) -> None:
         self._folder = address
@@ -244,7 +245,7 @@ class JobChannel:
         return self._folder.parent.name
 
     def live(self) -> None:
-        """Show from now on, in a thread of its own, that this process lives."""
+        """Show that this process lives, from now on, in a thread of its own."""
 
         def beat() -> None:
             while True:
@@ -263,7 +264,7 @@ class JobChannel:
         return document
 
     def granted(self) -> Granted:
-        """The cores and GPUs of this machine that are the worker's."""
+        """Return the cores and GPUs of this machine that the worker may use."""
         path = self._folder / GRANTED
         return Granted.model_validate_json(path.read_bytes()) if path.is_file() else Granted()
 
@@ -274,22 +275,21 @@ class JobChannel:
 
     @property
     def output(self) -> Path:
-        """What the job publishes; nothing counts until the supervisor has verified it."""
+        """Return the folder for what the job publishes; nothing counts until the supervisor has verified it."""
         return self.work / OUTPUT
 
     def resume(self, name: str = "") -> Path:
-        """A folder beside the scratch space that the next attempt finds as this one left it; one for each name."""
+        """Return a folder beside the scratch space that the next attempt finds as this one left it; one for each name."""
         return self._folder / "-".join([RESUME, name] if name else [RESUME])
 
     def side_log(self, name: str) -> Path:
-        """The log of a program that the job starts."""
+        """Return the log file of a program that the job starts."""
         return self._folder / f"{name}.log"
 
     def emit(self, event: Event, *, urgent: bool = True) -> None:
-        """Queue an event; written at once when urgent, else at most four times a second, with what came before it.
+        """Queue an event. It is written at once if urgent, else at most four times a second, with the events before it.
 
-        Of bare progress that waits, the last one is enough: a small model's layers would fill the database by the
-        hundred.
+        Of waiting events of bare progress only the last is written: a small model's layers would fill the database.
         """
         with self._lock:
             if (
@@ -304,6 +304,7 @@ class JobChannel:
                 self.flush()
 
     def flush(self) -> None:
+        """Write the waiting events as the next segment."""
         with self._lock:
             if not self._waiting:
                 return
@@ -314,6 +315,6 @@ class JobChannel:
             self._flushed = time.monotonic()
 
     def result(self, document: dict[str, Any]) -> None:
-        """Say how the job ended; after all that it emitted."""
+        """Write how the job ended, after all events."""
         self.flush()
         files.write(self._folder / RESULT, json.dumps(document))

@@ -1,4 +1,4 @@
-"""This machine's copy of a job's channel whose worker runs on another machine, without a disk that both have."""
+"""This machine's copy of a job's channel whose worker runs on another machine, without a shared disk."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from backend.channel import ALIVE, COMING, EVENTS, LOG, OUTPUT, RESULT, RESUME, 
 CHUNK, MOST_SEGMENT = 4 << 20, 64 << 20
 """Bytes of a file that go from machine to machine at a time, and the most of one segment of events."""
 CARRY_S = 1.0
-"""How long what is kept may hold up events at a time."""
+"""How long resume files may delay events at a time."""
 
 
 class RemoteChannel(Protocol):
-    """The machine where a worker runs: files of the attempt's channel there. Raises WorkError where it does not
-    answer."""
+    """The attempt's channel on the machine where its worker runs. Methods raise WorkError if it does not answer."""
 
     def read(self, name: str, offset: int, most: int) -> bytes: ...
 
@@ -33,44 +32,44 @@ class RemoteChannel(Protocol):
 RemoteFile = tuple[str, int, int]
 """Name in the channel's folder, bytes, time of its last change in ns."""
 ResumeFiles = Mapping[str, tuple[str, int]]
-"""What is kept to go on from at one moment: name in the channel's folder -> (SHA-256, bytes)."""
+"""The resume files at one moment: name in the channel's folder -> (SHA-256, bytes)."""
 
 
 class ChannelCopy:
     """This machine's copy of a channel whose worker runs on another one.
 
-    What was asked and kept goes there; what the worker says, keeps and makes comes here, the result last. What it keeps
-    comes as it lay there at one moment, all of it or nothing. A copy that is broken off goes on from what lies here.
-    For one thread.
+    The specification and resume files go there; events, logs, resume files and output come here, the result last.
+    Resume files come as they were at one moment, all of them or none. A copy that is interrupted continues with what is
+    here. Not to be shared between threads.
     """
 
     FOLDERS: ClassVar[list[str]] = [EVENTS, WORK]
-    """That a worker finds."""
+    """Folders that a worker finds."""
     RUNNING: ClassVar[list[str]] = [EVENTS, ALIVE, "*.log", LOG]
-    """What `fetch` wants to know of, as globs."""
+    """The files that `fetch` needs while the worker runs, as globs."""
     KEPT: ClassVar[list[str]] = [f"{RESUME}*"]
-    """What `carry` does."""
+    """The files that `carry` copies."""
     ENDED: ClassVar[list[str]] = [*RUNNING, f"{WORK}/{OUTPUT}", RESULT]
 
     def __init__(self, channel: Channel, far: RemoteChannel) -> None:
         self._folder, self._far = Path(channel.address), far
         self._here: dict[str, tuple[str, int]] | None = None
-        """What lies here of what is kept; None while nobody looked."""
+        """The resume files that are here; None until they were read."""
         self._coming: ResumeFiles | None = None
         self._alive = 0
 
     @property
     def begun(self) -> bool:
-        """Whether anything was fetched: a worker was there."""
+        """Return whether anything was fetched, which means that a worker was there."""
         return (self._folder / LOG).exists()
 
     def send(self) -> None:
-        """What was asked, and what an earlier attempt kept to go on from."""
-        for path in [*self._kept(), *sorted(self._folder.glob("*.json"))]:
+        """Send the specification and the resume files of an earlier attempt."""
+        for path in [*self._resume_files(), *sorted(self._folder.glob("*.json"))]:
             self.put(path, str(path.relative_to(self._folder)))
 
     def put(self, path: Path, name: str) -> None:
-        """A file of this machine under that name there, with its time of change."""
+        """Send a file of this machine to that name there, with its time of change."""
         status, offset = path.stat(), 0
         with path.open("rb") as source:
             while True:
@@ -83,10 +82,11 @@ class ChannelCopy:
                 offset += len(content)
 
     def fetch(self, there: list[RemoteFile], *, ended: bool) -> list[str]:
-        """Bring this copy to what lies there; which files are not needed there any more.
+        """Bring this copy up to date with the files there. Return which files are not needed there any more.
 
-        Output and result only once the worker has `ended`. Raises ChannelDamaged.
+        Output and result are fetched only once the worker has `ended`. Raises ChannelDamaged.
         """
+        # 1. Sort the files by their top folder.
         files_of = {
             top: [row for row in there if self._top(row[0]) == top] for top in {self._top(row[0]) for row in there}
         }
@@ -94,6 +94,8 @@ class ChannelCopy:
             row for top, rows in files_of.items() if top.endswith(".log") or top == LOG for row in rows
         ]:
             self._append(name, size, name)
+
+        # 2. Fetch new event segments, and note that the worker lives.
         carried = [row[0] for row in files_of.get(EVENTS, [])]
         for name in carried:
             if not (self._folder / name).exists():
@@ -102,28 +104,34 @@ class ChannelCopy:
             if changed != self._alive:
                 self._alive = changed
                 self._show()
+
+        # 3. Fetch output and result.
         if ended:
             for row in [*files_of.get(WORK, []), *files_of.get(RESULT, [])]:
                 self._take(row)
         return carried
 
-    def carry(self, kept: ResumeFiles, below: str) -> bool:
-        """Bring what is kept here, which lies there below that folder, for about CARRY_S; True once there is no more to
-        do.
+    def carry(self, files_there: ResumeFiles, below: str) -> bool:
+        """Copy the resume files, which are there below that folder, for about CARRY_S. Return True once all are here.
 
-        What is here is replaced at once, when all has come and is what its SHA-256 says. Raises ChannelDamaged.
+        The files here are replaced at once, after all have come and match their SHA-256. Raises ChannelDamaged.
         """
         coming, until = self._folder / COMING, time.monotonic() + CARRY_S
-        if self._coming != kept:  # parts of another moment, or of another supervisor's try
+
+        # 1. Begin anew if the files are of another moment.
+        if self._coming != files_there:  # parts of another moment, or of another supervisor's try
             shutil.rmtree(coming, ignore_errors=True)
-            self._coming = kept
+            self._coming = files_there
         if self._here is None:
             self._here = {
-                str(path.relative_to(self._folder)): (_sha256(path), path.stat().st_size) for path in self._kept()
+                str(path.relative_to(self._folder)): (_sha256(path), path.stat().st_size)
+                for path in self._resume_files()
             }
-        if self._here == kept:
+        if self._here == files_there:
             return True
-        for name, (sha, size) in kept.items():
+
+        # 2. Fetch each file; what is here already is linked.
+        for name, (sha, size) in files_there.items():
             path = coming / name
             if not self._top(name).startswith(RESUME):
                 raise ChannelDamaged(
@@ -134,11 +142,14 @@ class ChannelCopy:
                 os.link(self._folder / name, path)
             if not self._append(f"{COMING}/{name}", size, f"{below}/{name}", until):
                 return False
+
+        # 3. Replace the files here.
         if all(
-            self._here.get(name) == (sha, size) or _sha256(coming / name) == sha for name, (sha, size) in kept.items()
+            self._here.get(name) == (sha, size) or _sha256(coming / name) == sha
+            for name, (sha, size) in files_there.items()
         ):
             self._replace(coming)
-            self._here = dict(kept)
+            self._here = dict(files_there)
         shutil.rmtree(coming, ignore_errors=True)
         return True
 
@@ -149,13 +160,13 @@ class ChannelCopy:
         for new in coming.glob(f"{RESUME}*"):
             new.rename(self._folder / new.name)
 
-    def _kept(self) -> list[Path]:
+    def _resume_files(self) -> list[Path]:
         return sorted(
             path for folder in self._folder.glob(f"{RESUME}*") for path in folder.rglob("*") if path.is_file()
         )
 
     def _take(self, row: RemoteFile) -> None:
-        """The whole file, unless it is here already."""
+        """Fetch the whole file, unless it is here already."""
         name, size, changed = row
         path = self._folder / name
         if path.is_file() and (path.stat().st_size, path.stat().st_mtime_ns) == (size, changed):
@@ -169,10 +180,10 @@ class ChannelCopy:
             os.utime(staged, ns=(changed, changed))
 
     def _append(self, name: str, size: int, there: str, until: float = math.inf) -> bool:
-        """Bring the file to that size from its end on; False where there was no time for all of it."""
+        """Fetch the rest of the file up to that size. Return False if there was no time for all of it."""
         with (self._folder / name).open("ab") as target:
-            while (at := target.tell()) < size:
-                content = self._far.read(there, at, min(CHUNK, size - at))
+            while (offset := target.tell()) < size:
+                content = self._far.read(there, offset, min(CHUNK, size - offset))
                 if not content:
                     break
                 target.write(content)
@@ -183,7 +194,7 @@ class ChannelCopy:
         return True
 
     def _top(self, name: str) -> str:
-        """The first part of the name, which another machine chose. Raises ChannelDamaged."""
+        """Return the first part of a name that another machine chose. Raises ChannelDamaged."""
         parts = Path(name).parts
         if not parts or Path(name).is_absolute() or ".." in parts:
             raise ChannelDamaged(
@@ -192,7 +203,7 @@ class ChannelCopy:
         return parts[0]
 
     def _show(self) -> None:
-        """The worker's process lives, or its files are on their way."""
+        """Show that the worker's process lives, or that its files are on their way."""
         (self._folder / ALIVE).touch()
 
 

@@ -1,8 +1,7 @@
-"""Puts files and folders in place whole or not at all. Standard library only, so that a process under any interpreter
-may use it.
+"""Writes files and folders completely or not at all. Standard library only, so that any interpreter may use it.
 
-What is being written stands beside its place under a name that nobody else uses: a dot, a random word, the final name.
-Two processes that write the same file leave one of the two, and a reader never sees half of either.
+What is being written is beside its place under a name that nobody else uses: a dot, a random word, the final name. Of
+two processes that write the same file one wins, and a reader never sees half a file.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ POLL_S = 0.2
 
 
 def staging_name(path: Path) -> Path:
-    """A new name beside `path`, with the same ending."""
+    """Return a new name beside `path`, with the same ending."""
     return path.with_name(f".{secrets.token_hex(4)}.{path.name}")
 
 
@@ -36,17 +35,17 @@ def write(path: Path, content: str | bytes, *, flush: bool = True) -> None:
 
 
 def copy(source: Path, path: Path) -> None:
-    """The bytes of `source` at `path`. Raises and flushes as `staged_file` does."""
+    """Copy the bytes of `source` to `path`. Raises and flushes as `staged_file` does."""
     with staged_file(path) as staged:
         shutil.copyfile(source, staged)
 
 
 @contextmanager
 def staged_file(path: Path, *, flush: bool = True) -> Iterator[Path]:
-    """A path to write to, put in place when the block ends. What nobody reads after a crash need not be flushed to
-    disk.
+    """Yield a path to write to, which gets its final name when the block ends. What nobody reads after a crash need not
+    be flushed.
 
-    Raises DiskFull or WorkError, as `disk_errors` does. After any exception what was at `path` before is as it was, and
+    Raises DiskFull or WorkError, as `disk_errors` does. After any exception the file at `path` is as it was, and
     nothing is left beside it.
     """
     staged = staging_name(path)
@@ -63,10 +62,10 @@ def staged_file(path: Path, *, flush: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def staged_folder(path: Path) -> Iterator[Path]:
-    """A new folder to fill, put in place when the block ends; where somebody else was faster, theirs stays and this one
-    goes.
+    """Yield a new folder to fill, which gets its final name when the block ends. If another process was faster, its
+    folder stays and this one is removed.
 
-    Raises what the block raises, and OSError where the folder cannot be made or put in place.
+    Raises what the block raises, and OSError if the folder cannot be made or renamed.
     """
     staged = staging_name(path)
     staged.mkdir(parents=True)
@@ -82,22 +81,23 @@ def staged_folder(path: Path) -> Iterator[Path]:
 
 
 def wait_for_lock(lock: BinaryIO, kind: int, waits: Callable[[], None] = lambda: None) -> None:
-    """flock(2) in looks, so that a signal's handler runs between two; `waits` is called once where another has it."""
-    told = False
+    """Take the lock (flock(2)) by polling, so that signal handlers run; `waits` is called once if another process has
+    it."""
+    waiting = False
     while True:
         try:
             fcntl.flock(lock, kind | fcntl.LOCK_NB)
             return
         except BlockingIOError:
-            if not told:
+            if not waiting:
                 waits()
-            told = True
+            waiting = True
             time.sleep(POLL_S)
 
 
 @contextmanager
 def exclusive(path: Path, waits: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """While the block runs, no other process of this machine is in one of the same path; that file stays, empty."""
+    """Run the block while no other process of this machine is in a block of the same path. The file stays, empty."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as lock:
         wait_for_lock(lock, fcntl.LOCK_EX, waits)
@@ -105,21 +105,21 @@ def exclusive(path: Path, waits: Callable[[], None] = lambda: None) -> Iterator[
 
 
 def stamp(folder: Path) -> str:
-    """What tells a folder's files from others without reading them: names, sizes, times of change; empty where it is
-    gone."""
+    """Return a stamp of a folder's files that changes when they do, without reading them: names, sizes, times of
+    change. Empty if the folder is gone."""
     try:
-        found = sorted(
-            (path.name, at.st_size, at.st_mtime_ns)
+        entries = sorted(
+            (path.name, status.st_size, status.st_mtime_ns)
             for path in folder.iterdir()
-            if (at := path.stat()) and path.is_file()
+            if (status := path.stat()) and path.is_file()
         )
     except OSError:
         return ""
-    return hashlib.sha256(repr(found).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr(entries).encode()).hexdigest()[:16]
 
 
 def disk_full(where: Path) -> DiskFull:
-    """The sentence of a disk that has no room for `where`."""
+    """Return the error for a disk that has no room for `where`."""
     return DiskFull(
         f"The disk filled up while writing {where}: nothing was registered. Free some space, then resume the job."
     )

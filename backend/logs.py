@@ -1,8 +1,8 @@
-"""The logs of supervisor and studio: one JSON object a line, without secrets, in a file that is rotated. Standard
+"""The logs of supervisor and studio: one JSON object per line, without secrets, in a file that is rotated. Standard
 library only.
 
-`time` is UTC; `level`, `process` and `message` stand in every line, `event`, `job` and `attempt` where there is one of
-them, and `trace` where something was raised that nobody caught.
+`time` is UTC; every line has `level`, `process` and `message`; `event`, `job` and `attempt` if there is one, and
+`trace` if an exception was not caught.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ HIDDEN = "***"
 
 
 def redact(text: str) -> str:
-    """The text without what looks like a secret, and without the values of this process's variables that are named like
-    one."""
+    """Return the text without what looks like a secret, and without the values of environment variables that are named
+    like one."""
     for name, value in os.environ.items():
         if len(value) >= SHORTEST and SECRET_NAME.search(name):
             text = text.replace(value, HIDDEN)
@@ -41,11 +41,11 @@ def redact(text: str) -> str:
 
 
 class JsonLines(logging.Formatter):
-    """A record as a line."""
+    """Formats a log record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        line: dict[str, Any] = {"time": at, "level": record.levelname.lower(), "process": record.process}
+        time_utc = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        line: dict[str, Any] = {"time": time_utc, "level": record.levelname.lower(), "process": record.process}
         line |= {name: getattr(record, name) for name in FIELDS if getattr(record, name, None) is not None}
         line["message"] = redact(record.getMessage())
         if record.exc_info:
@@ -54,7 +54,7 @@ class JsonLines(logging.Formatter):
 
 
 class RotatingLog(RotatingFileHandler):
-    """The file is its owner's alone. Where standard error goes to it, it follows into the new one."""
+    """A rotated file for the owner alone. If standard error goes to it, standard error follows into the new file."""
 
     def _open(self) -> Any:
         follows = _is_stderr(Path(self.baseFilename)) or getattr(self, "_follows", False)
@@ -73,15 +73,15 @@ def _is_stderr(path: Path) -> bool:
         return False
 
 
-def start_logging(path: Path, *, beside: bool = True, most_bytes: int = MOST_BYTES) -> None:
-    """Write this process's log there from now on, and with `beside` to standard error where that is another place. What
-    nobody catches is a line too. A log that cannot be written is nobody's reason to stop."""
+def start_logging(path: Path, *, to_stderr: bool = True, most_bytes: int = MOST_BYTES) -> None:
+    """Write this process's log to that file, and with `to_stderr` also to standard error if that is another place.
+    Uncaught exceptions are logged too. A log that cannot be written stops nobody."""
     handlers: list[logging.Handler] = []
     try:
         handlers.append(RotatingLog(path, maxBytes=most_bytes, backupCount=MOST_FILES, encoding="utf-8"))
     except OSError as error:
         print(f"{path} cannot be written ({error.strerror}), so the log goes here.", file=sys.stderr)
-    if not handlers or (beside and not _is_stderr(path)):
+    if not handlers or (to_stderr and not _is_stderr(path)):
         handlers.append(logging.StreamHandler())
     for handler in handlers:
         handler.setFormatter(JsonLines())
@@ -99,5 +99,5 @@ def _uncaught(caught: threading.ExceptHookArgs) -> None:
 def log_event(
     event: str, message: str, *, job: str | None = None, attempt: int | None = None, level: int = logging.INFO
 ) -> None:
-    """One line about one thing that happened."""
+    """Log one event in one line."""
     logging.log(level, "%s", message, extra={"event": event, "job": job, "attempt": attempt})

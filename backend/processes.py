@@ -1,5 +1,4 @@
-"""Processes of this machine: the one that a pid meant, all that it started, what those use, and ending them. Linux
-only."""
+"""Processes of this machine: finds a process again by pid and start, lists its tree, measures and ends it. Linux only."""
 
 from __future__ import annotations
 
@@ -24,11 +23,11 @@ KILLED_S = 10.0
 
 
 class SignalEvent(threading.Event):
-    """An event that signals set, however many and whenever they come.
+    """An event that signals set, however many there are and whenever they come.
 
-    A handler runs in the main thread wherever that is: perhaps within this event's own lock, since it waits for it, or
-    in another handler. There `Event.set` waits for itself for ever. So a handler only puts a note into a SimpleQueue,
-    whose `put` may be entered again (library reference, queue), and a thread sets the event.
+    A handler runs in the main thread wherever that is: perhaps inside this event's own lock, or in another handler.
+    There `Event.set` would wait for itself for ever. So a handler only puts a note into a SimpleQueue, whose `put` may
+    be entered again (library reference, queue), and a thread sets the event.
     """
 
     def __init__(self) -> None:
@@ -42,17 +41,17 @@ class SignalEvent(threading.Event):
         self.set()
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        """A handler for `signal.signal`."""
+        """Handle a signal; to be given to `signal.signal`."""
         self._noted = True
         self._notes.put(None)
 
     def is_set(self) -> bool:
-        """Also while the note is on its way."""
+        """Return whether a signal came, also while its note is on its way."""
         return self._noted or super().is_set()
 
     @classmethod
     def handle(cls, numbers: Iterable[signal.Signals]) -> SignalEvent:
-        """Handles these signals from now on. Main thread only."""
+        """Return an event that these signals set from now on. Main thread only."""
         signalled = cls()
         for number in numbers:
             signal.signal(number, signalled.note)
@@ -60,15 +59,14 @@ class SignalEvent(threading.Event):
 
 
 class Usage(NamedTuple):
-    """`rss_bytes`: resident memory of a process tree. `cpu_s`: processor seconds it and what it has reaped have
-    used."""
+    """`rss_bytes`: resident memory of a process tree. `cpu_s`: processor seconds of it and of what it has reaped."""
 
     rss_bytes: int
     cpu_s: float
 
 
 def start_stamp(pid: int) -> str:
-    """When the process started: clock ticks since the boot (proc_pid_stat(5), field 22) and that boot's id.
+    """Return when the process started: clock ticks since the boot (proc_pid_stat(5), field 22) and that boot's id.
 
     Unlike a time of day it stays the same when the clock is set. Raises psutil.NoSuchProcess.
     """
@@ -80,7 +78,7 @@ def start_stamp(pid: int) -> str:
 
 
 def find_running(pid: int, start: str) -> psutil.Process | None:
-    """The process with that pid and start (`started`), if it still runs: another one may have the pid by now."""
+    """Return the process with that pid and `start_stamp` if it still runs; another process may have the pid by now."""
     try:
         process = psutil.Process(pid)
         return process if start_stamp(pid) == start and process.status() != psutil.STATUS_ZOMBIE else None
@@ -89,7 +87,7 @@ def find_running(pid: int, start: str) -> psutil.Process | None:
 
 
 def list_tree(pid: int) -> list[psutil.Process]:
-    """A process and all its descendants; empty when it is gone."""
+    """Return a process and all its descendants; empty if it is gone."""
     try:
         top = psutil.Process(pid)
         return [top, *top.children(recursive=True)]
@@ -98,12 +96,11 @@ def list_tree(pid: int) -> list[psutil.Process]:
 
 
 def usage(pid: int) -> Usage:
-    """Memory and processor time of the process and all its descendants; about 2 ms with a hundred processes on the
-    machine.
+    """Return memory and processor time of the process and all its descendants; about 2 ms with a hundred processes.
 
     Memory is the private pages of each, and the largest file-backed share once: summing whole resident sizes would
-    count libraries that several processes map once a process; reading proportional sizes (smaps) walks every page table
-    and would disturb what is measured. Processor time of children that have ended stays with whoever waited for them.
+    count libraries once per process; reading proportional sizes (smaps) walks every page table and would disturb what
+    is measured. Processor time of children that have ended stays with the process that waited for them.
     """
     private = shared = 0
     cpu_s = 0.0
@@ -117,37 +114,37 @@ def usage(pid: int) -> Usage:
 
 
 def proportional_memory(pid: int) -> int:
-    """Bytes that the process and its descendants hold, each shared page divided by the processes that map it
+    """Return the bytes of the process and its descendants, each shared page divided by the processes that map it
     (proc_pid_smaps(5)).
 
-    Walks page tables, some ten milliseconds a gigabyte: for moments in which nothing is measured.
+    Walks page tables, some ten milliseconds per gigabyte: not while something is measured.
     """
-    held = 0
+    size = 0
     for process in list_tree(pid):
         with suppress(*GONE, OSError):
             rows = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
-            held += sum(int(row.split()[1]) << 10 for row in rows if row.startswith("Pss:"))
-    return held
+            size += sum(int(row.split()[1]) << 10 for row in rows if row.startswith("Pss:"))
+    return size
 
 
 def find_marked(name: str, value: str) -> list[psutil.Process]:
-    """Every process but this one that has that variable in its environment."""
-    return [process for process, found in list_marks(name, value) if found == value]
+    """Return every process but this one that has that variable in its environment."""
+    return [process for process, mark in list_marks(name, value) if mark == value]
 
 
 def list_marks(name: str, prefix: str) -> list[tuple[psutil.Process, str]]:
-    """Every process but this one in whose environment that variable begins so, with its value."""
-    entry, found = f"\0{name}={prefix}".encode(), list[tuple[psutil.Process, str]]()
+    """Return every process but this one in whose environment that variable begins with `prefix`, with its value."""
+    entry, marks = f"\0{name}={prefix}".encode(), list[tuple[psutil.Process, str]]()
     for pid in psutil.pids():
         with suppress(*GONE, OSError):
-            _, there, rest = (b"\0" + Path(f"/proc/{pid}/environ").read_bytes()).partition(entry)
-            if there and pid != os.getpid():
-                found.append((psutil.Process(pid), prefix + os.fsdecode(rest.partition(b"\0")[0])))
-    return found
+            _, separator, rest = (b"\0" + Path(f"/proc/{pid}/environ").read_bytes()).partition(entry)
+            if separator and pid != os.getpid():
+                marks.append((psutil.Process(pid), prefix + os.fsdecode(rest.partition(b"\0")[0])))
+    return marks
 
 
 def end(processes: Sequence[psutil.Process], grace_s: float = 0.0) -> None:
-    """SIGTERM and a grace where there is one, then SIGKILL, to whoever of these still runs; returns when they are gone.
+    """Send SIGTERM, wait if there is a grace, then send SIGKILL to those that still run. Return when they are gone.
 
     psutil compares start times: a process that has one of their pids by now is spared.
     """
@@ -159,8 +156,11 @@ def end(processes: Sequence[psutil.Process], grace_s: float = 0.0) -> None:
 
 
 def wait_for_end(processes: Sequence[psutil.Process], timeout_s: float) -> list[psutil.Process]:
-    """Those of them that still run after that time at most. One that has ended and that nobody reaped is gone too: that
-    is up to its parent, which in a container is often a process 1 that does so late or never."""
+    """Wait, and return the processes that still run after `timeout_s`.
+
+    A process that has ended and that nobody reaped is gone too: reaping is up to its parent, which in a container is
+    often a process 1 that does so late or never.
+    """
     deadline, those = time.monotonic() + timeout_s, list(processes)
     while those:
         _, those = psutil.wait_procs(those, timeout=min(POLL_S, max(0.0, deadline - time.monotonic())))

@@ -107,34 +107,37 @@ class Settings(BaseModel):
     `domain.limits.loss.FLOOR`."""
 
     def classes(self, method: str) -> str | None:
-        """The folder of the class that proposes by a `speculate` step of that method."""
+        """Return the folder of the class that proposes tokens for a `speculate` step of that method."""
         return self.proposers if method == "custom" else str(PLUGIN)
 
     def may_send(self, variable: str, host: str) -> bool:
-        """Whether the owner of this environment lets that variable leave the machine for that host: where others reach
-        the studio only for one that is listed with it, since whoever may submit chooses the address."""
+        """Return whether the owner of this environment lets that variable's value be sent to that host.
+
+        Where others reach the studio, only to a host that is listed with it, since whoever may submit chooses the
+        address.
+        """
         hosts = {entry.partition("@")[2].lower() for entry in self.bearer_env if entry.startswith(f"{variable}@")}
         if hosts or self.shared:
             return host.lower() in hosts
         return variable.startswith(TOKEN_PREFIX) or variable in self.bearer_env
 
     def may_import_with(self, variable: str) -> bool:
-        """Whether whoever reaches the studio may import with the token in that variable."""
+        """Return whether whoever reaches the studio may import with the token in that variable."""
         return not self.shared or variable in self.shared_tokens
 
     def may_import_from(self, prefix: str) -> bool:
-        """Whether whoever reaches the studio may import from that BUCKET/PREFIX."""
-        listed = (f"{each.removeprefix('s3://').strip('/')}/" for each in self.shared_buckets)
-        return not self.shared or any(f"{prefix}/".startswith(each) for each in listed)
+        """Return whether whoever reaches the studio may import from that BUCKET/PREFIX."""
+        listed = (f"{bucket.removeprefix('s3://').strip('/')}/" for bucket in self.shared_buckets)
+        return not self.shared or any(f"{prefix}/".startswith(bucket) for bucket in listed)
 
     @property
     def imports_gb(self) -> float | None:
-        """`max_imports_gb`, else a generous limit where others reach the studio; None is no limit."""
+        """Return `max_imports_gb`, else a generous limit where others reach the studio; None is no limit."""
         return IMPORTS_GB if self.max_imports_gb is None and self.shared else self.max_imports_gb
 
     @property
     def uploads_gb(self) -> float | None:
-        """`max_uploads_gb`, likewise."""
+        """Return `max_uploads_gb`, else a generous limit where others reach the studio; None is no limit."""
         return UPLOADS_GB if self.max_uploads_gb is None and self.shared else self.max_uploads_gb
 
     @property
@@ -143,7 +146,7 @@ class Settings(BaseModel):
 
     @property
     def artifacts(self) -> Path:
-        """The folder of artifacts on this machine."""
+        """Return the folder of artifacts on this machine."""
         elsewhere = self.artifact_store is None or self.artifact_store.startswith("s3:")
         return self.home / "artifacts" if elsewhere else Path(str(self.artifact_store)).expanduser().resolve()
 
@@ -161,7 +164,7 @@ class Settings(BaseModel):
 
     @property
     def kept_scoring(self) -> Path:
-        """What originals came to on held-out text, for the next scoring."""
+        """Return the folder of cached scores of originals on held-out text."""
         return self.cache / "scoring"
 
 
@@ -185,7 +188,7 @@ def load() -> Settings:
         bearer_env=_listed(environment.get("WHETSTONE_BEARER_ENV")),
         hosts=_listed(environment.get("WHETSTONE_HOSTS")),
         import_folders=tuple(
-            Path(each).expanduser().resolve() for each in _listed(environment.get("WHETSTONE_IMPORT_FOLDERS"))
+            Path(folder).expanduser().resolve() for folder in _listed(environment.get("WHETSTONE_IMPORT_FOLDERS"))
         ),
         allowed_addresses=tuple(map(str.lower, _listed(environment.get("WHETSTONE_ALLOWED_ADDRESSES")))),
         shared=environment.get("WHETSTONE_SHARED", "") not in {"", "0"},
@@ -196,7 +199,7 @@ def load() -> Settings:
         role=(environment.get("WHETSTONE_ROLE") or "admin").strip().lower(),
         sign_in=_sign_in(environment),
         aws={
-            name.replace("_", "-"): found for name in AWS if (found := environment.get(f"WHETSTONE_AWS_{name.upper()}"))
+            name.replace("_", "-"): value for name in AWS if (value := environment.get(f"WHETSTONE_AWS_{name.upper()}"))
         },
         discount=min(_number(environment.get("WHETSTONE_DISCOUNT")) or 0.0, 99.0) / 100,
         max_jobs=_number(environment.get("WHETSTONE_MAX_JOBS")),
@@ -217,19 +220,19 @@ def load() -> Settings:
 
 
 def _sign_in(environment: Mapping[str, str]) -> dict[str, str | tuple[str, ...]]:
-    found = {name: written for name in SIGN_IN if (written := environment.get(f"WHETSTONE_{name.upper()}"))}
-    return {name: _listed(written) if name in LISTS else written for name, written in found.items()}
+    options = {name: value for name in SIGN_IN if (value := environment.get(f"WHETSTONE_{name.upper()}"))}
+    return {name: _listed(value) if name in LISTS else value for name, value in options.items()}
 
 
 def _listed(written: str | None) -> tuple[str, ...]:
-    """Names with commas between."""
+    """Split names with commas between."""
     return tuple(filter(None, map(str.strip, (written or "").split(","))))
 
 
 def _number(written: str | None) -> float | None:
-    """None where nothing that is a number from 0 on is written."""
+    """Return the number that is written, or None if it is no number from 0 on."""
     try:
-        found = float(written or "none")
+        number = float(written or "none")
     except ValueError:
         return None
-    return found if found >= 0 else None
+    return number if number >= 0 else None

@@ -61,7 +61,7 @@ MUTANTS = (
     Mutant(
         "claims are not given back",
         LEASES,
-        "where(col(ClaimRow.job_id) == held.job)",
+        "where(col(ClaimRow.job_id) == lease.job)",
         'where(col(ClaimRow.job_id) == "")',
     ),
     Mutant("events are carried again", SUPERVISOR, "segment=segments[-1][0])", "segment=row.segment)"),
@@ -94,7 +94,7 @@ MUTANTS = (
     Mutant(
         "a change names neither attempt nor token",
         LEASES,
-        ", col(JobRow.attempt) == held.attempt)\n    statement = statement.where(col(JobRow.token) == held.token, col(",
+        ", col(JobRow.attempt) == lease.attempt)\n    statement = statement.where(col(JobRow.token) == lease.token, col(",
         ")\n    statement = statement.where(col(",
     ),
     Mutant("rows changed are not counted", LEASES, "(**values)) != 1:", "(**values)) < 0:"),
@@ -104,8 +104,8 @@ MUTANTS = (
         "registry.withdraw(",
         "(lambda *_: None)(",
     ),
-    Mutant("a change names no token", LEASES, "where(col(JobRow.token) == held.token, col(", "where(col("),
-    Mutant("a change names no attempt", LEASES, ", col(JobRow.attempt) == held.attempt)", ")"),
+    Mutant("a change names no token", LEASES, "where(col(JobRow.token) == lease.token, col(", "where(col("),
+    Mutant("a change names no attempt", LEASES, ", col(JobRow.attempt) == lease.attempt)", ")"),
     Mutant(
         "nothing is kept to go on from",
         "backend/channel.py",
@@ -118,7 +118,7 @@ MUTANTS = (
         "    staged.rename(destination)\n",
         "    shutil.copytree(staged, destination)\n",
     ),
-    Mutant("a lease never runs out", LEASES, "at + timedelta(seconds=LEASE_SECONDS)", "at + timedelta(days=1)"),
+    Mutant("a lease never runs out", LEASES, "moment + timedelta(seconds=LEASE_SECONDS)", "moment + timedelta(days=1)"),
 )
 
 

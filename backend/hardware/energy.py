@@ -29,13 +29,14 @@ class Counter(NamedTuple):
 
 
 def read_counters(powercap: Path | None = None, library: str = NVML) -> dict[str, Counter]:
-    """Every counter that can be read now, by a name such as `package-0 (RAPL)` or `GPU 0 (NVML)`; none where there is
-    none."""
+    """Return every counter that can be read now, by a name such as `package-0 (RAPL)` or `GPU 0 (NVML)`; empty if there
+    is none."""
     return {**_rapl(powercap or POWERCAP), **_nvml(library)}
 
 
 def energy_used(before: dict[str, Counter], after: dict[str, Counter]) -> dict[str, float]:
-    """Joules between two readings, of the counters that both have. One that started anew once is counted right."""
+    """Return the joules between two readings of the counters that both have. A counter that wrapped around once is
+    counted right."""
     return {name: _between(before[name], after[name]) for name in before if name in after}
 
 
@@ -50,13 +51,13 @@ def _rapl(powercap: Path) -> dict[str, Counter]:
         with suppress(OSError, ValueError):
             name = (zone / "name").read_text().strip()
             if name.startswith(COUNTED):
-                said = f"{name}{_package_suffix(zone) if name == 'dram' else ''} (RAPL)"
-                counters[said] = Counter(_joules(zone / "energy_uj"), _joules(zone / "max_energy_range_uj"))
+                label = f"{name}{_package_suffix(zone) if name == 'dram' else ''} (RAPL)"
+                counters[label] = Counter(_joules(zone / "energy_uj"), _joules(zone / "max_energy_range_uj"))
     return counters
 
 
 def _package_suffix(zone: Path) -> str:
-    """Which package a part is of: `intel-rapl:0:1` is of `intel-rapl:0`."""
+    """Return the package that a part belongs to: `intel-rapl:0:1` is of `intel-rapl:0`."""
     return f" of {(zone.parent / zone.name.rpartition(':')[0] / 'name').read_text().strip()}"
 
 
@@ -80,7 +81,7 @@ def _nvml(library: str) -> dict[str, Counter]:
 
 
 def _gpus(nvml: ctypes.CDLL) -> Iterator[tuple[int, float]]:
-    """(number, joules) of each GPU that counts its energy."""
+    """Yield (number, joules) of each GPU that counts its energy."""
     count = ctypes.c_uint()
     if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
         return

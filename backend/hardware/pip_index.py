@@ -1,4 +1,4 @@
-"""The package index that pip asks where nobody configured one: no address of it is written here."""
+"""Finds the package index that pip uses where nobody configured one: no address of it is written here."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ DEFAULT = re.compile(r"Base URL of the Python Package Index \(default\s+(https?:
 
 @cache
 def find_default_host() -> str | None:
-    """The host of pip's own default index, in small letters; None where pip is not here or says it in another way.
+    """Return the host of pip's own default index, in small letters; None if pip is missing or prints it in another
+    form.
 
-    pip's help shows the default after its configuration was read (pip 26, _internal/cli/parser.py), so it is asked
-    without any.
+    pip's help shows the default after its configuration was read (pip 26, _internal/cli/parser.py), so it runs without
+    any.
     """
     plain = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
-    asked = subprocess.run(
+    help_output = subprocess.run(
         [sys.executable, "-m", "pip", "download", "--help"],
         env={**plain, "PIP_CONFIG_FILE": os.devnull},
         capture_output=True,
         text=True,
         check=False,
     )
-    told = DEFAULT.search(asked.stdout)
-    return (urlsplit(told[1]).hostname or "").lower() or None if told else None
+    match = DEFAULT.search(help_output.stdout)
+    return (urlsplit(match[1]).hostname or "").lower() or None if match else None

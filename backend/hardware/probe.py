@@ -1,8 +1,4 @@
-"""What this machine has: processor and its features, memory, accelerators, compiler, disk. Reads only; imports no
-torch.
-
-Knows nothing of engines or models.
-"""
+"""Reads this machine's hardware: processor and its features, memory, accelerators, compiler, disk. Imports no torch."""
 
 from __future__ import annotations
 
@@ -46,7 +42,7 @@ class Accelerator(NamedTuple):
 
 
 def probe() -> dict[str, Any]:
-    """Everything at once, as it is written beside a measurement. Sizes in bytes."""
+    """Return all of it, as it is written beside a measurement. Sizes in bytes."""
     model, flags = _processor()
     return {
         "cpu": model,
@@ -113,7 +109,7 @@ def free_disk(path: Path) -> int:
 
 
 def has_nvidia() -> bool:
-    """Whether an NVIDIA driver is loaded. Needs no library."""
+    """Return whether an NVIDIA driver is loaded. Needs no library."""
     return Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists()
 
 
@@ -127,7 +123,7 @@ def accelerators() -> tuple[Accelerator, ...]:
 
 
 def run_tool(*command: str) -> str:
-    """What a program prints; nothing where it does not run, fails or takes too long."""
+    """Return what a program prints; empty if it does not run, fails or takes too long."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=True).stdout
     except (OSError, subprocess.SubprocessError):
@@ -145,14 +141,14 @@ def parse_nvidia(table: str) -> tuple[Accelerator, ...]:
 
 
 def has_compiler(python: Path | None = None) -> bool:
-    """Whether torch.compile can build C++ here: a compiler, and the headers of that interpreter (None: of this one)."""
+    """Return whether torch.compile can build C++ here: it needs a compiler and Python's headers."""
     return compiler() is not None and (python_include(python) / "Python.h").exists()
 
 
 def compiler() -> str | None:
     """The C++ compiler torch's inductor would take: $CXX, else g++, else clang++."""
     return next(
-        (found for name in (os.environ.get("CXX"), "g++", "clang++") if name and (found := shutil.which(name))), None
+        (path for name in (os.environ.get("CXX"), "g++", "clang++") if name and (path := shutil.which(name))), None
     )
 
 

@@ -1,9 +1,9 @@
-"""How fast this machine's processor reads memory, streams weights and multiplies: the best of many repetitions, kept in
-a file.
+"""Measures how fast this machine's processor reads memory, streams weights and multiplies: the best of many
+repetitions, cached in a file.
 
-The best, as STREAM takes it (McCalpin 1995; stream.c: arrays of four times the last-level cache, the best of NTIMES):
-what else runs here, a thread that wakes a tick late, or pages not yet mapped only ever take away. The repetitions of
-each kernel lie apart, since a busy moment lasts longer than one of them. Knows nothing of models.
+The best is taken as in STREAM (McCalpin 1995; stream.c: arrays of four times the last-level cache, the best of NTIMES):
+other work, a thread that wakes a tick late, or pages not yet mapped only ever take away. The repetitions of each kernel
+are apart, since a busy moment lasts longer than one of them. Nothing here concerns models.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Speed(NamedTuple):
 
 
 class SpeedAttempt(NamedTuple):
-    """One measurement; `at` is ISO 8601 in UTC. `busy`: other work took a good part of the processor meanwhile."""
+    """A measurement; `at` is ISO 8601 in UTC. `busy`: other work used a good part of the processor meanwhile."""
 
     speed: Speed
     at: str
@@ -63,23 +63,26 @@ class MeasuredSpeed(NamedTuple):
 
 
 def processor_speed(cache: Path) -> Speed:
-    """The best of what was measured of this processor. Calls measure until ATTEMPTS fell into quiet moments, or
-    MOST_ATTEMPTS were made; after that the kept figures are the answer."""
+    """Return the best measurement of this processor.
+
+    Calls measure until ATTEMPTS were made in quiet moments, or MOST_ATTEMPTS in all; after that the cached figures are
+    returned.
+    """
     attempts = _read_attempts(cache / FILE, _key())
-    if sum(not each.busy for each in attempts) < ATTEMPTS and len(attempts) < MOST_ATTEMPTS:
+    if sum(not attempt.busy for attempt in attempts) < ATTEMPTS and len(attempts) < MOST_ATTEMPTS:
         attempts = [*attempts, _attempt()]
         _write_attempts(cache / FILE, attempts)
     return _summary(attempts).speed
 
 
 def find_measured(cache: Path) -> MeasuredSpeed | None:
-    """What was measured of this processor so far; None where nothing was. Measures nothing."""
+    """Return what was measured of this processor so far; None if nothing was. Measures nothing."""
     attempts = _read_attempts(cache / FILE, _key())
     return _summary(attempts) if attempts else None
 
 
 def measure_again(cache: Path) -> MeasuredSpeed:
-    """Measure ATTEMPTS times in place of what was kept. Takes about six seconds."""
+    """Measure ATTEMPTS times in place of the cached figures. Takes about six seconds."""
     attempts = [_attempt() for _ in range(ATTEMPTS)]
     _write_attempts(cache / FILE, attempts)
     return _summary(attempts)
@@ -91,7 +94,7 @@ def _attempt() -> SpeedAttempt:
 
 
 def _key() -> str:
-    """Figures hold for this processor, this many cores and this way of measuring."""
+    """Return the key of cached figures: this processor, this many cores and this way of measuring."""
     facts = probe.probe()
     return f"{facts['cpu']}, {facts['cores']} cores, {METHOD}"
 
@@ -101,7 +104,7 @@ def _summary(attempts: Sequence[SpeedAttempt]) -> MeasuredSpeed:
 
 
 def best_speed(attempts: Sequence[Speed]) -> Speed:
-    """The highest of each."""
+    """Return the highest of each figure."""
     return Speed(*map(max, zip(*attempts, strict=True)))
 
 
@@ -127,7 +130,7 @@ def measure(threads: int) -> Speed:
 
 
 def array_bytes(caches: Path = CACHES) -> int:
-    """Four times all last-level caches together, within the limits above."""
+    """Return four times the size of all last-level caches together, within the limits above."""
     last: dict[str, int] = {}
     for index in caches.glob("cpu[0-9]*/cache/index3"):
         with suppress(OSError, ValueError):
@@ -139,7 +142,7 @@ def array_bytes(caches: Path = CACHES) -> int:
 
 
 def time_fastest(kernels: Sequence[Callable[[], object]]) -> list[float]:
-    """Seconds of each kernel's fastest run. They take turns, so that the repetitions of one lie apart."""
+    """Return the seconds of each kernel's fastest run. They take turns, so that the repetitions of one are apart."""
     for kernel in kernels:
         kernel()
     rounds = [[min(timeit.repeat(kernel, number=1, repeat=RUNS)) for kernel in kernels] for _ in range(ROUNDS)]
@@ -147,8 +150,8 @@ def time_fastest(kernels: Sequence[Callable[[], object]]) -> list[float]:
 
 
 def _linear(weights: Any, tokens: int) -> Callable[[], object]:
-    """That many tokens through the weights, packed once for oneDNN as vLLM does it on a processor (layers/utils.py,
-    create_onednn_mm), where this build of torch can."""
+    """Return a kernel: that many tokens through the weights, packed once for oneDNN as vLLM does it on a processor
+    (layers/utils.py, create_onednn_mm), if this build of torch can."""
     import torch
 
     inputs = torch.ones(tokens, weights.shape[1], dtype=weights.dtype)
@@ -162,7 +165,7 @@ def _linear(weights: Any, tokens: int) -> Callable[[], object]:
 
 
 def _read_attempts(path: Path, key: str) -> list[SpeedAttempt]:
-    """What was measured so far; nothing for a file of another processor or method, or a damaged one."""
+    """Return what was measured so far; nothing if the file is of another processor or method, or damaged."""
     try:
         document = json.loads(path.read_text())
         if document["processor"] == key:
@@ -177,7 +180,7 @@ def _read(row: dict[str, Any]) -> SpeedAttempt:
 
 
 def _write_attempts(path: Path, attempts: Sequence[SpeedAttempt]) -> None:
-    """A full disk costs only the memory of it."""
+    """Write the measurements. On a full disk they are only not cached."""
     rows = [attempt.speed._asdict() | {"at": attempt.at, "busy": attempt.busy} for attempt in attempts]
     with suppress(OSError, WorkError):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
-"""The ledger of artifacts' contents: what lies where, which artifact names it, which job names an artifact, what is
-given up.
+"""The ledger of artifacts' contents: which content is where, which artifact names it, which job uses an artifact, and
+what is to be removed.
 
-Nothing that somebody names is taken away, also where that one comes meanwhile: whoever names or gives up a row locks it
-first and looks then, in a further statement (SQLite lets one write at a time anyway). An address that was given up is
-never used again, so a removal may come as late as it likes.
+Nothing that somebody names is removed, even if it is named at the same moment: whoever names or gives up a row locks it
+first and checks after that, in a further statement (SQLite allows one writer at a time anyway). An address that was
+given up is never used again, so its removal may come at any later time.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from backend.store.tables import ArtifactContentRow, ArtifactRow, ArtifactUseRow
 
 UNFINISHED = (*LIVE, JobState.QUEUED)
 REMOVED = ""
-"""The identity of what is no more."""
+"""The identity of a content that was removed."""
 ADDRESSES_PER_STATEMENT = 500
-"""Addresses that one statement names."""
+"""The most addresses that one statement names."""
 
 
 class Contents:
-    """What a job that publishes says to the ledger (`artifacts.base.Ledger`)."""
+    """The ledger as a job that publishes an artifact writes to it (`artifacts.base.Ledger`)."""
 
     def __init__(self, store: Store, job_id: str) -> None:
         self._store, self._job = store, job_id
 
-    def hold(self, place: str, wanted: Mapping[str, int], *, plain: bool = False) -> dict[str, HeldContent]:
-        return self._store.run(lambda session: _hold(session, self._job, place, wanted, plain))
+    def hold(self, place: str, sizes: Mapping[str, int], *, plain: bool = False) -> dict[str, HeldContent]:
+        return self._store.run(lambda session: _hold(session, self._job, place, sizes, plain))
 
     def arrived(self, addresses: Iterable[str]) -> None:
         statement = update(ContentRow).where(col(ContentRow.address).in_(list(addresses))).values(arrived=True)
         self._store.run(lambda session: session.execute(statement))
 
 
-def _hold(session: Session, job_id: str, place: str, wanted: Mapping[str, int], plain: bool) -> dict[str, HeldContent]:
-    at, holds = clock(session), {}
-    for identity, size in sorted(wanted.items()):
+def _hold(session: Session, job_id: str, place: str, sizes: Mapping[str, int], plain: bool) -> dict[str, HeldContent]:
+    moment, holds = clock(session), {}
+    for identity, size in sorted(sizes.items()):
         same = (
             col(ContentRow.place) == place,
             col(ContentRow.identity) == identity,
@@ -57,9 +57,9 @@ def _hold(session: Session, job_id: str, place: str, wanted: Mapping[str, int], 
         row = session.exec(select(ContentRow).where(*same, usable).order_by(*order).limit(1).with_for_update()).first()
         if row is None:
             address = _new_address(session, place, identity, plain)
-            row = ContentRow(address=address, place=place, identity=identity, size=size, job_id=job_id, held_at=at)
+            row = ContentRow(address=address, place=place, identity=identity, size=size, job_id=job_id, held_at=moment)
             session.add(row)
-        row.job_id, row.held_at = job_id, at
+        row.job_id, row.held_at = job_id, moment
         holds[identity] = HeldContent(row.address, row.arrived)
     return holds
 
@@ -72,22 +72,22 @@ def _new_address(session: Session, place: str, identity: str, plain: bool) -> st
 
 
 def link_contents(session: Session, artifact_id: str, addresses: Sequence[str]) -> None:
-    """The artifact, whose row is there, names these contents. Raises Fenced where one of them is given up."""
-    wanted = sorted(set(addresses))
-    for some in _chunks(wanted):
+    """Record that the artifact, whose row exists, names these contents. Raises Fenced if one of them was given up."""
+    unique = sorted(set(addresses))
+    for some in _chunks(unique):
         there = (col(ContentRow.address).in_(some), col(ContentRow.removed_at).is_(None))
-        held = session.exec(
+        existing = session.exec(
             select(ContentRow.address).where(*there).order_by(col(ContentRow.address)).with_for_update()
         ).all()
-        if len(held) != len(some):
+        if len(existing) != len(some):
             raise Fenced(f"What {artifact_id} is made of was removed meanwhile: nothing was registered.")
     session.execute(
-        insert(ArtifactContentRow), params=[{"artifact_id": artifact_id, "address": each} for each in wanted]
+        insert(ArtifactContentRow), params=[{"artifact_id": artifact_id, "address": address} for address in unique]
     )
 
 
 def link_job(session: Session, job_id: str, artifacts: Iterable[str]) -> None:
-    """A job that was just queued names these artifacts. Raises NotFound where one is not there any more."""
+    """Record that a job that was just queued names these artifacts. Raises NotFound if one of them is gone."""
     for artifact in sorted(set(artifacts)):
         one = select(ArtifactRow.id).where(ArtifactRow.id == artifact).with_for_update(read=True)
         if session.exec(one).first() is None:
@@ -98,27 +98,28 @@ def link_job(session: Session, job_id: str, artifacts: Iterable[str]) -> None:
 
 
 def list_users(session: Session, artifact_id: str) -> list[JobRow]:
-    """The jobs that name the artifact and have not ended."""
+    """Return the jobs that name the artifact and have not ended."""
     named = select(ArtifactUseRow.job_id).where(ArtifactUseRow.artifact_id == artifact_id)
     return list(session.exec(select(JobRow).where(col(JobRow.id).in_(named), col(JobRow.state).in_(UNFINISHED))))
 
 
 def find_unused(session: Session, older_than: timedelta) -> list[str]:
-    """Artifacts that were registered so long ago and that nothing names, the oldest first."""
+    """Return artifacts that were registered so long ago and that nothing names, the oldest first."""
     old = col(ArtifactRow.created_at) < clock(session) - older_than
     return list(session.exec(select(ArtifactRow.id).where(old, ~_is_named()).order_by(col(ArtifactRow.created_at))))
 
 
 def _is_named() -> ColumnElement[bool]:
-    """By a job, ended or not, and with it by its evaluation or as its endpoint, or by a preset. Its own maker does not
-    count."""
+    """Match artifacts that a job names, ended or not (so also an evaluation or an endpoint), or a preset. The job that
+    made it does not count."""
     jobs = exists().where(col(ArtifactUseRow.artifact_id) == col(ArtifactRow.id))
     presets = exists().where(col(PresetRow.document).contains(col(ArtifactRow.id)))
     return or_(jobs, presets)
 
 
 def remove_artifact(session: Session, artifact_id: str, *, unless_named: bool = False) -> bool:
-    """Delete the artifact's row, and give up what only it names. False where it is not there, or somebody names it."""
+    """Delete the artifact's row and give up contents that only it names. Return False if it does not exist or somebody
+    names it."""
     row = session.exec(select(ArtifactRow).where(ArtifactRow.id == artifact_id).with_for_update()).first()
     if row is None:
         return False
@@ -134,14 +135,14 @@ def remove_artifact(session: Session, artifact_id: str, *, unless_named: bool = 
 
 
 def withdraw(session: Session, job_id: str, addresses: Iterable[str]) -> list[str]:
-    """Give up what that job published and nobody names or holds besides; which addresses those are."""
+    """Give up what that job published and nobody else names or holds. Return those addresses."""
     own = select(ContentRow.address).where(col(ContentRow.address).in_(list(addresses)), ContentRow.job_id == job_id)
     return _give_up(session, sorted(session.exec(own)), but=job_id)
 
 
 def give_up_unnamed(session: Session, places: Sequence[str], grace: timedelta) -> None:
-    """Give up what lies in these places, was held longer ago than that, and is named by no artifact and held by no job
-    that goes on."""
+    """Give up contents in these places that were held longer ago than `grace` and that no artifact names and no
+    unfinished job holds."""
     late = (col(ContentRow.removed_at).is_(None), col(ContentRow.held_at) <= clock(session) - grace, ~_in_use())
     _give_up(
         session,
@@ -150,16 +151,18 @@ def give_up_unnamed(session: Session, places: Sequence[str], grace: timedelta) -
 
 
 def _give_up(session: Session, addresses: Sequence[str], but: str | None = None) -> list[str]:
-    """Of these, what no artifact names and no going job but that one holds."""
-    given: list[str] = []
+    """Give up those of the addresses that no artifact names and no unfinished job other than `but` holds. Return them."""
+    given_up: list[str] = []
     for some in _chunks(addresses):
-        wanted = col(ContentRow.address).in_(some)
-        session.exec(select(ContentRow.address).where(wanted).order_by(col(ContentRow.address)).with_for_update()).all()
-        free = (wanted, col(ContentRow.removed_at).is_(None), ~_in_use(but))
-        found = session.exec(select(ContentRow.address).where(*free)).all()
-        session.execute(update(ContentRow).where(col(ContentRow.address).in_(found)).values(removed_at=clock(session)))
-        given += found
-    return given
+        in_chunk = col(ContentRow.address).in_(some)
+        session.exec(
+            select(ContentRow.address).where(in_chunk).order_by(col(ContentRow.address)).with_for_update()
+        ).all()
+        free = (in_chunk, col(ContentRow.removed_at).is_(None), ~_in_use(but))
+        unused = session.exec(select(ContentRow.address).where(*free)).all()
+        session.execute(update(ContentRow).where(col(ContentRow.address).in_(unused)).values(removed_at=clock(session)))
+        given_up += unused
+    return given_up
 
 
 def _in_use(but: str | None = None) -> ColumnElement[bool]:
@@ -170,30 +173,32 @@ def _in_use(but: str | None = None) -> ColumnElement[bool]:
 
 
 def list_given_up(session: Session, places: Sequence[str]) -> list[ContentRow]:
-    """What is to be removed from these places, also where that was begun before."""
-    wanted = (col(ContentRow.removed_at).is_not(None), col(ContentRow.identity) != REMOVED)
-    return list(session.exec(select(ContentRow).where(*wanted, _in(places))))
+    """Return the contents to be removed from these places, including those whose removal was begun before."""
+    removable = (col(ContentRow.removed_at).is_not(None), col(ContentRow.identity) != REMOVED)
+    return list(session.exec(select(ContentRow).where(*removable, _in(places))))
 
 
 def forget_removed(session: Session, addresses: Iterable[str]) -> None:
-    """Their bytes are gone. The row of a plain address stays, so that it is not used again; the others bore a new
-    word."""
+    """Record that the bytes at these addresses are gone. The row of a plain address stays, so that it is not used
+    again; other addresses hold a random word."""
     plain = col(ContentRow.address) == col(ContentRow.place) + "/" + col(ContentRow.identity)
     for some in _chunks(addresses):
-        gone = (col(ContentRow.address).in_(some), col(ContentRow.removed_at).is_not(None))
-        session.execute(update(ContentRow).where(*gone, plain).values(identity=REMOVED))
-        session.execute(delete(ContentRow).where(*gone, col(ContentRow.identity) != REMOVED))
+        given_up = (col(ContentRow.address).in_(some), col(ContentRow.removed_at).is_not(None))
+        session.execute(update(ContentRow).where(*given_up, plain).values(identity=REMOVED))
+        session.execute(delete(ContentRow).where(*given_up, col(ContentRow.identity) != REMOVED))
 
 
 def list_largest(session: Session, limit: int) -> list[tuple[str, int]]:
-    """(artifact, bytes of all that it names), the largest first."""
+    """Return (artifact, bytes of all that it names), the largest first."""
     size, same = func.sum(ContentRow.size), col(ContentRow.address) == col(ArtifactContentRow.address)
     named = select(ArtifactContentRow.artifact_id, size).join(ContentRow, same).group_by(ArtifactContentRow.artifact_id)
-    return [(one, int(each)) for one, each in session.exec(named.order_by(size.desc()).limit(limit))]
+    return [
+        (artifact, int(size_bytes)) for artifact, size_bytes in session.exec(named.order_by(size.desc()).limit(limit))
+    ]
 
 
 def count_bytes(session: Session) -> int:
-    """Bytes of all that is not given up, each content once."""
+    """Return the bytes of all contents that were not given up, each content once."""
     total = session.exec(select(func.sum(ContentRow.size)).where(col(ContentRow.removed_at).is_(None))).one()
     return int(total or 0)
 
@@ -201,8 +206,8 @@ def count_bytes(session: Session) -> int:
 def _in(places: Sequence[str]) -> ColumnElement[bool]:
     return or_(
         *(
-            or_(col(ContentRow.place) == at, col(ContentRow.place).startswith(f"{at}/", autoescape=True))
-            for at in places
+            or_(col(ContentRow.place) == place, col(ContentRow.place).startswith(f"{place}/", autoescape=True))
+            for place in places
         )
     )
 

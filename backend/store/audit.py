@@ -1,4 +1,4 @@
-"""The audit trail: every change with who made it, when and from where. Rows are added and read, nothing else."""
+"""The audit trail: every change with who made it, when and from where. Rows are only added and read."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ MOST_DETAIL, MAX_WORDS = 500, 8
 
 
 def find_owner(session: Session, action: Action, target: str) -> str | None:
-    """Of what that action would change; None where it is nobody's, or not here: an endpoint's stands in AWS."""
+    """Return the owner of what the action would change; None if it has none or is not in this database (endpoints are
+    at AWS)."""
     rule = RULES[action]
     row = session.get(OWNED[rule.kind], target) if rule.own and rule.kind in OWNED else None
     return None if row is None else str(row.owner)
 
 
 def append(session: Session, actor: Actor, action: str, kind: str, target: str, detail: str | None = None) -> None:
-    """In the transaction of the change itself, so that none of the two is there without the other."""
+    """Add a record in the transaction of the change itself, so that neither exists without the other."""
     row = AuditRow(
         who=actor.name, role=str(actor.role or ""), origin=actor.origin, action=action, kind=kind, target=target
     )
@@ -38,7 +39,7 @@ def append(session: Session, actor: Actor, action: str, kind: str, target: str, 
 
 
 class AuditFilter(NamedTuple):
-    """Which records; an empty field leaves its column alone. `words` must all stand in the target or the detail."""
+    """Selects records; an empty field selects all. All `words` must be in the target or the detail."""
 
     who: Sequence[str] = ()
     origins: Sequence[str] = ()
@@ -48,7 +49,7 @@ class AuditFilter(NamedTuple):
 
 def _conditions(chosen: AuditFilter) -> list[Any]:
     columns = ((AuditRow.who, chosen.who), (AuditRow.origin, chosen.origins), (AuditRow.action, chosen.actions))
-    found: list[Any] = [col(column).in_(values) for column, values in columns if values]
+    conditions: list[Any] = [col(column).in_(values) for column, values in columns if values]
     text = (
         col(AuditRow.target)
         .concat(" ")
@@ -56,11 +57,11 @@ def _conditions(chosen: AuditFilter) -> list[Any]:
         .concat(" ")
         .concat(func.coalesce(AuditRow.detail, ""))
     )
-    return found + [text.icontains(word, autoescape=True) for word in chosen.words.split()[:MAX_WORDS]]
+    return conditions + [text.icontains(word, autoescape=True) for word in chosen.words.split()[:MAX_WORDS]]
 
 
 def list_records(session: Session, chosen: AuditFilter, *, limit: int, offset: int = 0) -> list[AuditRow]:
-    """Latest first."""
+    """Return records, the latest first."""
     statement = select(AuditRow).where(*_conditions(chosen)).order_by(col(AuditRow.id).desc())
     return list(session.exec(statement.offset(offset).limit(limit)))
 
@@ -70,6 +71,6 @@ def count(session: Session, chosen: AuditFilter) -> int:
 
 
 def list_people(session: Session) -> list[str]:
-    """Every person who ever changed something, by name."""
-    of_scalar = select(AuditRow.who).where(AuditRow.origin != "supervisor").distinct()
-    return list(session.exec(of_scalar.order_by(col(AuditRow.who))))
+    """Return everyone who ever changed something, by name."""
+    names = select(AuditRow.who).where(AuditRow.origin != "supervisor").distinct()
+    return list(session.exec(names.order_by(col(AuditRow.who))))

@@ -1,6 +1,6 @@
-"""The catalog's tables: models of every origin, narrowed, ordered and paged in SQL, and which recipes fit them where.
+"""The catalog's tables: models of every origin, filtered, sorted and paged in SQL, and which recipes fit them where.
 
-Knows nothing of files and of the rules: what is fitting is worked out elsewhere and only kept here.
+The fits are computed elsewhere and only stored here; nothing here reads files or rules.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from backend.store.tables import ArtifactRow, CatalogRow, FitRow, PlannedRow, no
 MAX_WORDS = 8
 RANKS = {"starter": 0, "imported": 1, "folder": 1, "published": 2, "reference": 3}
 MOST_VALUES = 500
-"""Different families or licences that a form offers."""
+"""The most families or licences that a form offers."""
 
 
 def make_row(
     model: ModelFacts, *, draft: ModelFacts | None = None, position: int = 0, at: datetime | None = None
 ) -> CatalogRow:
-    """The row of a model; `draft` is the one it brings along, `at` when it came."""
+    """Make the row of a model; `draft` is the one that comes with it, `at` when it was added."""
     fields: dict[str, Any] = {"licence": getattr(model, "licence", None)}
-    said = [model.id, model.architecture, model.model_type]
+    words = [model.id, model.architecture, model.model_type]
     if isinstance(model, PublishedModel):
         cells = model.published.model_dump() if model.published else {}
         marks = {"preoptimized": model.preoptimized, "precompiled": model.precompiled}
         fields = {"licence": model.license, "hub": model.hf_repo.lower(), **cells, **marks}
-        said += [model.display_name, model.family, model.provider, model.hf_repo]
+        words += [model.display_name, model.family, model.provider, model.hf_repo]
     if isinstance(model, ModelCard):
-        said.append(model.path)
+        words.append(model.path)
     return CatalogRow(
         source=source(model),
         name=model.id,
         origin=model.origin,
         rank=RANKS.get(model.origin, 1),
         position=position,
-        words=" ".join(said).casefold(),
+        words=" ".join(words).casefold(),
         family=catalog_filter.family_name(model),
         parameters=model.parameters,
         context=model.max_positions,
@@ -55,30 +55,30 @@ def make_row(
 
 
 def source(model: ModelFacts) -> str:
-    """What a person writes for the model: the id of a bundled one, else its folder."""
+    """Return what a person writes for the model: the id of a bundled one, else its folder."""
     return model.path if isinstance(model, ModelCard) and model.origin != "starter" else model.id
 
 
 def remove(session: Session, path: str) -> None:
-    """Out of the list; nothing where it was not in it."""
+    """Remove the model from the list if it is there."""
     session.exec(delete(CatalogRow).where(col(CatalogRow.source) == path))
 
 
 def replace(session: Session, origins: Sequence[str], rows: Iterable[CatalogRow]) -> None:
-    """Exactly these models of these origins from now on; in bulk, since they may be thousands."""
+    """Replace all models of these origins by `rows`; in bulk, since they may be thousands."""
     session.exec(delete(CatalogRow).where(col(CatalogRow.origin).in_(origins)))
-    params = [one.model_dump() for one in rows]
+    params = [row.model_dump() for row in rows]
     if params:
         session.exec(insert(CatalogRow), params=params)
 
 
 def find(session: Session, name: str, origins: Sequence[str]) -> CatalogRow | None:
-    """By source, id or hub id, in any case."""
-    wanted = name.lower()
+    """Find a model by source, id or hub id, in any case."""
+    lowered = name.lower()
     same = or_(
-        func.lower(col(CatalogRow.source)) == wanted,
-        func.lower(CatalogRow.name) == wanted,
-        col(CatalogRow.hub) == wanted,
+        func.lower(col(CatalogRow.source)) == lowered,
+        func.lower(CatalogRow.name) == lowered,
+        col(CatalogRow.hub) == lowered,
     )
     statement = select(CatalogRow).where(col(CatalogRow.origin).in_(origins), same)
     return session.exec(statement.order_by(col(CatalogRow.rank), col(CatalogRow.position)).limit(1)).first()
@@ -87,13 +87,13 @@ def find(session: Session, name: str, origins: Sequence[str]) -> CatalogRow | No
 def list_rows(
     session: Session, chosen: CatalogFilter, target: str, *, limit: int | None, offset: int = 0
 ) -> list[CatalogRow]:
-    """In the filter's order. `target` is what the fits are kept under for the place that the filter means."""
+    """Return rows in the filter's order. `target` is the name under which fits are stored for the filter's place."""
     own = (col(CatalogRow.rank), col(CatalogRow.position), col(CatalogRow.created_at).desc(), col(CatalogRow.name))
     ordered: tuple[Any, ...] = own
     if chosen.sort != "catalog":
         column = col(getattr(CatalogRow, "kv_bytes_per_token" if chosen.sort == "kv" else chosen.sort))
-        by: Any = column if chosen.sort in {"parameters", "context", "kv"} else func.lower(column)
-        ordered = (by.desc() if chosen.descending else by.asc(), *own)
+        order: Any = column if chosen.sort in {"parameters", "context", "kv"} else func.lower(column)
+        ordered = (order.desc() if chosen.descending else order.asc(), *own)
     statement = select(CatalogRow).where(*_conditions(chosen, target)).order_by(*ordered)
     return list(session.exec(statement.offset(offset).limit(limit)))
 
@@ -117,9 +117,9 @@ def _conditions(chosen: CatalogFilter, target: str) -> list[ColumnElement[bool]]
 
 
 def _still_used() -> ColumnElement[bool]:
-    """A folder that was never imported stands in the catalog as long as an artifact made from it does."""
-    made = exists().where(col(ArtifactRow.model) == col(CatalogRow.name))
-    return or_(col(CatalogRow.origin) != "folder", made)
+    """Match models that are not plain folders, and folders while an artifact made from them exists."""
+    has_artifact = exists().where(col(ArtifactRow.model) == col(CatalogRow.name))
+    return or_(col(CatalogRow.origin) != "folder", has_artifact)
 
 
 def _bounds(chosen: CatalogFilter) -> list[ColumnElement[bool]]:
@@ -134,20 +134,20 @@ def _bounds(chosen: CatalogFilter) -> list[ColumnElement[bool]]:
 
 
 def list_values(session: Session, column: Literal["family", "licence"]) -> list[str]:
-    """What stands in that column of the listed models, in any order of letters' case."""
+    """Return the values of that column among listed models, sorted without regard to case."""
     chosen = col(getattr(CatalogRow, column))
     statement = select(chosen).where(col(CatalogRow.origin).in_(catalog_filter.LISTED), chosen.is_not(None)).distinct()
     return sorted(session.exec(statement.limit(MOST_VALUES)), key=str.casefold)
 
 
 def list_names(session: Session, origins: Sequence[str]) -> list[str]:
-    """The ids of these origins, in the catalog's order."""
+    """Return the ids of these origins, in the catalog's order."""
     statement = select(CatalogRow.name).where(col(CatalogRow.origin).in_(origins))
     return list(session.exec(statement.order_by(col(CatalogRow.rank), col(CatalogRow.position))))
 
 
 def find_unplanned(session: Session, place: str) -> list[CatalogRow]:
-    """One model of each shape whose fits there are not known yet."""
+    """Return one model of each shape whose fits there are not known yet."""
     done = select(PlannedRow.shape).where(PlannedRow.place == place)
     listed = col(CatalogRow.origin).in_(catalog_filter.LISTED)
     first = (
@@ -157,8 +157,8 @@ def find_unplanned(session: Session, place: str) -> list[CatalogRow]:
 
 
 def save_fits(session: Session, place: str, fits: dict[str, set[tuple[str, str]]]) -> None:
-    """By shape: the (target, kind) pairs of that place which are valid. Shapes that another process saved meanwhile are
-    left."""
+    """Store the valid (target, kind) pairs of that place by shape. Shapes that another process saved meanwhile are
+    skipped."""
     done = set(session.exec(select(PlannedRow.shape).where(PlannedRow.place == place)))
     rows = [
         {"target": target, "kind": kind, "shape": shape}
@@ -172,6 +172,6 @@ def save_fits(session: Session, place: str, fits: dict[str, set[tuple[str, str]]
 
 
 def remove_fits(session: Session) -> None:
-    """All of them: the rules have changed."""
+    """Delete all fits, because the rules have changed."""
     session.exec(delete(FitRow))
     session.exec(delete(PlannedRow))

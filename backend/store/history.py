@@ -49,18 +49,18 @@ def append(session: Session, job_id: str, events: Sequence[Event]) -> None:
 def _summary(event: Event) -> dict[str, Any]:
     if event.kind == "resource":  # the sampler speaks even when the work stands still: that is no sign of life
         return {}
-    found: dict[str, Any] = {"event_at": event.at}
+    values: dict[str, Any] = {"event_at": event.at}
     if event.kind in {"phase", "progress"}:
-        found |= {"phase": event.phase} if event.phase else {}
-        found |= {"progress": event.progress} if event.progress is not None else {}
-        found["eta_s"] = event.eta_s
+        values |= {"phase": event.phase} if event.phase else {}
+        values |= {"progress": event.progress} if event.progress is not None else {}
+        values["eta_s"] = event.eta_s
     if event.message:
-        found["message"] = event.message.replace("\0", "")  # PostgreSQL's text holds no NUL
-    return found
+        values["message"] = event.message.replace("\0", "")  # PostgreSQL's text holds no NUL
+    return values
 
 
 def list_state_events(session: Session, job_id: str) -> list[Event]:
-    """Every change of its state, in order."""
+    """Return every change of the job's state, in order."""
     chosen = select(EventRow).where(EventRow.job_id == job_id, EventRow.kind == "state").order_by(col(EventRow.seq))
     return [Event.model_validate_json(row.document) for row in session.exec(chosen)]
 
@@ -75,8 +75,8 @@ def list_newest(session: Session, job_id: str, *conditions: Any, limit: int) -> 
 
 def timeline(session: Session, job_id: str) -> list[Event]:
     """The newest events other than progress, points and resources, in order: a story without reading thousands."""
-    told = col(EventRow.kind).not_in(("progress", "point", "resource"))
-    return list(list_newest(session, job_id, told, limit=200))[::-1]
+    events = col(EventRow.kind).not_in(("progress", "point", "resource"))
+    return list(list_newest(session, job_id, events, limit=200))[::-1]
 
 
 def latest_progress(session: Session, job_id: str) -> Event | None:
@@ -90,8 +90,8 @@ EVENTS_READ = 50
 
 def latest_with(session: Session, job_id: str, field: str) -> Event | None:
     """The newest progress event whose data have that field."""
-    found = list_newest(session, job_id, EventRow.kind == "progress", limit=EVENTS_READ)
-    return next((event for event in found if field in event.data), None)
+    events = list_newest(session, job_id, EventRow.kind == "progress", limit=EVENTS_READ)
+    return next((event for event in events if field in event.data), None)
 
 
 def list_events(session: Session, job_id: str, *, after: int = 0, limit: int = 5000) -> list[tuple[int, Event]]:
@@ -113,8 +113,7 @@ def list_continuing(session: Session, evaluation_id: str) -> Sequence[JobRow]:
 
 
 class JobFilter(NamedTuple):
-    """Which jobs; an empty field leaves its column alone. `words` must all stand in the title or the id, in any
-    case."""
+    """Selects jobs; an empty field selects all. All `words` must be in the title or the id."""
 
     states: Sequence[str] = ()
     kinds: Sequence[str] = ()
@@ -189,7 +188,7 @@ def list_artifacts(
 
 
 def artifact_bytes(session: Session, owner: str) -> int:
-    """Of all that a person has."""
+    """Return the bytes of all artifacts that a person has."""
     return int(
         session.exec(select(func.coalesce(func.sum(ArtifactRow.bytes), 0)).where(ArtifactRow.owner == owner)).one()
     )
@@ -247,7 +246,7 @@ def list_evaluation_titles(
 
 
 def equals(column: str, value: str | None) -> list[ColumnElement[bool]]:
-    """That the column has it; nothing where there is no value."""
+    """Return the condition that the column has this value; no condition if there is no value."""
     return [] if value is None else [col(column) == value]
 
 

@@ -1,5 +1,5 @@
-"""The folder of a home and the address of its database: for its owner alone, refused in a sentence where it cannot
-be."""
+"""The folder of a home and the address of its database. Both are for the owner alone; if they cannot be, an error says
+so."""
 
 from __future__ import annotations
 
@@ -19,16 +19,20 @@ PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
 
 
 def prepare(settings: Settings) -> URL:
-    """Make the folder and the database's file where they are not there, take others' rights away, and say where it is.
+    """Make the folder and the database's file if they are missing, make them private, and return the database's
+    address.
 
-    A folder that holds anything but a home keeps its rights. Raises HomeUnusable.
+    A folder that holds anything but a home keeps its permissions. Raises HomeUnusable.
     """
     home = settings.home
     try:
+        # 1. Make the folder.
         str(home).encode()
         home.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         if (home / DATABASE).exists() or not any(home.iterdir()):
             _make_private(home, PRIVATE_FOLDER)
+
+        # 2. Make the database's file.
         if settings.database_url is None:
             _create_database(home / DATABASE)
             for file in home.glob(f"{DATABASE}*"):
@@ -57,17 +61,17 @@ def _make_private(path: Path, mode: int) -> None:
 
 
 def database_url(settings: Settings) -> URL:
-    """As DATABASE_URL says (PostgreSQL by psycopg 3), else the home's own file, whatever its path. Raises
+    """Return the address in DATABASE_URL (PostgreSQL by psycopg 3), else that of the home's own file. Raises
     HomeUnusable."""
     if settings.database_url is None:
         return URL.create("sqlite", database=str(settings.home / DATABASE))
     try:
-        found = make_url(settings.database_url)
-        if found.drivername in {"postgres", "postgresql"}:
-            found = found.set(drivername="postgresql+psycopg")
-        found.get_dialect().import_dbapi()
+        url = make_url(settings.database_url)
+        if url.drivername in {"postgres", "postgresql"}:
+            url = url.set(drivername="postgresql+psycopg")
+        url.get_dialect().import_dbapi()
     except (ArgumentError, ImportError, ValueError):
         raise HomeUnusable(
             "DATABASE_URL is no address of a database: write postgresql://USER:PASSWORD@HOST/NAME or sqlite:////PATH."
         ) from None
-    return found
+    return url

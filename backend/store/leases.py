@@ -1,9 +1,9 @@
-"""Who may speak for a job: claims of devices, leases with fencing tokens, and every change of a job's state.
+"""Decides who may speak for a job: claims of devices, leases with fencing tokens, and every change of a job's state.
 
 A job is claimed once, executed at least once, registered once. A claim is rows whose (host, device) is unique, so that
-of two supervisors on one host one gets them. A lease runs out by the database's clock; each new owner has a higher
-token, and whatever an earlier one still writes is refused: every change is one UPDATE that names state, attempt and
-token, its row count is checked.
+of two supervisors on one host one gets them. A lease expires by the database's clock; each new owner has a higher
+token, and whatever an earlier owner still writes is refused: every change is one UPDATE that names state, attempt and
+token, and its row count is checked.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LOCK = "supervisor.lock"
 
 
 class Fenced(WorkError):
-    """The job is not this supervisor's any more, or has gone on: nothing was changed."""
+    """The job belongs to another supervisor now, or has gone on: nothing was changed."""
 
 
 class Lease(NamedTuple):
@@ -48,12 +48,12 @@ class Lease(NamedTuple):
 
 
 def read_lease(row: JobRow) -> Lease:
-    """Of the row as it was read."""
+    """Return the lease that the row had when it was read."""
     return Lease(row.id, row.attempt, row.token)
 
 
 def clock(session: Session) -> datetime:
-    """The database's own time, one for all hosts; read once a session, which is short."""
+    """Return the database's own time, one for all hosts. It is read once per session, which is short."""
     if CLOCK not in session.info:
         session.info[CLOCK] = _clock(session)
     read: datetime = session.info[CLOCK]
@@ -62,129 +62,128 @@ def clock(session: Session) -> datetime:
 
 def _clock(session: Session) -> datetime:
     if session.get_bind().dialect.name == "sqlite":
-        found: str = session.execute(select(func.strftime("%Y-%m-%dT%H:%M:%f+00:00", "now"))).scalar_one()
-        return datetime.fromisoformat(found)
+        text: str = session.execute(select(func.strftime("%Y-%m-%dT%H:%M:%f+00:00", "now"))).scalar_one()
+        return datetime.fromisoformat(text)
     moment: datetime = session.execute(select(func.clock_timestamp())).scalar_one()
     return moment.astimezone(UTC)
 
 
 def claim(session: Session, row: JobRow, supervisor: SupervisorRow) -> Lease | None:
-    """A queued job for that supervisor, with the units that it needs of the supervisor's host.
+    """Claim a queued job for that supervisor, with the units of its host that the job needs.
 
-    None where another was first, it was cancelled meanwhile, or a unit is taken.
+    Return None if another was first, the job was cancelled meanwhile, or a unit is in use.
     """
-    at, capacity = clock(session), Capacity.model_validate_json(supervisor.capacity)
-    held = session.exec(select(ClaimRow.device).where(ClaimRow.host == supervisor.host)).all()
-    devices = allocate(Claim.model_validate_json(row.claim), capacity, held)
+    moment, capacity = clock(session), Capacity.model_validate_json(supervisor.capacity)
+    used_devices = session.exec(select(ClaimRow.device).where(ClaimRow.host == supervisor.host)).all()
+    devices = allocate(Claim.model_validate_json(row.claim), capacity, used_devices)
     if devices is None:
         return None
-    taken = [{"host": supervisor.host, "device": device, "job_id": row.id} for device in devices]
-    found = Lease(row.id, row.attempt, row.token + 1)
+    claim_rows = [{"host": supervisor.host, "device": device, "job_id": row.id} for device in devices]
+    lease = Lease(row.id, row.attempt, row.token + 1)
     owner = {"supervisor": supervisor.id, "host": supervisor.host, "home": supervisor.home}
-    fresh = dict.fromkeys(("handle", "cause", "error", "result", "ending", "not_before", "queue_until"))
+    cleared = dict.fromkeys(("handle", "cause", "error", "result", "ending", "not_before", "queue_until"))
     try:
         with session.begin_nested():
-            if taken:
-                session.execute(insert(ClaimRow), params=taken)
+            if claim_rows:
+                session.execute(insert(ClaimRow), params=claim_rows)
             change(
                 session,
                 read_lease(row),
                 (JobState.QUEUED,),
                 state=JobState.STARTING,
-                token=found.token,
-                lease_until=_lease_end(at),
+                token=lease.token,
+                lease_until=_lease_end(moment),
                 cancel_requested=False,
-                started_at=at,
+                started_at=moment,
                 segment=0,
                 **owner,
-                **fresh,
+                **cleared,
             )
     except (IntegrityError, Fenced):
         return None
     audit.append(session, _actor(supervisor.id), "start", "job", row.id, f"attempt {row.attempt} on {supervisor.host}")
     database.note(
-        session, StateChanged(row.id, row.attempt, row.kind, JobState.STARTING, (at - row.created_at).total_seconds())
+        session,
+        StateChanged(row.id, row.attempt, row.kind, JobState.STARTING, (moment - row.created_at).total_seconds()),
     )
-    return found
+    return lease
 
 
 def list_devices(session: Session, job_id: str) -> list[str]:
-    """The units that a live job has."""
+    """Return the units of its host that a live job has."""
     return list(session.exec(select(ClaimRow.device).where(ClaimRow.job_id == job_id)))
 
 
-def change(session: Session, held: Lease, states: Iterable[JobState], **values: Any) -> None:
-    """Change columns of the job while it is in one of these states, at that attempt, under that token. Raises
-    Fenced."""
-    statement = update(JobRow).where(col(JobRow.id) == held.job, col(JobRow.attempt) == held.attempt)
-    statement = statement.where(col(JobRow.token) == held.token, col(JobRow.state).in_(list(states)))
+def change(session: Session, lease: Lease, states: Iterable[JobState], **values: Any) -> None:
+    """Change columns of the job while it is in one of these states, at that attempt, under that token. Raises Fenced."""
+    statement = update(JobRow).where(col(JobRow.id) == lease.job, col(JobRow.attempt) == lease.attempt)
+    statement = statement.where(col(JobRow.token) == lease.token, col(JobRow.state).in_(list(states)))
     if _count_changed(session, statement.values(**values)) != 1:
-        raise Fenced(f"Job {held.job} is not this supervisor's any more, or has gone on: nothing was changed.")
+        raise Fenced(f"Job {lease.job} is not this supervisor's any more, or has gone on: nothing was changed.")
 
 
-def move(session: Session, held: Lease, state: JobState, **values: Any) -> None:
+def move(session: Session, lease: Lease, state: JobState, **values: Any) -> None:
     """Change the state by the table of legal transitions; a job that is not live any more gives its devices back.
 
     Raises Fenced, and NotNow where the state cannot become that one.
     """
-    row = session.get(JobRow, held.job, populate_existing=True)
-    if row is not None and read_lease(row) == held and state not in TRANSITIONS[JobState(row.state)]:
-        raise NotNow(f"Job {held.job} is {row.state}; it cannot become {state}.")
+    row = session.get(JobRow, lease.job, populate_existing=True)
+    if row is not None and read_lease(row) == lease and state not in TRANSITIONS[JobState(row.state)]:
+        raise NotNow(f"Job {lease.job} is {row.state}; it cannot become {state}.")
     before_it = row.state if row is not None else None
     if state in TERMINAL:
         values = {"finished_at": clock(session), "eta_s": None} | values
     if state not in LIVE:
         values = {"lease_until": None} | values
-    change(session, held, [before for before, after in TRANSITIONS.items() if state in after], state=state, **values)
+    change(session, lease, [before for before, after in TRANSITIONS.items() if state in after], state=state, **values)
     if state not in LIVE:  # after it: a change that is refused leaves a job that goes on its devices
-        session.execute(delete(ClaimRow).where(col(ClaimRow.job_id) == held.job))
+        session.execute(delete(ClaimRow).where(col(ClaimRow.job_id) == lease.job))
     if row is not None and row.supervisor and before_it in LIVE and state in TERMINAL:
         audit.append(
-            session, _actor(row.supervisor), "end", "job", held.job, f"{state}. {values.get('error') or ''}".strip()
+            session, _actor(row.supervisor), "end", "job", lease.job, f"{state}. {values.get('error') or ''}".strip()
         )
     if row is not None:
         after_s = (clock(session) - row.started_at).total_seconds() if row.started_at else None
-        database.note(session, StateChanged(held.job, held.attempt, row.kind, state, after_s, values.get("error")))
+        database.note(session, StateChanged(lease.job, lease.attempt, row.kind, state, after_s, values.get("error")))
 
 
 def _actor(supervisor: str) -> Actor:
     return Actor(name=supervisor, role=None, origin="supervisor")
 
 
-def requeue(session: Session, held: Lease, **values: Any) -> None:
+def requeue(session: Session, lease: Lease, **values: Any) -> None:
     """Queue the next attempt of a job that did not succeed. Raises Fenced, NotNow."""
-    nothing = dict.fromkeys(("handle", "error", "result", "finished_at", "progress", "phase", "cause", "eta_s"))
-    move(session, held, JobState.QUEUED, attempt=held.attempt + 1, cancel_requested=False, **(nothing | values))
+    cleared = dict.fromkeys(("handle", "error", "result", "finished_at", "progress", "phase", "cause", "eta_s"))
+    move(session, lease, JobState.QUEUED, attempt=lease.attempt + 1, cancel_requested=False, **(cleared | values))
 
 
 def renew(session: Session, supervisor: SupervisorRow) -> None:
-    """Write the supervisor's row with the time of now, and renew the leases that it still has. That it drains stays."""
-    at = clock(session)
-    _upsert(session, supervisor.model_copy(update={"heartbeat_at": at, "draining": False}))
+    """Write the supervisor's row with the current time, and renew its leases. A request to drain stays."""
+    moment = clock(session)
+    _upsert(session, supervisor.model_copy(update={"heartbeat_at": moment, "draining": False}))
     database.note(
         session,
         LeasesRenewed(
-            _count_changed(session, update(JobRow).where(*_owned_by(supervisor)).values(lease_until=_lease_end(at)))
+            _count_changed(session, update(JobRow).where(*_owned_by(supervisor)).values(lease_until=_lease_end(moment)))
         ),
     )
 
 
 def adopt(session: Session, supervisor: SupervisorRow) -> None:
-    """Take over every live job of that host and home: whoever holds the home's file lock knows that no other has
-    them."""
+    """Take over every live job of that host and home: the caller has the home's file lock, so nobody else has them."""
     here = (col(JobRow.host) == supervisor.host, col(JobRow.home) == supervisor.home, col(JobRow.state).in_(LIVE))
     values = {"supervisor": supervisor.id, "token": JobRow.token + 1, "lease_until": _lease_end(clock(session))}
     _count_changed(session, update(JobRow).where(*here).values(**values))
 
 
 def drain(session: Session, host: str, home: str) -> int:
-    """Have that home's supervisors take no new jobs; how many there were."""
+    """Ask that home's supervisors to take no new jobs. Return how many there are."""
     there = (col(SupervisorRow.host) == host, col(SupervisorRow.home) == home, col(SupervisorRow.stopped).is_(False))
     return _count_changed(session, update(SupervisorRow).where(*there).values(draining=True))
 
 
 def latest_supervisor(session: Session, host: str, home: str) -> SupervisorRow | None:
-    """The one of that home that was heard last."""
+    """Return the supervisor of that home with the latest heartbeat."""
     there = select(SupervisorRow).where(SupervisorRow.host == host, SupervisorRow.home == home)
     return session.exec(there.order_by(col(SupervisorRow.heartbeat_at).desc()).limit(1)).first()
 
@@ -195,7 +194,7 @@ def is_draining(session: Session, supervisor: SupervisorRow) -> bool:
 
 
 def hand_over(session: Session, supervisor: SupervisorRow) -> None:
-    """What it has goes on without it until the next one of its home adopts it."""
+    """Let its jobs go on without it until the next supervisor of its home adopts them."""
     until = clock(session) + timedelta(seconds=HANDOVER_SECONDS)
     _count_changed(session, update(JobRow).where(*_owned_by(supervisor)).values(lease_until=until))
     last = {"heartbeat_at": clock(session), "stopped": True, "draining": is_draining(session, supervisor)}
@@ -203,21 +202,21 @@ def hand_over(session: Session, supervisor: SupervisorRow) -> None:
 
 
 def list_owned(session: Session, supervisor: SupervisorRow) -> list[JobRow]:
-    """Its live jobs, in queue order."""
+    """Return its live jobs, in queue order."""
     return list(session.exec(select(JobRow).where(*_owned_by(supervisor)).order_by(col(JobRow.rank))))
 
 
 def list_jobs_by_supervisor(session: Session) -> dict[str, tuple[str, ...]]:
-    """Supervisor -> its live jobs, in queue order."""
-    found: dict[str, tuple[str, ...]] = {}
+    """Return the live jobs of each supervisor, in queue order."""
+    jobs: dict[str, tuple[str, ...]] = {}
     live = select(JobRow.supervisor, JobRow.id).where(col(JobRow.state).in_(LIVE)).order_by(col(JobRow.rank))
     for owner, job in session.exec(live):
-        found[str(owner)] = (*found.get(str(owner), ()), job)
-    return found
+        jobs[str(owner)] = (*jobs.get(str(owner), ()), job)
+    return jobs
 
 
 def list_expired(session: Session, supervisor: SupervisorRow) -> list[JobRow]:
-    """Others' live jobs whose lease has run out."""
+    """Return other supervisors' live jobs whose lease has expired."""
     late = (
         col(JobRow.lease_until) < clock(session),
         col(JobRow.state).in_(LIVE),
@@ -227,7 +226,7 @@ def list_expired(session: Session, supervisor: SupervisorRow) -> list[JobRow]:
 
 
 def list_live_supervisors(session: Session) -> list[SupervisorRow]:
-    """Those whose heartbeat is fresh."""
+    """Return the supervisors whose heartbeat is recent."""
     fresh = clock(session) - timedelta(seconds=STALE_SECONDS)
     statement = select(SupervisorRow).where(
         col(SupervisorRow.heartbeat_at) > fresh, col(SupervisorRow.stopped).is_(False)
@@ -239,13 +238,13 @@ def _owned_by(supervisor: SupervisorRow) -> tuple[Any, ...]:
     return col(JobRow.supervisor) == supervisor.id, col(JobRow.state).in_(LIVE)
 
 
-def _lease_end(at: datetime) -> datetime:
-    return at + timedelta(seconds=LEASE_SECONDS)
+def _lease_end(moment: datetime) -> datetime:
+    return moment + timedelta(seconds=LEASE_SECONDS)
 
 
 def _upsert(session: Session, row: SupervisorRow) -> None:
-    """Insert the row, or bring the one that is there to it, except that it drains: in one statement, since the thread
-    that beats and the rounds both write it, and may both be the first."""
+    """Insert or update the row, except that it drains. One statement does it, since the heartbeat's thread and the
+    rounds both write the row, and either may be the first."""
     dialect = sqlite if session.get_bind().dialect.name == "sqlite" else postgresql
     values = row.model_dump()
     changed = {name: value for name, value in values.items() if name not in {"id", "draining"}}
@@ -255,7 +254,7 @@ def _upsert(session: Session, row: SupervisorRow) -> None:
 
 
 def _count_changed(session: Session, statement: Any) -> int:
-    """How many rows it changed."""
+    """Run the statement and return how many rows it changed."""
     outcome = session.execute(statement, execution_options={"synchronize_session": False})
     assert isinstance(outcome, CursorResult)
     return outcome.rowcount

@@ -1,5 +1,5 @@
-"""The models a person has imported: remember, forget, list. One row a folder, replaced when it is imported again; what
-is remembered, or used for an artifact, stands in the catalog in the same transaction."""
+"""The models that a person imported. One row per folder, replaced when it is imported again. A model that is imported
+or used for an artifact is listed in the catalog in the same transaction."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ MOST_USED = 10_000
 
 
 def remember(session: Session, row: ModelRow) -> ModelRow:
-    """The row as it is kept: a name that another folder has gets a number, the card carries the name, and the folder
-    stays whose it was."""
+    """Store the row. A name that another folder has gets a number, the card carries the name, and a folder keeps its
+    owner."""
     name, number = row.name, 1
     while (other := find_by_name(session, row.name)) is not None and other.path != row.path:
         number += 1
@@ -36,13 +36,12 @@ def remember(session: Session, row: ModelRow) -> ModelRow:
 
 
 def find_by_name(session: Session, name: str) -> ModelRow | None:
-    """By its name in any case, or by the hub id that the name begins with; the latest where there are several of
-    that."""
-    wanted = name.lower()
-    exact = session.exec(select(ModelRow).where(func.lower(ModelRow.name) == wanted)).first()
+    """Find a model by its name in any case, or by the hub id that the name begins with; the latest if several match."""
+    lowered = name.lower()
+    exact = session.exec(select(ModelRow).where(func.lower(ModelRow.name) == lowered)).first()
     if exact is not None or "/" not in name:
         return exact
-    of_hub = select(ModelRow).where(func.lower(ModelRow.name).startswith(f"{wanted}@", autoescape=True))
+    of_hub = select(ModelRow).where(func.lower(ModelRow.name).startswith(f"{lowered}@", autoescape=True))
     return session.exec(of_hub.order_by(col(ModelRow.created_at).desc())).first()
 
 
@@ -53,23 +52,26 @@ def _catalog_row(row: ModelRow) -> CatalogRow:
 
 
 def list_in_catalog(session: Session, card: ModelCard, at: datetime | None = None) -> None:
-    """A model that an artifact was made from stands in the catalog; the bundled and the imported ones do anyway."""
+    """List a model that an artifact was made from in the catalog; bundled and imported models are listed anyway."""
     if card.origin != "starter" and session.get(CatalogRow, card.path) is None:
         model_card = card if card.origin == "imported" else card.model_copy(update={"origin": "folder"})
         session.merge(catalog.make_row(model_card, at=at))
 
 
 def rebuild_catalog(session: Session, bundled: Sequence[CatalogRow]) -> None:
-    """The catalog anew: what comes with Whetstone, every import, and every folder that an artifact was made from."""
+    """Rebuild the catalog: bundled models, every import, and every folder that an artifact was made from."""
     catalog.replace(session, ("starter", "published", "reference"), bundled)
     catalog.replace(session, ("imported", "folder"), readable_rows(list_rows(session, limit=None), _catalog_row))
     artifacts = history.latest_artifacts_by_model(session, limit=MOST_USED)
-    for parent, at in readable_rows(artifacts, lambda row: (read_manifest(row.manifest).parent, row.created_at)):
-        list_in_catalog(session, parent, at)
+    for parent, created_at in readable_rows(
+        artifacts, lambda row: (read_manifest(row.manifest).parent, row.created_at)
+    ):
+        list_in_catalog(session, parent, created_at)
 
 
 def forget(session: Session, path: str) -> None:
-    """Raises NotFound. A folder that artifacts were made from stays in the catalog as such."""
+    """Unregister an imported model. A folder that artifacts were made from stays in the catalog as such. Raises
+    NotFound."""
     row = session.get(ModelRow, path)
     if row is None:
         raise NotFound(
@@ -86,12 +88,12 @@ def find(session: Session, path: str) -> ModelRow | None:
 
 
 def list_cards(session: Session, *, limit: int | None = 100) -> list[ModelCard]:
-    """Latest first."""
+    """Return the cards of imported models, the latest first."""
     return readable_rows(list_rows(session, limit=limit), lambda row: ModelCard.model_validate_json(row.card))
 
 
 def list_rows(session: Session, *, limit: int | None = 100) -> list[ModelRow]:
-    """Latest first."""
+    """Return the rows of imported models, the latest first."""
     return list(
         session.exec(select(ModelRow).order_by(col(ModelRow.created_at).desc(), col(ModelRow.path)).limit(limit))
     )

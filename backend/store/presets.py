@@ -44,13 +44,13 @@ def conditions(
     words: str = "",
 ) -> list[Condition]:
     """`models`: any of these names. `words`: each stands in the id, the model or the target, in any case."""
-    found: list[Condition] = [col(PresetRow.model).in_(models)] if models else []
-    found += (
+    clauses: list[Condition] = [col(PresetRow.model).in_(models)] if models else []
+    clauses += (
         history.equals(PresetRow.goal, goal)
         + history.equals(PresetRow.origin, origin)
         + history.equals(PresetRow.target, target)
     )
-    return found + history.with_words(words, PresetRow.id, PresetRow.model, PresetRow.target)
+    return clauses + history.with_words(words, PresetRow.id, PresetRow.model, PresetRow.target)
 
 
 def list_rows(session: Session, where: Sequence[Condition], *, limit: int, offset: int = 0) -> list[PresetRow]:
@@ -64,7 +64,7 @@ def count(session: Session, where: Sequence[Condition]) -> int:
 
 
 def list_models(session: Session) -> list[str]:
-    """Every model that has a preset."""
+    """Return every model that has a preset."""
     return list(session.exec(select(PresetRow.model).distinct().order_by(col(PresetRow.model))))
 
 

@@ -15,7 +15,7 @@ def save(session: Session, price_list: PriceList) -> None:
 
 
 def list_latest(session: Session) -> tuple[InstancePrice, ...]:
-    """Those of the last refresh; prices of two regions, or of two days, are never mixed by this."""
+    """Return the prices of the last refresh; prices of two regions, or of two days, are never mixed."""
     newest = select(PriceRow).order_by(col(PriceRow.as_of).desc(), col(PriceRow.region)).limit(1)
     last = session.exec(newest).first()
     if last is None:
@@ -25,7 +25,7 @@ def list_latest(session: Session) -> tuple[InstancePrice, ...]:
 
 
 def list_history(session: Session) -> tuple[InstancePrice, ...]:
-    """Of every refresh, by region and instance, the oldest first."""
+    """Return the prices of every refresh, by region and instance, the oldest first."""
     every = select(PriceRow).order_by(col(PriceRow.region), col(PriceRow.instance), col(PriceRow.as_of))
     return tuple(map(_price, session.exec(every)))
 

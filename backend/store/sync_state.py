@@ -1,8 +1,8 @@
-"""Rows that are made of something else, such as a file of the checkout: which version of it they were made of, and when
-to make them anew.
+"""Rows that are made from something else, such as a file of the checkout: from which version they were made, and when
+to make them again.
 
-A look costs one row while nothing has changed. Two processes may look at once: what has to be made is made outside of
-the transaction, and kept by the first.
+A check costs one row while nothing has changed. Two processes may check at once: rows are made outside of the
+transaction, and the first process writes them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Write = Callable[[Session], None]
 
 
 def sync_rows(store: Store, what: DerivedRows, version: str, make: Callable[[], Write]) -> None:
-    """Where `what` was made of another version, `make` it anew; what that answers writes the rows, within one
+    """If `what` was made from another version, make it again; `make` returns a function that writes the rows in one
     transaction.
 
-    Raises what `make` does, and then nothing is written; StoreUnavailable.
+    Raises what `make` raises, and then nothing is written; StoreUnavailable.
     """
     with store.read() as session:
         if stored_version(session, what) == version:
@@ -36,7 +36,7 @@ def sync_rows(store: Store, what: DerivedRows, version: str, make: Callable[[], 
 
 
 def stored_version(session: Session, what: DerivedRows) -> str | None:
-    """The version, None before the first."""
+    """Return the version from which the rows were made; None before the first time."""
     state_row = session.get(CatalogStateRow, what)
     return state_row.value if state_row else None
 

@@ -1,4 +1,4 @@
-"""Rows of any table, where what is in them does not matter: by their key, and all of them for a backup."""
+"""Rows of any table, whatever they hold: read and removed by their key, and dumped and restored for a backup."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from backend.store.tables import Aware, Base
 def list_documents(
     session: Session, table: type[Any], column: str, among: Sequence[str] | None = None
 ) -> list[tuple[str, str]]:
-    """(key, document) of every row, or of those keys, in the order of the keys."""
+    """Return (key, document) of every row, or of those keys, in the order of the keys."""
     key = inspect(table).primary_key[0]
     chosen = select(key, getattr(table, column)).order_by(key)
     return [(name, text) for name, text in session.exec(chosen if among is None else chosen.where(key.in_(among)))]
 
 
 def remove(session: Session, table: type[Any], key: str) -> None:
-    """Nothing where it is not there."""
+    """Remove the row if it exists."""
     row = session.get(table, key)
     if row is not None:
         session.delete(row)
@@ -38,12 +38,12 @@ ROWS_PER_STATEMENT = 500
 
 
 def list_backup_tables() -> list[Table]:
-    """Those that a backup holds, in an order in which their rows can be put back."""
+    """Return the tables that a backup holds, in an order in which their rows can be restored."""
     return [table for table in Base.metadata.sorted_tables if table.name not in REBUILT]
 
 
 def find_used_table(session: Session) -> str | None:
-    """The first table that says so; None of a database as new."""
+    """Return the first table whose rows show that the database is in use; None for a new database."""
     tables = Base.metadata.tables
     return next(
         (name for name in EVIDENCE if session.execute(sa_select(tables[name]).limit(1)).first() is not None), None
@@ -51,7 +51,7 @@ def find_used_table(session: Session) -> str | None:
 
 
 def dump(session: Session, table: Table) -> Iterator[dict[str, Any]]:
-    """Every row as JSON has it, in the order of the keys; a number that the database itself gave is left out."""
+    """Yield every row as JSON values, in the order of the keys; numbers that the database itself assigned are left out."""
     columns = [column for column in table.columns if not (column.primary_key and isinstance(column.type, Integer))]
     result = session.execute(
         sa_select(*columns).order_by(*table.primary_key.columns), execution_options={"yield_per": ROWS_PER_STATEMENT}
@@ -61,29 +61,32 @@ def dump(session: Session, table: Table) -> Iterator[dict[str, Any]]:
 
 
 def restore(session: Session, table: Table, rows: Iterable[dict[str, Any]]) -> int:
-    """Put rows as `dump` gave them into the table in place of what is there; how many. Raises ValueError where they
-    are no rows of it."""
+    """Replace the table's rows by rows that `dump` made. Return how many. Raises ValueError if they do not fit the
+    table."""
     moments = {column.name for column in table.columns if isinstance(column.type, Aware)}
-    found, waiting = 0, list[dict[str, Any]]()
+    inserted, batch = 0, list[dict[str, Any]]()
     try:
+        # 1. Empty the table.
         if table.name not in EVIDENCE:
             session.execute(delete(table))
+
+        # 2. Insert the rows in batches.
         for row in rows:
             if unknown := row.keys() - {column.name for column in table.columns}:
                 raise ValueError(f"{table.name} has no column {sorted(unknown)[0]}")
-            waiting.append({name: _moment(value) if name in moments else value for name, value in row.items()})
-            if len(waiting) == ROWS_PER_STATEMENT:
-                session.execute(insert(table), waiting)
-                found, waiting = found + len(waiting), []
-        if waiting:
-            session.execute(insert(table), waiting)
+            batch.append({name: _moment(value) if name in moments else value for name, value in row.items()})
+            if len(batch) == ROWS_PER_STATEMENT:
+                session.execute(insert(table), batch)
+                inserted, batch = inserted + len(batch), []
+        if batch:
+            session.execute(insert(table), batch)
     except StatementError as error:
         raise ValueError(f"{table.name} does not take its rows: {error.orig}") from error
-    return found + len(waiting)
+    return inserted + len(batch)
 
 
 def request_rebuild(session: Session) -> None:
-    """Have what is made of files and rows made again at the next look."""
+    """Have rows that are made from files and other rows made again at the next check."""
     session.execute(delete(Base.metadata.tables["catalog_state"]))
 
 

@@ -74,7 +74,7 @@ def test_a_clock_that_is_set_leaves_a_process_the_same(monkeypatch: pytest.Monke
 
 INTERRUPTED = """
 import signal, sys
-from backend.processes import Signalled
+from backend.processes import SignalEvent
 
 asked = SignalEvent.handle([signal.SIGTERM])
 def profile(frame, event, argument):  # each call that handlers and the event make is interrupted by one more signal

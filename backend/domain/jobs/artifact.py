@@ -1,7 +1,7 @@
 """The manifest of an artifact: what it holds, byte for byte, and everything that made it.
 
-An artifact is a folder: `model/` (weights, tokenizer, config), `draft/` and `compile_cache/` where the recipe has them,
-and `manifest.json`. A trained draft has `draft/` alone. Knows nothing of disks; `backend.artifacts` writes and
+An artifact is a folder: `model/` (weights, tokenizer, config), `draft/` and `compile_cache/` if the recipe has them,
+and `manifest.json`. A trained draft has `draft/` alone. Nothing here reads disks; `backend.artifacts` writes and
 verifies.
 """
 
@@ -45,7 +45,7 @@ def _inside(path: str) -> str:
 
 
 class HeldContent(NamedTuple):
-    """A content that nobody takes away while its holder's job lives. `arrived`: its bytes are there already."""
+    """A content that nobody removes while the job that holds it lives. `arrived`: its bytes are there already."""
 
     address: str
     arrived: bool
@@ -97,32 +97,31 @@ class Manifest(Frozen):
 
     @property
     def for_neuron(self) -> bool:
-        """Whether `compile_key` has the plan by which it was compiled for Neuron."""
+        """Return whether `compile_key` has the plan by which it was compiled for Neuron."""
         return any(file.path.startswith("compiled/") for file in self.files)
 
     @property
     def is_draft(self) -> bool:
-        """Whether it is for a recipe's speculate step, and cannot be served by itself."""
+        """Return whether it is for a recipe's speculate step, and cannot be served by itself."""
         return self.training is not None
 
     @property
     def lengths(self) -> tuple[float, ...]:
-        """Of a draft: mean tokens a step at 1, 2, ... proposed, on greedy answers that were set aside from its
-        training."""
+        """Return a draft's mean tokens per step at 1, 2, ... proposed, on greedy answers kept out of its training."""
         measured = (self.training or {}).get("acceptance", ())
-        rates = next((each["by_position"] for each in measured if each["temperature"] == 0), ())
+        rates = next((row["by_position"] for row in measured if row["temperature"] == 0), ())
         return tuple(1 + reached for reached in accumulate(rates))
 
     @property
     def id(self) -> str:
-        """`a-` and 12 hex digits of the sha256 over job and file hashes: content, not time."""
+        """Return `a-` and 12 hex digits of the sha256 over job and file hashes: it depends on content, not on time."""
         lines = sorted(f"{file.path} {file.sha256}" for file in self.files)
         return "a-" + hashlib.sha256(json.dumps([self.job, self.recipe_hash, lines]).encode()).hexdigest()[:12]
 
 
 @lru_cache(maxsize=256)
 def read_manifest(document: str) -> Manifest:
-    """Of the same document the same manifest, read once: lists of artifacts are read at every look at a page.
+    """Return the manifest of that document. The same document is read once: pages read lists of artifacts often.
 
     Raises WrittenByNewer, Unreadable.
     """

@@ -23,7 +23,7 @@ class Attempt(Frozen):
 
 
 def list_attempts(events: Iterable[Event]) -> list[Attempt]:
-    """In order; a job that was only ever queued has none."""
+    """Return the attempts in order; a job that was only ever queued has none."""
     attempts: dict[int, Attempt] = {}
     for event in events:
         number, state = event.data.get("attempt"), event.data.get("state")

@@ -1,8 +1,7 @@
-"""What a job takes of a host, in numbered units that are one job's at a time: cores, GiB of memory, GPUs, the
-background.
+"""A job's claim on a host, in numbered units that one job has at a time: cores, GiB of memory, GPUs, the background.
 
-Units are what a database can keep apart by a unique key, whoever counts; and a worker keeps to the cores and GPUs that
-it was granted. Pure arithmetic.
+A database can keep units apart by a unique key, whoever counts; and a worker stays on the cores and GPUs that it was
+granted. Pure arithmetic.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from backend.domain.frozen import Frozen
 
 GIB = 1 << 30
 BACKGROUND = "background"
-"""The one place of a host for what neither computes nor measures: installs and downloads."""
+"""The one place of a host for jobs that neither compute nor measure: installs and downloads."""
 
 
 class Claim(Frozen):
-    """Of one job, from its claim to its end. `cores` and `gpus` None: all that the host has."""
+    """The claim of one job, from its claim to its end. `cores` and `gpus` None: all that the host has."""
 
     whole: bool = False
     """The host to itself: the job measures."""
@@ -31,16 +30,16 @@ class Claim(Frozen):
     gpus: tuple[int, ...] | None = None
     memory_bytes: int = Field(0, ge=0)
     disk_bytes: int = Field(0, ge=0)
-    """What must be free before it starts; nothing is set aside."""
+    """What must be free before it starts; nothing is reserved."""
 
     @property
     def text(self) -> str:
-        """As it stands in a job's row: jobs of the same claim have the same text."""
+        """Return the text in a job's row; the same claim has the same text."""
         return self.model_dump_json(exclude_defaults=True)
 
 
 class Capacity(Frozen):
-    """What a host has. `disk_bytes` is what is free now; None where that was not looked at."""
+    """The resources of a host. `disk_bytes` is what is free now; None if that was not read."""
 
     cores: int = Field(1, ge=1)
     memory_bytes: int = Field(1 << 40, ge=1)
@@ -60,7 +59,7 @@ class Units(NamedTuple):
 
 
 class Granted(Frozen):
-    """What a worker may use, by index among what its host lets it use; None for all."""
+    """The resources that a worker may use, by index among those of its host; None for all."""
 
     cores: tuple[int, ...] | None = None
     gpus: tuple[int, ...] | None = None
@@ -69,7 +68,7 @@ class Granted(Frozen):
 
 
 def claimed_units(claim: Claim, capacity: Capacity) -> Units:
-    """What the claim comes to on such a host; perhaps more than it has."""
+    """Return the units of that host that the claim comes to; perhaps more than the host has."""
     if claim.movable and capacity.cluster is not None:
         return Units(0, 0, frozenset())
     gpus = range(capacity.gpus) if claim.whole or claim.gpus is None else claim.gpus
@@ -85,15 +84,15 @@ def memory_units(capacity: Capacity) -> int:
 
 
 def find_shortages(claims: Iterable[Claim], capacity: Capacity) -> list[str]:
-    """What the host has too little of for all of these at once: `cores`, `memory`, names of single units; [] where they
-    fit."""
-    found = [claimed_units(claim, capacity) for claim in claims]
+    """Return what the host has too little of for all claims at once: `cores`, `memory`, names of single units; [] if
+    they fit."""
+    claimed = [claimed_units(claim, capacity) for claim in claims]
     every = {f"gpu{number}" for number in range(capacity.gpus)} | {BACKGROUND}
-    names = [name for one in found for name in one.named]
+    names = [name for units in claimed for name in units.named]
     short = sorted({name for name in names if names.count(name) > 1 or name not in every})
-    if sum(one.cores for one in found) > capacity.cores:
+    if sum(units.cores for units in claimed) > capacity.cores:
         short.append("cores")
-    if sum(one.memory for one in found) > memory_units(capacity):
+    if sum(units.memory for units in claimed) > memory_units(capacity):
         short.append("memory")
     return short
 
@@ -102,17 +101,17 @@ def fits(claims: Iterable[Claim], capacity: Capacity) -> bool:
     return not find_shortages(claims, capacity)
 
 
-def allocate(claim: Claim, capacity: Capacity, taken: Sequence[str]) -> list[str] | None:
-    """The names of units for the claim beside those taken, the lowest free ones; None where they do not suffice."""
-    wanted, used = claimed_units(claim, capacity), set(taken)
-    cores = _free_units("core", capacity.cores, used)[: wanted.cores]
-    memory = _free_units("memory", memory_units(capacity), used)[: wanted.memory]
-    beyond = {
-        name for name in wanted.named if name.startswith("gpu") and int(name.removeprefix("gpu")) >= capacity.gpus
+def allocate(claim: Claim, capacity: Capacity, in_use: Sequence[str]) -> list[str] | None:
+    """Return names of units for the claim besides those in use, the lowest free ones; None if they do not suffice."""
+    claimed, used = claimed_units(claim, capacity), set(in_use)
+    cores = _free_units("core", capacity.cores, used)[: claimed.cores]
+    memory = _free_units("memory", memory_units(capacity), used)[: claimed.memory]
+    missing = {
+        name for name in claimed.named if name.startswith("gpu") and int(name.removeprefix("gpu")) >= capacity.gpus
     }
-    if len(cores) < wanted.cores or len(memory) < wanted.memory or beyond or used & wanted.named:
+    if len(cores) < claimed.cores or len(memory) < claimed.memory or missing or used & claimed.named:
         return None
-    return [*cores, *memory, *sorted(wanted.named)]
+    return [*cores, *memory, *sorted(claimed.named)]
 
 
 def _free_units(name: str, number: int, used: set[str]) -> list[str]:
@@ -120,8 +119,8 @@ def _free_units(name: str, number: int, used: set[str]) -> list[str]:
 
 
 def make_grant(allocated: Sequence[str], capacity: Capacity, claim: Claim | None = None) -> Granted:
-    """For the worker: its cores where it has not all of them or none of its own, its GPUs where the host has any. On a
-    cluster it has what that gives it."""
+    """Return the worker's grant: its cores if it has only some of them, its GPUs if the host has any. On a cluster it
+    has what the cluster gives it."""
     if claim is not None and claim.movable and capacity.cluster is not None:
         return Granted(claim=claim)
     cores = _unit_numbers("core", allocated)

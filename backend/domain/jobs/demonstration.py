@@ -1,5 +1,4 @@
-"""What a demonstration is a demonstration of: where and when its results were measured, so that every page can say
-so."""
+"""A demonstration: where and when its results were measured, so that every page can say so."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How much longer, as a range: from how fast a job went lately, or from how long jobs like it took. Pure arithmetic.
+"""The time left, as a range: from how fast a job went lately, or from how long similar jobs took. Pure arithmetic.
 
-A range is (low, high) in seconds. It is a spread of what was seen, not a confidence interval.
+A range is (low, high) in seconds. It is a spread of what was observed, not a confidence interval.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ FEWEST_STEPS = 3
 
 
 class ProgressReading(NamedTuple):
-    """One report of progress: `progress` of the whole job, 0 to 1."""
+    """A report of progress: `progress` of the whole job, 0 to 1."""
 
     at: datetime
     progress: float
 
 
 class TimeLeft(NamedTuple):
-    """Seconds, and what they go by."""
+    """Seconds, and the basis of the estimate."""
 
     low: float
     high: float
@@ -34,17 +34,21 @@ class TimeLeft(NamedTuple):
 
 
 def from_rates(readings: Sequence[ProgressReading], now: datetime) -> TimeLeft | None:
-    """The rest at the fastest and at the slowest rate of late; None where too little was reported or nothing moved.
+    """Return the time left at the fastest and at the slowest recent rate; None if too little was reported or nothing
+    moved.
 
-    `readings` are of the current phase, in order. The time since the last of them counts against the slowest rate as
-    soon as it is longer than any stretch before it, so that a job that stands still shows.
+    `readings` are of the current phase, in order. The time since the last one counts against the slowest rate as soon
+    as it is longer than any stretch before it, so that a job that stands still shows.
     """
+    # 1. Keep the readings at which progress grew.
     moved = [
         reading for reading, before in zip(readings[1:], readings, strict=False) if reading.progress > before.progress
     ]
     steps = [*readings[:1], *moved]
     if len(steps) <= FEWEST_STEPS:
         return None
+
+    # 2. Compare the rates of up to WINDOWS stretches.
     every = max(1, (len(steps) - 1) // WINDOWS)
     marks = steps[::-1][::every][::-1]
     paces = [
@@ -54,6 +58,8 @@ def from_rates(readings: Sequence[ProgressReading], now: datetime) -> TimeLeft |
     rest, silent = 1.0 - steps[-1].progress, max(0.0, (now - steps[-1].at).total_seconds())
     low, high = rest * min(paces) - silent, rest * max(paces) - silent
     longest = max((after.at - before.at).total_seconds() for before, after in itertools.pairwise(marks))
+
+    # 3. Count a silence that is longer than any stretch.
     if silent > longest:
         share = max(after.progress - before.progress for before, after in itertools.pairwise(marks))
         high = max(high, rest / share * silent)
@@ -61,8 +67,8 @@ def from_rates(readings: Sequence[ProgressReading], now: datetime) -> TimeLeft |
 
 
 def from_earlier(durations: Sequence[float], elapsed_s: float, *, like_it: bool = True) -> TimeLeft | None:
-    """What the shortest and the longest earlier job would still need; None without one, or once it takes longer than
-    all.
+    """Return what the shortest and the longest earlier job would still need; None without one, or if this one takes
+    longer than all.
 
     `like_it`: they were of the same model and recipe or variants, not just of the same kind.
     """
@@ -72,7 +78,7 @@ def from_earlier(durations: Sequence[float], elapsed_s: float, *, like_it: bool 
 
 
 def from_paces(paces: Sequence[float], middle_s: float, elapsed_s: float = 0.0) -> TimeLeft | None:
-    """Of other jobs, how long each took for what a formula reckoned it to take (`paces`), times what it reckons for
+    """Return the time left by the pace of other jobs: how long each took per estimated second, times the estimate for
     this one."""
     basis = "at the pace of {} of other models or recipes, by what each had to do"
     return _time_left([pace * middle_s for pace in paces], elapsed_s, basis)
@@ -88,7 +94,7 @@ def _time_left(durations: Sequence[float], elapsed_s: float, basis: str) -> Time
 
 
 class EvaluationSize(NamedTuple):
-    """What an evaluation does: `runs` of a variant at a level in a block, and all their `rounds`, requests one after
+    """The size of an evaluation: `runs` of a variant at a level in a block, and all their `rounds`, requests one after
     another."""
 
     runs: int
@@ -96,11 +102,11 @@ class EvaluationSize(NamedTuple):
 
 
 def from_runs(earlier: Sequence[tuple[float, EvaluationSize]], runs: EvaluationSize) -> TimeLeft | None:
-    """What `asked` takes at the fastest and slowest pace of earlier evaluations, each given by its seconds and what it
-    did.
+    """Return what an evaluation of that size takes at the fastest and slowest pace of earlier ones, each given by its
+    seconds and size.
 
     Up to SETTLING of an earlier one's time was not requests (servers that start, warm-up), and grows with runs; the
-    rest with rounds. Which share it was is not known, so the range has both ends.
+    rest grows with rounds. Which share it was is not known, so the range has both ends.
     """
     if not earlier or runs.runs < 1:
         return None

@@ -1,6 +1,6 @@
 """Jobs: kinds, states and their legal transitions, events, and the frozen specification of each kind.
 
-A specification is the only record of what was asked; events are the only record of what happened.
+A specification is the only record of what was requested; events are the only record of what happened.
 """
 
 from __future__ import annotations
@@ -121,7 +121,11 @@ class ServingSpec(ReadingSpec):
     @property
     def artifacts(self) -> set[str]:
         """The ids of those among the variants that are there already."""
-        return {each.source for each in self.variants if each.kind == "artifact" and each.source.startswith("a-")}
+        return {
+            variant.source
+            for variant in self.variants
+            if variant.kind == "artifact" and variant.source.startswith("a-")
+        }
 
 
 class EvaluateSpec(ServingSpec):
@@ -235,7 +239,7 @@ JobSpec = Annotated[
 
 
 class Event(Frozen):
-    """One thing that happened. `done`/`total` are in `unit`s of the phase; `progress` is of the whole job, 0 to 1."""
+    """An event of a job. `done`/`total` are in `unit`s of the phase; `progress` is of the whole job, 0 to 1."""
 
     at: datetime = Field(default_factory=lambda: datetime.now(UTC))
     kind: Literal["state", "phase", "progress", "point", "warning", "error", "note", "resource"]
@@ -252,8 +256,8 @@ class Event(Frozen):
 
 
 class Handle(Frozen):
-    """Where a worker runs, so that a restarted supervisor finds it again. `place` is for people, `data` for its
-    launcher."""
+    """A launcher's name for a started worker, by which a restarted supervisor finds it. `place` is for people, `data`
+    for its launcher."""
 
     launcher: str
     place: str
@@ -265,7 +269,8 @@ RESULT_UNWRITTEN = 74
 
 
 class WorkerState(Frozen):
-    """What a launcher saw of a worker: still there, exited with a code, or gone with no exit seen (`code` None)."""
+    """The state of a worker as its launcher sees it: there, exited with a code, or gone with no exit seen (`code`
+    None)."""
 
     alive: bool
     code: int | None = None

@@ -26,10 +26,12 @@ HostUse = Literal["share", "whole", "background", "none"]
 """`share`: cores, memory and GPUs, beside other jobs. `whole`: the host to itself, since other work would change what is
 measured. `background`: the one place for jobs that neither compute nor measure. `none`: the job runs at AWS."""
 JobResult = Literal["artifact", "managed-artifact", "evaluation", "model"]
-"""What the job's result document names: `managed-artifact` is one that AWS made, if the job was to fetch it."""
+"""What the job's result document names. `managed-artifact`: AWS made it, and the job may fetch it."""
 
 
 class KindRow(NamedTuple):
+    """A job kind."""
+
     specification: type[BaseModel]
     host_use: HostUse
     result: JobResult | None

@@ -1,6 +1,6 @@
-"""How long work tells how far it is: phases with shares of the whole, done/total, rate and time left.
+"""The protocol by which work reports its progress: phases with shares of the whole, done/total, rate and time left.
 
-`Progress` is what engines, serving and evaluation are handed; the worker's implementation writes job events.
+Engines, serving and evaluation are given a `Progress`; the worker's implementation writes job events.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ class Progress(Protocol):
     def phase(
         self, name: str, message: str, *, total: float | None = None, unit: str | None = None, weight: float = 1.0
     ) -> None:
-        """Begin a phase. `weight` is its expected share of the job beside the other phases."""
+        """Begin a phase. `weight` is its expected share of the job relative to the other phases."""
 
     def advance(self, done: float, **data: Any) -> None:
-        """Say how many units of the phase's total are done; cheap, and written at most a few times a second."""
+        """Report how many units of the phase's total are done; cheap, and written at most a few times a second."""
 
     def note(self, message: str, **data: Any) -> None: ...
 
@@ -26,9 +26,9 @@ class Progress(Protocol):
 
 
 class NoProgress:
-    """A Progress that says nothing: for tests and library use."""
+    """A Progress that reports nothing, for tests and library use."""
 
-    def _nothing(self, *said: Any, **data: Any) -> None:
+    def _nothing(self, *arguments: Any, **data: Any) -> None:
         return None
 
     phase = advance = note = warn = point = _nothing

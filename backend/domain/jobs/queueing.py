@@ -1,7 +1,7 @@
-"""Which queued job may start on a host, and why another waits. Pure functions over claims in queue order.
+"""Decides which queued job may start on a host, and explains why another waits. Pure functions over claims in queue
+order.
 
-A job is never starved: one that lacks something holds what it lacks against all that stand behind it, which may start
-only where it could still start once those before it have ended.
+A waiting job reserves what it lacks; a later one starts only if the earlier could still start. So no job is starved.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from backend.domain.jobs.claims import GIB, Capacity, Claim, claimed_units, find
 
 
 class QueueEntry(NamedTuple):
-    """A queued or live job. What yields stands behind all that does not, else the lower rank is first."""
+    """A queued or live job. Jobs that yield come after all others; otherwise the lower rank is first."""
 
     id: str
     claim: Claim
@@ -26,13 +26,13 @@ class QueueEntry(NamedTuple):
 
 
 def choose_next(live: Sequence[QueueEntry], queued: Sequence[QueueEntry], capacity: Capacity) -> QueueEntry | None:
-    """Of entries in queue order, the one that may start beside the live ones, or None.
+    """Return the first entry, in queue order, that may start beside the live ones, or None.
 
-    One that yields starts only where no other is queued. What the host can never hold, or has no disk for now, is
-    passed over.
+    One that yields starts only if no other is queued. Entries that the host can never hold, or has no disk for now, are
+    skipped.
     """
     passed: list[QueueEntry] = []
-    for entry in [each for each in queued if not each.yields] or queued:
+    for entry in [queued_entry for queued_entry in queued if not queued_entry.yields] or queued:
         if _cannot_start(entry.claim, capacity):
             continue
         if find_blockers(entry, live, passed, capacity) is None:
@@ -42,7 +42,7 @@ def choose_next(live: Sequence[QueueEntry], queued: Sequence[QueueEntry], capaci
 
 
 def _cannot_start(claim: Claim, capacity: Capacity) -> bool:
-    """Whether the host can never hold it, has no disk for it now, or its cluster is given no more jobs now."""
+    """Return whether the host can never hold the claim, has no disk for it now, or its cluster takes no more jobs now."""
     if claim.movable and capacity.cluster == 0:
         return True
     return not fits([claim], capacity) or (capacity.disk_bytes is not None and claim.disk_bytes > capacity.disk_bytes)
@@ -51,34 +51,34 @@ def _cannot_start(claim: Claim, capacity: Capacity) -> bool:
 def find_blockers(
     entry: QueueEntry, live: Sequence[QueueEntry], ahead: Sequence[QueueEntry], capacity: Capacity
 ) -> list[QueueEntry] | None:
-    """The live jobs that have what it needs, else the one that waits ahead of it and would be starved; None where
-    neither is."""
-    if find_shortages([entry.claim, *(each.claim for each in live)], capacity):
+    """Return the live jobs that have what it needs, else the job ahead of it that would be starved; None if there are
+    none."""
+    if find_shortages([entry.claim, *(other.claim for other in live)], capacity):
         return find_holders(entry.claim, live, capacity)
     for first in ahead:
-        beside = [each.claim for each in live if each.place > first.place]
-        if not fits([first.claim, entry.claim, *beside], capacity):
+        later_claims = [other.claim for other in live if other.place > first.place]
+        if not fits([first.claim, entry.claim, *later_claims], capacity):
             return [first]
     return None
 
 
 def find_holders(claim: Claim, live: Sequence[QueueEntry], capacity: Capacity) -> list[QueueEntry]:
-    """The live jobs that have some of what it lacks."""
-    short = find_shortages([claim, *(each.claim for each in live)], capacity)
-    return [each for each in live if _holds_some(each.claim, short, capacity)]
+    """Return the live jobs that have some of what the claim lacks."""
+    short = find_shortages([claim, *(entry.claim for entry in live)], capacity)
+    return [entry for entry in live if _holds_some(entry.claim, short, capacity)]
 
 
 def _holds_some(claim: Claim, short: Sequence[str], capacity: Capacity) -> bool:
-    found = claimed_units(claim, capacity)
+    claimed = claimed_units(claim, capacity)
     return (
-        bool(found.named & set(short))
-        or ("cores" in short and found.cores > 0)
-        or ("memory" in short and found.memory > 0)
+        bool(claimed.named & set(short))
+        or ("cores" in short and claimed.cores > 0)
+        or ("memory" in short and claimed.memory > 0)
     )
 
 
 def choose_to_stop(live: Sequence[QueueEntry], queued: Sequence[QueueEntry], capacity: Capacity) -> list[QueueEntry]:
-    """The live jobs that yield and without which a person's own could start now; no more of them than needed, the last
+    """Return the live jobs that yield and without which a person's own could start now: no more than needed, the last
     first."""
     own, staying = [each for each in queued if not each.yields], [each for each in live if not each.yields]
     wanted = choose_next(staying, own, capacity)
@@ -102,9 +102,10 @@ class WaitReason(NamedTuple):
 def explain_wait(
     entry: QueueEntry, live: Sequence[QueueEntry], ahead: Sequence[QueueEntry], capacity: Capacity
 ) -> WaitReason | None:
-    """What stands in its way on that host; None where it may start. `ahead`: the queued ones before it that may
-    start."""
+    """Return why the job cannot start on that host; None if it can. `ahead`: the queued jobs before it that may start."""
     claim = entry.claim
+
+    # 1. What the host cannot give at all.
     if not fits([claim], capacity):
         has = f"{capacity.cores} cores, {capacity.memory_bytes // GIB} GiB of memory, {capacity.gpus} GPUs"
         return WaitReason(f"It needs {_needs_text(claim, capacity)}; the machine has {has}.")
@@ -112,14 +113,18 @@ def explain_wait(
         return WaitReason(
             f"It needs {claim.disk_bytes / 1e9:.3g} GB of disk and {capacity.disk_bytes / 1e9:.3g} GB are free: free some."
         )
-    if entry.yields and any(not each.yields for each in ahead):
+
+    # 2. The order of the queue.
+    if entry.yields and any(not other.yields for other in ahead):
         return WaitReason("It makes room for all other jobs.")
-    able = [each for each in ahead if not _cannot_start(each.claim, capacity)]
+    able = [other for other in ahead if not _cannot_start(other.claim, capacity)]
     entries = find_blockers(entry, live, able, capacity)
     if entries is None:
         return None
-    ids = tuple(each.id for each in entries)
-    short = find_shortages([claim, *(each.claim for each in live)], capacity)
+    ids = tuple(other.id for other in entries)
+
+    # 3. What other jobs have.
+    short = find_shortages([claim, *(other.claim for other in live)], capacity)
     if not short:
         return WaitReason(
             f"It is behind {ids[0]}, which came first and needs {_needs_text(entries[0].claim, capacity)}.", ids
@@ -132,30 +137,30 @@ def explain_wait(
 
 
 def _needs_text(claim: Claim, capacity: Capacity) -> str:
-    """All that it takes, in words."""
+    """Return all that the claim takes, in words."""
     if claim.whole:
         return "the machine to itself"
-    found = claimed_units(claim, capacity)
-    cores = "every core" if claim.cores is None else f"{found.cores} cores"
-    parts = [cores if found.cores else "", f"{found.memory} GiB of memory" if found.memory else ""]
-    return " and ".join(filter(None, [*parts, *(_unit_text(name) for name in sorted(found.named))]))
+    claimed = claimed_units(claim, capacity)
+    cores = "every core" if claim.cores is None else f"{claimed.cores} cores"
+    parts = [cores if claimed.cores else "", f"{claimed.memory} GiB of memory" if claimed.memory else ""]
+    return " and ".join(filter(None, [*parts, *(_unit_text(name) for name in sorted(claimed.named))]))
 
 
 def _shortage_text(claim: Claim, short: Sequence[str], live: Sequence[QueueEntry], capacity: Capacity) -> str:
-    """What is short, in words, with how much of it is free."""
+    """Return what is short, in words, with how much of it is free."""
     if claim.whole:
         return "the machine to itself, since it measures"
-    if any(each.claim.whole for each in live):
+    if any(entry.claim.whole for entry in live):
         return "the machine, which a measurement has to itself"
-    wanted, held = claimed_units(claim, capacity), [claimed_units(each.claim, capacity) for each in live]
+    claimed, live_units = claimed_units(claim, capacity), [claimed_units(entry.claim, capacity) for entry in live]
     parts = []
     if "cores" in short:
-        free = capacity.cores - sum(one.cores for one in held)
-        parts.append("every core" if claim.cores is None else f"{wanted.cores} cores ({free} free)")
+        free = capacity.cores - sum(units.cores for units in live_units)
+        parts.append("every core" if claim.cores is None else f"{claimed.cores} cores ({free} free)")
     if "memory" in short:
-        free = capacity.memory_bytes // GIB - sum(one.memory for one in held)
-        parts.append(f"{wanted.memory} GiB of memory ({free} free)")
-    return " and ".join([*parts, *(_unit_text(name) for name in short if name in wanted.named)])
+        free = capacity.memory_bytes // GIB - sum(units.memory for units in live_units)
+        parts.append(f"{claimed.memory} GiB of memory ({free} free)")
+    return " and ".join([*parts, *(_unit_text(name) for name in short if name in claimed.named)])
 
 
 def _unit_text(unit: str) -> str:

@@ -1,5 +1,4 @@
-"""What a person asks of a job's life, beside what it does: its priority, limits of time, how often it is tried, what it
-takes."""
+"""A person's terms for a job besides what it does: priority, time limits, retries, cores and memory."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ class Priority(StrEnum):
 
 
 class Terms(Frozen):
-    """Seconds and bytes; None where nothing is asked."""
+    """Seconds and bytes; None if nothing was requested."""
 
     priority: Priority = Priority.NORMAL
     retries: int | None = Field(None, ge=0, le=20)
@@ -47,7 +46,7 @@ class Terms(Frozen):
 
 
 def queue_rank(submitted_s: float, priority: Priority) -> float:
-    """A job's place in the queue, the lowest first, from when it was submitted (seconds of a clock)."""
+    """Return a job's place in the queue, the lowest first, from when it was submitted (seconds of a clock)."""
     return submitted_s - priority.head_start_s
 
 
@@ -56,17 +55,17 @@ SIZES = {"mb": 10**6, "gb": 10**9, "tb": 10**12, "mib": 1 << 20, "gib": 1 << 30,
 
 
 def parse_seconds(written: str, field: str) -> float:
-    """`90`, `90s`, `30m`, `2h`, `1d`. Raises InvalidOptions."""
+    """Parse `90`, `90s`, `30m`, `2h` or `1d`, in seconds. Raises InvalidOptions."""
     return _parse_quantity(written, field, SPANS, "time such as 90s, 30m or 2h")
 
 
 def parse_size(written: str, field: str) -> int:
-    """`8GB`, `8GiB`, in bytes. Raises InvalidOptions."""
+    """Parse `8GB` or `8GiB`, in bytes. Raises InvalidOptions."""
     return int(_parse_quantity(written, field, SIZES, "size such as 8GB or 16GiB"))
 
 
-def _parse_quantity(written: str, field: str, units: Mapping[str, float], wanted: str) -> float:
+def _parse_quantity(written: str, field: str, units: Mapping[str, float], expected: str) -> float:
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]*)", written.strip().lower())
     if match is None or match[2] not in units or not float(match[1]):
-        raise InvalidOptions(f"is wrong: `{written[:40]}` is no {wanted}.", field=field)
+        raise InvalidOptions(f"is wrong: `{written[:40]}` is no {expected}.", field=field)
     return float(match[1]) * units[match[2]]

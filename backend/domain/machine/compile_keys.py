@@ -1,4 +1,5 @@
-"""Keys of compiled artifacts: fields that decide what one is good for, and in which fields two of them differ."""
+"""Keys of compiled artifacts: the fields that decide what an artifact is good for, and in which of them two keys
+differ."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from backend.domain.frozen import Frozen
 
 
 class Difference(Frozen):
-    """One field: its value in the key that is wanted, and in the one that is there."""
+    """A field that differs: its value in the required key, and in the existing one."""
 
     field: str
     wanted: Any
@@ -19,8 +20,8 @@ class Difference(Frozen):
 def find_differences(
     wanted: Mapping[str, Any], there: Mapping[str, Any], names: Iterable[str] | None = None
 ) -> list[Difference]:
-    """The fields that differ, in the order of `names` or of the wanted key; a field that one of them lacks is None
-    there."""
+    """Return the fields that differ, in the order of `names` or of the required key; a field that one of them lacks is
+    None there."""
     chosen = list(names) if names is not None else list(dict.fromkeys([*wanted, *there]))
     pairs = ((name, wanted.get(name), there.get(name)) for name in chosen)
     return [Difference(field=name, wanted=mine, there=its) for name, mine, its in pairs if mine != its]

@@ -126,7 +126,7 @@ ENVIRONMENTS = (STUDIO, SERVE, COMPRESS, QUALITY, RAY, NEURON, NEURON_VLLM, NEUR
 
 
 def resolve(name: str) -> EnvironmentInfo:
-    """Raises NotFound."""
+    """Return the environment of that name. Raises NotFound."""
     for environment in ENVIRONMENTS:
         if environment.name == name:
             return environment

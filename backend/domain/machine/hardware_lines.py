@@ -1,4 +1,4 @@
-"""What an evaluation ran on, in words: the hardware and the versions. Knows nothing of figures."""
+"""The hardware and the versions of an evaluation, in one line each."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _HARDWARE = (
 
 
 def hardware_line(hardware: Mapping[str, Any]) -> str:
-    """What it ran on in one line, from whichever of the known keys there are."""
-    found = [_item(key, hardware[key]) for key in _HARDWARE if hardware.get(key)]
-    found = found or [_item(key, value) for key, value in hardware.items() if isinstance(value, str | int | float)]
-    return ", ".join(found) or "not recorded"
+    """Return the hardware in one line, from whichever of the known keys there are."""
+    items = [_item(key, hardware[key]) for key in _HARDWARE if hardware.get(key)]
+    items = items or [_item(key, value) for key, value in hardware.items() if isinstance(value, str | int | float)]
+    return ", ".join(items) or "not recorded"
 
 
 def _item(key: str, value: Any) -> str:

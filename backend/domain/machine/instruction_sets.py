@@ -1,8 +1,7 @@
-"""What a processor's instruction sets make of products of fewer bits: how many times as fast as 16-bit ones, by rows.
-Pure.
+"""The speed of a processor's products of fewer bits relative to 16-bit ones, by instruction set and rows. Pure.
 
-Rows are the tokens of one pass: streams, times what speculation adds. Figures are measurements, each with its source
-beside it; where there is none it says that it is an assumption.
+Rows are the tokens of one pass: streams, times what speculation adds. Figures are measurements, each with its source;
+without one it says that it is an assumption.
 """
 
 from __future__ import annotations
@@ -54,22 +53,22 @@ bits)."""
 
 
 def instruction_set(features: Collection[str]) -> InstructionSet:
-    """From what the processor says of itself."""
+    """Return the instruction set that decides, from the processor's feature flags."""
     return "amx" if AMX in features else "vnni" if VNNI & set(features) else "none"
 
 
 def speed_range(kind: InstructionSet, bits: int, rows: float) -> tuple[float, float]:
-    """(best, worst) at that many rows: between two that were measured in proportion to their logarithm, beyond them the
-    last."""
+    """Return (best, worst) speed at that many rows: interpolated by their logarithm between measured rows, beyond them
+    the last."""
     gains = PRODUCTS[kind, bits].gains
-    below = max((each for each in gains if each.rows <= rows), default=gains[0])
-    above = min((each for each in gains if each.rows >= rows), default=gains[-1])
+    below = max((gain for gain in gains if gain.rows <= rows), default=gains[0])
+    above = min((gain for gain in gains if gain.rows >= rows), default=gains[-1])
     share = math.log(rows / below.rows) / math.log(above.rows / below.rows) if above.rows > below.rows else 0.0
     return below.best + share * (above.best - below.best), below.worst + share * (above.worst - below.worst)
 
 
 def describe_speeds(kind: InstructionSet, bits: int) -> str:
-    """`1.7 to 2.7 times as fast as in 16 bit at 1 row, ...: where that was measured`, without a full stop."""
+    """Return `1.7 to 2.7 times as fast as in 16 bit at 1 row, ...: where that was measured`, without a full stop."""
     products = PRODUCTS[kind, bits]
     parts = [
         f"{_range_text(each)}{' times as fast as in 16 bit' * (number == 0)} at {each.rows}{' row' * (number == 0)}"
@@ -80,6 +79,6 @@ def describe_speeds(kind: InstructionSet, bits: int) -> str:
     return f"{', '.join(parts)} (rows are streams, times the tokens of a pass), {products.source}"
 
 
-def _range_text(each: SpeedGain) -> str:
-    low, high = f"{each.worst:.2g}", f"{each.best:.2g}"
+def _range_text(gain: SpeedGain) -> str:
+    low, high = f"{gain.worst:.2g}", f"{gain.best:.2g}"
     return low if low == high else f"{low} to {high}"

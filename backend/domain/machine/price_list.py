@@ -1,5 +1,4 @@
-"""What an hour of an instance costs somewhere at some time, and who said so. Knows nothing of how a price is asked
-for."""
+"""The price of an hour of an instance, with its region, time and source. Nothing here requests prices."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from backend.domain.machine.targets import HardwareTables
 
 
 class InstancePrice(Frozen):
-    """On-demand price of one instance for real-time inference, as it was published when it was asked for (`as_of`)."""
+    """The on-demand price of one instance for real-time inference, as it was published when it was requested (`as_of`)."""
 
     instance: str
     region: str
@@ -45,14 +44,14 @@ class PriceChange(Frozen):
 
     @property
     def share(self) -> float:
-        """Of the earlier price: 0.1 is a tenth more."""
+        """Return the change as a share of the earlier price: 0.1 is a tenth more."""
         return self.after / self.before - 1
 
 
 def find_changes(prices: Iterable[InstancePrice]) -> list[PriceChange]:
-    """Between refreshes that follow each other, the newest first. `prices`: by region and instance, the oldest
+    """Return the changes between consecutive refreshes, the newest first. `prices`: by region and instance, the oldest
     first."""
-    found = [
+    price_changes = [
         PriceChange(
             instance=now.instance,
             region=now.region,
@@ -64,21 +63,22 @@ def find_changes(prices: Iterable[InstancePrice]) -> list[PriceChange]:
         for was, now in pairwise(prices)
         if (was.region, was.instance) == (now.region, now.instance) and was.usd_per_hour != now.usd_per_hour
     ]
-    return sorted(found, key=lambda each: each.as_of, reverse=True)
+    return sorted(price_changes, key=lambda change: change.as_of, reverse=True)
 
 
 def apply_prices(hardwares: HardwareTables, prices: tuple[InstancePrice, ...]) -> HardwareTables:
-    """The same instances with these prices; the others keep the bundled snapshot's. Rows of unknown instances are left
-    out."""
-    asked = {price.instance: price for price in prices}
+    """Return the same instances with these prices; the others keep the bundled snapshot's. Rows of unknown instances
+    are skipped."""
+    by_instance = {price.instance: price for price in prices}
     instances = {
-        name: _with_price(row, asked[name]) if name in asked else row for name, row in hardwares.instances.items()
+        name: _with_price(row, by_instance[name]) if name in by_instance else row
+        for name, row in hardwares.instances.items()
     }
     return hardwares._replace(instances=instances)
 
 
 def apply_discount(hardwares: HardwareTables, share: float) -> HardwareTables:
-    """With that share (0 to 1) off the price of each instance, as a Savings Plan gives."""
+    """Return the instances with that share (0 to 1) off each price, as a Savings Plan gives."""
     instances = {
         name: row.model_copy(
             update={"sagemaker_usd_per_hour": row.sagemaker_usd_per_hour * (1 - share), "discount": share}
@@ -91,7 +91,7 @@ def apply_discount(hardwares: HardwareTables, share: float) -> HardwareTables:
 
 
 def discount_text(share: float) -> str:
-    """` (20% off)`, beside a price; empty without a discount."""
+    """Return ` (20% off)`, to follow a price; empty without a discount."""
     return f" ({share * 100:.3g}% off)" if share else ""
 
 
@@ -108,9 +108,10 @@ def _with_price(row: Instance, price: InstancePrice) -> Instance:
 
 
 def price_note(instance: Instance | None) -> str | None:
-    """Where and when the price held, and whether it was asked for or comes with this version; None without a price."""
+    """Return where and when the price held, and whether it was requested or comes with this version; None without a
+    price."""
     if instance is None or instance.sagemaker_usd_per_hour is None:
         return None
-    of = "" if instance.price_refreshed else "bundled snapshot, "
-    at = f"{instance.price_region}, as of {instance.price_as_of}"
-    return f"on demand{discount_text(instance.discount)}, {at} ({of}{instance.price_source})"
+    origin = "" if instance.price_refreshed else "bundled snapshot, "
+    place = f"{instance.price_region}, as of {instance.price_as_of}"
+    return f"on demand{discount_text(instance.discount)}, {place} ({origin}{instance.price_source})"

@@ -1,9 +1,9 @@
-"""Where a recipe is to run: the words a person writes, and what they mean.
+"""Targets: where a recipe is to run, as a person writes it and what that means.
 
 `local`, `local:cpu`, `local:gpu0,1`, `local:neuron` are this machine; `ml.*` is our engines on that instance;
 `accelerator:NAME` one card, for planning; `sagemaker:ml.*` the managed toolkit; `neuron:ml.*` a compilation for that
-instance, `neuron:NAME` for one accelerator; `auto` the cheapest instance that will do. Knows nothing of what this
-machine has.
+instance, `neuron:NAME` for one accelerator; `auto` the cheapest instance that will do. Nothing here reads this
+machine's hardware.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class HardwareTables(NamedTuple):
         return instance_device(instance, self.accelerators[instance.accelerator])
 
     def targets(self, managed: bool = False) -> list[Target]:
-        """Every instance, in the data's order."""
+        """Return a target for every instance, in the data's order."""
         return [self._target(instance, managed) for instance in self.instances.values()]
 
     def _target(self, instance: Instance, managed: bool) -> Target:
@@ -63,7 +63,8 @@ class HardwareTables(NamedTuple):
         return Target(f"sagemaker:{instance.name}" if managed else instance.name, kind, self.device(instance), instance)
 
     def find(self, name: str) -> Target | None:
-        """The planning target of that name; None for `local...` and `auto`. Raises InvalidRecipe for an unknown one."""
+        """Return the planning target of that name; None for `local...` and `auto`. Raises InvalidRecipe for an unknown
+        one."""
         if name == "auto" or name in LOCAL or GPUS.match(name):
             return None
         prefix, _, rest = name.partition(":")
@@ -84,7 +85,7 @@ class HardwareTables(NamedTuple):
 
     @property
     def neuron(self) -> list[str]:
-        """Instances with Inferentia or Trainium."""
+        """Return the instances with Inferentia or Trainium."""
         return [name for name, row in self.instances.items() if self.accelerators[row.accelerator].hardware == "neuron"]
 
     def _card(self, name: str) -> Accelerator | None:
@@ -115,17 +116,17 @@ def target_kind(name: str) -> TargetKind:
 
 
 def slug(name: str) -> str:
-    """`RTX 4090` and `rtx4090` are the same card."""
+    """Return the name in small letters without separators: `RTX 4090` and `rtx4090` are the same card."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """The three most alike, by difflib's ratio; the first three where nothing is alike."""
+    """Return the three most similar names, by difflib's ratio; the first three if none is similar."""
     choices = list(known)
     return difflib.get_close_matches(name[:80], choices, NEAREST, 0.5) or choices[:NEAREST]
 
 
 def gpu_numbers(name: str) -> tuple[int, ...] | None:
-    """The GPUs that `local:gpu0,1` names; None for another target."""
+    """Return the GPUs that `local:gpu0,1` names; None for another target."""
     match = GPUS.match(name)
     return tuple(dict.fromkeys(int(number) for number in match[1].split(","))) if match else None

@@ -72,7 +72,7 @@ def check_host(host: str, *, without_sign_in: bool) -> None:
 
 def begin_log() -> None:
     """The web server's log is studio.log in the home: what pages refused, and what nobody foresaw."""
-    logs.start_logging(settings.load().home / LOG, beside=False)
+    logs.start_logging(settings.load().home / LOG, to_stderr=False)
     for name in [name for name in logging.root.manager.loggerDict if name.startswith("streamlit")]:
         logging.getLogger(name).propagate = True  # it keeps to itself what a page raised
 

@@ -88,8 +88,8 @@ def interrupted(engines: Path, wheels: Path, locks: Path) -> None:
     """An installation that is killed in the middle; while it ran there was no other."""
     code = (
         "import sys; from pathlib import Path; from backend.engines import environments;"
-        "from backend.domain.jobs.progress import Silent; a = [Path(p) for p in sys.argv[1:]];"
-        "environments.install('serve', a[0], Silent(), source=a[1], locks=a[2], build='cpu')"
+        "from backend.domain.jobs.progress import NoProgress; a = [Path(p) for p in sys.argv[1:]];"
+        "environments.install('serve', a[0], NoProgress(), source=a[1], locks=a[2], build='cpu')"
     )
     command = [sys.executable, "-c", code, str(engines), str(wheels), str(locks)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0) as process:
