@@ -121,12 +121,18 @@ RULES: dict[Action, PermissionRule] = {
 
 
 def refusal(actor: Actor, action: Action, owner: str | None = None) -> str | None:
-    """Return why the actor may not, in one sentence; None where they may. `owner`: of what is changed, None if nobody."""
+    """Return why the actor may not, in one sentence; None where they may.
+
+    `owner`: of what is changed, None if nobody.
+    """
     rule = RULES[action]
     if actor.role is None:
         return f"{actor.name} has no role in this studio: ask an admin for one."
     if actor.role.rank < rule.least.rank:
         return f"The role {actor.role} may not {rule.words}: ask an admin for the role {rule.least}."
     if rule.own and owner not in {None, actor.name} and actor.role is not ADMIN:
-        return f"This {rule.kind} is {owner or 'nobody'}'s, and an operator may {rule.words} of their own only: ask an admin."
+        return (
+            f"This {rule.kind} is {owner or 'nobody'}'s, and an operator may {rule.words} of their own only: ask an "
+            "admin."
+        )
     return None

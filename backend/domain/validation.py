@@ -1,4 +1,7 @@
-"""Turns pydantic's first complaint about a document into a sentence: which field, what is wrong, what to write instead."""
+"""Turns pydantic's first complaint about a document into a sentence.
+
+Which field, what is wrong, what to write instead.
+"""
 
 from __future__ import annotations
 
@@ -144,14 +147,17 @@ def unreadable(error: ValidationError, whole: str) -> Unreadable:
         if details["type"] in NEWER:
             field = ".".join(map(str, details["loc"]))[:LONGEST]
             return WrittenByNewer(
-                f"{whole[:1].upper()}{whole[1:]} was written by a newer version of Whetstone ({NEWER[details['type']]}: `{field}`): "
-                "update this checkout to read it. It stays as it is."
+                f"{whole[:1].upper()}{whole[1:]} was written by a newer version of Whetstone "
+                f"({NEWER[details['type']]}: `{field}`): update this checkout to read it. It stays as it is."
             )
     return Unreadable(first_flaw(error).sentence(whole))
 
 
 def matching(pattern: str, words: str) -> AfterValidator:
-    """Return a validator of a text field that must match all of `pattern`; `words` describe it in place of the pattern."""
+    """Return a validator of a text field that must match all of `pattern`.
+
+    `words` describe it in place of the pattern.
+    """
 
     def check(value: str) -> str:
         if re.fullmatch(pattern, value) is None:

@@ -348,7 +348,7 @@ EXPERTS: dict[tuple[str, List], tuple[Kernel, ...]] = {
     ("cuda", "fp8"): (MOE_FP8, MOE_MARLIN_FP8),
     ("cuda", "fp8-weights"): (MOE_MARLIN_FP8,),
 }
-"""The same for experts. Those of processors are in `quantize_step.unserved_reason`: they were tried, family by family."""
+"""The same for experts. `quantize_step.unserved_reason` has those of processors, which were tried family by family."""
 
 ENTRY: dict[tuple[Scheme, bool], tuple[Conditions, str]] = {
     ("wNa16", False): (

@@ -1,4 +1,4 @@
-"""The status of a managed optimization job by `describe_optimization_job`, in words, and how often to ask for it. Pure."""
+"""The status of a managed optimization job by `describe_optimization_job`, and how often to ask for it. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ class JobDescription(Frozen):
         return self.status in FINAL
 
     def ran_s(self, now: datetime) -> float:
-        """Return the seconds since its start; 0 where it has not started. A clock behind AWS's makes nothing negative."""
+        """Return the seconds since its start; 0 where it has not started.
+
+        A clock behind AWS's makes nothing negative.
+        """
         return max(0.0, ((self.ended or now) - self.started).total_seconds()) if self.started else 0.0
 
     def cost(self, per_hour: float | None, now: datetime) -> float | None:
@@ -120,7 +123,10 @@ def read_description(answer: Mapping[str, Any]) -> JobDescription:
 
 
 class PollingPace:
-    """Seconds to the next request: few after a change, ever more while nothing changes, and more while nothing answers."""
+    """Seconds to the next request.
+
+    Few after a change, ever more while nothing changes, and more while nothing answers.
+    """
 
     def __init__(self, first_s: float = 2.0, most_s: float = 60.0, away_s: float = 300.0) -> None:
         self._first, self._most, self._away, self._next = first_s, most_s, away_s, first_s

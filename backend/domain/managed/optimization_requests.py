@@ -179,7 +179,8 @@ def _check_quantize(step: Quantize) -> None:
         if value not in {fields[name].default, None} and value != own.get(name):
             does = f"its own is {own[name]}" if name in own else "it has no such option"
             raise ImpossibleStack(
-                f"The SageMaker toolkit cannot do {step.method} with `{name}: {value}` ({does}): leave it out, or optimize here."
+                f"The SageMaker toolkit cannot do {step.method} with `{name}: {value}` ({does}): leave it out, or "
+                "optimize here."
             )
 
 
@@ -197,6 +198,7 @@ def notes(recipe: Recipe, hardware: Hardware) -> tuple[str, ...]:
         )
     if recipe.step("compile") and hardware == "cuda" and recipe.serving.max_model_len:
         sentences.append(
-            "TensorRT-LLM is not given `serving.max_model_len`: give the AWS setting env.NAME where its default does not do."
+            "TensorRT-LLM is not given `serving.max_model_len`: give the AWS setting env.NAME where its default does "
+            "not do."
         )
     return tuple(sentences)

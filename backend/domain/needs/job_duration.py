@@ -38,9 +38,10 @@ TAPPED_VALUES = 0.5
 """Values a token and input of a linear while statistics are collected."""
 PHASES = ("load", "sensitivity", "optimize", "quality", "compile", "write")
 FORMULA = (
-    "operations in 16 bit (calibration: 2 x parameters x tokens; Gram matrices: tokens x width^2), in fp32 (search: 2 x out x in "
-    "x min(in, tokens) a matrix and time; scoring: 2 x parameters x positions of two models; recovery), values (rounding, "
-    "statistics, and of scoring positions x vocabulary), each at its rate, + bytes / disk and link + start"
+    "operations in 16 bit (calibration: 2 x parameters x tokens; Gram matrices: tokens x width^2), in fp32 (search: "
+    "2 x out x in x min(in, tokens) a matrix and time; scoring: 2 x parameters x positions of two models; recovery), "
+    "values (rounding, statistics, and of scoring positions x vocabulary), each at its rate, + bytes / disk and link "
+    "+ start"
 )
 COMPILE: Range = (15.0, 180.0)
 """Seconds for starting vLLM once with a cold compile cache: 43 to 74 s were seen here."""

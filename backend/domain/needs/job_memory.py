@@ -27,11 +27,12 @@ BATCH_TOKENS = 2048
 SPILL_BYTES = 2_000_000_000
 """layered/hidden.py: larger hidden states lie on disk."""
 FORMULA = (
-    "0.55 GB for the libraries + the largest of 6 fp32 copies of a decoder layer, a layer and what it computes for 2,048 "
-    "tokens, the embedding or the output head in fp32 + Gram matrices (for each input of the layer 4 bytes x inputs x inputs or "
-    "calibration tokens, the fewer; 512 tokens where they decide nothing) + 2 x 4 bytes x calibration tokens x hidden size (at "
-    "most 2 x 2 GB, else on disk). Or scoring, where that is more: a layer, the output head in fp32 and blocks of logits; or, "
-    "with an average of bits, the states and logits of all groups. A library engine: the whole model at its own width besides"
+    "0.55 GB for the libraries + the largest of 6 fp32 copies of a decoder layer, a layer and what it computes for "
+    "2,048 tokens, the embedding or the output head in fp32 + Gram matrices (for each input of the layer 4 bytes x "
+    "inputs x inputs or calibration tokens, the fewer; 512 tokens where they decide nothing) + 2 x 4 bytes x "
+    "calibration tokens x hidden size (at most 2 x 2 GB, else on disk). Or scoring, where that is more: a layer, the "
+    "output head in fp32 and blocks of logits; or, with an average of bits, the states and logits of all groups. A "
+    "library engine: the whole model at its own width besides"
 )
 
 

@@ -18,7 +18,10 @@ from backend.domain.recipe.recipe import Recipe
 
 
 class ParallelLayout(NamedTuple):
-    """`replicas` of the model, each cut over `memory.tensor_parallel` of the `units`. `memory` is of one accelerator."""
+    """`replicas` of the model, each cut over `memory.tensor_parallel` of the `units`.
+
+    `memory` is of one accelerator.
+    """
 
     memory: DeviceMemory
     replicas: int

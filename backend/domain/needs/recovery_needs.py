@@ -22,8 +22,8 @@ TRAINED_VALUES = 4
 TRAINED_PASSES = 3
 """A forward and a backward pass, in forward passes; a teacher is one more."""
 FORMULA = (
-    "the whole model in fp32: 4 bytes a parameter, 5 more for each pruned weight (its mask, and the sum with its adapter), 4 "
-    "more a parameter for the teacher, and the activations and logits of one batch"
+    "the whole model in fp32: 4 bytes a parameter, 5 more for each pruned weight (its mask, and the sum with its "
+    "adapter), 4 more a parameter for the teacher, and the activations and logits of one batch"
 )
 
 

@@ -32,8 +32,8 @@ CPU_CACHE_MAX, CPU_CACHE_BLOCK, CPU_CACHE_SEQUENCES = 4 << 30, 128, 32
 """What our server reserves on a CPU: serving/vllm_options.py, kv_cache_bytes."""
 RAM_SHARE = 0.9
 FORMULA = (
-    "device memory x 0.92 (vLLM's share of a GPU; 0.9 of a processor's) - weights / tensor parallel - activations of one step - "
-    "0.1 to 0.8 GB of runtime"
+    "device memory x 0.92 (vLLM's share of a GPU; 0.9 of a processor's) - weights / tensor parallel - activations of "
+    "one step - 0.1 to 0.8 GB of runtime"
 )
 """What is left of a device for the key-value cache."""
 

@@ -60,8 +60,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 GPT-J and StarCoder are classes of transformers-neuronx without `save`: only a container that compiles when it starts
 has them."""
 SAGEMAKER_SOURCE = (
-    "DJL Serving 0.29, LMI, Transformers-NeuronX engine, supported model architectures; AWS Neuron SDK 2.33, NxD Inference, "
-    "supported model architectures"
+    "DJL Serving 0.29, LMI, Transformers-NeuronX engine, supported model architectures; AWS Neuron SDK 2.33, NxD "
+    "Inference, supported model architectures"
 )
 
 
@@ -90,8 +90,8 @@ STACKS: dict[str, NeuronStack] = {
         True,
         "transformers-neuronx 0.13 (1ade6d7), its table of classes and what of them can be saved",
         "AWS ended its support on 16 September 2025: prefer NxD Inference where that names the model.",
-        "transformers-neuronx was served by forks of vLLM 0 only, which AWS supports no more since Neuron 2.28: compile it with "
-        "its successor, `stack: nxd-inference`",
+        "transformers-neuronx was served by forks of vLLM 0 only, which AWS supports no more since Neuron 2.28: "
+        "compile it with its successor, `stack: nxd-inference`",
     ),
     "vllm-neuron": NeuronStack(
         "vLLM Neuron",

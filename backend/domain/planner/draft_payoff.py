@@ -103,7 +103,7 @@ class StepCosts(Frozen):
     coefficients: tuple[float, ...]
 
     def plain(self, streams: float) -> float:
-        """Return the seconds of a step without speculation, linear between the measured numbers of streams and beyond."""
+        """Return the seconds of a step without speculation, linear between the measured streams and beyond."""
         if len(self.base) == 1:
             return self.base[0][1]
         pairs = list(zip(self.base, self.base[1:], strict=False))
@@ -265,7 +265,10 @@ class LeftOutPoint(NamedTuple):
 
 
 def cross_validate(points: Sequence[PayoffPoint]) -> list[LeftOutPoint]:
-    """Return every point with speculation, predicted from all servers but its own; none with fewer than three servers."""
+    """Return every point with speculation, predicted from all servers but its own.
+
+    None with fewer than three servers.
+    """
     servers = {(point.tokens, point.draft) for point in points if point.draft is not None}
     predictions = []
     for server in servers if len(servers) > 2 else ():

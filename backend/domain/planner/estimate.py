@@ -32,24 +32,33 @@ COMPILE_CACHE_BYTES = 200_000_000
 MARGIN_BYTES = 64_000_000
 
 FORMULAS = {
-    "weights": "16-bit embeddings, output head and norms + linears x bits / 8 + a 16-bit scale and a zero point a group, or a "
-    "32-bit scale a channel",
+    "weights": (
+        "16-bit embeddings, output head and norms + linears x bits / 8 + a 16-bit scale and a zero point a group, or "
+        "a 32-bit scale a channel"
+    ),
     "disk": "optimized weights + draft + compile cache (200 MB) + 64 MB margin",
     "memory": job_memory.FORMULA,
     "kv_cache": "2 x layers x KV heads x head size x bytes of an element, a token",
     "cache": serving_memory.FORMULA,
     "ttft": "(2 x parameters x tokens + attention) / arithmetic rate; at most all streams' prompts in a row",
-    "tpot": "(weights + cache read) / bandwidth, or arithmetic where that is longer, + all-reduces + the step's own time; "
-    "at most the other streams' prompts too",
+    "tpot": (
+        "(weights + cache read) / bandwidth, or arithmetic where that is longer, + all-reduces + the step's own "
+        "time; at most the other streams' prompts too"
+    ),
     "speculation": "(pass over k + 1 tokens + k draft steps) / ((1 - a^(k+1)) / (1 - a)), a = acceptance",
-    "output_tokens_per_s": "streams x output tokens / (streams x prefill + output tokens x step), summed over the replicas",
+    "output_tokens_per_s": (
+        "streams x output tokens / (streams x prefill + output tokens x step), summed over the replicas"
+    ),
     "price": "hourly price / (output tokens/s x 3600 / 10^6)",
     "job": job_duration.FORMULA,
 }
 
 
 class JobNeeds(Frozen):
-    """Bytes that the optimize job needs. `disk_bytes` must be free before it starts; the formulas explain each figure."""
+    """Bytes that the optimize job needs.
+
+    `disk_bytes` must be free before it starts; the formulas explain each figure.
+    """
 
     weights_bytes: int
     disk_bytes: int

@@ -31,7 +31,7 @@ End = Literal[0, 1]
 BEST: End = 0
 WORST: End = 1
 Gains = Callable[[float, int, float, End], float]
-"""(streams, draft tokens, acceptance, end) -> the measured gain of speculation, at that end of the measurement's error."""
+"""(streams, draft tokens, acceptance, end) -> the measured gain of speculation, at that end of its error."""
 
 
 class Efficiency(NamedTuple):

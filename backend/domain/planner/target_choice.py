@@ -55,7 +55,10 @@ class JobTarget(Frozen):
 
 
 class TargetChoice(Frozen):
-    """The choice. `winner` is None where nothing meets the goal. Losers: those that fit first, in order of preference."""
+    """The choice. `winner` is None where nothing meets the goal.
+
+    Losers: those that fit first, in order of preference.
+    """
 
     winner: Estimate | None
     why: str

@@ -44,6 +44,6 @@ def check_vocabulary(config: dict[str, Any], largest: int) -> None:
     vocabulary = config.get("text_config", config).get("vocab_size")
     if vocabulary is not None and largest >= vocabulary:
         raise InvalidModel(
-            f"The tokenizer gives token {largest} and the model knows {vocabulary} (0 to {vocabulary - 1}): its tokenizer files "
-            "are another model's, put its own beside config.json."
+            f"The tokenizer gives token {largest} and the model knows {vocabulary} (0 to {vocabulary - 1}): its "
+            "tokenizer files are another model's, put its own beside config.json."
         )

@@ -1,4 +1,6 @@
-"""The table of quantization and pruning methods: bits, groups, options with their defaults. Data, readable without torch.
+"""The table of quantization and pruning methods: bits, groups, options with their defaults.
+
+Data, readable without torch.
 
 `quantize_step` answers questions about a step by this table; `step_words` has the wording of steps.
 """
@@ -168,8 +170,8 @@ NO_CACHE_SCALES = frozenset({"gpt2", "gpt_neox", "bloom", "falcon"})
 
 WHY_NOT = {
     ("quantize", "llm-int8"): (
-        "LLM.int8() keeps outlier columns in 16 bit beside INT8 ones, and no server here runs that: vLLM 0.32.0 loads no "
-        "bitsandbytes checkpoints. `smoothquant` deals with the same outliers and is served",
+        "LLM.int8() keeps outlier columns in 16 bit beside INT8 ones, and no server here runs that: vLLM 0.32.0 "
+        "loads no bitsandbytes checkpoints. `smoothquant` deals with the same outliers and is served",
         "Dettmers et al. 2022, arXiv 2208.07339; vLLM 0.32.0, layers/quantization",
     ),
     ("quantize", "kvquant"): (

@@ -13,7 +13,10 @@ from backend.domain.recipe.recipe import Quantize
 
 
 class Engine(NamedTuple):
-    """One engine. `prefer` says when to choose it. `environment` must be installed for it; None for the studio's own."""
+    """One engine. `prefer` says when to choose it.
+
+    `environment` must be installed for it; None for the studio's own.
+    """
 
     title: str
     prefer: str
@@ -30,8 +33,8 @@ ENGINES: dict[str, Engine] = {
     ),
     "llm-compressor": Engine(
         "llm-compressor",
-        "The vLLM project's library. Prefer it to reproduce its results, or for a family the native engine does not know; it "
-        "holds the whole model in memory.",
+        "The vLLM project's library. Prefer it to reproduce its results, or for a family the native engine does not "
+        "know; it holds the whole model in memory.",
         "compress",
         "0.14.0.1",
     ),

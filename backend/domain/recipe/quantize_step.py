@@ -1,4 +1,5 @@
-"""What a quantize step asks for once every empty option is filled in by its method, and which of its options do not fit.
+"""What a quantize step asks for once every empty option is filled in by its method, and which of its options do not
+fit.
 
 Reads the table of methods. Knows no model, and of the hardware only what serves a result at all.
 """

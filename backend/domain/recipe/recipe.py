@@ -265,7 +265,8 @@ def read(document: Any) -> Recipe:
     """
     if not isinstance(document, dict):
         raise InvalidRecipe(
-            "The recipe must be a mapping with `name` and `steps`; compare it with what `whetstone recipe show awq` prints."
+            "The recipe must be a mapping with `name` and `steps`; compare it with what `whetstone recipe show awq` "
+            "prints."
         )
     try:
         return Recipe.model_validate(document)

@@ -25,7 +25,10 @@ DOTTED = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+"
 
 
 class SpeculationMethod(NamedTuple):
-    """One method. `needs` is what the user brings: a model, a head that reads the target's hidden states, or a class."""
+    """One method.
+
+    `needs` is what the user brings: a model, a head that reads the target's hidden states, or a class.
+    """
 
     title: str
     """After "Speculate with"."""

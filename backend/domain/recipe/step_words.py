@@ -1,4 +1,7 @@
-"""The wording of a recipe's steps, in one place for plans, screens and the command line: names, titles, explanations."""
+"""The wording of a recipe's steps, in one place for plans, screens and the command line.
+
+Names, titles, explanations.
+"""
 
 from __future__ import annotations
 

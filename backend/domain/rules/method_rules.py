@@ -30,7 +30,10 @@ def file_format(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterat
         and step.format == "autoawq"
         and (quantize_step.group_size(step) is None or quantize_step.bits(step) != 4)
     ):
-        message = f"AutoAWQ's format holds 4-bit weights in groups, and {step.method} makes none: leave `format` out, or use awq."
+        message = (
+            f"AutoAWQ's format holds 4-bit weights in groups, and {step.method} makes none: leave `format` out, or "
+            "use awq."
+        )
         yield Reason(rule="autoawq-format", message=message, source=AUTOAWQ_FORMAT)
     elif isinstance(step, Quantize) and step.format == "autoawq" and quantize_step.caches_fp8(step):
         message = "AutoAWQ's format has no place for scales of the key-value cache: leave `kv_cache` or `format` out."
@@ -41,8 +44,10 @@ def cache_scales(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Itera
     if quantize_step.caches_fp8(recipe.step("quantize")) and model.model_type in methods.NO_CACHE_SCALES:
         yield Reason(
             rule="cache-scales",
-            message=f"FP8 cache scales of models of type {model.model_type} are not offered, since none were served and scored "
-            "yet: leave `kv_cache` out.",
+            message=(
+                f"FP8 cache scales of models of type {model.model_type} are not offered, since none were served and "
+                "scored yet: leave `kv_cache` out."
+            ),
             source="capability table",
         )
 
@@ -62,7 +67,10 @@ def one_pass(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[
     if not isinstance(prune, Prune) or not isinstance(quantize, Quantize):
         return
     for engine in dict.fromkeys(step.engine for step in (prune, quantize) if step.engine != "native"):
-        message = f"Only the native engine prunes and quantizes in one pass: leave out `engine: {engine}`, or one of the steps."
+        message = (
+            f"Only the native engine prunes and quantizes in one pass: leave out `engine: {engine}`, or one of the "
+            "steps."
+        )
         yield Reason(rule="library", message=message, source="capability table")
 
 

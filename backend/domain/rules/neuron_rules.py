@@ -89,11 +89,17 @@ def speculation(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterat
         return
     stack = STACKS[name]
     if not stack.alone and not facts.attached:
-        message = f"{stack.title} compiles speculation only where its device is: use `local:neuron` on that instance, or no draft."
+        message = (
+            f"{stack.title} compiles speculation only where its device is: use `local:neuron` on that instance, or "
+            "no draft."
+        )
         yield Reason(rule="neuron-speculation", message=message, source=ALONE)
     if step.method == "draft":
         if name == "nxd-inference" and cores.batch_size(recipe) > 1:
-            message = f"{stack.title} speculates with a plain draft for one sequence: set `max_num_seqs: 1`, or use an EAGLE head."
+            message = (
+                f"{stack.title} speculates with a plain draft for one sequence: set `max_num_seqs: 1`, or use an "
+                "EAGLE head."
+            )
             yield Reason(rule="neuron-speculation", message=message, source=ONE_SEQUENCE)
         return
     if model.model_type not in stack.eagle:
@@ -146,7 +152,10 @@ def memory(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Re
     )
     tokens = f"{cores.batch_size(recipe)} x {cores.positions(model, recipe):,} tokens"
     wants = f"{room.weights_per_device / 1e9:.1f} GB of weights a core and a cache of {tokens}"
-    message = f"{model.id} does not fit on {facts.where} at tensor parallel {stated}: {wants} against {core_gb:.0f} GB: {mend}."
+    message = (
+        f"{model.id} does not fit on {facts.where} at tensor parallel {stated}: {wants} against {core_gb:.0f} GB: "
+        f"{mend}."
+    )
     has = f"{cores.logical_device(device).units} x {core_gb:.0f} GB"
     yield Reason(rule=MEMORY, message=message, source=FORMULA, brief=f"too large for {facts.where} ({has})")
 
@@ -208,6 +217,7 @@ def notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> list[str]:
         f"{memory.cache[0] / 1e9:.1f} GB left for the cache",
     )
     sentences.append(
-        f"Each of {degree} cores holds {weights}; {left} after {serving_memory.NEURON_RUNTIME[1] / 1e9:.0f} GB of runtime."
+        f"Each of {degree} cores holds {weights}; {left} after {serving_memory.NEURON_RUNTIME[1] / 1e9:.0f} GB of "
+        "runtime."
     )
     return sentences

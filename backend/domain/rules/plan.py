@@ -23,8 +23,8 @@ from backend.domain.rules import kernel_rules, neuron_rules, processor_notes, sp
 from backend.domain.rules.target_facts import MEMORY, Reason, TargetFacts
 
 CUT_CACHE = (
-    "vLLM 0.32 on processors cuts off what an FP8 cache cannot hold, where GPUs round to the nearest number: the rounding is "
-    "about twice that of the quality report."
+    "vLLM 0.32 on processors cuts off what an FP8 cache cannot hold, where GPUs round to the nearest number: the "
+    "rounding is about twice that of the quality report."
 )
 """Measured: docs/decisions/0015."""
 
@@ -121,8 +121,8 @@ def _notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts, shared: Parall
     needed = job_memory.peak_bytes(model, recipe, serving_memory.weights(model, Recipe()).total)
     if facts.place == "planned" and facts.ram_bytes and recipe.step("quantize") and needed > facts.ram_bytes:
         notes.append(
-            f"Quantizing takes about {needed / 1e9:.0f} GB of memory and {facts.where} has {facts.ram_bytes / 1e9:.0f}: "
-            "run the job on a machine with more."
+            f"Quantizing takes about {needed / 1e9:.0f} GB of memory and {facts.where} has "
+            f"{facts.ram_bytes / 1e9:.0f}: run the job on a machine with more."
         )
     return notes
 
@@ -184,7 +184,8 @@ def _context_note(model: ModelFacts, recipe: Recipe, facts: TargetFacts, shared:
     if tokens >= model.max_positions:
         return []
     return [
-        f"The cache holds {tokens} tokens, fewer than the model's {model.max_positions}: set `max_model_len` to that or less."
+        f"The cache holds {tokens} tokens, fewer than the model's {model.max_positions}: set `max_model_len` to that "
+        "or less."
     ]
 
 

@@ -15,15 +15,23 @@ from backend.domain.recipe.recipe import Quantize, Recipe
 
 FOUR_AMX = (
     "This processor has AMX, so vLLM runs 4-bit weights as W4A8: fastest at few streams, least at many; products are "
-    f"{instruction_sets.describe_speeds('amx', 4)}. Inputs are rounded to 8 bits, which the saved file's quality does not count."
+    f"{instruction_sets.describe_speeds('amx', 4)}. Inputs are rounded to 8 bits, which the saved file's quality "
+    "does not count."
 )
 FOUR_SLOW = (
-    "This processor has no AMX, so vLLM unpacks 4-bit weights to 16 bit at every step (W4A16): expect less memory, and slower "
-    f"answers than the original's here, {instruction_sets.describe_speeds('vnni', 4)}. AMD's own kernels need zentorch."
+    "This processor has no AMX, so vLLM unpacks 4-bit weights to 16 bit at every step (W4A16): expect less memory, "
+    f"and slower answers than the original's here, {instruction_sets.describe_speeds('vnni', 4)}. AMD's own kernels "
+    "need zentorch."
 )
 EIGHT_AMX = f"8-bit products run on this processor's AMX: {instruction_sets.describe_speeds('amx', 8)}."
-EIGHT_ODD = "8-bit products run by oneDNN: AMX takes inputs of a multiple of 32 and outputs of a multiple of 16, and not all are."
-EIGHT_VNNI = f"8-bit products run by oneDNN on this processor's 8-bit instructions: {instruction_sets.describe_speeds('vnni', 8)}."
+EIGHT_ODD = (
+    "8-bit products run by oneDNN: AMX takes inputs of a multiple of 32 and outputs of a multiple of 16, and not all "
+    "are."
+)
+EIGHT_VNNI = (
+    "8-bit products run by oneDNN on this processor's 8-bit instructions: "
+    f"{instruction_sets.describe_speeds('vnni', 8)}."
+)
 EIGHT_NONE = (
     "This processor has no 8-bit instructions: W8A8 saves memory here, and hardly time; products are "
     f"{instruction_sets.describe_speeds('none', 8)}."

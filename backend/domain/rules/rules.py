@@ -105,8 +105,11 @@ def _no_engine(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterato
     if facts.hardware == "neuron":
         yield Reason(
             rule="no-engine",
-            message=f"Our servers do not run on Inferentia and Trainium, so nothing is planned on {facts.where}: compile for it "
-            f"(`neuron:{facts.instance or 'ml.inf2.48xlarge'}`, or the managed toolkit by `sagemaker:`), or choose a GPU.",
+            message=(
+                f"Our servers do not run on Inferentia and Trainium, so nothing is planned on {facts.where}: compile "
+                f"for it (`neuron:{facts.instance or 'ml.inf2.48xlarge'}`, or the managed toolkit by `sagemaker:`), "
+                "or choose a GPU."
+            ),
             source="capability table",
         )
 
@@ -186,7 +189,10 @@ def _tensor_parallel(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> I
 
 
 def _memory(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
-    """Refuse a model whose weights and cache do not fit where it is served; on this machine at the recipe's own degree."""
+    """Refuse a model whose weights and cache do not fit where it is served.
+
+    On this machine at the recipe's own degree.
+    """
     device, stated = facts.device, recipe.serving.tensor_parallel
     if device is None or not device.memory_bytes or stated > device.units:
         return

@@ -66,8 +66,10 @@ def _size(model: ModelFacts, drafting: ModelFacts) -> Iterator[Reason]:
         sizes = f"{drafting.parameters / 1e6:,.1f} M parameters against {model.parameters / 1e6:,.1f} M"
         yield Reason(
             rule="draft-size",
-            message=f"The draft {drafting.id} is larger than {model.id} ({sizes}), so each guess costs more than it saves: use a "
-            "smaller one, or `method: ngram`.",
+            message=(
+                f"The draft {drafting.id} is larger than {model.id} ({sizes}), so each guess costs more than it "
+                "saves: use a smaller one, or `method: ngram`."
+            ),
             source="Leviathan et al. 2023, section 3.1: the speedup falls with the draft's cost",
         )
 
