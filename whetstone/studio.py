@@ -144,11 +144,11 @@ class Studio:
 
     def job(self, job_id: str) -> Job[JobResult]:
         """Raises NotFound."""
-        return Job(self._workspace, jobs.show(self._workspace, job_id), self._made)
+        return Job(self._workspace, jobs.show(self._workspace, job_id), self._result_of)
 
     def jobs(self, limit: int = 20) -> list[Job[JobResult]]:
         """Newest first."""
-        return [Job(self._workspace, view, self._made) for view in jobs.listing(self._workspace, limit=limit)]
+        return [Job(self._workspace, view, self._result_of) for view in jobs.listing(self._workspace, limit=limit)]
 
     def artifact(self, artifact_id: str) -> Artifact:
         """Raises NotFound."""
@@ -195,7 +195,7 @@ class Studio:
     def _model_of(self, job: JobView) -> Model:
         return self.model(str(job.result["path"]))
 
-    def _made(self, job: JobView) -> JobResult:
+    def _result_of(self, job: JobView) -> JobResult:
         match KINDS[JobKind(job.kind)].result:
             case "artifact":
                 return self._artifact_of(job)

@@ -155,7 +155,7 @@ def price_note(prices: Sequence[ModelPrice]) -> str:
         else "on the instance with the lowest price per token"
     )
     notes = "; ".join(sorted({price.note for price in prices if price.note}))
-    return f"USD/M out: USD per 1M output tokens, estimated at {prices[0].asked}, {where}. Prices: {notes}."
+    return f"USD/M out: USD per 1M output tokens, estimated at {prices[0].load_text}, {where}. Prices: {notes}."
 
 
 def legend(target: str | None) -> str:

@@ -224,17 +224,17 @@ def _show_applied(applied: AppliedPreset) -> None:
         st.caption("The weights of this model are not here: this is a plan. Import the model to optimize it.")
         navigation.link("import", "Import it", ":material/folder_open:")
     if verdict.plan is not None:
-        st.success(f"Valid for {plain(applied.source)} on {plain(case.asked)}.", icon=":material/check_circle:")
+        st.success(f"Valid for {plain(applied.source)} on {plain(case.target_name)}.", icon=":material/check_circle:")
         for note in verdict.plan.notes:
             st.caption(message(note))
-        _build_link("Open in Build", applied.source, case.recipe, case.asked)
+        _build_link("Open in Build", applied.source, case.recipe, case.target_name)
         return
     for reason in verdict.reasons:
         st.error(message(reason.message), icon=":material/block:")
         st.caption(f"Why: {plain(reason.source)}")
     nearest = verdict.suggestion
     if nearest is not None:
-        where = verdict.suggestion_target or case.asked
+        where = verdict.suggestion_target or case.target_name
         label = f"Use the closest valid recipe: {plain(steps_line(nearest))}, on {plain(where)}"
         _build_link(label, applied.source, nearest, where)
 

@@ -18,8 +18,9 @@ _noting: threading.Event | None = None
 def defer_interrupts() -> Iterator[threading.Event]:
     """Make Ctrl-C and SIGTERM only set the yielded event; may be nested, with one event for all.
 
-    Python raises KeyboardInterrupt wherever the main thread is. Inside a weakref callback or a `__del__`, which database
-    sessions have, it would be printed and lost; between a job's submission and its wait it would leave the job running.
+    Python raises KeyboardInterrupt wherever the main thread is. Inside a weakref callback or a `__del__`, which
+    database sessions have, it would be printed and lost; between a job's submission and its wait it would leave the job
+    running.
     Callers therefore check the event and never wait for long. At the end of the outermost block, KeyboardInterrupt is
     raised if the event is set and no other exception is raised. A signal that was ignored before stays ignored; SIGQUIT
     (Ctrl-\\) ends the command at once.

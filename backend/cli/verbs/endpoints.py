@@ -295,9 +295,8 @@ def _text(view: EndpointView) -> str:
     why = f" ({view.reason})" if view.reason else ""
     idle = ", no requests recently" if view.idle else ""
     return (
-        f"{view.name} in {view.region}: {view.state}{why}{idle}, {view.artifact} ({view.variant}) on "
-        f"{view.instances} x "
-        f"{view.instance}, {hour}, since {view.since:%Y-%m-%d %H:%M} UTC{so_far}; {words.requests(view.traffic)}."
+        f"{view.name} in {view.region}: {view.state}{why}{idle}, {view.artifact} ({view.variant}) on {view.instances} "
+        f"x {view.instance}, {hour}, since {view.since:%Y-%m-%d %H:%M} UTC{so_far}; {words.requests(view.traffic)}."
     )
 
 

@@ -167,8 +167,7 @@ def _first_line(view: EvaluationView, spec: EvaluateSpec) -> int:
     if first_line is None or (first_line and served):
         who = f", and `{served[0]}`, which is not started here, was asked the others" if served else ""
         raise NotContinued(
-            f"{view.id} cannot be continued for so long: its workload has {counted(has, 'line')}{who}; ask for "
-            "fewer blocks, or "
-            "measure again with a longer workload."
+            f"{view.id} cannot be continued for so long: its workload has {counted(has, 'line')}{who}; ask for fewer "
+            "blocks, or measure again with a longer workload."
         )
     return first_line

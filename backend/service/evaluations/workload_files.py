@@ -157,9 +157,8 @@ def _generate_in_sandbox(request: WorkloadRequest, asking: tuple[Any, ...], fore
             if foreign_file:
                 raise
             raise InvalidWorkload(
-                f"{request.prompts:,} lines of the workload {request.source} cannot be made in {cpu_s:g} s: ask "
-                "for less "
-                "({}, {}), or give a file.",
+                f"{request.prompts:,} lines of the workload {request.source} cannot be made in {cpu_s:g} s: ask for "
+                "less ({}, {}), or give a file.",
                 "repeats",
                 "requests",
             ) from None

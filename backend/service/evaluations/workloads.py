@@ -202,10 +202,9 @@ def _check_length(name: str, has: int, turns: int, chosen: EvaluateOptions) -> N
         return
     once = "the trace in every repeat" if chosen.trace else f"{needed:,} lines"
     raise InvalidWorkload(
-        f"This load asks {once}, and the workload {name} has {has:,}. A line asked twice is answered from the server's "
-        "prefix cache, so nothing is asked twice: give a longer workload or a generated one, ask for less ({}, "
-        "{}), or set {} "
-        "to per-run (each run keeps its own prefixes) or off.",
+        f"This load asks {once}, and the workload {name} has {has:,}. A line asked twice is answered from the "
+        "server's prefix cache, so nothing is asked twice: give a longer workload or a generated one, ask for less "
+        "({}, {}), or set {} to per-run (each run keeps its own prefixes) or off.",
         "max_blocks" if chosen.until_decided else "repeats",
         "requests",
         "prefix_cache",
@@ -401,8 +400,7 @@ def _find_too_long(
         tokens = sum(islice(lengths, len(texts)))
         if tokens + answers > context:
             return (
-                f"Line {number} of the workload has {tokens:,} tokens and asks for {answers:,} more, which is "
-                "longer than "
-                f"the context of {name} ({context:,}): shorten it, or serve with a longer max_model_len."
+                f"Line {number} of the workload has {tokens:,} tokens and asks for {answers:,} more, which is longer "
+                f"than the context of {name} ({context:,}): shorten it, or serve with a longer max_model_len."
             )
     return None

@@ -127,8 +127,7 @@ def check_quota(workspace: Workspace, needed: int) -> None:
     raise QuotaExceeded(
         f"This job's artifact may take {needed / 1e9:.2f} GB, and of the {quota / 1e9:.2f} GB that artifacts may take "
         f"(WHETSTONE_ARTIFACTS_QUOTA) {used / 1e9:.2f} GB are taken and {promised / 1e9:.2f} GB are for jobs under "
-        "way: "
-        f"{remove}."
+        f"way: {remove}."
     )
 
 

@@ -151,11 +151,11 @@ def submit(
     uses = artifacts_read(workspace, spec)
 
     def work(session: Any) -> JobView:
-        # 3. Insert the job, unless its key exists.
+        # 2. Insert the job, unless its key exists.
         inserted = queue.submit(session, row, artifacts=uses)
         if inserted.id == row.id:
             limits.check_person_limits(workspace, session, row.owner, row.kind)
-        # 4. Insert the job that follows it.
+        # 3. Insert the job that follows it.
         if then is not None:
             named, second = then
             key = f"{submission} then" if submission else None

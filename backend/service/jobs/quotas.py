@@ -80,6 +80,6 @@ def check_upload(workspace: Workspace, more: int) -> None:
         return
     raise TooMuch(
         f"This home would hold {total / 1e9:.2f} GB of uploads, and it may hold {gigabytes:g} GB "
-        "(WHETSTONE_MAX_UPLOADS_GB): ask "
-        "the studio's owner to remove some from its folders `workloads` and `calibration`, or to raise the limit."
+        "(WHETSTONE_MAX_UPLOADS_GB): ask the studio's owner to remove some from its folders `workloads` and "
+        "`calibration`, or to raise the limit."
     )

@@ -110,8 +110,8 @@ def _capability(text: str) -> tuple[int, int] | None:
 
 
 def _neuron() -> Device:
-    """All its NeuronCores, with the nominal rates of its kind where EC2 says which instance this is, or cores and
-    memory do."""
+    """Return all NeuronCores as one device, with nominal rates if EC2's instance type, or cores and memory, tell the
+    kind."""
     neuron_devices = neuron.list_devices()
     if not neuron_devices:
         if NEURON.exists():
@@ -122,8 +122,12 @@ def _neuron() -> Device:
     first = neuron_devices[0]
     alike = [card for card in rows.accelerators.values() if card.neuron_cores == first.cores * first.joined]
     alike = [card for card in alike if abs(card.memory_gib - first.memory_bytes / 2**30) < 1]
-    base = Device("this machine's Neuron cores", "neuron", 1, 0)
-    base = rows.device(row) if row else card_device(alike[0]) if len(alike) == 1 else base
+    if row:
+        base = rows.device(row)
+    elif len(alike) == 1:
+        base = card_device(alike[0])
+    else:
+        base = Device("this machine's Neuron cores", "neuron", 1, 0)
     memory = min(device.memory_bytes // (device.cores * device.joined) for device in neuron_devices)
     return base._replace(units=sum(device.cores * device.joined for device in neuron_devices), memory_bytes=memory)
 

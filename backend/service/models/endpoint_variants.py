@@ -36,8 +36,7 @@ def make_variant(workspace: Workspace, source: str) -> Variant:
     if match is None:
         raise RequestError(
             f"`{source[:120]}` is no endpoint of SageMaker: write sagemaker:NAME, or sagemaker:NAME@REGION, with "
-            "#MODEL behind "
-            "it where the container calls its model other than `model`."
+            "#MODEL behind it where the container calls its model other than `model`."
         )
     name = _full_name(workspace, match["name"])
     if workspace.settings.shared and not name.startswith(PREFIX):

@@ -129,9 +129,8 @@ def check_name(workspace: Workspace, name: str, folder: str | None = None) -> st
     """A name that a person chose, good for a new model or for the one in `folder`. Raises RequestError."""
     if not NAME.fullmatch(name) or name.startswith("a-"):
         raise RequestError(
-            f"is wrong: `{name[:MAX_SHOWN]}` is no name of a model: give up to 100 letters, digits and . _ - / @, "
-            "a letter or "
-            "digit first, and not a-, as artifacts have it.",
+            f"is wrong: `{name[:MAX_SHOWN]}` is no name of a model: give up to 100 letters, digits and . _ - / @, a "
+            "letter or digit first, and not a-, as artifacts have it.",
             field="name",
         )
     with workspace.store.read() as session:

@@ -59,7 +59,7 @@ def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None
 
 def _endpoint(source: str, *, may_ask: bool) -> Variant:
     """`URL` or `URL#MODEL`; without a model the first one that the endpoint lists is asked for."""
-    # 1. Parse the address and refuse secrets in it.
+    # Parse the address and refuse secrets in it.
     try:
         parts = urlsplit(source)
         host, _ = parts.hostname, parts.port
@@ -70,8 +70,7 @@ def _endpoint(source: str, *, may_ask: bool) -> Variant:
     if parts.username or parts.password:
         raise RequestError(
             f"Leave user and password out of the address of {host}: give the name of an environment variable that "
-            "holds "
-            "the token ({}).",
+            "holds the token ({}).",
             "bearer_env",
         )
     if parts.query:

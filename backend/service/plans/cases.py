@@ -29,16 +29,16 @@ from backend.service.workspace import Workspace
 
 @dataclass(frozen=True)
 class Case:
-    """A model and a recipe on one target, and whether the rules let them be.
+    """A model and a recipe on one target, and the verdict of the rules.
 
-    `asked` is the target as it was written, `target` the one it means: of `auto` the instance that `choice` names, or
-    where nothing meets the goal the one to say so for. `verdict` is the recipe's there, of `auto` at the degree that
-    was chosen.
+    `target_name` is the target as it was written, `target` the resolved one: for `auto` the instance that `choice`
+    names or, if nothing meets the goal, the closest one. `verdict` is that of the recipe there; for `auto`, at the
+    chosen degree of tensor parallelism.
     """
 
     model: ModelFacts
     recipe: Recipe
-    asked: str
+    target_name: str
     target: Target
     facts: TargetFacts
     verdict: Verdict
@@ -47,12 +47,12 @@ class Case:
 
     @property
     def draft(self) -> ModelFacts | None:
-        """The draft that the recipe means; None where it has none, or the model brings none."""
+        """The draft that the recipe uses; None if it has none, or the model has none."""
         return self.facts.draft
 
     @property
     def works(self) -> bool:
-        """Valid, and where it is left to `auto` also chosen: a recipe may be valid where the goal is not met."""
+        """True if the recipe is valid and, for `auto`, an instance meets the goal."""
         return self.verdict.valid and (self.choice is None or self.choice.winner is not None)
 
 
@@ -66,10 +66,10 @@ def resolve(
     *,
     probe: bool = False,
 ) -> Case:
-    """The case of that model and recipe on that target; goal and load are what `auto` chooses by.
+    """Return the case of that model and recipe on that target; `auto` chooses an instance by goal and load.
 
-    With `probe` this machine's speed is measured where it is not known yet, which takes seconds and only an estimate
-    needs. Raises InvalidRecipe for an unknown target, UnknownModel or InvalidModel for a draft that is none.
+    With `probe`, this machine's speed is measured if it is unknown, which takes seconds and only an estimate needs.
+    Raises InvalidRecipe for an unknown target, UnknownModel or InvalidModel for a draft that does not exist.
     """
     # 1. Find the draft and the target.
     draft = models.find_draft(workspace, model, recipe)

@@ -84,7 +84,7 @@ def preview(workspace: Workspace, case: Case) -> CompilationPreview:
     another target."""
     # 1. Refuse other targets and invalid recipes.
     if case.facts.place != "neuron":
-        raise InvalidRecipe(f"`{case.asked}` is no Neuron target: write one such as `neuron:ml.inf2.48xlarge`.")
+        raise InvalidRecipe(f"`{case.target_name}` is no Neuron target: write one such as `neuron:ml.inf2.48xlarge`.")
     if case.verdict.plan is None:
         raise ImpossibleStack(refusal_text(case.verdict))
     # 2. Plan the compilation; the installed compiler is part of its key.
@@ -97,7 +97,7 @@ def preview(workspace: Workspace, case: Case) -> CompilationPreview:
     # 3. Size the cores' memory and look into the cache.
     room = cores.core_memory(case.model, case.recipe, device, plan.tensor_parallel, draft)
     return CompilationPreview(
-        target=case.asked,
+        target=case.target_name,
         stack=stack.title,
         key=plan.key,
         plan=plan,
@@ -136,7 +136,7 @@ def prepare(
         model=model,
         recipe=case.recipe,
         plan=case.verdict.plan,
-        target=case.asked,
+        target=case.target_name,
         deployment=optimize.make_deployment(case),
         draft=case.draft if isinstance(case.draft, ModelCard) else None,
         neuron=known.plan,

@@ -67,17 +67,17 @@ def make_deployment(case: Case) -> Deployment | None:
     Raises InvalidRecipe for a target that no job can be for, ImpossibleStack where the recipe is not valid there or
     nothing meets the goal.
     """
-    if target_kind(case.asked) == "local":
+    if target_kind(case.target_name) == "local":
         return None
-    if target_kind(case.asked) == "sagemaker":
+    if target_kind(case.target_name) == "sagemaker":
         raise InvalidRecipe(
-            f"The managed toolkit of `{case.asked}` runs the job itself: start it on Build or on the command line, "
-            "where its AWS "
-            "settings are given (docs/aws.md), or give the instance without `sagemaker:` to optimize here."
+            f"The managed toolkit of `{case.target_name}` runs the job itself: start it on Build or on the command "
+            "line, where its AWS settings are given (docs/aws.md), or give the instance without `sagemaker:` to "
+            "optimize here."
         )
     if case.verdict.plan is None or not case.works:
         raise ImpossibleStack(_why_not(case))
-    # 2. A named target, or the instance that `auto` chose.
+    # A named target, or the instance that `auto` chose.
     deployment = Deployment(
         target=case.target.name,
         tensor_parallel=case.verdict.plan.tensor_parallel,
@@ -142,7 +142,7 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> PreparedOptim
     placed = make_deployment(case)
     if case.facts.place == "neuron":
         raise InvalidRecipe(
-            f"`{case.asked}` is compiled for from Build or the command line: `whetstone optimize` with {{}} set to it.",
+            f"A job for `{case.target_name}` is started on Build or with `whetstone optimize` and {{}} set to it.",
             "target",
         )
     here = case if placed is None else cases.resolve(workspace, model, recipe)
@@ -164,7 +164,7 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> PreparedOptim
         model=model,
         recipe=recipe,
         plan=planned,
-        target=here.asked,
+        target=here.target_name,
         deployment=placed,
         draft=here.draft if isinstance(here.draft, ModelCard) else None,
         calibration_path=calibration.check_file(model, recipe),

@@ -55,7 +55,7 @@ def preview(workspace: Workspace, case: Case, aws_settings: Sequence[str]) -> Ma
     name = optimization_requests.job_name(TRIAL, 1)
     return ManagedPreview(
         model=case.model.id,
-        target=case.asked,
+        target=case.target_name,
         requests=tuple(optimization_requests.with_name(each, name) for each in planned.create),
         notes=planned.notes,
         price_per_hour=case.target.price_per_hour,
@@ -98,7 +98,7 @@ def submit(
     spec = ManagedSpec(
         model=case.model.id,
         recipe=case.recipe,
-        target=case.asked,
+        target=case.target_name,
         request=request,
         region=settings.region,
         parent=parent,
@@ -124,18 +124,16 @@ def _steps_around(case: Case, settings: AwsSettings) -> list[str]:
     if not settings.source:
         sentences.append(
             f"The weights in {optimize.require_weights(case.model).path} are uploaded first, into a folder that is "
-            "named by their "
-            "content; what is there already is not sent again."
+            "named by their content; what is there already is not sent again."
         )
     if _parent(case, settings) is not None:
         return [*sentences, "The result is fetched and becomes an artifact here."]
-    why = (
-        "as asked for"
-        if not settings.fetch
-        else "since no weights of the model are here to compare it with"
-        if isinstance(case.model, PublishedModel)
-        else "since only quantized weights become an artifact here"
-    )
+    if not settings.fetch:
+        why = "as requested"
+    elif isinstance(case.model, PublishedModel):
+        why = "since no weights of the model are here to compare it with"
+    else:
+        why = "since only quantized weights become an artifact here"
     return [*sentences, f"The result stays in S3, {why}."]
 
 

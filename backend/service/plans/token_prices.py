@@ -39,7 +39,7 @@ class ModelPrice(Frozen):
         return " to ".join(dict.fromkeys(map(figure, self.per_million_output)))
 
     @property
-    def asked(self) -> str:
+    def load_text(self) -> str:
         """The load."""
         return (
             f"{self.load.input_tokens:,} tokens in, {self.load.output_tokens:,} out, {streams(self.load.concurrency)}"
@@ -49,7 +49,7 @@ class ModelPrice(Frozen):
     def where(self) -> str:
         """Instance, region, hour and load."""
         place = f"{self.target}{f' ({self.region})' if self.region else ''}"
-        return f"on {place} at {figure(self.per_hour)} USD an hour; {self.asked}; estimated"
+        return f"on {place} at {figure(self.per_hour)} USD an hour; {self.load_text}; estimated"
 
     @property
     def words(self) -> str:

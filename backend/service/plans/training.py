@@ -70,9 +70,8 @@ def _resolve_target(workspace: Workspace, source: str) -> ModelCard:
             speculates = manifest.recipe.step("speculate")
             what = "already speculates" if speculates else "is made of another model"
         raise ImpossibleStack(
-            f"{source} {what}: train for {manifest.parent.id}, the model that it was made from; the draft then "
-            "serves what is "
-            "quantized of it too."
+            f"{source} {what}: train for {manifest.parent.id}, the model that it was made from; the draft then serves "
+            "what is quantized of it too."
         )
     # 2. Refuse models that no draft can be trained for.
     model = models.resolve(workspace, source)
@@ -82,8 +81,7 @@ def _resolve_target(workspace: Workspace, source: str) -> ModelCard:
     if model.quantization:
         raise ImpossibleStack(
             f"{model.id} is quantized ({model.quantization}), and drafts are trained on 16-bit weights: give its "
-            "16-bit "
-            "original; the draft then serves the quantized one too."
+            "16-bit original; the draft then serves the quantized one too."
         )
     if not model.generates:
         raise ImpossibleStack(
@@ -96,8 +94,7 @@ def _check_options(model: ModelCard, options: Training) -> None:
     if options.steps is None and options.minutes < LEAST_MINUTES:
         raise InvalidOptions(
             f"is too small: {options.minutes:g} minutes end before a first checkpoint, since the model answers "
-            "prompts first: "
-            f"give {LEAST_MINUTES:g} or more.",
+            f"prompts first: give {LEAST_MINUTES:g} or more.",
             field="minutes",
         )
     if options.kind != "small":
@@ -112,15 +109,13 @@ def _check_options(model: ModelCard, options: Training) -> None:
         if options.layers is not None and options.layers >= model.layers:
             raise InvalidOptions(
                 f"is too large: a draft of {options.layers} layers is no smaller than {model.id}, which has "
-                f"{model.layers}: give "
-                f"{max(1, model.layers // 8)}.",
+                f"{model.layers}: give {max(1, model.layers // 8)}.",
                 field="layers",
             )
     elif needs.parameters(model, options) >= model.parameters:
         raise InvalidOptions(
             f"is too large: such a draft has about {needs.parameters(model, options) / 1e6:.1f} M parameters and "
-            f"{model.id} "
-            f"{model.parameters / 1e6:.1f} M: give {_narrower_width(model, options)}.",
+            f"{model.id} {model.parameters / 1e6:.1f} M: give {_narrower_width(model, options)}.",
             field="hidden",
         )
 
@@ -140,9 +135,8 @@ def _check_room(workspace: Workspace, model: ModelCard, options: Training) -> No
     memory, disk = needs.memory_bytes(model, options), needs.disk_bytes(model, options)
     if memory > probe.total_memory():
         raise NotEnoughMemory(
-            f"This training needs about {memory / 1e9:.1f} GB of memory and {probe.total_memory() / 1e9:.1f} GB "
-            "are here: "
-            "train a narrower draft, or for a smaller model."
+            f"This training needs about {memory / 1e9:.1f} GB of memory and {probe.total_memory() / 1e9:.1f} GB are "
+            "here: train a narrower draft, or for a smaller model."
         )
     free = probe.free_disk(workspace.settings.home)
     if free < disk:

@@ -50,9 +50,9 @@ class PresetEvaluations:
         self._workspace = workspace
         self._rows: dict[str, list[EvaluationRow]] = {}
 
-    def of(self, preset: Preset) -> tuple[Measurement, ...]:
+    def measurements(self, preset: Preset) -> tuple[Measurement, ...]:
         """Every measurement of the preset's model with the preset's recipe, latest first."""
-        here = [_measurement_in(row, preset) for row in self._of_model(preset.model)]
+        here = [_measurement_in(row, preset) for row in self._rows_of_model(preset.model)]
         with_us = [
             preset_figures.find(known.document, preset.recipe, known.id, known.recipes, bundled=True)
             for known in bundled.load()
@@ -60,7 +60,7 @@ class PresetEvaluations:
         ]
         return preset_figures.unique([measurement for measurement in [*here, *with_us] if measurement is not None])
 
-    def _of_model(self, model: str) -> list[EvaluationRow]:
+    def _rows_of_model(self, model: str) -> list[EvaluationRow]:
         if model not in self._rows:
             names, prefix = _evaluation_names(self._workspace, model)
             with self._workspace.store.read() as session:

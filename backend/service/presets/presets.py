@@ -181,7 +181,7 @@ def view(
         owner=known.owner,
         hash=known.hash,
         estimated=preset_figures.estimate(workspace, preset, probe=probe),
-        measured=evaluated.of(preset),
+        measured=evaluated.measurements(preset),
         today=tuple(preset_figures.price_claim_today(workspace, preset, claim) for claim in preset.published),
     )
 

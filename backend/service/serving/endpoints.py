@@ -162,9 +162,8 @@ def _make_deployment(workspace: Workspace, artifact_id: str, request: Deployment
     if speculation is not None and SPECULATE[speculation.method].engine_method == "custom_class":
         code = "code of your own" if speculation.proposer else f"`method: {speculation.method}`, whose code lies here"
         raise ImpossibleStack(
-            f"{artifact_id} proposes tokens by {code}, which runs on this machine alone: serve it here, or deploy "
-            "one with "
-            "`method: ngram`."
+            f"{artifact_id} proposes tokens by {code}, which runs on this machine alone: serve it here, or deploy one "
+            "with `method: ngram`."
         )
     if speculation is not None and speculation.draft_path:
         # its place here is not part of the deployment
@@ -240,8 +239,8 @@ def _check_instance(instance: Instance, parallel: int, weights: int) -> None:
     if weights > room:
         raise NotEnoughMemory(
             f"The weights take {weights / 1e9:.1f} GB, and {parallel} of {instance.name}'s "
-            f"{instance.accelerator_count} GPUs "
-            f"hold {room / 1e9:.1f} GB: split them over more, or choose a larger instance."
+            f"{instance.accelerator_count} GPUs hold {room / 1e9:.1f} GB: split them over more, or choose a larger "
+            "instance."
         )
 
 

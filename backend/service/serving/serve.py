@@ -150,8 +150,7 @@ def _check_memory(workspace: Workspace, to_start: Sequence[Variant]) -> None:
     if needed > free:
         raise NotEnoughMemory(
             f"Serving {' and '.join(variant.name for variant in to_start)} takes about {needed / 1e9:.1f} GB of "
-            "memory (estimated) "
-            f"and {free / 1e9:.1f} GB are free: stop other programs, or choose one at a time."
+            f"memory (estimated) and {free / 1e9:.1f} GB are free: stop other programs, or choose one at a time."
         )
 
 

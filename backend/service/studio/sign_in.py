@@ -31,8 +31,7 @@ FILE, COOKIE_SECRET = "sign-in.toml", "cookie.secret"
 CALLBACK = "/oauth2callback"
 HOW = (
     "set WHETSTONE_OIDC_METADATA_URL, WHETSTONE_OIDC_CLIENT_ID, WHETSTONE_OIDC_SECRET_FILE and "
-    "WHETSTONE_OIDC_REDIRECT_URI "
-    f"(https://STUDIO{CALLBACK}), or the same in {FILE} of WHETSTONE_HOME (docs/team.md)"
+    f"WHETSTONE_OIDC_REDIRECT_URI (https://STUDIO{CALLBACK}), or the same in {FILE} of WHETSTONE_HOME (docs/team.md)"
 )
 
 
@@ -90,7 +89,9 @@ def _values(claims: Mapping[str, Any], path: str | None) -> list[str]:
         value = claims
         for part in path.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
-    return [str(each) for each in value] if isinstance(value, list | tuple) else [] if value is None else [str(value)]
+    if value is None:
+        return []
+    return [str(item) for item in value] if isinstance(value, list | tuple) else [str(value)]
 
 
 def read_configuration(settings: Settings) -> SignIn | None:

@@ -61,10 +61,9 @@ def check_host(host: str, *, without_sign_in: bool) -> None:
     if configuration is not None or is_loopback(host) or without_sign_in:
         return
     raise RequestError(
-        f"Nobody would have to sign in: on {host[:80]} everybody who reaches the studio could run jobs, read "
-        "folders of this "
-        f"machine and use its tokens. To have people sign in, {sign_in.HOW}; or leave {{}} out and reach it with "
-        "`ssh -L 8501:127.0.0.1:8501 THIS-MACHINE`; or say that it is meant ({}).",
+        f"Nobody would have to sign in: on {host[:80]} everybody who reaches the studio could run jobs, read folders "
+        f"of this machine and use its tokens. To have people sign in, {sign_in.HOW}; or leave {{}} out and reach it "
+        "with `ssh -L 8501:127.0.0.1:8501 THIS-MACHINE`; or say that it is meant ({}).",
         "host",
         "without_sign_in",
     )
@@ -106,9 +105,8 @@ def _open_access_warning(workspace: Workspace, host: str) -> str | None:
     if not names or not is_loopback(host) or sign_in.read_configuration(workspace.settings):
         return None
     return (
-        f"WHETSTONE_HOSTS names {', '.join(names)}, so this studio is treated as shared, and whoever reaches it "
-        "there need not "
-        "sign in: have people sign in (docs/team.md), or set WHETSTONE_SHARED=0 where only you reach it."
+        f"WHETSTONE_HOSTS names {', '.join(names)}, so this studio is treated as shared, and whoever reaches it there "
+        "need not sign in: have people sign in (docs/team.md), or set WHETSTONE_SHARED=0 where only you reach it."
     )
 
 
@@ -191,12 +189,12 @@ class _FirstRun(threading.Thread):
         self._said = ""
 
     def run(self) -> None:
-        wait = self._look(first_run.begin)
+        wait = self._attempt(first_run.begin)
         while not self._stopping.wait(wait):
-            wait = self._look(first_run.advance)
+            wait = self._attempt(first_run.advance)
 
-    def _look(self, step: Callable[[Workspace], object]) -> float:
-        """Seconds until the next look."""
+    def _attempt(self, step: Callable[[Workspace], object]) -> float:
+        """Run one step and return the seconds until the next attempt."""
         try:
             step(self._workspace)
         except WhetstoneError as error:

@@ -54,7 +54,7 @@ def test_weights_that_lie_here_are_uploaded_first_and_the_result_becomes_an_arti
         and "becomes an artifact" in document["notes"][-1]
     )
     left = json.loads(whetstone(tmp_path, *case, *sent, "--aws", "fetch=no").stdout)["notes"][-1]
-    assert left == "The result stays in S3, as asked for."
+    assert left == "The result stays in S3, as requested."
     assert "upload=s3://BUCKET/PREFIX" in one_sentence(whetstone(tmp_path, *case, *sent[:4]))
 
 

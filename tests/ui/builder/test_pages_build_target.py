@@ -208,4 +208,4 @@ def test_every_target_that_is_offered_is_one(home: Workspace) -> None:
     assert len(offered) > 100
     chosen = recipe_files.read_text("name: o\nsteps: []\n")
     for name in ("local", "auto", "ml.trn2.48xlarge", "accelerator:h200", "sagemaker:ml.g4dn.xlarge"):
-        assert name in offered and cases.resolve(home, known(LLAMA), chosen, name).asked == name
+        assert name in offered and cases.resolve(home, known(LLAMA), chosen, name).target_name == name

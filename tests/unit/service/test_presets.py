@@ -97,10 +97,10 @@ def test_every_starter_preset_has_a_bundled_measurement_with_provenance(home: Wo
     starters = [preset for preset in PRESETS if preset not in PUBLISHED]
     assert [preset.goal for preset in starters] == ["lower-cost", "lower-latency", "highest-quality"]
     for preset in starters:
-        found = evaluated.of(preset)
+        found = evaluated.measurements(preset)
         assert found and all(one.bundled and one.versions and one.hardware and one.levels for one in found), preset.id
         assert found[0].baseline == preset.model and found[0].verdicts
-    assert all(not evaluated.of(preset) for preset in PUBLISHED)
+    assert all(not evaluated.measurements(preset) for preset in PUBLISHED)
 
 
 def test_no_bundled_figure_without_a_hit_rate_goes_unmarked(home: Workspace) -> None:
@@ -109,7 +109,7 @@ def test_no_bundled_figure_without_a_hit_rate_goes_unmarked(home: Workspace) -> 
     levels = {
         (known.id, result.name): result.levels for known in evaluations.load() for result in known.document.variants
     }
-    shown = [found for preset in PRESETS for found in evaluated.of(preset)]
+    shown = [found for preset in PRESETS for found in evaluated.measurements(preset)]
     for found in shown:
         unknown = any(level.prefix_cache_hit_rate is None for level in levels[found.evaluation, found.variant])
         assert found.provenance.endswith("Prompts came round: times to the first token are too low.") is unknown, (
@@ -186,10 +186,10 @@ def test_filters_and_pages(home: Workspace) -> None:
 
 def test_applied_to_another_model_it_is_valid_or_says_why_and_what_would_be(home: Workspace) -> None:
     fine = presets.apply(home, "starter/lower-cost")
-    assert fine.case.works and (fine.source, fine.case.asked) == ("starter", "local") and fine.case.recipe == W8A8
+    assert fine.case.works and (fine.source, fine.case.target_name) == ("starter", "local") and fine.case.recipe == W8A8
     refused = presets.apply(home, "llama-3-70b/lower-cost", model="starter", target="local").case
     assert not refused.works and refused.verdict.reasons and refused.verdict.suggestion is not None
-    assert cases.resolve(home, refused.model, refused.verdict.suggestion, refused.asked).works
+    assert cases.resolve(home, refused.model, refused.verdict.suggestion, refused.target_name).works
     moved = presets.apply(home, "llama-3-8b/lower-cost", target="ml.g4dn.xlarge").case
     assert moved.target.name == "ml.g4dn.xlarge" and moved.works
 

@@ -161,8 +161,8 @@ def apply(
     text = recipe_files.write_text(case.recipe)
     if output is not None:
         _write(output, text)
-    commented = f"# {applied.preset} for {applied.source}, target {case.asked}\n{text}"
-    written = f"Written to {output}: use it with --model {applied.source} --target {case.asked}"
+    commented = f"# {applied.preset} for {applied.source}, target {case.target_name}\n{text}"
+    written = f"Written to {output}: use it with --model {applied.source} --target {case.target_name}"
     emit(_applied_document(applied), as_json=json, text=written if output else commented)
 
 
@@ -171,7 +171,7 @@ def _applied_document(applied: AppliedPreset) -> dict[str, Any]:
     return {
         "preset": applied.preset,
         "model": applied.source,
-        "target": case.asked,
+        "target": case.target_name,
         "valid": verdict.valid,
         "recipe": case.recipe,
         "notes": list(verdict.plan.notes) if verdict.plan else [],

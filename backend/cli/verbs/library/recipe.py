@@ -57,7 +57,7 @@ def check(recipe: File, model: Model = "starter", target: Target = "local", json
     card, chosen = models.resolve_facts(workspace, model), recipe_files.read_file(recipe)
     calibration.find_file(chosen)
     case = cases.resolve(workspace, card, chosen, auto_target.resolve_target(workspace, card, chosen, target))
-    verdict, where = case.verdict, case.asked
+    verdict, where = case.verdict, case.target_name
     # 2. Print the verdict; exit 2 if it is refused.
     document = {
         "valid": verdict.valid,
