@@ -48,7 +48,9 @@ def simulate(
     rng = np.random.default_rng(seed)
     shared, own = rng.normal(size=(runs, 1, most)), rng.normal(size=(runs, tests, most))
     logs = effect + noise * (math.sqrt(alike) * shared + math.sqrt(1 - alike) * own)
-    planned = looks or tuple(zip(stopping_rule.test_points(most), stopping_rule.significance_levels(most), strict=True))
+    planned = looks or tuple(
+        zip(stopping_rule.blocks_of_tests(most), stopping_rule.significance_levels(most), strict=True)
+    )
     blocks, running = np.full(runs, most), np.ones(runs, bool)
     named, ever, decided, missed = (np.zeros(runs, bool) for _ in range(4))
     for place, alpha in planned:

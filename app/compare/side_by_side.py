@@ -141,7 +141,7 @@ def conditions(document: Evaluation) -> dict[str, str]:
         "Variants": ", ".join(result.name for result in document.variants),
         "Concurrency": load_asked(options)[1] + (" requests/s" if options.rate or options.ramp else ""),
         "Repeats": repeat_counts.measured_repeats(document),
-        "Tests": repeat_counts.test_words(document),
+        "Tests": repeat_counts.describe_tests(document),
         "Endpoint": options.endpoint,
         "Longest answer (tokens)": str(options.max_tokens),
         "Length of answers": "as asked" if options.ignore_eos else "the model may end them",

@@ -62,7 +62,7 @@ def show_blocks(document: Evaluation) -> None:
     if load_search.is_search(document):
         return
     st.caption(
-        plain(f"Repeats: {repeat_counts.measured_repeats(document)}. Tests: {repeat_counts.test_words(document)}.")
+        plain(f"Repeats: {repeat_counts.measured_repeats(document)}. Tests: {repeat_counts.describe_tests(document)}.")
     )
     if document.continues:
         navigation.link("evaluate", "The evaluation that it continues", ":material/history:", id=document.continues)

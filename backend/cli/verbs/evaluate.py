@@ -138,7 +138,7 @@ def _speculation_lines(document: Evaluation) -> list[str]:
 def _verdict_lines(document: Evaluation) -> list[str]:
     """Return one line for each comparison; none in a sweep, where each variant has its own levels."""
     lines = [_verdict_line(row) for row in document.comparison]
-    repeats = f"Repeats: {repeat_counts.measured_repeats(document)}. Tests: {repeat_counts.test_words(document)}."
+    repeats = f"Repeats: {repeat_counts.measured_repeats(document)}. Tests: {repeat_counts.describe_tests(document)}."
     return [f"Against {document.variants[0].name}:", *lines, repeats, ""] if lines else []
 
 

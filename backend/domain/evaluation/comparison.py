@@ -1,8 +1,8 @@
-"""Which differences between variants are real: paired intervals over repeats, corrected for how many were looked at.
+"""Tests which differences between variants are real: paired intervals over repeats, corrected for their number.
 
-Pure arithmetic on the `blocks` of levels. Knows nothing of how they were measured, and says nothing in words.
+Pure arithmetic on the `blocks` of levels.
 
-Method. Repeat b of a variant and repeat b of the baseline were run side by side (`order.schedule`), so the test is
+Method. Repeat b of a variant and repeat b of the baseline ran in the same block (`order.schedule`), so the test is
 paired: d_b = ln(variant_b / baseline_b), a t-interval on the mean of d over blocks, exponentiated to a ratio of
 geometric means. All tests of one evaluation (metrics x levels x variants) form one family, corrected by Holm's
 step-down procedure (S. Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of
@@ -23,6 +23,7 @@ from backend.domain.evaluation.document import Comparison, Level, VariantResult
 from backend.domain.evaluation.evidence.schema import failed_findings
 from backend.domain.evaluation.outcome import EQUIVALENCE, Obstacle, Outcome, interval_outcome
 from backend.domain.evaluation.soundness import has_many_errors, is_replayed, is_silent
+from backend.domain.load.load import Load
 from backend.domain.load.options import BLOCKS_FOR_VERDICT
 from backend.domain.maths.intervals import HolmResult, holm
 from backend.domain.maths.paired_scores import PairedMeans
@@ -30,14 +31,14 @@ from backend.domain.maths.sample_size import pairs_needed
 from backend.domain.maths.student_t import SIGNIFICANCE
 
 HEADLINE = ("ttft_ms", "tpot_ms", "client_latency_ms", "output_tokens_per_s")
-"""Price is not tested apart: it is the hourly price over the throughput."""
+"""Metrics that are tested. Price is not: it is the hourly price divided by the throughput."""
 BLOCKS_FOR_INTERVAL = 3
 ROUNDING = 1e-9
 """Log ratios that differ by less than this are the same figure."""
 
 
 class _Pair(NamedTuple):
-    """One hypothesis before the family is known. `logs` are the usable log ratios, one a block."""
+    """One hypothesis before the family is known. `logs` are the usable log ratios, one for each block."""
 
     level: Level
     metric: str
@@ -45,7 +46,7 @@ class _Pair(NamedTuple):
     variant: str
     logs: list[float]
     obstacle: Obstacle | None
-    """Why no test can be made, whatever the figures say."""
+    """Why no test can be made; None where one can."""
 
     @property
     def ratio(self) -> float | None:
@@ -56,55 +57,65 @@ class _Pair(NamedTuple):
         return PairedMeans(tuple(self.logs))
 
     def interval(self, alpha: float) -> tuple[float, float] | None:
-        """The t-interval of the ratio at confidence 1 - alpha."""
-        found = self.means.interval(alpha)
-        return found and (_exp(found[0]), _exp(found[1]))
+        """Return the t-interval of the ratio at confidence 1 - alpha."""
+        log_interval = self.means.interval(alpha)
+        return log_interval and (_exp(log_interval[0]), _exp(log_interval[1]))
 
 
 def compare(results: Sequence[VariantResult], alpha: float = SIGNIFICANCE) -> list[Comparison]:
-    """Each variant against the first, at every load that both have, on every headline metric; the family is tested at
-    `alpha`.
+    """Compare each variant with the first, at every load that both have, on every headline metric.
 
-    `p_value` is Holm-adjusted, None where no test was made; `ci95` then is None too, or, for 3 or 4 repeats, the plain
-    95% interval. The p50 over a block's requests is compared, its mean where it has none. Never raises on odd figures:
-    `why` says what stands in the way.
+    The family of tests has level `alpha`. `p_value` is Holm-adjusted, None where no test was made; `ci95` is then None
+    too or, for 3 or 4 repeats, the plain 95% interval. The p50 over a block's requests is compared, or its mean where it
+    has none. Never raises on odd figures: `why` says what prevents a test.
     """
+    # 1. Every hypothesis of the family.
     pairs = [pair for result in results[1:] for pair in _pairs(results[0], result)]
-    testable = {n: p for n, pair in enumerate(pairs) if pair.obstacle is None and (p := pair.means.p_value) is not None}
-    outcomes = dict(zip(testable, holm([*testable.values()], alpha), strict=True))
-    return [_comparison(pair, outcomes.get(index), alpha) for index, pair in enumerate(pairs)]
+    # 2. Correct those that can be tested for their number.
+    p_values: dict[int, float] = {}
+    for index, pair in enumerate(pairs):
+        p_value = pair.means.p_value if pair.obstacle is None else None
+        if p_value is not None:
+            p_values[index] = p_value
+    tests = dict(zip(p_values, holm([*p_values.values()], alpha), strict=True))
+    # 3. Their outcomes.
+    return [_comparison(pair, tests.get(index), alpha) for index, pair in enumerate(pairs)]
 
 
 def log_ratios(results: Sequence[VariantResult], row: Comparison) -> list[float]:
-    """Those that a comparison of these results is of, one a block."""
-    baseline, variant = (
-        next(
-            level.blocks
-            for result in results
-            if result.name == name
-            for level in result.levels
-            if level.load == row.load
-        )
-        for name in (row.baseline, row.variant)
-    )
-    return _log_ratios(row.metric, baseline, variant)[0]
+    """Return the log ratios behind a comparison of these results, one for each block."""
+    baseline = _blocks_at(results, row.baseline, row.load)
+    return _log_ratios(row.metric, baseline, _blocks_at(results, row.variant, row.load))[0]
+
+
+def _blocks_at(results: Sequence[VariantResult], name: str, load: Load) -> list[dict[str, float]]:
+    result = next(result for result in results if result.name == name)
+    return next(level.blocks for level in result.levels if level.load == load)
 
 
 def _pairs(baseline: VariantResult, result: VariantResult) -> Iterator[_Pair]:
-    levels = {level.load: level for level in baseline.levels}
-    off_there = next((each.name for each in (baseline, result) if failed_findings(each.findings)), None)
-    not_as_asked = Obstacle(cause="not_as_asked", variant=off_there) if off_there else None
+    """Yield the hypotheses of one variant: every headline metric at every load that the baseline has too."""
+    baseline_levels = {level.load: level for level in baseline.levels}
+    # 1. What concerns the variant as a whole.
+    misconfigured = next((each.name for each in (baseline, result) if failed_findings(each.findings)), None)
+    variant_obstacle = Obstacle(cause="not_as_asked", variant=misconfigured) if misconfigured else None
     for level in result.levels:
-        against = levels.get(level.load)
-        if against is None:
+        baseline_level = baseline_levels.get(level.load)
+        if baseline_level is None:
             continue
-        level_obstacle = not_as_asked or _level_obstacle(baseline.name, against) or _level_obstacle(result.name, level)
+        # 2. What concerns a level.
+        level_obstacle = (
+            variant_obstacle or _level_obstacle(baseline.name, baseline_level) or _level_obstacle(result.name, level)
+        )
+        # 3. What concerns a metric.
         for headline in HEADLINE:
-            metric = _metric(headline, against, level)
-            unknown = _unknown(headline, baseline.name, against) or _unknown(headline, result.name, level)
-            logs, metric_obstacle = ([], unknown) if unknown else _log_ratios(metric, against.blocks, level.blocks)
-            obstacle = level_obstacle or metric_obstacle
-            yield _Pair(level, metric, baseline.name, result.name, logs, obstacle)
+            metric = _metric(headline, baseline_level, level)
+            uncounted = _uncounted(headline, baseline.name, baseline_level) or _uncounted(headline, result.name, level)
+            logs: list[float] = []
+            metric_obstacle = uncounted
+            if uncounted is None:
+                logs, metric_obstacle = _log_ratios(metric, baseline_level.blocks, level.blocks)
+            yield _Pair(level, metric, baseline.name, result.name, logs, level_obstacle or metric_obstacle)
 
 
 def _metric(headline: str, *levels: Level) -> str:
@@ -113,7 +124,7 @@ def _metric(headline: str, *levels: Level) -> str:
 
 
 def higher_is_better(metric: str) -> bool:
-    """Of a throughput, in any statistic of it; a latency is better where it is lower."""
+    """Whether a metric is a throughput, in any statistic; a latency is better where it is lower."""
     return "tokens_per_s" in metric
 
 
@@ -128,8 +139,8 @@ def _level_obstacle(name: str, level: Level) -> Obstacle | None:
     return Obstacle(cause="replayed_prompts", variant=name) if is_replayed(level) else None
 
 
-def _unknown(headline: str, name: str, level: Level) -> Obstacle | None:
-    """Some repeats may have a figure where others have none: the level has none then."""
+def _uncounted(headline: str, name: str, level: Level) -> Obstacle | None:
+    """Return the obstacle where the level has no figure because answers came without token counts."""
     if getattr(level, headline) is None and level.tokenizer_failed:
         return Obstacle(cause="uncounted_tokens", variant=name, count=level.tokenizer_failed, of=level.answers)
     return None
@@ -138,9 +149,11 @@ def _unknown(headline: str, name: str, level: Level) -> Obstacle | None:
 def _log_ratios(
     metric: str, baseline: Sequence[dict[str, float]], variant: Sequence[dict[str, float]]
 ) -> tuple[list[float], Obstacle | None]:
-    """The usable log ratios and what stands in the way of a test of them."""
+    """Return the usable log ratios, and what prevents a test of them."""
+    # 1. The ratios.
     pairs = [(a.get(metric), b.get(metric)) for a, b in zip(baseline, variant, strict=False)]
     logs = [math.log(b) - math.log(a) for a, b in pairs if _usable(a) and _usable(b)]
+    # 2. Whether there are enough, and they vary.
     if not logs:
         return [], Obstacle(cause="no_figures")
     if len(baseline) != len(variant):
@@ -163,37 +176,43 @@ def _usable(value: float | None) -> TypeGuard[float]:
 
 
 def _comparison(pair: _Pair, tested: HolmResult | None, alpha: float) -> Comparison:
-    """`pair` has an obstacle wherever it was not `tested`."""
+    """Make the document's row of a pair; one without a test has an obstacle."""
     ratio, why = pair.ratio, pair.obstacle
     better = ratio is not None and (ratio > 1) == higher_is_better(pair.metric)
     interval = pair.interval(tested.alpha) if tested else _plain_interval(pair)
-    found: Outcome = why.outcome if why else interval_outcome(interval or (0.0, math.inf), better)
-    if tested and found in {"better", "worse"} and tested.p_adjusted > alpha:
-        found = "undecided"  # by rounding alone: Holm's interval leaves out 1 exactly where it rejects
+    outcome: Outcome = why.outcome if why else interval_outcome(interval or (0.0, math.inf), better)
+    if tested and outcome in {"better", "worse"} and tested.p_adjusted > alpha:
+        outcome = "undecided"  # by rounding alone: Holm's interval leaves out 1 exactly where it rejects
+    can_be_decided = tested is not None and outcome == "undecided"
     return Comparison(
         load=pair.level.load,
         metric=pair.metric,
         baseline=pair.baseline,
         variant=pair.variant,
-        outcome=found,
+        outcome=outcome,
         why=why,
         ratio=ratio,
         ci95=interval,
         p_value=tested.p_adjusted if tested else None,
-        more_blocks=_more_blocks(pair, tested.alpha / 2) if tested and found == "undecided" else None,
+        more_blocks=_more_blocks(pair, tested.alpha / 2) if tested and can_be_decided else None,
     )
 
 
 def _more_blocks(pair: _Pair, alpha: float) -> int | None:
-    """An even number, as an order of variants and its reverse take turns. `alpha`: of the test when they are in
-    (`sequential_tests`)."""
+    """Return how many more blocks would decide the pair: an even number, since every second block is in reverse order.
+
+    `alpha` is the level of the test that will follow (`sequential_tests`).
+    """
     blocks = len(pair.logs)
     needed = pairs_needed(fmean(pair.logs), stdev(pair.logs), blocks, math.log(1 + EQUIVALENCE), alpha)
-    return None if needed is None else max(2, needed - blocks + (needed - blocks) % 2)
+    if needed is None:
+        return None
+    missing = needed - blocks
+    return max(2, missing + missing % 2)
 
 
 def _plain_interval(pair: _Pair) -> tuple[float, float] | None:
-    """Uncorrected: nothing is decided from it. Only where the number of repeats is all that is missing."""
+    """Return the uncorrected interval, which decides nothing, where only the number of repeats prevents a test."""
     few = pair.obstacle is not None and pair.obstacle.cause == "few_repeats"
     if not few or len(pair.logs) < BLOCKS_FOR_INTERVAL or _no_spread(pair.logs):
         return None
@@ -201,5 +220,5 @@ def _plain_interval(pair: _Pair) -> tuple[float, float] | None:
 
 
 def _exp(value: float) -> float:
-    """Far beyond any real ratio the exponential would overflow; both ends stay finite, so that JSON can hold them."""
+    """Return the exponential, limited far beyond any real ratio so that JSON can hold it."""
     return math.exp(max(-700.0, min(700.0, value)))

@@ -1,9 +1,9 @@
 """The order in which variants are loaded, and the pairing of requests of two runs that asked the same. Pure.
 
 Variants are loaded in ABBA blocks, so that a steady drift of the machine favours none of them. Requests are paired by
-what was asked, never by the order of issue: where a turn follows an answer, that order hangs on which answer ends
-first, so it differs from run to run. What is asked does not: the prompt's line, the turn, and how often that line had
-come round before.
+what they asked, never by the order of sending: where a turn follows an answer, that order depends on which answer ends
+first, so it differs from run to run. What a request asks does not: the line of the prompt, the turn, and how often that
+line was used before.
 """
 
 from __future__ import annotations

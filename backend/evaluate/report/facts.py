@@ -61,7 +61,7 @@ def _load(evaluation: Evaluation) -> Facts:
         ("Order of variants", INTERLEAVE.get(evaluation.interleave, evaluation.interleave)),
         load_asked(options),
         ("Repeats of each level", repeat_counts.measured_repeats(evaluation)),
-        ("Tests", repeat_counts.test_words(evaluation)),
+        ("Tests", repeat_counts.describe_tests(evaluation)),
         *([("Continues", evaluation.continues)] if evaluation.continues else []),
         ("Requests a repeat", f"{requests_asked(options)}; the workload has {evaluation.workload.prompts:,} lines"),
         ("Warm-up requests a stream", str(options.warmup_requests))

@@ -11,7 +11,7 @@ def planned_repeats(options: EvaluateOptions) -> str:
     """`5 repeats`; `6 to 20 repeats, until it is decided`."""
     if not options.until_decided:
         return counted(options.repeats, "repeat")
-    return f"{stopping_rule.test_points(options.max_blocks)[0]} to {counted(options.max_blocks, 'repeat')}, until it is decided"
+    return f"{stopping_rule.blocks_of_tests(options.max_blocks)[0]} to {counted(options.max_blocks, 'repeat')}, until it is decided"
 
 
 def measured_repeats(document: Evaluation) -> str:
@@ -21,7 +21,7 @@ def measured_repeats(document: Evaluation) -> str:
     return f"{total}: {first} and, later, {listed(later)}" if more else str(total)
 
 
-def test_words(document: Evaluation) -> str:
+def describe_tests(document: Evaluation) -> str:
     """`once, at 5%`; of a rule its looks and what each spent; of what was continued, the level that pays for the
     look."""
     if not document.looks:

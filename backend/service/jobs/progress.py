@@ -154,7 +154,9 @@ def expected_evaluation_time(workspace: Workspace, spec: EvaluateSpec) -> TimeLe
     alike, other = paces[tasks], paces[not tasks]
     # 3. Estimate the fewest and the most blocks.
     fewest = (
-        stopping_rule.test_points(chosen.max_blocks)[0] if chosen.until_decided else chosen.most_blocks - spec.measured
+        stopping_rule.blocks_of_tests(chosen.max_blocks)[0]
+        if chosen.until_decided
+        else chosen.most_blocks - spec.measured
     )
     least, estimate = (
         eta.from_runs(alike or other, _count_runs(len(spec.variants), chosen.model_dump(), blocks))

@@ -126,12 +126,12 @@ class Measurement:
         options = self.spec.options
         if not options.until_decided:
             return False
-        test_points = stopping_rule.test_points(options.max_blocks)
-        if self.blocks not in test_points:
+        blocks_of_tests = stopping_rule.blocks_of_tests(options.max_blocks)
+        if self.blocks not in blocks_of_tests:
             return False
 
         # 1. Compare at the share of significance that the rule spends on this test.
-        alpha = stopping_rule.significance_levels(options.max_blocks)[test_points.index(self.blocks)]
+        alpha = stopping_rule.significance_levels(options.max_blocks)[blocks_of_tests.index(self.blocks)]
         results = [
             VariantResult(name=variant.name, variant=variant, levels=self.levels(index))
             for index, variant in enumerate(self.spec.variants)

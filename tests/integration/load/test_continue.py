@@ -121,7 +121,7 @@ def test_blocks_are_added_until_it_is_decided_and_no_more(home: Workspace, tmp_p
         view = ended(home, evaluations.prepare(home, [first, second], options))
     document = view.document
     blocks = document.options.repeats
-    places, levels = stopping_rule.test_points(12), stopping_rule.significance_levels(12)
+    places, levels = stopping_rule.blocks_of_tests(12), stopping_rule.significance_levels(12)
     assert blocks in places and document.sessions == (blocks,)
     assert [look.blocks for look in document.looks] == list(places[: places.index(blocks) + 1])
     assert [look.alpha for look in document.looks] == list(levels[: len(document.looks)])

@@ -50,7 +50,7 @@ def with_looks(repeats: int, sessions: tuple[int, ...], *looks: SequentialTest, 
     ids=["untested", "once", "continued", "rule", "cap"],
 )
 def test_blocks_and_tests_in_words(made: Evaluation, measured: str, tests: str) -> None:
-    assert (repeat_counts.measured_repeats(made), repeat_counts.test_words(made)) == (measured, tests)
+    assert (repeat_counts.measured_repeats(made), repeat_counts.describe_tests(made)) == (measured, tests)
     beside = conditions(made)
     assert (beside["Repeats"], beside["Tests"]) == (measured, tests)
 

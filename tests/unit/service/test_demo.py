@@ -63,7 +63,7 @@ def test_the_load_asks_chat_of_a_chat_model_and_may_go_on(tmp_path: Path) -> Non
     config.write_text(config.read_text().replace('"max_position_embeddings": 512', '"max_position_embeddings": 4096'))
     card = models.resolve(home, str(folder))
     options = demo.evaluate_spec(home, card, []).options
-    assert options.until_decided and stopping_rule.test_points(options.max_blocks) == (6, 8)
+    assert options.until_decided and stopping_rule.blocks_of_tests(options.max_blocks) == (6, 8)
     assert not demo.evaluate_spec(home, card, [], repeats=1).options.until_decided
     assert (options.workload, options.endpoint, options.concurrency) == (
         workloads.CHAT,

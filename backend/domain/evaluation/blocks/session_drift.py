@@ -1,8 +1,8 @@
-"""Whether blocks of one start of the servers differ from those of the next by more than chance. Pure.
+"""Tests whether blocks of one start of the servers differ from those of an earlier start by more than chance. Pure.
 
 A server may be a little faster or slower from one start to the next, for as long as it is up. Where all servers stay
-up, the blocks of one start share that, and an interval that takes all blocks for independent is too narrow. Where
-servers are started anew in every block, each has a start of its own, and there is nothing to ask.
+up, the blocks of one start share that, and an interval that takes all blocks as independent is too narrow. Where
+servers are started anew in every block, each block has a start of its own and there is nothing to test.
 """
 
 from __future__ import annotations
@@ -21,32 +21,37 @@ from backend.domain.maths.student_t import SIGNIFICANCE
 def drift_warning(
     results: Sequence[VariantResult], comparison: Sequence[Comparison], sessions: Sequence[int]
 ) -> str | None:
-    """One sentence where the last start's blocks give another ratio than those before; None where not, and of a single
-    start."""
+    """Warn in one sentence where the blocks of the last start give another ratio than those before.
+
+    `sessions`: the blocks of each start. None where they agree, and where there was a single start.
+    """
     before = sum(sessions[:-1])
     if not before:
         return None
+    # 1. Test every comparison, corrected for their number.
     tested = [row for row in comparison if row.why is None]
     logs = [log_ratios(results, row) for row in tested]
-    found = holm([welch_p_value(each[:before], each[before:]) for each in logs])
-    differing = [index for index, each in enumerate(found) if each.p_adjusted <= SIGNIFICANCE]
+    tests = holm([welch_p_value(ratios[:before], ratios[before:]) for ratios in logs])
+    differing = [index for index, test in enumerate(tests) if test.p_adjusted <= SIGNIFICANCE]
     if not differing:
         return None
-    first = min(differing, key=lambda index: found[index].p_adjusted)
-    row, (earlier, later) = (
-        tested[first],
-        (math.exp(fmean(part)) for part in (logs[first][:before], logs[first][before:])),
-    )
+    # 2. Report the clearest difference.
+    clearest = min(differing, key=lambda index: tests[index].p_adjusted)
+    row, ratios = tested[clearest], logs[clearest]
+    earlier, later = math.exp(fmean(ratios[:before])), math.exp(fmean(ratios[before:]))
     return (
-        f"The blocks after the first {before} were measured later, and their ratios differ by more than chance (`{row.variant}`, "
-        f"{row.metric} at {row.load.words}: {earlier:.3f} before, {later:.3f} after): what changed in between, such as the "
-        "servers' start, has a part in them, so the intervals are too narrow. Measure it anew, at best with servers that "
-        "are started in each block."
+        f"The blocks after the first {before} were measured later, and their ratios differ by more than chance "
+        f"(`{row.variant}`, {row.metric} at {row.load.words}: {earlier:.3f} before, {later:.3f} after). Something that "
+        "changed in between, such as the servers' start, affects them, so the intervals are too narrow. Measure again, "
+        "ideally with servers that are started in each block."
     )
 
 
 def welch_p_value(first: Sequence[float], second: Sequence[float]) -> float:
-    """Two-sided p-value of equal means: Welch's t-test (Biometrika 34, 1947); 1 where a part has under two values."""
+    """Return the two-sided p-value of equal means by Welch's t-test (Biometrika 34, 1947).
+
+    1 where a part has fewer than two values.
+    """
     if min(len(first), len(second)) < 2:
         return 1.0
     errors = [variance(part) / len(part) for part in (first, second)]

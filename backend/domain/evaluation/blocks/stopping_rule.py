@@ -1,12 +1,12 @@
-"""Enough blocks to decide, and no more: after which blocks is looked, at which level, and when that is enough. Pure.
+"""Decides after which blocks the comparisons are tested, at which level, and when there are enough blocks. Pure.
 
-All of it is fixed before the first block. Looks come after 6, 8, 12, 16, ... blocks, each a third later, up to a cap.
-The 0.05 of the whole is spent as the blocks come in by the spending function of K. K. G. Lan and D. L. DeMets (Discrete
+All of it is fixed before the first block. Tests come after 6, 8, 12, 16, ... blocks, each a third later, up to a cap.
+The 0.05 of the whole is spent as blocks come in by the spending function of K. K. G. Lan and D. L. DeMets (Discrete
 sequential boundaries for clinical trials, Biometrika 70, 1983) that resembles the boundaries of O'Brien and Fleming:
-next to nothing early, most of it at the end. What is spent between one look and the next is the level of Holm's
-procedure at that look. By Bonferroni's inequality over the looks, the chance of a difference that is not there is at
-most 0.05 however they depend on each other, and so an interval at the level of the look at which it ended covers its
-ratio with at least 95 %, wherever it ended.
+next to nothing early, most of it at the end. What is spent between one test and the next is the level of Holm's
+procedure at that test. By Bonferroni's inequality over the tests, the chance of a difference that is not there is at
+most 0.05 however they depend on each other, so an interval at the level of the last test covers its ratio with at least
+95 %, wherever the rule stopped.
 """
 
 from __future__ import annotations
@@ -21,40 +21,42 @@ from backend.domain.evaluation.document import Comparison
 from backend.domain.maths.student_t import SIGNIFICANCE
 
 FIRST_TEST = 6
-"""A verdict takes five blocks, and an order of variants and its reverse take turns."""
+"""Blocks before the first test: a verdict takes five, and the order of variants is reversed in every second block."""
 GROWTH = 4 / 3
+"""Each test comes after this many times the blocks of the one before."""
 LEAST_SPENDING = 1e-5
-"""A look at less than this could name nothing that a person would not see: the first looks under a high cap are left
-out."""
+"""A test at a lower level could only name differences that everyone sees, so it is left out: the first ones under a
+high cap."""
 
 
-def test_points(most: int) -> tuple[int, ...]:
-    """Blocks in all after which is looked: even numbers, from 6 on where that spends anything, then `most`."""
-    found = [min(FIRST_TEST, most)]
-    while found[-1] < most:
-        following = 2 * math.ceil(found[-1] * GROWTH / 2)
-        found.append(min(following, most))
-    return tuple(each for each in found if spent_significance(each / most) >= LEAST_SPENDING)
+def blocks_of_tests(most: int) -> tuple[int, ...]:
+    """Return the numbers of blocks after which to test: even numbers from 6 on that spend anything, then `most`."""
+    points = [min(FIRST_TEST, most)]
+    while points[-1] < most:
+        next_even = 2 * math.ceil(points[-1] * GROWTH / 2)
+        points.append(min(next_even, most))
+    return tuple(blocks for blocks in points if spent_significance(blocks / most) >= LEAST_SPENDING)
 
 
 def spent_significance(share: float) -> float:
-    """Of 0.05, after a share of the blocks (above 0, up to 1): 2 (1 - Phi(z / sqrt(share))), z the normal quantile of
-    0.975."""
+    """Return how much of 0.05 is spent after a share of the blocks (above 0, up to 1).
+
+    2 (1 - Phi(z / sqrt(share))), z the normal quantile of 0.975.
+    """
     normal = NormalDist()
     return 2 * (1 - normal.cdf(normal.inv_cdf(1 - SIGNIFICANCE / 2) / math.sqrt(share)))
 
 
 def significance_levels(most: int) -> tuple[float, ...]:
-    """The level of each look; they sum to 0.05."""
-    after = [0.0, *(spent_significance(blocks / most) for blocks in test_points(most))]
-    return tuple(later - earlier for earlier, later in pairwise(after))
+    """Return the level of each test; they sum to 0.05."""
+    spent = [0.0, *(spent_significance(blocks / most) for blocks in blocks_of_tests(most))]
+    return tuple(later - earlier for earlier, later in pairwise(spent))
 
 
 def find_undecided(comparison: Sequence[Comparison]) -> list[Comparison]:
-    """Throughputs, which the verdict is of, that more blocks may decide: neither a difference nor the same within so
-    much yet.
+    """Return the throughputs that more blocks may decide: neither different nor the same within the band yet.
 
-    What no test can be made of, whatever the blocks, is not waited for.
+    A comparison that cannot be tested, whatever the blocks, is not waited for.
     """
-    comparisons = [row for row in comparison if higher_is_better(row.metric) and row.outcome == "undecided"]
-    return [row for row in comparisons if row.why is None or row.why.cause == "few_repeats"]
+    undecided = [row for row in comparison if higher_is_better(row.metric) and row.outcome == "undecided"]
+    return [row for row in undecided if row.why is None or row.why.cause == "few_repeats"]

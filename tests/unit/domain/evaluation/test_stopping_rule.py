@@ -23,7 +23,7 @@ THREE_SIGMA = 3 * math.sqrt(0.05 * 0.95 / RUNS)
 
 @given(st.integers(6, 1000))
 def test_looks_are_fixed_by_the_cap_alone_and_never_spend_more_than_there_is(most: int) -> None:
-    places, levels = stopping_rule.test_points(most), stopping_rule.significance_levels(most)
+    places, levels = stopping_rule.blocks_of_tests(most), stopping_rule.significance_levels(most)
     assert places[0] >= 6 and places[-1] == most and list(places) == sorted(set(places)) and len(places) == len(levels)
     assert all(place % 2 == 0 for place in places[:-1]), "an order of variants and its reverse take turns"
     assert sum(levels) == pytest.approx(0.05, abs=1e-12) and all(
@@ -35,12 +35,12 @@ def test_looks_are_fixed_by_the_cap_alone_and_never_spend_more_than_there_is(mos
 def test_places_and_levels_of_the_default_cap() -> None:
     """Against scipy."""
     assert (
-        stopping_rule.test_points(20) == (6, 8, 12, 16, 20)
-        and stopping_rule.test_points(7) == (6, 7)
-        and stopping_rule.test_points(6) == (6,)
+        stopping_rule.blocks_of_tests(20) == (6, 8, 12, 16, 20)
+        and stopping_rule.blocks_of_tests(7) == (6, 7)
+        and stopping_rule.blocks_of_tests(6) == (6,)
     )
-    assert stopping_rule.test_points(40) == (8, 12, 16, 22, 30, 40), "after 6 of 40 next to nothing could be spent"
-    after = 2 * stats.norm.sf(stats.norm.isf(0.025) / np.sqrt(np.array(stopping_rule.test_points(20)) / 20))
+    assert stopping_rule.blocks_of_tests(40) == (8, 12, 16, 22, 30, 40), "after 6 of 40 next to nothing could be spent"
+    after = 2 * stats.norm.sf(stats.norm.isf(0.025) / np.sqrt(np.array(stopping_rule.blocks_of_tests(20)) / 20))
     assert stopping_rule.significance_levels(20) == pytest.approx(
         np.diff(after, prepend=0.0)
     ) and stopping_rule.significance_levels(6) == pytest.approx((0.05,))
@@ -58,7 +58,7 @@ def test_of_a_server_against_itself_at_most_five_percent_of_evaluations_name_a_d
 
 def test_looking_at_five_percent_every_time_would_name_far_more() -> None:
     """What the rule is there for."""
-    every = tuple((place, 0.05) for place in stopping_rule.test_points(40))
+    every = tuple((place, 0.05) for place in stopping_rule.blocks_of_tests(40))
     assert simulate(RUNS, 40, noise=0.3, tests=1, asked=1, looks=every).ever.mean() > 0.10
 
 
