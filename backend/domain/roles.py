@@ -12,7 +12,7 @@ from backend.domain.frozen import Frozen
 
 
 class Role(StrEnum):
-    """From the least to the most."""
+    """Roles, from the least rights to the most."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -24,14 +24,14 @@ class Role(StrEnum):
 
 
 Origin = Literal["page", "command line", "supervisor"]
-"""Where a change came from."""
+"""The source of a change."""
 SubjectKind = Literal[
     "job", "artifact", "evaluation", "preset", "model", "file", "engine", "prices", "machine", "row", "endpoint"
 ]
 
 
 class Actor(Frozen):
-    """Who acts: `name` owns what they make. `role` None is a person who was given none."""
+    """Who acts: `name` owns what they make. `role` None: the person has no role."""
 
     name: str
     role: Role | None = Role.ADMIN

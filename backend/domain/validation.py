@@ -19,7 +19,7 @@ Read = TypeVar("Read")
 Model = TypeVar("Model", bound=BaseModel)
 
 BUCKET = r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?"
-"""What S3 takes as a name of a bucket, but that it wants three characters at least."""
+"""A valid bucket name of S3, which also requires at least three characters."""
 LONGEST = 120
 """Characters of a field's name that a sentence repeats: it may be somebody's typing."""
 
@@ -124,7 +124,7 @@ NEWER = {
     "union_tag_invalid": "it has a kind that this version does not know",
     "literal_error": "it has a value that this version does not know",
 }
-"""By pydantic's type of an error, what a newer version may have added to a document of the same schema."""
+"""pydantic's type of an error -> what a newer version may have added to a document of the same schema."""
 
 
 def read_stored(model: type[Model], document: str | bytes, whole: str) -> Model:

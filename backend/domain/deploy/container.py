@@ -16,7 +16,7 @@ from backend.domain.evaluation.vllm_flags import speculative_config
 
 MODEL = "/opt/ml/model"
 ADDITIONAL = f"/opt/ml/additional-model-data-sources/{CHANNEL}"
-"""Where SageMaker puts an additional data source."""
+"""The folder into which SageMaker puts an additional data source."""
 SERVED_NAME = "model"
 ACCOUNT = "763104351884"
 """AWS's own of the Deep Learning Containers, in the regions of the default partition that need no opt-in."""
@@ -24,12 +24,12 @@ IMAGES: dict[Container, str] = {
     "lmi": "djl-inference:0.36.0-lmi28.0.0-cu130",
     "vllm": "vllm:server-sagemaker-cuda-v2.5",
 }
-"""As public sources named them in September 2026; `--image` names another."""
+"""AWS's images in September 2026, by public sources; `--image` names another."""
 OTHER_ACCOUNTS = ("ap-east-", "me-", "af-", "eu-south-", "il-", "cn-", "us-gov-", "us-iso", "mx-", "ap-southeast-3")
 
 
 class Paths(NamedTuple):
-    """Where the container finds the weights."""
+    """The folders of the weights in the container."""
 
     model: str = MODEL
     draft: str = ADDITIONAL

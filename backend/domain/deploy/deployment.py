@@ -1,4 +1,4 @@
-"""What a deployment to a SageMaker endpoint is: one frozen document, and the names that follow from it.
+"""A deployment to a SageMaker endpoint: one frozen document, and the names that follow from it.
 
 Every name is derived from the endpoint's id and the content of the deployment, so that a deploy that was killed finds
 what it made, and makes nothing twice. Knows nothing of AWS's calls (`requests`) and of the containers' variables
@@ -18,12 +18,12 @@ from backend.domain.recipe.recipe import Serving
 from backend.domain.validation import BUCKET, matching
 
 PREFIX = "whetstone-"
-"""Of every name of ours: the only thing by which a list can be narrowed on AWS's side."""
+"""The prefix of all our names: AWS can filter a list only by it."""
 TAG = "whetstone:endpoint"
 """The tag whose value is the endpoint's id; what bears it is ours."""
 ARTIFACT, OWNER, NAME, QUANTIZED = "whetstone:artifact", "whetstone:owner", "whetstone:name", "whetstone:quantized"
 FOLDER = "whetstone-endpoints"
-"""Below a bucket, or its prefix: each endpoint's weights lie in a folder of its id there."""
+"""The folder below a bucket or its prefix that has a folder of weights for each endpoint's id."""
 VARIANT = "AllTraffic"
 CHANNEL = "draft"
 ID = r"[a-z0-9](-?[a-z0-9])*"
@@ -33,7 +33,7 @@ KEY = r"[a-zA-Z0-9:/_-]+"
 WHEN = r"(cron|rate|at)\([^()]+\)"
 TOPIC = r"arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:[\w.-]+"
 UNTAGGED = re.compile(r"[^\w\s.:/=+@-]")
-"""What no value of a tag may have."""
+"""Characters that a tag's value must not contain."""
 
 Container = Literal["lmi", "vllm"]
 HOST = "al2023-ami-sagemaker-inference-gpu-4-1"
@@ -62,7 +62,7 @@ class Capacity(Frozen):
 
 
 class Scheduled(Frozen):
-    """From those moments on, between the fewest and the most instances."""
+    """The number of instances at set times, between the fewest and the most."""
 
     at: Annotated[str, matching(WHEN, "it must be cron(...), rate(...) or at(...), such as cron(0 8 ? * MON-FRI *)")]
     """Application Auto Scaling's own expression."""
@@ -77,22 +77,21 @@ class Idle(Frozen):
 
     minutes: int = Field(ge=1, le=1440)
     topic: Annotated[str, matching(TOPIC, "it must be the ARN of an SNS topic")] | None = None
-    """Who is told."""
+    """The topic that is notified."""
 
 
 class Rollout(Frozen):
-    """How an update goes over to the new instances, which run beside the old ones until then: all at once, then
-    watched."""
+    """The move of an update to the new instances, which run beside the old ones: all at once, then watched."""
 
     alarms: tuple[str, ...] = Field((), max_length=10)
-    """Of CloudWatch: where one goes off within `bake_s`, AWS goes back to the old instances by itself."""
+    """Alarms of CloudWatch: if one goes off within `bake_s`, AWS goes back to the old instances by itself."""
     bake_s: int = Field(0, ge=0, le=3600)
     keep_count: bool = True
-    """As many instances as run now, rather than as many as the deployment says."""
+    """Use the number of instances that run now instead of the deployment's."""
 
 
 AROUND = ("capacity", "schedule", "timezone", "idle")
-"""What goes with an endpoint and can be changed beside it: no part of what is served."""
+"""Fields that can be changed without a change of what is served."""
 
 
 class Deployment(Frozen):
@@ -105,7 +104,7 @@ class Deployment(Frozen):
     artifact: str
     owner: str = ""
     name: str
-    """What the variant is called."""
+    """The variant's name."""
     instance: str
     instances: int = Field(1, ge=1)
     container: Container = "lmi"
@@ -121,13 +120,13 @@ class Deployment(Frozen):
     capacity: Capacity | None = None
     schedule: tuple[Scheduled, ...] = Field((), max_length=20)
     timezone: str | None = None
-    """Of the schedule, such as Europe/Berlin; None: UTC."""
+    """Time zone of the schedule, such as Europe/Berlin; None: UTC."""
     idle: Idle | None = None
     kms_key: Annotated[str, matching(KEY, "it must be the id, the alias or the ARN of a key")] | None = None
     """Encrypts the volume of the instances; a disk within the instance is encrypted by its own hardware."""
     subnets: tuple[str, ...] = Field((), max_length=16)
     security_groups: tuple[str, ...] = Field((), max_length=5)
-    """Of the VPC that the containers are in; both or none."""
+    """The VPC that the containers are in; both or none."""
     download_s: int = Field(1800, ge=60, le=3600)
     """AWS gives up on fetching the weights then, and on a container that does not answer after `start_s`."""
     start_s: int = Field(1800, ge=60, le=3600)
@@ -174,7 +173,7 @@ class Deployment(Frozen):
 
     @property
     def key_arn(self) -> str | None:
-        """Of the key, or of its alias."""
+        """The ARN of the key, or of its alias."""
         partition, account = self.role.split(":")[1], self.role.split(":")[4]
         return None if self.kms_key is None else key_arn(self.kms_key, partition, self.region, account)
 
@@ -197,7 +196,7 @@ class Deployment(Frozen):
 
 
 def key_arn(key: str, partition: str, region: str, account: str) -> str:
-    """Of a key by its id, its alias, or that ARN itself."""
+    """Return the ARN of a key by its id, its alias, or that ARN itself."""
     kind = "" if key.startswith("alias/") else "key/"
     return key if key.startswith("arn:") else f"arn:{partition}:kms:{region}:{account}:{kind}{key}"
 

@@ -18,14 +18,14 @@ from backend.domain.evaluation.evidence.schema import Finding
 from backend.domain.frozen import Frozen
 
 PATTERN = '?"LLM engine" ?"SpecDecoding metrics"'
-"""Of CloudWatch Logs: lines with one of these."""
+"""A filter of CloudWatch Logs: lines with one of these."""
 QUESTION = {
     "model": SERVED_NAME,
     "prompt": "Count from one to twenty: one, two, three,",
     "max_tokens": 48,
     "temperature": 0,
 }
-"""A continuation that a draft and a look into the prompt can guess."""
+"""A continuation that a draft, and a look-up in the prompt, can guess."""
 VARIABLES = ("OPTION_SPECULATIVE_CONFIG", "SM_VLLM_SPECULATIVE_CONFIG")
 
 

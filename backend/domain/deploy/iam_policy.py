@@ -10,7 +10,7 @@ from backend.domain.deploy.deployment import FOLDER, PREFIX, Deployment, idle_al
 
 ENDPOINT = ("CreateEndpoint", "UpdateEndpoint", "DescribeEndpoint", "DeleteEndpoint")
 ASKED = ("InvokeEndpoint", "InvokeEndpointWithResponseStream")
-"""By a proof, and by whoever measures or asks it: two rights, each of its own."""
+"""Two separate rights: of checking the deployment, and of measuring or asking it."""
 CONFIGURATION = ("CreateEndpointConfig", "DescribeEndpointConfig", "DeleteEndpointConfig")
 CHECKED = ("CreateEndpoint", "UpdateEndpoint")
 """Against the configuration too."""
@@ -18,12 +18,12 @@ MODEL = ("CreateModel", "DescribeModel", "DeleteModel")
 LISTS = ("ListEndpoints", "ListEndpointConfigs", "ListModels")
 """AWS lets no list be narrowed to a resource."""
 LISTED = ("DescribeEndpoint", "DescribeEndpointConfig")
-"""Of every endpoint that a list shows."""
+"""Rights on every endpoint that a list shows."""
 TAGGED = ("AddTags", "ListTags")
 """A creation with tags needs the right to add them."""
 SCALING = ("RegisterScalableTarget", "PutScalingPolicy")
 SCALED = ("DescribeScalableTargets", "DeregisterScalableTarget")
-"""Which every update and every deletion asks for."""
+"""Rights that every update and every deletion needs."""
 WATCHING = ("PutMetricAlarm", "TagResource")
 OBJECTS = ("GetObject", "PutObject", "DeleteObject", "AbortMultipartUpload", "ListMultipartUploadParts")
 BUCKET = ("ListBucket", "ListBucketMultipartUploads")

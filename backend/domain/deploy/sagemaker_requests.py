@@ -17,7 +17,7 @@ NAMESPACE = "sagemaker"
 
 
 PROVISIONING_S = 900
-"""On top of download and start, for the instance itself."""
+"""Seconds for the instance itself, on top of download and start."""
 AT_ONCE = Rollout()
 MOST_SHIFT_S = 28800
 """AWS's own limit."""
@@ -52,8 +52,8 @@ def update(deployment: Deployment, rollout: Rollout) -> tuple[Call, ...]:
 
 
 def shift(endpoint: str, version: str, rollout: Rollout, longest_s: int = MOST_SHIFT_S) -> Call:
-    """To the configuration `version`: new instances beside the old, then all requests at once; AWS gives up after
-    `longest_s`."""
+    """Return the calls that shift the endpoint to the configuration `version`: new instances beside the old, then all
+    requests at once. AWS gives up after `longest_s`."""
     routing = {"Type": "ALL_AT_ONCE", "WaitIntervalInSeconds": rollout.bake_s}
     watched = {"AutoRollbackConfiguration": {"Alarms": [{"AlarmName": name} for name in rollout.alarms]}}
     blue_green = {"TrafficRoutingConfiguration": routing, "MaximumExecutionTimeoutInSeconds": longest_s}
@@ -174,7 +174,7 @@ def scheduled(deployment: Deployment) -> list[dict[str, Any]]:
 
 
 def alarm(deployment: Deployment) -> dict[str, Any]:
-    """Of a deployment with an idle alarm: no minute with a request. A minute without requests has no data."""
+    """Return the alarm of an idle deployment: no minute with a request. A minute without requests has no data."""
     assert deployment.idle is not None
     notified = {"AlarmActions": [deployment.idle.topic]} if deployment.idle.topic else {}
     dimensions = {"EndpointName": deployment.endpoint, "VariantName": VARIANT}
@@ -207,8 +207,8 @@ def tracking(deployment: Deployment) -> dict[str, Any]:
 
 
 def around(deployment: Deployment) -> tuple[Call, ...]:
-    """What goes with an endpoint that is in service: how many instances there are when, and the alarm of one that is
-    idle."""
+    """Return the calls for the surroundings of an endpoint in service: its number of instances over time, and the alarm
+    of an idle one."""
     where, service = scaled(deployment.resource), "application-autoscaling"
     calls = []
     if deployment.capacity or deployment.schedule:

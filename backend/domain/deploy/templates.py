@@ -1,4 +1,4 @@
-"""The same deployment as CloudFormation and as Terraform (JSON syntax), from the documents of `requests`.
+"""A deployment as CloudFormation and as Terraform (JSON syntax), from the documents of `sagemaker_requests`.
 
 Both put model and draft under one data source, which needs no additional ones: not every version of either knows those.
 The weights must be in the bucket before: `aws s3 cp --recursive` of the artifact's `model/` and `draft/`, or an earlier
@@ -16,8 +16,8 @@ from backend.domain.deploy.container import TOGETHER, environment
 from backend.domain.deploy.deployment import VARIANT, Deployment
 
 PROVIDER = {"source": "hashicorp/aws", "version": ">= 6.46"}
-"""It refuses a host's image that AWS's API did not have when it was built: `deployment.HOST` is there
-since March 2026, 6.46 is of May."""
+"""The provider's version. It must be newer than `deployment.HOST`, which AWS's API has since March 2026; 6.46 is of
+May."""
 REPLACED = {"lifecycle": {"create_before_destroy": True}}
 """AWS lets no configuration be deleted that an endpoint is on."""
 WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")

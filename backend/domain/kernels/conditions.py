@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 Scheme = Literal["wNa16", "int8", "fp8"]
-"""How vLLM reads a checkpoint: integers of 4 or 8 bits times 16-bit inputs, INT8 times INT8, FP8 times FP8."""
+"""The way vLLM reads a checkpoint: integers of 4 or 8 bits times 16-bit inputs, INT8 times INT8, FP8 times FP8."""
 Condition = Literal[
     "bits", "zero-points", "group-size", "shape", "dtype", "activations", "compute-capability", "package", "processor"
 ]
@@ -22,7 +22,7 @@ CHANNEL = -1
 
 
 class StoredLayout(NamedTuple):
-    """How a quantized linear is stored."""
+    """The form in which a quantized linear is stored."""
 
     scheme: Scheme
     bits: int = 8
@@ -94,13 +94,13 @@ class Conditions(NamedTuple):
     even_groups: Literal["", "all", "device"] = ""
     """Groups must divide all inputs, or those of one device."""
     spans: bool = False
-    """Though not a group of all inputs."""
+    """A group of all inputs need not divide them."""
     inputs_multiple: int = 1
     outputs_multiple: int = 1
     packed_outputs: bool = False
     """Outputs must fill words of 32 bits: a multiple of 8 of 4 bits, of 4 of 8 bits."""
     package: str = ""
-    """A Python package that vLLM does not bring along."""
+    """A Python package that vLLM does not install."""
     feature: str = ""
     """An instruction set."""
 

@@ -1,6 +1,6 @@
-"""vLLM 0.32's kernels for quantized linears and experts: what each asks, what it needs beside that, and its source.
+"""vLLM 0.32's kernels for quantized linears and experts: what each requires, and its source.
 
-`asks` is what vLLM looks at when it chooses; `needs` is what the kernel must have to compute right, where it does not.
+`asks` are the conditions that vLLM checks when it chooses; `needs` are those without which the kernel computes wrongly.
 tests/integration/vllm/test_kernel_table.py holds `asks` and the orders to vLLM's own functions.
 """
 
@@ -14,7 +14,7 @@ VLLM = "vLLM 0.32.0"
 CPU_MULTIPLE = 32
 """Inputs and outputs that vLLM's 4-bit kernel for processors takes are multiples of this (mixed_precision/cpu.py)."""
 FP8_ARITHMETIC = (8, 9)
-"""From here on GPUs multiply in FP8; below it vLLM takes the weights alone (compressed_tensors.py)."""
+"""The compute capability from which GPUs multiply in FP8; below it only weights are FP8 (compressed_tensors.py)."""
 HUMMING_FIRST = ((9, 0),)
 """Compute capabilities where vLLM tries Humming before Marlin (utils/humming/priority.py)."""
 INSTALLED = frozenset({"humming-kernels", "flashinfer-python"})
@@ -162,7 +162,7 @@ CPU_W4A8 = CPU_W4A16._replace(
     needs=Conditions(even_groups="device", group_multiple=4, group_block=128),
     needs_source=f"{VLLM}, csrc/cpu/sgl-kernels/gemm_int4.cpp: four inputs an instruction, blocks of 128 inputs",
 )
-"""The same class in vLLM: with AMX it rounds bfloat16 inputs to 8 bits (process_weights_after_loading)."""
+"""The same class in vLLM as above; with AMX it rounds bfloat16 inputs to 8 bits (process_weights_after_loading)."""
 
 CUTLASS_INT8 = Kernel(
     "CutlassInt8ScaledMMLinearKernel",
@@ -309,7 +309,7 @@ MOE_HUMMING = Kernel(
 MOE_HUMMING_ZERO = MOE_HUMMING._replace(
     asks=Conditions(lowest=(7, 5), types=frozenset({"uint4"}), groups=frozenset({32}), package=_HUMMING)
 )
-"""The same with zero points: only of groups of 32 vLLM knows that it takes them."""
+"""The kernel above with zero points, which vLLM allows it for groups of 32 only."""
 MOE_INT8 = Kernel(
     "TRITON",
     "Triton",
@@ -341,14 +341,14 @@ LINEAR: dict[tuple[str, List], tuple[Kernel, ...]] = {
     ("cpu", "int8"): (ZENTORCH_INT8, CPU_INT8),
     ("cpu", "fp8"): (CPU_FP8_W8A8, CPU_FP8_TENSOR, TENSOR_FP8, CHANNEL_FP8),
 }
-"""In the order in which vLLM tries them: kernels/linear/__init__.py, _POSSIBLE_KERNELS and its like."""
+"""Kernels of linears, in the order in which vLLM tries them: kernels/linear/__init__.py, _POSSIBLE_KERNELS."""
 EXPERTS: dict[tuple[str, List], tuple[Kernel, ...]] = {
     ("cuda", "wNa16"): (MOE_FLASHINFER, MOE_MARLIN, MOE_TRITON, MOE_HUMMING, MOE_HUMMING_ZERO),
     ("cuda", "int8"): (MOE_INT8,),
     ("cuda", "fp8"): (MOE_FP8, MOE_MARLIN_FP8),
     ("cuda", "fp8-weights"): (MOE_MARLIN_FP8,),
 }
-"""The same for experts. `quantize_step.unserved_reason` has those of processors, which were tried family by family."""
+"""Kernels of experts, in that order. `quantize_step.unserved_reason` has those of processors, tried family by family."""
 
 ENTRY: dict[tuple[Scheme, bool], tuple[Conditions, str]] = {
     ("wNa16", False): (
@@ -368,9 +368,9 @@ ENTRY: dict[tuple[Scheme, bool], tuple[Conditions, str]] = {
         f"{VLLM}, compressed_tensors_moe.py, get_moe_method: no static INT8 experts",
     ),
 }
-"""What vLLM asks before it looks for a kernel, by scheme and whether it is of experts."""
+"""Conditions that vLLM checks before it looks for a kernel, by (scheme, of experts)."""
 AUTOAWQ = (
     Conditions(groups=MARLIN_GROUPS),
     f"{VLLM}, auto_awq.py, AutoAWQConfig: Marlin's groups; its own kernel has no others (awq_triton.py)",
 )
-"""The same of AutoAWQ's format on a GPU."""
+"""The conditions of AutoAWQ's format on a GPU."""

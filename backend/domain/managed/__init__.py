@@ -1,2 +1,1 @@
-"""What SageMaker's managed toolkit is asked for: the settings, the exact requests, and what a job there comes to.
-Pure."""
+"""Requests to SageMaker's managed toolkit: settings, exact requests, and the status and cost of a job there. Pure."""

@@ -53,7 +53,7 @@ class AwsSettings(Frozen):
     role: Annotated[str, matching(ARN_PATTERN, ARN)]
     output: Annotated[str, matching(S3_PATTERN, S3)]
     source: Annotated[str, matching(SOURCE_PATTERN, f"{S3}, or model:NAME")] | None = None
-    """None: the weights lie here, and go below `upload` first."""
+    """None: the weights are on this machine, and are first copied below `upload`."""
     upload: Annotated[str, matching(S3_PATTERN, S3)] | None = None
     fetch: bool = True
     """A result that can be served here becomes an artifact."""

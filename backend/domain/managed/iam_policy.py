@@ -15,8 +15,10 @@ NAMES = "whetstone-*"
 
 
 def document(request: Mapping[str, Any], region: str | None, *, fetched: bool) -> dict[str, Any]:
-    """Of one request as `requests` has it. `region` None: that of the environment, which a policy cannot name.
-    `fetched`: its result comes back."""
+    """Return the policy of one request of `optimization_requests`.
+
+    `region` None: that of the environment, which a policy cannot name. `fetched`: its result comes back.
+    """
     partition, account = request["RoleArn"].split(":")[1], request["RoleArn"].split(":")[4]
     job = f"arn:{partition}:sagemaker:{region or '*'}:{account}:optimization-job/{NAMES}"
     output = request["OutputConfig"]

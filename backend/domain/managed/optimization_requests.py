@@ -1,4 +1,4 @@
-"""From a recipe to the exact requests of `create_optimization_job`, by the toolkit's stacking table.
+"""Builds the exact requests of `create_optimization_job` from a recipe, by the toolkit's stacking table.
 
 Environment by the container's names (AWS documentation, "Create an inference optimization job";
 aws/sagemaker-python-sdk a248126).
@@ -22,13 +22,13 @@ LONGEST_NAME = 63
 CONTENT = "SHA256-OF-THE-FILES"
 """Stands in an address for the content of weights that are still to be uploaded."""
 UNSAID = frozenset({"technique", "method", "calibration", "samples", "length", "engine", "format"})
-"""Of a quantize step: what the toolkit decides by itself. Calibration text is its own (`NOTE`)."""
+"""Fields of a quantize step that the toolkit decides by itself. Calibration text is its own (`NOTE`)."""
 OWN: dict[str, dict[str, Any]] = {
     "awq": {"bits": 4, "group_size": 128, "symmetric": False},
     "fp8": {"bits": 8, "activations": "dynamic"},
     "smoothquant": {"bits": 8, "activations": "dynamic"},
 }
-"""What the toolkit does for each method: a recipe may write it, but nothing else."""
+"""The toolkit's settings of each method: a recipe may state them, but no others."""
 NOTE = "The toolkit calibrates on text of its own: calibration, samples and length of the recipe do not count there."
 
 

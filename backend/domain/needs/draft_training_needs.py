@@ -9,15 +9,15 @@ LEARNED_BYTES = 28
 """A parameter: weight, gradient and Adam's two moments in fp32, copies to save and to keep as the best, and one being
 written."""
 TOKENS_A_SECOND = 1500
-"""Of answers, for what is kept of them: more than any processor tried gave."""
+"""Tokens of answers per second, for the states stored of them: more than any processor tried gave."""
 ANSWERING = 0.45
 """Share of the time in which the target answers."""
 KEPT_LAYERS = {"small": 1, "eagle3": 4, "medusa": 1}
-"""Layers whose hidden states are kept, the last included, in 16 bits."""
+"""Layers whose hidden states are stored in 16 bits, the last included."""
 ROWS, VALUES = 256, 24
 """Positions whose logits are in memory at once, and fp32 values a position and token of the vocabulary."""
 REST_BYTES = 1 << 30
-"""Activations of a batch, caches of the answers under way."""
+"""Activations of a batch, and caches of the answers in progress."""
 
 
 def parameters(model: ModelCard, options: Training) -> int:

@@ -16,9 +16,9 @@ from backend.domain.machine.device import Device
 Range = tuple[float, float]
 
 HALF_SHARE = 0.5
-"""Of the probe's best product in 16 bit, what a layer's own products reach."""
+"""Share of the probe's best 16-bit product that a layer's own products reach."""
 FULL_SHARES = {"amx_bf16": 0.06, "avx512_bf16": 0.15, "": 0.5}
-"""Of the same, what fp32 products reach, by the first instruction set that the processor has: where 16 bit has
+"""Share of the same that fp32 products reach, by the first instruction set that the processor has: where 16 bit has
 instructions of its own, fp32 is that much slower. The middle one was measured."""
 CORE_VALUES = 66e6
 """Values a second and core that go through one step of arithmetic in memory: 15 ns each were measured."""
@@ -49,7 +49,7 @@ class HardwareRates(NamedTuple):
     basis: str
     link: Range | None = None
     memory_bytes: int | None = None
-    """Of one accelerator, which holds the layer at hand."""
+    """Memory of one accelerator, which must have room for a layer."""
     cards: int = 1
 
 

@@ -14,18 +14,18 @@ from backend.domain.needs import job_duration
 from backend.domain.recipe.recipe import Quantize, Recipe
 
 PROCESS = 550_000_000
-"""What the libraries take once they are imported and used: 450 MB and about 100 MB were measured."""
+"""Memory of the libraries once they are imported and used: 450 MB and about 100 MB were measured."""
 SCORED_ROWS, SCORED_LOGITS, SCORED_COPIES = (16, 512), 1 << 22, 3
 """evaluate/quality/scoring.py: positions of a block, its numbers over the vocabulary, and blocks in fp32 at a time."""
 MEASURED_ROWS, MEASURED_COPIES = 128, 6
 """engines/native/mixed/sensitivity.py: positions of a block in double precision, and copies of it."""
 COPIES = 6
-"""Of a layer in fp32 while it is optimized: itself, pruned or scaled, rounded, packed, and what rounding needs
+"""Copies of a layer in fp32 while it is optimized: itself, pruned or scaled, rounded, packed, and what rounding needs
 meanwhile. Measured 5.6 with 116 million parameters in three layers."""
 BATCH_TOKENS = 2048
 """layered/passes.py: tokens that go through a layer at a time on a processor."""
 SPILL_BYTES = 2_000_000_000
-"""layered/hidden.py: larger hidden states lie on disk."""
+"""layered/hidden.py: larger hidden states are on disk."""
 FORMULA = (
     "0.55 GB for the libraries + the largest of 6 fp32 copies of a decoder layer, a layer and what it computes for "
     "2,048 tokens, the embedding or the output head in fp32 + Gram matrices (for each input of the layer 4 bytes x "

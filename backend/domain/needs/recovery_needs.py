@@ -18,7 +18,7 @@ together."""
 VOCABULARY_VALUES = 6
 """fp32 values a token and vocabulary entry: both models' logits, their logarithms and the gradients."""
 TRAINED_VALUES = 4
-"""Of each factor's parameter: itself, its gradient and Adam's two moments."""
+"""fp32 values per parameter of a factor: itself, its gradient and Adam's two moments."""
 TRAINED_PASSES = 3
 """A forward and a backward pass, in forward passes; a teacher is one more."""
 FORMULA = (

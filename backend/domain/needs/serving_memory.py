@@ -17,29 +17,29 @@ from backend.domain.recipe import quantize_step
 from backend.domain.recipe.recipe import Quantize, Recipe, Serving
 
 BYTES = {"float32": 4, "float64": 8}
-"""Of an element; every other dtype of a card is a 16-bit one."""
+"""Bytes of an element; every other dtype of a card has 16 bits."""
 GPU_SHARE = 0.92
 """Part of a GPU's memory that vLLM 0.32 takes: config/cache.py, gpu_memory_utilization."""
 GPU_RUNTIME = (0.1e9, 0.8e9)
-"""What the CUDA context, NCCL and captured graphs take of it. An assumption, not measured here."""
+"""Memory of the CUDA context, NCCL and captured graphs. An assumption, not measured here."""
 NEURON_RUNTIME = (2.0e9, 3.0e9)
 """Per core. The tutorial's neuron-top listing shows 1.5 GB of model code and 1.0 GB of scratchpad."""
 MAX_SEQUENCES = 256
 """vLLM 0.32, engine/arg_utils.py: max_num_seqs of an API server on GPUs under 70 GiB."""
 BATCHED_TOKENS = ((160 * GIB, 16384), (70 * GIB, 8192), (0, 2048))
-"""The same file: max_num_batched_tokens of an API server by the GPU's memory (an A100 takes the lowest)."""
+"""max_num_batched_tokens of an API server by the GPU's memory, from the same file (an A100 takes the lowest)."""
 CPU_CACHE_MAX, CPU_CACHE_BLOCK, CPU_CACHE_SEQUENCES = 4 << 30, 128, 32
-"""What our server reserves on a CPU: serving/vllm_options.py, kv_cache_bytes."""
+"""The cache that our server reserves on a CPU: serving/vllm_options.py, kv_cache_bytes."""
 RAM_SHARE = 0.9
 FORMULA = (
     "device memory x 0.92 (vLLM's share of a GPU; 0.9 of a processor's) - weights / tensor parallel - activations of "
     "one step - 0.1 to 0.8 GB of runtime"
 )
-"""What is left of a device for the key-value cache."""
+"""The memory of a device that is left for the key-value cache, in words."""
 
 
 class StoredFormat(NamedTuple):
-    """How quantized linears are stored: `scale_bytes` a scale; a zero point of `bits` where `zero_point`."""
+    """The storage of quantized linears: `scale_bytes` per scale; a zero point of `bits` where `zero_point`."""
 
     bits: int
     group: int | None
@@ -48,7 +48,7 @@ class StoredFormat(NamedTuple):
     activations: bool
     """Activations are integers too, so the matrix product runs at the 8-bit rate."""
     average: float | None = None
-    """Where groups of linears differ: bits a weight over all of them, scales and zero points counted."""
+    """Bits per weight over all linears where groups differ, scales and zero points counted."""
 
 
 class Weights(NamedTuple):

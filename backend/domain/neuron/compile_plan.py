@@ -45,7 +45,7 @@ class CompilePlan(Frozen):
     draft_hash: str | None = None
     draft_tokens: int | None = None
     prefix_cache: bool | None = None
-    """Of vLLM Neuron, where the recipe says it."""
+    """Prefix caching of vLLM Neuron, where the recipe states it."""
     optimize_level: int | None = None
     compiler: str | None = None
     """Version of neuronx-cc; None where the stack's environment is not installed."""

@@ -41,7 +41,7 @@ SILICON = {
         "AWS Neuron documentation, logical NeuronCores and Trainium3; powers of two assumed",
     ),
 }
-"""By the accelerator's name in assets/catalog/instances.toml."""
+"""Facts by the accelerator's name in assets/catalog/instances.toml."""
 
 
 def logical_device(device: Device) -> Device:

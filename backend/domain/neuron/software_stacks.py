@@ -26,9 +26,9 @@ class NeuronStack(NamedTuple):
     """The optimization level of the compiler can be given; the others' code sets its own."""
     source: str
     legacy: str | None = None
-    """Why it is past its time, and what to use instead."""
+    """The reason not to use it any more, and what to use instead."""
     unserved: str | None = None
-    """Why no server here takes what it compiled, and what to do instead."""
+    """The reason why no server here takes its results, and what to do instead."""
     eagle: frozenset[str] = frozenset()
     """Model types whose EAGLE heads it compiles."""
     alone: bool = True
@@ -111,7 +111,7 @@ ORDER: dict[str, tuple[StackName, ...]] = {
     "Trainium2": ("vllm-neuron", "nxd-inference"),
     "Trainium3": ("vllm-neuron",),
 }
-"""The one to prefer first, by accelerator."""
+"""The stacks in order of preference, by accelerator."""
 
 
 def choose_stack(accelerator: str, model_type: str, stated: StackName | None = None) -> StackName | None:

@@ -27,19 +27,18 @@ from backend.domain.planner.roofline import BEST, End, Gains, acceptance_from_ra
 from backend.domain.recipe.recipe import Recipe, Serving
 
 LENGTHS = tuple(range(1, 9))
-"""Draft lengths that a map is drawn over, in tokens a step."""
+"""Numbers of draft tokens that a map covers."""
 STREAMS = (1, 4, 8, 16)
-"""Streams that it is measured at where nobody asks for others."""
+"""Streams that are measured by default."""
 ROUNDS = 4
-"""Of all servers and streams, where nobody asks for another number: with what four say, some 14 minutes on two
-cores."""
+"""Rounds over all servers and streams by default: about 14 minutes on two cores."""
 KNEES = (0, 4, 8, 16, 32, 64)
 """Rows of the target at which a further one may begin to cost more: a convex line of straight pieces, as a roofline
 is."""
 
 
 class DraftShape(Frozen):
-    """What the cost of a draft's step depends on: its weights are read once, and each layer has a cost of its own."""
+    """The size of a draft: its weights are read once per step, and each layer has a cost of its own."""
 
     parameters: int = Field(gt=0)
     layers: int = Field(gt=0)
@@ -61,19 +60,19 @@ class PayoffPoint(Frozen):
     relative: float = 1.0
     factor: float | None = None
     accepted: float | None = None
-    """Mean accepted tokens a step, by the server's counters: how many were to be was asked of it."""
+    """Mean accepted tokens per step, by the server's counters; the server was told how many to accept."""
     token_relative: float | None = None
     """Time a token over that of the server without speculation: one over the gain with those accepted tokens."""
     rounds: int = 1
 
 
 class MapKey(Frozen):
-    """What a map holds for: another value of any of these may be another map."""
+    """The conditions of a map: another value of any of these may give another map."""
 
     model: str
     """`ModelCard.revision` of the original."""
     weights: str
-    """What was done to its weights (`weights_of`)."""
+    """The hash of the steps that changed its weights (`weights_hash`)."""
     serving: Serving
     vllm: str
     processor: str
@@ -123,7 +122,7 @@ class BreakEven(NamedTuple):
     acceptance: float
     tokens: int
     interval: tuple[float, float | None] | None = None
-    """At the ends of the model's error; the upper end None where no acceptance might do."""
+    """The acceptance at both ends of the model's error; the upper end None where none might be enough."""
 
 
 class PayoffMap(Frozen):
@@ -132,15 +131,15 @@ class PayoffMap(Frozen):
 
     key: MapKey
     model: str
-    """As it is called here."""
+    """The model's name here."""
     parameters: int
-    """Of the target."""
+    """Parameters of the target."""
     points: tuple[PayoffPoint, ...]
     costs: StepCosts
     error: float | None
     measured_at: str
     seconds: float
-    """That it took."""
+    """Seconds that the measurement took."""
     hardware: Facts = Field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
@@ -297,7 +296,7 @@ def error_factor(predictions: Iterable[LeftOutPoint]) -> float | None:
 
 
 DRAFT_LAYERS = 2
-"""Of a draft of which only the parameters are known."""
+"""Layers of a draft of which only the parameters are known."""
 LEAST_HIDDEN = 32
 """Hidden size of the smallest draft."""
 

@@ -28,7 +28,7 @@ from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.rules.target_facts import TargetFacts
 
 COMPILE_CACHE_BYTES = 200_000_000
-"""What vLLM's compile cache of one model took here at most, rounded up."""
+"""The largest compile cache of vLLM that was seen here for one model, rounded up."""
 MARGIN_BYTES = 64_000_000
 
 FORMULAS = {
@@ -67,7 +67,7 @@ class JobNeeds(Frozen):
 
 
 class Estimate(Frozen):
-    """The whole answer. Ranges are (least, most); None where unknown, and `unknown` says why."""
+    """The estimate of a recipe on a target. Ranges are (least, most); None where unknown, and `unknown` says why."""
 
     target: str
     weights_bytes: int
@@ -76,7 +76,7 @@ class Estimate(Frozen):
     min_tensor_parallel: int | None
     tensor_parallel: int
     replicas: int
-    """Of the model, each cut over `tensor_parallel` devices; caches, batch and throughput are of all together."""
+    """Copies of the model, each cut over `tensor_parallel` devices; caches, batch and throughput count all."""
     max_tokens_in_cache: int | None
     tokens_in_cache: tuple[int, int] | None
     max_context: int | None
@@ -87,9 +87,9 @@ class Estimate(Frozen):
     activation_bytes: int | None
     runtime_bytes: tuple[int, int] | None
     weights_per_device: int | None
-    """With the draft, where one is held beside the model."""
+    """Bytes of the weights, with those of a draft beside the model."""
     device_bytes: int | None
-    """Of one device; the share that the server takes of it is `usable_bytes`."""
+    """Memory of one device; `usable_bytes` is the share that the server takes."""
     usable_bytes: int | None
     devices: int | None
     ttft_ms: Range | None
@@ -98,7 +98,7 @@ class Estimate(Frozen):
     price_per_million_output: Range | None
     price_per_hour: float | None
     price_note: str | None
-    """Where and when that price held."""
+    """The region and date of that price."""
     job_seconds: Range | None
     job_cost: Range | None
     disk_bytes: int
@@ -108,7 +108,7 @@ class Estimate(Frozen):
     formulas: dict[str, str]
     calibration: Calibration | None
     mapped: str | None = None
-    """When the payoff map was measured that says what speculation gains; None: by the formula."""
+    """When the payoff map was measured that gives the gain of speculation; None: the formula gives it."""
 
     @property
     def idle(self) -> int:
@@ -165,10 +165,10 @@ class EstimateContext(Frozen):
     acceptance: float | None = None
     """Measured probability of acceptance, where an evaluation has one."""
     trained: float | None = None
-    """The same by the draft's own training, which measures it on answers that were set aside."""
+    """The probability by the draft's own training, measured on answers that were set aside."""
     calibration: Calibration | None = None
     payoff: PayoffMap | None = None
-    """Of what is served there, where one was measured."""
+    """The payoff map of what is served there, if one was measured."""
 
     def gains(self, recipe: Recipe) -> roofline.Gains | None:
         """Return the measured gains of speculation; None where the formula must be used.
@@ -241,7 +241,7 @@ def estimate(model: ModelFacts, recipe: Recipe, context: EstimateContext, degree
 
 
 class _ServingMemory(NamedTuple):
-    """What one device holds while serving, and what that means for contexts and batches; None where not known."""
+    """The memory of one device while serving, and the contexts and batches it allows; None where not known."""
 
     memory: DeviceMemory | None
     least_degree: int | None

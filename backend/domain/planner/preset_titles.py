@@ -16,12 +16,12 @@ from backend.domain.planner.estimate_correction import geometric_middle
 from backend.domain.planner.presets import GOALS, Goal
 
 NOTICED = 0.02
-"""Of the original's figure: less than this is no difference."""
+"""Share of the original's figure below which a difference does not count."""
 FIGURES: dict[Goal, tuple[str, str, str, str]] = {
     "lower-cost": ("price_per_million_output", "Lowest cost", "price a token", "costs"),
     "lower-latency": ("tpot_ms", "Lowest latency", "time a token", "takes"),
 }
-"""By goal: the field of an estimate, the title of the best of all, what the figure is, and the word for it."""
+"""Goal -> the field of an estimate, the title of the best of all, the figure's name, and its verb."""
 BEST = {best for _, best, _, _ in FIGURES.values()}
 Ends = tuple[float, float]
 

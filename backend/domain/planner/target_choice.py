@@ -64,7 +64,7 @@ class TargetChoice(Frozen):
     why: str
     losers: tuple[RejectedTarget, ...]
     job: JobTarget | None = None
-    """Where the optimize job itself costs least, of the instances that can run it; None where that is not known."""
+    """The instance on which the optimize job itself costs least; None where that is not known."""
 
 
 class Deployment(Frozen):

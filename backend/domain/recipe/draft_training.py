@@ -1,4 +1,4 @@
-"""What a person asks of a training: which kind of draft, by which loss, on what, for how long."""
+"""The options of a training: the kind of draft, the loss, the data, the time."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Training(Frozen):
     kind: DraftKind = "small"
     loss: LossName = "lk_hybrid"
     minutes: float = Field(10.0, gt=0, le=7 * 24 * 60)
-    """From the start of the job to the draft, answers included."""
+    """Minutes from the start of the job to the draft, answers included."""
     tokens: int = Field(4, ge=1, le=16)
     """Proposed a round, for which acceptance is measured."""
     temperature: float = Field(1.0, gt=0, le=2)
-    """At which sampled answers are drawn; the others are greedy."""
+    """Temperature of sampled answers; the others are greedy."""
     greedy: float = Field(0.5, ge=0, le=1)
     """The share of answers that are greedy."""
     on_policy: float = Field(0.0, ge=0, le=1)
@@ -45,9 +45,9 @@ class Training(Frozen):
     answer_tokens: int = Field(160, ge=8, le=4096)
     """The longest answer."""
     answers: int | None = Field(None, ge=2)
-    """How many are asked of the target at most; None: as many as a third of the time gives."""
+    """The most answers that the target generates; None: as many as a third of the time allows."""
     start: Literal["fresh", "pruned"] = "fresh"
-    """Of a small model: with embeddings of its own width, or layers of the target."""
+    """Start of a small model: with embeddings of its own width, or layers of the target."""
     layers: int | None = Field(None, ge=1, le=64)
     hidden: int | None = Field(None, ge=32, le=16384)
     """Width of a fresh model."""

@@ -17,32 +17,31 @@ class Method(NamedTuple):
     (CONTRIBUTING.md)."""
 
     title: str
-    """In lists of techniques."""
+    """Its title in lists of techniques."""
     action: str
-    """On the button that adds the step."""
+    """The words on the button that adds the step."""
     help: str
-    """What it does, in a line."""
+    """A line on what it does."""
     bits: tuple[int, ...]
-    """Those it can, its own first."""
+    """Widths that it can make, the default first."""
     group_size: int | None
-    """Weights that share a scale, by itself; None where one scale serves an output channel or a matrix."""
+    """Default of weights that share a scale; None where an output channel or a matrix has one scale."""
     defaults: dict[str, Any]
     """Further options it takes (`TUNED`), with the value of an empty one."""
     source: str
     made: str = "INT{bits} ({method})"
-    """What the weights become, in plans."""
+    """The result, as plans write it."""
     activations: bool = False
     """The input becomes 8 bits too, so the matrix product runs at the 8-bit rate."""
     calibrated: bool = True
     """Calibration text decides what is stored, and not only the reported errors."""
     scheme: Scheme | None = None
-    """How vLLM reads it, by which its kernels are found (`kernels`). Without one nothing serves the quantized
-    weights."""
+    """The way vLLM reads the result, which decides its kernels (`domain/kernels`). Without one nothing serves the
+    quantized weights."""
     alternatives: tuple[str, ...] = ("awq", "w8a8", "fp8")
-    """Methods to use instead where this one cannot be, the nearest first."""
+    """Methods to use instead where this one is not possible, the nearest first."""
     searches: int = 0
-    """Times that all rows of a matrix meet its Gram matrix, the report left out: what a job's duration is reckoned
-    from."""
+    """Times that all rows of a matrix meet its Gram matrix, the report left out; a job's duration depends on it."""
 
 
 QUANTIZE: dict[str, Method] = {
@@ -144,7 +143,7 @@ QUANTIZE: dict[str, Method] = {
         alternatives=("fp8", "w8a8"),
     ),
 }
-"""In the order in which screens list them. Every method but `kv_cache` also takes `kv_cache: fp8`."""
+"""The methods, in the order in which screens list them. Every method but `kv_cache` also takes `kv_cache: fp8`."""
 
 ORIGINAL_BITS = 16
 REFUSED = Method("", "", "", (8,), None, {}, "", activations=True)
@@ -162,8 +161,7 @@ TUNED = ("act_order", "awq_scales", "clip", "activations", "strength")
 """Fields of a quantize step that only some methods take."""
 
 MIXED = ("target_bits", "eight_bits")
-"""Fields of a quantize step that only methods which quantize in groups take: they can stand beside higher
-precisions."""
+"""Fields of a quantize step that only methods which quantize in groups take: groups may get higher precisions."""
 
 NO_CACHE_SCALES = frozenset({"gpt2", "gpt_neox", "bloom", "falcon"})
 """Model types whose attention names its cache differently: no served and scored run of theirs is at hand."""

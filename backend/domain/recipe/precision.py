@@ -17,8 +17,8 @@ WEIGHT_SCALE, ACTIVE_SCALE = 16, 32
 """Bits of a scale: of weight-only formats in the model's 16-bit type, of those with 8-bit activations in fp32."""
 
 EightBitForm = Literal["int8", "w8a8"]
-"""Which 8-bit form stands beside 4 bits: weights only, which GPUs serve, or activations too, which a processor serves
-as well."""
+"""The 8-bit form used next to 4 bits: weights only, which GPUs serve, or activations too, which a processor serves as
+well."""
 
 
 class Precision(Frozen):

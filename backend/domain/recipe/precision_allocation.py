@@ -22,7 +22,7 @@ from backend.domain.recipe.recipe import Limits
 MOST_TRIES = 6
 """Times that a model is quantized and scored before a floor is given up, the first included."""
 MARGIN = 1.1
-"""How much less than the floor a raised allocation is meant to lose, since losses of groups add up only roughly."""
+"""Factor by which a raised allocation should lose less than the floor, since losses of groups add up only roughly."""
 
 Allocation = list[Precision]
 """One a group."""

@@ -20,7 +20,7 @@ from backend.domain.recipe.speculation import SPECULATE, KnownSpeculation, Sched
 from backend.domain.validation import first_flaw, matching
 
 TECHNIQUES = ("prune", "quantize", "speculate", "compile", "shard")
-"""In the order in which they run."""
+"""The techniques, in the order in which they run."""
 
 
 class _Step(Frozen):
@@ -50,7 +50,7 @@ class Prune(_Step):
     pattern: Literal["unstructured", "2:4", "4:8"] = "unstructured"
     engine: Literal["native", "llm-compressor"] = "native"
     calibration: str = "bundled"
-    """As that of a quantize step; where both name a file, the quantize step's is taken."""
+    """Like that of a quantize step, whose file is used where both name one."""
     recover: recovery.Recover | None = None
     """A short fine-tune afterwards; `true` for its defaults."""
 
@@ -82,8 +82,8 @@ class Quantize(_Step):
     """rtn, awq, gptq: bits a weight on average over the quantized linears, scales and zero points counted. Each group
     of linears gets a precision by what it was measured to lose at each (docs/decisions/0013)."""
     eight_bits: Literal["int8", "w8a8"] | None = None
-    """What groups of 8 bits become beside 4-bit ones: weights only, served by GPUs, or activations too, which a
-    processor serves as well. Empty: what the target serves."""
+    """The 8-bit form of groups in a 4-bit model: weights only, served by GPUs, or activations too, which a processor
+    serves as well. Empty: what the target serves."""
     engine: Literal["native", "llm-compressor", "autoawq"] = "native"
     calibration: str = "bundled"
     """`bundled`, or a JSONL, Parquet or text file."""
@@ -177,7 +177,7 @@ class Compile(_Step):
     buckets: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(None, min_length=1)
     """Lengths in tokens that graphs are compiled for; None doubles from 128 to the positions."""
     optimize_level: Literal[1, 2, 3] | None = None
-    """Of neuronx-cc."""
+    """The optimization level of neuronx-cc."""
 
 
 class Shard(_Step):
@@ -190,7 +190,7 @@ Step = Annotated[Prune | Quantize | Speculate | Compile | Shard, Field(discrimin
 
 
 class Serving(Frozen):
-    """How the variant is served; each field is vLLM's option of that name."""
+    """The settings with which the variant is served; each field is vLLM's option of that name."""
 
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
     max_model_len: int | None = Field(None, ge=16)
@@ -216,7 +216,7 @@ class Limits(Frozen):
 
 NAME_PATTERN = r"[^-\s`][^\x00-\x1f\x7f`\u2028\u2029]*"
 NAME = "it must be one line without backticks, and begin with neither a dash nor a space"
-"""It stands in sentences, in commands and in the arguments of servers."""
+"""A name appears in sentences, in commands and in the arguments of servers."""
 
 
 class Recipe(Frozen):

@@ -15,11 +15,10 @@ from pydantic import Field, model_serializer
 from backend.domain.frozen import Frozen
 
 SPARE_SEQUENCES = 12
-"""The least that must be left of the calibration text beside what calibrates: most of it to learn from, some to stop
-by."""
+"""The fewest sequences of calibration text that must be left for the recovery: most to learn from, some to stop by."""
 
 VALIDATIONS, MOST_VALIDATION = 20, 16
-"""How often it validates after the start, and on how many sequences at most: what that costs beside the steps."""
+"""Validations after the start, and the most sequences of each: their cost comes on top of the steps."""
 WIDE_RATE = 1.5
 """Measured on the starter, 3e-3 at its hidden size of 512, and from there by 1 / width, as Adam's rate for a hidden
 matrix goes (Yang et al. 2022, arXiv 2203.03466): 3.7e-4 at 4096, where LoRA is usually trained with 1e-4 to 3e-4."""
@@ -32,11 +31,11 @@ class Recover(Frozen):
     """
 
     rank: int = Field(8, ge=1, le=256)
-    """Of the two factors that are learned beside each pruned matrix."""
+    """Rank of the two factors that are learned for each pruned matrix."""
     steps: int = Field(100, ge=1, le=10_000)
-    """At most; fewer where the validation loss stops falling."""
+    """The most steps; fewer where the validation loss stops falling."""
     learning_rate: float | None = Field(None, gt=0, le=1)
-    """At its highest: it rises at first and falls to zero at the last step. Empty is `WIDE_RATE` / the model's hidden
+    """The highest rate: it rises at first and falls to zero at the last step. Empty is `WIDE_RATE` / the model's hidden
     size."""
     batch: int = Field(4, ge=1, le=256)
     """Sequences a step."""

@@ -15,7 +15,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {"cuda": ("p4d", "p4de", "p5", "g5", "g6"
 """Instance families that an optimization job accepts, by hardware."""
 
 Part = Literal["weights", "smoothquant", "speculate", "compile", "shard", "other"]
-"""What the table knows of a step: `weights` is awq or fp8, `other` anything the toolkit does not have."""
+"""The table's word for a step: `weights` is awq or fp8, `other` anything the toolkit does not have."""
 
 
 class ToolkitStack(NamedTuple):

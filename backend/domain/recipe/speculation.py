@@ -31,22 +31,22 @@ class SpeculationMethod(NamedTuple):
     """
 
     title: str
-    """After "Speculate with"."""
+    """The words after "Speculate with"."""
     help: str
-    """Who proposes, in a sentence."""
+    """A sentence on what proposes the tokens."""
     needs: Literal["model", "head", "class"] | None
     options: frozenset[str]
-    """Besides `tokens`."""
+    """The options it takes besides `tokens`."""
     engine_method: str
-    """As vLLM calls it."""
+    """The method's name in vLLM."""
     once: bool = False
-    """All tokens of a guess come from one pass of the drafter, not from one pass each."""
+    """All draft tokens come from one pass of the drafter, not from one pass each."""
     engine_class: str | None = None
-    """Of `custom_class`, where it is ours and no user's."""
+    """The class for `custom_class`, if it is ours and not a user's."""
     usual: int | None = None
-    """Tokens where nobody says how many; None: as all do."""
+    """Draft tokens where the recipe states none; None: the default of all methods."""
     only_likely: bool = False
-    """It proposes nothing where nothing is likely enough to pay."""
+    """Proposes nothing where no token is likely enough to pay."""
 
 
 _HEAD = frozenset({"draft", "tokens_by_batch"})
@@ -122,10 +122,10 @@ SPECULATE: dict[KnownSpeculation, SpeculationMethod] = {
 }
 assert tuple(SPECULATE) == get_args(KnownSpeculation)
 OFFERED = ("draft", "ngram", "ngram_adaptive")
-"""What a model can do by itself or with the draft that it brings along; the others need something of the user's."""
+"""Methods that need nothing, or the draft that the model brings along; the others need something of the user's."""
 OPTIONS = ("draft", "proposer", "heterogeneous_vocab", "prompt_lookup_min", "prompt_lookup_max", "tokens_by_batch")
 OWN = OPTIONS[1:]
-"""Those that only our servers take: neither the managed toolkit nor Neuron's libraries have them."""
+"""Options that only our servers take: neither the managed toolkit nor Neuron's libraries have them."""
 
 
 def option_takers(option: str) -> str:

@@ -24,13 +24,13 @@ LIKE = {name: method.alternatives for name, method in methods.QUANTIZE.items()} 
     "llm-int8": ("smoothquant", "w8a8", "fp8"),
     "kvquant": ("kv_cache", "fp8"),
 }
-"""What to use instead of a quantization method, the nearest first."""
+"""Alternatives to a quantization method, the nearest first."""
 EXCHANGED, ADDED, LEFT_OUT = 2, 3, 4
 """Costs of a change; options set right are free, a smaller group costs 1."""
 SMALLER_GROUPS = (64, 32)
 
 StepChoice = tuple[int, Any]
-"""Cost, and a step or None."""
+"""(cost, a step or None)."""
 
 
 def find_nearest(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> tuple[Recipe | None, str | None]:

@@ -1,4 +1,4 @@
-"""What the rules may know of a target, and one reason that a rule gives."""
+"""The facts about a target that the rules read, and the reason that a rule gives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Place = Literal["local", "planned", "managed", "neuron"]
 
 
 MEMORY = "memory"
-"""The rule by which something is too large: what fails by nothing else does not fit, and is not wrong."""
+"""The rule of memory: a recipe that fails by it alone is valid but too large."""
 
 
 class Reason(Frozen):
@@ -25,7 +25,7 @@ class Reason(Frozen):
     message: str
     source: str
     brief: str = ""
-    """The reason alone, in words that many recipes share, where it has such."""
+    """The reason in short words that many recipes share; empty where there are none."""
 
     @property
     def short(self) -> str:
@@ -49,9 +49,9 @@ class TargetFacts(Frozen):
     provided_draft: bool = False
     ram_bytes: int | None = None
     attached: bool = False
-    """Of a Neuron target: its devices are here."""
+    """The devices of a Neuron target are on this machine."""
     proposers: tuple[str, ...] | None = None
-    """Modules in the folder of proposers of one's own; None where no folder was named."""
+    """Modules in the folder of users' proposers; None where no folder is configured."""
     suffixes: bool = False
     """The serve environment has the library of suffix decoding."""
     features: tuple[str, ...] | None = None
