@@ -14,7 +14,7 @@ AUTOAWQ_FORMAT = "vLLM 0.32.0, AutoAWQConfig"
 MIXED = "docs/decisions/0013-mixed-precision.md"
 
 
-def takes_options(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def check_options(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     for step in recipe.steps:
         if isinstance(step, Quantize) and step.method in methods.QUANTIZE:
             for message in quantize_step.option_problems(step):
@@ -23,7 +23,7 @@ def takes_options(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iter
                 )
 
 
-def file_format(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def check_format(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     step = recipe.step("quantize")
     if (
         isinstance(step, Quantize)
@@ -40,7 +40,7 @@ def file_format(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterat
         yield Reason(rule="autoawq-format", message=message, source=AUTOAWQ_FORMAT)
 
 
-def cache_scales(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def check_cache_scales(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     if quantize_step.caches_fp8(recipe.step("quantize")) and model.model_type in methods.NO_CACHE_SCALES:
         yield Reason(
             rule="cache-scales",
@@ -52,7 +52,7 @@ def cache_scales(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Itera
         )
 
 
-def pattern(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def check_pattern(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     step = recipe.step("prune")
     if isinstance(step, Prune) and step.pattern != "unstructured" and step.sparsity != 0.5:
         message = (
@@ -61,7 +61,7 @@ def pattern(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[R
         yield Reason(rule="pattern", message=message, source="the pattern keeps N of each M weights")
 
 
-def one_pass(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def check_one_pass(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Refuse two engines where weights are pruned and quantized: both happen in one pass."""
     prune, quantize = recipe.step("prune"), recipe.step("quantize")
     if not isinstance(prune, Prune) or not isinstance(quantize, Quantize):
@@ -74,7 +74,7 @@ def one_pass(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[
         yield Reason(rule="library", message=message, source="capability table")
 
 
-def mixed(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def check_mixed_precision(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Refuse `target_bits` and a floor to fall back from where something they need is missing."""
     step, fall_back = recipe.step("quantize"), recipe.limits.fall_back
     has_average = getattr(step, "target_bits", None) is not None
@@ -108,7 +108,7 @@ def check_library(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iter
                 yield Reason(rule="library", message=message, source=source)
 
 
-def recovers(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def check_recovery(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Refuse a recovery of experts, and one without memory for the whole model where the job runs."""
     step = recovery_needs.find_recovery(recipe)
     if step is None:
@@ -138,5 +138,5 @@ def _recovery_memory(facts: TargetFacts) -> tuple[int | None, str]:
     return facts.ram_bytes, facts.where
 
 
-COMMON = (takes_options, file_format, cache_scales, pattern, mixed)
-LIBRARY = (check_library, one_pass, recovers)
+COMMON = (check_options, check_format, check_cache_scales, check_pattern, check_mixed_precision)
+LIBRARY = (check_library, check_one_pass, check_recovery)

@@ -22,29 +22,29 @@ EAGLE = "neuronx-distributed-inference 4bcdc54, modeling_llama.py; vllm-neuron, 
 OPTIONS = ("stack", "buckets", "optimize_level")
 
 
-def _step(recipe: Recipe) -> Compile:
+def _compile_step(recipe: Recipe) -> Compile:
     step = recipe.step("compile")
     return step if isinstance(step, Compile) else Compile()
 
 
-def elsewhere(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def check_elsewhere(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Refuse options for a Neuron stack on other targets: vLLM's and the managed toolkit's compilation ignore them."""
-    stated = [name for name in OPTIONS if getattr(_step(recipe), name) is not None]
+    stated = [name for name in OPTIONS if getattr(_compile_step(recipe), name) is not None]
     if stated and facts.place != "neuron":
         names = ", ".join(f"`{name}`" for name in stated)
         message = f"{names} of `compile` is for a Neuron target such as `neuron:ml.inf2.48xlarge`: leave it out."
         yield Reason(rule="neuron-options", message=message, source="docs/neuron.md")
 
 
-def compiled(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def check_compiled(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     if not recipe.step("compile"):
         message = "Nothing runs on Inferentia and Trainium uncompiled: add `compile: {}`."
         yield Reason(rule="neuron-compile", message=message, source="docs/neuron.md")
 
 
-def family(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def check_family(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Refuse architectures that the stack does not name for that accelerator."""
-    device, stack = facts.device, _step(recipe).stack
+    device, stack = facts.device, _compile_step(recipe).stack
     name = device.name if device else facts.where
     if software_stacks.choose_stack(name, model.model_type, stack) is not None:
         return
@@ -61,10 +61,10 @@ def family(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Re
     yield Reason(rule="neuron-family", message=message, source="; ".join(sources) or "docs/neuron.md")
 
 
-def steps(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def check_steps(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Refuse the parts of the recipe that the stack cannot compile."""
     name = software_stacks.choose_stack(
-        facts.device.name if facts.device else "", model.model_type, _step(recipe).stack
+        facts.device.name if facts.device else "", model.model_type, _compile_step(recipe).stack
     )
     if name is None:
         return
@@ -74,16 +74,16 @@ def steps(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Rea
             known = ", ".join(sorted(stack.can - {"compile"}))
             message = f"{stack.title} compiles no `{part}` ahead of time: leave it out, or use one of {known}."
             yield Reason(rule="neuron-stack", message=message, source=stack.source)
-    if _step(recipe).optimize_level is not None and not stack.levels:
+    if _compile_step(recipe).optimize_level is not None and not stack.levels:
         message = f"{stack.title} sets the compiler's level itself: leave `optimize_level` out."
         yield Reason(rule="neuron-stack", message=message, source=stack.source)
 
 
-def speculation(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def check_speculation(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Refuse drafts and EAGLE heads that the vendor's documents and code exclude."""
     step = recipe.step("speculate")
     name = software_stacks.choose_stack(
-        facts.device.name if facts.device else "", model.model_type, _step(recipe).stack
+        facts.device.name if facts.device else "", model.model_type, _compile_step(recipe).stack
     )
     if name is None or not isinstance(step, Speculate) or step.method not in STACKS[name].can:
         return
@@ -109,7 +109,7 @@ def speculation(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterat
     yield from check_head(model, step.method, facts.draft, EAGLE)
 
 
-def degree(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def check_degree(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     device, stated = facts.device, recipe.serving.tensor_parallel
     if device is None or device.name not in cores.SILICON or stated in (possible := cores.degrees(device)):
         return
@@ -119,9 +119,9 @@ def degree(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Re
     yield Reason(rule="tensor-parallel", message=message, source=cores.SILICON[device.name].source)
 
 
-def shapes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def check_buckets(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Refuse buckets that do not rise to the positions that are compiled for."""
-    buckets, positions = _step(recipe).buckets, cores.positions(model, recipe)
+    buckets, positions = _compile_step(recipe).buckets, cores.positions(model, recipe)
     if buckets and (list(buckets) != sorted(set(buckets)) or buckets[-1] != positions):
         message = f"`buckets` must rise to the {positions} positions of the recipe: end them there, or leave them out."
         yield Reason(
@@ -131,7 +131,7 @@ def shapes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Re
         )
 
 
-def memory(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def check_memory(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     device, stated = facts.device, recipe.serving.tensor_parallel
     if device is None or not device.memory_bytes:
         return
@@ -160,7 +160,7 @@ def memory(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Re
     yield Reason(rule=MEMORY, message=message, source=FORMULA, brief=f"too large for {facts.where} ({has})")
 
 
-RULES = (compiled, family, steps, speculation, degree, shapes, memory)
+RULES = (check_compiled, check_family, check_steps, check_speculation, check_degree, check_buckets, check_memory)
 
 
 def candidates(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Recipe]:
@@ -168,7 +168,7 @@ def candidates(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterato
     device = facts.device
     if device is None:
         return
-    name, own = device.name, _step(recipe)
+    name, own = device.name, _compile_step(recipe)
     length = recipe.serving.max_model_len
     lengths = dict.fromkeys(
         [length if length is None else min(length, model.max_positions), min(2048, model.max_positions)]
@@ -203,7 +203,7 @@ def candidates(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterato
 def notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> list[str]:
     """Return the notes of the plan: the stack's age, padded heads, memory."""
     assert facts.device is not None
-    name = software_stacks.choose_stack(facts.device.name, model.model_type, _step(recipe).stack)
+    name = software_stacks.choose_stack(facts.device.name, model.model_type, _compile_step(recipe).stack)
     degree = recipe.serving.tensor_parallel
     sentences = [f"{STACKS[name].title} is legacy: {STACKS[name].legacy}"] if name and STACKS[name].legacy else []
     heads, kv_heads = cores.padded_heads(model, degree)

@@ -38,7 +38,7 @@ def _all_reasons(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Itera
     return (reason for rule in RULES[facts.place] for reason in rule(model, recipe, facts))
 
 
-def _one_weight_quantization(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def _check_one_quantization(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     methods = [step.method for step in recipe.steps if isinstance(step, Quantize)]
     if len(methods) > 1:
         yield Reason(
@@ -48,40 +48,44 @@ def _one_weight_quantization(model: ModelFacts, recipe: Recipe, facts: TargetFac
         )
 
 
-def _once_each(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def _check_once_each(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     for technique in ("prune", "speculate", "compile", "shard"):
         if sum(step.technique == technique for step in recipe.steps) > 1:
             source = "pruned once, the scores are gone" if technique == "prune" else "vLLM takes one"
             yield Reason(rule="once", message=f"The recipe has `{technique}` more than once: keep one.", source=source)
 
 
-def _already_quantized(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def _check_already_quantized(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     steps = [step for step in recipe.steps if isinstance(step, Quantize | Prune)]
     stored = model.stored if isinstance(model, ModelCard) else None
     head = f"{model.id} is already quantized ({stored.layout if stored else model.quantization})"
     # its libraries load weights as they are, whatever announces them
     if stored is not None and facts.place == "neuron":
-        yield _quantized(f"{head}, which Neuron's libraries do not read: start from its 16-bit original.")
+        yield _already_quantized_reason(
+            f"{head}, which Neuron's libraries do not read: start from its 16-bit original."
+        )
         return
     if not model.quantization or not steps:
         return
     if stored is None or facts.place in {"managed", "neuron"}:
-        yield _quantized(f"{head}: start from its 16-bit original.")
+        yield _already_quantized_reason(f"{head}: start from its 16-bit original.")
     elif stored.refusal is not None:
-        yield _quantized(f"{head}, and {stored.refusal}: start from its 16-bit original.")
+        yield _already_quantized_reason(f"{head}, and {stored.refusal}: start from its 16-bit original.")
     elif any(step.engine != "native" for step in steps):
-        yield _quantized(f"{head}, which only the native engine reads: use `engine: native`, or its 16-bit original.")
+        yield _already_quantized_reason(
+            f"{head}, which only the native engine reads: use `engine: native`, or its 16-bit original."
+        )
     elif any(isinstance(step, Prune) and step.recover for step in steps):
-        yield _quantized(
+        yield _already_quantized_reason(
             f"{head}, and recovery trains plain weights only: leave `recover` out, or use its 16-bit original."
         )
 
 
-def _quantized(message: str) -> Reason:
+def _already_quantized_reason(message: str) -> Reason:
     return Reason(rule="already-quantized", message=message, source="the headers of the weight files")
 
 
-def _capabilities(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def _check_capabilities(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     for step in recipe.steps:
         method = getattr(step, "method", None)
         engine = getattr(step, "engine", "native")
@@ -90,7 +94,7 @@ def _capabilities(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iter
             yield Reason(rule="capability", message=row.reason, source=row.source)
 
 
-def _family(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def _check_family(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     steps = [step for step in recipe.steps if isinstance(step, Prune | Quantize) and step.engine == "native"]
     if steps and model.model_type not in NATIVE_FAMILIES:
         yield Reason(
@@ -101,7 +105,7 @@ def _family(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[R
         )
 
 
-def _no_engine(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def _check_engine(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     if facts.hardware == "neuron":
         yield Reason(
             rule="no-engine",
@@ -114,7 +118,7 @@ def _no_engine(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterato
         )
 
 
-def _serving_types(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def _check_serving_types(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     has = facts.device.capability if facts.device else None
     if has is None:
         return
@@ -128,7 +132,7 @@ def _serving_types(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Ite
         yield Reason(rule="compute-capability", message=message, source=FP8_CACHE[1])
 
 
-def _group_size(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def _check_group_size(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     for step in recipe.steps:
         if not isinstance(step, Quantize) or step.method not in methods.GROUP_SIZE:
             continue
@@ -144,7 +148,7 @@ def _group_size(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterat
             )
 
 
-def _compiler(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def _check_compiler(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     if recipe.step("compile") and facts.hardware == "cpu" and not facts.compiler:
         yield Reason(
             rule="no-compiler",
@@ -153,7 +157,7 @@ def _compiler(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator
         )
 
 
-def _eager_compile(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def _check_eager_compile(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     if recipe.step("compile") and recipe.serving.enforce_eager:
         yield Reason(
             rule="eager-compile",
@@ -162,7 +166,7 @@ def _eager_compile(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Ite
         )
 
 
-def _context(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def _check_context(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     stated = recipe.serving.max_model_len
     if stated is not None and stated > model.max_positions:
         yield Reason(
@@ -172,7 +176,7 @@ def _context(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[
         )
 
 
-def _tensor_parallel(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def _check_tensor_parallel(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     degree = recipe.serving.tensor_parallel
     if degree == 1:
         return
@@ -188,7 +192,7 @@ def _tensor_parallel(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> I
         yield Reason(rule="tensor-parallel", message=message, source="vLLM 0.32.0, ModelConfig and AutoAWQConfig")
 
 
-def _memory(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def _check_memory(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Refuse a model whose weights and cache do not fit where it is served.
 
     On this machine at the recipe's own degree.
@@ -222,7 +226,7 @@ def _memory_words(device: Device) -> str:
     return f"{device.units} x {unit_gb:.0f} GB ({device.units * unit_gb:.0f} GB), cut so that the heads divide"
 
 
-def _stacking(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def _check_stacking(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     row, why = sagemaker_toolkit.find_stack(recipe, facts.hardware)
     if why is not None:
         yield Reason(
@@ -235,7 +239,7 @@ def _stacking(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator
         yield Reason(rule="sagemaker-shard", message=message, source=sagemaker_toolkit.SDK)
 
 
-def _instance(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def _check_instance(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     if recipe.steps and not sagemaker_toolkit.accepts_instance(
         facts.family or "", facts.optimization_job, facts.hardware
     ):
@@ -246,7 +250,7 @@ def _instance(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator
         yield Reason(rule="sagemaker-instance", message=message, source=sagemaker_toolkit.SDK)
 
 
-def _neuron_family(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def _check_neuron_family(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     known = software_stacks.families("sagemaker")
     if facts.hardware == "neuron" and model.model_type not in known:
         yield Reason(
@@ -257,7 +261,7 @@ def _neuron_family(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Ite
         )
 
 
-def _published(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def _check_published(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     cells = model.published if isinstance(model, PublishedModel) else None
     if cells is None:
         return
@@ -270,31 +274,31 @@ def _published(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterato
 
 
 _COMMON: tuple[Rule, ...] = (
-    _one_weight_quantization,
-    _once_each,
-    _already_quantized,
-    _group_size,
+    _check_one_quantization,
+    _check_once_each,
+    _check_already_quantized,
+    _check_group_size,
     *method_rules.COMMON,
     *speculation_rules.COMMON,
-    _eager_compile,
-    _context,
-    _tensor_parallel,
-    _serving_types,
-    neuron_rules.elsewhere,
+    _check_eager_compile,
+    _check_context,
+    _check_tensor_parallel,
+    _check_serving_types,
+    neuron_rules.check_elsewhere,
 )
 _OURS: tuple[Rule, ...] = (
-    _no_engine,
+    _check_engine,
     *_COMMON,
-    _capabilities,
-    _family,
+    _check_capabilities,
+    _check_family,
     *method_rules.LIBRARY,
     kernel_rules.check_kernels,
-    _compiler,
+    _check_compiler,
     *speculation_rules.OURS,
 )
 RULES: dict[str, tuple[Rule, ...]] = {
-    "local": (*_OURS, _memory),
-    "planned": (*_OURS, _memory),
-    "managed": (*_COMMON, _stacking, _instance, _neuron_family, _published, _memory),
-    "neuron": (*(rule for rule in _COMMON if rule is not _tensor_parallel), *neuron_rules.RULES),
+    "local": (*_OURS, _check_memory),
+    "planned": (*_OURS, _check_memory),
+    "managed": (*_COMMON, _check_stacking, _check_instance, _check_neuron_family, _check_published, _check_memory),
+    "neuron": (*(rule for rule in _COMMON if rule is not _check_tensor_parallel), *neuron_rules.RULES),
 }

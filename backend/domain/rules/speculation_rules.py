@@ -16,13 +16,13 @@ LEVIATHAN = "Leviathan et al. 2023, section 2.3: draft and target share one voca
 TRIED = "vLLM 0.32.0, docs/decisions/0033-speculation.md"
 
 
-def _step(recipe: Recipe) -> Speculate | None:
+def _speculate_step(recipe: Recipe) -> Speculate | None:
     step = recipe.step("speculate")
     return step if isinstance(step, Speculate) else None
 
 
-def generates(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
-    if _step(recipe) and not model.generates:
+def check_generates(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+    if _speculate_step(recipe) and not model.generates:
         yield Reason(
             rule="no-tokens",
             message=f"{model.id} is an embedding model, which generates no tokens to speculate on: leave the step out.",
@@ -30,9 +30,9 @@ def generates(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator
         )
 
 
-def elsewhere(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def check_elsewhere(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Refuse options that neither the managed toolkit nor Neuron's libraries take."""
-    step = _step(recipe)
+    step = _speculate_step(recipe)
     if step is None or facts.place not in {"managed", "neuron"}:
         return
     stated = [f"`{name}`" for name in OWN if getattr(step, name) != type(step).model_fields[name].default]
@@ -44,10 +44,10 @@ def elsewhere(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator
         yield Reason(rule="speculation-options", message=message, source="docs/aws.md")
 
 
-def draft(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def check_draft(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """A whole model that drafts: it exists, is smaller, and reads and writes the same tokens or is told that it does
     not."""
-    step = _step(recipe)
+    step = _speculate_step(recipe)
     if step is None or step.method != "draft":
         return
     if facts.draft is None:
@@ -57,11 +57,11 @@ def draft(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Rea
         message = f"{model.id} has no provided draft model: name one with `draft: FOLDER`{other}."
         yield Reason(rule="no-draft", message=message, source="catalog")
         return
-    yield from _size(model, facts.draft)
-    yield from _vocabulary(model, facts.draft, step, facts.place)
+    yield from _check_size(model, facts.draft)
+    yield from _check_vocabulary(model, facts.draft, step, facts.place)
 
 
-def _size(model: ModelFacts, drafting: ModelFacts) -> Iterator[Reason]:
+def _check_size(model: ModelFacts, drafting: ModelFacts) -> Iterator[Reason]:
     if drafting.parameters > model.parameters:
         sizes = f"{drafting.parameters / 1e6:,.1f} M parameters against {model.parameters / 1e6:,.1f} M"
         yield Reason(
@@ -74,8 +74,8 @@ def _size(model: ModelFacts, drafting: ModelFacts) -> Iterator[Reason]:
         )
 
 
-def _vocabulary(model: ModelFacts, drafting: ModelFacts, step: Speculate, place: Place) -> Iterator[Reason]:
-    other = other_vocabulary(model, drafting)
+def _check_vocabulary(model: ModelFacts, drafting: ModelFacts, step: Speculate, place: Place) -> Iterator[Reason]:
+    other = has_other_vocabulary(model, drafting)
     if other and not step.heterogeneous_vocab:
         mend = "set `heterogeneous_vocab: true`" if place in {"local", "planned"} else "use a draft made for it"
         message = f"The draft {drafting.id} has another vocabulary ({drafting.vocabulary}) than {model.id} "
@@ -89,15 +89,15 @@ def _vocabulary(model: ModelFacts, drafting: ModelFacts, step: Speculate, place:
         yield Reason(rule="draft-vocabulary", message=message, source="vLLM 0.32.0, VocabMapping")
 
 
-def other_vocabulary(model: ModelFacts, drafting: ModelFacts) -> bool:
+def has_other_vocabulary(model: ModelFacts, drafting: ModelFacts) -> bool:
     """Return whether the vocabularies differ: by the tokenizers where both are here, else by their sizes."""
     mine, its = (getattr(card, "tokenizer_hash", None) for card in (model, drafting))
     return drafting.vocabulary != model.vocabulary or bool(mine and its and mine != its)
 
 
-def head(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def check_own_head(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Refuse heads that our own servers cannot use; `neuron_rules` has the vendor's rules."""
-    step, draft = _step(recipe), facts.draft
+    step, draft = _speculate_step(recipe), facts.draft
     if step is None or SPECULATE[step.method].needs != "head" or facts.place not in {"local", "planned"}:
         return
     own = _head_of(draft)
@@ -150,9 +150,9 @@ def check_head(model: ModelFacts, method: str, draft: ModelFacts | None, source:
         yield Reason(rule="draft-vocabulary", message=message, source=source)
 
 
-def proposer(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def check_proposer(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Refuse foreign code unless the person who runs this machine named its folder."""
-    step = _step(recipe)
+    step = _speculate_step(recipe)
     if step is None or step.method != "custom":
         return
     if step.proposer is None:
@@ -174,8 +174,8 @@ def proposer(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[
     yield Reason(rule="proposer", message=message, source="vLLM 0.32.0, create_custom_proposer")
 
 
-def suffix(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
-    step = _step(recipe)
+def check_suffix(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+    step = _speculate_step(recipe)
     if step is not None and step.method == "suffix" and facts.place == "local" and not facts.suffixes:
         message = (
             "`method: suffix` needs arctic-inference, which the serve environment does not have: use `method: ngram`."
@@ -183,9 +183,9 @@ def suffix(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Re
         yield Reason(rule="suffix", message=message, source="vLLM 0.32.0, SpeculativeConfig")
 
 
-def adaptive(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+def check_adaptive(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Refuse adaptive n-grams elsewhere: their class is here, and in no vendor's container."""
-    step = _step(recipe)
+    step = _speculate_step(recipe)
     if step is not None and step.method == "ngram_adaptive" and facts.place != "local":
         message = (
             "`method: ngram_adaptive` runs in servers that Whetstone starts, not on "
@@ -194,13 +194,13 @@ def adaptive(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[
         yield Reason(rule="proposer", message=message, source="docs/decisions/0038-adaptive-n-grams.md")
 
 
-COMMON = (generates, elsewhere, draft)
-OURS = (head, proposer, suffix, adaptive)
+COMMON = (check_generates, check_elsewhere, check_draft)
+OURS = (check_own_head, check_proposer, check_suffix, check_adaptive)
 
 
 def notes(recipe: Recipe) -> list[str]:
     """Return the notes of the plan for a speculation that works."""
-    step = _step(recipe)
+    step = _speculate_step(recipe)
     if step is None:
         return []
     sentences = []
