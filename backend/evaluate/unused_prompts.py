@@ -68,7 +68,7 @@ class UnusedPrompts:
         if self._options.prefix_cache != "per-run":
             return plan
         if server in self._servers:
-            self._servers[server].forget()
+            self._servers[server].clear()
         return plan.model_copy(update={"cache_salt": f"whetstone-{next(self._salts)}"})
 
     def record_sent(
@@ -80,7 +80,7 @@ class UnusedPrompts:
             self._servers[server] = SentPrefixes(self._workload.prompts, block=kept, template=template_tokens(plan))
         asked = counted.get("prefix_cache_query_tokens")
         told = None if asked is None else (counted.get("prefix_cache_hit_tokens", 0), asked)
-        return self._servers[server].sent(records, told)
+        return self._servers[server].record_run(records, told)
 
 
 def cache_block_tokens(told: dict[str, float]) -> int:

@@ -1,6 +1,6 @@
-"""Prices per million tokens from an hourly price and measured throughput. Knows nothing of where a price comes from.
+"""Computes prices per million tokens from an hourly price and measured throughput.
 
-A price that cannot be told is None, never 0.
+A price that cannot be computed is None, never 0.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MILLION = 1_000_000
 
 
 class Pricing(Frozen):
-    """What an hour of the machine costs. `per_hour` in any currency, before `discount` (0 to 1)."""
+    """The price of an hour of the machine. `per_hour` in any currency, before `discount` (0 to 1)."""
 
     per_hour: float = Field(ge=0)
     discount: float = Field(0.0, ge=0, lt=1)
@@ -24,12 +24,12 @@ class Pricing(Frozen):
 
     @property
     def hour(self) -> float:
-        """An hour's price after the discount."""
+        """The price of an hour after the discount."""
         return (1 - self.discount) * self.per_hour
 
 
 def price_per_million(hourly: float | None, tokens_per_s: float | None) -> float | None:
-    """Hourly price / (tokens an hour in millions). None without a price or without tokens."""
+    """Return hourly price / (millions of tokens per hour). None without a price or without tokens."""
     if hourly is None or not tokens_per_s or tokens_per_s <= 0:
         return None
     return hourly / (tokens_per_s * SECONDS_AN_HOUR / MILLION)
@@ -38,26 +38,25 @@ def price_per_million(hourly: float | None, tokens_per_s: float | None) -> float
 def blended_price(
     pricing: Pricing, input_tokens_per_s: float | None, output_tokens_per_s: float | None, prefill_share: float | None
 ) -> float | None:
-    """(r x in + out) / (r + 1), with `prefill_share` of the hour charged to the input tokens and the rest to the output
-    tokens.
+    """Return (r x in + out) / (r + 1), with `prefill_share` of the hour charged to input tokens, the rest to output tokens.
 
-    Without a stated split (None) there is no such price: charging the full hour to both would count it twice.
+    None without a known split: charging the full hour to both would count it twice.
     """
     if prefill_share is None:
         return None
-    of_input = price_per_million(prefill_share * pricing.hour, input_tokens_per_s)
-    of_output = price_per_million((1 - prefill_share) * pricing.hour, output_tokens_per_s)
-    if of_input is None or of_output is None:
+    input_price = price_per_million(prefill_share * pricing.hour, input_tokens_per_s)
+    output_price = price_per_million((1 - prefill_share) * pricing.hour, output_tokens_per_s)
+    if input_price is None or output_price is None:
         return None
     ratio = pricing.input_output_ratio
-    return (ratio * of_input + of_output) / (ratio + 1)
+    return (ratio * input_price + output_price) / (ratio + 1)
 
 
 def blended_sagemaker_price(pricing: Pricing, concurrency: int, tpot_p50_ms: float | None) -> float | None:
-    """The toolkit announcement's formula: total throughput = concurrency / p50 inter-token latency; blended =
+    """Return the price by the toolkit announcement's formula: total throughput = concurrency / p50 inter-token latency; blended =
     (1 - discount) x $/h / (throughput x 3600 / 1e6) / 4, where 4 is ratio + 1.
 
-    It ignores prefill and prices input at 0: say both wherever it is shown.
+    The formula ignores prefill and prices input at 0: every place that shows it must say so.
     """
     if not tpot_p50_ms or tpot_p50_ms <= 0:
         return None
@@ -74,7 +73,7 @@ def level_prices(
     tpot_p50_ms: float | None,
     prefill_share: float | None,
 ) -> Price | None:
-    """Every price of a level; None without an hourly price.
+    """Return every price of a level; None without an hourly price.
 
     Per million input and per million output tokens each charge the full hour to those tokens (the documentation page's
     reading), so they must not be added; per million total charges the hour once.
@@ -86,14 +85,15 @@ def level_prices(
     """
     if pricing is None:
         return None
-    known = input_tokens_per_s is not None and output_tokens_per_s is not None
-    total = (input_tokens_per_s or 0) + (output_tokens_per_s or 0) if known else None
+    total, sagemaker = None, None
+    if output_tokens_per_s is not None:
+        sagemaker = blended_sagemaker_price(pricing, concurrency, tpot_p50_ms)
+        if input_tokens_per_s is not None:
+            total = input_tokens_per_s + output_tokens_per_s
     return Price(
         per_million_input=price_per_million(pricing.hour, input_tokens_per_s),
         per_million_output=price_per_million(pricing.hour, output_tokens_per_s),
         per_million_total=price_per_million(pricing.hour, total),
         blended=blended_price(pricing, input_tokens_per_s, output_tokens_per_s, prefill_share),
-        blended_sagemaker=blended_sagemaker_price(pricing, concurrency, tpot_p50_ms)
-        if output_tokens_per_s is not None
-        else None,
+        blended_sagemaker=sagemaker,
     )

@@ -1,5 +1,4 @@
-"""Whether a level's figures are the server's, and why not, in words. Knows nothing of how levels are measured or
-drawn."""
+"""Decides whether a level's figures are the server's, and says why not. Knows nothing of how levels are measured or drawn."""
 
 from __future__ import annotations
 
@@ -16,11 +15,11 @@ if TYPE_CHECKING:  # the level of a document is made of this module's class
     from backend.domain.evaluation.document import Level, VariantResult
 
 Validity = Literal["yes", "in part", "no"]
-"""`in part`: its figures are the server's, and its tokens a second or the time between its tokens is not known."""
+"""`in part`: the figures are the server's, but tokens per second or the time between tokens is not known."""
 
 
 SHARED_PROCESSORS = "Load generator and server share this machine's processors."
-"""Holds of every server that is started on the machine of the load generator: a condition rather than a warning."""
+"""True of every server that is started on the load generator's machine: a condition rather than a warning."""
 
 
 class WithValidity(Frozen):
@@ -33,9 +32,9 @@ class WithValidity(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _without_validity(cls, value: Any) -> Any:
-        return (
-            {name: each for name, each in value.items() if name not in COMPUTED} if isinstance(value, dict) else value
-        )
+        if not isinstance(value, dict):
+            return value
+        return {name: field for name, field in value.items() if name not in COMPUTED}
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -46,7 +45,7 @@ class WithValidity(Frozen):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def reasons(self) -> list[str]:
-        """Why it is not valid, or only in part."""
+        """Why the level is not valid, or only in part."""
         return invalidity_reasons(cast("Level", self))
 
 
@@ -54,94 +53,99 @@ COMPUTED = {"valid", "reasons"}
 
 
 def level_validity(level: Level) -> Validity:
-    """What a table of validity says of it."""
+    """Return whether the level's figures are the server's."""
     if not is_sound(level):
         return "no"
     return "in part" if is_uncounted(level) or is_buffered(level) else "yes"
 
 
 def invalidity_reasons(level: Level) -> list[str]:
-    """Why it is not valid, or only in part: none where it is."""
-    limited = list(level.audit.reasons) or ["the load generator held it back"] * level.client_limited
-    failed = [f"{level.invocation_errors} of {level.invocations} requests failed"] if has_many_errors(level) else []
-    silent = [silent_words(level)] if is_silent(level) else []
-    replayed = [replayed_words(level)] if is_replayed(level) else []
-    buffered = [buffered_words(level)] if is_buffered(level) else []
-    return limited + failed + silent + replayed + _unknown(level) + buffered
-
-
-def _unknown(level: Level) -> list[str]:
+    """Say why the level is not valid, or only in part; empty where it is."""
+    reasons: list[str] = []
+    # 1. The figures are not the server's.
+    if level.audit.reasons:
+        reasons += level.audit.reasons
+    elif level.client_limited:
+        reasons.append("the load generator limited it")
+    if has_many_errors(level):
+        reasons.append(f"{level.invocation_errors} of {level.invocations} requests failed")
+    if is_silent(level):
+        reasons.append(silent_words(level))
+    if is_replayed(level):
+        reasons.append(replayed_words(level))
+    # 2. Some figures are not known.
     if level.tokenizer_failed:
-        return [f"{uncounted_words(level)}, so tokens/s and prices are not known"]
-    return (
-        ["no answer told its tokens, so tokens/s and prices are not known"] if level.output_tokens_per_s is None else []
-    )
+        reasons.append(f"{uncounted_words(level)}, so tokens/s and prices are not known")
+    elif level.output_tokens_per_s is None:
+        reasons.append("no answer came with a token count, so tokens/s and prices are not known")
+    if is_buffered(level):
+        reasons.append(buffered_words(level))
+    return reasons
 
 
 def is_uncounted(level: Level) -> bool:
-    """Tokens a second are not known, since answers came without their token count."""
+    """Whether tokens per second are unknown because answers came without token counts."""
     return bool(level.tokenizer_failed) or level.output_tokens_per_s is None
 
 
 def is_sound(level: Level) -> bool:
-    """Its figures are the server's, of the prompts that were asked, and nearly every request was answered, with
-    words."""
+    """Whether the figures are the server's for these prompts, and nearly every request was answered with words."""
     return not (level.client_limited or has_many_errors(level) or is_silent(level) or is_replayed(level))
 
 
 MAX_ERROR_SHARE = 0.01
 MAX_EMPTY_SHARE, MAX_SHORT_SHARE, MAX_BUFFERED_SHARE = 0.05, 0.5, 0.5
 MARGIN, OF_EXPECTED = 0.02, 0.1
-"""A hit rate may be above the expected one by 0.02 and a tenth of it: shared beginnings are estimated by characters."""
+"""A hit rate may exceed the expected one by 0.02 and a tenth of it: shared beginnings are estimated from characters."""
 
 
 def has_many_errors(level: Level) -> bool:
-    """More than one request in a hundred failed: the rest is not a fair sample."""
+    """Whether more than one request in a hundred failed: the rest is not a fair sample."""
     return level.invocation_errors > MAX_ERROR_SHARE * level.invocations
 
 
 def is_silent(level: Level) -> bool:
-    """More than one answer in twenty is empty, or more than half are empty or of one token though more were asked for:
-    latencies and prices are of the few others. An answer whose tokens were not counted is no empty one."""
+    """Whether more than one answer in twenty is empty, or more than half are empty or of one token though more were
+    requested: latencies and prices would describe the few others.
+
+    An answer whose tokens were not counted is not an empty one.
+    """
     empty = level.empty_responses - level.tokenizer_failed
-    return empty > MAX_EMPTY_SHARE * level.answers or empty + level.short_responses > MAX_SHORT_SHARE * max(
-        level.answers, 1
-    )
+    many_empty = empty > MAX_EMPTY_SHARE * level.answers
+    return many_empty or empty + level.short_responses > MAX_SHORT_SHARE * max(level.answers, 1)
 
 
 def silent_words(level: Level) -> str:
-    """`31 of 32 answers were empty, 0 had one token`."""
+    """Say `31 of 32 answers were empty, 0 had one token`."""
     empty = level.empty_responses - level.tokenizer_failed
     return f"{empty:,} of {level.answers:,} answers were empty, {level.short_responses:,} had one token"
 
 
 def is_buffered(level: Level) -> bool:
-    """More than half of the answers came at once although they had several chunks: something on the way holds them
-    back."""
+    """Whether more than half of the answers came at once although they had several chunks: something buffers them."""
     return level.buffered_responses > MAX_BUFFERED_SHARE * max(level.answers, 1)
 
 
 def buffered_words(level: Level) -> str:
-    """`40 of 40 answers came in one piece: ...`"""
+    """Say `40 of 40 answers came in one piece: ...`."""
     return (
-        f"{level.buffered_responses:,} of {level.answers:,} answers came in one piece: a proxy or the server holds the stream "
-        "back, so the time between tokens is not known and the first token comes with the last"
+        f"{level.buffered_responses:,} of {level.answers:,} answers came in one piece: a proxy or the server buffers the "
+        "stream, so the time between tokens is not known and the first token comes with the last"
     )
 
 
-FIRST_OF: dict[Validity, str] = {
+VALIDITY_WORDS: dict[Validity, str] = {
     "no": "are not the server's figures",
     "in part": "are valid in part",
 }
 
 
 def validity_warnings(results: Sequence[VariantResult]) -> list[str]:
-    """One sentence for all levels that are not valid, one for those that are in part: how many, the first of them, and
-    why."""
+    """Write one sentence for all levels that are not valid, one for those valid in part: how many, the first, and why."""
     levels = [(result.name, level) for result in results for level in result.levels]
     sentences = []
-    for answer, words in FIRST_OF.items():
-        doubtful = [(name, level) for name, level in levels if level_validity(level) == answer]
+    for validity, words in VALIDITY_WORDS.items():
+        doubtful = [(name, level) for name, level in levels if level_validity(level) == validity]
         if doubtful:
             name, level = doubtful[0]
             why = "; ".join(invalidity_reasons(level))
@@ -152,50 +156,59 @@ def validity_warnings(results: Sequence[VariantResult]) -> list[str]:
 
 
 def is_replayed(level: Level) -> bool:
-    """The server had kept more of the prompts than the workload itself repeats."""
+    """Whether the server found more of the prompts in its prefix cache than the workload itself repeats."""
     rate, expected = level.prefix_cache_hit_rate, level.prefix_cache_expected
     return rate is not None and expected is not None and rate > expected * (1 + OF_EXPECTED) + MARGIN
 
 
 def replayed_words(level: Level) -> str:
-    """`55% of the prompts' tokens came from the server's prefix cache, where the workload repeats 3% at most`."""
+    """Say `55% of the prompts' tokens came from the server's prefix cache, where the workload repeats at most 3%`."""
     rate, expected = level.prefix_cache_hit_rate or 0.0, level.prefix_cache_expected or 0.0
-    came = f"{rate:.0%} of the prompts' tokens came from the server's prefix cache"
-    return f"{came}, where the workload repeats {expected:.0%} at most"
+    cached = f"{rate:.0%} of the prompts' tokens came from the server's prefix cache"
+    return f"{cached}, where the workload repeats at most {expected:.0%}"
 
 
 def uncounted_words(level: Level) -> str:
-    """`2 of 40 answers came without a token count`."""
+    """Say `2 of 40 answers came without a token count`."""
     return f"{level.tokenizer_failed:,} of {level.answers:,} answers came without a token count"
 
 
 LEAST_BUSY = 0.7
-"""Of the streams that are asked, on average over the time that throughput counts."""
+"""Least share of the requested streams that must be busy on average."""
 
 
 def busy_streams(level: Level) -> float | None:
-    """Requests under way, on average over the level's whole duration: requests x mean time / duration (J. D. C. Little,
-    A proof for the queuing formula L = lambda W, Operations Research 9, 1961). None where it was no closed loop, or
-    nothing was timed."""
+    """Return the mean number of requests under way over the level's whole duration: requests x mean time / duration (J.
+    D. C. Little, A proof for the queuing formula L = lambda W, Operations Research 9, 1961).
+
+    None outside a closed loop, and where nothing was timed.
+    """
     if not level.load.is_closed or level.client_latency_ms is None or level.duration_s <= 0:
         return None
     return level.answers * level.client_latency_ms.mean / 1000 / level.duration_s
 
 
 def idle_streams_warning(results: Sequence[VariantResult]) -> str | None:
-    """One sentence where a level's throughput is that of clearly fewer streams than were asked, its end being most of
-    it: of all that are, the one with the fewest."""
-    levels = [
-        (share / level.load.value, level)
-        for result in results
-        for level in result.levels
-        if (share := busy_streams(level)) is not None and not has_many_errors(level)
-    ]
-    share, level = min(levels, key=lambda pair: pair[0], default=(1.0, None))
-    if level is None or share >= LEAST_BUSY:
+    """Warn in one sentence where a level's throughput is that of clearly fewer streams than were requested.
+
+    That happens where the end of a run, with the last answers alone, is most of it. Names the level with the lowest
+    share of busy streams.
+    """
+    # 1. The level with the lowest share.
+    lowest_share, lowest = 1.0, None
+    for result in results:
+        for level in result.levels:
+            busy = busy_streams(level)
+            if busy is None or has_many_errors(level):
+                continue
+            share = busy / level.load.value
+            if share < lowest_share:
+                lowest_share, lowest = share, level
+    if lowest is None or lowest_share >= LEAST_BUSY:
         return None
+    # 2. The warning.
     return (
-        f"At {level.load.words} only {figure(share * level.load.value)} were busy on average, since a block's last answers run "
-        "alone: its throughput is of fewer streams than it says. "
-        f"Ask for {default_requests(level.load)} requests a level, or for more seconds."
+        f"At {lowest.load.words} only {figure(lowest_share * lowest.load.value)} were busy on average, since a block's last "
+        "answers run alone: its throughput is that of fewer streams. "
+        f"Use {default_requests(lowest.load)} requests per level, or more seconds."
     )
