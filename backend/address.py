@@ -47,8 +47,8 @@ class Address(NamedTuple):
 
 
 def check_public(address: Address) -> None:
-    """Before a person's endpoint is asked for the first time: raises RequestError as `resolved` does, also for an
-    address that was written as such; a name that is not known today is left to the run."""
+    """Check a person's endpoint before its first request: raises RequestError as `resolved` does, also for an address
+    that was written as such; a name that is not known today is left to the run."""
     with suppress(OSError):
         _look_up(address, literal=True)
 

@@ -78,7 +78,7 @@ def inspect(known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _built(folder: Path, *, plain: bool) -> tuple[str | None, str | None, str | None]:
-    """(refusal, unbuilt, unrewritable) of the model as transformers builds it, without weights; `plain`: not
+    """Return (refusal, unbuilt, unrewritable) of the model as transformers builds it, without weights; `plain`: not
     quantized."""
     if padding := _padding(folder):
         return None, padding, None
@@ -104,7 +104,7 @@ def _built(folder: Path, *, plain: bool) -> tuple[str | None, str | None, str | 
 
 
 def _check_memory(folder: Path, error: Exception) -> None:
-    """A child that came to its limit says nothing of the model. Raises TooDemanding."""
+    """Raise TooDemanding if memory ran out, which says nothing of the model."""
     if isinstance(error, MemoryError) or "allocate memory" in str(error):
         raise TooDemanding(
             f"{folder.name} takes more memory to look at than a look may take: its files are too large."
@@ -112,7 +112,7 @@ def _check_memory(folder: Path, error: Exception) -> None:
 
 
 def _padding(folder: Path) -> str | None:
-    """A `pad_token_id` beyond the vocabulary, for which torch makes no embedding."""
+    """Return a refusal of a `pad_token_id` beyond the vocabulary, for which torch makes no embedding."""
     config = json.loads((folder / "config.json").read_bytes())
     padding, vocabulary = config.get("pad_token_id"), config.get("vocab_size")
     if type(padding) is not int or type(vocabulary) is not int or -vocabulary <= padding < vocabulary:
@@ -145,7 +145,8 @@ def _outlined(folder: Path) -> str | None:
 
 
 def _text(folder: Path, vocabulary: int) -> tuple[str | None, list[str]]:
-    """(no_chat, notes) of the tokenizer and its chat template. Raises InvalidModel where no tokenizer can be built."""
+    """Return (no_chat, notes) of the tokenizer and its chat template. Raises InvalidModel if no tokenizer can be
+    built."""
     # 1. The tokenizer: its tokens must have a row in the embedding.
     reading = tokenizers.read(folder)
     loaded = reading.tokenizer

@@ -1,4 +1,4 @@
-"""Reads what others wrote without letting it take the machine: JSON and YAML up to a size here, all else in a limited
+"""Reads files that others wrote without risk to the machine: JSON and YAML up to a size here, all else in a limited
 child.
 
 A few bytes can stand for gigabytes or hours: aliases, columns of repeated values, normalizers that expand. The child
@@ -175,9 +175,7 @@ def _strict() -> Any:
             keys: set[str] = set()
             for key, _ in node.value:
                 if isinstance(key, yaml.ScalarNode) and key.value in keys:
-                    raise yaml.MarkedYAMLError(
-                        problem=f"`{key.value[:60]}` stands there twice", problem_mark=key.start_mark
-                    )
+                    raise yaml.MarkedYAMLError(problem=f"`{key.value[:60]}` appears twice", problem_mark=key.start_mark)
                 keys.add(str(key.value))
             return super().construct_mapping(node, deep)
 

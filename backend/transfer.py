@@ -149,14 +149,16 @@ class _File:
         self.part.parent.mkdir(parents=True, exist_ok=True)
 
     def fetch(self) -> bool:
-        """False where it was stopped before the end."""
+        """Fetch the file; return False if stopped before the end."""
         if self.final.is_file() and self.final.stat().st_size == self.size:
             return True
+        # 1. Hash what an earlier attempt left, and receive the rest behind it.
         stated = self._stated()
         hasher = _hasher(stated, self.size)
         with self.part.open("ab") as sink:
             self.here = self._stored(sink, hasher)
             self._receive_all(sink, hasher)
+        # 2. Compare the checksum, and move the file to its place.
         if self.here < self.size:
             return False
         if stated is not None and hasher.hexdigest() != stated.value:
@@ -171,7 +173,7 @@ class _File:
         return self._patiently(lambda: self.whole.source.digest(self.name))
 
     def _stored(self, sink: Any, hasher: Any) -> int:
-        """Bytes that an earlier attempt left, hashed; too many of them are thrown away."""
+        """Hash the bytes that an earlier attempt left and return their number; if too many, begin anew."""
         if sink.tell() > self.size:
             sink.truncate(0)
         with self.part.open("rb") as stored:
@@ -204,6 +206,7 @@ class _File:
 
     def _patiently(self, act: Callable[[], T]) -> T | None:
         """Try again after a dropped connection, with longer and longer pauses; bytes that arrived start them anew."""
+        # A connection that brings bytes is worth trying again at once.
         pauses = iter(self.whole.patience_s)
         while True:
             before = self.here

@@ -106,7 +106,8 @@ def _remembered(memory: Path) -> dict[str, list[Any]]:
 
 
 def _verify(folder: Path, manifest: Manifest, stamps: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """`stamps` and the answer: inode, size, mtime and sha256 of each file when it was hashed."""
+    """Verify a folder; `stamps` and the result hold inode, size, mtime and sha256 of each file when it was hashed."""
+    # 1. List the files; a link is never part of an artifact.
     named = {file.path: file for file in manifest.files}
     present = set()
     for path in folder.rglob("*"):
@@ -116,6 +117,7 @@ def _verify(folder: Path, manifest: Manifest, stamps: dict[str, list[Any]]) -> d
             )
         if path.is_file():
             present.add(path.relative_to(folder).as_posix())
+    # 2. Hash each named file, unless it is unchanged since the last time.
     hashed = {}
     for name, file in named.items():
         if name not in present:
@@ -128,6 +130,7 @@ def _verify(folder: Path, manifest: Manifest, stamps: dict[str, list[Any]]) -> d
             raise ArtifactCorrupt(
                 f"{name} of {folder.name} is not the file the manifest describes: run the optimize job again."
             )
+    # 3. Nothing else may be there.
     extra = sorted(present - set(named) - {MANIFEST})
     if extra:
         raise ArtifactCorrupt(f"{extra[0]} of {folder.name} is not in the manifest: something else wrote there.")

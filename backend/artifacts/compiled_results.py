@@ -1,4 +1,5 @@
-"""Compiled results by their key, in a folder or a bucket: `entries/KEY.json`, written last, and `files/KEY/SHA256`.
+"""The cache of compiled results by key, in a folder or a bucket: `entries/KEY.json`, written last, and
+`files/KEY/SHA256`.
 
 A reader sees an entry whole or not at all, also while two write one: a file's name is its content, and two compilations
 of one key need not come to the same bytes. Every file is held to its SHA-256 when it is fetched, and an entry that is

@@ -1,4 +1,4 @@
-"""Artifacts in a folder of this machine: each in a folder of its own, from which it is served where it lies."""
+"""Artifacts in a folder of this machine, each in its own folder, from which it is served."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class FolderLocation(ArtifactLocation):
     def remove(self, addresses: Iterable[str]) -> None:
         for final in map(Path, addresses):
             if final.parent != self.folder:  # a damaged row may name any folder
-                raise ArtifactCorrupt(f"{final} does not lie in {self.folder}: nothing was removed.")
+                raise ArtifactCorrupt(f"{final} is not in {self.folder}: nothing was removed.")
             artifact_folder.remove(final)
 
     def check_writable(self) -> None:

@@ -34,11 +34,13 @@ def stage(spec: ManagedSpec, job: str, document: dict[str, Any], folder: Path, t
 
     Raises Unusable, and what S3 and the disk raise.
     """
+    # 1. Choose the model's files in the job's output.
     assert spec.parent is not None
     bucket, _, prefix = str(document["output"]).removeprefix("s3://").partition("/")
     objects = Objects(bucket)
     selected = _chosen(objects.objects(prefix, deep=True), str(document["output"]))
     sizes = {path: each.size for path, each in selected.items()}
+    # 2. Download them, and copy the draft, which did not go to SageMaker.
     with files.disk_errors(folder):
         left = sum(sizes.values()) - transfer.present(folder / "model", sizes)
         transfer.download(_Output(objects, selected), sizes, folder / "model", lambda fetched: tell(fetched, left))
@@ -47,6 +49,7 @@ def stage(spec: ManagedSpec, job: str, document: dict[str, Any], folder: Path, t
             for path in Path(spec.draft.path).iterdir():
                 if path.suffix in KEPT and path.is_file():
                     shutil.copyfile(path, folder / "draft" / path.name)
+        # 3. Hash everything and write the manifest.
         manifest = Manifest(
             job=job,
             parent=spec.parent,
@@ -64,7 +67,7 @@ def stage(spec: ManagedSpec, job: str, document: dict[str, Any], folder: Path, t
 
 
 def _chosen(objects: list[S3Object], place: str) -> dict[str, S3Object]:
-    """The model's own files by name: those beside the config.json that lies highest. Raises Unusable."""
+    """Choose the model's own files, by name: those beside the config.json nearest to the top. Raises Unusable."""
     configs = [each.key for each in objects if PurePosixPath(each.key).name == CONFIG]
     if not configs:
         raise Unusable(

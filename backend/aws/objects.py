@@ -113,7 +113,7 @@ class Objects(Bucket):
         ]
 
     def check_writable(self, key: str) -> None:
-        """Write, read and remove a small object. Raises what stands in the way."""
+        """Write, read and erase a small object. Raises an error that says why that is not possible."""
         self.put_bytes(key, PROBE)
         if self.get_bytes(key) != PROBE:
             raise ConnectionLost(f"s3://{self.name} answers with other bytes than were written: check the address.")

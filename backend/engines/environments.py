@@ -53,16 +53,19 @@ def install(
     pip's output goes to standard output, which is the job's log. Returns the marker's content.
     Raises RequestError before anything starts, NotNow where another installation runs, WorkError, DiskFull.
     """
+    # 1. Refuse what cannot be installed.
     environment = require_installable(name)
     require_index(environment, index)
     if index is not None:
         return _from_vendor(environment, engines_dir, index, progress)
+    # 2. Adopt an environment that is already as the lock says.
     chosen = build or build_here()
     folder, lock = engines_dir / name, locks / environment.locks[chosen]
     with _alone(engines_dir, name):
         if (done := adopt(environment, folder, lock, chosen)) is not None:
             progress.note(f"The {name} environment is already as {lock.name} says.")
             return done
+        # 3. Make it, fill it, check it, and mark it as complete.
         _create(folder, progress)
         origin = _fill(environment, folder, lock, chosen, source, progress)
         progress.phase("check", "Checking that everything fits together", weight=0.1)
@@ -71,7 +74,7 @@ def install(
 
 
 def _from_vendor(environment: EnvironmentInfo, engines_dir: Path, index: str, progress: Progress) -> dict[str, Any]:
-    """Anew each time, since an index has no fixed versions. What turns out to be a placeholder is removed again."""
+    """Install from a vendor's index, anew each time, since it has no fixed versions; placeholders are removed again."""
     folder = engines_dir / environment.name
     with _alone(engines_dir, environment.name):
         _create(folder, progress)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 NAME = "whetstone_blocked"
 BLOCK = 128
-"""Queries of a block: what lies above the diagonal inside it is computed for nothing."""
+"""Queries per block; scores above the diagonal inside a block are computed in vain."""
 NEAR = 1 << 20
 """Bytes of scores computed at a time, which fit a core's cache; with more, softmax waits for memory."""
 

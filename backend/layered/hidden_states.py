@@ -20,7 +20,7 @@ CHUNK = 1 << 24
 
 
 class HiddenStates:
-    """`entering` and `leaving` [sequences, length, features] fp32; `turn` is the number of layers done."""
+    """Two buffers, `entering` and `leaving` [sequences, length, features] fp32; `turn` is the number of layers done."""
 
     def __init__(
         self, shape: tuple[int, int, int], folder: Path, turn: int = 0, spill_bytes: int = SPILL_BYTES

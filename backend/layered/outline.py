@@ -48,11 +48,13 @@ class Outline:
         from transformers import AutoConfig, AutoModelForCausalLM
         from transformers.utils import logging
 
+        # 1. The config, without what it says of quantization: weights are read as plain ones.
         logging.disable_progress_bar()
         self.source = source
         self.config = AutoConfig.from_pretrained(source.folder, local_files_only=True, trust_remote_code=False)
         if hasattr(self.config, "quantization_config"):
             del self.config.quantization_config
+        # 2. The model on the meta device, without weights.
         self.family: Family = family_of(self.config.model_type, self.config)
         with torch.device("meta"):
             self.model: Any = AutoModelForCausalLM.from_config(
@@ -62,11 +64,13 @@ class Outline:
         attention.install(self.model)
         self.layers = self.model.get_submodule(self.family.layers)
         self.tied = bool(self.config.get_text_config().tie_word_embeddings)
+        # 3. Paths of the output head and the embedding.
         self._output, self._table = (
             self._path(self.model.get_output_embeddings()),
             self._path(self.model.get_input_embeddings()),
         )
         self.count = len(self.layers)
+        # 4. Split fused experts, and compare every name with the checkpoint.
         for layer in self.layers:
             self._as_stored(layer)
         self.root = self._root()
@@ -410,7 +414,7 @@ def combined_experts(
     chosen: torch.Tensor,
     weights: torch.Tensor,
 ) -> torch.Tensor:
-    """The weighted sum of the chosen experts [tokens, hidden]; `chosen` and `weights` are [tokens, experts a token]."""
+    """Sum the chosen experts by weight [tokens, hidden]; `chosen` and `weights` are [tokens, experts per token]."""
     import torch
 
     result = torch.zeros_like(hidden)

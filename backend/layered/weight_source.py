@@ -65,7 +65,7 @@ class WeightSource:
         index = folder / INDEX
         promised = json.loads(index.read_bytes())["weight_map"] if index.is_file() else {}
         for name in promised.keys() - self.files.keys():
-            raise ModelDamaged(f"{name} stands in {INDEX} but in no shard: download or export the model again.")
+            raise ModelDamaged(f"{name} is listed in {INDEX} but is in no shard: download or export the model again.")
 
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield the tensors of these names, file by file."""

@@ -198,7 +198,7 @@ def _cells(path: Path) -> dict[str, PublishedCells]:
         name = row.get("jumpstart_model_id") or ""
         if not name or name in cells:
             raise InvalidCatalog(
-                f"{path.name}, line {number}: the id `{name}` is missing or stands there twice; correct it."
+                f"{path.name}, line {number}: the id `{name}` is missing or appears twice; correct it."
             )
         try:
             cells[name] = PublishedCells.model_validate(

@@ -253,7 +253,7 @@ def _tied(part: _Part, model_type: str) -> bool:
 
 
 def _experts(part: _Part) -> dict[str, int | None]:
-    """Experts a layer and a token; None for a dense model, whose config may say 0 or 1."""
+    """Return the experts per layer and per token; None for a dense model, whose config may say 0 or 1."""
     expert_count = part.optional(*EXPERTS)
     experts = expert_count if expert_count is not None and expert_count > 1 else None
     return {"experts": experts, "experts_per_token": part.optional(*EXPERTS_PER_TOKEN) if experts else None}

@@ -28,6 +28,7 @@ def read_head(folder: Path, *, id: str | None = None) -> ModelCard:
 
     Raises UnknownModel where there is no such folder, InvalidModel (one sentence) where it is no head.
     """
+    # 1. Read config.json, whose fields may be nested, and the headers of the weights.
     if not folder.is_dir():
         raise UnknownModel(f"There is no folder {folder}: give the folder of a head, with config.json and safetensors.")
     source = FolderSource(folder.resolve())
@@ -37,11 +38,13 @@ def read_head(folder: Path, *, id: str | None = None) -> ModelCard:
     config = read_object(source, CONFIG, CONFIG_BYTES)
     inner = config[NESTED] if isinstance(config.get(NESTED), dict) else config
     weights = read_weights(source, sizes)
+    # 2. Sizes of the head, and of the target that it was trained for.
     hidden, vocabulary = _size(inner, "hidden_size"), _size(inner, "vocab_size")
     heads = _size(inner, "num_attention_heads", 1)
     reads = _size(config, "target_hidden_size", _size(inner, "target_hidden_size", hidden))
     kind = _kind(config, weights.tensors)
     own = _size(config, "draft_vocab_size", _size(config, "truncated_vocab_size", vocabulary))
+    # 3. The card; a head counts as its own small model.
     return ModelCard(
         id=id or folder.name,
         path=str(folder.resolve()),

@@ -267,7 +267,7 @@ def _check_tensors(head: Head) -> int:
     if not head.tensors and "split.count" not in head.values:
         raise InvalidModel(f"{name} has a vocabulary and no weights: give the GGUF file of the model.")
     if any(head.data_offset + tensor.offset + tensor.bytes > size for tensor in head.tensors):
-        raise InvalidModel(f"{name} is cut short: tensors lie beyond its end, download it again.")
+        raise InvalidModel(f"{name} is incomplete: its tensors end after the end of the file; download it again.")
     return size
 
 
@@ -295,6 +295,7 @@ class _Reader:
         """Values of arrays so far."""
 
     def head(self) -> Head:
+        # 1. The mark and the version.
         if self.content[:4] != b"GGUF":
             raise InvalidModel(f"{self.path.name} is not a GGUF file: it does not begin with its mark.")
         self.position = 4
@@ -303,8 +304,10 @@ class _Reader:
             raise InvalidModel(
                 f"{self.path.name} is GGUF of version {version}: 2 and 3 are read, convert it with llama.cpp."
             )
+        # 2. Numbers of tensors and keys, within limits before anything is allocated.
         tensors, keys = self._bounded(MOST_TENSORS), self._bounded(MOST_KEYS)
         values, counts = {}, {}
+        # 3. Keys: scalars and texts are read, arrays counted and passed over.
         for _ in range(keys):
             key, kind = self._text(), self._number("I")
             if key in values or key in counts:
@@ -313,6 +316,7 @@ class _Reader:
                 counts[key] = self._pass_array()
             else:
                 values[key] = self._value(kind)
+        # 4. The table of tensors.
         table = tuple(self._tensor() for _ in range(tensors))
         return Head(
             self.path, values, counts, table, self.position, hashlib.sha256(self.content[: self.position]).hexdigest()

@@ -85,7 +85,7 @@ def find(text: str, *, timeout_s: float | None = None) -> Package:
 
 
 def _licence(metadata: dict[str, Any]) -> str | None:
-    """A name of a licence; a whole text that stands in its place is none."""
+    """Return the name of the licence; a whole text in its field is no name."""
     stated = metadata.get("license_expression") or metadata.get("license")
     return stated if isinstance(stated, str) and 0 < len(stated) <= 60 else None
 

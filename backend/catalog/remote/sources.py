@@ -87,6 +87,7 @@ def inspect_converted(text: str, *, timeout_s: float | None = None) -> Inspectio
 
     Raises InvalidModel, UnknownModel, SourceUnreachable.
     """
+    # 1. A file here: its head gives the card.
     if not packages.is_package(text):
         model = gguf.read_model(Path(text).expanduser().absolute())
         sizes = {part.path.name: part.path.stat().st_size for part in model.parts}
@@ -102,6 +103,7 @@ def inspect_converted(text: str, *, timeout_s: float | None = None) -> Inspectio
             files=sizes,
             bytes=sum(sizes.values()),
         )
+    # 2. A package: only its index is known before the download.
     package = packages.find(text, timeout_s=timeout_s)
     return Inspection(
         card=None,

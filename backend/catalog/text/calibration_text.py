@@ -196,7 +196,7 @@ def _parquet(source: Path) -> list[str]:
 
 @lru_cache(maxsize=KEPT)
 def _held_out_share(file: File) -> float:
-    """The share of the held-out text that stands in the file."""
+    """Return the share of the held-out text that is in the file."""
     return calibration_text.share(HELD_OUT.read_text(encoding="utf-8"), texts(str(file.path)))
 
 

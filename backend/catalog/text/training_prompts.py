@@ -28,7 +28,7 @@ LONGEST = 4000
 
 
 class Prompts(NamedTuple):
-    """`left_out`: of the file, how many are held out or stand there twice."""
+    """Prompts to train on; `left_out` counts those of the file that are held out or appear twice."""
 
     texts: tuple[str, ...]
     left_out: int

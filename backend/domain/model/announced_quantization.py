@@ -189,23 +189,23 @@ def _check_agreement(announced: Announcement, stored: Mapping[str, StoredModule]
     known = _means(announced)
     if known is None or (announced.method == COMPRESSED_TENSORS and not _groups(announced.document) and not stored):
         return
+    # 1. Every module must be stored as announced.
     for name, module in stored.items():
         if module.kind not in known and module.kind.name != stored_weights.UNKNOWN:
             raise InvalidModel(
                 f"{announced.file} announces {announced.method}, but {name} is stored as {module.words}: they belong "
                 "to different models. Export or download the model again."
             )
+    # 2. Something must be quantized at all.
     if not stored:
         raise InvalidModel(
             f"{announced.file} announces {announced.method}, but the weights are stored as plain floats: take that "
             f"out of {announced.file} if they were never quantized, or export the model again."
         )
-    bits = (
-        announced.document.get("bits")
-        if isinstance(announced.document, Mapping) and announced.method == "gptq"
-        else None
-    )
-    mixed = announced.document.get("dynamic") if isinstance(announced.document, Mapping) else None
+    # 3. The bits of GPTQ must agree, unless the file announces several.
+    document: Mapping[str, Any] = announced.document if isinstance(announced.document, Mapping) else {}
+    bits = document.get("bits") if announced.method == "gptq" else None
+    mixed = document.get("dynamic")
     other = next(
         (name for name, module in stored.items() if module.kind is stored_weights.GPTQ and module.bits != bits), None
     )

@@ -56,7 +56,7 @@ class ModelFacts(Frozen):
     generates: bool = True
     """False for an embedding model: it produces no tokens."""
     kv_latent: int | None = None
-    """Multi-head latent attention keeps one vector of this width a token and layer instead of keys and values:
+    """Multi-head latent attention caches one vector of this width per token and layer instead of keys and values:
     kv_lora_rank + qk_rope_head_dim (DeepSeek-V2, 2024, section 2.1)."""
     kv_layers: int | None = None
     """Layers that keep a cache; None: all. A hybrid's other layers keep a state of fixed size, which is not counted."""
@@ -79,7 +79,7 @@ class ModelFacts(Frozen):
 
     @property
     def kv_width(self) -> int:
-        """Elements a token and layer: 2 x KV heads x head_dim, or the latent vector."""
+        """Elements per token and layer: 2 x KV heads x head_dim, or the latent vector."""
         return self.kv_latent or 2 * self.kv_heads * self.head_dim
 
     def kv_bytes_of(self, tokens: int) -> int:

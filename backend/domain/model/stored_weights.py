@@ -188,7 +188,7 @@ def is_harmless(name: str, tensor: Tensor | None = None) -> bool:
 
 
 def is_plain(name: str, tensor: Tensor) -> bool:
-    """Return whether the tensor alone could stand in a checkpoint that was never quantized."""
+    """Return whether a checkpoint that was never quantized could hold the tensor."""
     return (tensor.dtype in FLOATS and not is_marked(name)) or is_harmless(name, tensor)
 
 
@@ -224,7 +224,7 @@ def _owner(name: str) -> tuple[str, str]:
 
 
 def _module(parts: Mapping[str, Tensor], block: tuple[int, int], transposed: bool) -> StoredModule:
-    """The kind of one module, by what stands in it."""
+    """Return the kind of one module from its tensors."""
     if not TELLING.isdisjoint(parts):
         for names, kind in NAMED:
             if names <= parts.keys():

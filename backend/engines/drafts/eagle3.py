@@ -140,7 +140,7 @@ def llama(target: Any) -> Any:
 
 
 def module(config: Any, states: int, tokens: int) -> Any:
-    """Its matrices under the names of the checkpoint; what is done with them stands in `layer`."""
+    """Make the head's matrices under the names of the checkpoint; `layer` computes with them."""
     from torch import nn
     from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 

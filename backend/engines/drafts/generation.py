@@ -84,7 +84,7 @@ def generate(
 
 
 def _cache(config: Any, tokens: int) -> Any:
-    """transformers' cache with room for so many tokens, so that a token is written beside the others. Layers that see a
+    """Make transformers' cache with room for `tokens`, so that a new token does not copy the others. Layers that see a
     window stay as they are."""
     from transformers import DynamicCache
     from transformers.cache_utils import DynamicLayer
@@ -109,7 +109,7 @@ def _cache(config: Any, tokens: int) -> Any:
 
 
 def draw(logits: torch.Tensor, temperature: float, generator: torch.Generator) -> torch.Tensor:
-    """[B], a token of each row of logits [B, V]: where a uniform number falls in the running sum of the
+    """Draw a token [B] from each row of logits [B, V]: where a uniform number falls in the running sum of the
     probabilities."""
     import torch
 

@@ -90,7 +90,7 @@ class Target:
         return list(self.tokenizer(written, add_special_tokens=False)["input_ids"])
 
     def user_head(self) -> list[int] | None:
-        """Return what stands before a user's words in the chat template; None where there is none."""
+        """Return the tokens before a user's words in the chat template; None without a template."""
         mark = "MARK"
         written = self._user_turn(mark)
         if written is None:

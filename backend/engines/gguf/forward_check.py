@@ -74,7 +74,7 @@ def _embedded(outline: Outline, tokens: list[int], positions: list[int]) -> tupl
 
 
 def _compare(where: str, own: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> float:
-    """The largest relative difference of a token. Raises InvalidModel where it is more than rounding."""
+    """Return the largest relative difference of a token. Raises InvalidModel where it is more than rounding."""
     import numpy as np
 
     size = np.sqrt((expected**2).mean(-1))

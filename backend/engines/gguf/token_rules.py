@@ -43,7 +43,7 @@ class TokenRules:
         self.special = sorted(special, key=lambda number: -len(tokens[number].encode()))
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, special tokens in it included, with what stands before every text."""
+        """Encode a text, special tokens in it included, with the token that begins every text."""
         ids = [self.plan.ids["bos"]] if self.plan.begins else []
         for piece in self._partition(text):
             if isinstance(piece, int):

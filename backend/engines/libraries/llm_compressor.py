@@ -89,6 +89,7 @@ def _modifiers(request: QuantizeRequest, watch: _Watch) -> list[Any]:
     from llmcompressor.modifiers.transform.awq import AWQModifier
     from llmcompressor.modifiers.transform.smoothquant import SmoothQuantModifier
 
+    # 1. What the weights become: a scheme of the library, or groups of integers.
     how: dict[str, Any] = {"ignore": IGNORED}
     if request.method in SCHEMES:
         how |= {"targets": ["Linear"], "scheme": SCHEMES[request.method]}
@@ -101,6 +102,7 @@ def _modifiers(request: QuantizeRequest, watch: _Watch) -> list[Any]:
             "group_size": request.group_size,
         }
         how["config_groups"] = {"group_0": {"targets": ["Linear"], "weights": weights}}
+    # 2. How they get there: scales before rounding, GPTQ, or rounding alone.
     scales = {"awq": AWQModifier, "smoothquant": SmoothQuantModifier}.get(str(request.method))
     if scales is not None:
         return [watch.over(scales)(), QuantizationModifier(**how)]

@@ -56,7 +56,10 @@ def _shuffled(model_dir: Path, texts: Iterable[str], length: int, seed: int) -> 
     tokenizer = tokenizers.load(model_dir)
     end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     begin = torch.tensor(tokenizers.begins_with(tokenizer), dtype=torch.long)
-    stream = torch.tensor([token for text in texts for token in [*_encoded(tokenizer, text), *end]], dtype=torch.long)
+    tokens: list[int] = []
+    for text in texts:
+        tokens += [*_encoded(tokenizer, text), *end]
+    stream = torch.tensor(tokens, dtype=torch.long)
     # 2. Cut it into windows that leave room for the tokens every text begins with.
     length = weight_source.within_positions(model_dir, length)
     own = length - len(begin)

@@ -53,7 +53,7 @@ def _add_of_integers(matrix: torch.Tensor, rows: torch.Tensor) -> None:
 
 
 def mirror(matrix: torch.Tensor) -> None:
-    """Fill in what lies above the blocks on the diagonal."""
+    """Copy the blocks below the diagonal to those above it."""
     for block in _blocks(len(matrix)):
         matrix[: block.start, block] = matrix[block, : block.start].T
 

@@ -102,7 +102,7 @@ def _check_group(layer: Any, unit: Unit, size: int | None, outline: Outline) -> 
 
 
 class LayerWork:
-    """One layer, filled, with the statistics of its inputs by the path of the first linear that reads each."""
+    """The work on one filled layer; `stats` of its inputs are by the path of the first linear that reads each."""
 
     def __init__(
         self,
@@ -118,9 +118,10 @@ class LayerWork:
         """Pipelines of groups, by name, that differ from `pipeline`."""
         self.outline, self.number, self.plan, self.pipeline, self.dtype = outline, number, plan, pipeline, dtype
         self.layer = outline.layers[number]
-        self.linears = {
-            name: self._linear(name, stats[names[0]]) for unit in plan for names in unit.inputs for name in names
-        }
+        self.linears: dict[str, Linear] = {}
+        for unit in plan:
+            for names in unit.inputs:
+                self.linears |= {name: self._linear(name, stats[names[0]]) for name in names}
         self.replaced: dict[str, dict[str, torch.Tensor]] = {}
         """16-bit tensors that something was folded into, by module."""
         self.stored: dict[str, Stored] = {}
@@ -139,15 +140,20 @@ class LayerWork:
         Groups fed by a linear are scaled first, so that their scales are in that linear's rows when its own group is
         searched.
         """
+        # 1. Prune each weight [out, in].
         pruner = self.pipeline.pruner
         if pruner is not None:
             for linear in self.linears.values():
                 linear.weight = pruner.prune(linear)
+        # 2. Find scales [in] for each unit and fold them into what feeds it.
         for unit in reversed(self.plan):
             self._scale(unit)
-        for owner, names in ((unit, names) for unit in self.plan for names in unit.inputs):
-            found = self._pipeline_of(owner).rounder.store([self.linears[name] for name in names])
-            self.stored |= dict(zip(names, found, strict=True))
+        # 3. Round the linears of each input together: they share its statistics.
+        for unit in self.plan:
+            rounder = self._pipeline_of(unit).rounder
+            for names in unit.inputs:
+                results = rounder.store([self.linears[name] for name in names])
+                self.stored |= dict(zip(names, results, strict=True))
         return [{"name": self.linears[name].name, **stored.report} for name, stored in self.stored.items()]
 
     def _pipeline_of(self, unit: Unit) -> Pipeline:
@@ -192,7 +198,8 @@ class LayerWork:
             self.layer.get_submodule(name).weight.data.copy_(stored.effective)
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Everything the new checkpoint has of this layer, by its name there."""
+        """Yield every tensor that the new checkpoint has of this layer, by its name there."""
+        # 1. What the layer holds: stored form of quantized linears, 16-bit tensors otherwise.
         state = self.layer.state_dict()
         carried = []
         for name, path in self.outline.stored_names(self.number).items():
@@ -208,6 +215,7 @@ class LayerWork:
                 )
             else:
                 yield name, (state[path] / self.linears[module].rows).to(self.dtype)
+        # 2. The scales of the KV cache, and tensors that the layer does not hold.
         yield from self._of_the_cache()
         for name, tensor in self.outline.source.read(carried):
             yield name, tensor.to(self.dtype) if tensor.is_floating_point() else tensor

@@ -179,10 +179,10 @@ class _Run:
         tied = self.outline.config.get_text_config().tie_word_embeddings
         why = "shared with the embedding" if tied else "the output head decides every token and stays 16-bit"
         head = {"name": self.outline.family.head, "why": why}
-        every = range(self.outline.count)
-        linears = [
-            {"name": self.outline.stored_name(n, each.name), "why": each.why} for n in every for each in self.refused
-        ]
+        linears = []
+        for number in range(self.outline.count):
+            for linear in self.refused:
+                linears.append({"name": self.outline.stored_name(number, linear.name), "why": linear.why})
         allocated = [
             {"name": name, "why": "kept at 16 bits by the allocation"} for name in self.mix.sixteen_bit_linears()
         ]
@@ -192,7 +192,7 @@ class _Run:
         """Return what `quantization_config` excepts: names as checkpoints have them, and as transformers calls the
         modules."""
         names = [entry["name"] for entry in self._unquantized() if entry["name"] != "embedding"]
-        inside = [
-            f"{self.outline.family.layers}.{n}.{each.name}" for n in range(self.outline.count) for each in self.refused
-        ]
+        inside = []
+        for number in range(self.outline.count):
+            inside += [f"{self.outline.family.layers}.{number}.{linear.name}" for linear in self.refused]
         return list(dict.fromkeys([*names, "lm_head", *inside, *self.mix.sixteen_bit_linears(inside=True)]))

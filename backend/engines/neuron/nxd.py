@@ -54,11 +54,12 @@ def build(request: CompileRequest, progress: Progress) -> CompileResult:
 
 
 def _model(request: CompileRequest) -> tuple[Any, Any]:
-    """The class and the model with its configuration; a draft is fused into it."""
+    """Make the model's class and the model with its configuration; a draft is fused into it."""
     from neuronx_distributed_inference.models.config import FusedSpecNeuronConfig, OnDeviceSamplingConfig
     from neuronx_distributed_inference.utils.constants import MODEL_TYPES
     from neuronx_distributed_inference.utils.hf_adapter import load_pretrained_config
 
+    # 1. The class of the model, its settings and sampling.
     kind = MODEL_TYPES[request.plan.model_type]["causal-lm"]
     wanted = options.nxd_options(request.plan)
     wanted |= {"quantized_checkpoints_path": str(request.out_dir / QUANTIZED)} if request.plan.weights else {}
@@ -67,6 +68,7 @@ def _model(request: CompileRequest) -> tuple[Any, Any]:
     def config(settings: Any, folder: Path) -> Any:
         return kind.get_config_cls()(settings, load_config=load_pretrained_config(str(folder)))
 
+    # 2. The target's configuration; a draft is fused into it.
     chosen = config(kind.get_neuron_config_cls()(**wanted, **sampling), request.model_dir)
     if request.draft_dir is not None:
         draft = copy.deepcopy(chosen.neuron_config)

@@ -48,6 +48,7 @@ def _model(request: CompileRequest, folder: Path, *, draft: bool) -> Any:
     import transformers_neuronx as library
 
     plan = request.plan
+    # 1. INT8 weights of the target, and an FP8 KV cache.
     quantized = (
         library.QuantizationConfig(quant_dtype="s8", dequant_dtype=plan.dtype) if plan.weights and not draft else None
     )
@@ -56,6 +57,7 @@ def _model(request: CompileRequest, folder: Path, *, draft: bool) -> Any:
         from transformers_neuronx.config import KVCacheQuantizationConfig
 
         options["kv_cache_quant"] = KVCacheQuantizationConfig(quant_dtype="f8e4m3fn", dequant_dtype=plan.dtype)
+    # 2. The shapes that are compiled.
     buckets = list(plan.token_buckets)
     model = getattr(library, CLASSES[plan.model_type]).from_pretrained(
         str(folder),

@@ -17,6 +17,7 @@ from backend.engines.neuron.compilation import CompileRequest, CompileResult
 
 def build(request: CompileRequest, progress: Progress) -> CompileResult:
     """Compile by starting the engine; on a device it generates too."""
+    # 1. Set the environment before vLLM is imported.
     plan = request.plan
     alone = {} if request.device else {"VLLM_NEURON_CPU_COMPILE": "1"}
     compilation.environment(request, VLLM_CACHE_ROOT=str(request.out_dir), VLLM_NEURON_BACKEND=options.BACKEND, **alone)
@@ -25,6 +26,7 @@ def build(request: CompileRequest, progress: Progress) -> CompileResult:
     more: dict[str, Any] = {} if plan.prefix_cache is None else {"enable_prefix_caching": plan.prefix_cache}
     if request.draft_dir is not None:
         more["speculative_config"] = options.speculative_options(plan, str(request.draft_dir))
+    # 2. Starting the engine compiles every bucket.
     progress.phase("compile", f"Compiling for {plan.accelerator} by starting vLLM once", weight=6.0)
     engine = LLM(
         model=str(request.model_dir),
@@ -37,6 +39,7 @@ def build(request: CompileRequest, progress: Progress) -> CompileResult:
         additional_config={"neuron_config": options.vllm_options(plan)},
         **more,
     )
+    # 3. On a device, generate.
     proof = {}
     if request.device:
         (answer,) = engine.generate(

@@ -186,7 +186,7 @@ def test_an_impossible_stack_has_its_reasons_and_the_nearest_recipe(home: Worksp
         ("- 1\n", "must be a mapping"),
         ("name: [\n", "not valid YAML"),
         ("a: &a [x, x]\nname: *a\n", "no anchors"),
-        ("name: x\nname: y\n", "stands there twice"),
+        ("name: x\nname: y\n", "appears twice"),
         ("", "must be a mapping"),
         ("name: :red[x] <b>\nsteps: {<i>: 1}\n", "`steps` of the recipe is wrong"),
     ],

@@ -103,7 +103,7 @@ def test_a_file_with_a_byte_order_mark_is_read() -> None:
         (GOOD + "more: 1\n", "must hold `presets:`"),
         (GOOD.replace("  model", "\tmodel"), "indent with spaces"),
         (GOOD + GOOD.partition("\n")[2], "holds the preset `mine/fast` twice"),
-        (GOOD.replace("  goal: balanced\n", "  goal: balanced\n  goal: balanced\n"), "`goal` stands there twice"),
+        (GOOD.replace("  goal: balanced\n", "  goal: balanced\n  goal: balanced\n"), "`goal` appears twice"),
         (GOOD.replace("goal: balanced", "goal: fame"), "`mine/fast`: `goal` is wrong: it must be lower-cost"),
         (GOOD.replace("  target: local\n", "  colour: red\n"), "`mine/fast`: `colour` is unknown"),
         (GOOD.replace("  model: starter\n", ""), "`mine/fast`: `model` is missing"),

@@ -39,6 +39,7 @@ def rope_parameters(
             raise InvalidModel(f"{file} has no sound `{key}`: import the original model.")
         return float(value)
 
+    # 1. The base, the kind of scaling and its factor.
     base = number("rope.freq_base", DEFAULT_BASE)
     if base <= 1:
         raise InvalidModel(f"{file} has no sound `{architecture}.rope.freq_base`: import the original model.")
@@ -46,11 +47,13 @@ def rope_parameters(
     factor = number("rope.scaling.factor", number("rope.scale_linear", 0.0)) or 1.0
     if kind not in {"none", "linear", "yarn"}:
         raise not_carried(file, f"{architecture}.rope.scaling.type", values)
+    # 2. Refuse what would scale twice.
     scaled = kind == "yarn" or (kind == "linear" and factor != 1.0)
     if factors and scaled:
         raise InvalidModel(
             f"{file} scales rotary frequencies twice ({kind}, and {FREQUENCIES}): import the original model."
         )
+    # 3. Express it as one of transformers' types.
     if factors:
         return {"rope_theta": base} | _llama3(file, factors, base, head_dim)
     if not scaled:

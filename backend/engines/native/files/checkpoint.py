@@ -160,7 +160,7 @@ def _shards(parts: Sequence[Path], limit: int) -> list[list[Path]]:
 
 
 def _read_header(file: BinaryIO) -> dict[str, Any]:
-    """The header without its metadata; the file then stands at the first byte of data."""
+    """Read the header without its metadata; the file is then at the first byte of data."""
     header: dict[str, Any] = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     header.pop("__metadata__", None)
     return header

@@ -43,7 +43,7 @@ class WorkFolder:
         self.folder, self.resumable = folder, resumable
 
     def part(self, number: int) -> Path:
-        """0 holds what stands outside the layers, n the n-th layer."""
+        """Return the path of a part: 0 holds the tensors outside the layers, n those of the n-th layer."""
         return self.folder / f"part-{number:05d}.safetensors"
 
     def parts(self, count: int) -> list[Path]:

@@ -109,6 +109,7 @@ class _Probe:
         return request_key({**described, **calibration.describe(self.tokens)}, weight_files(self.request.model_dir))
 
     def run(self, work: WorkFolder) -> list[MeasuredGroup]:
+        # 1. Room for the original and a copy for each slot: [(1 + slots) x windows, length, features].
         count, windows = self.outline.count, len(self.tokens)
         self.progress.phase(
             "sensitivity", "Measuring what each group of linears costs", total=count, unit="layers", weight=2.0
@@ -121,6 +122,7 @@ class _Probe:
         state, hidden = work.begin(self.key, shape, self.request.spill_bytes, parts=False)
         if not state.done:
             self.passes.embed(hidden)
+        # 2. Take all of them through layer after layer; each layer starts its own copies.
         for number in range(state.done, count):
             self._layer(number, hidden)
             hidden.advance()
@@ -129,16 +131,19 @@ class _Probe:
                 state.checksum = hidden.save()
                 work.save(state)
             self.progress.advance(state.done)
+        # 3. Compare what leaves the last layer with the original's.
         losses = dict(zip(self.slots, self._losses(hidden), strict=True))
         return [self._measured(number, group, losses) for number in range(count) for group in self.linears]
 
     def _layer(self, number: int, hidden: HiddenStates) -> None:
-        """The copies under way through the layer as it is, then a new one for each group and candidate."""
+        """Take the copies of earlier layers through the layer as it is, and start one for each group and candidate."""
+        # 1. The original, whose inputs give the statistics, and the copies of earlier layers.
         windows = len(self.tokens)
         layer = self.outline.fill(number, self.device)
         before = next((place for place, slot in enumerate(self.slots) if slot.number == number), len(self.slots))
         stats = self._originals(number, layer, hidden)
         self._through(number, layer, hidden, slice(windows, (1 + before) * windows))
+        # 2. For each candidate: round every group, and send the original through with only that group rounded.
         for candidate in self.candidates:
             pipeline = pipelines.pipeline_at(self.request, candidate, self.dtype)
             work = LayerWork(self.outline, number, self.plan, pipeline, stats, self.dtype)
@@ -153,18 +158,18 @@ class _Probe:
         """Return what the groups read of the original, which goes through the layer here."""
 
         def taps(device: str) -> Taps:
-            found = {}
+            tallies = {}
             for unit in self.plan:
                 for names in unit.inputs:
                     coming = self.tokens.numel() if unit.group == names[0] else 0
-                    found[names[0]] = Tally(layer.get_submodule(names[0]).in_features, coming, self.gram, device)
-            return found
+                    tallies[names[0]] = Tally(layer.get_submodule(names[0]).in_features, coming, self.gram, device)
+            return tallies
 
-        tallies = self.passes.through(number, hidden, taps, True, lambda _done: None)
-        return {path: tally.stats(self.outline.stored_name(number, path)) for path, tally in tallies.items()}
+        collected = self.passes.through(number, hidden, taps, True, lambda _done: None)
+        return {path: tally.stats(self.outline.stored_name(number, path)) for path, tally in collected.items()}
 
     def _through(self, number: int, layer: Any, hidden: HiddenStates, which: slice, to: int | None = None) -> None:
-        """The sequences of `which` through the layer; where they leave to, if not to their own place."""
+        """Run the sequences of `which` through the layer; they leave to position `to`, or to their own."""
         start = which.start
         while start < which.stop:
             stop = min(start + self.passes.batch, which.stop)
@@ -181,7 +186,7 @@ class _Probe:
 
     @contextmanager
     def _rounded(self, layer: Any, work: LayerWork, group: str) -> Iterator[None]:
-        """The layer computes with what the linears of `group` would be, as long as this lasts."""
+        """Let the layer compute with the rounded linears of `group`, while the context lasts."""
         modules = {name: layer.get_submodule(name) for name in self.linears[group]}
         originals = {name: module.weight.data for name, module in modules.items()}
         hooks = []

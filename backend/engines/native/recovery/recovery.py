@@ -67,7 +67,7 @@ class RecoverRequest(Frozen):
 
 
 class RecoverResult(Frozen):
-    """Losses in nats a token, of the validation sequences."""
+    """The result; losses are of the validation sequences, in nats per token."""
 
     improved: bool
     """Whether `out_dir` differs from the pruned checkpoint."""
@@ -222,7 +222,7 @@ class _Run:
         return total / len(self.split.validation)
 
     def _loss(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Mean over positions of `tokens` [sequences, length], nats a token."""
+        """Compute the mean loss over positions of `tokens` [sequences, length], in nats per token."""
         import torch
 
         tokens = tokens.to(self.request.device)
@@ -258,9 +258,10 @@ def descend(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> float:
 
     optimizer.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
-    torch.nn.utils.clip_grad_norm_(
-        [each for group in optimizer.param_groups for each in group["params"]], MOST_GRADIENT
-    )
+    parameters: list[torch.Tensor] = []
+    for group in optimizer.param_groups:
+        parameters += group["params"]
+    torch.nn.utils.clip_grad_norm_(parameters, MOST_GRADIENT)
     optimizer.step()
     return float(loss.detach())
 
