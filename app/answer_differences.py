@@ -36,7 +36,10 @@ def difference_sentence(first: str, second: str) -> str:
     ]
     same = shared(mine, theirs)
     start = f"The first {same} words are the same" if same else "They differ from the first word on"
-    return f"{start}; {parted[0]} of {len(mine)} words on the left and {parted[1]} of {len(theirs)} on the right are marked."
+    return (
+        f"{start}; {parted[0]} of {len(mine)} words on the left and {parted[1]} of {len(theirs)} on the right "
+        "are marked."
+    )
 
 
 def timing_text(timing: Timing) -> str:

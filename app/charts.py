@@ -62,6 +62,7 @@ def unvalidated(figure: Figure) -> graph.Figure:
 
 def live_throughput(points: Sequence[dict[str, Any]], variants: Sequence[str], theme: Theme = "light") -> Figure:
     """Return the chart of the means of the `point` events so far, a line per variant. They are approximate."""
+    # 1. Group the rates by variant and concurrency.
     groups: dict[str, dict[int, list[float]]] = {}
     for point in points:
         if (rate := point.get("output_tokens_per_s")) is not None:
@@ -69,6 +70,7 @@ def live_throughput(points: Sequence[dict[str, Any]], variants: Sequence[str], t
             levels.setdefault(int(point["concurrency"]), []).append(float(rate))
     if not groups:
         return empty(TITLE, "The first points arrive when the servers are up.", theme)
+    # 2. Draw a line per variant.
     names = [*variants, *sorted(groups.keys() - set(variants))]
     places = dict(zip(names, style_indices(["", *names[1:]]), strict=True))
     traces = [_trace(name, places[name], sorted(groups[name].items()), theme) for name in names if name in groups]
@@ -88,7 +90,8 @@ def _trace(name: str, place: int, points: Sequence[tuple[int, list[float]]], the
         "x": [concurrency for concurrency, _ in points],
         "y": [fmean(rates) for _, rates in points],
         "hovertext": [
-            f"{text(name)} at {streams(concurrency)}<br>about {number(fmean(rates))} tokens/s, mean of {len(rates)} runs so far"
+            f"{text(name)} at {streams(concurrency)}<br>about {number(fmean(rates))} tokens/s, mean of "
+            f"{len(rates)} runs so far"
             for concurrency, rates in points
         ],
         "hoverinfo": "text",

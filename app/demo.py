@@ -27,10 +27,17 @@ UNDER_WAY = "The demo is running. Its results appear at the top of this page."
 
 def show_start(opened: Workspace) -> None:
     """Draw the demo as a way to start: run it, continue it, or view its results."""
+    # 1. The state of the demo.
     st.markdown("#### :material/rocket_launch: The demo")
     run = first_run.status(opened)
     under_way = run is not None and run.state in {"active", "waiting"}
-    st.markdown(UNDER_WAY if under_way else OFFER if run is None or run.why is None else plain(run.why))
+    if under_way:
+        st.markdown(UNDER_WAY)
+    elif run is None or run.why is None:
+        st.markdown(OFFER)
+    else:
+        st.markdown(plain(run.why))
+    # 2. Its next step.
     if run is not None and run.state == "done":
         navigation.link("evaluate", "View results", ":material/speed:", id=str(run.job.result["evaluation"]))
     elif run is not None and under_way:
@@ -58,7 +65,7 @@ def is_active(opened: Workspace) -> bool:
 
 
 def show_notice(opened: Workspace) -> str | None:
-    """Draw the state of the demo while there is something to say. Return what makes the page follow; None if nothing."""
+    """Draw the state of the demo. Return what makes the page follow a change; None if there is nothing to say."""
     run = first_run.status(opened)
     if run is None or run.state in {"done", "stopped"}:
         return None

@@ -114,7 +114,7 @@ def count(value: int) -> str:
 
 
 def local_time(value: datetime | None) -> str:
-    """Return a time of the store in the viewer's zone: `2026-11-23 14:05:09`; in UTC, and marked so, if it is unknown."""
+    """Return a time of the store in the viewer's zone: `2026-11-23 14:05:09`; marked UTC if that is unknown."""
     if value is None:
         return UNKNOWN
     zone = viewer_zone()

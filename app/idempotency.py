@@ -18,7 +18,7 @@ DOUBLE_CLICK_S = 5.0
 
 
 def submission_key(purpose: str, fingerprint: str = "", *, for_s: float | None = None) -> str:
-    """Return the submission key of this session for the request; with `for_s`, clicks within so many seconds share it."""
+    """Return this session's submission key for the request; with `for_s`, clicks within so many seconds share it."""
     record: dict[str, Any] = st.session_state.setdefault(page_key(f"once-{purpose}"), {})
     now = time.monotonic()
     expired = for_s is not None and now - record.get("at", now) > for_s

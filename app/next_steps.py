@@ -59,6 +59,7 @@ def _choose_source(sources: Sequence[str]) -> str:
 
 def _local_actions(opened: Workspace, variant: Variant, baseline: str | None) -> None:
     """Draw what runs on this machine: a server, a chat, an evaluation."""
+    # 1. Serve.
     source = variant.source
     able = variant.kind != "artifact" or not variants.why_unserved(opened, source)
     pair = [value for value in dict.fromkeys([baseline, source]) if value]
@@ -71,6 +72,7 @@ def _local_actions(opened: Workspace, variant: Variant, baseline: str | None) ->
             mark = idempotency.submission_key("serve", source, for_s=idempotency.DOUBLE_CLICK_S)
             job = serve.start(opened, [source], submission=mark, anyway=anyway)
             navigation.go("job", id=job.id)
+    # 2. Chat and evaluate.
     if able and not opened.read_only:
         navigation.link(
             "playground", "Open Playground", ":material/chat:", **url_parameters.playground_parameters(pair)
@@ -114,7 +116,7 @@ def _commands(variant: Variant) -> None:
     with files:
         st.code(variant.model_path, language=None, wrap_lines=True)
         st.caption(
-            "The folder on the machine that runs the studio: config.json, tokenizer and safetensors, as vLLM reads them."
+            "The folder on the machine of the studio: config.json, tokenizer and safetensors, as vLLM reads them."
         )
 
 

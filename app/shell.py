@@ -56,7 +56,8 @@ REACHED = """<script>(() => {
         const scrolls = box.scrollWidth > box.clientWidth
         if (scrolls === Boolean(box.dataset.reached)) return
         const own = {tabindex: "0", role: "region", "aria-label": "Table that scrolls sideways", "data-reached": "yes"}
-        for (const [name, value] of Object.entries(own)) scrolls ? box.setAttribute(name, value) : box.removeAttribute(name)
+        for (const [name, value] of Object.entries(own))
+            scrolls ? box.setAttribute(name, value) : box.removeAttribute(name)
     }
     const of = "[data-testid=stTable] > div", seen = new WeakSet()
     const sizes = new ResizeObserver(entries => entries.forEach(entry => look(entry.target.closest(of))))
@@ -136,7 +137,9 @@ def live(name: str, body: Callable[[], Hashable], *, active: bool, every: str = 
     """Draw `body`, and while `active` again every two seconds; rerun the whole page when its return value changes."""
     last_state: list[Hashable] = []
 
-    @st.fragment(run_every=every if active else None, key=navigation.page_key(f"live-{name}"))  # type: ignore[untyped-decorator]
+    interval, key = every if active else None, navigation.page_key(f"live-{name}")
+
+    @st.fragment(run_every=interval, key=key)  # type: ignore[untyped-decorator]
     def panel() -> None:
         with errors_on_page():
             state = body()

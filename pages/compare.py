@@ -65,7 +65,7 @@ with top:
         rows = compare_slo.rows([at for at in best if at.variant in inside])
         st.dataframe(rows, hide_index=True, alt="The best measured level of each variant within the limits")
     st.caption(
-        "The most output tokens/s of each variant within these limits, at levels that were measured: nothing is interpolated."
+        "The most output tokens/s of each variant within these limits, at measured levels: nothing is interpolated."
     )
 for number, (under, part) in enumerate(parts.items()):
     lines = chart_selection.select_variants(part, [result.name for result in part.variants if result.name in names])
@@ -86,7 +86,7 @@ st.subheader("Test conditions")
 if rows:
     st.dataframe(rows, hide_index=True, alt="Conditions of each evaluation")
 else:
-    st.caption("Everything recorded about the conditions is the same.")
+    st.caption("All recorded conditions are the same.")
 st.subheader("Figures")
 st.dataframe(
     figure_tables.rounded_rows(side_by_side.table(whole, only=only)),
@@ -94,7 +94,9 @@ st.dataframe(
     alt="Every metric, one row a variant and concurrency",
 )
 if len(views) > 1:
-    st.caption("Evaluations were measured apart, so nothing is tested between them: a verdict holds within one.")
+    st.caption(
+        "Evaluations were measured separately, so there is no test between them: a verdict holds within one evaluation."
+    )
 
 imported_results.show(opened, whole)
 

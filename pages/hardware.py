@@ -19,7 +19,7 @@ if opened.read_only:
     st.caption("This is the machine that shows the demonstration, not the one that was measured.")
 
 st.subheader("Engines")
-st.markdown("The libraries that optimize and serve cannot share one environment, so each engine has its own.")
+st.markdown("Libraries that optimize and serve cannot share one environment, so each engine has its own.")
 
 
 def cards() -> tuple[tuple[str, str], ...]:
@@ -45,11 +45,11 @@ if rows:
     st.markdown("Instruction sets that decide which kernels run:")
     st.dataframe(rows, hide_index=True, alt="Instruction sets of this processor and what each is for")
 else:
-    st.warning("It has none of the instruction sets that serving with vLLM is fast on.", icon=":material/warning:")
+    st.warning("This processor has none of the instruction sets that make vLLM fast.", icon=":material/warning:")
 if here.speed:
     shell.show_figures(speed_figures(here.speed))
 else:
-    st.caption("Memory bandwidth was not measured yet. The first estimate for this machine measures it too.")
+    st.caption("Memory bandwidth is not measured yet. The first estimate for this machine measures it too.")
 options = {"help": "Reads memory and multiplies for six seconds. Estimates use the figures; other work lowers them."}
 label = "Measure again" if here.speed else "Measure it"
 if st.button(

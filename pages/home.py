@@ -29,19 +29,20 @@ def ways() -> None:
         demo.show_start(opened)
     with middle:
         st.markdown("#### :material/menu_book: The catalog")
-        st.markdown("See which models are known here, what each technique would do to them, and why one does not fit.")
+        st.markdown("See the known models, which techniques work on each, and why others do not.")
         navigation.link("catalog", "Open the catalog", ":material/arrow_forward:")
     with right:
         st.markdown("#### :material/folder_open: Your own model")
         st.markdown(
-            "A folder, a hub id, an S3 prefix, a GGUF file or a package that ships one: look at its card, then import it."
+            "A folder, a hub id, an S3 prefix, a GGUF file or a Python package with one: read its card, then import it."
         )
         navigation.link("import", "Import a model", ":material/arrow_forward:")
 
 
 st.title("Whetstone")
 st.markdown(
-    "Sharpen a language model for serving: choose a model, stack techniques into a recipe, measure against the original."
+    "Optimize a language model for serving: choose a model, combine techniques in a recipe, and compare the "
+    "result with the original."
 )
 first_visit = jobs.count(opened) == 0
 latest = evaluations.listing(opened, limit=LATEST)

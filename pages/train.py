@@ -15,9 +15,9 @@ head = st.container(horizontal=True, vertical_alignment="bottom")
 head.title("Train a draft", width="stretch")
 action = head.container(width="content")
 st.markdown(
-    "Speculative decoding may save time and is to change no answer, which an evaluation measures: a draft proposes tokens, the "
-    "model checks them all at once. A "
-    "draft that proposes what *this* model says on *your* prompts is accepted more often. It learns from the model's own answers."
+    "Speculative decoding can save time without changing answers, which an evaluation measures: a draft proposes "
+    "tokens, and the model checks them all at once. A draft that matches what *this* model says on *your* prompts"
+    " is accepted more often. It learns from the model's own answers."
 )
 notices = st.container()
 subject = form.choose_model(opened)

@@ -52,14 +52,16 @@ def choose(opened: Workspace, *, here: bool) -> tuple[str, ...]:
                 "I accept the model's licence (EULA)",
                 values.get("accept-eula") == "yes",
                 key="build_aws-accept-eula",
-                help="Models behind a licence are not optimized without.",
+                help="Required for models behind a licence.",
             )
             values["accept-eula"] = "yes" if accepted else ""
             fetched = st.checkbox(
                 "Fetch the result",
                 values.get("fetch") != "no",
                 key="build_aws-fetch",
-                help="It becomes an artifact here, to evaluate, serve and deploy; else it stays in S3 alone.",
+                help=(
+                    "The result becomes an artifact here, to evaluate, serve and deploy. Otherwise it is only in S3."
+                ),
             )
             values["fetch"] = "" if fetched else "no"
             with st.popover("More AWS settings", icon=":material/tune:", key="build_aws-more"):
@@ -71,7 +73,7 @@ def choose(opened: Workspace, *, here: bool) -> tuple[str, ...]:
                     key="build_aws-lines",
                     max_chars=4000,
                     placeholder="tag.team=search\nenv.OPTION_DTYPE=bf16",
-                    help="One a line. No secrets: all see them who see the job.",
+                    help="One per line. No secrets: everybody who sees the job sees them.",
                 )
     lines = [line.strip() for line in values[LINES].splitlines() if line.strip()]
     own = [name for name in values if name != LINES and (values[name] or name in opened.settings.aws)]

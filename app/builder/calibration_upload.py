@@ -17,10 +17,10 @@ REFUSED = "build_calibration_refused"
 
 
 def upload(opened: Workspace, key: str, put: Callable[[str], None]) -> None:
-    """Draw the upload. `put` gets the path of the stored file; a file that cannot be used is refused with a sentence."""
+    """Draw the upload. `put` gets the path of the stored file; an unusable file is refused with a sentence."""
     with st.popover("Upload calibration text", icon=":material/upload:", key=f"{key}-ask"):
         st.caption(
-            "Text like your own traffic, a few hundred kilobytes: JSONL or Parquet with `text` or `prompt`, or plain text."
+            "Text like your own traffic, some hundred kB: JSONL or Parquet with `text` or `prompt`, or plain text."
         )
         st.file_uploader(
             "Calibration file",

@@ -21,12 +21,14 @@ from backend.service.machines import machine
 
 def show(opened: Workspace, estimate: Estimate) -> None:
     """Show every estimated quantity as a range with its unit."""
+    # 1. The load, and how far the estimate was corrected.
     load = estimate.load
     where = "this machine" if estimate.target == "local" else estimate.target
     st.caption(
         f"Estimated for {plain(where)}: {load.input_tokens:,} tokens in, {load.output_tokens:,} out, "
         f"{streams(load.concurrency)}. {plain(_basis(estimate))}"
     )
+    # 2. Speed.
     if estimate.ttft_ms is not None:
         st.markdown(_table("At this load", estimate_figures.speed_rows(estimate)))
     elif target_kind(estimate.target) == "local":
@@ -37,11 +39,13 @@ def show(opened: Workspace, estimate: Estimate) -> None:
             f"A request of this load is longer than the {estimate.max_context:,} tokens that fit.",
             icon=":material/warning:",
         )
+    # 3. Memory, the job and the price.
     if bar := memory_bar.html(estimate, charts.theme()):
         st.html(bar)
     st.markdown(_table("While serving", estimate_figures.memory_rows(estimate)))
     st.markdown(_table("To make it", estimate_figures.job_rows(estimate)))
     st.caption(f"Price: {plain(estimate_figures.price_text(estimate))}.")
+    # 4. What is unknown, and the formulas.
     for reason in estimate.unknown:
         st.caption(f":material/help: Unknown: {plain(reason)}.")
     _formulas(estimate)
@@ -51,7 +55,10 @@ def _basis(estimate: Estimate) -> str:
     if estimate.calibration is not None:
         return "Corrected by a measurement."
     if estimate.mapped is not None:
-        return f"What speculation costs was measured here on {estimate.mapped[:10]} (payoff map), nothing else of it."
+        return (
+            f"The cost of speculation was measured here on {estimate.mapped[:10]} (payoff map); the rest is not"
+            " measured."
+        )
     return "Not measured."
 
 
@@ -80,7 +87,8 @@ def _calibration(estimate: Estimate) -> None:
         return
     when = document_time(calibration.measured_at)
     st.markdown(
-        f":material/straighten: Calibrated by a measurement of {when} on this machine, at {streams(calibration.concurrency)}."
+        f":material/straighten: Calibrated by a measurement of {when} on this machine, "
+        f"at {streams(calibration.concurrency)}."
     )
     if calibration.evaluation:
         navigation.link(
@@ -92,13 +100,13 @@ def _calibration(estimate: Estimate) -> None:
 
 def _measure_button(opened: Workspace) -> None:
     """Draw the button that measures this machine; it takes some seconds and all cores."""
-    st.caption("How fast it will be is unknown until this machine's memory and arithmetic were measured once.")
+    st.caption("Speed is unknown until the memory and arithmetic of this machine are measured once.")
     clicked = st.button(
         "Measure this machine",
         key="build_measure-here",
         icon=":material/speed:",
         **{
-            "help": "Takes some seconds. Then speed and job duration can be estimated.",
+            "help": "Takes some seconds. Then speed and job duration are estimated.",
             **disabled_unless_allowed(opened, Action.MEASURE),
         },
     )
@@ -117,9 +125,9 @@ def _formulas(estimate: Estimate) -> None:
 
 
 SOURCES = (
-    "Roofline: Williams et al. 2009; transformer inference: Pope et al. 2022; speculation: Leviathan et al. 2023; tensor "
-    "parallelism: Shoeybi et al. 2019. Rates are the datasheets' nominal peaks, on this machine what was measured; what is "
-    "assumed stands in docs/decisions/0010-planner.md."
+    "Roofline: Williams et al. 2009; transformer inference: Pope et al. 2022; speculation: Leviathan et al. 2023;"
+    " tensor parallelism: Shoeybi et al. 2019. Rates are nominal peaks from datasheets, on this machine measured "
+    "ones; assumptions are in docs/decisions/0010-planner.md."
 )
 
 

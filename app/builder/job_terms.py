@@ -47,6 +47,7 @@ class Submission(NamedTuple):
 
 def choose(target: str) -> JobTerms:
     """Draw the terms in one line, the rare ones behind a button. Jobs of AWS use nothing of this machine."""
+    # 1. The widgets.
     aws = sagemaker_jobs.is_sagemaker(target)
     with st.container(horizontal=True, vertical_alignment="center", key="build_life"):
         then = st.checkbox(
@@ -54,9 +55,9 @@ def choose(target: str) -> JobTerms:
             key="build_then",
             bind="query-params",
             disabled=aws,
-            help="What SageMaker makes lies in S3: it is measured once it is here."
+            help="The result of SageMaker is in S3: it can be measured once it is fetched."
             if aws
-            else "A second job, which starts once this one has succeeded and is cancelled where it does not.",
+            else "A second job, which starts when this one has succeeded and is cancelled if it fails.",
         )
         with st.popover("Priority and limits", icon=":material/tune:", key="build_limits"):
             priority = st.segmented_control(
@@ -80,8 +81,9 @@ def choose(target: str) -> JobTerms:
                 placeholder="all",
                 bind="query-params",
                 disabled=aws,
-                help="Jobs that fit run beside each other; a measurement has the machine to itself.",
+                help="Jobs that fit run at the same time; a measurement runs alone on the machine.",
             )
+    # 2. Parse the time limit.
     try:
         run_s = terms.parse_seconds(limit, "run_timeout_s") if limit and limit.strip() else None
     except WhetstoneError as error:

@@ -16,12 +16,14 @@ MODEL = "build_model"
 
 def choose(opened: Workspace) -> ModelFacts | None:
     """Draw the field. Return the facts of the model, or None after showing why they cannot be read."""
+    # 1. Known models first, then published ones.
     present = {known.source: known.card for known in models.list_known(opened) if known.present}
     known = list(present)
     published = catalog_sync.names(opened)
     current = st.query_params.get("model") or st.session_state.get(MODEL) or (known[0] if known else published[0])
     choices = list(dict.fromkeys([*known, *published]))
     choices = choices if current in choices else [current, *choices]
+    # 2. The field; other names can be typed.
     chosen = st.selectbox(
         "Model",
         choices,
@@ -31,11 +33,15 @@ def choose(opened: Workspace) -> ModelFacts | None:
         format_func=lambda name: (
             f"{present[name].id} ({name})" if name in present and present[name].id != name else name
         ),
-        help="A model of the catalog, the path of a folder with config.json and safetensors, or a published id to plan with.",
+        help=(
+            "A model of the catalog, the path of a folder with config.json and safetensors, or a published id "
+            "for planning."
+        ),
     )
     chosen = chosen or current
     if st.query_params.get("model") != chosen:
         st.query_params["model"] = chosen
+    # 3. Read the facts.
     model_facts: ModelFacts | None = None
     with shell.errors_inline():
         model_facts = models.resolve_facts(opened, chosen)
@@ -47,8 +53,4 @@ def summary(model: ModelFacts) -> str:
     """Return a model in one line."""
     weights = size(estimate.original_bytes(model))
     text = f"{count(model.parameters)} parameters, {weights}, {model.layers} layers, {model.dtype}"
-    return (
-        f"{text}. Known by published facts, no weights here: for planning"
-        if isinstance(model, PublishedModel)
-        else text
-    )
+    return f"{text}. Not downloaded: published facts only, for planning" if isinstance(model, PublishedModel) else text

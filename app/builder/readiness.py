@@ -121,14 +121,17 @@ def _check_local(
 ) -> Readiness:
     """Check a job of this machine."""
     case = forecast.case
+    # 1. Without weights there is only a plan.
     if isinstance(case.model, PublishedModel):
         obstacle = f"To optimize it, its weights are needed. {optimize.import_hint(case.model)}"
         return Blocked(forecast, obstacle, can_be_fixed=True, preview=preview)
+    # 2. Prepare the job.
     try:
         prepared = prepare(opened, case)
     except WhetstoneError as error:
         can_be_fixed = isinstance(error, EngineMissing) and preview is not None
         return Blocked(forecast, error_sentence(error), can_be_fixed, preview)
+    # 3. Look up how long such jobs take.
     title = optimize.title(prepared.spec.model, case.recipe)
     duration = progress.expected_time(opened, JobKind.OPTIMIZE, title, spec=prepared.spec)
     return Ready(forecast, job_terms.local_submission(opened, prepared), duration, preview)

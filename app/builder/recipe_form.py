@@ -164,6 +164,7 @@ def _edit(change: Callable[[Recipe], Recipe], *, redraw: bool = True) -> None:
 def draw_goals(opened: Workspace, model: ModelFacts, target: str) -> None:
     """Draw the starting goals, the custom start, undo and the bundled recipes."""
     st.markdown("**Goal**: pick a starting recipe. Every step can be changed below.")
+    # 1. Starting goals, an empty recipe, undo.
     with st.container(horizontal=True):
         for name, goal in recipe_options.GOALS.items():
             st.button(
@@ -187,6 +188,7 @@ def draw_goals(opened: Workspace, model: ModelFacts, target: str) -> None:
             disabled=not st.session_state.get(UNDO),
             on_click=undo,
         )
+    # 2. Bundled recipes.
     names = recipe_files.bundled_names()
     st.selectbox(
         "Or start from a bundled recipe",

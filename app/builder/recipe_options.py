@@ -25,12 +25,12 @@ class StartingGoal(NamedTuple):
 GOALS = {
     "cost": StartingGoal(
         "Lower cost",
-        "8-bit weights and activations: meant to give more answers from the same machine. The evaluation says how many.",
+        "8-bit weights and activations, for more answers from the same machine. An evaluation says how many.",
         ("w8a8", "awq"),
     ),
     "latency": StartingGoal(
         "Lower latency",
-        "A small draft model proposes tokens and the model only checks them: meant to answer one user sooner.",
+        "A draft proposes tokens and the model only checks them, for a faster answer to one user.",
         ("w8a8-draft", "draft", "ngram-adaptive", "ngram"),
     ),
     "size": StartingGoal("Smaller", "4-bit weights: the smallest artifact this version makes.", ("awq", "w8a8")),
@@ -47,11 +47,11 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
         Option(
             "method",
             "Method",
-            "What the weights become, and how it is found; see the line above.",
+            "How the weights are quantized; see the line above.",
             "choice",
             _methods("quantize"),
         ),
-        Option("bits", "Bits", "Bits a weight; empty is the method's own.", "choice", (None, 4, 8)),
+        Option("bits", "Bits", "Bits per weight. Empty: the method's default.", "choice", (None, 4, 8)),
         Option(
             "group_size",
             "Group size",
@@ -76,14 +76,15 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
         Option(
             "activations",
             "Activations",
-            "Dynamic scales each token while serving; static takes one scale from the calibration text, faster, less accurate.",
+            "Dynamic: a scale per token while serving. Static: one scale from the calibration text, faster, less "
+            "accurate.",
             "choice",
             (None, "dynamic", "static"),
         ),
         Option(
             "strength",
             "Strength",
-            "How much of the difficulty moves from activations to weights; 0.5 where empty.",
+            "How much of the outliers moves from activations to weights. Empty: 0.5.",
             "share",
             low=0.0,
             high=1.0,
@@ -91,9 +92,9 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
         Option(
             "target_bits",
             "Average bits",
-            "At most so many bits a weight, scales counted: each group of linears gets 4, 8 or 16 "
-            "by what it was measured to lose. Empty makes all alike. Measure whether it pays: of SmolLM2-135M-Instruct "
-            "5.0 bits lost hardly less than GPTQ at 4.3 (KL 0.073 against 0.084).",
+            "The most bits per weight, scales included: each group of linears gets 4, 8 or 16 by its measured "
+            "loss. Empty: all groups are alike. Measure whether it pays: for SmolLM2-135M-Instruct, 5.0 bits lost"
+            " hardly less than GPTQ at 4.3 (KL 0.073 against 0.084).",
             "bits",
             low=2.0,
             high=16.0,
@@ -101,7 +102,7 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
         Option(
             "eight_bits",
             "What 8 bits are",
-            "int8 is weights only, for GPUs; w8a8 activations too, for processors too. Empty is what the target serves.",
+            "int8: weights only, for GPUs. w8a8: activations too, also for processors. Empty: what the target serves.",
             "choice",
             (None, "int8", "w8a8"),
         ),
@@ -140,13 +141,13 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
             low=1,
             high=4096,
         ),
-        Option("length", "Tokens a sequence", "Length of a calibration sequence.", "whole", low=8, high=32768),
+        Option("length", "Tokens per sequence", "Length of a calibration sequence.", "whole", low=8, high=32768),
     ),
     "speculate": (
         Option(
             "method",
             "Method",
-            "Who proposes the tokens: a draft model, n-grams of the text so far, or a head that was trained for this model.",
+            "What proposes the tokens: a draft model, n-grams of the text so far, or a head trained for this model.",
             "choice",
             tuple(SPECULATE),
         ),
@@ -173,7 +174,7 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
         Option(
             "prompt_lookup_min",
             "Shortest n-gram",
-            "Tokens that must repeat before a guess is made; 2 where empty.",
+            "Tokens that must repeat before tokens are proposed. Empty: 2.",
             "whole",
             low=1,
             high=32,
@@ -181,7 +182,7 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
         Option(
             "prompt_lookup_max",
             "Longest n-gram",
-            "Longest run of tokens that is looked up; 4 where empty.",
+            "Longest run of tokens that is looked up. Empty: 4.",
             "whole",
             low=1,
             high=32,
@@ -189,7 +190,8 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
         Option(
             "tokens_by_batch",
             "Tokens by load",
-            "`1: 4, 8: 0` guesses 4 tokens while up to 7 sequences run together and none from 8 on. Empty is the same always.",
+            "`1: 4, 8: 0` proposes 4 tokens for up to 7 concurrent sequences and none from 8 on. Empty: always "
+            "the same.",
             "text",
         ),
         Option(
@@ -201,13 +203,13 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
     ),
     "prune": (
         Option(
-            "method", "Method", "How the weights to drop are chosen; see the line above.", "choice", _methods("prune")
+            "method", "Method", "How the weights to remove are chosen; see the line above.", "choice", _methods("prune")
         ),
         Option("sparsity", "Sparsity", "Share of the weights set to zero.", "share", low=0.05, high=0.95),
         Option(
             "pattern",
             "Pattern",
-            "2:4 keeps two of every four; some hardware could skip the rest, no server here does.",
+            "2:4 leaves two of every four; some hardware could skip the rest, no server here does.",
             "choice",
             ("unstructured", "2:4", "4:8"),
         ),

@@ -15,7 +15,7 @@ OPTIONS = (
     Option(
         "recover.rank",
         "Recovery rank",
-        "Of the two factors learned beside each matrix; higher can win back more.",
+        "Rank of the two factors learned for each matrix; a higher one can recover more.",
         "whole",
         low=1,
         high=256,
@@ -55,11 +55,14 @@ OPTIONS = (
     Option(
         "recover.teacher",
         "Learn from the original",
-        "The original's own predictions teach, which holds both models in memory.",
+        "Learn from the predictions of the original, which needs both models in memory.",
         "flag",
     ),
 )
-HELP = "A short fine-tune afterwards wins back some of what pruning costs, and no zero is lost. Needs the whole model in memory."
+HELP = (
+    "A short fine-tune afterwards recovers part of the lost quality and changes no zero. Needs the whole model"
+    " in memory."
+)
 
 
 def value(step: Any, name: str) -> Any:

@@ -8,14 +8,14 @@ SERVING_OPTIONS = (
     Option(
         "dtype",
         "Number format",
-        "Of activations and unquantized weights; auto is the model's own.",
+        "For activations and unquantized weights. auto: the model's own.",
         "choice",
         ("auto", "bfloat16", "float16", "float32"),
     ),
     Option(
         "max_model_len",
         "Longest context (tokens)",
-        "Prompt and answer together; empty is the model's own limit.",
+        "Prompt and answer together. Empty: the model's own limit.",
         "whole",
         low=16,
     ),
@@ -58,8 +58,8 @@ SERVING_OPTIONS = (
 LIMIT_OPTIONS = (
     Option(
         "max_kl",
-        "Most KL divergence (nats a token)",
-        "The job fails where the result strays further; empty is no limit.",
+        "Most KL divergence (nats per token)",
+        "The job fails above this. Empty: no limit.",
         "number",
         low=0.0,
     ),
@@ -73,7 +73,8 @@ LIMIT_OPTIONS = (
     Option(
         "fall_back",
         "Fall back",
-        "Instead of failing, raises the groups of linears that lose most, in a few tries, until the floor holds.",
+        "Instead of failing, raise the precision of the groups that lose most, in a few tries, until the limits "
+        "are met.",
         "flag",
     ),
 )

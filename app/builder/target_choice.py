@@ -36,13 +36,13 @@ LIMITS = {
 PLACES = {"local": "This machine", "instance": "An instance", "sagemaker": "SageMaker", "neuron": "Neuron"}
 """Kinds of targets: the places where the job runs and its result is served."""
 HELPS = (
-    "This machine: made and served here. An instance: made here, planned for that instance or card. SageMaker: AWS's own toolkit "
-    "makes it, in your account. Neuron: compiled here ahead of time, for Inferentia and Trainium."
+    "This machine: made and served here. An instance: made here, planned for that instance or card. SageMaker: "
+    "made by AWS's own toolkit in your account. Neuron: compiled here ahead of time, for Inferentia and Trainium."
 )
 
 
 class PlanRequest(NamedTuple):
-    """What the estimate is for.
+    """The target, load and goal of an estimate.
 
     `price` is USD per hour, for a target without a published price; `aws` are the settings of a SageMaker job,
     NAME=VALUE.
@@ -67,7 +67,7 @@ def choose(opened: Workspace) -> str:
         accept_new_options=True,
         key=f"build-target-{current}",
         format_func=lambda name: names.get(name, name),
-        help="Where the result is to be served; any target can also be typed.",
+        help="Where the result is served. Any target can also be typed.",
     )
     set_target(chosen or current)
     return chosen or current
@@ -168,14 +168,14 @@ def _price() -> float | None:
         key="build_price",
         bind="query-params",
         placeholder="none published",
-        help="What an hour of this machine costs you; the price per token follows from it.",
+        help="Your cost of this machine per hour, for the price per token.",
     )
     return price
 
 
 def _goal() -> TargetGoal:
     help_ = "; ".join(f"{name}: {words}" for name, words in GOALS.items())
-    metric = st.selectbox("What is wanted", list(GOALS), key="build_goal", bind="query-params", help=f"{help_}.")
+    metric = st.selectbox("Goal", list(GOALS), key="build_goal", bind="query-params", help=f"{help_}.")
     values: dict[str, Any] = {"wanted": metric}
     columns = st.columns(2)
     for number, (name, label) in enumerate(LIMITS.items()):

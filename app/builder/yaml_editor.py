@@ -21,7 +21,7 @@ def show(draft: Draft) -> None:
         st.text_area("Recipe in YAML", draft.text, height=220, key=key, max_chars=MAX_BYTES)
         # Checked by the browser: a paste of megabytes would hold up the page for minutes before the service could
         # refuse it.
-        st.caption(f"At most {MAX_BYTES // 1000} kB: a longer text is not taken into the field.")
+        st.caption(f"At most {MAX_BYTES // 1000} kB: longer text is cut.")
         with st.container(horizontal=True):
             st.button("Read this YAML", key="build_read-yaml", on_click=_read, args=(key,))
             st.download_button("Download", draft.text, "recipe.yaml", "application/yaml", on_click="ignore")

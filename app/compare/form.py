@@ -20,6 +20,7 @@ OFFERED = 200
 
 def choose(opened: Workspace) -> list[EvaluationView]:
     """Draw the selection. An unknown id in the URL is named, and the others are shown."""
+    # 1. Read the evaluations of the address.
     titles = {title.id: f"{title.title}, {local_time(title.created_at)} ({title.id})" for title in _offered(opened)}
     requested = navigation.distinct_values(st.query_params.get_all("ids"))
     views, unknown = [], []
@@ -28,6 +29,7 @@ def choose(opened: Workspace) -> list[EvaluationView]:
             views.append(evaluations.show(opened, evaluation_id))
         except NotFound:
             unknown.append(evaluation_id)
+    # 2. Name those that are not here.
     for evaluation_id in unknown:
         st.error(
             f"There is no evaluation {plain(evaluation_id)} here: it may belong to another home.",
@@ -35,6 +37,7 @@ def choose(opened: Workspace) -> list[EvaluationView]:
         )
     if len(requested) > side_by_side.MOST:
         st.warning(f"Only the first {side_by_side.MOST} evaluations are shown.", icon=":material/warning:")
+    # 3. The field.
     shown_ids = [view.id for view in views]
     if not titles and not shown_ids:
         if not st.query_params.get("presets"):
@@ -70,7 +73,8 @@ def _offered(opened: Workspace) -> list[EvaluationTitle]:
 
 def what_if(views: list[EvaluationView]) -> list[tuple[WhatIf, Evaluation]]:
     """Draw the prices. Return the what-if of each evaluation and its document at that price."""
-    st.markdown("**What if the hour cost something else?** Prices are recomputed from the stored measurements.")
+    # 1. A price per evaluation and one discount.
+    st.markdown("**What if the price per hour were different?** Prices are recomputed from the stored measurements.")
     typed_prices = side_by_side.parse_prices(st.query_params.get("prices", ""), len(views))
     columns = st.columns(min(4, len(views) + 1))
     prices = []
@@ -86,7 +90,10 @@ def what_if(views: list[EvaluationView]) -> list[tuple[WhatIf, Evaluation]]:
                     format="%.4f",
                     key=what_if_url.field_key(f"compare_price_{view.id}"),
                     placeholder="none",
-                    help=f"{plain(view.title)}. As measured: {'none' if stored is None else stored}. In one currency for all.",
+                    help=(
+                        f"{plain(view.title)}. As measured: {'none' if stored is None else stored}. Use one "
+                        "currency for all."
+                    ),
                 )
             )
     with columns[len(views) % len(columns)]:
@@ -98,6 +105,7 @@ def what_if(views: list[EvaluationView]) -> list[tuple[WhatIf, Evaluation]]:
             key=what_if_url.field_key("compare_discount"),
             help="Off every hourly price.",
         )
+    # 2. Write them into the address and recompute.
     _write_prices(views, prices, discount)
     return [_priced(view.document, price, discount) for view, price in zip(views, prices, strict=True)]
 

@@ -65,19 +65,21 @@ def series(
 
 def show(opened: Workspace, views: Sequence[PresetView], evaluations: Sequence[EvaluationView] = ()) -> None:
     """Draw charts, differences and downloads."""
+    # 1. Charts.
     names = preset_comparison.short_names(opened, [view.preset for view in views])
     theme, drawn = charts.theme(), series(views, names, evaluations)
     charts.show(charts_presets.pareto(drawn, theme), "presets-pareto")
     st.caption(
-        "Up and to the right is better. The number at a mark is how many requests run at once; open marks on broad bars are "
-        "estimated ranges, filled ones measured; each kind has a separate Pareto front. "
-        "A preset has its goal's name where its figures keep it at every load drawn here, else its recipe's."
+        "Up and to the right is better. The number at a mark is its concurrent requests. Open marks on broad bars"
+        " are estimated ranges, filled ones are measured; each kind has a separate Pareto front. A preset is "
+        "named after its goal if its figures meet it at every load drawn here, else after its recipe."
     )
     left, right = st.columns(2)
     with left:
         charts.show(charts_presets.tpot(drawn, theme), "presets-tpot")
     with right:
         charts.show(charts_presets.price(drawn, theme), "presets-price")
+    # 2. Differences as a table.
     st.caption(preset_rows.legend())
     only = st.toggle("Differences only", True, key="compare_preset_differences", bind="query-params")
     rows = preset_rows.difference_rows(views, names, only=only)
@@ -86,6 +88,7 @@ def show(opened: Workspace, views: Sequence[PresetView], evaluations: Sequence[E
         st.dataframe(rows, hide_index=True, height="content", alt=words)
     else:
         st.caption("Nothing differs but the id.")
+    # 3. Published claims and downloads.
     _claims(views)
     _downloads(views)
 

@@ -39,9 +39,11 @@ def parse_prices(words: str, count: int) -> list[float | None]:
 
 def merge(views: Sequence[EvaluationView], documents: Sequence[Evaluation]) -> Evaluation:
     """Return one document with all variants; each name says its evaluation, the provenance says where and when."""
+    # 1. One evaluation needs no merging.
     first = documents[0]
     if len(documents) == 1:
         return first
+    # 2. Rename the variants after their evaluations.
     variants = [
         result.model_copy(update={"name": _name(result.name, view.id)})
         for view, document in zip(views, documents, strict=True)
@@ -50,6 +52,7 @@ def merge(views: Sequence[EvaluationView], documents: Sequence[Evaluation]) -> E
     priced = next(
         (document.options for document in documents if document.options.price_per_hour is not None), first.options
     )
+    # 3. Combine comparisons and conditions.
     return first.model_copy(
         update={
             "variants": variants,
@@ -96,8 +99,9 @@ def comparable_groups(views: Sequence[EvaluationView]) -> dict[str, list[int]]:
 
 
 APART = (
-    "These evaluations were not measured under the same conditions (machine, engine, workload, answers or prefix cache): each "
-    "kind has its own chart and a separate Pareto front, and a difference between them is not one between variants."
+    "These evaluations have different test conditions (machine, engine, workload, answers or prefix cache). Each "
+    "kind has its own chart and a separate Pareto front; a difference between them is not a difference between "
+    "variants."
 )
 
 
@@ -195,9 +199,7 @@ def cheapest_sentence(document: Evaluation) -> str | None:
     price = f"{figure(lowest)} per 1M output tokens"
     if len(document.variants) == 1 or _is_decided(document, name, load):
         return f"{code(name)} at {load.words} is the cheapest here: {price}."
-    return (
-        f"No variant is shown to be the cheapest here: the lowest figure is {price}, of {code(name)} at {load.words}."
-    )
+    return f"No variant is clearly the cheapest: the lowest figure is {price}, {code(name)} at {load.words}."
 
 
 def _is_decided(document: Evaluation, name: str, load: Load) -> bool:

@@ -19,7 +19,7 @@ def follow() -> None:
 
 
 def field_key(name: str) -> str:
-    """Return the key of a field: a new one after the address changed, since a field holds its value as long as its key."""
+    """Return the key of a field: a new one after the address changed, since a field has its value per key."""
     revision = st.session_state.get(REVISION, 0)
     return f"{name}_{revision}" if revision else name
 

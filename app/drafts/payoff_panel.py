@@ -55,7 +55,7 @@ def show_measured(job: JobView) -> None:
     """Show the payoff map that a job measured."""
     measured_map = payoff_maps.map_of_job(job)
     if measured_map is None:
-        st.info("What this job measured cannot be read by this version: measure it again.", icon=":material/info:")
+        st.info("This version cannot read the result of this job: measure it again.", icon=":material/info:")
         return
     _show_answer(measured_map, None, "job")
     for warning in measured_map.warnings:
@@ -110,19 +110,20 @@ def _choose_shape(measured_map: PayoffMap, page: str) -> DraftShape:
         step=1.0,
         key=f"{page}_payoff-size",
         width=240,
-        help="How large the draft would be. What it costs hangs on that; what it gives, on how often it is right.",
+        help="Size of the draft. The cost depends on it; the gain depends on how often it is right.",
     )
     return draft_payoff.draft_shape(max(1, round(millions * 1e6)))
 
 
 def _offer_measurement(opened: Workspace, case: Case) -> None:
     st.caption(
-        "Not measured yet for this model, these settings and this machine. A job of about a quarter of an hour serves the model "
-        "with drafts of random weights, and tells which acceptance a draft must reach before one is made."
+        "Not measured yet for this model, these settings and this machine. A job of about 15 minutes serves the "
+        "model with random drafts and tells which acceptance a draft must reach before you make one."
     )
     if any(step.technique in {"prune", "quantize"} for step in case.recipe.steps):
         st.caption(
-            "The map is of the optimized weights: make them without this step, then run `whetstone payoff` on the artifact."
+            "The map needs the optimized weights: make them without this step, then run `whetstone payoff` on the"
+            " artifact."
         )
         return
     ready = _prepare(opened, case)

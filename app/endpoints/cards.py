@@ -51,9 +51,11 @@ def show_local(opened: Workspace) -> None:
 
 def show_sagemaker(opened: Workspace) -> None:
     """Draw the endpoints that Whetstone made in the region of the environment, after asking AWS."""
+    # 1. Credentials are needed.
     if lacking := prices.missing_credentials():
         st.caption(message(f"There are no AWS credentials here: {lacking}. Then this lists what Whetstone deployed."))
         return
+    # 2. Ask AWS, once per session or on request.
     if st.button("Ask AWS again", key="endpoints_ask", icon=":material/refresh:"):
         st.session_state.pop(LISTING, None)
     if LISTING not in st.session_state:
@@ -61,13 +63,16 @@ def show_sagemaker(opened: Workspace) -> None:
             st.session_state[LISTING] = (endpoints.listing(opened), datetime.now(UTC))
     if LISTING not in st.session_state:
         return
+    # 3. An empty list shows how to deploy.
     deployed, listed_at = st.session_state[LISTING]
     if not deployed:
         st.markdown(
-            "Whetstone runs nothing there, so nothing costs money. This prints what deploying an artifact would ask of AWS:"
+            "Whetstone runs no endpoint there, so there is no cost. This command prints what a deployment would "
+            "request from AWS:"
         )
         st.code(DEPLOY, language="bash")
         return
+    # 4. Totals, then a card per endpoint.
     demand = f"on demand{price_list.discount_text(opened.settings.discount)}"
     hour = sum(endpoint.usd_per_hour or 0 for endpoint in deployed)
     so_far = sum(endpoint.usd_so_far or 0 for endpoint in deployed)
@@ -90,7 +95,8 @@ def _card(opened: Workspace, endpoint: EndpointView, made_artifacts: Sequence[Ar
         with st.container(horizontal=True, vertical_alignment="center"):
             icon = ICONS.get(endpoint.state, ":material/hourglass_top:")
             st.markdown(
-                f"{icon} **{plain(endpoint.id)}** · {plain(endpoint.state)}{owner_suffix(opened, endpoint.owner or '')}",
+                f"{icon} **{plain(endpoint.id)}** · {plain(endpoint.state)}"
+                f"{owner_suffix(opened, endpoint.owner or '')}",
                 width="stretch",
             )
             prove = _buttons(opened, endpoint, made_artifacts)
@@ -100,17 +106,14 @@ def _card(opened: Workspace, endpoint: EndpointView, made_artifacts: Sequence[Ar
             st.error(plain(endpoint.reason), icon=":material/error:")
         if endpoint.idle:
             st.warning(
-                "Nothing was asked of it for as long as its alarm watches, and it costs money.",
+                "Idle: no requests in the time that its alarm watches. It still costs money.",
                 icon=":material/bedtime:",
             )
         hour = words.hour(endpoint.usd_per_hour, endpoint.discount)
         so_far = "" if endpoint.usd_so_far is None else f", about {endpoint.usd_so_far:,.2f} USD so far"
         running = f"{endpoint.instances} x {endpoint.instance or 'an unknown instance'} in {endpoint.region}"
-        st.markdown(
-            plain(
-                f"{endpoint.artifact} ({endpoint.variant}) on {running}: {hour}, since {endpoint.since:%Y-%m-%d %H:%M} UTC{so_far}."
-            )
-        )
+        since = f"since {endpoint.since:%Y-%m-%d %H:%M} UTC"
+        st.markdown(plain(f"{endpoint.artifact} ({endpoint.variant}) on {running}: {hour}, {since}{so_far}."))
         traffic = words.requests(endpoint.traffic)
         st.markdown(plain(f"{traffic[0].upper()}{traffic[1:]}."))
         update_form.show_findings(endpoint)
@@ -130,7 +133,7 @@ def _buttons(opened: Workspace, endpoint: EndpointView, made_artifacts: Sequence
         _refresh()
     with st.popover("Delete", icon=":material/delete:", key=f"endpoints_ask-delete-{endpoint.id}"):
         st.markdown(
-            "Delete this endpoint with its model, configuration and weights in the bucket? It can be deployed again."
+            "Delete this endpoint with its model, configuration and weights in the bucket? You can deploy it again."
         )
         refused = disabled_unless_allowed(opened, Action.DELETE_ENDPOINT, endpoint.owner)
         if st.button("Yes, delete it", key=f"endpoints_delete-{endpoint.id}", **refused):

@@ -22,8 +22,9 @@ from backend.service.serving.endpoints import EndpointView, UpdateRequest
 PROVEN = "endpoints_proven"
 """Session key: findings by endpoint and artifact."""
 ABOUT = (
-    "Serve another artifact, or on another instance, without an interruption: new instances start beside the old, AWS goes over "
-    "to them, and once the new one is proven the old one is removed. What fails leaves the old one serving."
+    "Serve another artifact, or use another instance, without an interruption. New instances start beside the old"
+    " ones and AWS switches to them. When the new endpoint is verified, the old one is removed. If a step fails, "
+    "the old one continues to serve."
 )
 ICONS = {True: ":material/check_circle:", False: ":material/error:", None: ":material/help:"}
 
@@ -42,7 +43,7 @@ def popover(opened: Workspace, endpoint: EndpointView, artifacts: Sequence[Artif
         anyway = quality_confirmation.confirm(opened, [artifact], f"update-{endpoint.id}")
         st.code(_command(endpoint, artifact, changes), language="bash", wrap_lines=True)
         st.caption(
-            "It takes ten minutes and more. If you leave this page AWS goes on; the same update again sees it through."
+            "This takes ten minutes or more. If you leave this page AWS continues; the same update again finishes it."
         )
         allowed = disabled_unless_allowed(opened, Action.UPDATE_ENDPOINT, endpoint.owner)
         options = allowed if allowed or anyway else {"disabled": True}

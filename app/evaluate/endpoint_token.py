@@ -22,15 +22,17 @@ def choose(sources: Sequence[str]) -> dict[str, Any]:
         key="evaluate_bearer_env",
         placeholder="none",
         max_chars=80,
-        help="Its name, such as WHETSTONE_TOKEN_OPENAI: only variables called so, and those that WHETSTONE_BEARER_ENV lists, "
-        "are sent (NAME@HOST there: to that host; where others reach the studio to no other), and never unencrypted to another "
-        "machine. It is read when the evaluation runs, from the environment that "
-        "whetstone up was started in, and kept nowhere. "
-        "A model other than the endpoint's first is named after its address: URL#MODEL.",
+        help=(
+            "The name of the variable, such as WHETSTONE_TOKEN_OPENAI. Only variables with this prefix, and "
+            "those listed in WHETSTONE_BEARER_ENV, are sent (NAME@HOST there: to that host; if others can reach "
+            "the studio, to no other), and never unencrypted to another machine. It is read when the evaluation "
+            "runs, from the environment in which whetstone up was started, and is not stored. To use a model "
+            "other than the endpoint's first one, write it after the address: URL#MODEL."
+        ),
     ).strip()
     if written and not NAME.fullmatch(written):
         st.error(
-            "That is no name of an environment variable: give its name, never the token itself.",
+            "That is not a name of an environment variable: give its name, never the token itself.",
             icon=":material/error:",
         )
         return {}

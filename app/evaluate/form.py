@@ -62,7 +62,10 @@ def choose_variants(opened: Workspace) -> list[str]:
         format_func=lambda name: labels.get(name, name),
         accept_new_options=True,
         placeholder="Choose, or type a folder or URL",
-        help="Models, artifacts, folders, the URL of an OpenAI-compatible endpoint, or one at SageMaker: sagemaker:NAME@REGION.",
+        help=(
+            "Models, artifacts, folders, the URL of an OpenAI-compatible endpoint, or a SageMaker endpoint: "
+            "sagemaker:NAME@REGION."
+        ),
     )
 
 
@@ -89,7 +92,7 @@ def choose_load() -> dict[str, Any]:
             key="evaluate_requests",
             placeholder=_default_requests(values["way"]),
             **url,
-            help="Without the warm-up; empty is what stands here, at least eight, or as many as the seconds allow.",
+            help=("Without warm-up. Empty is the number shown here, at least eight, or as many as the seconds allow."),
         )
     left, middle, _ = st.columns(3)  # a second row: one below the other on a telephone, in this order
     values["price_per_hour"] = left.number_input(
@@ -101,7 +104,7 @@ def choose_load() -> dict[str, Any]:
         key="evaluate_price",
         placeholder="none",
         **url,
-        help="What an hour of the machine costs, in your currency; empty leaves prices out.",
+        help="Cost of the machine per hour, in your currency. Empty: no prices.",
     )
     values["discount"] = (
         middle.number_input(
@@ -119,8 +122,10 @@ def choose_load() -> dict[str, Any]:
             False,
             key="evaluate_twice",
             **url,
-            help="Once more under a second name. It should show no significant difference to itself: if it does, this machine "
-            "was too restless to trust small differences.",
+            help=(
+                "The baseline runs again under a second name. It should show no significant difference to "
+                "itself: if it does, this machine is too noisy for small differences."
+            ),
         )
     with st.expander("More of the load"):
         more = option_fields.draw_rest(values["way"])
@@ -136,8 +141,11 @@ def _repeats(place: DeltaGenerator, url: dict[str, Any]) -> dict[str, Any]:
         False,
         key="evaluate_until_decided",
         **url,
-        help="Repeats are added until each variant's throughput is shown to be faster, slower or the same within 10% of the "
-        "baseline's. When is looked, and at which level, is fixed beforehand, so that no more differences are named by chance.",
+        help=(
+            "Repeats are added until each variant's throughput is shown to be faster, slower or the same within "
+            "10% of the baseline. The times and levels of the tests are fixed in advance, so that chance finds "
+            "no extra differences."
+        ),
     ):
         most = place.number_input(
             LABELS["max_blocks"],
@@ -146,7 +154,7 @@ def _repeats(place: DeltaGenerator, url: dict[str, Any]) -> dict[str, Any]:
             EvaluateOptions().max_blocks,
             key="evaluate_max_blocks",
             **url,
-            help="Where it ends at the latest; the fewer, the sooner it may end.",
+            help="The most repeats. With fewer, it may also end sooner.",
         )
         return {"until_decided": True, "max_blocks": most}
     repeats = place.number_input(
@@ -156,7 +164,7 @@ def _repeats(place: DeltaGenerator, url: dict[str, Any]) -> dict[str, Any]:
         5,
         key="evaluate_repeats",
         **url,
-        help="Times each level runs; a verdict takes five or more.",
+        help="How often each level runs. A verdict needs at least five.",
     )
     return {"repeats": repeats}
 
@@ -174,12 +182,14 @@ def _default_requests(kind: str) -> str:
 
 def check(opened: Workspace, sources: list[str], workload: ChosenWorkload, values: dict[str, Any]) -> EvaluationRequest:
     """Return the request after every check that needs no start."""
+    # 1. Check the number of variants.
     if not sources:
         return EvaluationRequest(obstacle="Choose at least one variant; with two or more there is a verdict.")
     if len(sources) > MOST_VARIANTS:
         return EvaluationRequest(
             obstacle=f"{len(sources)} variants are too many for one evaluation: choose at most {MOST_VARIANTS}."
         )
+    # 2. Check the options and the variants.
     try:
         chosen_options = {
             name: value for name, value in values.items() if name in EvaluateOptions.model_fields and name not in TYPED

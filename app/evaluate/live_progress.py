@@ -19,6 +19,7 @@ from backend.service.jobs import jobs
 
 def show(opened: Workspace, job_id: str) -> None:
     """Show the job, or a sentence if it is unknown or no evaluation; open the result once there is one."""
+    # 1. Find the evaluation.
     try:
         job = jobs.show(opened, job_id)
     except NotFound:
@@ -31,10 +32,12 @@ def show(opened: Workspace, job_id: str) -> None:
     if job.kind != "evaluate":
         shell.refuse_page(f"Job {job_id} is no evaluation: it is of kind {kind_name(job.kind)}.", "jobs", "All jobs")
         return
+    # 2. Open the result of one that has succeeded.
     if job.state is JobState.SUCCEEDED:
         idempotency.renew(PURPOSE)
         st.query_params.from_dict({"id": str(job.result["evaluation"])})
         st.rerun()
+    # 3. Show the others while they run.
     names = [str(variant["name"]) for variant in jobs.specification(opened, job_id)["variants"]]
     shell.live(f"evaluate-{job_id}", lambda: _panel(opened, job_id, names), active=not job.ended)
 
@@ -61,6 +64,7 @@ def _panel(opened: Workspace, job_id: str, names: list[str]) -> str:
     points = evaluations.read_progress_points(opened, job_id)
     charts.show(charts.live_throughput(points, names, charts.theme()), f"live-{job_id}")
     st.caption(
-        f"{len(points)} runs so far. Approximate: counters while it runs; the exact figures replace them at the end."
+        f"{len(points)} runs so far. Approximate: these are counters while it runs; exact figures replace them at "
+        "the end."
     )
     return str(job.state)

@@ -18,15 +18,23 @@ URL: dict[str, Any] = {"bind": "query-params"}
 
 STREAMS, RATE, RAMP, SEARCH, TRACE = "Streams", "Rate", "Ramp", "Search", "Trace"
 KINDS = {
-    STREAMS: "A fixed number of users who each wait for their answer before they ask again. Use it to compare variants: each "
-    "level is paired and gets a verdict.",
-    RATE: "Arrivals by the clock, however slow the server is, and latency counts from when each was due. Use it where many "
-    "people ask without waiting for each other.",
-    RAMP: "The rate goes evenly from one to another. Use it for a first look at where latency starts rising.",
-    SEARCH: "Looks for the highest load that meets your limits, and for the knee. Use it to size a server. Each variant is "
-    "searched by itself, so there is no verdict between them.",
-    TRACE: "Each line of the workload is sent at its own time. Use it to replay your own traffic: every line has a "
-    '"timestamp" in seconds.',
+    STREAMS: (
+        "A fixed number of users who each wait for their answer before they send the next request. Use it to"
+        " compare variants: each level is paired and gets a verdict."
+    ),
+    RATE: (
+        "Requests arrive by the clock, however slow the server is, and latency counts from when each was due. "
+        "Use it for many people who do not wait for each other."
+    ),
+    RAMP: ("The rate rises evenly from one value to another. Use it for a first look at where latency starts rising."),
+    SEARCH: (
+        "Finds the highest load that meets your limits, and the knee. Use it to size a server. Each variant "
+        "is searched by itself, so there is no verdict between them."
+    ),
+    TRACE: (
+        "Each line of the workload is sent at its own time. Use it to replay your own traffic: every line "
+        'needs a "timestamp" in seconds.'
+    ),
 }
 """Kinds of load, and when to use each."""
 ARRIVALS = {"evenly": "constant", "at random moments": "poisson"}
@@ -61,7 +69,7 @@ def _rate() -> dict[str, Any]:
 
 
 def _arrivals(place: Any) -> str:
-    help_ = "At random moments (a Poisson process): as of many people who know nothing of each other."
+    help_ = "At random moments (a Poisson process), like many independent people."
     return str(place.selectbox(LABELS["process"], list(ARRIVALS), key="evaluate_arrivals", help=help_, **URL))
 
 
@@ -96,11 +104,11 @@ def _search() -> dict[str, Any]:
             help="The highest load tried.",
         ),
         "search_share": fourth.selectbox(
-            "Kept by (% of requests)",
+            "Met by (% of requests)",
             SHARES,
             1,
             key="evaluate_search_share",
-            help="A failed request keeps no limit.",
+            help="A failed request meets no limit.",
             **URL,
         ),
     }
@@ -138,7 +146,7 @@ def _as_search(fields: dict[str, Any]) -> dict[str, Any]:
     limits = {name: fields[f"search_{name}"] for name in LIMITS}
     sweep = tuple(f"{name}_p{share}<={_decimal(limit)}ms" for name, limit in limits.items() if limit is not None)
     if not sweep:
-        raise InvalidOptions("A search needs a limit to keep: give at least one, such as 500 ms to the first token.")
+        raise InvalidOptions("A search needs at least one limit, such as 500 ms to the first token.")
     first = fields["search_from"]
     if fields["search_over"] == OVER[1]:
         return {"sweep": sweep, "sweep_to": fields["search_to"], "rate": (first,)}

@@ -101,13 +101,11 @@ def number_limits(name: str) -> dict[str, Any]:
         for bound in ("gt", "ge", "le")
         if hasattr(constraint, bound)
     }
-    least = (
-        number_type(bounds["ge"])
-        if "ge" in bounds
-        else max(number_type(bounds["gt"]), number_type(LEAST))
-        if "gt" in bounds
-        else None
-    )
+    least = None
+    if "ge" in bounds:
+        least = number_type(bounds["ge"])
+    elif "gt" in bounds:
+        least = max(number_type(bounds["gt"]), number_type(LEAST))
     fine = number_type is float and field.default is not None and field.default < 10
     return {
         "min_value": least,

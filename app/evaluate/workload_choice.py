@@ -27,13 +27,13 @@ OTHER_COLUMNS = (
     (
         "max_tokens",
         "Column of the longest answers",
-        "Tokens, for each row; without it the longest answer below holds for all.",
+        "Tokens for each row. Without it, the longest answer below applies to all.",
     ),
-    ("system", "Column of the system's words", "What is said before the prompt; without it nothing is."),
+    ("system", "Column of the system prompt", ("The system prompt, sent before the prompt. Without it, none is sent.")),
     (
         "timestamp",
         "Column of the times",
-        "Numbers, or moments such as 2026-01-31T12:00:00: to replay the rows as a trace.",
+        "Numbers, or times such as 2026-01-31T12:00:00, to replay the rows as a trace.",
     ),
 )
 TIME_UNITS: dict[str, TimeUnit] = {"as the file says": "auto", **{name: unit for unit, name in UNIT_NAMES.items()}}
@@ -48,6 +48,7 @@ class ChosenWorkload(NamedTuple):
 
 def choose(opened: Workspace, tokenizer_of: str | None) -> ChosenWorkload:
     """Draw the choice of prompts and the upload. `tokenizer_of`: the variant that counts tokens."""
+    # 1. The workload of the address, else the default.
     uploaded = workloads.list_saved(opened)
     choices, default = [*workloads.names(), *uploaded], workloads.default_workload(opened, tokenizer_of)
     requested = st.query_params.get("workload")
@@ -56,6 +57,7 @@ def choose(opened: Workspace, tokenizer_of: str | None) -> ChosenWorkload:
         st.warning(
             f"There is no workload {missing} here any more: {default} is chosen instead.", icon=":material/help:"
         )
+    # 2. The fields.
     left, right = st.columns([3, 1])
     left.selectbox(
         LABELS["workload"],
@@ -65,7 +67,7 @@ def choose(opened: Workspace, tokenizer_of: str | None) -> ChosenWorkload:
         on_change=_write,
         args=(requested, f"evaluate_workload_{requested or default}"),
         format_func=lambda name: f"{name}: {WORKLOAD_KINDS[name].about}" if name in WORKLOAD_KINDS else name,
-        help="The prompts that the load is made of. Your own traffic gives the verdict that counts for you.",
+        help="The prompts of the load. Your own traffic gives the most relevant verdict.",
     )
     seed = right.number_input(
         LABELS["seed"],
@@ -74,8 +76,9 @@ def choose(opened: Workspace, tokenizer_of: str | None) -> ChosenWorkload:
         0,
         key="evaluate_seed",
         bind="query-params",
-        help="Of a generated workload, of random arrivals and of sampling; the same for every variant.",
+        help="For generated workloads, random arrivals and sampling. It is the same for every variant.",
     )
+    # 3. Notes, upload and preview.
     chosen = st.session_state[f"evaluate_workload_{requested or default}"]
     source = str(uploaded.get(chosen, chosen))
     if chosen in uploaded:
@@ -109,28 +112,31 @@ def _write(requested: str | None, key: str) -> None:
 def _upload(opened: Workspace) -> None:
     """Draw the upload. A file is read once, whether it is accepted or refused; for a table the columns are confirmed
     first."""
+    # 1. The file.
     st.caption(
-        'JSONL with a "prompt" a line, ShareGPT or OpenAI conversations, a table, or a trace of lengths (Azure, BurstGPT, '
-        "Mooncake). Rows that cannot be used are left out and named, at most one in ten."
+        'JSONL with a "prompt" per line, ShareGPT or OpenAI conversations, a table, or a trace of lengths (Azure,'
+        " BurstGPT, Mooncake). Rows that cannot be used are left out and listed, at most one in ten."
     )
     unit = TIME_UNITS[
         st.selectbox(
             LABELS["time_unit"],
             list(TIME_UNITS),
             key="evaluate_time_unit",
-            help="Of whole numbers that may be seconds as well as milliseconds, the file itself does not say it.",
+            help="Needed for whole numbers, which may be seconds or milliseconds.",
         )
     ]
     types = [suffix.removeprefix(".") for suffix in workload_files.SUFFIXES]
     file = st.file_uploader("File", type=types, key="evaluate_file", **disabled_unless_allowed(opened, Action.UPLOAD))
     if file is None or st.session_state.get(UPLOADED) == file.file_id:
         return
+    # 2. Read its first rows; a table needs its columns.
     try:
         preview = workload_files.preview(file.name, file.getvalue())
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         return
     ready, chosen = _columns(preview) if preview.columns else (True, {})
+    # 3. Store it once per file and columns.
     mark = f"{file.file_id} {chosen} {unit}"
     refused = st.session_state.get(REFUSED, ("", ""))
     if refused[0] != mark and not ready:
@@ -177,8 +183,8 @@ def _preview(opened: Workspace, source: str, tokenizer_of: str | None, seed: int
     shell.show_figures(figures(workload_facts, tokens))
     if workload_facts.conversations:
         st.caption(
-            f"{workload_facts.conversations:,} of {workload_facts.prompts:,} are conversations: each turn is sent when the "
-            "answer before it has ended, with all that was said. Lengths are of the first turns."
+            f"{workload_facts.conversations:,} of {workload_facts.prompts:,} are conversations: each turn is sent "
+            "when the previous answer has ended, with the whole history. Lengths are those of the first turns."
         )
     if workload_facts.timed:
         st.caption("Every line has a time: choose the load Trace to replay it.")

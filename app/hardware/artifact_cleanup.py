@@ -26,6 +26,7 @@ SHOWN = 5
 
 
 def show(opened: Workspace) -> None:
+    # 1. Used space.
     st.subheader("Artifacts")
     try:
         usage = artifact_storage.usage(opened)
@@ -36,6 +37,7 @@ def show(opened: Workspace) -> None:
     shell.show_figures([("Used", size(usage.bytes), quota)])
     st.caption(plain(f"New artifacts go to {usage.place}."))
     shell.show_damaged(opened, "artifact")
+    # 2. Preview and delete.
     with st.container(horizontal=True, vertical_alignment="bottom"):
         age = st.selectbox("Delete unused files, and with them", list(AGES), key=page_key("collect_age"), width=280)
         key = page_key(f"collect {age}")

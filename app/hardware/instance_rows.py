@@ -103,9 +103,9 @@ def prices_sentence(rows: Sequence[PricedInstance]) -> str:
         days = sorted(row.as_of or "" for row in snapshot)
         span = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
         sentences.append(
-            f"{len(snapshot)} prices are the snapshot that comes with this version, as of {span}, in the region of each row."
+            f"{len(snapshot)} prices are from the snapshot of this version, as of {span}, in the region of each row."
         )
     without = len(rows) - len(fresh) - len(snapshot)
     if without:
-        sentences.append(f"For {without} no source was found, so they have none.")
+        sentences.append(f"For {without} no price was found.")
     return " ".join(sentences)

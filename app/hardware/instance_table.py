@@ -18,6 +18,7 @@ MOST_DISCOUNT = 90
 
 
 def show(opened: Workspace) -> None:
+    # 1. Heading and filters.
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.subheader("Instances and what they cost", width="stretch")
         _refresh(opened)
@@ -25,6 +26,7 @@ def show(opened: Workspace) -> None:
     if not priced:
         st.info("No instance matches these filters. Remove a filter.", icon=":material/filter_alt_off:")
         return
+    # 2. The table and the price changes.
     st.caption(plain(f"{len(priced)} of {known} instances. {instance_rows.prices_sentence(priced)}"))
     config = {name: st.column_config.NumberColumn(format=shape) for name, shape in COLUMNS.items()}
     st.dataframe(
@@ -45,8 +47,8 @@ def show(opened: Workspace) -> None:
             key="hardware_prices-csv",
         )
         st.caption(
-            "Memory and bandwidth are nominal, of all accelerators of the instance together. Prices are USD an hour for hosting, "
-            "published by AWS, nothing measured."
+            "Memory and bandwidth are nominal, for all accelerators of the instance together. Prices are USD per "
+            "hour for hosting, published by AWS, not measured."
         )
 
 
@@ -84,7 +86,7 @@ def _filtered(opened: Workspace) -> tuple[list[PricedInstance], int, float]:
             key="hardware_discount",
             bind="query-params",
             width=160,
-            help="Off the on-demand price, as a savings plan or an agreement of your own gives.",
+            help="Off the on-demand price, from a savings plan or your own agreement.",
         )
         rows = prices.listing(opened, discount=percent / 100)
         families, cards = (
@@ -108,7 +110,8 @@ def _refresh(opened: Workspace) -> None:
         return
     with st.popover("Refresh prices", icon=":material/sync:", key="hardware_refresh-prices"):
         st.markdown(
-            "Ask the AWS Pricing API for today's on-demand prices of hosting in one region. They are kept until asked again."
+            "Ask the AWS Pricing API for today's on-demand prices of hosting in one region. They are stored until"
+            " the next refresh."
         )
         region = st.text_input(
             "AWS region", key="hardware_region", placeholder="as the environment says, else us-east-1", max_chars=40

@@ -211,6 +211,7 @@ def show_progress(opened: Workspace, job_id: str) -> str:
 
 def show_log(opened: Workspace, job_id: str) -> str:
     """Draw the tail of the log with search and download."""
+    # 1. Search and download.
     text = jobs.logs(opened, job_id, tail_bytes=LOG_TAIL)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         words = st.text_input("Search the log", key="job_log-words", type="search", max_chars=80, width=320)
@@ -222,6 +223,7 @@ def show_log(opened: Workspace, job_id: str) -> str:
             on_click="ignore",
             disabled=not text,
         )
+    # 2. The matching lines.
     lines, total = log_lines(text, words or "")
     if lines:
         with st.container(height=320, autoscroll=True):
@@ -244,14 +246,17 @@ def show_specification(job_id: str, specification: dict[str, Any]) -> None:
 
 def show_optimized(opened: Workspace, job: JobView) -> None:
     """Show size, quality and the error of each linear."""
+    # 1. Figures and quality.
     quality = job.result.get("quality") or {}
     if ruined := quality.get("below_floor"):
         st.error(plain(ruined), icon=":material/warning:")
     shell.show_figures(result_figures(job.result))
     if sentence := quality_loss.of_manifest(quality):
         st.caption(
-            f"{sentence[:1].upper()}{sentence[1:]}. Scored on the held-out text “{plain(quality.get('text') or 'code')}”."
+            f"{sentence[:1].upper()}{sentence[1:]}. "
+            f"Scored on the held-out text “{plain(quality.get('text') or 'code')}”."
         )
+    # 2. The artifact and its next steps.
     try:
         artifact = artifacts.show(opened, str(job.result.get("artifact")))
     except NotFound:
@@ -261,6 +266,7 @@ def show_optimized(opened: Workspace, job: JobView) -> None:
     scored = "quality measured on held-out text while it was made" if quality else "its quality is not measured yet"
     st.caption(f"Artifact `{artifact.id}`, {where}; {scored}.")
     next_steps.show(opened, [artifact.id], baseline=model_source(artifact.manifest.parent))
+    # 3. Precision and layers.
     precision.show(artifact.manifest.bits)
     if artifact.manifest.layers:
         _layers(artifact.manifest)

@@ -10,17 +10,17 @@ import streamlit as st
 from app.formatting import plain
 from backend.domain.figures import figure
 
-UNIT = "nats a token"
+UNIT = "nats per token"
 
 
 def summary(bits: Mapping[str, Any]) -> str:
     """Return the average bits against the limit, and what the losses mean."""
     limit = f", of at most {bits['target_bits']:g} asked for" if bits["target_bits"] else ""
     return (
-        f"{bits['average_bits']:.2f} bits a weight on average over the quantized linears, scales and zero points counted{limit}. "
-        f"Each group is what servers fuse or what reads the same input. Its loss is the mean KL divergence in {UNIT} of the "
-        "model with only that group rounded, measured on the calibration text; of all allocations within these bits this has the "
-        f"least sum of losses.{_predicted(bits)}"
+        f"{bits['average_bits']:.2f} bits per weight on average over the quantized linears, scales and zero points"
+        f" included{limit}. A group is what servers fuse or what reads the same input. Its loss is the mean KL "
+        f"divergence in {UNIT} of the model with only that group rounded, measured on the calibration text. Of all"
+        f" allocations within these bits, this one has the lowest sum of losses.{_predicted(bits)}"
     )
 
 
@@ -30,8 +30,9 @@ def _predicted(bits: Mapping[str, Any]) -> str:
     if not predicted or measured is None:
         return ""
     return (
-        f" The sum is {figure(predicted)}; all together lost {figure(measured)} on held-out text, {measured / predicted:.1f} "
-        "times that: errors of one group meet those of the next, which a sum leaves out, and the text is another."
+        f" The predicted sum is {figure(predicted)}; the measured loss on held-out text is {figure(measured)}, "
+        f"{measured / predicted:.1f} times that: errors of groups add up in ways that a sum leaves out, and the "
+        "text is another one."
     )
 
 

@@ -99,10 +99,13 @@ def _attempts(attempts: list[Attempt]) -> None:
 
 def _row(attempt: Attempt) -> dict[str, Any]:
     took = (attempt.ended - attempt.began).total_seconds() if attempt.began and attempt.ended else None
+    ended = "in order" if attempt.ended else "–"
+    if attempt.ending:
+        ended = attempt.ending.words
     return {
         "Attempt": attempt.number,
         "Began": local_time(attempt.began) if attempt.began else "never",
         "Where": " on ".join(filter(None, (attempt.place, attempt.host))) or "–",
         "Took": seconds(took),
-        "Ended": attempt.ending.words if attempt.ending else "in order" if attempt.ended else "–",
+        "Ended": ended,
     }

@@ -49,10 +49,10 @@ def _show_result(document: dict[str, Any], *, quantized: bool) -> None:
     charts.show(drawn, "recovery-loss")
     data = document["data"]
     st.caption(
-        f"Quality measured on held-out text, of the weights in 16 bit. It learned from {data['training']['tokens']:,} tokens of "
-        f"the calibration text and was stopped by {data['validation']['tokens']:,} others, none of which calibrated; "
-        f"it took {seconds(document['seconds'])}. The errors of single linears above are "
-        + ("those of quantizing the recovered weights." if quantized else "those of pruning, before recovery.")
+        f"Quality measured on held-out text with 16-bit weights. It learned from {data['training']['tokens']:,} "
+        f"tokens of the calibration text and was stopped by {data['validation']['tokens']:,} others, none of which"
+        f" were used for calibration; it took {seconds(document['seconds'])}. The errors of single linears above "
+        "are " + ("those of quantizing the recovered weights." if quantized else "those of pruning, before recovery.")
     )
 
 

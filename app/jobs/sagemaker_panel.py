@@ -34,11 +34,13 @@ def status_line(opened: Workspace, job: JobView) -> str:
 
 def panel(opened: Workspace, job_id: str) -> str:
     """Show where the job runs at AWS and its status there. Return the state of the job."""
+    # 1. Status at AWS.
     job, specification = jobs.show(opened, job_id), jobs.specification(opened, job_id)
     aws = progress.aws_status(opened, job)
     instance = specification["target"].partition(":")[2]
     arn = job.result.get("arn") or (job.place if optimization_job_status.arn_region(job.place or "") else None)
     where = optimization_job_status.arn_region(arn or "") or specification["region"] or "the region of the environment"
+    # 2. Figures.
     cells: list[tuple[str, str, str | None]] = [
         ("Ran at" if job.ended else "Runs at", "SageMaker", where),
         ("Made for", instance, "SageMaker chooses the instance that it runs on"),
@@ -48,6 +50,7 @@ def panel(opened: Workspace, job_id: str) -> str:
     if "seconds" in job.result and "artifact" not in job.result:
         cells.append(("Ran", seconds(job.result["seconds"]), "by AWS's clock"))
     shell.show_figures(cells)
+    # 3. Links to the console and the result.
     if arn:
         st.code(arn, language=None, wrap_lines=True)
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -79,10 +82,12 @@ def show_result(job: JobView, specification: dict[str, Any]) -> None:
             "It was fetched, hashed and registered here. To serve it on SageMaker (see it with `--dry-run` first):"
         )
         role = specification["request"]["RoleArn"]
-        command = f"whetstone deploy {artifact} --to sagemaker --instance {instance} --role {role} --bucket {bucket} --dry-run"
+        place = f"--to sagemaker --instance {instance} --role {role} --bucket {bucket}"
+        command = f"whetstone deploy {artifact} {place} --dry-run"
         st.code(command, language="bash", wrap_lines=True)
         return
     st.caption(
-        "It is in S3 alone. Weights that a server reads can be imported from there; a compiled result is served by its image."
+        "The result is only in S3. Weights that a server can read can be imported from there; a compiled result "
+        "is served by its image."
     )
     navigation.link("import", "Import it as a model", ":material/download:", import_folder=output)

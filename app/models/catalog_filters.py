@@ -65,8 +65,10 @@ def choose(opened: Workspace) -> CatalogFilter:
             key="catalog_instance",
             width=215,
             **ANY,
-            help="An instance with our engines, or `sagemaker:` with the managed toolkit's rules. Techniques are checked there; "
-            "without a choice, on this machine.",
+            help=(
+                "An instance with our engines, or `sagemaker:` with the rules of the managed toolkit. Techniques"
+                " are checked there; without a choice, on this machine."
+            ),
         )
     return _more_filters(opened).model_copy(
         update={

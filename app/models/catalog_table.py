@@ -19,10 +19,11 @@ from backend.service.models.technique_checks import TechniqueCheck
 from backend.service.plans.token_prices import ModelPrice
 
 LEGEND = (
-    "A framed Yes or No is what the documentation page publishes of a model; blank means that it leaves the cell blank or lists "
-    "no such model. {check} is our own check of the architecture{where}. The two are never derived from each other."
+    "A framed Yes or No is what the documentation page publishes; a blank means that the page has a blank or does"
+    " not list the model. {check} is our own check of the architecture{where}. The two are never derived from "
+    "each other."
 )
-CHEAPEST = "The cheapest instance with a published price that serves the original with our engines, on demand."
+CHEAPEST = "The cheapest instance with a published on-demand price that serves the original with our engines."
 LINK: dict[Theme, str] = {"light": "#0b6e99", "dark": "#58b4e3"}
 """Colours of links on a table, with a contrast of at least 4.5 to 1."""
 A_MILLION = "Estimated USD per 1M output tokens of the original, lowest to highest."
@@ -57,7 +58,10 @@ def group_cells(line: CatalogLine) -> dict[str, str]:
     cells = {}
     for name, kinds in GROUPS.items():
         works = [check.works for check in line.checks if check.kind in kinds]
-        cells[name] = "✓" if works and all(works) else f"{sum(works)} of {len(works)}" if any(works) else "✗"
+        if works and all(works):
+            cells[name] = "✓"
+        else:
+            cells[name] = f"{sum(works)} of {len(works)}" if any(works) else "✗"
     return cells
 
 
@@ -149,11 +153,7 @@ def price_note(prices: Sequence[ModelPrice]) -> str:
     """Return load, place and date of the prices of a list, each once."""
     if not prices:
         return "No price per 1M tokens is known for these models there."
-    where = (
-        "on the instance that is chosen above"
-        if prices[0].chosen
-        else "on the instance with the lowest price per token"
-    )
+    where = "on the instance chosen above" if prices[0].chosen else "on the instance with the lowest price per token"
     notes = "; ".join(sorted({price.note for price in prices if price.note}))
     return f"USD/M out: USD per 1M output tokens, estimated at {prices[0].load_text}, {where}. Prices: {notes}."
 

@@ -38,7 +38,7 @@ def name_field(source: str) -> str | None:
         key=_name_key(source),
         max_chars=100,
         placeholder="by its folder, file or repository",
-        help="By this name it stands in the catalog, in charts and on the command line.",
+        help="Its name in the catalog, in charts and on the command line.",
     )
     return written.strip() or None
 
@@ -81,6 +81,7 @@ def _forget(opened: Workspace, path: str) -> None:
 
 def show_card(opened: Workspace, card: ModelCard) -> None:
     """Show the card, the licence, and what each technique would do here."""
+    # 1. Whether it is in the catalog.
     st.subheader(plain(card.id))
     if card.origin == "starter":
         st.success("This model comes with Whetstone: it is in the catalog already.", icon=":material/check_circle:")
@@ -90,18 +91,20 @@ def show_card(opened: Workspace, card: ModelCard) -> None:
     for note in card.notes:
         if note not in below:
             st.info(plain(note), icon=":material/info:")
+    # 2. Figures, licence, quantization.
     shell.show_figures(model_figures(card))
     licence = models.find_licence(card)
     st.markdown(
         f"**Licence** {plain(licence)}"
         if licence
-        else "**Licence** not stated in the folder: ask where you have it from."
+        else "**Licence** not stated in the folder: check where the model comes from."
     )
     if card.quantization:
         st.info(plain(quantized_sentence(card)), icon=":material/info:")
     if card.quantized_before:
         st.warning(plain(card.quantized_before.sentence), icon=":material/compress:")
-    st.markdown("**What fits here**, as checked for this machine")
+    # 3. Techniques and the card.
+    st.markdown("**Compatibility on this machine**")
     st.dataframe(
         technique_rows(technique_checks.check_all(opened, card)),
         hide_index=True,
@@ -113,10 +116,12 @@ def show_card(opened: Workspace, card: ModelCard) -> None:
 
 def show_imported(opened: Workspace) -> None:
     """List the imported models with links and a way to remove them."""
+    # 1. The quota and damaged rows.
     st.subheader("Imported")
     if room := quotas.own_import_quota(opened):
         st.caption(f"You have imported {room[0] / 1e9:.2f} GB of the {room[1]:g} GB that one person may have here.")
     shell.show_damaged(opened, "model")
+    # 2. A card per model.
     remembered = models.list_remembered(opened)
     if not remembered:
         st.caption("Imported models appear here and in the catalog.")
@@ -125,10 +130,9 @@ def show_imported(opened: Workspace) -> None:
             border=True, horizontal=True, vertical_alignment="center", key=f"import_imported-{known.card.path}"
         ):
             missing = "" if known.present else " · :material/folder_off: the folder is gone"
-            st.markdown(
-                f"**{plain(known.card.id)}**{missing}{owner_suffix(opened, known.owner)}  \n:small[{plain(known.card.path)}]",
-                width="stretch",
-            )
+            owner = owner_suffix(opened, known.owner)
+            title = f"**{plain(known.card.id)}**{missing}{owner}"
+            st.markdown(f"{title}  \n:small[{plain(known.card.path)}]", width="stretch")
             if known.present:
                 navigation.link("model", "Open", ":material/open_in_full:", id=known.card.path)
             options = disabled_unless_allowed(opened, Action.FORGET_MODEL, known.owner)

@@ -20,7 +20,10 @@ CACHE_S = 600
 """Seconds for which a card that was read over the network is shown again."""
 
 
-@st.cache_data(ttl=CACHE_S, max_entries=64, show_spinner="Reading the card: no weights are fetched")  # type: ignore[untyped-decorator]
+READING = "Reading the card: no weights are fetched"
+
+
+@st.cache_data(ttl=CACHE_S, max_entries=64, show_spinner=READING)  # type: ignore[untyped-decorator]
 def _inspect(_opened: Workspace, source: str) -> Inspection:
     return imports.inspect(_opened, source)
 
@@ -45,9 +48,7 @@ def inspect(opened: Workspace, source: str) -> Inspection | None:
         st.info(plain(why), icon=":material/lock:")
         return None
     if imports.asks_network(source) and st.session_state.get(REQUESTED) != source:
-        st.markdown(
-            f"The card of **{plain(shorten(source, 120))}** has not been read yet: it is asked for over the network."
-        )
+        st.markdown(f"The card of **{plain(shorten(source, 120))}** is not read yet: it is fetched over the network.")
         st.button("Read the card", icon=":material/search:", key="import_ask", on_click=request_card, args=(source,))
         return None
     try:
@@ -60,6 +61,7 @@ def inspect(opened: Workspace, source: str) -> Inspection | None:
 
 def show_card(inspection: Inspection) -> bool:
     """Show the card, the licence and the download. Return whether its conditions are accepted, if they must be."""
+    # 1. The card.
     st.subheader(plain(inspection.title))
     if inspection.card is None:
         st.info("The card of a package's model is read once it is downloaded.", icon=":material/info:")
@@ -69,12 +71,14 @@ def show_card(inspection: Inspection) -> bool:
         st.info(plain(quantized_sentence(inspection.card)), icon=":material/info:")
     if inspection.card is not None and inspection.card.quantized_before is not None:
         st.warning(plain(inspection.card.quantized_before.sentence), icon=":material/compress:")
+    # 2. The download.
     amount = (
         f"{size(inspection.bytes)} in {len(inspection.files)} files"
         if inspection.bytes
         else "of a size that its index does not state"
     )
     st.markdown(f"**Download** {amount}, at the revision `{inspection.revision[:12]}`.")
+    # 3. The licence and its acceptance.
     licence = plain(inspection.licence) if inspection.licence else "not stated"
     where = f" Its conditions: {plain(inspection.licence_url)}" if inspection.licence_url else ""
     st.markdown(f"**Licence** {licence}{', and gated by its owner' if inspection.gated else ''}.{where}")

@@ -69,7 +69,8 @@ def show_price(opened: Workspace, model: ModelFacts, target: str | None) -> None
         st.caption(plain(f"{price.where[:1].upper()}{price.where[1:]}, not measured. Price: {price.note}."))
     elif model.generates:
         st.caption(
-            f"No price per 1M tokens on {target or 'any instance'}: it does not run there, or price or speed is unknown."
+            f"No price per 1M tokens on {target or 'any instance'}: it does not run there, or its price or speed "
+            "is unknown."
         )
 
 
@@ -90,7 +91,7 @@ def show_techniques(opened: Workspace, entry: CatalogEntry) -> str | None:
             st.markdown("**As published**")
             for name, cell in entry.published.model_dump().items():
                 _published_cell(CELLS[name].removeprefix("Published: "), cell)
-            st.caption("Exactly as the documentation page has it. A blank there stays blank.")
+            st.caption("As the documentation page has it. A blank there is a blank here.")
     with right:
         st.markdown(f"**Compatibility on {target}**, checked from the architecture")
         working = [plain(check.title) for check in checks if check.works]
@@ -143,6 +144,7 @@ def builder_parameters(opened: Workspace, model: ModelFacts) -> dict[str, str]:
 
 def show_memory(opened: Workspace, entry: CatalogEntry) -> None:
     """Draw bars of one accelerator's memory, for the original and each possible quantization."""
+    # 1. Choose the weights.
     kinds, title = {ORIGINAL: "original"}, ORIGINAL
     if not entry.model.quantization:
         kinds |= {
@@ -154,13 +156,15 @@ def show_memory(opened: Workspace, entry: CatalogEntry) -> None:
         title = st.segmented_control(
             "Weights", list(kinds), default=ORIGINAL, required=True, key="model_weights", bind="query-params"
         )
+    # 2. The cheapest instance.
     footprints = catalog.memory(opened, entry.model, kinds[title or ORIGINAL])
     cheapest = catalog.cheapest_instance(opened, entry.model, kinds[title or ORIGINAL])
     if cheapest is not None:
         st.markdown(f"Lowest hourly price that fits: `{cheapest.instance}`, {cheapest.usd_per_hour:,.4g} USD per hour.")
-        st.caption(f"{plain(cheapest.note)}. By our engines' rules and the memory below, which is estimated.")
+        st.caption(f"{plain(cheapest.note)}. Based on our engines' rules and the estimated memory below.")
     else:
         st.markdown("No instance with a published price fits with our engines.")
+    # 3. The chart and the table.
     drawn = charts_memory.memory(footprints, charts.theme())
     st.plotly_chart(
         charts.unvalidated(drawn),
@@ -181,13 +185,14 @@ def show_draft(entry: CatalogEntry) -> None:
             f"**Draft model** {plain(model.draft)}. Its acceptance on this model was not measured by the catalog."
         )
     elif entry.published.speculative_decoding_with_provided_draft == "Yes":
-        st.markdown("**Draft model** The page says that one is provided; no public one is known.")
+        st.markdown("**Draft model** The page says that a draft is provided; no public one is known.")
     else:
-        st.markdown("**Draft model** none is known; n-gram speculation needs none.")
+        st.markdown("**Draft model** No draft is known. N-gram speculation needs none.")
 
 
 def show_history(opened: Workspace, card: ModelCard, source: str) -> None:
     """Show artifacts made from the model and evaluations against it."""
+    # 1. Artifacts.
     st.subheader("Artifacts made from it")
     own_artifacts = [
         view
@@ -204,6 +209,7 @@ def show_history(opened: Workspace, card: ModelCard, source: str) -> None:
                 navigation.link("job", f"Job of {view.id}", ":material/open_in_full:", id=view.job_id)
     else:
         st.caption("Nothing yet. Optimized versions appear here with their size and quality.")
+    # 2. Evaluations.
     st.subheader("Evaluations against it")
     measured = evaluations.listing(opened, baseline=card.id, limit=EVALUATIONS)
     for evaluation in measured:

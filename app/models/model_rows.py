@@ -39,7 +39,8 @@ def cache_formula(model: ModelFacts) -> str:
     """Return the formula of the KV cache of one token."""
     if model.kv_latent:
         return f"{model.cached_layers} layers x {model.kv_latent} x 2 bytes, one latent vector per token in 16 bit"
-    return f"2 x {model.cached_layers} layers x {model.kv_heads} KV heads x {model.head_dim} x 2 bytes, keys and values in 16 bit"
+    heads = f"{model.kv_heads} KV heads x {model.head_dim}"
+    return f"2 x {model.cached_layers} layers x {heads} x 2 bytes, keys and values in 16 bit"
 
 
 def cache_of_context(model: ModelFacts) -> str:

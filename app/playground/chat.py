@@ -28,9 +28,11 @@ SHOWN = 80
 EVERY_S = 0.05
 CHAT, CONTINUE = "Chat", "Continue the text"
 CHATS = {
-    "Explain": "Explain to a new colleague in three sentences what a key-value cache is and why it grows with the context.",
-    "Summarize": "Summarize in one sentence: The night train was cancelled because of ice on the line. Passengers were taken by "
-    "bus to the next city, where hotel rooms had been booked, and go on at nine in the morning.",
+    "Explain": "Explain to a new colleague in three sentences what a key-value cache is "
+    "and why it grows with the context.",
+    "Summarize": "Summarize in one sentence: The night train was cancelled because of ice on the line. "
+    "Passengers were taken by bus to the next city, where hotel rooms had been booked, "
+    "and go on at nine in the morning.",
     "Extract": 'Give as JSON with "name", "city" and "date": Maria Rossi moved from Turin to Lyon on 3 May 2021.',
     "Write code": "Write a Python function that returns the n-th Fibonacci number without recursion.",
 }
@@ -119,7 +121,7 @@ def draw_form(opened: Workspace, *, able: bool, alone: bool, talks: bool) -> Que
             0.1,
             key="playground_temperature",
             width=160,
-            help="0 takes the likeliest token each time; above it the answer is drawn by chance.",
+            help="0: always the likeliest token. Above 0: the answer is sampled.",
         )
         seed = st.number_input(
             "Seed", 0, 2**31 - 1, 0, key="playground_seed", width=160, help="For temperatures above 0."
@@ -146,7 +148,7 @@ def ask(opened: Workspace, served: Sequence[ServedVariant], names: Sequence[str]
     talks = [earlier_messages(history(), number, names) for number in range(len(names))]
     history().insert(0, turn)
     del history()[MOST_TURNS:]
-    st.button("Stop", icon=":material/stop_circle:", key="playground_stop", help="Keeps what has been answered so far.")
+    st.button("Stop", icon=":material/stop_circle:", key="playground_stop", help="The answer so far remains.")
     for reply, server, place, talk in zip(turn.replies, served, _painters(turn), talks, strict=True):
         _stream(opened, reply, server, question, place, talk)
     st.rerun()
@@ -214,12 +216,14 @@ def _stream(
 
 def show_turns(sources: Sequence[str]) -> None:
     """Show the latest answers in full and the earlier ones folded. `sources` can be measured next."""
+    # 1. The latest answers.
     turns = history()
     if not turns:
         return
     st.subheader("Answers")
     _show_turn(turns[0])
-    st.caption("Each time is of one answer, seen from this page, and is no measurement: to compare speed, evaluate.")
+    st.caption("Times are of one answer, seen from this page, and are no measurement. To compare speed, evaluate.")
+    # 2. What to do next.
     with st.container(horizontal=True, vertical_alignment="center"):
         if sources:
             navigation.link(
@@ -233,6 +237,7 @@ def show_turns(sources: Sequence[str]) -> None:
             on_click=turns.clear,
             help="Clears the conversation: the next question starts a new one.",
         )
+    # 3. Earlier answers, folded.
     if len(turns) > 1:
         st.subheader("History")
         for turn in turns[1:]:

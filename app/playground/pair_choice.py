@@ -45,7 +45,8 @@ def find_servable(opened: Workspace, artifact_views: Sequence[ArtifactView]) -> 
             servable.append(Servable(known_model.source, label, known_model.card.id, known_model.source))
         for view in artifact_views:
             if origin(view.manifest.parent) == known_model.source:
-                label = f"{view.recipe} of {view.model} · {size(view.bytes)} · {view.id} · {local_time(view.created_at)[:16]}"
+                made_at = local_time(view.created_at)[:16]
+                label = f"{view.recipe} of {view.model} · {size(view.bytes)} · {view.id} · {made_at}"
                 servable.append(Servable(view.id, label, f"{view.recipe} ({view.id})", known_model.source))
     return servable
 
@@ -60,7 +61,7 @@ def partners(servable: Sequence[Servable], first: str) -> list[Servable]:
 
 
 def suggestion(servable: Sequence[Servable], artifact_ids: Sequence[str]) -> tuple[str, str]:
-    """Return the newest artifact (the first of `artifact_ids`) and its model; the first model alone if there is none."""
+    """Return the newest artifact (first of `artifact_ids`) and its model; the first model alone if there is none."""
     for artifact in artifact_ids:
         newest = next((choice for choice in servable if choice.source == artifact), None)
         parent = next((choice for choice in servable if newest and choice.parent == newest.parent), None)
@@ -87,6 +88,7 @@ def choose_pair(opened: Workspace) -> list[tuple[str, str]]:
 
 def _choose_side(side: str, offered: Sequence[Servable], default: str, known: Sequence[Servable]) -> str:
     """Draw one selector and the field of its URL. Return the source, empty if there is none."""
+    # 1. The options and the selected one.
     labels = {choice.source: choice.label for choice in offered}
     others = {URL: "A URL of a running server", **({NOTHING: "Nothing: ask one alone"} if side == "optimized" else {})}
     options = [*labels, *others]
@@ -94,6 +96,7 @@ def _choose_side(side: str, offered: Sequence[Servable], default: str, known: Se
     selected = _selected_option(
         requested, options, default or next(iter(labels), NOTHING if side == "optimized" else URL)
     )
+    # 2. The field.
     key = f"playground_{side}"
     if st.session_state.get(key) != selected:
         st.session_state[key] = selected
@@ -105,11 +108,14 @@ def _choose_side(side: str, offered: Sequence[Servable], default: str, known: Se
         on_change=_write,
         args=(side, key),
     )
+    # 3. Name an option of the address that is not here.
     if requested and requested not in options and not is_address(requested):
         elsewhere = requested in {choice.source for choice in known}
         why = "is of another model" if elsewhere else "is not known here"
         st.warning(f"`{plain(requested[:60])}` {why}: something else is chosen instead.", icon=":material/help:")
-    return _choose_url(side, requested) if selected == URL else "" if selected == NOTHING else selected
+    if selected == URL:
+        return _choose_url(side, requested)
+    return "" if selected == NOTHING else selected
 
 
 def _selected_option(requested: str | None, options: Sequence[str], default: str) -> str:

@@ -57,7 +57,7 @@ def _model_folder(opened: Workspace, source: str) -> str | None:
 
 
 def _foreign_servers(opened: Workspace, pair: Pair) -> list[ServedVariant] | None:
-    """Servers that somebody else runs; None, and said, where one of them may not be asked."""
+    """Return servers that somebody else runs; None, after showing why, if one of them may not be called."""
     try:
         return [_foreign_server(opened, source) for _, source in pair]
     except WhetstoneError as error:
@@ -66,7 +66,7 @@ def _foreign_servers(opened: Workspace, pair: Pair) -> list[ServedVariant] | Non
 
 
 def _foreign_server(opened: Workspace, url: str) -> ServedVariant:
-    """Raises RequestError where it is no address that may be asked."""
+    """Return a server by its address. Raises RequestError if that may not be called."""
     variant = variants.resolve(opened, url)
     return ServedVariant(
         source=url, name=url, url=variant.url or url, served_name=variant.served_name or "", ready_seconds=0.0
@@ -74,9 +74,11 @@ def _foreign_server(opened: Workspace, url: str) -> ServedVariant:
 
 
 def _show_start(opened: Workspace, pair: Pair, last: JobView | None) -> None:
-    """How the last servers ended, and the button that starts them."""
+    """Show how the last servers ended, and the start button."""
+    # 1. How the last servers ended.
     if last is not None:
         _show_end(last)
+    # 2. The button, with what a start takes.
     sources = sorted(source for _, source in pair if not serve.is_address(source))
     mark = f"{','.join(sources)} after {last.id if last else 'none'}"
     label = "Start both" if len(sources) > 1 else "Start it"
@@ -109,7 +111,7 @@ def _loading_sentence(opened: Workspace, sources: Sequence[str]) -> str:
 
 
 def _show_end(last: JobView) -> None:
-    """An orderly end is a line; a failure is a sentence with the way to its log."""
+    """Show an orderly end as a line, a failure as a sentence with a link to its log."""
     since = ago(last.finished_at)
     if last.state in {JobState.FAILED, JobState.LOST}:
         st.error(f"The servers ended {since}: {plain(last.error or 'no reason is known.')}", icon=":material/error:")
@@ -133,7 +135,7 @@ def _start(opened: Workspace, pair: Pair, mark: str, anyway: bool) -> None:
 
 
 def _panel(opened: Workspace, job_id: str) -> tuple[str, bool, bool]:
-    """What moves while the job is active; the page follows when the answer changes."""
+    """Draw the job while it is active. Return what makes the page follow a change."""
     job = jobs.show(opened, job_id)
     up = bool(serve.endpoints(opened, job_id))
     with st.container(border=True):

@@ -1,5 +1,4 @@
-"""Presets on screens: the list and its choice in the address, one preset with its three kinds of figures, apply,
-import, save."""
+"""Presets on screens: list and selection, one preset with its three kinds of figures, apply, import and save."""
 
 from __future__ import annotations
 
@@ -30,11 +29,11 @@ LAST_SELECTED, REVISION, NOTICE = "presets_seen", "presets_revision", "presets_t
 
 
 def show_model_presets(opened: Workspace, model_id: str) -> None:
-    """The presets of one model, with the way to build on each: a section of the model's page."""
+    """Draw the presets of one model, as a section of the model's page."""
     st.subheader("Presets")
     known_presets = presets.listing(opened, PresetFilter(model=model_id))
     if not known_presets:
-        st.caption("None for this model yet. Presets of other models can be applied to it on the Presets page.")
+        st.caption("No presets for this model yet. Presets of other models can be applied to it on the Presets page.")
         navigation.link("presets", "All presets", ":material/bookmarks:")
         return
     views = presets.views(opened, known_presets)
@@ -51,7 +50,7 @@ def show_model_presets(opened: Workspace, model_id: str) -> None:
 
 
 def chosen_presets(opened: Workspace) -> list[KnownPreset]:
-    """Those of the address that are here; an id that is not is told."""
+    """Return the known presets of the address; an unknown id is named."""
     words = st.query_params.get("selected", "")
     if (
         st.session_state.get(LAST_SELECTED, words) != words
@@ -62,7 +61,7 @@ def chosen_presets(opened: Workspace) -> list[KnownPreset]:
 
 
 def find_presets(opened: Workspace, words: str) -> list[KnownPreset]:
-    """Presets by ids between commas, each once."""
+    """Return the presets of ids with commas between, each once."""
     known_presets = []
     for preset_id in navigation.distinct_values([words]):
         try:
@@ -73,7 +72,7 @@ def find_presets(opened: Workspace, words: str) -> list[KnownPreset]:
 
 
 def _draw_table(views: Sequence[PresetView], lines: Sequence[dict[str, str]], **options: Any) -> None:
-    """What a screen of 1280 pixels has room for; a toggle under the table shows the rest."""
+    """Draw the columns for which 1280 pixels have room; a toggle shows the others."""
     st.caption(preset_rows.legend())
     st.caption(plain(preset_rows.basis(views)))
     config: dict[str, Any] = {
@@ -84,12 +83,12 @@ def _draw_table(views: Sequence[PresetView], lines: Sequence[dict[str, str]], **
     everything = st.session_state.get(key, st.query_params.get(key) == "true")
     order = None if everything else [*preset_rows.COMPACT]
     st.dataframe(lines, hide_index=True, column_config=config, column_order=order, **options)
-    help_ = "Estimated speed, what is published and what was measured, besides."
+    help_ = "Also show estimated speed, published and measured figures."
     st.toggle("All columns", key=key, bind="query-params", help=help_)
 
 
 def show_table(opened: Workspace, views: Sequence[PresetView], selected: Sequence[str], key: str) -> None:
-    """The list; ticking rows changes the choice in the address."""
+    """Draw the list; ticking rows changes the selection in the address."""
     comparisons = preset_comparison.compare_by_model(
         opened, (view.preset.model for view in views), preset_rows.CONCURRENCY
     )
@@ -108,7 +107,7 @@ def show_table(opened: Workspace, views: Sequence[PresetView], selected: Sequenc
 
 
 def _select_ticked(name: str, ids: Sequence[str]) -> None:
-    """What is chosen on other pages of the list stays."""
+    """Select the ticked rows; the selection on other pages of the list remains."""
     ticked = [ids[row] for row in st.session_state[name].selection.rows]
     others = [
         preset_id for preset_id in navigation.split_values(st.query_params.get("selected", "")) if preset_id not in ids
@@ -117,13 +116,13 @@ def _select_ticked(name: str, ids: Sequence[str]) -> None:
 
 
 def select(ids: Sequence[str]) -> None:
-    """Write the choice into the address."""
+    """Write the selection into the address."""
     navigation.set_parameter("selected", ids)
     st.session_state[LAST_SELECTED] = navigation.join_values(*ids)
 
 
 def show_detail(opened: Workspace, view: PresetView) -> None:
-    """What is known of one preset, a box a kind; by its figures it keeps its goal or does not."""
+    """Draw one preset, with a box for each kind of figures."""
     goal = GOALS[view.preset.goal]
     standing = preset_comparison.compare_by_model(opened, [view.preset.model], preset_rows.CONCURRENCY)[
         view.preset.model
@@ -153,10 +152,11 @@ def _estimated(view: PresetView) -> None:
         st.dataframe(preset_rows.estimate_rows(view), hide_index=True, alt="Estimated figures at each concurrency")
         load, note = levels[0].load, levels[0].price_note
         st.caption(
-            f"{load.input_tokens} tokens in, {load.output_tokens} out a request. Price: {plain(note or 'none is published')}."
+            f"{load.input_tokens} tokens in, {load.output_tokens} out per request. Price: "
+            f"{plain(note or 'none is published')}."
         )
         if levels[0].tpot_ms is None and target_kind(view.preset.target) == "local":
-            st.caption("This machine's speed was not measured yet, so nothing can be said of time.")
+            st.caption("The speed of this machine is not measured yet, so times are unknown.")
             navigation.link("hardware", "Measure it on Hardware", ":material/memory:")
         with st.expander("How this is estimated"):
             for name, formula in levels[0].formulas.items():
@@ -198,7 +198,8 @@ def _measured(view: PresetView) -> None:
 
 
 def show_apply(opened: Workspace, view: PresetView) -> None:
-    """The recipe, held against any model and target, and the way to Build with it."""
+    """Check the recipe for any model and target, and link Build with it."""
+    # 1. Choose model and target.
     preset = view.preset
     st.markdown("**Apply it**")
     known = [model.source for model in models.list_known(opened) if model.present]
@@ -213,6 +214,7 @@ def show_apply(opened: Workspace, view: PresetView) -> None:
     used = (known_preset.preset.target for known_preset in presets.listing(opened, limit=200))
     places = list(dict.fromkeys([preset.target, "local", "auto", *used]))
     target = st.selectbox("On target", places, key=f"presets_apply-target-{preset.id}", accept_new_options=True)
+    # 2. Check the recipe there.
     with shell.errors_inline():
         _show_applied(presets.apply(opened, preset.id, model=model, target=target))
     st.code(recipe_files.write_text(preset.recipe), language=None, wrap_lines=True)
@@ -221,7 +223,7 @@ def show_apply(opened: Workspace, view: PresetView) -> None:
 def _show_applied(applied: AppliedPreset) -> None:
     case, verdict = applied.case, applied.case.verdict
     if not isinstance(case.model, ModelCard):
-        st.caption("The weights of this model are not here: this is a plan. Import the model to optimize it.")
+        st.caption("Not downloaded: this is a plan only. Import the model to optimize it.")
         navigation.link("import", "Import it", ":material/folder_open:")
     if verdict.plan is not None:
         st.success(f"Valid for {plain(applied.source)} on {plain(case.target_name)}.", icon=":material/check_circle:")
@@ -242,14 +244,14 @@ def _show_applied(applied: AppliedPreset) -> None:
 def _build_link(label: str, model: str, recipe: Recipe, target: str) -> None:
     address = url_parameters.write_recipe(recipe_files.write_text(recipe))
     if address is None:
-        st.caption("The recipe is too long for an address: download it with the export below and read it in Build.")
+        st.caption("The recipe is too long for a link: export it below and paste it into Build.")
     else:  # a link and not a button: Back then leads to this preset
         with st.container(border=True, width="content", key="presets_to-build"):
             navigation.link("build", label, ":material/construction:", model=model, recipe=address, target=target)
 
 
 def show_files(opened: Workspace, ids: Sequence[str]) -> None:
-    """Export what is chosen or listed as one file; import such a file."""
+    """Export the selected or listed presets as one file, or import such a file."""
     with st.expander("Export and import", icon=":material/swap_horiz:"):
         if ids:
             st.download_button(
@@ -271,7 +273,7 @@ def show_files(opened: Workspace, ids: Sequence[str]) -> None:
 
 
 def show_save_form(opened: Workspace) -> None:
-    """Keep a recipe of one's own as a preset."""
+    """Save a recipe as a preset."""
     with (
         st.expander("Save a recipe as a preset", icon=":material/bookmark_add:"),
         st.form("presets_save-preset", border=False),
@@ -295,12 +297,12 @@ def show_save_form(opened: Workspace) -> None:
 
 
 def _store_notice(words: str) -> None:
-    """On the next run, which lists what is new."""
+    """Store a message for the next run, whose list has the new preset."""
     st.session_state[NOTICE] = words
     st.rerun()
 
 
 def show_notice() -> None:
-    """What the last run did."""
+    """Show the message of the last run."""
     if words := st.session_state.pop(NOTICE, None):
         st.success(plain(words), icon=":material/check_circle:")

@@ -1,4 +1,4 @@
-"""Presets in rows and words: the three kinds of figures never share a column. Pure."""
+"""Presets as rows and text: the three kinds of figures never share a column. Pure."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ CONCURRENCY = 16
 NONE = "–"
 PRICE = f"≈ Estimated USD per 1M at {CONCURRENCY}"
 COMPACT = {"Preset": 220, "Best for": 116, "≈ vs original": 172, "Recipe": 130, "Target": 112, PRICE: 95}
-"""Columns of a list that a screen of 1280 pixels has room for, and their pixels."""
+"""Columns for which a screen of 1280 pixels has room, with their widths in pixels."""
 KINDS = {
     "estimated": (":material/calculate:", "Estimated", "computed here by formula, a range"),
     "published": (":material/format_quote:", "Published", "third-party, unverified"),
     "measured": (":material/speed:", "Measured", "by an evaluation, on the machine it names"),
 }
-"""Icon, word and meaning of each kind."""
+"""Icon, word and meaning of each kind of figures."""
 Ends = tuple[float, float]
 
 
 def legend() -> str:
-    """The three kinds in one line."""
+    """Return the three kinds in one line."""
     return " · ".join(f"{icon} {SIGN[kind]} **{word}**: {meaning}" for kind, (icon, word, meaning) in KINDS.items())
 
 
 def basis(views: Sequence[PresetView]) -> str:
-    """At which load the estimates of a list are, and where and when their prices are from: each place once."""
+    """Return the load of the estimates in a list, and the origin of their prices, each once."""
     notes = {level.price_note for view in views if (level := view.estimated.at(CONCURRENCY)) and level.price_note}
     prices = f" Prices: {'; '.join(sorted(notes))}." if notes else ""
     return f"Estimates are at {CONCURRENCY} concurrent requests.{prices}"
 
 
 def range_cell(value: Ends | None) -> str:
-    """`30.1 to 52.4`, or a dash."""
+    """Return `30.1 to 52.4`, or a dash."""
     return NONE if value is None else f"{figure(value[0])} to {figure(value[1])}"
 
 
 def row(view: PresetView, standing: PresetTitle | None) -> dict[str, str]:
-    """One line of the list. `standing`: its name by its figures beside the original and the model's other presets."""
+    """Return one line of the list. `standing`: its title by its figures beside the original and the other presets."""
     preset, estimate = view.preset, view.estimated.at(CONCURRENCY)
     return {
         "Preset": preset.id,
@@ -69,7 +69,7 @@ def row(view: PresetView, standing: PresetTitle | None) -> dict[str, str]:
 
 
 def original_row(original: Estimate) -> dict[str, str]:
-    """The model unchanged, in the columns of `row`."""
+    """Return the unchanged model in the columns of `row`."""
     return {
         "Preset": "–",
         "Best for": "The original",
@@ -85,14 +85,14 @@ def original_row(original: Estimate) -> dict[str, str]:
 
 
 def _share(goal: Goal, standing: PresetTitle | None) -> str:
-    """`0.83–0.88, price a token`."""
+    """Return `0.83–0.88, price per token`."""
     if standing is None or standing.ratio is None:
         return NONE
     return f"{figure(standing.ratio[0], 2)}–{figure(standing.ratio[1], 2)}, {FIGURES[goal][2]}"
 
 
 def best_level(measured: Measurement) -> str:
-    """Its best sound level."""
+    """Return the best sound level."""
     best = measured.best
     return (
         f"{figure(best.output_tokens_per_s)} tokens/s at {best.concurrency}" if best else "no sound level with tokens/s"
@@ -105,11 +105,11 @@ ESTIMATES = {
     "output_tokens_per_s": "Output tokens/s",
     "price_per_million_output": "USD per 1M out",
 }
-"""The ranges of an estimate, and what they are called."""
+"""Fields of an estimate and their labels."""
 
 
 def estimate_rows(view: PresetView) -> list[dict[str, str]]:
-    """A row a quantity, a column a concurrency."""
+    """Return a row per quantity, a column per concurrency."""
     return [
         {
             "≈ Estimated": title,
@@ -123,7 +123,7 @@ def estimate_rows(view: PresetView) -> list[dict[str, str]]:
 
 
 def measured_rows(measured: Measurement) -> list[dict[str, str]]:
-    """A row a concurrency."""
+    """Return a row per concurrency."""
     return [
         {
             "● Measured": f"{level.concurrency} at once" + ("" if level.sound else ", not the server's figure"),
@@ -137,7 +137,7 @@ def measured_rows(measured: Measurement) -> list[dict[str, str]]:
 
 
 def claim_lines(claim: Claim, today: str | None) -> list[str]:
-    """The figure, the sentence it stands in, its conditions, what today's prices say, and where it stands."""
+    """Return the figure, its sentence, its conditions, what today's prices say, and its source."""
     where = f"[{plain(claim.source)}]({claim.url})" if claim.url else plain(claim.source)
     lines = [
         f"**{plain(claim.metric)} {plain(claim.figures)}**",
@@ -148,7 +148,7 @@ def claim_lines(claim: Claim, today: str | None) -> list[str]:
 
 
 def difference_rows(views: Sequence[PresetView], names: Sequence[str], *, only: bool) -> list[dict[str, str]]:
-    """A row a property, a column a preset; `only` leaves out what is the same in all."""
+    """Return a row per property, a column per preset. `only` leaves out equal rows."""
     return differing_rows("", names, [_properties(view) for view in views], NONE, only=only)
 
 
@@ -200,7 +200,7 @@ def _measured(view: PresetView) -> dict[str, str]:
 
 
 def figure_rows(views: Sequence[PresetView]) -> list[dict[str, Any]]:
-    """For export: a row a preset, kind and concurrency, or a published claim; ranges as least and most."""
+    """Return rows for export: one per preset, kind and concurrency, or per claim; ranges as least and most."""
     return [
         row for view in views for row in (*_estimate_figures(view), *_published_figures(view), *_measured_figures(view))
     ]

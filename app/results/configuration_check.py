@@ -1,4 +1,4 @@
-"""What proves that each variant was served as asked, on a screen: a red line at the verdict, and the whole list."""
+"""The configuration check of an evaluation: a red box above the verdict, and the list of findings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIGNS = {
 
 
 def show_failures(document: Evaluation) -> None:
-    """In red, before the verdict; nothing where everything that could be seen was done."""
+    """Show in red what was not served as configured; nothing if everything visible was."""
     sentences = evidence.off_sentences(document)
     if sentences:
         lines = [f"**{evidence.TITLE}.** {message(sentences[0])}", *(message(sentence) for sentence in sentences[1:])]
@@ -24,14 +24,13 @@ def show_failures(document: Evaluation) -> None:
 
 
 def show_line(document: Evaluation) -> None:
-    """In one line what was proven."""
+    """Show in one line what was verified."""
     if words := evidence.line(document):
         st.caption(f":material/verified: {plain(words)}")
 
 
 def show(document: Evaluation) -> None:
-    """Every finding, by variant: what was asked, whether it was done, and what shows it. Lines that a phone has room
-    for."""
+    """Show every finding by variant: what was requested, whether it was done, and the evidence."""
     if not any(result.findings for result in document.variants):
         return
     st.subheader("Configuration check")

@@ -1,5 +1,4 @@
-"""What serving a variant would cost, as a what-if on stored measurements: price of the hour, latency limits, an API, a
-month."""
+"""The cost of serving as a what-if on stored measurements: price per hour, latency limits, an API, a month."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from backend.service.machines import prices
 
 AS_GIVEN = "the price given here"
 HIGHEST = 1e12
-"""Of anything that is typed in: an address may say `inf`."""
+"""The highest typed number, since an address may say `inf`."""
 URL: dict[str, Any] = {"bind": "query-params"}
 UNSET: dict[str, Any] = {"min_value": 0.0, "max_value": HIGHEST, "value": None, **URL}
 
@@ -32,11 +31,14 @@ UNSET: dict[str, Any] = {"min_value": 0.0, "max_value": HIGHEST, "value": None, 
 def show_prices(
     opened: Workspace, document: Evaluation, names: Collection[str], *, in_sight: bool = True
 ) -> tuple[WhatIf, Evaluation]:
-    """The fields, the price curves of the variants called `names`, a row a variant; what was asked, and the document at
-    that price. Out of sight the fields are all there is of it."""
+    """Draw the fields, the price curves of the variants called `names`, and a row per variant.
+
+    Return the what-if and the document at that price. If the tab is not in sight only the fields are drawn.
+    """
+    # 1. The fields.
     st.caption(
-        "A what-if on these measurements: nothing is run again. The instance gives its price only; the speed stays that of the "
-        "machine that was measured. Every price on this page and in the report follows."
+        "A what-if on these measurements: nothing is run again. The instance only sets the price; the speed is "
+        "that of the measured machine. Every price on this page and in the report changes with it."
     )
     what_if = choose(opened, document)
     hour = costs.hour_words(document, what_if)
@@ -44,6 +46,7 @@ def show_prices(
     priced = repriced(document, what_if)
     if not in_sight:
         return what_if, priced
+    # 2. Charts and the table.
     draw_price(chart_selection.select_variants(priced, names))
     best = costs.within_limits(priced, what_if)
     st.dataframe(
@@ -54,7 +57,7 @@ def show_prices(
 
 
 def draw_price(document: Evaluation) -> None:
-    """One price against concurrency, with what that price is."""
+    """Draw one price against concurrency, with its definition."""
     metric = st.selectbox(
         "Price",
         list(drawn.PRICES),
@@ -68,7 +71,8 @@ def draw_price(document: Evaluation) -> None:
 
 
 def choose(opened: Workspace, document: Evaluation) -> WhatIf:
-    """Draw the fields and answer with what they say; what was left as it is stored is None."""
+    """Draw the fields. Return what they say; a field left as stored is None."""
+    # 1. Price, discount and token ratio.
     stored = document.options
     first, second, third, fourth = st.columns(4, vertical_alignment="bottom")
     hour, source = _hour(opened, first, second, stored.price_per_hour)
@@ -83,6 +87,7 @@ def choose(opened: Workspace, document: Evaluation) -> WhatIf:
         **URL,
     )
     first, second, third, fourth, fifth = st.columns(5, vertical_alignment="bottom")
+    # 2. Limits, API and traffic.
     ttft = first.number_input("TTFT p95, at most (ms)", key=page_key("cost_ttft"), placeholder="no limit", **UNSET)
     tpot = second.number_input("TPOT p95, at most (ms)", key=page_key("cost_tpot"), placeholder="no limit", **UNSET)
     api = _api(third)
@@ -95,7 +100,7 @@ def choose(opened: Workspace, document: Evaluation) -> WhatIf:
         100.0,
         2.0,
         key=page_key("cost_peak"),
-        help="The busiest moment decides how many machines it takes.",
+        help="The busiest moment decides how many machines are needed.",
         **URL,
     )
     return WhatIf(
@@ -112,7 +117,7 @@ def choose(opened: Workspace, document: Evaluation) -> WhatIf:
 
 def _api(place: Any) -> ApiPrice | None:
     with place.popover("Hosted API", icon=":material/cloud:", width="stretch"):
-        st.caption("What an API asks for a million tokens, in the currency of the hourly price.")
+        st.caption("Price of an API per 1M tokens, in the currency of the hourly price.")
         inside = finite(
             st.number_input("Input tokens", key=page_key("cost_api_in"), placeholder="none", format="%.3f", **UNSET)
         )
@@ -124,8 +129,7 @@ def _api(place: Any) -> ApiPrice | None:
 
 
 def _hour(opened: Workspace, left: Any, right: Any, stored: float | None) -> tuple[float | None, str | None]:
-    """Per hour and where that price is from: an instance of the list, or what is typed in; an emptied field is as
-    stored."""
+    """Return the price per hour and its origin: a listed instance or a typed price. An empty field is as stored."""
     listed = {row.instance: row for row in prices.listing(opened) if row.usd_per_hour is not None}
     chosen = left.selectbox("Price of", [AS_GIVEN, *listed], key=page_key("cost_instance"), bind="query-params")
     if chosen in listed:
@@ -148,8 +152,7 @@ def _hour(opened: Workspace, left: Any, right: Any, stored: float | None) -> tup
 
 
 def rows(document: Evaluation, what_if: WhatIf, best: Within | None = None) -> list[dict[str, str | None]]:
-    """One a variant, in the evaluation's order, as written cells; what cannot be told says so. `at` as in
-    `cost_words.rows`."""
+    """Return a row per variant as text; unknown cells say so. `best` is as in `costs.rows` of the words."""
     return [
         {name: cell if isinstance(cell, str) else figure(cell) for name, cell in row.items()}
         for row in costs.rows(document, what_if, best)

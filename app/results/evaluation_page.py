@@ -1,4 +1,4 @@
-"""An evaluation on a screen: the verdict first, then tabs of speed, price, quality, single requests and conditions."""
+"""An evaluation on a screen: the verdict, then tabs of speed, price, quality, requests and conditions."""
 
 from __future__ import annotations
 
@@ -32,24 +32,30 @@ from backend.service import Workspace
 from backend.service.evaluations.evaluations import EvaluationView
 
 FIRST, HALF = 320, 420
-"""Pixels of the first chart, and of those that share a row."""
+"""Heights in pixels of the first chart, and of those that share a row."""
 TABS = ("Speed", "Price", "Quality", "Speculation", "Requests", "Conditions")
 
 
 def show(opened: Workspace, view: EvaluationView) -> None:
-    """The whole of it. Charts and sentences are of the variants that are shown, tables of all. Only the open tab is
-    drawn; the fields of the price are always there, since the report takes what they say."""
+    """Draw the evaluation.
+
+    Charts and sentences are of the selected variants, tables of all. Only the open tab is drawn; the price fields are
+    always there, since the report uses them.
+    """
+    # 1. The verdict.
     document = view.document
     shown = variant_choice.choose(document, "shown")
     names = [result.name for result in shown.variants]
     verdict_panel.show(document, shown)
     steps = st.container(horizontal=True, vertical_alignment="center")
     speed, price, quality, guessing, single, under = st.tabs(TABS, key=page_key("view"), bind="query-params")
+    # 2. The price, which the downloads need.
     with price:
         what_if, priced = costs.show_prices(opened, document, names, in_sight=bool(price.open))
     with steps:
         verdict_panel.more_button(opened, view)
         downloads(opened, view, what_if, priced)
+    # 3. The open tab.
     if speed.open:
         with speed:
             draw_speed(opened, view, shown, priced)
@@ -70,7 +76,7 @@ def show(opened: Workspace, view: EvaluationView) -> None:
 
 
 def _show_next_steps(opened: Workspace, document: Evaluation) -> None:
-    """What to do with a variant, the winner chosen at first; nothing with what only answered at an address."""
+    """Draw the next steps with a variant, at first the winner; nothing if all are external addresses."""
     won = headline.find_win(document)
     best = won.after.name if won else document.variants[-1].name
     results = sorted(
@@ -83,7 +89,7 @@ def _show_next_steps(opened: Workspace, document: Evaluation) -> None:
 
 
 def draw_speed(opened: Workspace, view: EvaluationView, shown: Evaluation, priced: Evaluation) -> None:
-    """The trade-off, every latency, what keeps limits, every figure, and other tools' results beside them."""
+    """Draw the trade-off, every latency, goodput, every figure, and results of other tools."""
     document = view.document
     first = tradeoffs.pareto(document, charts.theme(), [result.name for result in shown.variants])
     charts.show(charts.with_height(first, FIRST), "evaluation-pareto")
@@ -100,7 +106,7 @@ def draw_speed(opened: Workspace, view: EvaluationView, shown: Evaluation, price
 
 
 def draw_starts(document: Evaluation) -> None:
-    """How long each server took until it answered; nothing where none was started here, or none told its phases."""
+    """Draw how long each server took to start; nothing if none was started here."""
     if any(result.starts for result in document.variants):
         st.subheader(resources.READY)
         chart = resources.startups(document, charts.theme())
@@ -109,7 +115,7 @@ def draw_starts(document: Evaluation) -> None:
 
 
 def draw_lines(document: Evaluation) -> None:
-    """Latency and throughput against concurrency; price has its own choices, so it stands with them."""
+    """Draw latency and throughput against concurrency; the price has a tab of its own."""
     theme = charts.theme()
     left, right = st.columns(2)
     with left:
@@ -138,22 +144,22 @@ def _pick(label: str, choices: dict[str, str], key: str) -> str:
 
 
 def draw_quality(document: Evaluation, key: str) -> None:
-    """What was lost, and what that was scored on."""
+    """Draw the loss of quality, and the text on which it was scored."""
     if not any(result.quality for result in document.variants):
-        st.info("Quality was not measured here: evaluate again with quality on.", icon=":material/info:")
+        st.info('Quality was not measured. Evaluate again with "Include quality".', icon=":material/info:")
         return
     charts.show(tradeoffs.quality_speed(document, None, charts.theme()), f"{key}-quality")
     if document.has_price:
         st.caption("The figure at a mark is its price per million output tokens at this load.")
     st.table(quality_rows(document), border="horizontal", hide_index=True, alt="Quality of each variant")
     st.caption(
-        "Answers: greedy ones to the workload's first prompts, held against the baseline's; those of failed requests are left "
-        "out. In brackets: 95% intervals."
+        "Answers: greedy answers to the first prompts of the workload, compared with the baseline's; failed "
+        "requests are left out. In brackets: 95% intervals."
     )
 
 
 def quality_rows(document: Evaluation) -> list[dict[str, str]]:
-    """One a variant: what was scored, how far its answers agree with the baseline's, and what that was scored on."""
+    """Return a row per variant: scores, agreement with the baseline's answers, and the text scored on."""
     return [
         {
             "Variant": f"**{plain(result.name)}**",
@@ -171,7 +177,7 @@ def _answers(result: VariantResult) -> str:
 
 
 def draw_tasks(document: Evaluation) -> None:
-    """The scores of lm-eval tasks; nothing where none were asked for."""
+    """Draw the scores of lm-eval tasks; nothing if none were requested."""
     basis = tasks.basis(document)
     if basis is None:
         if document.options.tasks:
@@ -187,8 +193,7 @@ def draw_tasks(document: Evaluation) -> None:
 
 
 def downloads(opened: Workspace, view: EvaluationView, what_if: WhatIf, priced: Evaluation) -> None:
-    """The report, the document and the table, as files: the report and the table at the price that was asked, which
-    `priced` has, the document as it was stored."""
+    """Draw the downloads: report and table at the chosen price (`priced`), the document as stored."""
     with st.container(horizontal=True, width="content"):
         st.download_button(
             "Report (HTML)",

@@ -1,5 +1,4 @@
-"""The figures of an evaluation as tables: the documentation page's metrics, every percentile, and what each server
-took."""
+"""The figures of an evaluation as tables: the documentation page's metrics, percentiles, and servers."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from backend.present.words import load_search
 
 
 def show(document: Evaluation, key: str) -> None:
-    """The metrics under the page's own names; percentiles only when asked for, since they are five rows a level."""
+    """Draw the metrics under the page's own names; percentiles on request, since they are five rows per level."""
     show_search(document)
     _figures(table(document), f"{key}-table", "Every metric, one row a variant and concurrency")
     if st.toggle("Show every percentile", key=page_key("percentiles"), bind="query-params"):
@@ -26,8 +25,8 @@ def show(document: Evaluation, key: str) -> None:
     st.markdown("**Servers**")
     st.dataframe(server_rows(document), hide_index=True, alt="What each server took, one row a variant")
     st.caption(
-        "Memory is the peak of the server with all its processes. Acceptance is the share of guessed tokens that the model kept, "
-        "by the server's own counters; lowest and highest level."
+        "Memory is the peak of the server with all its processes. Acceptance is the share of draft tokens that "
+        "the model accepted, by the server's own counters; lowest and highest level."
     )
 
 
@@ -36,12 +35,12 @@ def _figures(rows: Sequence[Mapping[str, Any]], key: str, alt: str) -> None:
 
 
 def rounded_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Fractions to three significant digits, still numbers that a column sorts by; the files keep every digit."""
+    """Round fractions to three significant digits; cells remain numbers, and the files have every digit."""
     return [{name: rounded(cell) if isinstance(cell, float) else cell for name, cell in row.items()} for row in rows]
 
 
 def show_search(document: Evaluation) -> None:
-    """How each load kept the limits; nothing where loads were not searched for."""
+    """Show whether each load met the limits; nothing if loads were not searched."""
     searched = load_search.rows(document)
     if searched:
         st.dataframe(
@@ -53,7 +52,7 @@ def show_search(document: Evaluation) -> None:
 
 
 def server_rows(document: Evaluation) -> list[dict[str, str]]:
-    """One a variant: ready in, memory, acceptance and tokens per chunk; what a server does not tell says so."""
+    """Return a row per variant: start time, memory, acceptance and tokens per chunk; unknown cells say so."""
     return [_server(result) for result in document.variants]
 
 
@@ -70,7 +69,7 @@ def _server(result: VariantResult) -> dict[str, str]:
 
 
 def _range_text(levels: list[Level], name: str) -> str:
-    """`2.41` or `2.31 to 2.52`; empty where no level has it."""
+    """Return `2.41` or `2.31 to 2.52`; empty if no level has it."""
     values: list[Any] = [value for level in levels if (value := getattr(level, name)) is not None]
     if not values:
         return ""

@@ -1,6 +1,6 @@
-"""Goodput on a screen: limits for each request as sliders in the address, and what each variant answers within them.
+"""Goodput: limits for each request as sliders in the address, and the requests within them.
 
-Counted anew from the stored latencies at every move; nothing is run again.
+It is counted from the stored latencies at every change; nothing is run again.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ FIELDS = {
 
 
 def show(view: EvaluationView, document: Evaluation, shown: Evaluation) -> None:
-    """The sliders, a row a variant, the chart; of `shown`, the same document, only the variants that are drawn."""
+    """Draw the sliders, a row per variant, and the chart of `shown`, the document with the selected variants."""
     st.caption(
-        "Goodput is the requests per second of which every latency is within these limits; failed ones are not. All the way to the "
-        "right is no limit. Counted from the stored requests: nothing is run again."
+        "Goodput is the number of requests per second with every latency within these limits; failed ones do not "
+        "count. Fully to the right is no limit. It is counted from the stored requests: nothing is run again."
     )
     limits = choose(document)
     try:
@@ -44,7 +44,7 @@ def show(view: EvaluationView, document: Evaluation, shown: Evaluation) -> None:
 
 
 def choose(document: Evaluation) -> RequestLimits:
-    """Draw the sliders and answer with what they say."""
+    """Draw the sliders. Return the limits."""
     limits: dict[str, float | None] = {}
     for column, (metric, (key, label)) in zip(
         st.columns(len(FIELDS), vertical_alignment="bottom"), FIELDS.items(), strict=True
@@ -60,13 +60,13 @@ def choose(document: Evaluation) -> RequestLimits:
 
 
 def highest_latency(document: Evaluation, metric: str) -> float | None:
-    """The highest p99 of any level, in milliseconds; None where it was not measured."""
+    """Return the highest p99 of any level in milliseconds; None if it was not measured."""
     summaries = [getattr(level, metric) for result in document.variants for level in result.levels]
     return max((summary.p99 for summary in summaries if summary), default=None)
 
 
 def rows(document: Evaluation, counts: dict[VariantLoad, CountWithin]) -> list[dict[str, str]]:
-    """One a variant, at the load of its highest goodput, in the evaluation's order."""
+    """Return a row per variant at the load of its highest goodput, in the evaluation's order."""
     return [_row(name, best) for name, best in best_goodputs(document, counts).items()]
 
 

@@ -1,4 +1,4 @@
-"""What other load generators measured, beside our figures: upload, choice, a chart with open marks, definitions."""
+"""Results of other load generators beside our figures: upload, selection, a chart with open marks, definitions."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ ADDRESS = "imported"
 def show(opened: Workspace, document: Evaluation | None) -> None:
     """Draw the section. `document` is the evaluation on the page, None if there is none."""
     st.subheader("Measured by other tools")
-    st.caption(
-        "GuideLLM 0.8 and vLLM's bench as JSON. Their figures stand beside ours with open marks and get no verdict."
-    )
+    st.caption("GuideLLM 0.8 and vLLM's bench as JSON. Their figures have open marks beside ours and get no verdict.")
     _upload(opened)
     chosen = _choose(opened)
     if chosen:
@@ -44,7 +42,7 @@ def _upload(opened: Workspace) -> None:
         accept_multiple_files=True,
         key=page_key("imported_uploaded"),
         **{
-            "help": "vLLM's bench writes a file a level: give those of one run together.",
+            "help": "vLLM's bench writes one file per level: upload those of one run together.",
             **disabled_unless_allowed(opened, Action.ADD_RESULT),
         },
     )
@@ -91,9 +89,8 @@ def _choose(opened: Workspace) -> list[ImportedResult]:
 def show_results(results: list[ImportedResult], document: Evaluation | None) -> None:
     """Draw one metric as a chart, then every figure of the files, then the differing definitions."""
     for result in results:
-        st.markdown(
-            f"**{plain(result.name)}**: {plain(result.provenance)}, {plain(result.measured_at or 'moment not recorded')}"
-        )
+        measured_at = plain(result.measured_at or "time not recorded")
+        st.markdown(f"**{plain(result.name)}**: {plain(result.provenance)}, {measured_at}")
         for note in result.notes:
             st.caption(f":material/warning: {plain(note)}")
     metric = st.selectbox(

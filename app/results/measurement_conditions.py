@@ -97,10 +97,14 @@ def validity_warnings(document: Evaluation) -> list[str]:
     levels = [level for result in document.variants for level in result.levels]
     sound = [level for level in levels if level_validity(level) != "no"]
     wrong, uncounted, buffered = len(levels) - len(sound), sum(map(is_uncounted, sound)), sum(map(is_buffered, sound))
+    total = len(levels)
     sentences = {
-        f"{wrong} of {len(levels)} levels are not the server's figures: they are hollow on the charts and get no verdict.": wrong,
-        f"{uncounted} of {len(levels)} levels have no tokens/s and no prices: answers came without a token count.": uncounted,
-        f"{buffered} of {len(levels)} levels have no time between tokens: their answers came in one piece.": buffered,
+        (
+            f"{wrong} of {total} levels are invalid: the figures are not the server's. They are hollow on the "
+            "charts and get no verdict."
+        ): wrong,
+        f"{uncounted} of {total} levels have no tokens/s and no prices: answers came without a token count.": uncounted,
+        f"{buffered} of {total} levels have no time between tokens: their answers came in one piece.": buffered,
     }
     return [sentence for sentence, count in sentences.items() if count]
 

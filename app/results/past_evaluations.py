@@ -22,6 +22,7 @@ TWO_LINES = 72
 
 def show_past(opened: Workspace) -> None:
     """Draw the evaluations, newest first, a page at a time. A row opens one."""
+    # 1. Count them.
     total, own_ones = evaluations.count(opened), evaluations.count(opened, owner=opened.actor.name)
     st.subheader("Past evaluations")
     if not total:
@@ -30,6 +31,7 @@ def show_past(opened: Workspace) -> None:
     owner = choose_owner(opened, total > own_ones, page_key("past_mine"))
     total = own_ones if owner else total
     shared = owner is None and total > own_ones
+    # 2. Read one page of them.
     number, first = paginate(total, PER_PAGE, "past_page")
     part: dict[str, Any] = {"owner": owner, "limit": PER_PAGE, "offset": first}
     views = evaluations.listing(opened, **part)
@@ -37,6 +39,7 @@ def show_past(opened: Workspace) -> None:
         show_damaged(opened, "evaluation", [each.id for each in evaluations.list_titles(opened, **part)])
     if not views:
         return
+    # 3. The table; a selected row opens.
     picked = st.dataframe(
         [row(view) | ({"By": view.owner} if shared else {}) for view in views],
         hide_index=True,

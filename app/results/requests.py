@@ -45,6 +45,7 @@ def show(view: EvaluationView, shown: Sequence[str]) -> None:
 
 
 def _show_answers(view: EvaluationView, load: Load) -> None:
+    # 1. Choose the variant.
     baseline, *others = [result.name for result in view.document.variants]
     if not others:
         return
@@ -54,13 +55,14 @@ def _show_answers(view: EvaluationView, load: Load) -> None:
     if not pairs:
         st.caption("No request was answered by both.")
         return
+    # 2. The pairs, most different first.
     same = sum(pair.same for pair in pairs)
     sentence = f"{same} of {len(pairs)} answers have the same words as those of {plain(baseline)}."
     chance = (
         " The temperature is above 0, so answers differ by chance too." if view.document.options.temperature > 0 else ""
     )
     own = (
-        " From its second turn on, a conversation goes on from the variant's own answers."
+        " From the second turn on, a conversation continues from the variant's own answers."
         if any(p.turn for p in pairs)
         else ""
     )
@@ -74,6 +76,7 @@ def _show_answers(view: EvaluationView, load: Load) -> None:
         key=key,
         alt="Prompts whose answers differ most",
     )
+    # 3. The selected pair.
     place = picked.selection.rows[0] if picked.selection.rows else 0
     _side_by_side(pairs[min(place, len(pairs) - 1)], baseline, variant)
 
@@ -109,6 +112,7 @@ def _side_by_side(pair: RequestPair, baseline: str, variant: str) -> None:
 
 
 def _show_runs(view: EvaluationView, load: Load, shown: Sequence[str]) -> None:
+    # 1. The spread of a latency.
     document, theme = view.document, charts.theme()
     names = [result.name for result in document.variants]
     where = provenance(document)
@@ -127,17 +131,18 @@ def _show_runs(view: EvaluationView, load: Load, shown: Sequence[str]) -> None:
     )
     spread = {variant: latencies.sorted_latencies(view, variant, load, metric) for variant in shown}
     charts.show(charts_requests.distribution(metric, load.words, spread, places(document), where, theme), "ecdf")
+    # 2. One run on the clock.
     repeats = [str(number + 1) for number in range(document.options.repeats)]
     first, second = st.columns(2)
     name = first.selectbox("Run of", names, key=named("requests_run"), bind="query-params")
     block = second.selectbox("Repeat", repeats, key=named("requests_block"), bind="query-params")
     run = request_pairs.read_run(view, load, name, int(block) - 1)
     charts.show(charts_requests.timeline(name, load.words, run, where, theme), "timeline", run_sentence(name, run))
-    st.caption("A bar is a request; between the dotted lines every stream is past its warm-up and none is done.")
+    st.caption("A bar is a request. Between the dotted lines every stream is past its warm-up and still running.")
 
 
 def run_sentence(name: str, run: list[RequestRecord]) -> str:
     """Return the timeline in a sentence."""
     measured = [record for record in run if not record.warm]
     failed = sum(not record.ok for record in measured)
-    return f"{len(measured)} measured requests of {name} and {len(run) - len(measured)} of warm-up on the clock; {failed} failed."
+    return f"{len(measured)} measured requests of {name} and {len(run) - len(measured)} of warm-up; {failed} failed."

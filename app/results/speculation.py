@@ -26,7 +26,9 @@ def speculates(document: Evaluation) -> bool:
 def show(opened: Workspace, document: Evaluation) -> None:
     """Draw the speed-up first, then its causes, then whether answers changed."""
     if not speculates(document):
-        st.info("No variant here guesses tokens ahead: add a `speculate` step to a recipe.", icon=":material/info:")
+        st.info(
+            "No variant here uses speculative decoding: add a `speculate` step to a recipe.", icon=":material/info:"
+        )
         return
     loads = drafted_loads(document)
     if loads:
@@ -58,7 +60,8 @@ def draw(document: Evaluation, loads: list[Load], predicted: PredictedGains) -> 
         charts.show(charts.with_height(acceptance.by_kind(document, load, theme), HEIGHT), "speculation-kinds")
     st.table(_plain(words.rows(document)), border="horizontal", hide_index=True, alt="What was accepted at each load")
     st.caption(
-        "By the server's own counters, warm-up included. Tokens a step by kind are of measured answers, chunk by chunk."
+        "By the server's own counters, warm-up included. Tokens per step by kind are of measured answers, chunk "
+        "by chunk."
     )
 
 

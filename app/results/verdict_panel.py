@@ -34,8 +34,9 @@ def show(document: Evaluation, shown: Evaluation) -> None:
         verdict_grid.show(shown)
         if len(document.variants) > 1:
             st.caption(
-                f"Output tokens/s against {plain(document.variants[0].name)}: geometric means over repeats, so their quotient is "
-                "the factor; in brackets its 95% interval. Latencies are in the full verdicts below."
+                f"Output tokens/s against {plain(document.variants[0].name)}: geometric means over repeats, so "
+                "their quotient is the factor; in brackets its 95% interval. Latencies are in the full verdicts "
+                "below."
             )
     configuration_check.show_line(document)
     measurement_conditions.show_provenance(document)
@@ -65,6 +66,7 @@ def more_button(opened: Workspace, view: EvaluationView) -> None:
 
     If that was done, link the result.
     """
+    # 1. A continuation that exists is linked.
     document = view.document
     later = next(iter(continuation.find_continuations(opened, view.id)), None)
     if later is not None:
@@ -72,9 +74,11 @@ def more_button(opened: Workspace, view: EvaluationView) -> None:
         parameters = {"id": evaluation_id} if evaluation_id else {"job": later.id}
         navigation.link("evaluate", "Result with more rounds", ":material/add_chart:", **parameters)
         return
+    # 2. How many rounds would decide.
     more = None if load_search.is_search(document) else headline.more_blocks(headline.throughput_verdicts(document))
     if more is None:
         return
+    # 3. The button.
     took = progress.expected_evaluation_time(opened, continuation.continued_spec(view, more))
     label = f"Measure {counted(more, 'more block')}" + (f" ({duration_range(took.low, took.high)})" if took else "")
     about = "The same variants and load with other prompts. The rounds measured so far count too."

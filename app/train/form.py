@@ -23,14 +23,18 @@ from backend.service.plans import training
 PURPOSE, REFUSED, PROMPTS = "train", "train_refused", "train_prompts"
 MOST_MINUTES = 10_080.0
 ABOUT = {
-    "small": "A small model of the same tokenizer, which proposes token after token. Works with every model; pays where the "
-    "model is many times larger.",
-    "eagle3": "One layer that reads what the model computed and proposes on from there. Needs a family that vLLM knows it for.",
-    "medusa": "Several heads that each propose one token ahead from the model's last state, in one pass.",
+    "small": (
+        "A small model with the same tokenizer, which proposes one token after another. Works with every "
+        "model; pays if the model is many times larger."
+    ),
+    "eagle3": (
+        "One layer that continues from what the model computed. Works with families for which vLLM supports it."
+    ),
+    "medusa": "Several heads that each propose one future token from the model's last state, in one pass.",
 }
 LOSS_HELP = (
-    "Training objective. LK hybrid aims at acceptance itself, forward KL at all that the model may say, reverse KL at what it "
-    "says most; cross-entropy is the control that knows one token."
+    "Training objective. LK hybrid optimizes acceptance itself, forward KL covers everything the model may say, "
+    "reverse KL what it says most; cross-entropy only learns the next token and serves as the control."
 )
 
 
@@ -52,7 +56,7 @@ def choose_model(opened: Workspace) -> str:
         index=choices.index(current),
         accept_new_options=True,
         key=f"train-model-{current}",
-        help="The model that the draft is for: it answers the prompts itself, and the draft learns to say what it says.",
+        help=("The model that the draft is for. It answers the prompts itself, and the draft learns from its answers."),
     )
     if chosen and st.query_params.get("model") != chosen:
         st.query_params["model"] = chosen
@@ -87,7 +91,7 @@ def choose_options() -> dict[str, Any]:
     )
     with st.popover("More", icon=":material/tune:"):
         tokens = st.number_input(
-            "Tokens proposed a round", min_value=1, max_value=16, value=4, key="train_tokens", bind="query-params"
+            "Draft tokens", min_value=1, max_value=16, value=4, key="train_tokens", bind="query-params"
         )
         seed = st.number_input("Seed", min_value=0, max_value=2**31 - 1, value=0, key="train_seed", bind="query-params")
         own = _small_options() if kind == "small" else {}
@@ -101,7 +105,10 @@ def _small_options() -> dict[str, Any]:
         key="train_start",
         horizontal=True,
         bind="query-params",
-        help="Fresh: a narrow model whose embeddings are the model's leading components. Pruned: some layers of the model.",
+        help=(
+            "Fresh: a narrow model whose embeddings are the leading components of the model's. Pruned: some "
+            "layers of the model."
+        ),
     )
     layers = st.number_input("Layers", min_value=1, max_value=64, value=None, key="train_layers", bind="query-params")
     hidden = None
@@ -117,7 +124,7 @@ def _small_options() -> dict[str, Any]:
         0.1,
         key="train_on-policy",
         bind="query-params",
-        help="Batches whose answers the draft says itself, as DistillSpec has it.",
+        help="Share of batches answered by the draft itself (DistillSpec).",
     )
     return {"start": start, "layers": layers, "hidden": hidden, "on_policy": own}
 
@@ -131,8 +138,10 @@ def choose_prompts(opened: Workspace) -> str | None:
             bind="query-params",
             placeholder="bundled prompts, or the path of a file",
             width="stretch",
-            help="JSONL or Parquet with `prompt` or `text`, or a text with one a paragraph. Prompts that evaluations hold out "
-            "are left out. A chat model with few prompts writes more itself.",
+            help=(
+                "JSONL or Parquet with `prompt` or `text`, or a text file with one prompt per paragraph. Prompts"
+                " that evaluations hold out are left out. A chat model with few prompts writes more itself."
+            ),
         )
         upload(opened, "train_upload", _set_prompts)
     return path.strip() or None
@@ -155,12 +164,14 @@ def check(opened: Workspace, source: str, values: dict[str, Any], path: str | No
 
 def submit_button(opened: Workspace, request: TrainRequest) -> None:
     """Draw the button that submits one job per request, however often it is clicked; then the link to it."""
+    # 1. A job that was submitted for exactly this is linked.
     fingerprint = request.spec.model_dump_json() if request.spec else ""
     job_id = idempotency.submitted_job(PURPOSE, fingerprint) if fingerprint else None
     if job_id:
         navigation.link("job", "Open the job", ":material/monitoring:", id=job_id)
         st.button("Run it again", key="train_again", on_click=idempotency.renew, args=(PURPOSE,))
         return
+    # 2. The button.
     options = {
         "disabled": request.spec is None,
         "help": message(request.obstacle) if request.obstacle else None,

@@ -25,8 +25,8 @@ def show(error: Exception) -> bool:
     identity = secrets.token_hex(ID_BYTES)
     LOG.error("A page failed: error %s.", identity, exc_info=error, extra={"event": "page-failed"})
     st.error(
-        f"This page failed, and the error is written down as `{identity}`: reload the page, and if it fails again, give that id "
-        "to whoever runs this studio, who finds it in studio.log of its home.",
+        f"This page failed. The error has the id `{identity}`: reload the page, and if it fails again, give the id"
+        " to the owner of this studio, who finds it in studio.log of its home.",
         icon=":material/error:",
     )
     return True

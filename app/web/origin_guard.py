@@ -18,8 +18,9 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 POLICIES = {
     # Vega compiles its expressions, and Streamlit sets styles and scripts of its own in the page
     b"content-security-policy": b"default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
-    b"style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self' blob: data:; "
-    b"media-src 'self' blob: data:; worker-src 'self' blob:; frame-src 'self' blob: data:; object-src 'none'; base-uri 'self'; "
+    b"style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
+    b"connect-src 'self' blob: data:; media-src 'self' blob: data:; worker-src 'self' blob:; "
+    b"frame-src 'self' blob: data:; object-src 'none'; base-uri 'self'; "
     b"form-action 'self'; frame-ancestors 'none'",
     b"x-frame-options": b"DENY",
     b"x-content-type-options": b"nosniff",
@@ -60,7 +61,7 @@ class Guard:
             await _refuse(scope["type"], send)
 
     def allows(self, headers: Iterable[tuple[bytes, bytes]], *, secure: bool = False) -> bool:
-        """Tell whether a request has one known Host, and no Origin, this address's, or a listed one. `secure`: by TLS."""
+        """Tell whether a request has one known Host and no foreign Origin. `secure`: it came by TLS."""
         hosts = [value.decode("latin-1").lower() for name, value in headers if name.lower() == b"host"]
         origins = [value.decode("latin-1").lower() for name, value in headers if name.lower() == b"origin"]
         if len(hosts) != 1 or len(origins) > 1:

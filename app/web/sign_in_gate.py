@@ -65,13 +65,16 @@ class Gate:
         self._pages: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        # 1. Who asks, and signing out.
         cookies = _cookies(scope) if scope["type"] in {"http", "websocket"} else {}
         session = self.session(cookies)
         if scope["type"] == "http" and scope["path"] == LOGOUT and session is not None:
             self._sign_out(session)
+        # 2. Paths that need no sign-in.
         if scope["type"] not in {"http", "websocket"} or scope["path"] in OPEN:
             await self._app(scope, receive, _marked_secure(send, https=self._sign_in.origin.startswith("https:")))
             return
+        # 3. Let in, refuse, or lead to the sign-in.
         claims = session.claims if session is not None else None
         if session is not None and self._sign_in.actor(session.claims).role is not None:
             await self._let_in(scope, receive, send, cookies, session)
@@ -91,6 +94,7 @@ class Gate:
 
     def session(self, cookies: Mapping[str, str]) -> Session | None:
         """Return the sign-in if it is recent enough and not ended; None for a stranger."""
+        # 1. Read Streamlit's signed cookie.
         days = self._sign_in.sign_in_hours / 24
 
         def read_cookie(name: str) -> bytes | None:
@@ -100,8 +104,10 @@ class Gate:
 
         signed = get_cookie_with_chunks(read_cookie, USER_COOKIE_NAME)
         claims = json.loads(signed) if signed else {}
+        # 2. Check it.
         if not signed or claims.get("is_logged_in") is not True or claims.get("origin") != self._sign_in.origin:
             return None
+        # 3. Date it and look up whether it was ended.
         reader = URLSafeTimedSerializer(self._secret, salt=USER_COOKIE_NAME)
         signed_at = reader.loads(cookies[USER_COOKIE_NAME], return_timestamp=True)[1].timestamp()
         key = hashlib.sha256(f"{signed_at} ".encode() + signed).hexdigest()
@@ -121,6 +127,7 @@ class Gate:
     ) -> None:
         """Pass the request on to Streamlit; after signing in, redirect to the requested page. A WebSocket ends with the
         sign-in."""
+        # 1. After signing in, redirect to the requested page.
         target = cookies.get(NEXT, "")
         if scope["type"] == "http" and scope["path"] in {"/", START} and (target or scope["path"] == START):
             await _redirect(send, _local_path(unquote(target)), f"{NEXT}=; Path=/; Max-Age=0")
@@ -129,6 +136,7 @@ class Gate:
         if scope["type"] != "websocket":
             await self._app(scope, receive, send)
             return
+        # 2. A WebSocket ends with the sign-in.
         ended = asyncio.Event()
         self._pages[session.key].add(ended)
         try:
@@ -146,7 +154,7 @@ class Gate:
 
 
 def _receive_until(receive: Receive, ended: asyncio.Event, ends: float) -> Receive:
-    """Return the page's messages until the sign-in ends: then it is disconnected, and later messages are not answered."""
+    """Return the page's messages until the sign-in ends; then disconnect it and answer no later message."""
 
     async def receiving() -> Message:
         message, ending = asyncio.ensure_future(receive()), asyncio.ensure_future(ended.wait())

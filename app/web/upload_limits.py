@@ -32,7 +32,7 @@ def uploaded_files() -> Files:
 
 
 class UploadLimits:
-    """The layer. `actor` acts if nobody signs in; `most`: bytes in `storage` for one person's pages, None is no limit."""
+    """The layer. `actor` acts if nobody signs in; `most`: bytes in `storage` per person, None is no limit."""
 
     def __init__(
         self,
@@ -57,7 +57,10 @@ class UploadLimits:
         # 2. The bytes: those in memory, those on their way, and those that are announced now.
         size = _announced(scope)
         if self._most is not None and self._memory_bytes(actor.name) + self._under_way[actor.name] + size > self._most:
-            sentence = f"Your pages hold as many uploads as they may ({self._most / 1e6:.0f} MB): close other tabs, or reload this page."
+            sentence = (
+                f"Your pages have reached the limit of uploads ({self._most / 1e6:.0f} MB): close other "
+                "tabs, or reload this page."
+            )
             await _refuse(send, 413, sentence)
             return
         # 3. The upload itself.

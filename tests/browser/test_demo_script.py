@@ -55,13 +55,13 @@ def compare(visit: Visit) -> None:
 
 
 def catalog(visit: Visit) -> None:
-    expect(visit.main.get_by_text(re.compile("USD a million output tokens, estimated at"))).to_be_visible()
+    expect(visit.main.get_by_text(re.compile("USD per 1M output tokens, estimated at"))).to_be_visible()
     seen(visit)
     visit.first_row()
 
 
 def model(visit: Visit) -> None:
-    expect(visit.main.get_by_text(re.compile("USD a million output tokens")).first).to_be_visible()
+    expect(visit.main.get_by_text(re.compile("USD per 1M output tokens")).first).to_be_visible()
     choose(visit, "Check for", "ml.g5.xlarge")
     expect(visit.main.get_by_text(re.compile(r"on the instance chosen below"))).to_be_visible()
     seen(visit)

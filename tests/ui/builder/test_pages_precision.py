@@ -50,8 +50,8 @@ def test_each_group_says_why_it_has_its_precision() -> None:
 def test_the_sum_stands_beside_what_was_measured_of_the_whole() -> None:
     """It is too low."""
     said = bits_view.summary(bits() | {"predicted_kl": 0.04, "measured_kl": 0.073})
-    assert "The sum is 0.0400; all together lost 0.0730 on held-out text, 1.8 times that" in said
-    assert "The sum is" not in bits_view.summary(bits() | {"predicted_kl": 0.04})
+    assert "The predicted sum is 0.0400; the measured loss on held-out text is 0.0730, 1.8 times that" in said
+    assert "The predicted sum is" not in bits_view.summary(bits() | {"predicted_kl": 0.04})
 
 
 def test_the_job_page_shows_precisions_and_what_the_floor_took(home: Workspace) -> None:

@@ -108,7 +108,7 @@ def test_the_page_says_whose_answers_a_conversation_goes_on_from(
 ) -> None:
     identity = keep(home, document, tmp_path)
     said = studio.says(studio.open_page("evaluate", id=identity, evaluate_view="Requests"))
-    assert "From its second turn on, a conversation goes on from the variant's own answers." in said
+    assert "From the second turn on, a conversation continues from the variant's own answers." in said
     view = evaluations.show(home, identity)
     pair = request_pairs.read_pairs(view, "w8a8", request_pairs.loads(view)[0])[0]
     assert requests_view.pair_rows([pair._replace(prompt=4, turn=1, prompt_text=None)])[0]["Prompt"] == "line 5, turn 2"

@@ -109,7 +109,7 @@ def test_the_command_beside_the_form_asks_the_very_same(home: Workspace, query: 
 @pytest.mark.parametrize(
     ("query", "says"),
     [
-        ({"evaluate_load": "Search"}, "A search needs a limit to keep"),
+        ({"evaluate_load": "Search"}, "A search needs at least one limit"),
         (
             {"evaluate_load": "Search", "evaluate_search_ttft": "300.0", "evaluate_search_from": "1.5"},
             "search from 2 instead of 1.5",

@@ -122,9 +122,9 @@ def test_a_verdict_that_is_decided_offers_no_more_blocks(home: Workspace) -> Non
     [
         ("Speed", "Which variants meet your SLO?", "Configuration SHA-256"),
         ("Price", "Only levels that were measured are read", "Which variants meet your SLO?"),
-        ("Quality", "Answers: greedy ones", "Only levels that were measured are read"),
-        ("Speculation", "No variant here guesses tokens ahead", "Which variants meet your SLO?"),
-        ("Requests", "are no longer at", "Answers: greedy ones"),
+        ("Quality", "Answers: greedy answers", "Only levels that were measured are read"),
+        ("Speculation", "No variant here uses speculative decoding", "Which variants meet your SLO?"),
+        ("Requests", "are no longer at", "Answers: greedy answers"),
         ("Conditions", "kept up at every level", "are no longer at"),
     ],
 )
@@ -170,7 +170,7 @@ def test_the_cheapest_is_named_only_where_a_test_named_it_faster() -> None:
     assert named is not None and named.startswith("`a` at 16 streams is the cheapest here: ")
     chance = side_by_side.cheapest_sentence(noisy())
     assert chance is not None and chance.startswith(
-        "No variant is shown to be the cheapest here: the lowest figure is "
+        "No variant is clearly the cheapest: the lowest figure is "
     )
 
 
@@ -180,9 +180,9 @@ def test_evaluations_of_other_conditions_have_charts_of_their_own_and_it_is_said
     for name, document in (("e-1", first), ("e-2", other), ("e-3", first)):
         studio.evaluation(home, document, name)
     alike = studio.open_page("compare", ids="e-1,e-3")
-    assert not [box for box in alike.warning if "same conditions" in box.value]
+    assert not [box for box in alike.warning if "different test conditions" in box.value]
     at = studio.open_page("compare", ids="e-1,e-2,e-3")
-    assert [box for box in at.warning if "not measured under the same conditions" in box.value]
+    assert [box for box in at.warning if "different test conditions" in box.value]
     specs = [json.loads(chart.proto.spec) for chart in at.get("plotly_chart")]
     fronts = [spec for spec in specs if "Speed per user" in spec["layout"]["title"]["text"]]
     assert [sum("marker" in trace for trace in spec["data"]) for spec in fronts] == [4, 2]

@@ -222,7 +222,7 @@ def test_a_running_job_shows_phases_bar_rate_and_time_left(home: Workspace) -> N
         "60%" in said
         and "4 of 8 layers, 0.5 layers/s" in said
         and re.search(r"Time left about \d+ s", said)
-        and "as it went so far" in said
+        and "the rate stays the same" in said
     )
     assert "A layer was left alone." in at.warning[-1].value and "Last event" in said
     assert list(at.dataframe[0].value["Phase"]) == ["Loading", "Quantizing"]

@@ -124,7 +124,7 @@ def test_a_model_of_the_catalog_has_a_price_a_million_tokens_with_load_region_an
     assert "estimated at 622 tokens in, 250 out, 16 streams, on the instance with the lowest price per token" in said
     assert "us-west-2" in said and "us-east-1" not in said
     named = studio.open_page("catalog", catalog_words="llama-3-8b", catalog_instance="ml.g5.12xlarge")
-    assert set(shown(named)["Priced on"]) == {"g5.12xlarge"} and "that is chosen above" in studio.says(named)
+    assert set(shown(named)["Priced on"]) == {"g5.12xlarge"} and "the instance chosen above" in studio.says(named)
     assert shown(named).iloc[0]["USD a million"] != row["USD a million"]
 
 

@@ -211,4 +211,4 @@ def test_a_link_to_a_gguf_file_shows_its_card_since_nothing_is_asked_over_the_ne
 ) -> None:
     file = ggufs.write(tmp_path / "tiny.gguf", ggufs.tensors(), ggufs.keys())
     at = studio.open_page("import", import_folder=str(file))
-    assert "has not been read yet" not in studio.says(at) and not at.button(key="import_submit").disabled
+    assert "is not read yet" not in studio.says(at) and not at.button(key="import_submit").disabled

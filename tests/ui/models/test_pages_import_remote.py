@@ -97,7 +97,7 @@ def test_a_link_alone_asks_nobody(home: Workspace, hub: FakeHub) -> None:
     at = studio.open_page("import", import_folder=ID)
     assert (
         not hub.served("/api")
-        and "has not been read yet" in studio.says(at)
+        and "is not read yet" in studio.says(at)
         and at.button(key="import_submit").disabled
     )
     at = studio.open_page("import")

@@ -71,7 +71,7 @@ def test_one_preset_shows_its_figures_with_their_sources(home: Workspace) -> Non
     assert "79.88 %" in said and "1 year SageMaker Savings Plan" in said and "At today's prices 7" in said
     assert "Not measured yet" in said and "aws.amazon.com/blogs" in said
     assert "Valid for meta-textgeneration-llama-3-70b-instruct on ml.g5.12xlarge" in said
-    assert "The weights of this model are not here" in said
+    assert "Not downloaded: this is a plan only" in said
 
 
 def test_a_starter_preset_shows_what_was_measured_and_where(home: Workspace) -> None:
@@ -82,10 +82,10 @@ def test_a_starter_preset_shows_what_was_measured_and_where(home: Workspace) -> 
         and "This evaluation comes with Whetstone" in said
         and "Nothing is published of this preset" in said
     )
-    assert "speed was not measured yet" in said
+    assert "The speed of this machine is not measured yet" in said
     probed(home)
     said = studio.says(studio.open_page("presets", selected="starter/lower-cost"))
-    assert "speed was not measured yet" not in said
+    assert "The speed of this machine is not measured yet" not in said
 
 
 def to_build(at: AppTest) -> tuple[str, dict[str, list[str]]]:
@@ -213,7 +213,7 @@ def test_the_models_page_lists_its_presets_and_one_without_says_so(home: Workspa
     assert list(tables[0]["Preset"]) == ["–", *own] and tables[0]["Best for"][0] == "The original"
     assert "Compare these presets" in studio.links(at)
     at = studio.open_page("model", id=str(tiny_llama(tmp_path / "tiny")))
-    assert "None for this model yet" in studio.says(at)
+    assert "No presets for this model yet" in studio.says(at)
 
 
 def test_the_exported_figures_name_their_kind_in_every_row(home: Workspace) -> None:

@@ -93,12 +93,12 @@ def test_what_runs_says_where_since_when_and_under_which_lease(home: Workspace) 
         "supervisor heard",
     ):
         assert words.replace("/", "\\/") in said or words in said, (words, said)
-    assert "Nobody looks after it" not in said
+    assert "No supervisor reports on it" not in said
 
 
 def test_a_job_whose_supervisor_is_silent_says_so(home: Workspace) -> None:
     live(home, heard_s=leases.STALE_SECONDS + 50)
-    assert "Nobody looks after it now" in studio.says(studio.open_page("activity"))
+    assert "No supervisor reports on it" in studio.says(studio.open_page("activity"))
 
 
 def test_words_and_people_narrow_it(home: Workspace) -> None:
@@ -106,7 +106,7 @@ def test_words_and_people_narrow_it(home: Workspace) -> None:
     live(home, "j-2", owner="bob")
     assert [each.id for each in running_jobs.list_running(home, owner="bob")] == ["j-2"]
     assert [each.id for each in running_jobs.list_running(home, words="GPU-7 j-1")] == ["j-1"]
-    assert "Nothing matches" in studio.says(studio.open_page("activity", activity_words="nowhere"))
+    assert "No match" in studio.says(studio.open_page("activity", activity_words="nowhere"))
 
 
 def test_what_ended_badly_says_why(home: Workspace) -> None:

@@ -35,7 +35,7 @@ def test_without_credentials_it_says_what_to_set(
 
 def test_nothing_there_says_what_to_do(home: Workspace, aws: Account) -> None:
     said = studio.says(studio.open_page("endpoints"))
-    assert "nothing costs money" in said and "whetstone deploy ARTIFACT" in said
+    assert "there is no cost" in said and "whetstone deploy ARTIFACT" in said
 
 
 def test_an_endpoint_shows_its_cost_and_is_deleted_by_a_second_click(
@@ -45,7 +45,7 @@ def test_an_endpoint_shows_its_cost_and_is_deleted_by_a_second_click(
     for call in (*sagemaker_requests.create(watched), *sagemaker_requests.around(watched)):
         Service(call.service).call(call.operation, **call.parameters)
     at = studio.open_page("endpoints")
-    assert "Nothing was asked of it" not in studio.says(at)
+    assert "Idle: no requests" not in studio.says(at)
     assert "No request yet." in studio.says(at)
     aws.clock.advance(3600)
     Endpoints().ask("whetstone-chat", {"model": "model", "prompt": "a", "max_tokens": 4})
@@ -53,7 +53,7 @@ def test_an_endpoint_shows_its_cost_and_is_deleted_by_a_second_click(
     at.button(key="endpoints_ask").click().run()
     said = studio.says(at)
     assert "0 requests in the last hour; 1 request since it was made." in said
-    assert "Nothing was asked of it" in said and "There is no artifact to serve instead" in said
+    assert "Idle: no requests" in said and "There is no artifact to serve instead" in said
     assert (
         "chat" in said and "InService" in said and "USD an hour on demand, since" in said and "invoke_endpoint" in said
     )
@@ -62,7 +62,7 @@ def test_an_endpoint_shows_its_cost_and_is_deleted_by_a_second_click(
     at.button(key="endpoints_delete-chat").click().run()
     studio.check(at)
     assert (
-        aws.tables["models"] == {} and aws.tables["configurations"] == {} and "nothing costs money" in studio.says(at)
+        aws.tables["models"] == {} and aws.tables["configurations"] == {} and "there is no cost" in studio.says(at)
     )
 
 

@@ -184,7 +184,7 @@ def test_what_nothing_names_is_shown_and_then_removed(home: Workspace) -> None:
     page = studio.open_page("hardware")
     assert "5 MB" in [metric.value for metric in page.metric]
     page.button(key="hardware_collect_look").click().run()
-    assert "younger than a day" in studio.says(page)
+    assert "less than a day old" in studio.says(page)
     with home.store.session() as session:
         session.get(ContentRow, held.address).held_at -= timedelta(days=2)
     page.button(key="hardware_collect_look").click().run()

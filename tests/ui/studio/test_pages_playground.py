@@ -252,7 +252,7 @@ def test_two_answers_stand_side_by_side_with_their_differences_and_times(home: W
     said = studio.says(at)
     assert said.count("first token after") == 2 and said.count("· 5 tokens ·") == 2
     assert "They differ from the first word on; 5 of 5 words on the left" in said
-    assert "is no measurement" in said
+    assert "are no measurement" in said
 
 
 def test_identical_answers_are_said_to_be_and_not_marked(home: Workspace) -> None:

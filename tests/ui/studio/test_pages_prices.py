@@ -123,7 +123,7 @@ def test_prices_are_refreshed_by_a_click(
 def test_the_processor_is_measured_by_a_click_and_says_when(home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor_speed, "MOST_BYTES", 32 << 20)  # what it comes to is not what is tested
     at = studio.open_page("hardware")
-    assert "was not measured yet" in studio.says(at) and at.button(key="hardware_measure").label == "Measure it"
+    assert "is not measured yet" in studio.says(at) and at.button(key="hardware_measure").label == "Measure it"
     at.button(key="hardware_measure").click().run()
     studio.check(at)
     said = studio.says(at)

@@ -57,7 +57,7 @@ def test_whoever_may_not_upload_leaves_nothing_in_memory(actor: Actor) -> None:
 def test_one_persons_pages_hold_so_many_bytes_in_all() -> None:
     studio = Studio()
     assert [studio.put(OSCAR, f"s-{number}/f", 300)[0] for number in range(4)] == [204, 204, 204, 413]
-    assert "as many uploads as they may" in studio.put(OSCAR, "s-0/g", 300)[1]
+    assert "the limit of uploads" in studio.put(OSCAR, "s-0/g", 300)[1]
     assert studio.put(ADA, "s-9/f", 900)[0] == 204, "another person's are counted apart"
     studio.held.remove_session_files("s-0")
     assert studio.put(OSCAR, "s-5/f", 300)[0] == 204, "those of a page that was closed count no more"
