@@ -1,7 +1,7 @@
-"""Fills vLLM's compile cache ahead of time and packs it, so that the next start, elsewhere, need not compile.
+"""Fills vLLM's compile cache ahead of time and packs it, so that a later start on another machine need not compile.
 
-vLLM keys its cache by the model's path among others; `VllmServer` gives it one that never changes, which is what makes
-a cache relocatable. Knows nothing of artifacts or jobs.
+The model's path is part of vLLM's key of the cache; `VllmServer` gives it a path that never changes, which makes the
+cache relocatable. Knows nothing of artifacts or jobs.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from backend.serving import compile_key, vllm_options
 from backend.serving.vllm import VllmServer
 
 COMPILED = ("*.so", "*.cubin", "*.ptx", "artifact_compile_range_*", "model")
-"""A cache that holds none of these was not filled."""
+"""Files of a filled cache; one without any of them was not filled."""
 
 
 def build_compile_cache(variant: Variant, python: Path, out_dir: Path, log: Path, progress: Progress) -> dict[str, Any]:
     """Start the variant once with an empty cache, stop it, and put the filled cache in `out_dir` with its key.
 
     Returns the key: processor, vllm, torch, python, and `seconds`, what the first start took. `out_dir` must not exist;
-    it appears at once and complete. Raises ServerFailed.
+    it appears only when complete. Raises ServerFailed.
     """
     with files.staged_folder(out_dir) as staging:
         fresh = variant.model_copy(update={"compile_cache": None})
@@ -39,11 +39,11 @@ def build_compile_cache(variant: Variant, python: Path, out_dir: Path, log: Path
 
 
 def _prune(folder: Path) -> None:
-    """Leave what a later start reads. Raises ServerFailed where nothing was compiled."""
+    """Remove what a later start does not read. Raises ServerFailed if nothing was compiled."""
     shutil.rmtree(folder / vllm_options.TOKENIZERS, ignore_errors=True)
     for locks in list(folder.rglob("locks")):
         shutil.rmtree(locks)
     if not any(next(folder.rglob(pattern), None) for pattern in COMPILED):
         raise ServerFailed(
-            "vLLM compiled nothing at start, so there is no compile cache to keep: leave the `compile` step out."
+            "vLLM compiled nothing at start, so there is no compile cache: leave the `compile` step out."
         )

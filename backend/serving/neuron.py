@@ -1,6 +1,6 @@
-"""How vLLM serves what was compiled for Neuron: command line, variables and the folder of graphs of each stack.
+"""Options for vLLM to serve what was compiled for Neuron: arguments, variables and the folder of graphs of each stack.
 
-Two plugins bear one name. NxD Inference is served by vllm-neuron up to 0.5 (a5ef7c8,
+Two plugins have the same name. NxD Inference is served by vllm-neuron up to 0.5 (a5ef7c8,
 worker/neuronx_distributed_model_loader.py), vLLM Neuron by vllm-neuron from 0.21 on (SDK 2.33,
 docs/guides/reference-configuration.md). Knows nothing of processes.
 """
@@ -20,19 +20,19 @@ from backend.domain.neuron import options
 from backend.domain.neuron.compile_plan import CompilePlan
 
 FOLDER = "compiled"
-"""Of the artifact, beside `model`."""
+"""Folder of the artifact, beside `model`."""
 CONFIG, TRACED, WEIGHTS = "neuron_config.json", "model.pt", "weights"
-"""What NxD Inference saves: its configuration, the graphs, a file of weights a rank."""
+"""Files that NxD Inference saves: its configuration, the graphs, and one file of weights per rank."""
 
 
 def compile_plan(variant: Variant) -> CompilePlan | None:
-    """By what plan the variant was compiled for Neuron; None for any other."""
+    """Return the plan by which the variant was compiled for Neuron; None for any other variant."""
     fields = {name: value for name, value in (variant.neuron or {}).items() if name in CompilePlan.model_fields}
     return CompilePlan.model_validate({**fields, "model": variant.name}) if variant.neuron else None
 
 
 def arguments(variant: Variant, plan: CompilePlan, draft: str) -> list[str]:
-    """Of shapes, precision and buckets as they were compiled; `draft` is the draft's folder as the server finds it."""
+    """Return the arguments for the compiled shapes, precision and buckets; `draft` is the draft's folder."""
     chosen = ["--tensor-parallel-size", str(plan.tensor_parallel), "--max-model-len", str(plan.positions)]
     chosen += ["--max-num-seqs", str(plan.batch), "--dtype", options.DTYPES[plan.dtype]]
     # graphs without blocks of cache: the loader would take the default for a prefix cache
@@ -40,8 +40,9 @@ def arguments(variant: Variant, plan: CompilePlan, draft: str) -> list[str]:
         chosen += ["--no-enable-prefix-caching", *_additional("override_neuron_config", options.nxd_options(plan))]
     else:
         chosen += ["--max-num-batched-tokens", str(plan.positions), "--kv-cache-dtype", plan.cache or "auto"]
-        kept = variant.serving.prefix_caching
-        chosen += ["--enable-prefix-caching" if kept else "--no-enable-prefix-caching"] if kept is not None else []
+        caching = variant.serving.prefix_caching
+        if caching is not None:
+            chosen += ["--enable-prefix-caching" if caching else "--no-enable-prefix-caching"]
         chosen += _additional("neuron_config", options.vllm_options(plan))
     return [*chosen, *speculation_flags(variant.speculation, draft)]
 
@@ -51,29 +52,29 @@ def _additional(name: str, settings: dict[str, Any]) -> list[str]:
 
 
 def environment(plan: CompilePlan, folder: Path, cache_root: Path) -> dict[str, str]:
-    """As many cores as it was compiled for, whichever are free; the graphs in `folder`, and nothing compiled again."""
+    """Return variables for as many free cores as it was compiled for, the graphs in `folder`, and no compilation."""
     own = {"NEURON_RT_NUM_CORES": str(plan.tensor_parallel), "NEURON_COMPILE_CACHE_URL": str(cache_root / "neuron")}
     if plan.stack == "nxd-inference":
         own |= {"NEURON_COMPILED_ARTIFACTS": str(folder), "VLLM_NEURON_FRAMEWORK": "neuronx-distributed-inference"}
         return own | ({"XLA_HANDLE_SPECIAL_SCALAR": "1", "UNSAFE_FP8FNCAST": "1"} if plan.cache else {})
     own |= {"VLLM_CACHE_ROOT": str(folder), "VLLM_NEURON_BACKEND": options.BACKEND}
-    # With these a graph that is not there is an error, as the vendor advises for production (cpu_compilation.md).
+    # With these a missing graph is an error, as the vendor advises for production (cpu_compilation.md).
     return own | {"VLLM_NEURON_DISABLE_WARMUP_COMPILE": "1", "NEURON_LIBTORCH_DISABLE_GRAPH_CAPTURE_BACKEND": "1"}
 
 
 def prepare_graphs(variant: Variant, plan: CompilePlan, cache_root: Path) -> Path:
-    """A folder that the server may write to, with what was compiled: an artifact does not change. Weights are links.
+    """Return a folder of the compiled files that the server may write to; artifacts do not change. Weights are links.
 
-    Raises ServerFailed where what was compiled is not whole.
+    Raises ServerFailed if compiled files are missing.
     """
     packed = Path(variant.model_path or "").parent / FOLDER
-    if lacking := _lacking(packed, plan):
+    if missing := _missing_file(packed, plan):
         raise ServerFailed(
-            f"{variant.name} cannot be served: its compiled files lack {lacking}, so it would be compiled again: "
+            f"{variant.name} cannot be served: its compiled files lack {missing}, so it would be compiled again: "
             "optimize the model once more."
         )
     copy = cache_root / f"{FOLDER}-{(variant.neuron or {}).get('key', plan.key)}-{variant.source}"
-    if plan.stack == "nxd-inference":  # links to make anew, since a server that compiled again wrote there
+    if plan.stack == "nxd-inference":  # make the links again: a server that compiled wrote there
         shutil.rmtree(copy, ignore_errors=True)
     if not copy.exists():
         with files.staged_folder(copy) as staging:
@@ -82,9 +83,10 @@ def prepare_graphs(variant: Variant, plan: CompilePlan, cache_root: Path) -> Pat
 
 
 def recompiling_sentence(variant: Variant, log: Path) -> str:
-    """Why it was stopped when the older plugin could not load what was compiled and began to compile."""
+    """Say why the server was stopped: the older plugin could not load the compiled files and began to compile."""
     return (
-        f"The model server did not start: what was compiled of {variant.name} could not be loaded, and it began to compile "
+        f"The model server did not start: what was compiled of {variant.name} could not be loaded, and it began to "
+        "compile "
         f"again: optimize the model once more with the versions that are installed here; see {log}."
     )
 
@@ -100,7 +102,7 @@ def _fill(folder: Path, packed: Path, plan: CompilePlan) -> None:
             (folder / path.name).symlink_to(path.resolve())
 
 
-def _lacking(packed: Path, plan: CompilePlan) -> str | None:
+def _missing_file(packed: Path, plan: CompilePlan) -> str | None:
     if plan.stack == "nxd-inference":
         shards = [f"{WEIGHTS}/tp{rank}_sharded_checkpoint.safetensors" for rank in range(plan.tensor_parallel)]
         return next((name for name in (CONFIG, TRACED, *shards) if not (packed / name).is_file()), None)

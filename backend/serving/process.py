@@ -1,7 +1,7 @@
-"""A server process with everything it starts: begun in its own process group, watched, and ended to the last child.
+"""Runs a server process in a process group of its own, watches it, and ends it with everything it started.
 
-The group is in the worker's session, so that a supervisor that sweeps the session finds it; WHETSTONE_JOB is inherited.
-Between the worker and the server stands the keeper (`server_keeper.py`), which ends the server when the worker is gone.
+The group is in the worker's session, so that a supervisor that ends the session ends it too; WHETSTONE_JOB is
+inherited. The worker starts the keeper (`server_keeper.py`), which starts the server and ends it when the worker ends.
 Knows nothing of vLLM or HTTP.
 """
 
@@ -27,17 +27,17 @@ from backend.domain.errors import PortTaken
 KEEPER = Path(__file__).with_name("server_keeper.py")
 SAMPLE_SECONDS = 1.0
 SOCKET_ROOM = 40
-"""Longest folder name that leaves room for ours and a ZeroMQ socket's: a Unix socket's path has at most 107
-characters."""
+"""Longest name of a temporary folder: a Unix socket's path has at most 107 characters, and our folder's name and a
+ZeroMQ socket's follow."""
 KEEPER_SECONDS = 10.0
-"""What the keeper needs beyond the grace to sweep and leave."""
+"""Seconds that the keeper needs after the grace to end every process and exit."""
 
 
 class ServerProcess:
     """One command under a keeper. Use as a context manager, or call `stop`, which may be called twice.
 
-    `environment` is complete, as for `subprocess`. The command's working directory and TMPDIR is a private folder that
-    goes with the process; `links` are symbolic links made in it, name -> target.
+    `environment` is the complete environment, as for `subprocess`. The command's working directory, also its TMPDIR, is
+    a private folder that is removed with the process; `links` are symbolic links in it, by name.
     """
 
     def __init__(
@@ -68,10 +68,13 @@ class ServerProcess:
         self.stop()
 
     def start(self) -> None:
-        """Start the command; its output goes to the log as it comes."""
+        """Start the command; its output goes straight to the log."""
+        # 1. Make the private folder.
         self._scratch = scratch = tempfile.mkdtemp(prefix="whetstone-", dir=_short_folder())
         keeper = [sys.executable, "-I", "-S", str(KEEPER), str(os.getpid()), str(self._grace_s), scratch]
         self._log.parent.mkdir(parents=True, exist_ok=True)
+
+        # 2. Start the keeper, which starts the command.
         try:
             for name, target in self._links.items():
                 Path(scratch, name).symlink_to(target)
@@ -88,33 +91,34 @@ class ServerProcess:
         except BaseException:
             shutil.rmtree(scratch, ignore_errors=True)
             raise
+
+        # 3. Watch its memory and its end.
         threading.Thread(target=self._sample, args=(self._keeper.pid,), daemon=True).start()
 
     @property
     def pid(self) -> int:
-        """Of the keeper, which leads the process group."""
+        """The keeper's process id, which is also that of the process group."""
         if self._keeper is None:
             raise RuntimeError("the process was not started")
         return self._keeper.pid
 
     @property
     def peak_rss_bytes(self) -> int:
-        """Most that all processes together held at one instant, as `processes.usage` counts it, sampled every
-        second."""
+        """The most memory of all processes together (`processes.usage`), sampled every second."""
         return self._peak
 
     def poll(self) -> int | None:
-        """The exit code (128 + n where signal n ended it), or None while it runs."""
+        """Return the exit code (128 + n if signal n ended it), or None while it runs."""
         return self._keeper.poll() if self._keeper else None
 
     def wait(self, timeout_s: float) -> int | None:
-        """The exit code as soon as the process ends, or None after `timeout_s`."""
+        """Return the exit code as soon as the process ends, or None after `timeout_s`."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self._keeper.wait(timeout_s) if self._keeper else None
         return None
 
     def stop(self) -> int | None:
-        """SIGTERM, grace, SIGKILL; returns the exit code when every process is gone."""
+        """Send SIGTERM, then SIGKILL after the grace; return the exit code when every process has ended."""
         self._done.set()
         if self._keeper is None:
             return None
@@ -126,7 +130,7 @@ class ServerProcess:
         return self._keeper.wait()
 
     def _end_group(self, tree: list[psutil.Process]) -> None:
-        """Whatever is left when the keeper did not do its work, since it was itself killed."""
+        """End whatever is left if the keeper was itself killed."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         processes.end(tree)
@@ -162,5 +166,5 @@ def check_port(port: int) -> None:
 
 
 def _short_folder() -> str:
-    """The folder for temporary files, or /tmp where its name is too long to hold a socket."""
+    """Return the folder for temporary files, or /tmp if its name is too long for a socket in it."""
     return tempfile.gettempdir() if len(tempfile.gettempdir()) <= SOCKET_ROOM else "/tmp"

@@ -1,9 +1,9 @@
-"""The keeper: starts one command and outlives nothing. Standard library only; runs under any interpreter, as a script.
+"""The keeper: a script that starts one command and ends all of it when its parent ends.
 
-It stands between a worker and a model server. It is the child subreaper of everything the server starts (prctl(2),
-PR_SET_CHILD_SUBREAPER), so a process whose own parent was killed becomes its child and cannot escape; and it looks at
-its parent twice a second, so that nothing remains when the worker is killed with SIGKILL. Knows nothing of vLLM or
-HTTP.
+A worker starts a model server through it. It is the child subreaper of everything the server starts (prctl(2),
+PR_SET_CHILD_SUBREAPER), so a process whose own parent was killed becomes its child and cannot escape; and it checks its
+parent twice a second, so that nothing remains if the worker is killed with SIGKILL. Standard library only, for any
+interpreter. Knows nothing of vLLM or HTTP.
 
     python server_keeper.py PARENT_PID GRACE_SECONDS SCRATCH_FOLDER COMMAND...
 
@@ -26,7 +26,7 @@ PR_SET_CHILD_SUBREAPER = 36
 POLL_SECONDS = 0.5
 WATCHED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 TRACKER_SECONDS = 3.0
-"""How long multiprocessing's resource trackers get to unlink the shared memory of processes that were killed."""
+"""Seconds for multiprocessing's resource trackers to unlink the shared memory of processes that were killed."""
 
 
 def _prctl(option: int, value: int) -> None:
@@ -34,7 +34,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _spawn(command: list[str]) -> int:
-    """Fork and exec; the command dies with the keeper, whatever ends it."""
+    """Fork and exec the command; the kernel ends it with the keeper, whatever ends that."""
     keeper = os.getpid()
     pid = os.fork()
     if pid:
@@ -50,7 +50,7 @@ def _spawn(command: list[str]) -> int:
 
 
 def descendants() -> list[int]:
-    """Every process below this one, as /proc shows it."""
+    """Return every process below this one, as /proc shows it."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -59,12 +59,12 @@ def descendants() -> list[int]:
             except OSError:
                 continue
             children.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry.name))
-    found, queue = [], [os.getpid()]
+    pids, queue = [], [os.getpid()]
     while queue:
         below = children.get(queue.pop(), [])
-        found += below
+        pids += below
         queue += below
-    return found
+    return pids
 
 
 def _is_tracker(pid: int) -> bool:
@@ -75,7 +75,7 @@ def _is_tracker(pid: int) -> bool:
 
 
 def _reap(codes: dict[int, int]) -> bool:
-    """Collect whoever ended; True while children remain."""
+    """Collect the exit codes of ended children; return True while children remain."""
     try:
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -86,8 +86,8 @@ def _reap(codes: dict[int, int]) -> bool:
         return False
 
 
-def _sweep(codes: dict[int, int]) -> None:
-    """End everything below; resource trackers last, since they clean up after the others."""
+def _end_descendants(codes: dict[int, int]) -> None:
+    """End every descendant; resource trackers last, since they clean up after the others."""
     deadline = time.monotonic() + TRACKER_SECONDS
     while _reap(codes):
         late = time.monotonic() > deadline
@@ -97,37 +97,41 @@ def _sweep(codes: dict[int, int]) -> None:
         time.sleep(0.02)
 
 
-def _forget_openmp() -> None:
-    """Remove what Intel's OpenMP leaves in shared memory for processes that were killed: one small file each."""
-    for left in Path("/dev/shm").glob(f"__KMP_REGISTERED_LIB_*_{os.getuid()}"):
-        pid = left.name.split("_")[-2]
+def _remove_openmp_files() -> None:
+    """Remove the small file that Intel's OpenMP leaves in shared memory for each process that was killed."""
+    for file in Path("/dev/shm").glob(f"__KMP_REGISTERED_LIB_*_{os.getuid()}"):
+        pid = file.name.split("_")[-2]
         if not Path("/proc", pid).exists():
-            left.unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
 
 
-def _watch(pid: int, parent: int, grace: float, codes: dict[int, int]) -> None:
-    """Return when the command ended, or when it did not within `grace` seconds of being asked to, or the parent is
-    gone."""
+def _wait_for_end(pid: int, parent: int, grace: float, codes: dict[int, int]) -> None:
+    """Wait until the command ends, or `grace` seconds after a stop signal, or until the parent has ended."""
     deadline: float | None = None
     while _reap(codes) and pid not in codes:
         info = signal.sigtimedwait(WATCHED, POLL_SECONDS)
-        asked = info is not None and info.si_signo != signal.SIGCHLD
+        stop_requested = info is not None and info.si_signo != signal.SIGCHLD
         if os.getppid() != parent or (deadline is not None and time.monotonic() > deadline):
             return
-        if asked and deadline is None:
+        if stop_requested and deadline is None:
             deadline = time.monotonic() + grace
             os.kill(pid, signal.SIGTERM)
 
 
 def main(arguments: list[str]) -> int:
+    # 1. Block signals, so that `_wait_for_end` receives them, and become the subreaper.
     parent, grace, scratch, command = int(arguments[0]), float(arguments[1]), arguments[2], arguments[3:]
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+    # 2. Run the command to its end.
     codes: dict[int, int] = {}
     pid = _spawn(command)
-    _watch(pid, parent, grace, codes)
-    _sweep(codes)
-    _forget_openmp()
+    _wait_for_end(pid, parent, grace, codes)
+
+    # 3. End and remove whatever it left.
+    _end_descendants(codes)
+    _remove_openmp_files()
     shutil.rmtree(scratch, ignore_errors=True)
     code = codes.get(pid, -signal.SIGKILL)
     return code if code >= 0 else 128 - code

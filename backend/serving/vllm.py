@@ -32,19 +32,21 @@ PORT_ATTEMPTS = 3
 POLL_SECONDS = 0.1
 ANSWER_SECONDS = 120.0
 CPU_NICENESS = 5
-"""On CPU the server's threads spin on every core; whoever measures it must be let in between, or reads its answers
-late."""
+"""Niceness of a server on a processor: its threads spin on every core, and the load generator must run in between, or
+it reads the answers late."""
 
 
 class VllmServer:
-    """One server. `start` and `stop`, or a context manager; `stop` may be called twice. `begin` and `look` are `start`
-    in steps.
+    """One server of one variant. Use `start` and `stop`, or a context manager; `stop` may be called twice.
 
-    `tokens_in_flight` is what the load has under way at once, where that is known; `kv_cache_gib` overrides the size that
-    `vllm_options.kv_cache_bytes` makes of it (CPU only; a GPU takes vLLM's own share).
-    Each start has a key of its own, which all paths but /health want (`served_keys`).
-    `tuning` None is `vllm_options.tuning` (CPU only). `port` None takes a free one. A compile cache of the variant is
-    copied under `cache_root`, as artifacts do not change.
+    `launch` and `check_ready` are the two steps of `start`. Each start has a key of its own, which all paths except
+    /health require (`served_keys`). A compile cache of the variant is copied under `cache_root`, since artifacts do not
+    change.
+
+    tokens_in_flight: tokens of all requests at one time, if the load is known; sizes the cache (CPU only).
+    kv_cache_gib: overrides that size (CPU only; a GPU takes vLLM's own share).
+    tuning: None takes `vllm_options.tuning` (CPU only).
+    port: None takes a free one.
     """
 
     def __init__(
@@ -70,25 +72,25 @@ class VllmServer:
         self._cache_root = cache_root
         self._kv_cache_gib = kv_cache_gib
         self._tokens_in_flight = tokens_in_flight
-        self._asked_tuning = tuning
+        self._given_tuning = tuning
         self._progress = progress or NoProgress()
-        self._asked_port = port
+        self._given_port = port
         self._ready_s = ready_s
         self._port, self._key = 0, ""
         self._process: ServerProcess | None = None
         self._log_start = StartLog(log, 0)
         self._log_length = 0
-        """Of the log, in bytes, when the last attempt to start began."""
+        """Bytes of the log when the last attempt to start began."""
         self._tokenizer: Path | None = None
-        """The folder of a tokenizer other than transformers builds from the model's own; found when it is started."""
-        self._attempts = 0
-        """To start that are left."""
+        """Folder of a tokenizer that replaces the model's own files, or None; set when the server is launched."""
+        self._attempts_left = 0
+        """Attempts to start that are left."""
         self._began = self._deadline = 0.0
         self._peak = 0
         self.started_seconds = 0.0
-        """What the last start took."""
+        """Duration of the last start."""
         self.startup: Startup | None = None
-        """Its phases; None before the first start."""
+        """Phases of the last start; None before the first."""
 
     def __enter__(self) -> VllmServer:
         self.start()
@@ -103,12 +105,12 @@ class VllmServer:
 
     @property
     def key(self) -> str:
-        """What it wants as a bearer token; another after each start."""
+        """The bearer token that the server requires; a new one after each start."""
         return self._key
 
     @property
     def key_file(self) -> Path:
-        """Where those who may ask it find its key."""
+        """The file in which those who may ask the server find its key."""
         return served_keys.file(self._port)
 
     @property
@@ -117,24 +119,24 @@ class VllmServer:
 
     @property
     def pid(self) -> int:
-        """Of the process that all others of the server descend from. Raises RuntimeError where it is not started."""
+        """The process that all others of the server descend from. Raises RuntimeError if it is not started."""
         if self._process is None:
             raise RuntimeError("the server was not started")
         return self._process.pid
 
     @property
     def peak_rss_bytes(self) -> int:
-        """Of all the server's processes together, sampled every second."""
+        """The most memory that all processes of the server used together, sampled every second."""
         return max(self._peak, self._process.peak_rss_bytes if self._process else 0)
 
     def resident_bytes(self) -> int:
-        """Memory that it holds now, what it shares with other processes in part: see `processes.proportional_memory`."""
+        """Return the memory in use now; shared memory counts in part (`processes.proportional_memory`)."""
         return processes.proportional_memory(self.pid)
 
     def start(self) -> float:
-        """Start and wait until the server answers; returns the seconds that took.
+        """Start, wait until the server answers, and return the seconds that took.
 
-        Raises PortTaken before anything starts where an asked port is not free, and ServerFailed with one sentence.
+        Raises PortTaken before anything starts if the given port is not free, and ServerFailed with one sentence.
         """
         self.launch()
         while not self.check_ready():
@@ -142,49 +144,58 @@ class VllmServer:
         return self.started_seconds
 
     def launch(self) -> None:
-        """Start, and do not wait: `look` says when it answers. Raises PortTaken before anything starts."""
-        if self._asked_port is not None:
-            check_port(self._asked_port)
-        self._attempts = 1 if self._asked_port is not None else PORT_ATTEMPTS
+        """Start without waiting; `check_ready` says when it answers. Raises PortTaken before anything starts."""
+        if self._given_port is not None:
+            check_port(self._given_port)
+        self._attempts_left = 1 if self._given_port is not None else PORT_ATTEMPTS
         self._tokenizer = tokenizers.prepared(
             Path(self._variant.model_path or ""), self._cache_root / vllm_options.TOKENIZERS
         )
         self._began = time.monotonic()
-        self._attempt()
+        self._start_attempt()
 
     def check_ready(self) -> bool:
-        """Wait a moment, and say whether it answers. Raises ServerFailed with one sentence; then nothing of it is
-        left."""
+        """Wait a moment and say whether the server answers.
+
+        Raises ServerFailed with one sentence; then nothing of the server is left.
+        """
+        # 1. Not ready: wait on. Failed: try again if another process took the port.
         try:
             if not self._is_ready():
                 return False
         except ServerFailed:
             self.stop()
-            if not self._attempts or not failures.port_was_taken(self.log, self._log_length):
+            if not self._attempts_left or not failures.port_was_taken(self.log, self._log_length):
                 raise
-            self._attempt()
+            self._start_attempt()
             return False
         except BaseException:
             self.stop()
             raise
+
+        # 2. Ready: report how long it took.
         self.started_seconds = time.monotonic() - self._began
         self._progress.note(f"{self._variant.name} answers after {self.started_seconds:.1f} s.")
         if self.startup is not None and self.startup.compiled_again:
             self._progress.warn(f"{self._variant.name} was compiled again at start: {self.startup.compiled_again}.")
         return True
 
-    def _attempt(self) -> None:
-        """On a port that was free a moment ago."""
-        self._attempts -= 1
-        self._port = self._asked_port or free_port()
+    def _start_attempt(self) -> None:
+        """Start the process on the given port, or on one that was free a moment ago."""
+        # 1. Choose the port and build the command.
+        self._attempts_left -= 1
+        self._port = self._given_port or free_port()
         self._log_length = self.log.stat().st_size if self.log.exists() else 0
         command, environment = self._command(), self._environment()
-        # once nothing stands against the start, so that `stop` takes it away again
+
+        # 2. Make the key last, so that it exists only for a process that `stop` also removes it for.
         self._key = served_keys.make(self._port)
-        keyed = vllm_options.with_key(environment, self._key)
-        self._process = ServerProcess(command, log=self.log, environment=keyed, links=self._links())
+        environment = vllm_options.with_key(environment, self._key)
+        self._process = ServerProcess(command, log=self.log, environment=environment, links=self._links())
         self._log_start = StartLog(self.log, self._log_length, shipped=self._variant.compile_cache is not None)
         self._deadline = time.monotonic() + self._ready_s
+
+        # 3. Start it.
         try:
             self._process.start()
         except BaseException:
@@ -193,22 +204,27 @@ class VllmServer:
 
     def _is_ready(self) -> bool:
         assert self._process is not None
+        # 1. Has it ended, or is its time up?
         code = self._process.wait(POLL_SECONDS)
         if code is not None or time.monotonic() > self._deadline:
             raise ServerFailed(failures.sentence(self.log, code))
+
+        # 2. Does it compile again what was compiled for Neuron?
         self._log_start.read()
         if self._log_start.abandoned:
             raise ServerFailed(neuron.recompiling_sentence(self._variant, self.log))
+
+        # 3. Does it answer? Then its log has all phases of the start.
         if not self._answers():
             return False
         self._log_start.read()
         self.startup = self._log_start.startup()
-        if self._neuron is not None:  # nothing is compiled by a server there
+        if self._neuron is not None:  # a server on Neuron compiles nothing
             self.startup = self.startup.model_copy(update={"kind": "cached"})
         return True
 
     def _answers(self) -> bool:
-        """Whether it is this server that answers: on a port that was taken, another's /health would say yes."""
+        """Tell whether this very server answers: if the port was taken, another server's /health would answer too."""
         try:
             if self._ask("/health")[0] != 200:
                 return False
@@ -218,8 +234,7 @@ class VllmServer:
             return False
 
     def time_first_answer(self) -> float:
-        """Ask for one token, which is the first that the server gives where nobody asked before; seconds. Raises
-        ServerFailed."""
+        """Ask for one token and return the seconds until it came. Raises ServerFailed."""
         began = time.monotonic()
         self.answer("/v1/completions", {"prompt": "a", "max_tokens": 1, "temperature": 0})
         seconds = time.monotonic() - began
@@ -228,10 +243,9 @@ class VllmServer:
         return seconds
 
     def metrics(self) -> dict[str, float]:
-        """Counters since the start, under the names of `domain.load.counters`; those of speculation only where it is
-        on.
+        """Return the counters since the start, named as in `domain.load.counters`.
 
-        Raises ServerFailed when the server does not answer any more.
+        Those of speculation exist only if it is on. Raises ServerFailed if the server does not answer any more.
         """
         try:
             text = self._ask("/metrics")[1].decode()
@@ -240,31 +254,33 @@ class VllmServer:
         return counters.parse_counters(text)
 
     def answer(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """What it answers to a POST of JSON; the model is named here. Raises ServerFailed where it refuses or is
-        gone."""
-        asked = json.dumps({"model": self.served_name, **body})
+        """POST a JSON body, with the model's name added, and return the answer.
+
+        Raises ServerFailed if the server refuses or does not answer any more.
+        """
+        request = json.dumps({"model": self.served_name, **body})
         try:
-            status, answered = self._ask(path, asked, ANSWER_SECONDS)
+            status, reply = self._ask(path, request, ANSWER_SECONDS)
         except (OSError, http.client.HTTPException):
             raise ServerFailed(failures.died(self.log, self._process.poll() if self._process else None)) from None
         if status != 200:
-            raise ServerFailed(f"{self._variant.name} refused a request: {answered[:200].decode(errors='replace')}")
-        found: dict[str, Any] = json.loads(answered)
-        return found
+            raise ServerFailed(f"{self._variant.name} refused a request: {reply[:200].decode(errors='replace')}")
+        document: dict[str, Any] = json.loads(reply)
+        return document
 
     def evidence(self) -> StartEvidence:
-        """What this start showed of how it serves, so far; of a server that is gone, what its log holds."""
+        """Return what this start has shown of how it serves; if the server has ended, only what its log says."""
         with self.log.open("rb") as stream:
             stream.seek(self._log_length)
             lines = stream.read().decode(errors="replace").splitlines()
         try:
-            told = self._ask("/metrics")[1].decode()
+            metrics = self._ask("/metrics")[1].decode()
         except (OSError, http.client.HTTPException):
-            told = ""
-        return StartEvidence(engine_log.parse_engine_log(lines), engine_log.parse_cache_settings(told), self.startup)
+            metrics = ""
+        return StartEvidence(engine_log.parse_engine_log(lines), engine_log.parse_cache_settings(metrics), self.startup)
 
     def stop(self) -> None:
-        """SIGTERM, grace, SIGKILL to the whole tree; returns when all of it is gone."""
+        """End the whole tree with SIGTERM, then SIGKILL after a grace; return when all of it has ended."""
         if self._process is not None:
             self._process.stop()
             self._peak = self.peak_rss_bytes
@@ -273,7 +289,7 @@ class VllmServer:
             served_keys.forget(self._port, self._key)
 
     def _ask(self, path: str, body: str | None = None, timeout_s: float = 5.0) -> tuple[int, bytes]:
-        """GET, or POST of a `body`."""
+        """Send a GET, or a POST if there is a body; return status and body of the answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=timeout_s)
         try:
             headers = {"Authorization": f"Bearer {self._key}"} | ({"Content-Type": "application/json"} if body else {})
@@ -286,21 +302,24 @@ class VllmServer:
     def _command(self) -> list[str]:
         if self._neuron is not None:
             chosen = vllm_options.address_arguments(port=self._port, served_name=self.served_name)
-            chosen += self._read_by()
+            chosen += self._file_options()
             chosen += neuron.arguments(self._variant, self._neuron, vllm_options.DRAFT_LINK)
             return [str(self._python), "-m", "vllm.entrypoints.openai.api_server", *chosen]
-        kv = None
-        if is_cpu_build(self._python):
-            needed = vllm_options.kv_cache_bytes(self._variant, self._tokens_in_flight)
-            kv = int(self._kv_cache_gib * 2**30) if self._kv_cache_gib else needed
+        # On a processor: the size of the cache, a lower priority and tuned options.
+        on_processor = is_cpu_build(self._python)
+        cache_bytes = None
+        if on_processor:
+            cache_bytes = vllm_options.kv_cache_bytes(self._variant, self._tokens_in_flight)
+            if self._kv_cache_gib:
+                cache_bytes = int(self._kv_cache_gib * 2**30)
         chosen = vllm_options.server_arguments(
-            self._variant, port=self._port, served_name=self.served_name, kv_cache_bytes=kv
+            self._variant, port=self._port, served_name=self.served_name, kv_cache_bytes=cache_bytes
         )
-        chosen += self._read_by()
-        yielding = ["/usr/bin/nice", "-n", str(CPU_NICENESS)] if kv is not None else []
-        tuned = self._tuning().arguments if kv is not None else ()
+        chosen += self._file_options()
+        nice = ["/usr/bin/nice", "-n", str(CPU_NICENESS)] if on_processor else []
+        tuned = self._tuning().arguments if on_processor else ()
         return [
-            *yielding,
+            *nice,
             str(self._python),
             "-m",
             "vllm.entrypoints.openai.api_server",
@@ -309,8 +328,8 @@ class VllmServer:
             *tuned,
         ]
 
-    def _read_by(self) -> list[str]:
-        """By which files it reads the model and its tokenizer, where that is not what vLLM would choose."""
+    def _file_options(self) -> list[str]:
+        """Return options for the files of model and tokenizer, if vLLM would choose others."""
         named = ["--tokenizer", vllm_options.TOKENIZER_LINK] if self._tokenizer else []
         return [*named, *vllm_options.standard_files(self._variant)]
 
@@ -327,7 +346,7 @@ class VllmServer:
         return {**chosen, **(self._tuning().environment if cpu else {})}
 
     def _tuning(self) -> Tuning:
-        return self._asked_tuning or vllm_options.tuning(self._variant.serving.tensor_parallel)
+        return self._given_tuning or vllm_options.tuning(self._variant.serving.tensor_parallel)
 
     def _links(self) -> dict[str, Path]:
         links = {vllm_options.TARGET_LINK: Path(self._variant.model_path or "").resolve()}
@@ -339,7 +358,7 @@ class VllmServer:
         return links
 
     def _cache(self) -> Path:
-        """Where vLLM may write: a copy of the variant's compile cache where that is good for this machine."""
+        """Return the folder that vLLM may write to: a copy of the variant's compile cache if it fits this machine."""
         packed = Path(self._variant.compile_cache) if self._variant.compile_cache else None
         if packed is None:
             return self._cache_root

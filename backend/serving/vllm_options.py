@@ -1,7 +1,6 @@
-"""A variant's serving settings as vLLM's command-line options and environment variables. Pure but for reading
-config.json.
+"""Turns a variant's serving settings into vLLM's command-line options and environment variables.
 
-Knows nothing of processes, ports being free, or HTTP.
+Reads config.json, and is otherwise pure. Knows nothing of processes, free ports or HTTP.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ TOKENIZER_LINK = "tokenizer"
 change."""
 
 TOKENIZERS = "tokenizers"
-"""The folder of tokenizers below the server's cache, that are given to it in place of the model's own."""
+"""Folder, below the server's cache, of tokenizers that replace the model's own files."""
 GUARD_ARGUMENTS = ("--middleware", "whetstone_guard.Guard")
-"""Has the server ask for its key on all paths."""
+"""Makes the server require its key on all paths."""
 BLOCK = 128
 """Tokens in a block of vLLM's key-value cache on CPU."""
 SEQUENCES = 32
-"""Full-length sequences the cache is sized for where the recipe does not say; what is beyond waits in vLLM's queue."""
+"""Full-length sequences that the cache is sized for if the recipe does not say; more wait in vLLM's queue."""
 MAX_KV_BYTES = 4 << 30
 NAMES = {
     "heads": ("num_attention_heads", "n_head", "n_heads"),
@@ -39,9 +38,9 @@ NAMES = {
     "layers": ("num_hidden_layers", "n_layer", "n_layers"),
     "context": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"),
 }
-"""What the families call a size in config.json, as catalog/config.py reads it."""
+"""Names of each size in config.json, by model family."""
 ASSUMED_CONTEXT = 2048
-"""vLLM's own where a config states none."""
+"""Context that vLLM assumes if a config has none."""
 
 INHERITED = (
     "PATH",
@@ -56,19 +55,19 @@ INHERITED = (
     "CC",
     "CXX",
 )
-"""What the server inherits: no tokens, no PYTHONPATH, no other VLLM_ variable that would change what is measured."""
+"""Environment variables that the server inherits: no tokens, no PYTHONPATH, no VLLM_ variable that changes figures."""
 
 
 class Tuning(NamedTuple):
-    """How vLLM runs on a processor, whatever it serves: what stands here changes no answer, only its time."""
+    """Settings of vLLM on a processor, whatever it serves; they change no answer, only its time."""
 
     environment: Mapping[str, str]
     arguments: tuple[str, ...] = ()
 
 
 BLOCKTIME_MS = "5"
-"""How long a thread of Intel's OpenMP spins for more work before it sleeps: vLLM's own choice
-(utils/ompmultiprocessing.py)."""
+"""Milliseconds that a thread of Intel's OpenMP spins before it sleeps: vLLM's own choice (in its
+ompmultiprocessing module)."""
 
 
 NO_NCCL = "--disable-nccl-for-dp-synchronization"
@@ -77,11 +76,11 @@ compiles."""
 
 
 def tuning(tensor_parallel: int = 1) -> Tuning:
-    """What serves fastest on a processor, by `benchmarks/serving_settings.py`; decision 0020.
+    """Return the settings that serve fastest on a processor, by `benchmarks/serving_settings.py` (decision 0020).
 
     The model runs in the engine's own process, which is forked (decision 0039): vLLM's third process costs a copy of
     all imports, and two threads that wait for each other at every token. Layers that are alike are compiled once
-    (decision 0040). Where the model is cut over several, each has a process, its threads bound to all cores.
+    (decision 0040). A model that is split has one process per part, its threads bound to all cores.
     """
     if tensor_parallel > 1:
         return Tuning({"VLLM_CPU_OMP_THREADS_BIND": all_cores()})
@@ -92,7 +91,7 @@ def tuning(tensor_parallel: int = 1) -> Tuning:
 
 
 def server_arguments(variant: Variant, *, port: int, served_name: str, kv_cache_bytes: int | None) -> list[str]:
-    """Arguments after `python -m vllm.entrypoints.openai.api_server`."""
+    """Return the arguments after `python -m vllm.entrypoints.openai.api_server`."""
     return [
         *address_arguments(port=port, served_name=served_name),
         *vllm_flags.serving_flags(variant.serving),
@@ -102,7 +101,7 @@ def server_arguments(variant: Variant, *, port: int, served_name: str, kv_cache_
 
 
 def address_arguments(*, port: int, served_name: str) -> list[str]:
-    """What is served, and where."""
+    """Return the arguments for the model's name and the server's address."""
     return [
         *("--model", TARGET_LINK, f"--served-model-name={served_name}"),  # a name may begin with a dash
         *("--host", "127.0.0.1", "--port", str(port), "--disable-uvicorn-access-log", "--enable-prompt-tokens-details"),
@@ -110,7 +109,7 @@ def address_arguments(*, port: int, served_name: str) -> list[str]:
 
 
 def standard_files(variant: Variant) -> list[str]:
-    """Options for a folder that holds Mistral's own files beside the standard ones, as published Mistral models do.
+    """Return options for a folder with Mistral's own files beside the standard ones, as published Mistral models have.
 
     vLLM 0.32 would take consolidated.safetensors, params.json and tekken.json (transformers_utils/config.py,
     model_loader/default_loader.py), while everything here reads config.json, its shards and tokenizer.json.
@@ -121,26 +120,37 @@ def standard_files(variant: Variant) -> list[str]:
 
 
 def kv_cache_bytes(variant: Variant, tokens_in_flight: int | None = None) -> int:
-    """Bytes of cache for `max_num_seqs` sequences of `max_model_len` tokens, at most MAX_KV_BYTES but at least for two.
+    """Return the bytes of cache for `max_num_seqs` sequences of `max_model_len` tokens.
 
-    Where the load is known, `tokens_in_flight` of all its streams together, it is what those need, and at least one such
-    sequence, which vLLM insists on.
+    At most MAX_KV_BYTES, but always enough for two sequences. If the load is known, by the `tokens_in_flight` of all
+    its streams, the cache fits those, and at least one full sequence, which vLLM requires.
 
     Per token and layer: 2 x KV heads x head size x bytes of an element; a draft's layers count as much as the target's,
     since vLLM pads all layers to one page size.
     """
+    # 1. Bytes per token over all layers.
     config = _config(variant.model_path)
     heads = _size(config, "heads")
     head_size = int(config.get("head_dim") or _size(config, "hidden") // heads)
-    width = 1 if variant.serving.kv_cache_dtype == "fp8" else 4 if variant.serving.dtype == "float32" else 2
+    width = 2
+    if variant.serving.kv_cache_dtype == "fp8":
+        width = 1
+    elif variant.serving.dtype == "float32":
+        width = 4
     layers = _size(config, "layers")
     if variant.speculation is not None and variant.speculation.draft_path is not None:
         layers += _size(_config(variant.speculation.draft_path), "layers")
     token = 2 * layers * int(config.get("num_key_value_heads") or heads) * head_size * width
+
+    # 2. Bytes of a full sequence, in whole blocks, and of as many as may run.
     length = variant.serving.max_model_len or _size(config, "context", ASSUMED_CONTEXT)
     sequence = token * BLOCK * (-(-length // BLOCK) + 1)
     most = max(2 * sequence, min(sequence * min(variant.serving.max_num_seqs or SEQUENCES, SEQUENCES), MAX_KV_BYTES))
-    return most if tokens_in_flight is None else min(most, max(sequence, token * (tokens_in_flight + BLOCK)))
+
+    # 3. No more than a known load needs.
+    if tokens_in_flight is None:
+        return most
+    return min(most, max(sequence, token * (tokens_in_flight + BLOCK)))
 
 
 def _config(path: str | None) -> dict[str, Any]:
@@ -154,7 +164,7 @@ def _config(path: str | None) -> dict[str, Any]:
 
 
 def _size(config: dict[str, Any], what: str, default: int | None = None) -> int:
-    """A size under any of its names. Raises InvalidModel where the file has none and there is no default."""
+    """Return a size under any of its names. Raises InvalidModel if the file has none and there is no default."""
     value = next((config[name] for name in NAMES[what] if config.get(name)), default)
     if value is None:
         raise InvalidModel(
@@ -164,10 +174,11 @@ def _size(config: dict[str, Any], what: str, default: int | None = None) -> int:
 
 
 def environment(cache_root: Path, *, cpu: bool, openmp: Path | None, proposers: str | None = None) -> dict[str, str]:
-    """The server's whole environment, a `Tuning` left out. `proposers` is the folder of a class that the variant names.
+    """Return the server's whole environment except a `Tuning`.
 
-    On CPU Intel's OpenMP is preloaded as vLLM's installation guide asks: without it speculative decoding is several
-    times slower. The plugin is what PYTHONPATH is for.
+    `proposers` is the folder of a proposer class that the variant names; it and the plugin are on PYTHONPATH. On CPU
+    Intel's OpenMP is preloaded, as vLLM's installation guide asks: without it speculative decoding is several times
+    slower.
     """
     chosen = {name: os.environ[name] for name in INHERITED if name in os.environ}
     chosen |= {
@@ -186,13 +197,13 @@ def environment(cache_root: Path, *, cpu: bool, openmp: Path | None, proposers: 
 
 
 def with_key(environment: Mapping[str, str], key: str) -> dict[str, str]:
-    """The same environment for a server that wants that key. Only the same user can read a process's environment."""
+    """Return the environment for a server that requires the key. Only the same user can read it."""
     path = os.pathsep.join(filter(None, [str(GUARD), environment.get("PYTHONPATH")]))
     return {**environment, "VLLM_API_KEY": key, "PYTHONPATH": path}
 
 
 def all_cores() -> str:
-    """The cores this process may use, as vLLM writes them: `0-1`, or `0,2,5`."""
+    """Return the cores that this process may use, as vLLM writes them: `0-1`, or `0,2,5`."""
     cores = sorted(os.sched_getaffinity(0))
     if cores == list(range(cores[0], cores[-1] + 1)) and len(cores) > 1:
         return f"{cores[0]}-{cores[-1]}"

@@ -1,8 +1,7 @@
-"""Two models' logits at the same positions, as what is read of them: losses, KL divergence, whether the first choice is
-the same.
+"""Compares two models' logits at the same positions: losses, KL divergence, whether the most probable token agrees.
 
-Everything over the vocabulary is fp32 in buffers that are made once: large temporaries made and freed go back to the
-system each time. What is summed is positive or centred, so that nothing cancels; what a row comes to is kept in double
+Everything over the vocabulary is fp32, in buffers that are allocated once: large temporaries would go back to the
+system each time. All sums are of positive or centred terms, so that nothing cancels; results per row are in double
 precision. Knows tensors, and nothing of models or texts.
 """
 
@@ -14,20 +13,19 @@ if TYPE_CHECKING:
     import torch
 
 NUMBERS = 1 << 18
-"""Numbers of a buffer, some rows over the whole vocabulary: three of them stay in a processor's cache."""
+"""Numbers in a buffer of some rows over the whole vocabulary: three buffers fit into a processor's cache."""
 NUMBERS_CUDA = 1 << 26
 FAR = 60.0
-"""Nats between the two models' logits of one token from which fp32 could lose it: such a row is computed in double
-precision."""
+"""Difference of the two models' logits of one token, in nats, above which a row is computed in double precision."""
 
 
 class Position(NamedTuple):
-    """What is kept of one position, in this order, as a row of doubles."""
+    """The figures of one position, in this order, as a row of doubles."""
 
     before: float
     """Negative log-likelihood of the next token under the original, nats."""
     after: float
-    """Under the candidate."""
+    """The same under the candidate."""
     kl: float
     """KL(original || candidate) over the whole vocabulary, nats."""
     same: float
@@ -45,44 +43,57 @@ class LogitComparer:
         self._p, self._d, self._t = (torch.empty(self.rows, vocabulary, device=device) for _ in range(3))
 
     def positions(self, reference: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Of each position what `Position` says [positions, 4], double; `reference` and `logits` [positions,
-        vocabulary] fp32, `targets` [positions]."""
+        """Return the fields of `Position` for each position [positions, 4], double.
+
+        `reference` and `logits` are [positions, vocabulary] fp32, `targets` [positions].
+        """
         import torch
 
-        found = torch.empty(len(targets), len(Position._fields), dtype=torch.float64, device=targets.device)
+        rows = torch.empty(len(targets), len(Position._fields), dtype=torch.float64, device=targets.device)
         for start in range(0, len(targets), self.rows):
             part = slice(start, start + self.rows)
-            found[part] = self._some(reference[part], logits[part], targets[part])
-        return found
+            rows[part] = self._compare_rows(reference[part], logits[part], targets[part])
+        return rows
 
-    def _some(self, a: torch.Tensor, b: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """With d = b - a, c = E[d] and x = d - c, expectations under the original: KL = log E[e^x] = log(1 + E[e^x - 1
-        - x]), of which every term is at least 0; the candidate's log-sum-exp is the original's + c + KL."""
+    def _compare_rows(self, a: torch.Tensor, b: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Compare a few rows, by a formula that does not cancel.
+
+        With d = b - a, c = E[d] and x = d - c, expectations under the original: KL = log E[e^x] =
+        log(1 + E[e^x - 1 - x]), of which every term is at least 0; the candidate's log-sum-exp is the original's + c +
+        KL.
+        """
         import torch
 
+        # 1. Whether both have the same most probable token.
         p, d, t = (buffer[: len(a)] for buffer in (self._p, self._d, self._t))
         top_a, top_b = a.amax(-1), b.amax(-1)
         same = torch.add(a, b, out=t).amax(-1) == top_a + top_b
+
+        # 2. KL divergence. `whole` is 1 except for rounding in softmax; dividing by it is more exact.
         torch.softmax(a, -1, out=p)
-        whole = p.sum(-1).double()  # 1 but for how softmax sums: this sum is the more exact
+        whole = p.sum(-1).double()
         torch.sub(b, a, out=d)
         centre = (torch.mul(p, d, out=t).sum(-1).double() / whole).float()
         d.sub_(centre[:, None])
         far = d.amax(-1) > FAR
         torch.expm1(d, out=t).sub_(d).mul_(p)
         kl = (t.sum(-1).double() / whole).log1p()
+
+        # 3. Losses of the next token.
         norm = top_a.double() - (p.amax(-1).double() / whole).log()
         picked = targets[:, None]
         before = norm - a.gather(1, picked)[:, 0].double()
         after = norm + centre.double() + kl - b.gather(1, picked)[:, 0].double()
-        found = torch.stack([before, after, kl, same.double()], 1)
+
+        # 4. Rows that fp32 cannot hold, in double precision.
+        rows = torch.stack([before, after, kl, same.double()], 1)
         if bool(far.any()):
-            found[far] = positions_in_doubles(a[far], b[far], targets[far])
-        return found
+            rows[far] = positions_in_doubles(a[far], b[far], targets[far])
+        return rows
 
 
 def positions_in_doubles(reference: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """The same by the definitions, all in double precision."""
+    """Compare rows by the definitions, all in double precision."""
     import torch
 
     log_p, log_q = reference.double().log_softmax(-1), logits.double().log_softmax(-1)

@@ -1,7 +1,7 @@
-"""What left an original's last layer on a held-out text, kept from one scoring to the next.
+"""Caches the hidden states after an original's last layer on a held-out text, from one scoring to the next.
 
-The distributions over the vocabulary are made of these states by one product, and are vocabulary / hidden times as
-large: for SmolLM2-135M 28 MB are kept in place of 2.4 GB, whatever the vocabulary.
+One product turns these states into the distributions over the vocabulary, which are vocabulary / hidden times as large:
+for SmolLM2-135M 28 MB are stored instead of 2.4 GB.
 """
 
 from __future__ import annotations
@@ -22,72 +22,76 @@ if TYPE_CHECKING:
     import torch
 
 CAP_BYTES = 4_000_000_000
-"""All that is kept; what was used longest ago goes first."""
+"""Most bytes of the cache; the least recently used entries are removed first."""
 ARITHMETIC = 2
-"""Raised where the same files and tokens come to other states."""
+"""Version of the arithmetic: increase it when the same files and tokens give other states."""
 
 
 def cached_states(
     folder: Path | None, model: Path, tokens: torch.Tensor, compute: Callable[[], torch.Tensor]
 ) -> torch.Tensor:
-    """What `compute` gives (fp32, on the processor) for `tokens` through the model in that folder, from the file that
-    an earlier scoring left in `folder` where there is one; without a `folder` nothing is kept."""
+    """Return the states of `tokens` through `model`, from the cache in `folder` or by `compute`.
+
+    `compute` returns fp32 on the processor. Without a `folder` nothing is cached.
+    """
     if folder is None:
         return compute()
     path = folder / f"{_key(model, tokens)}.npy"
-    found = _read(path)
-    if found is None:
-        found = compute()
-        _keep(path, found)
-    return found
+    states = _read(path)
+    if states is None:
+        states = compute()
+        _write(path, states)
+    return states
 
 
 def _key(model: Path, tokens: torch.Tensor) -> str:
-    """By content: of the weights, the configuration, the text as token ids, and the libraries."""
-    found = hashlib.sha256(
+    """Return a hash of the weights, the configuration, the token ids and the versions of the libraries."""
+    digest = hashlib.sha256(
         json.dumps([ARITHMETIC, version("torch"), version("transformers"), list(tokens.shape)]).encode()
     )
     announcing = [model / name for name in SIDE_FILES if (model / name).is_file()]
     for path in (model / "config.json", *announcing, *weight_files(model)):
         with path.open("rb") as source:
-            found.update(hashlib.file_digest(source, "sha256").digest())
-    found.update(tokens.numpy().tobytes())
-    return found.hexdigest()
+            digest.update(hashlib.file_digest(source, "sha256").digest())
+    digest.update(tokens.numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _read(path: Path) -> torch.Tensor | None:
-    """In a map of the file: pages come as they are read."""
+    """Map the file into memory; pages are read when they are used."""
     import numpy
     import torch
 
     try:
-        found = torch.from_numpy(numpy.load(path, mmap_mode="c", allow_pickle=False))
+        states = torch.from_numpy(numpy.load(path, mmap_mode="c", allow_pickle=False))
         path.touch()
     except (OSError, ValueError, EOFError):
         return None
-    return found
+    return states
 
 
-def _keep(path: Path, found: torch.Tensor) -> None:
-    """Nothing where it is too large or the disk is full: it is computed again then."""
+def _write(path: Path, states: torch.Tensor) -> None:
+    """Write the states, unless they are too large or the disk is full: then they are computed again next time."""
     import numpy
 
-    if found.nbytes > CAP_BYTES:
+    if states.nbytes > CAP_BYTES:
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _make_room(path.parent, CAP_BYTES - found.nbytes)
+        _make_room(path.parent, CAP_BYTES - states.nbytes)
         with files.staged_file(path, flush=False) as staged, staged.open("wb") as file:
-            numpy.save(file, found.numpy(), allow_pickle=False)
+            numpy.save(file, states.numpy(), allow_pickle=False)
     except (DiskFull, WorkError, OSError):
         return
 
 
 def _make_room(folder: Path, most: int) -> None:
-    """Remove what was used longest ago until the rest is at most so many bytes."""
-    kept = sorted(((path.stat().st_mtime_ns, path.stat().st_size, path) for path in folder.glob("*.npy")), reverse=True)
-    held = 0
-    for _, size, path in kept:
-        held += size
-        if held > most:
+    """Remove the least recently used files until the rest has at most `most` bytes."""
+    by_last_use = sorted(
+        ((path.stat().st_mtime_ns, path.stat().st_size, path) for path in folder.glob("*.npy")), reverse=True
+    )
+    total = 0
+    for _, size, path in by_last_use:
+        total += size
+        if total > most:
             path.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
-"""Linears of 8-bit weights that read 8-bit inputs, as servers compute them: products of integers in sums of 32 bits,
-which are exact, then one scale an output and a token.
+"""Computes linears with 8-bit weights and 8-bit inputs as servers do: exact integer products, then scales.
 
-The same numbers as the product of the dequantized matrices but for that one's rounding in fp32, in a third of its time
-where the processor multiplies 8-bit integers itself. Knows one checkpoint, and nothing of layers.
+Sums are 32-bit integers, followed by one scale per output and token. The result equals the product of the dequantized
+matrices except for rounding in fp32, and takes a third of the time on a processor with 8-bit instructions. Knows one
+checkpoint, and nothing of layers.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     import torch
 
 Named = tuple[str, Any]
-"""A module by its name in the checkpoint."""
+"""Name of a module in the checkpoint, and the module."""
 
 
 class Int8Weight(NamedTuple):
-    """As it is stored: int8 [outputs, inputs], and what its rows are scaled by, fp32 [outputs] or [1]."""
+    """A stored weight: int8 [outputs, inputs], and the scale of its rows, fp32 [outputs] or [1]."""
 
     numbers: torch.Tensor
     scale: torch.Tensor
@@ -31,25 +31,25 @@ class Int8Weight(NamedTuple):
 
 @contextmanager
 def int8_products(source: Dequantized, modules: Iterable[Named], device: str) -> Iterator[list[Named]]:
-    """While this lasts those of the linears that can be are computed in integers; gives the others."""
-    rounded, rest, changed = _Rounded(), list[Named](), list[Any]()
+    """Compute those linears in integers that can be, until the block ends; yield the others."""
+    round_inputs, others, changed = _InputRounder(), list[Named](), list[Any]()
     try:
         for name, module in modules:
             weight = _weight(source, name) if has_int8(device) else None
             if weight is None:
-                rest.append((name, module))
+                others.append((name, module))
                 continue
             args, static = source.scheme(name).input_activations, source.scale(f"{name}.input_scale")
-            module.forward = _forward(module, weight, partial(rounded, args=args, static=static))
+            module.forward = _forward(module, weight, partial(round_inputs, args=args, static=static))
             changed.append(module)
-        yield rest
+        yield others
     finally:
         for module in changed:
             del module.forward
 
 
 def _weight(source: Dequantized, name: str) -> Int8Weight | None:
-    """None where the weight or what reads it is stored in another form."""
+    """Return the weight; None if it, or its inputs, are not symmetric 8-bit integers."""
     import torch
 
     scheme = source.scheme(name)
@@ -63,19 +63,21 @@ def _weight(source: Dequantized, name: str) -> Int8Weight | None:
         "tensor",
     }:
         return None
-    held = source.stored(f"{name}.weight")
-    numbers = held[f"{name}.weight"]
-    return Int8Weight(numbers, held[f"{name}.weight_scale"].float().flatten()) if numbers.dtype == torch.int8 else None
+    tensors = source.stored(f"{name}.weight")
+    numbers = tensors[f"{name}.weight"]
+    if numbers.dtype != torch.int8:
+        return None
+    return Int8Weight(numbers, tensors[f"{name}.weight_scale"].float().flatten())
 
 
 def _forward(
-    module: Any, weight: Int8Weight, rounded: Callable[[torch.Tensor], Any]
+    module: Any, weight: Int8Weight, round_inputs: Callable[[torch.Tensor], Any]
 ) -> Callable[[torch.Tensor], torch.Tensor]:
-    """What the linear answers; `rounded` gives its inputs as integers, with their scale."""
+    """Return a `forward` that computes in integers; `round_inputs` returns integer inputs with their scale."""
     import torch
 
     def forward(inputs: torch.Tensor) -> torch.Tensor:
-        numbers, scale = rounded(inputs)
+        numbers, scale = round_inputs(inputs)
         sums = torch._int_mm(numbers.flatten(0, -2), weight.numbers.T)
         outputs = sums.to(inputs.dtype).mul_(weight.scale).view(*inputs.shape[:-1], -1).mul_(scale)
         return outputs if module.bias is None else outputs.add_(module.bias)
@@ -83,9 +85,11 @@ def _forward(
     return forward
 
 
-class _Rounded:
-    """Rounds inputs; what several linears read, one after the other, once. Threads may share it: what is kept is one
-    value."""
+class _InputRounder:
+    """Rounds inputs, only once if several linears read the same one after the other.
+
+    Threads may share it, since it remembers only one value.
+    """
 
     def __init__(self) -> None:
         self._last: tuple[torch.Tensor, Any, tuple[torch.Tensor, torch.Tensor]] | None = None
@@ -93,7 +97,7 @@ class _Rounded:
     def __call__(
         self, inputs: torch.Tensor, args: Any, static: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """int8 of the shape of `inputs`, and the scale by which they are what a server reads: one a token, or one."""
+        """Return `inputs` as int8, and the scale that restores what a server reads: one per token, or one."""
         import torch
         from compressed_tensors.quantization.lifecycle.forward import quantize
 

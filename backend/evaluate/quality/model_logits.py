@@ -1,7 +1,7 @@
-"""Takes windows of text through one model and gives its logits: one decoder layer in memory at a time.
+"""Takes windows of text through one model and returns its logits, with one decoder layer in memory at a time.
 
-A family whose layers have no outline (layered/families.py) is loaded whole instead. Knows checkpoints as they are saved
-(`layered.dequantize`), and nothing of scores or of the model it is compared with.
+A family whose layers have no outline (layered/families.py) is loaded whole instead. Knows nothing of scores or of the
+model that it is compared with.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ if TYPE_CHECKING:
     import torch
 
 Head = Callable[["torch.Tensor", int, slice], "torch.Tensor"]
-"""From what `run` gave, the number of a window and some of its positions to their logits [rows, vocabulary]."""
+"""Turns the result of `run`, the number of a window and some of its positions into logits [rows, vocabulary]."""
 
 
 class ScoringPlace(NamedTuple):
-    """Where a model runs: `devices` as torch names them; hidden states of more than `spill_bytes` lie in files in
-    `folder` (None: where the system keeps temporary files). What an original came to is kept in `kept` for the next
-    scoring (None: nowhere)."""
+    """The devices and folders that scoring uses; devices are named as in torch.
+
+    Hidden states of more than `spill_bytes` are written to files in `folder` (None: the system's temporary folder).
+    Those of an original are stored in `cache` for the next scoring (None: not stored).
+    """
 
     devices: tuple[str, ...] = ("cpu",)
     folder: Path | None = None
@@ -42,30 +44,36 @@ DEFAULT_PLACE = ScoringPlace()
 
 
 class ScoredModel(Protocol):
-    """`layers` is how much there is to do, the output head counted as one; `vocabulary` the length of a row of logits;
-    `streams` whether `run` computes something, else the head does all."""
+    """A model to score.
+
+    `layers` counts the layers and the output head; `vocabulary` is the length of a row of logits; `streams` is False if
+    the head computes everything and `run` nothing.
+    """
 
     streams: bool
     layers: int
     vocabulary: int
 
     def run(self, tokens: torch.Tensor, work: Path, tick: Callable[[float], None]) -> torch.Tensor:
-        """Take `tokens` [windows, length] through the layers; give what `head` makes logits of. `tick` hears how many
-        layers are done, in fractions.
+        """Take `tokens` [windows, length] through the layers; return what `head` turns into logits.
+
+        `tick` receives the number of finished layers, with fractions.
 
         Raises WorkError (values that are not finite, memory), ModelDamaged, DiskFull.
         """
 
     def head(self) -> AbstractContextManager[Head]:
-        """Loaded as long as the context lasts."""
+        """Load the output head until the block ends."""
 
     def shares_head(self, other: ScoredModel) -> bool:
-        """Whether the other's head computes the very same."""
+        """Tell whether the other model has the very same head."""
 
 
 def open_model(folder: Path, place: ScoringPlace, warn: Callable[[str], None]) -> LayerwiseModel | WholeModel:
-    """The model in `folder`. Raises ModelDamaged naming it where it cannot be read; memory that runs out stays what it
-    is."""
+    """Open the model in `folder`, layer by layer if its family is known.
+
+    Raises ModelDamaged with its name if it cannot be read; an error about memory is raised unchanged.
+    """
     from safetensors import SafetensorError
 
     try:
@@ -84,20 +92,20 @@ def open_model(folder: Path, place: ScoringPlace, warn: Callable[[str], None]) -
         raise _damaged(folder, str(error).partition("\n")[0]) from None
 
 
-def _damaged(folder: Path, why: str) -> ModelDamaged:
-    return ModelDamaged(f"The model in {folder} cannot be loaded for scoring ({why}): make it again.")
+def _damaged(folder: Path, reason: str) -> ModelDamaged:
+    return ModelDamaged(f"The model in {folder} cannot be loaded for scoring ({reason}): make it again.")
 
 
 def is_quantized(folder: Path) -> bool:
-    """Whether the checkpoint's weights are stored otherwise than as plain floats. Raises ModelDamaged, InvalidModel."""
+    """Tell whether the weights are stored in any form but plain floats. Raises ModelDamaged, InvalidModel."""
     return dequantize.how_stored(WeightSource(folder)) is not None
 
 
 def _source(folder: Path) -> WeightSource | None:
-    """The checkpoint by the names of a plain one; None for a format that only transformers reads, which config.json
-    must name.
+    """Open the checkpoint under the tensor names of a plain one; None if only transformers reads its format.
 
-    Raises ModelDamaged for a layout that nothing here reads, InvalidModel for one that is announced as another.
+    Config.json must name such a format. Raises ModelDamaged for a layout that nothing here reads, InvalidModel for one
+    that is announced as another.
     """
     source = WeightSource(folder)
     layout = dequantize.how_stored(source)
@@ -111,7 +119,10 @@ def _source(folder: Path) -> WeightSource | None:
 
 
 class LayerwiseModel:
-    """One layer at a time; the hidden states between two layers are in memory, or on disk where they are large."""
+    """A model of which one layer is in memory at a time.
+
+    The hidden states between two layers are in memory, or on disk if they are large.
+    """
 
     streams = True
 
@@ -123,24 +134,31 @@ class LayerwiseModel:
         self.vocabulary = int(self.outline.config.get_text_config().vocab_size)
 
     def run(self, tokens: torch.Tensor, work: Path, tick: Callable[[float], None]) -> torch.Tensor:
-        """Gives what left the last layer [windows, length, hidden]."""
+        """Return the hidden states after the last layer [windows, length, hidden]."""
+        # 1. Embed all windows.
         shape = (*tokens.shape, self.outline.config.get_text_config().hidden_size)
         hidden = HiddenStates((shape[0], shape[1], shape[2]), work, spill_bytes=self.place.spill_bytes)
         passes = LayerPasses(self.outline, tokens, self.place.devices, self.warn)
         if self.place.devices[0] == "cpu":
-            passes.batch = 1  # more at a time gains nothing there, and what a wide layer computes outweighs its weights
+            passes.batch = 1  # a larger batch gains nothing on a processor and needs more memory
         passes.embed(hidden)
+
+        # 2. Load each layer, take all windows through it, and drop it.
         for number in range(self.outline.count):
             self.outline.fill(number, self.place.devices[0])
+
+            def report(share: float, finished: int = number) -> None:
+                tick(finished + share)
+
             with self._as_stored(number):
-                passes.through(number, hidden, None, True, lambda done, number=number: tick(number + done))  # type: ignore[misc]
+                passes.through(number, hidden, None, True, report)
             self.outline.drop(number)
             hidden.advance()
         return hidden.entering
 
     @contextmanager
     def _as_stored(self, number: int) -> Iterator[None]:
-        """The filled layer computes with inputs, keys and values rounded as its checkpoint says."""
+        """Make the loaded layer round inputs, keys and values as its checkpoint says, until the block ends."""
         if not isinstance(self.source, dequantize.Dequantized):
             yield
             return
@@ -163,21 +181,20 @@ class LayerwiseModel:
     def head(self) -> Iterator[Head]:
         device = self.place.devices[0]
         with self.outline.head(device) as head:
-            yield lambda left, number, part: head(left[number, part].to(device))
+            yield lambda states, number, part: head(states[number, part].to(device))
 
     def shares_head(self, other: ScoredModel) -> bool:
         return other is self or (isinstance(other, LayerwiseModel) and self.outline.shares_head(other.outline))
 
 
 class WholeModel:
-    """As transformers loads it, all in memory: for families without an outline and formats that only transformers
-    reads."""
+    """A model that transformers loads whole: of a family without an outline, or in a format that nothing else reads."""
 
     streams = False
     layers = 1
 
     def __init__(self, folder: Path) -> None:
-        """Raises ModelDamaged where the checkpoint lacks a tensor or holds others, and what `_source` raises."""
+        """Load the model. Raises ModelDamaged if tensors are missing or unknown, and what `_source` raises."""
         import torch
         from transformers import AutoModelForCausalLM
         from transformers.utils import logging
@@ -206,19 +223,19 @@ class WholeModel:
 
     @contextmanager
     def head(self) -> Iterator[Head]:
-        """All positions of a window are computed at its first."""
+        """Yield a head that computes all positions of a window at the first of them."""
         import torch
 
         last: dict[int, torch.Tensor] = {}
 
-        def of(tokens: torch.Tensor, number: int, part: slice) -> torch.Tensor:
+        def logits(tokens: torch.Tensor, number: int, part: slice) -> torch.Tensor:
             if number not in last:
                 last.clear()
                 with torch.inference_mode():
                     last[number] = self.model(tokens[number][None], use_cache=False).logits[0]
             return last[number][part]
 
-        yield of
+        yield logits
 
     def shares_head(self, other: ScoredModel) -> bool:
         return other is self

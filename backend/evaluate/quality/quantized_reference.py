@@ -1,8 +1,7 @@
-"""What a quantized checkpoint computes: its dequantized weights (`layered.dequantize`), with inputs, keys and values
-rounded as compressed-tensors' configuration says.
+"""Computes as a quantized checkpoint does: dequantized weights, with inputs, keys and values rounded as configured.
 
-An FP8 key-value cache as vLLM has it: keys after the rotary embedding, one static scale a layer for keys and one for
-values. Knows no scores.
+The configuration is that of compressed-tensors. An FP8 key-value cache is as in vLLM: keys after the rotary embedding,
+one static scale a layer for keys and one for values. Knows no scores.
 """
 
 from __future__ import annotations
@@ -24,12 +23,14 @@ if TYPE_CHECKING:
 
 
 LAYER = re.compile(r"^.*?\.\d+\.")
-"""The path of a layer, and what is inside it behind."""
+"""Matches the path of a layer at the beginning of a tensor's name."""
 
 
 def round_inputs(source: Dequantized, modules: Iterable[tuple[str, Any]]) -> ExitStack:
-    """Let each quantized module, by its name in the checkpoint, read what its scheme makes of its input, by its static
-    scale or one a token, until the stack is closed."""
+    """Make each quantized module round its input as its scheme says, until the returned stack is closed.
+
+    Modules go by their names in the checkpoint; the scale is static or one per token.
+    """
     hooks = ExitStack()
     for name, module in modules:
         scheme = source.scheme(name)
@@ -52,23 +53,28 @@ def _rounding(args: Any, static: torch.Tensor | None) -> Any:
 
 
 def load_quantized(folder: Path) -> Any:
-    """The whole model as transformers builds it, in fp32: what is scored where no outline of the family is known.
+    """Load the whole model in fp32 as transformers builds it, for families without an outline.
 
     Experts that transformers fuses into one module read their input unrounded.
-    Raises OSError, ValueError, RuntimeError, KeyError, SafetensorError or ModelDamaged where it cannot be read.
+    Raises OSError, ValueError, RuntimeError, KeyError, SafetensorError or ModelDamaged if it cannot be read.
     """
     source = Dequantized(folder)
     model = build_plain_model(folder, dict(source.read(source.plain())))
     named = dict(model.named_modules())
-    stored = [(stored_name, module) for name, module in named.items() for stored_name in _called(name, source)]
+    stored = []
+    scales: dict[str, Scales] = {}
+    for name, module in named.items():
+        stored += [(stored_name, module) for stored_name in _checkpoint_names(name, source)]
+        module_scales = cache_scales(source, name)
+        if module_scales:
+            scales[name] = module_scales
     round_inputs(source, stored)
-    scales = {name: found for name in named if (found := cache_scales(source, name))}
     round_cache(model, scales)
     return model
 
 
 def build_plain_model(folder: Path, tensors: dict[str, torch.Tensor]) -> Any:
-    """A model of plain weights in fp32, as transformers builds it. Raises ModelDamaged where a tensor is missing."""
+    """Build a model of plain weights in fp32 with transformers. Raises ModelDamaged if a tensor is missing."""
     import torch
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
 
@@ -84,39 +90,47 @@ def build_plain_model(folder: Path, tensors: dict[str, torch.Tensor]) -> Any:
 
 
 def check_loaded(model: Any, info: dict[str, Any]) -> None:
-    """Raises ModelDamaged where transformers filled a tensor with random numbers, or left one of a layer that it built
-    unread."""
+    """Raise ModelDamaged if transformers filled a tensor with random numbers, or left one of its layers unread."""
     if info["missing_keys"]:
         raise ModelDamaged(f"{min(info['missing_keys'])} is missing: make it again.")
-    layers = {match[0] for name in model.state_dict() if (match := LAYER.match(name))}
-    left = (name for name in info["unexpected_keys"] if (match := LAYER.match(name)) and match[0] in layers)
-    unread = min((name for name in left if not is_harmless(name)), default=None)
+    layers = {_layer(name) for name in model.state_dict()} - {None}
+    skipped = [name for name in info["unexpected_keys"] if _layer(name) in layers]
+    unread = min((name for name in skipped if not is_harmless(name)), default=None)
     if unread is not None:
         raise ModelDamaged(
             f"{unread} belongs to no part of its layer, so it would be left out: export the model again."
         )
 
 
-def _called(name: str, source: Dequantized) -> list[str]:
-    """What the checkpoint calls a module: itself, or without the name of the base model."""
-    return [each for each in (name, name.partition(".")[2]) if f"{each}.weight" in source.parts][:1]
+def _layer(name: str) -> str | None:
+    """Return the path of the layer that a tensor belongs to, or None."""
+    match = LAYER.match(name)
+    return match[0] if match else None
+
+
+def _checkpoint_names(name: str, source: Dequantized) -> list[str]:
+    """Return the module's name in the checkpoint, with or without the name of the base model; empty if it has none."""
+    candidates = (name, name.partition(".")[2])
+    return [candidate for candidate in candidates if f"{candidate}.weight" in source.parts][:1]
 
 
 CACHE_SCALES = ("k_scale", "v_scale")
 
 Scales = dict[str, "torch.Tensor"]
-"""`k_scale` and `v_scale` of one attention module."""
+"""The scales of one attention module, `k_scale` and `v_scale`."""
 
 
 def cache_scales(source: Dequantized, attention: str) -> Scales | None:
-    """Of the keys and values of an attention module."""
+    """Return the scales of an attention module's keys and values, or None."""
     scales = {name: source.scale(f"{attention}.{name}") for name in CACHE_SCALES}
     return {name: scale for name, scale in scales.items() if scale is not None} or None
 
 
 def rounding_cache(*, nearest: bool = True) -> Any:
-    """A transformers cache that keeps nothing: for layers in its `scales` it returns what came, rounded to E4M3: to the
-    nearest number as GPUs convert, or toward zero, which vLLM 0.32 does on processors."""
+    """Return a transformers cache that stores nothing and rounds to E4M3 the layers in its `scales`.
+
+    It rounds to the nearest number, as GPUs convert, or toward zero, as vLLM 0.32 does on processors.
+    """
     from transformers import DynamicCache
 
     class Rounding(DynamicCache):  # type: ignore[misc]
@@ -132,7 +146,7 @@ def rounding_cache(*, nearest: bool = True) -> Any:
 
 
 def round_cache(model: Any, scales: dict[str, Scales]) -> None:
-    """From now on the attention modules named in `scales` compute with keys and values as an FP8 cache returns them."""
+    """Make the attention modules named in `scales` use keys and values as an FP8 cache returns them, from now on."""
     for name, module in model.named_modules():
         if name in scales:
             module.register_forward_pre_hook(_with_cache(_RoundedCache(scales[name])), with_kwargs=True)
@@ -143,7 +157,7 @@ def _with_cache(cache: _RoundedCache) -> Any:
 
 
 class _RoundedCache:
-    """What attention calls a cache: it keeps nothing."""
+    """A cache, as attention calls it, that stores nothing."""
 
     def __init__(self, scales: Scales) -> None:
         self.scales = scales
@@ -155,17 +169,17 @@ class _RoundedCache:
 def round_to_fp8(
     keys: torch.Tensor, values: torch.Tensor, scales: Scales, *, nearest: bool = True
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """As an FP8 cache returns them."""
-    return _rounded(keys, scales["k_scale"], nearest), _rounded(values, scales["v_scale"], nearest)
+    """Return keys and values as an FP8 cache returns them."""
+    return _round_one(keys, scales["k_scale"], nearest), _round_one(values, scales["v_scale"], nearest)
 
 
-def _rounded(values: torch.Tensor, scale: torch.Tensor, nearest: bool) -> torch.Tensor:
+def _round_one(values: torch.Tensor, scale: torch.Tensor, nearest: bool) -> torch.Tensor:
     import torch
 
     scale = scale.to(values.device)
-    wanted = (values / scale).clamp(-FP8_MAX, FP8_MAX)
-    stored = wanted.to(torch.float8_e4m3fn)
+    scaled = (values / scale).clamp(-FP8_MAX, FP8_MAX)
+    stored = scaled.to(torch.float8_e4m3fn)
     if not nearest:  # sign and magnitude: one less in the bits is the next number toward zero
-        over = stored.float().abs() > wanted.abs()
+        over = stored.float().abs() > scaled.abs()
         stored = (stored.view(torch.uint8) - over.to(torch.uint8)).view(torch.float8_e4m3fn)
     return stored.to(values.dtype) * scale

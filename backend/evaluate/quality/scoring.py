@@ -1,8 +1,7 @@
-"""How much of the original's output quality a saved variant keeps: perplexity, KL divergence, agreement of greedy
-answers.
+"""Scores how much of the original's output quality a saved variant has: perplexity, KL divergence, greedy agreement.
 
-Scores the files as saved: `states` takes the text through each of them, with integers turned back into weights and
-activations rounded where the checkpoint says so (the dequantized reference, in fp32). Knows nothing of engines or
+Scores the files as saved: `model_logits` takes the text through each of them, with integers turned back into weights
+and activations rounded if the checkpoint says so (the dequantized reference, in fp32). Knows nothing of engines or
 servers.
 """
 
@@ -32,14 +31,13 @@ if TYPE_CHECKING:
     import torch
 
 LOGITS = 1 << 22
-"""Numbers of the logits that are made at a time, some positions over the whole vocabulary: 16 MB a model."""
+"""Logits computed at a time, some positions over the whole vocabulary: 16 MB per model."""
 ROWS = (16, 512)
-"""Fewest and most positions at a time, whatever the vocabulary: of fewer the head would be read from memory too
-often."""
+"""Fewest and most positions at a time: with fewer, the head would be read from memory too often."""
 Document = str | tuple[str, str]
 """A text, or a prompt and its answer."""
 MAX_LOSS = 700.0
-"""Nats a token; e to this still is a number."""
+"""Nats per token; e to this power is still a finite number."""
 
 
 def score(
@@ -52,35 +50,45 @@ def score(
     progress: Progress,
     place: ScoringPlace = DEFAULT_PLACE,
 ) -> dict[str, Any]:
-    """Score the checkpoint in `candidate_dir` against the one in `original_dir` on held-out `text`, one or several
-    documents, a prompt with its answer among them in the model's chat template.
+    """Score the checkpoint in `candidate_dir` against the one in `original_dir` on a held-out text.
 
-    The text is cut into windows of `length` tokens that do not overlap, each begun as the tokenizer begins a text;
-    `windows` of them, evenly spread, or all are used.
-    One decoder layer of one model is in memory at a time; `place` says where, and where hidden states lie. Returns
-    `perplexity`, `perplexity_original`; `kl_mean` (nats a token, KL(original || candidate) over the full vocabulary)
-    with `kl_ci95` (paired t-interval over windows; None for one window), `kl_median`, `kl_p99` and `kl_p999` over
-    positions; `same_top` (share of positions whose most probable token is the original's, the text itself as context)
-    with `same_top_ci95`; `scored`, `windows`, `tokens`.
+    `text` is one or several documents; a prompt with its answer is written in the model's chat template. The text is
+    cut into windows of `length` tokens that do not overlap, each begun as the tokenizer begins a text; `windows` of
+    them, evenly spread, or all are used. One decoder layer of one model is in memory at a time; `place` says on which
+    device, and where hidden states are stored.
+
+    Returns `perplexity`, `perplexity_original`; `kl_mean` (nats per token, KL(original || candidate) over the full
+    vocabulary) with `kl_ci95` (paired t-interval over windows; None for one window), `kl_median`, `kl_p99` and
+    `kl_p999` over positions; `same_top` (share of positions whose most probable token is the original's, the text
+    itself as context) with `same_top_ci95`; `scored`, `windows`, `tokens`.
+
     Raises InvalidWorkload (text too short), InvalidModel (other vocabulary), ModelDamaged (a checkpoint cannot be
-    loaded), WorkError (weights or output not finite, memory ran out), DiskFull.
+    loaded), WorkError (weights or output not finite, out of memory), DiskFull.
     """
     tokens = window_tokens(original_dir, text, length, windows)
-    found = positions(original_dir, candidate_dir, tokens, progress, place)
-    return _summary(found, tokens, "dequantized" if is_quantized(candidate_dir) else "original")
+    figures = positions(original_dir, candidate_dir, tokens, progress, place)
+    return _summarise(figures, tokens, "dequantized" if is_quantized(candidate_dir) else "original")
 
 
 def window_tokens(model_dir: Path, text: str | Sequence[Document], length: int, count: int | None) -> torch.Tensor:
-    """Token ids [windows, length] of `count` windows of the text, evenly spread, or of all. Raises InvalidWorkload."""
+    """Return the token ids [windows, length] of `count` windows of the text, evenly spread, or of all.
+
+    Raises InvalidWorkload.
+    """
     import torch
 
+    # 1. Tokenize all documents as one stream.
     loaded = tokenizers.load(model_dir)
     documents = [text] if isinstance(text, str) else text
-    texts = [each if isinstance(each, str) else tokenizers.written(loaded, *each) for each in documents]
+    texts = [document if isinstance(document, str) else tokenizers.written(loaded, *document) for document in documents]
     begin = torch.tensor(tokenizers.begins_with(loaded), dtype=torch.long)
     whole = weight_source.within_positions(model_dir, length)
     length = whole - len(begin)
-    stream = [token for each in texts for token in _ids(loaded, each)]
+    stream: list[int] = []
+    for document_text in texts:
+        stream += _ids(loaded, document_text)
+
+    # 2. Cut it into windows and choose some, evenly spread.
     available = len(stream) // length
     if available == 0:
         raise InvalidWorkload(
@@ -88,12 +96,12 @@ def window_tokens(model_dir: Path, text: str | Sequence[Document], length: int, 
         )
     chosen = min(count or available, available)
     starts = [number * available // chosen for number in range(chosen)]
-    found = torch.tensor(stream[: available * length]).view(available, length)[starts]
-    return torch.cat([begin.expand(chosen, -1), found], 1)
+    windows = torch.tensor(stream[: available * length]).view(available, length)[starts]
+    return torch.cat([begin.expand(chosen, -1), windows], 1)
 
 
 def tokenize(model_dir: Path, texts: Sequence[str]) -> list[list[int]]:
-    """Token ids of each text by the model's own tokenizer, without special tokens."""
+    """Return the token ids of each text by the model's own tokenizer, without special tokens."""
     loaded = tokenizers.load(model_dir)
     return [_ids(loaded, text) for text in texts]
 
@@ -110,10 +118,13 @@ def positions(
     progress: Progress,
     place: ScoringPlace = DEFAULT_PLACE,
 ) -> torch.Tensor:
-    """Of each position of `tokens` [windows, length] what `divergence.Position` says [windows, length - 1, 4], double.
+    """Return the fields of `divergence.Position` for each position of `tokens` [windows, length].
+
+    The result is [windows, length - 1, 4], double.
 
     Raises what `score` raises.
     """
+    # 1. Open both models; the original compared with itself is opened once.
     original = open_model(original_dir, place, progress.warn)
     same = candidate_dir.resolve() == original_dir.resolve()
     candidate = original if same else open_model(candidate_dir, place, progress.warn)
@@ -122,53 +133,61 @@ def positions(
             f"The variant's vocabulary ({candidate.vocabulary}) is not the original's ({original.vocabulary}): "
             "give the model it was made from."
         )
+
+    # 2. Take the text through each model, and compare the logits of both.
     models = [original] if same else [original, candidate]
     total = sum(model.layers for model in models)
     progress.phase("quality", "Scoring quality on held-out text, layer by layer", total=total, unit="layers")
     with tempfile.TemporaryDirectory(prefix="quality-", dir=place.folder) as folder, fast_products():
-        done, left = 0, []
+        done, states = 0, []
         for number, model in enumerate(models):
             work = Path(folder) / str(number)
             work.mkdir()
-            run = partial(model.run, tokens, work, lambda share, done=done: progress.advance(round(done + share, 2)))  # type: ignore[misc]
-            keeps = number == 0 and model.streams
-            left.append(hidden_state_cache.cached_states(place.cache if keeps else None, original_dir, tokens, run))
+
+            def report(share: float, finished: int = done) -> None:
+                progress.advance(round(finished + share, 2))
+
+            run = partial(model.run, tokens, work, report)
+            cache = place.cache if number == 0 and model.streams else None
+            states.append(hidden_state_cache.cached_states(cache, original_dir, tokens, run))
             done += model.layers - 1
         heads = len(models)
-        return _compared(models, left, tokens, lambda share: progress.advance(round(done + heads * share, 2)))
+        return _compare_logits(models, states, tokens, lambda share: progress.advance(round(done + heads * share, 2)))
 
 
-def _compared(
-    models: Sequence[ScoredModel], left: Sequence[torch.Tensor], tokens: torch.Tensor, tick: Callable[[float], None]
+def _compare_logits(
+    models: Sequence[ScoredModel], states: Sequence[torch.Tensor], tokens: torch.Tensor, tick: Callable[[float], None]
 ) -> torch.Tensor:
-    """The logits of the first model and of the last at the same positions, some at a time."""
+    """Compare the logits of the first and the last model at the same positions, some at a time."""
     import torch
 
     count = tokens.shape[1] - 1
-    found = torch.empty(len(tokens), count, len(Position._fields), dtype=torch.float64)
-    with ExitStack() as held:
-        head = held.enter_context(models[0].head())
-        other = head if models[-1].shares_head(models[0]) else held.enter_context(models[-1].head())
+    figures = torch.empty(len(tokens), count, len(Position._fields), dtype=torch.float64)
+    with ExitStack() as stack:
+        head = stack.enter_context(models[0].head())
+        other = head if models[-1].shares_head(models[0]) else stack.enter_context(models[-1].head())
         rows = max(ROWS[0], min(ROWS[1], LOGITS // models[0].vocabulary))
         comparer = None
         for number, window in enumerate(tokens):
             for start in range(0, count, rows):
                 part = slice(start, min(start + rows, count))
-                reference = head(left[0], number, part)
-                logits = other(left[-1], number, part) if len(models) > 1 else reference
+                reference = head(states[0], number, part)
+                logits = other(states[-1], number, part) if len(models) > 1 else reference
                 comparer = comparer or LogitComparer(reference.shape[-1], reference.device)
-                found[number, part] = comparer.positions(reference, logits, window[1:][part].to(reference.device)).cpu()
+                figures[number, part] = comparer.positions(
+                    reference, logits, window[1:][part].to(reference.device)
+                ).cpu()
                 tick((number + part.stop / count) / len(tokens))
-    return found
+    return figures
 
 
-def _summary(found: torch.Tensor, tokens: torch.Tensor, scored: str) -> dict[str, Any]:
-    before, after, kl, same = found.mean(1).T.tolist()
-    if not bool(found.isfinite().all()) or max(*before, *after) > MAX_LOSS:
+def _summarise(figures: torch.Tensor, tokens: torch.Tensor, scored: str) -> dict[str, Any]:
+    before, after, kl, same = figures.mean(1).T.tolist()
+    if not bool(figures.isfinite().all()) or max(*before, *after) > MAX_LOSS:
         raise WorkError(
             "The model's output is not finite on the held-out text: the weights are damaged, make it again."
         )
-    median, p99, p999 = (float(found[..., 2].flatten().quantile(share)) for share in (0.5, 0.99, 0.999))
+    median, p99, p999 = (float(figures[..., 2].flatten().quantile(share)) for share in (0.5, 0.99, 0.999))
     return {
         "perplexity_original": math.exp(fmean(before)),
         "perplexity": math.exp(fmean(after)),
@@ -186,18 +205,19 @@ def _summary(found: torch.Tensor, tokens: torch.Tensor, scored: str) -> dict[str
 
 
 def greedy_match(baseline: Sequence[Sequence[Any]], variant: Sequence[Sequence[Any]]) -> dict[str, float | None]:
-    """Compare greedy answers, token by token, to the same prompts. Each answer is a sequence of tokens; pairs by
-    position.
+    """Compare greedy answers to the same prompts, token by token; answers are paired by position.
 
     `greedy_match`: share of positions with identical tokens, up to the shorter answer of each pair (after a first
-    difference the contexts differ, so later agreement is luck: it flatters).
-    `first_divergence_share`: pairs that part at all, a different length included, over tokens the variant generated.
-    Shares are None where there is nothing to compare. Raises ValueError for lists of different length.
+    difference the contexts differ, so later agreement is chance, and the share is too high).
+    `first_divergence_share`: pairs that differ at all, in length too, over the tokens that the variant generated.
+    Shares are None if there is nothing to compare. Raises ValueError for lists of different length.
     """
     pairs = list(zip(baseline, variant, strict=True))
     positions = sum(min(len(a), len(b)) for a, b in pairs)
     generated = sum(len(b) for _, b in pairs)
-    same = sum(x == y for a, b in pairs for x, y in zip(a, b, strict=False))
+    same = 0
+    for a, b in pairs:
+        same += sum(x == y for x, y in zip(a, b, strict=False))
     diverged = sum(list(a) != list(b) for a, b in pairs)
     return {
         "greedy_match": same / positions if positions else None,

@@ -1,9 +1,8 @@
-"""An ASGI layer of vLLM's server that lets nobody in without its key. vLLM names it by `--middleware
-whetstone_guard.Guard`.
+"""An ASGI layer that makes vLLM's server require its key; vLLM loads it by `--middleware whetstone_guard.Guard`.
 
 vLLM's own check of VLLM_API_KEY is for paths that begin with /v1, /v2, /inference and /cohere
 (entrypoints/serve/middleware/authenticate.py of 0.32); /invocations, which answers prompts as well, /tokenize, /score
-and others stay open. Here all but /health needs it. Standard library only: it runs in the server's process.
+and others stay open. Here every path except /health requires it. Standard library only, since it runs in the server.
 """
 
 from __future__ import annotations
@@ -22,8 +21,10 @@ REFUSED = b'{"error": {"message": "This server needs its key as a bearer token."
 
 
 class Guard:
-    """The key is VLLM_API_KEY of the environment. Raises RuntimeError where that is not set, so that nothing is served
-    open."""
+    """Checks the key, which is VLLM_API_KEY of the environment.
+
+    Raises RuntimeError if that is not set, so that nothing is served without a key.
+    """
 
     def __init__(self, app: Callable[[Message, Receive, Send], Awaitable[None]]) -> None:
         key = os.environ.get("VLLM_API_KEY")
@@ -32,8 +33,13 @@ class Guard:
         self._app, self._key = app, _digest(key.encode())
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        asks = scope["type"] in {"http", "websocket"}
-        if not asks or scope.get("method") == "OPTIONS" or scope["path"] in OPEN or self._has_key(scope["headers"]):
+        is_request = scope["type"] in {"http", "websocket"}
+        if (
+            not is_request
+            or scope.get("method") == "OPTIONS"
+            or scope["path"] in OPEN
+            or self._has_key(scope["headers"])
+        ):
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
@@ -43,10 +49,10 @@ class Guard:
             await send({"type": "http.response.body", "body": REFUSED})
 
     def _has_key(self, headers: list[tuple[bytes, bytes]]) -> bool:
-        """Digests are compared, so that the time that takes tells nothing of the key."""
+        """Tell whether the request has the key. Digests are compared, so that the time taken reveals nothing of it."""
         values = [value for name, value in headers if name.lower() == b"authorization"]
-        kind, _, given = (values[0] if len(values) == 1 else b"").partition(b" ")
-        return kind.lower() == b"bearer" and hmac.compare_digest(_digest(given), self._key)
+        kind, _, token = (values[0] if len(values) == 1 else b"").partition(b" ")
+        return kind.lower() == b"bearer" and hmac.compare_digest(_digest(token), self._key)
 
 
 def _digest(key: bytes) -> bytes:
