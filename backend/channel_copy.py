@@ -47,7 +47,7 @@ class ChannelCopy:
     """Folders that a worker finds."""
     RUNNING: ClassVar[list[str]] = [EVENTS, ALIVE, "*.log", LOG]
     """The files that `fetch` needs while the worker runs, as globs."""
-    KEPT: ClassVar[list[str]] = [f"{RESUME}*"]
+    RESUMED: ClassVar[list[str]] = [f"{RESUME}*"]
     """The files that `carry` copies."""
     ENDED: ClassVar[list[str]] = [*RUNNING, f"{WORK}/{OUTPUT}", RESULT]
 

@@ -50,8 +50,10 @@ class Idle(Keeper):
                 (self._folder / name).mkdir()
             (self._folder / "log.txt").touch()
 
-    def look(self, patterns: list[str], drop: list[str], kept: list[str], frozen: int | None = None) -> dict[str, Any]:
-        return {**super().look(patterns, drop, kept, frozen), "begun": self.begun, "code": self.code}
+    def inspect(
+        self, patterns: list[str], drop: list[str], resume_patterns: list[str], frozen: int | None = None
+    ) -> dict[str, Any]:
+        return {**super().inspect(patterns, drop, resume_patterns, frozen), "begun": self.begun, "code": self.code}
 
     def ask(self, *, force: bool) -> None:
         self.asked = force

@@ -1,4 +1,4 @@
-"""Where workers run."""
+"""Launchers: they start workers on this machine, on a Ray cluster, or at SageMaker."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from backend.settings import Settings
 
 
 def choose_launcher(settings: Settings) -> Launcher:
-    """The launcher of this home's jobs: those that AWS runs go there, what computes to the cluster where there is one.
-    What belongs to this machine stays on it, such as installs, imports and servers on its loopback."""
+    """Return the launcher of this home's jobs.
+
+    Jobs that AWS runs go to SageMaker; what computes goes to the cluster if there is one. Installs, imports and servers
+    on loopback addresses stay on this machine.
+    """
     return RoutingLauncher(make_worker_launcher(settings), SageMakerLauncher(settings), is_managed)
 
 
 def make_worker_launcher(settings: Settings, python: str = sys.executable) -> Launcher:
-    """Of the jobs whose workers are ours: on this machine, or on the nodes of a cluster. `python` starts them."""
+    """Make the launcher of jobs whose workers are ours: on this machine, or on the nodes of a cluster. `python` starts
+    them."""
     local = LocalLauncher(settings.home, python)
     if settings.ray_address is None:
         return local

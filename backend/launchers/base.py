@@ -1,8 +1,8 @@
-"""What a launcher is: it starts a worker somewhere, sees whether it is there, and can stop it. It knows nothing of the
-store.
+"""The launcher protocol: a launcher starts a worker somewhere, sees whether it is there, and can stop it. It knows
+nothing of the store.
 
-A launcher is one module with one class, and a line in `launchers.choose_launcher`. Events, log, result and output are none of
-its business: they pass through the job's channel, whose address the worker is given.
+A launcher is one module with one class, and a line in `launchers.choose_launcher`. Events, log, result and output pass
+through the job's channel, whose address the worker is given.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from backend.domain.jobs.jobs import Handle, WorkerState
 
 
 class Launcher(ABC):
-    """One kind of place where workers run, perhaps without this machine's disk.
+    """A kind of place where workers run, perhaps without this machine's disk.
 
-    A handle is what `start` gave: opaque to everybody else, kept in the job's row, and enough for another process of
-    the same launcher, after a restart, to find the worker again.
+    `start` returns a handle. It is opaque to everybody else, is stored in the job's row, and is enough for another
+    process of the same launcher, after a restart, to find the worker again.
     """
 
     name: str
-    """As handles carry it."""
+    """The name in its handles."""
 
     places = False
     """Whether it finds machines for movable jobs itself, so that they take nothing of this host."""
 
     @abstractmethod
     def start(self, job_id: str, channel: Channel) -> Handle:
-        """Start `python -m backend.worker` on a channel that is open, and return without waiting for it. What the
-        worker prints goes to the channel's log.
+        """Start `python -m backend.worker` on a channel that is open, without waiting for it. What the worker prints
+        goes to the channel's log.
 
-        Raises WorkError where it cannot be started; nothing of it may run then, or `sweep` must find it.
+        Raises WorkError if it cannot be started; then nothing of it runs, or `sweep` finds it.
         """
 
     @abstractmethod
     def poll(self, handle: Handle) -> WorkerState:
-        """Whether the worker is there; its exit code where this launcher observed the end. Called several times a
-        second, so it waits for nothing and nobody."""
+        """Return whether the worker is there, and its exit code if this launcher observed the end. Called several times
+        per second, so it waits for nothing."""
 
     @abstractmethod
     def cancel(self, handle: Handle, *, force: bool) -> None:
@@ -49,15 +49,20 @@ class Launcher(ABC):
     def sweep(self, job_id: str, handle: Handle | None) -> None:
         """End whatever the job's last attempt left running, wherever it is; return when it is gone.
 
-        `handle` is None where the supervisor died between starting the worker and recording it: the job's id must be
+        `handle` is None if the supervisor died between starting the worker and recording it: the job's id must be
         enough.
         """
 
-    def sweep_others(self, kept: Collection[str]) -> None:  # noqa: B027  most places end what nobody asks for by themselves
-        """End what attempts of this home have left running on this machine, of jobs that are none of these: while no
-        supervisor was here others may have given them up, and their devices are given out again."""
+    def sweep_others(self, live_jobs: Collection[str]) -> None:  # noqa: B027  most launchers have nothing to do
+        """End what attempts of this home have left running on this machine, except those of `live_jobs`.
+
+        While no supervisor was here others may have given them up, and their devices are given to other jobs.
+        """
 
     def ended_elsewhere(self, spec: str, handle: Handle) -> bool:
-        """Whether nothing runs any more of an attempt whose supervisor, of another host or home, is gone. What runs
-        outlives it where another machine runs it: asks for its end, without waiting; ask again while it is False."""
+        """Return whether nothing runs any more of an attempt whose supervisor, of another host or home, is gone.
+
+        What another machine runs outlives its supervisor: this asks for its end, without waiting. Call again while it
+        returns False.
+        """
         return True

@@ -39,7 +39,7 @@ class DeployFailed(WorkError):
 
 
 class OtherVersionServes(DeployFailed):
-    """It is in service with another configuration than the one waited for: an update was taken back by AWS."""
+    """The endpoint serves another configuration than the expected one: AWS took back an update."""
 
 
 class EndpointDeleted(DeployFailed):
@@ -70,7 +70,11 @@ class Deployments(Endpoints):
                 f"{deployment.id} is served already, as {there.artifact} on {there.instance}: update it with "
                 f"`whetstone endpoints update {deployment.id} {deployment.artifact}`, delete it, or give another name."
             )
+
+        # 1. Upload the files.
         self._upload(deployment, folder, files, say)
+
+        # 2. Make model, configuration and endpoint, and wait.
         try:
             self._make(sagemaker_requests.create(deployment), say)
             self._until(deployment.endpoint, deployment.version, sagemaker_requests.longest(deployment), say)
@@ -91,8 +95,7 @@ class Deployments(Endpoints):
                 self._patiently(call)
 
     def _patiently(self, call: sagemaker_requests.Call) -> None:
-        """AWS may not see yet what was made a moment ago, and refuses what names it (the API's own words of
-        `CreateEndpoint`)."""
+        """Call AWS, again while it does not see yet what was made a moment ago (documented for `CreateEndpoint`)."""
         waited = 0.0
         while True:
             try:
@@ -105,14 +108,14 @@ class Deployments(Endpoints):
             waited += FIRST_PAUSE_S
 
     def _around(self, deployment: Deployment) -> None:
-        """What goes with an endpoint that is in service, in place of what did before."""
+        """Make what belongs to an endpoint in service (autoscaling, alarm) in place of what was there."""
         self._remove_around(deployment.endpoint)
         for call in sagemaker_requests.around(deployment):
             self._service(call.service).call(call.operation, **call.parameters)
 
     def _upload(self, deployment: Deployment, folder: Path, files: Mapping[str, int], say: Say) -> None:
         bucket = Objects(deployment.bucket_name)
-        present = {each.key: each.size for each in bucket.objects(deployment.key, deep=True)}
+        present = {object_.key: object_.size for object_ in bucket.objects(deployment.key, deep=True)}
         missing = {path: size for path, size in files.items() if present.get(deployment.key + path) != size}
         for number, path in enumerate(sorted(missing), 1):
             say(f"uploading {path} ({number} of {len(missing)}, {missing[path] / 1e6:,.1f} MB)")
@@ -121,39 +124,49 @@ class Deployments(Endpoints):
     # waiting
 
     def _until(self, name: str, version: str, patience: float, say: Say) -> None:
-        """It is in service with that configuration. Raises OtherServes, Gone, DeployFailed."""
+        """Wait until it is in service with that configuration. Raises OtherVersionServes, EndpointDeleted,
+        DeployFailed."""
         waited, pause, moved = 0.0, FIRST_PAUSE_S, False
         while True:
-            seen = self._look(name, patient=waited < SEEN_WITHIN_S)
-            moved = moved or seen.state in BUSY_STATES
-            if seen.state == "InService" and seen.version == version:
+            # 1. Read its state.
+            endpoint = self._read_state(name, patient=waited < SEEN_WITHIN_S)
+            moved = moved or endpoint.state in BUSY_STATES
+            if endpoint.state == "InService" and endpoint.version == version:
                 return
-            why = (seen.reason or "AWS gives no reason").rstrip(".")
-            if seen.state == "InService" and (moved or waited >= SEEN_WITHIN_S):
+            reason = (endpoint.reason or "AWS gives no reason").rstrip(".")
+
+            # 2. Stop if it will never serve that configuration.
+            if endpoint.state == "InService" and (moved or waited >= SEEN_WITHIN_S):
                 raise OtherVersionServes(
-                    f"AWS {'went back to' if moved else 'stayed at'} what was served before: {why}."
+                    f"AWS {'went back to' if moved else 'stayed at'} what was served before: {reason}."
                 )
-            if seen.state not in BUSY_STATES | {UNKNOWN, "InService"}:
-                raise DeployFailed(f"The endpoint is {seen.state}: {why}.")
+            if endpoint.state not in BUSY_STATES | {UNKNOWN, "InService"}:
+                raise DeployFailed(f"The endpoint is {endpoint.state}: {reason}.")
             if waited >= patience:
-                raise DeployFailed(f"The endpoint was still {seen.state} after {waited / 60:.0f} minutes.")
-            say(f"{seen.state}, {waited:.0f} s")
+                raise DeployFailed(f"The endpoint was still {endpoint.state} after {waited / 60:.0f} minutes.")
+
+            # 3. Wait, longer each time.
+            say(f"{endpoint.state}, {waited:.0f} s")
             self._sleep(pause)
             waited, pause = waited + pause, min(pause * 1.5, LONGEST_PAUSE_S)
 
-    def _look(self, name: str, *, patient: bool) -> EndpointState:
-        """`patient`: one that is not found yet is being created. AWS that is busy knows nothing new."""
+    def _read_state(self, name: str, *, patient: bool) -> EndpointState:
+        """Read the endpoint's state. `patient`: an endpoint that AWS does not know yet is being created. A busy AWS
+        says nothing new."""
         try:
-            found = self._sagemaker.call("describe_endpoint", EndpointName=name)
+            description = self._sagemaker.call("describe_endpoint", EndpointName=name)
         except Busy:
             return EndpointState(UNKNOWN)
         except ResourceMissing:
             if patient:
                 return EndpointState("Creating")
             raise EndpointDeleted("The endpoint is gone: somebody deleted it.") from None
-        pending = found.get("PendingDeploymentSummary", {}).get("EndpointConfigName")
+        pending = description.get("PendingDeploymentSummary", {}).get("EndpointConfigName")
         return EndpointState(
-            found["EndpointStatus"], found.get("EndpointConfigName", ""), pending, found.get("FailureReason")
+            description["EndpointStatus"],
+            description.get("EndpointConfigName", ""),
+            pending,
+            description.get("FailureReason"),
         )
 
     # updating
@@ -170,6 +183,8 @@ class Deployments(Endpoints):
         """
         there = self.show(deployment.id)
         self._check(there, deployment)
+
+        # 1. Begin the update, unless an interrupted call has begun it.
         if deployment.version not in (there.version, there.pending):
             self._upload(deployment, folder, files, say)
             try:
@@ -194,7 +209,7 @@ class Deployments(Endpoints):
         return self._settle(deployment, there, say)
 
     def _check(self, there: Endpoint, deployment: Deployment) -> None:
-        """Raises NotNow."""
+        """Raise NotNow if the endpoint cannot be updated to that deployment now."""
         if there.state != "InService" and deployment.version not in (there.version, there.pending):
             raise NotNow(
                 f"{there.id} is {there.state}, and only what is in service can be updated: see it again later."
@@ -208,15 +223,15 @@ class Deployments(Endpoints):
             )
 
     def _scaled(self, name: str) -> bool:
-        """Whether Application Auto Scaling knows it."""
-        where = sagemaker_requests.scaled(scaled_resource(name))
-        asked = {"ServiceNamespace": where["ServiceNamespace"], "ResourceIds": [where["ResourceId"]]}
-        pages = self._service("application-autoscaling").pages("describe_scalable_targets", **asked)
+        """Return whether Application Auto Scaling has the endpoint."""
+        target = sagemaker_requests.scaled(scaled_resource(name))
+        query = {"ServiceNamespace": target["ServiceNamespace"], "ResourceIds": [target["ResourceId"]]}
+        pages = self._service("application-autoscaling").pages("describe_scalable_targets", **query)
         return any(page["ScalableTargets"] for page in pages)
 
     def _go_over(self, deployment: Deployment, call: sagemaker_requests.Call, say: Say) -> None:
-        """What AWS refuses leaves nothing. Interrupted here, nobody knows whether it has begun: nothing is removed
-        then."""
+        """Begin the update. If AWS refuses it, nothing stays. If interrupted here, nobody knows whether it has begun,
+        so nothing is removed."""
         try:
             self._shift(call, say)
         except WhetstoneError as error:
@@ -224,8 +239,8 @@ class Deployments(Endpoints):
             raise
 
     def _shift(self, call: sagemaker_requests.Call, say: Say) -> None:
-        """Whose answer was lost may have begun, and is then refused a second time: what comes of it is seen by
-        waiting."""
+        """Call the update. One whose answer was lost may have begun, and is refused a second time; waiting shows what
+        became of it."""
         say(call.operation.replace("_", " "))
         try:
             self._patiently(call)
@@ -236,10 +251,10 @@ class Deployments(Endpoints):
                 raise
 
     def _settle(self, deployment: Deployment, there: Endpoint, say: Say) -> list[Finding]:
-        """Prove it; then remove what was served before, or go back to it."""
+        """Prove the update; then remove what was served before, or go back to it."""
         findings = self.prove(deployment.id)
-        wrong = " ".join(each.words for each in findings if each.proven is False)
-        older = [each for each in self._configurations(deployment.id) if each != deployment.version]
+        wrong = " ".join(item.words for item in findings if item.proven is False)
+        older = [item for item in self._configurations(deployment.id) if item != deployment.version]
         if wrong and older:
             before = there.version if there.version in older else older[0]
             say("going back: it does not serve what was deployed")
@@ -255,9 +270,9 @@ class Deployments(Endpoints):
     # taking away
 
     def delete(self, endpoint_id: str) -> None:
-        """The endpoint, its autoscaling and alarm, configurations, models and weights.
+        """Delete the endpoint, its autoscaling and alarm, configurations, models and weights.
 
-        Raises NotFound where there is nothing, also not a little later: what was just made may be listed late.
+        Raises NotFound if there is nothing, even a little later: what was just made may be listed late.
         """
         waited = 0.0
         while not self._remove(endpoint_id):
@@ -268,7 +283,7 @@ class Deployments(Endpoints):
             waited += FIRST_PAUSE_S
 
     def _take_back(self, deployment: Deployment, error: BaseException, say: Say) -> None:
-        """Everything."""
+        """Remove everything of the endpoint after a failure."""
         say("taking back what was made")
         try:
             self._remove(deployment.id, deployment)
@@ -279,7 +294,7 @@ class Deployments(Endpoints):
             ) from error
 
     def _withdraw(self, deployment: Deployment, error: BaseException, say: Say) -> None:
-        """The model, the configuration and the weights of that deployment alone, which nothing runs."""
+        """Remove the model, the configuration and the weights of that deployment alone, which nothing runs."""
         say("taking back what was made")
         try:
             self._discard(deployment.id, deployment, alone=True)
@@ -290,7 +305,7 @@ class Deployments(Endpoints):
             ) from error
 
     def _remove(self, endpoint_id: str, known: Deployment | None = None) -> bool:
-        """Whether anything was there. What is not ours stays: everything must bear the tag of this endpoint."""
+        """Remove everything that bears the tag of this endpoint. Return whether anything was there."""
         name = PREFIX + endpoint_id
         ours, foreign = self._ours(name)
         around = False if foreign else self._remove_around(name)
@@ -300,7 +315,8 @@ class Deployments(Endpoints):
         return self._discard(endpoint_id, known) or ours or around
 
     def _remove_around(self, name: str) -> bool:
-        """What goes with an endpoint, also with one that somebody else deleted; whether there was any."""
+        """Remove autoscaling and alarm of an endpoint, also of one that somebody else deleted. Return whether there
+        were any."""
         scaled, watched = False, idle_alarm(name) in self.alarms(idle_alarm(name))
         with suppress(ResourceMissing):  # its policies and scheduled actions go with it
             where = sagemaker_requests.scaled(scaled_resource(name))
@@ -311,7 +327,7 @@ class Deployments(Endpoints):
         return scaled or watched
 
     def _ours(self, name: str) -> tuple[bool, bool]:
-        """Whether there is one of ours, and whether there is one of somebody else's."""
+        """Return whether there is one of ours, and whether there is one of somebody else's."""
         try:
             arn = self._sagemaker.call("describe_endpoint", EndpointName=name)["EndpointArn"]
         except ResourceMissing:
@@ -322,59 +338,65 @@ class Deployments(Endpoints):
     def _discard(
         self, endpoint_id: str, known: Deployment | None = None, *, keep: Deployment | None = None, alone: bool = False
     ) -> bool:
-        """Configurations, weights, and last the models, by which the weights are found; whether there were any.
+        """Remove configurations, weights, and last the models, by which the weights are found. Return whether there
+        were any.
 
-        `known` is removed whether lists have it yet or not, and `alone`: nothing else; `keep` stays. Weights that a
-        model which stays is served from stay too. Where nothing stays, the endpoint's folder goes with uploads that
-        broke.
+        `known` is removed whether lists have it yet or not, and with `alone` nothing else; `keep` stays, and so do
+        weights that a remaining model is served from. If nothing remains, the endpoint's folder goes too, with uploads
+        that broke off.
         """
-        models = self._made("list_models", "Models", "Model", endpoint_id)
+        # 1. Decide which models and configurations go.
+        models = self._list_made("list_models", "Models", "Model", endpoint_id)
         configurations = self._configurations(endpoint_id)
         own = {known.version} if known else set()
         going = own if alone else ({*models, *configurations} | own) - ({keep.version} if keep else set())
-        data = {each: self._data(each, endpoint_id) for each in {*models, *configurations}}
-        staying = {uri for each, uris in data.items() if each not in going for uri in uris} | (
+
+        # 2. Decide which weights go.
+        data = {name: self._data(name, endpoint_id) for name in {*models, *configurations}}
+        staying = {uri for name, uris in data.items() if name not in going for uri in uris} | (
             {keep.data} if keep else set()
         )
-        weights = {uri for each in going for uri in data.get(each, ())} | ({known.data} if known else set())
+        weights = {uri for name in going for uri in data.get(name, ())} | ({known.data} if known else set())
         if not (alone or keep):
             weights = {uri.rsplit("/", 2)[0] + "/" for uri in weights}
-        self._each("delete_endpoint_config", "EndpointConfigName", going)
+
+        # 3. Remove them; models last.
+        self._delete_each("delete_endpoint_config", "EndpointConfigName", going)
         for uri in sorted(weights - staying):
             bucket, _, key = uri.removeprefix("s3://").partition("/")
             Objects(bucket).remove_below(key)
-        self._each("delete_model", "ModelName", going)
+        self._delete_each("delete_model", "ModelName", going)
         return bool(models or configurations)
 
-    def _each(self, operation: str, field: str, names: Iterable[str]) -> None:
+    def _delete_each(self, operation: str, field: str, names: Iterable[str]) -> None:
         for name in sorted(names):
             with suppress(ResourceMissing):
                 self._sagemaker.call(operation, **{field: name})
 
     def _configurations(self, endpoint_id: str) -> list[str]:
-        """Those that were made for it, the newest first."""
-        return self._made("list_endpoint_configs", "EndpointConfigs", "EndpointConfig", endpoint_id)
+        """Return the configurations made for it, the newest first."""
+        return self._list_made("list_endpoint_configs", "EndpointConfigs", "EndpointConfig", endpoint_id)
 
-    def _made(self, operation: str, members: str, kind: str, endpoint_id: str) -> list[str]:
-        """The names of models or configurations that were made for it, the newest first."""
+    def _list_made(self, operation: str, members: str, kind: str, endpoint_id: str) -> list[str]:
+        """Return the names of models or configurations made for it, the newest first."""
         pages = self._sagemaker.pages(
             operation, NameContains=PREFIX + endpoint_id, SortBy="CreationTime", SortOrder="Descending"
         )
-        rows = [(each[f"{kind}Name"], each[f"{kind}Arn"]) for page in pages for each in page[members]]
+        rows = [(row[f"{kind}Name"], row[f"{kind}Arn"]) for page in pages for row in page[members]]
         named = [(name, arn) for name, arn in rows if is_version(name, PREFIX + endpoint_id)]
         return [name for name, arn in named if read_tags(self._sagemaker, arn).get(TAG) == endpoint_id]
 
     def _data(self, model: str, endpoint_id: str) -> set[str]:
-        """The folder of its weights, where it is one of ours."""
+        """Return the folder of the model's weights, if it is one of ours."""
         try:
-            found = self._model(model)["PrimaryContainer"]["ModelDataSource"]["S3DataSource"]["S3Uri"]
+            uri = self._model(model)["PrimaryContainer"]["ModelDataSource"]["S3DataSource"]["S3Uri"]
         except ResourceMissing:
             return set()
-        before, folder, after = found.partition(f"/{FOLDER}/{endpoint_id}/")
+        before, folder, after = uri.partition(f"/{FOLDER}/{endpoint_id}/")
         return {f"{before}{folder}{after.partition('/')[0]}/"} if folder else set()
 
     def _delete_endpoint(self, name: str) -> None:
-        """AWS refuses while it is being made or changed: asked again until it is gone."""
+        """Delete the endpoint. AWS refuses while it is being made or changed, so this tries again until it is gone."""
         waited = 0.0
         while waited < DELETED_WITHIN_S:
             try:

@@ -1,4 +1,4 @@
-"""One endpoint of SageMaker as something to ask, whoever made it: what AWS tells of it, and what can be proven."""
+"""Looks up an endpoint of SageMaker, whoever made it: what AWS says about it, and what its evidence proves."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ __all__ = ["ServingEndpoint", "home_region", "prove_endpoint", "resolve_endpoint
 
 
 class ServingEndpoint(NamedTuple):
-    """`instances`: how many of which run; empty of a serverless one. `id` and `artifact` are None where it is not ours.
-    An update changes the configuration, so that says which artifact is served."""
+    """An endpoint that is in service. `instances`: how many of which type run; empty for a serverless one.
+
+    `id` and `artifact` are None if it is not ours. An update changes the configuration, so the configuration's tags say
+    which artifact is served.
+    """
 
     name: str
     region: str
@@ -27,15 +30,18 @@ class ServingEndpoint(NamedTuple):
 
 
 def resolve_endpoint(name: str, region: str) -> ServingEndpoint:
-    """Of that name, or the one that Whetstone calls so. Raises NotFound, NotNow where it does not serve, and what AWS
-    refuses."""
+    """Return the endpoint of that name, or the one that Whetstone calls so. Raises NotFound, NotNow if it does not
+    serve, and what AWS refuses."""
+    # 1. Read the endpoint, its configuration and their tags.
     sagemaker = Service("sagemaker", region)
     try:
-        stated = sagemaker.call("describe_endpoint", EndpointName=name)
+        description = sagemaker.call("describe_endpoint", EndpointName=name)
         configuration = sagemaker.call(
-            "describe_endpoint_config", EndpointConfigName=stated.get("EndpointConfigName", name)
+            "describe_endpoint_config", EndpointConfigName=description.get("EndpointConfigName", name)
         )
-        own, served = (read_tags(sagemaker, arn) for arn in (stated["EndpointArn"], configuration["EndpointConfigArn"]))
+        own, served = (
+            read_tags(sagemaker, arn) for arn in (description["EndpointArn"], configuration["EndpointConfigArn"])
+        )
     except ResourceMissing:
         if not name.startswith(PREFIX):
             return resolve_endpoint(PREFIX + name, region)
@@ -43,20 +49,25 @@ def resolve_endpoint(name: str, region: str) -> ServingEndpoint:
             f"There is no endpoint `{name.removeprefix(PREFIX)}` in {region}: `whetstone endpoints list` names those of "
             "Whetstone; of others give the name as AWS has it."
         ) from None
-    if stated["EndpointStatus"] != "InService":
-        why = f" ({reason.rstrip('.')})" if (reason := stated.get("FailureReason")) else ""
-        raise NotNow(f"The endpoint `{name}` is {stated['EndpointStatus']}{why}, so it cannot be measured now.")
-    kinds = {each["VariantName"]: each.get("InstanceType") for each in configuration["ProductionVariants"]}
+
+    # 2. Refuse one that does not serve.
+    if description["EndpointStatus"] != "InService":
+        why = f" ({reason.rstrip('.')})" if (reason := description.get("FailureReason")) else ""
+        raise NotNow(f"The endpoint `{name}` is {description['EndpointStatus']}{why}, so it cannot be measured now.")
+
+    # 3. Count its instances by type.
+    types = {variant["VariantName"]: variant.get("InstanceType") for variant in configuration["ProductionVariants"]}
     running: Counter[str] = Counter()
-    for each in stated.get("ProductionVariants", []):
-        if (kind := kinds.get(each["VariantName"])) is not None:
-            running[kind] += each.get("CurrentInstanceCount") or 0
+    for variant in description.get("ProductionVariants", []):
+        if (instance_type := types.get(variant["VariantName"])) is not None:
+            running[instance_type] += variant.get("CurrentInstanceCount") or 0
     return ServingEndpoint(name, region, dict(running), own.get(TAG), served.get(ARTIFACT))
 
 
 def prove_endpoint(endpoint: ServingEndpoint) -> list[Finding]:
-    """Of an endpoint of ours what its answer and its log prove now; none of another, of which it is not known what it
-    should be.
+    """Return what an answer and the log of one of our endpoints prove now; nothing of another, since nobody knows what
+    it should serve.
 
-    Raises what AWS refuses."""
+    Raises what AWS refuses.
+    """
     return Endpoints(endpoint.region).prove(endpoint.id, patience_s=0.0) if endpoint.id else []

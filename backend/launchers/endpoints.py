@@ -1,7 +1,7 @@
-"""Endpoints of SageMaker that are ours: listed, asked and proven. What makes and changes them is in `deployments`.
+"""Our endpoints of SageMaker: listed, read and proven. `deployments` makes and changes them.
 
-What there is stands in AWS alone, marked by tags; nothing of it is kept here. Nothing of this was ever run on AWS: it
-is tested against a server of the published shapes (decision 0029).
+AWS alone records what exists, marked by tags. Nothing of this was ever run on AWS: it is tested against a server of the
+published shapes (decision 0029).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ LOGGED_WITHIN_S = 60.0
 
 
 class Endpoint(NamedTuple):
-    """As AWS has it now. `instances` are those that run; None where AWS does not say the instance (yet).
+    """An endpoint as AWS has it now. `instances` are those that run; None if AWS does not say the instance (yet).
 
     What is served is read from the tags of the configuration in use, since an update changes that and not the
-    endpoint's own.
+    endpoint's own tags.
     """
 
     id: str
@@ -59,14 +59,13 @@ def home_region(region: str | None) -> str:
 
 
 def read_tags(sagemaker: Service, arn: str) -> dict[str, str]:
-    return {
-        each["Key"]: each["Value"] for page in sagemaker.pages("list_tags", ResourceArn=arn) for each in page["Tags"]
-    }
+    """Return the tags of that resource."""
+    return {tag["Key"]: tag["Value"] for page in sagemaker.pages("list_tags", ResourceArn=arn) for tag in page["Tags"]}
 
 
 class Endpoints:
-    """Those of one region (None: the environment's). Methods raise what `aws.sagemaker.Service` and `aws.s3.Bucket`
-    do."""
+    """The endpoints of one region (None: the environment's). Methods raise what `aws.sagemaker.Service` and
+    `aws.s3.Bucket` raise."""
 
     def __init__(self, region: str | None = None, sleep: Callable[[float], None] | None = None) -> None:
         self._region, self._sleep = region, sleep or time.sleep
@@ -79,7 +78,7 @@ class Endpoints:
     # what there is
 
     def listing(self) -> list[Endpoint]:
-        """The newest first. One that goes away meanwhile is left out."""
+        """Return our endpoints, the newest first. One that is deleted meanwhile is left out."""
         pages = self._sagemaker.pages(
             "list_endpoints", NameContains=PREFIX, SortBy="CreationTime", SortOrder="Descending"
         )
@@ -91,7 +90,7 @@ class Endpoints:
         return self._read(PREFIX + endpoint_id)
 
     def show(self, endpoint_id: str) -> Endpoint:
-        """Raises NotFound."""
+        """Return the endpoint. Raises NotFound."""
         endpoint = self.find(endpoint_id)
         if endpoint is None:
             raise NotFound(
@@ -100,29 +99,32 @@ class Endpoints:
         return endpoint
 
     def _read(self, name: str) -> Endpoint | None:
-        """None where there is none, or where it is not ours."""
+        """Return the endpoint; None if there is none, or if it is not ours."""
+        # 1. Read the endpoint and its tags.
         try:
-            stated = self._sagemaker.call("describe_endpoint", EndpointName=name)
-            tags = read_tags(self._sagemaker, stated["EndpointArn"])
+            description = self._sagemaker.call("describe_endpoint", EndpointName=name)
+            tags = read_tags(self._sagemaker, description["EndpointArn"])
         except ResourceMissing:
             return None
         if TAG not in tags:
             return None
-        version = stated.get("EndpointConfigName", "")
+
+        # 2. Read the configuration in use, whose tags say what is served.
+        version = description.get("EndpointConfigName", "")
         configuration: dict[str, Any] = {}
         with suppress(ResourceMissing):  # AWS has it not (yet)
             configuration = self._sagemaker.call("describe_endpoint_config", EndpointConfigName=version)
         served = read_tags(self._sagemaker, configuration["EndpointConfigArn"]) if configuration else tags
-        running = sum(each.get("CurrentInstanceCount") or 0 for each in stated.get("ProductionVariants", []))
+        running = sum(variant.get("CurrentInstanceCount") or 0 for variant in description.get("ProductionVariants", []))
         return Endpoint(
             id=tags[TAG],
             name=name,
-            region=stated["EndpointArn"].split(":")[3],
-            state=stated["EndpointStatus"],
-            reason=stated.get("FailureReason"),
-            since=stated["CreationTime"],
+            region=description["EndpointArn"].split(":")[3],
+            state=description["EndpointStatus"],
+            reason=description.get("FailureReason"),
+            since=description["CreationTime"],
             version=version,
-            pending=stated.get("PendingDeploymentSummary", {}).get("EndpointConfigName"),
+            pending=description.get("PendingDeploymentSummary", {}).get("EndpointConfigName"),
             configured=configuration.get("CreationTime"),
             instances=running,
             instance=configuration["ProductionVariants"][0]["InstanceType"] if configuration else None,
@@ -136,20 +138,20 @@ class Endpoints:
         return self._sagemaker.call("describe_model", ModelName=name)
 
     def deployed(self, endpoint: Endpoint) -> dict[str, Any]:
-        """What an update of it keeps, as fields of a deployment. Raises NotFound where model or configuration are
+        """Return what an update of it keeps, as fields of a deployment. Raises NotFound if model or configuration are
         gone."""
         configuration = self._sagemaker.call("describe_endpoint_config", EndpointConfigName=endpoint.version)
         return sagemaker_requests.read(self._model(configuration["ProductionVariants"][0]["ModelName"]), configuration)
 
     def alarms(self, prefix: str = PREFIX) -> dict[str, bool]:
-        """Of every alarm whose name begins so, whether it went off."""
+        """Return for every alarm whose name begins so whether it went off."""
         pages = self._service("cloudwatch").pages("describe_alarms", AlarmNamePrefix=prefix)
         return {
             each["AlarmName"]: each["StateValue"] == "ALARM" for page in pages for each in page.get("MetricAlarms", [])
         }
 
     def traffic(self, endpoint: Endpoint, now: datetime) -> metrics.Traffic:
-        """What was asked of it. CloudWatch follows by some minutes."""
+        """Return the requests that it got. CloudWatch is some minutes behind."""
         since = metrics.query(endpoint.name, endpoint.since, now, metrics.COUNTED)
         hour = metrics.query(endpoint.name, max(endpoint.since, now - metrics.HOUR), now)
         return metrics.traffic(self._metrics(since), self._metrics(hour))
@@ -163,16 +165,20 @@ class Endpoints:
     # proving
 
     def prove(self, endpoint_id: str, patience_s: float = LOGGED_WITHIN_S) -> list[Finding]:
-        """Ask it once, and read in the engine's log what it serves. Raises NotFound, NotNow where it is not in
+        """Send one request, and read in the engine's log what it serves. Raises NotFound, NotNow if it is not in
         service."""
         endpoint = self.show(endpoint_id)
         if endpoint.state != "InService":
             raise NotNow(f"{endpoint_id} is {endpoint.state}, so it cannot be asked.")
+
+        # 1. Send a request.
         environment = self._model(endpoint.version)["PrimaryContainer"].get("Environment", {})
         expected = deployment_evidence.ExpectedServing(
             quantized=endpoint.quantized, speculation=deployment_evidence.read_speculation(environment)
         )
         probed = deployment_evidence.check_answer(self.ask(endpoint.name, deployment_evidence.QUESTION))
+
+        # 2. Read the log until it says enough.
         lines, waited = self._log(endpoint), 0.0
         while not deployment_evidence.is_settled(expected, lines) and waited < patience_s:
             self._sleep(FIRST_PAUSE_S)
@@ -190,15 +196,15 @@ class Endpoints:
             content: bytes = answer["Body"].read()
             return content
 
-    def _log(self, found: Endpoint) -> list[str]:
-        """Of what serves it now. None where there is no log, or where the credentials may not read it: nothing is
-        proven then."""
+    def _log(self, endpoint: Endpoint) -> list[str]:
+        """Return the log lines of what serves it now. Empty if there is no log, or if the credentials may not read it:
+        nothing is proven then."""
         logs = self._service("logs")
         with suppress(WhetstoneError):
-            group = f"/aws/sagemaker/Endpoints/{found.name}"
-            since = {"startTime": int(found.configured.timestamp() * 1000)} if found.configured else {}
+            group = f"/aws/sagemaker/Endpoints/{endpoint.name}"
+            since = {"startTime": int(endpoint.configured.timestamp() * 1000)} if endpoint.configured else {}
             pages = logs.pages(
                 "filter_log_events", logGroupName=group, filterPattern=deployment_evidence.PATTERN, **since
             )
-            return [str(each.get("message", "")) for page in pages for each in page.get("events", [])]
+            return [str(event.get("message", "")) for page in pages for event in page.get("events", [])]
         return []

@@ -27,8 +27,10 @@ SWEEP_GRACE_S = 5.0
 
 
 class LocalLauncher(Launcher):
-    """`home` tells two homes' jobs apart in the mark. A handle's data: `pid`, and `started`, the process's start
-    time."""
+    """Starts workers as processes of this machine. `home` tells two homes' jobs apart in the mark.
+
+    A handle's data: `pid`, and `started`, the process's `start_stamp`.
+    """
 
     name = "local"
 
@@ -37,6 +39,7 @@ class LocalLauncher(Launcher):
         self._children: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, job_id: str, channel: Channel) -> Handle:
+        # 1. Mark the worker, and all that it starts, by the job.
         environment = {
             **os.environ,
             MARK: self._mark(job_id),
@@ -57,6 +60,8 @@ class LocalLauncher(Launcher):
             raise WorkError(
                 f"The worker's process cannot be started ({error}): see `whetstone doctor`, then resume the job."
             ) from None
+
+        # 2. Remember it, for its exit code.
         self._children[child.pid] = child
         data = {"host": socket.gethostname(), "pid": child.pid, "started": processes.start_stamp(child.pid)}
         return Handle(launcher=self.name, place=f"process {child.pid}", data=data)
@@ -78,10 +83,10 @@ class LocalLauncher(Launcher):
     def sweep(self, job_id: str, handle: Handle | None) -> None:
         processes.end(processes.find_marked(MARK, self._mark(job_id)), SWEEP_GRACE_S)
 
-    def sweep_others(self, kept: Collection[str]) -> None:
-        own = {self._mark(job_id) for job_id in kept}
+    def sweep_others(self, live_jobs: Collection[str]) -> None:
+        own = {self._mark(job_id) for job_id in live_jobs}
         processes.end(
-            [each for each, mark in processes.list_marks(MARK, f"{self.home}:") if mark not in own], SWEEP_GRACE_S
+            [process for process, mark in processes.list_marks(MARK, f"{self.home}:") if mark not in own], SWEEP_GRACE_S
         )
 
     def _mark(self, job_id: str) -> str:

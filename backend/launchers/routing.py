@@ -1,4 +1,4 @@
-"""Two launchers as one: some jobs are for the second, the rest for the first."""
+"""Combines two launchers into one: some jobs are for the second, the rest for the first."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from backend.launchers.base import Launcher
 
 
 class RoutingLauncher(Launcher):
-    """Handles are those of the two, `second` being no `Divided` itself. `takes`: whether that one has the job of this
-    channel."""
+    """Handles are those of the two launchers; `second` is no RoutingLauncher. `takes`: whether the second one takes the
+    job of a channel."""
 
     name = "divided"
 
@@ -23,21 +23,21 @@ class RoutingLauncher(Launcher):
         return (self._second if self._takes(channel) else self._first).start(job_id, channel)
 
     def poll(self, handle: Handle) -> WorkerState:
-        return self._of(handle).poll(handle)
+        return self._launcher(handle).poll(handle)
 
     def cancel(self, handle: Handle, *, force: bool) -> None:
-        self._of(handle).cancel(handle, force=force)
+        self._launcher(handle).cancel(handle, force=force)
 
     def sweep(self, job_id: str, handle: Handle | None) -> None:
-        for launcher in [self._of(handle)] if handle else [self._first, self._second]:
+        for launcher in [self._launcher(handle)] if handle else [self._first, self._second]:
             launcher.sweep(job_id, handle)
 
-    def sweep_others(self, kept: Collection[str]) -> None:
+    def sweep_others(self, live_jobs: Collection[str]) -> None:
         for launcher in (self._first, self._second):
-            launcher.sweep_others(kept)
+            launcher.sweep_others(live_jobs)
 
     def ended_elsewhere(self, spec: str, handle: Handle) -> bool:
-        return self._of(handle).ended_elsewhere(spec, handle)
+        return self._launcher(handle).ended_elsewhere(spec, handle)
 
-    def _of(self, handle: Handle) -> Launcher:
+    def _launcher(self, handle: Handle) -> Launcher:
         return self._second if handle.launcher == self._second.name else self._first

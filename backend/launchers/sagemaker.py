@@ -1,9 +1,9 @@
-"""The launcher of SageMaker's optimization jobs. It never waits for AWS: each attempt has a follower; `poll` says what
-that saw.
+"""The launcher of SageMaker's optimization jobs. It never waits for AWS: each attempt has a follower, and `poll`
+returns what the follower saw.
 
-`start` asks AWS for nothing: the handle, with the name by which the job is found again, stands in the store before the
-first `poll` has it created. So no job ever runs there that no row names, and a supervisor that dies at any point
-submits none twice.
+`start` sends AWS nothing: the handle, with the name by which the job is found again, is in the store before the first
+`poll` has the job created. So no job ever runs there that no row names, and a supervisor that dies at any point submits
+none twice.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ SETTLE_S = 20.0
 created."""
 GONE_S = 180.0
 """How long one that was certainly created may be unknown before it counts as deleted."""
-TOLD_S = 60.0
-"""Between two words on what a running job has cost."""
-MANY = 3
-"""Looks in a row without an answer after which it is said."""
+REPORT_S = 60.0
+"""Between two events about what a running job has cost."""
+SILENT_POLLS = 3
+"""Polls in a row without an answer after which the job says so."""
 SWEEP_S = 3.0
 """How long a round of the supervisor may wait for AWS to accept a stop."""
 
@@ -55,7 +55,7 @@ class StillRunning(WorkError):
 
 
 def is_managed(channel: Channel) -> bool:
-    """Whether the job of that channel is for AWS."""
+    """Return whether AWS runs the job of that channel."""
     return bool(json.loads(channel.spec()).get("kind") == "managed")
 
 
@@ -85,21 +85,21 @@ class SageMakerLauncher(Launcher):
         return self._follow(handle).poll()
 
     def cancel(self, handle: Handle, *, force: bool) -> None:
-        """AWS knows no harder way to stop a job."""
+        """Ask AWS to stop the job; it has no harder way."""
         self._follow(handle).cancel()
 
     def sweep(self, job_id: str, handle: Handle | None) -> None:
-        """Raises Running while AWS has not accepted the stop of what may run there."""
-        for each in [handle] if handle else self._begun(job_id):
-            follower = self._follow(each)
+        """Stop what runs at AWS. Raises StillRunning while AWS has not accepted the stop."""
+        for attempt in [handle] if handle else self._begun(job_id):
+            follower = self._follow(attempt)
             if not follower.settled.is_set():
                 follower.cancel()
             if not follower.settled.wait(SWEEP_S):
                 raise StillRunning(
-                    f"{each.data['name']} may still run at AWS ({follower.why}): it is asked to stop again."
+                    f"{attempt.data['name']} may still run at AWS ({follower.why}): it is asked to stop again."
                 )
             follower.stop()
-            del self._followers[str(each.data["name"])]
+            del self._followers[str(attempt.data["name"])]
 
     def ended_elsewhere(self, spec: str, handle: Handle) -> bool:
         name = str(handle.data["name"])
@@ -108,7 +108,7 @@ class SageMakerLauncher(Launcher):
         return self._stops[name].accepted.is_set()
 
     def _begun(self, job_id: str) -> list[Handle]:
-        """By name, of attempts that stand in no row."""
+        """Return handles, by name, of attempts that no row names."""
         handles = []
         for path in (path for path in (self._settings.jobs / job_id).glob("*") if path.name.isdigit()):
             with suppress(OSError):  # it was not opened to its end, so nothing was begun
@@ -131,15 +131,16 @@ class SageMakerLauncher(Launcher):
             spec = ManagedSpec.model_validate_json(channel.spec())
             worker = JobChannel(Path(channel.address))
             self._followers[name] = ManagedJobFollower(spec, name, worker, self._pace(), self._clock, fresh=fresh)
-            # its result is on its way into its place
-            if (said := channel.result()) is not None and said.outcome == "succeeded":
+            result = channel.result()
+
+            if result is not None and result.outcome == "succeeded":  # its result is being put in its place
                 self._followers[name].over()
         return self._followers[name]
 
 
 class Stop:
-    """Asks AWS, in a thread of its own, to stop a job whose follower is gone; `accepted` once it does, or the job has
-    ended."""
+    """Asks AWS, in a thread of its own, to stop a job whose follower is gone. `accepted` is set once AWS does, or the
+    job has ended."""
 
     def __init__(self, region: str | None, name: str, pace: PollingPace) -> None:
         self.accepted = threading.Event()
@@ -158,8 +159,11 @@ class Stop:
 
 
 class ManagedJobFollower:
-    """Of one attempt: creates its job, asks how it stands, stops it, and says what happened through the job's channel,
-    in a thread of its own. `settled`: nothing of it runs at AWS, or it is stopping there."""
+    """Follows one attempt in a thread of its own: creates its job, polls it, stops it, and writes what happened to the
+    job's channel.
+
+    `settled`: nothing of it runs at AWS, or it is stopping there.
+    """
 
     def __init__(
         self,
@@ -175,13 +179,13 @@ class ManagedJobFollower:
         self._service, self._once = Service(region=spec.region), Service(region=spec.region, tries=1)
         self._state, self.why, self.settled = WorkerState(alive=True), "it was not asked yet", threading.Event()
         self._tried = not fresh
-        """It may have been created: by a request whose answer was lost, or by whoever was here before."""
+        """It may have been created: by a request whose answer was lost, or by an earlier supervisor."""
         self._refused: str | None = None
-        """Why AWS refused a later request: that says nothing of the first."""
+        """Why AWS refused a later request, which says nothing about the first."""
         self._known, self._asked, self._stopped, self._ended = False, False, False, False
-        self._status, self._lacking_at, self._told_at, self._failed = "", 0.0, 0.0, 0
+        self._status, self._missing_since_s, self._reported_s, self._failed = "", 0.0, 0.0, 0
         self._content = ""
-        """Of weights that were uploaded."""
+        """The folder of the weights that were uploaded."""
         self._polled, self._woken, self._lock = time.monotonic(), threading.Event(), threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -191,7 +195,7 @@ class ManagedJobFollower:
         return self._state
 
     def over(self) -> None:
-        """AWS was asked for the last time."""
+        """Send AWS no more requests: the attempt has ended."""
         self._ended, self._state = True, WorkerState(alive=False, place=self._state.place)
         self.settled.set()
 
@@ -202,7 +206,7 @@ class ManagedJobFollower:
         self._begin()
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Stop following."""
         self._stopped = True
         self._woken.set()
 
@@ -225,43 +229,50 @@ class ManagedJobFollower:
                 return
 
     def step(self) -> float:
-        """One look, and what follows from it; seconds to the next."""
+        """Poll once and act on it. Return the seconds until the next poll."""
         try:
-            changed = self._look()
+            changed = self._poll_aws()
         except WhetstoneError as error:
             return self._not_answered(error)
         self._failed = 0
         return self._pace.after_answer(changed=changed)
 
     def _not_answered(self, error: Exception) -> float:
-        """AWS is away or busy, the credentials do not do any more, or the disk is full: the job there goes on, and so
-        does this one."""
+        """Note that AWS is away or busy, the credentials are no longer valid, or the disk is full: the job goes on, and
+        so does this."""
         self._failed, self.why = self._failed + 1, str(error).rstrip(".")
         logging.warning("%s: %s", self._name, error)
-        if self._failed >= MANY or not isinstance(error, Busy):
-            of = "AWS" if isinstance(error, AccessRefused | Refused | Busy | ConnectionLost) else "room for its record"
-            self._state = WorkerState(alive=True, waiting=f"for {of}: {self.why}")
+        if self._failed >= SILENT_POLLS or not isinstance(error, Busy):
+            missing = (
+                "AWS" if isinstance(error, AccessRefused | Refused | Busy | ConnectionLost) else "room for its record"
+            )
+            self._state = WorkerState(alive=True, waiting=f"for {missing}: {self.why}")
         return self._pace.after_silence()
 
-    def _look(self) -> bool:
-        """Whether anything has changed."""
+    def _poll_aws(self) -> bool:
+        """Poll the job. Return whether anything has changed."""
         if not (self._known or self._tried):
             return self._create()
         try:
             answer = self._service.call("describe_optimization_job", OptimizationJobName=self._name)
         except ResourceMissing:
             return self._absent()
-        self._known, self._lacking_at = True, 0.0
-        return self._take(optimization_job_status.read_description(answer))
+        self._known, self._missing_since_s = True, 0.0
+        return self._record_status(optimization_job_status.read_description(answer))
 
     def _create(self) -> bool:
-        """Asked once: botocore's own second try would hide what became of the first."""
+        """Create the job. Sent once: botocore's own second try would hide what became of the first."""
+        # 1. Give up a job that was cancelled, or that nobody polls.
         if self._asked:
-            return self._never()
+            return self._end_uncreated()
         if time.monotonic() - self._polled > POLLED_S:
             return False
+
+        # 2. Upload the weights first.
         if self._spec.weights is not None and not self._content:
             return self._upload(Path(self._spec.weights))
+
+        # 3. Create the job.
         request = optimization_requests.with_source(self._spec.request, self._content)
         try:
             self._once.call("create_optimization_job", **optimization_requests.with_name(request, self._name))
@@ -270,11 +281,11 @@ class ManagedJobFollower:
         except Expired:
             raise
         except Busy:
-            self._tried, self._lacking_at = True, time.monotonic()
+            self._tried, self._missing_since_s = True, time.monotonic()
             raise
         except (AccessRefused, Refused) as error:
             self._refused = str(error)
-            return False if self._tried else self._never()
+            return False if self._tried else self._end_uncreated()
         self._known = True
         self._channel.emit(
             Event(kind="phase", phase="sagemaker", message=f"SageMaker has the optimization job {self._name}.")
@@ -282,28 +293,28 @@ class ManagedJobFollower:
         return True
 
     def _upload(self, folder: Path) -> bool:
-        """The weights go first; what broke goes on at the next look, and the job is created at the one after."""
+        """Upload the weights. What broke off goes on at the next poll, and the job is created at the one after."""
         place = str(self._spec.request["ModelSource"]["S3"]["S3Uri"]).partition(f"/{optimization_requests.CONTENT}")[0]
-        said = f"Uploading the weights to {place}."
-        self._channel.emit(Event(kind="phase", phase="upload", message=said))
+        message = f"Uploading the weights to {place}."
+        self._channel.emit(Event(kind="phase", phase="upload", message=message))
         try:
-            self._content = weight_upload.upload(folder, place, self._carried)
+            self._content = weight_upload.upload(folder, place, self._report_upload)
         except Interrupted:
             return True
         except AccessRefused:
             raise
         except (weight_upload.WeightsMissing, RequestError) as error:
             self._refused = str(error)
-            return self._never()
+            return self._end_uncreated()
         self._channel.emit(Event(kind="phase", phase="upload", message=f"The weights are in {place}/{self._content}/."))
         return True
 
-    def _carried(self, done: int, total: int) -> None:
-        """A sign of life, and every other second a word. Raises Interrupted."""
+    def _report_upload(self, done: int, total: int) -> None:
+        """Show a sign of life, and every other second the progress. Raises Interrupted."""
         if self._asked or self._stopped:
             raise Interrupted
-        if time.monotonic() - self._told_at > SLICE_S:
-            self._told_at = time.monotonic()
+        if time.monotonic() - self._reported_s > SLICE_S:
+            self._reported_s = time.monotonic()
             self._channel.beat()
             if total:
                 counted = {"done": float(done), "total": float(total), "unit": "bytes"}
@@ -311,59 +322,70 @@ class ManagedJobFollower:
 
     def _absent(self) -> bool:
         now = time.monotonic()
-        self._lacking_at = self._lacking_at or now
-        lacking_s = now - self._lacking_at
+        self._missing_since_s = self._missing_since_s or now
+        lacking_s = now - self._missing_since_s
         if self._known and lacking_s > GONE_S:
-            error = f"SageMaker knows nothing of the optimization job {self._name} any more: somebody deleted it; resume the job"
+            error = f"SageMaker does not know the optimization job {self._name} any more: somebody deleted it; resume the job"
             self._finish({"outcome": "failed", "error": error})
         elif not self._known and not self._asked and self._refused is None:
             return self._create()
         elif not self._known and lacking_s > SETTLE_S:
-            return self._never()
+            return self._end_uncreated()
         return False
 
-    def _never(self) -> bool:
-        """It was not created, and will not be."""
+    def _end_uncreated(self) -> bool:
+        """End an attempt whose job was not created, and will not be."""
         if self._refused is not None and not self._asked:
             self._finish({"outcome": "failed", "error": self._refused})
         else:
             self._finish({"outcome": "cancelled", "error": "The job was cancelled before SageMaker had begun it."})
         return True
 
-    def _take(self, seen: JobDescription) -> bool:
-        now, changed = self._clock(), seen.status != self._status
-        if seen.final:
-            self._end(seen, now)
+    def _record_status(self, description: JobDescription) -> bool:
+        now, changed = self._clock(), description.status != self._status
+
+        # 1. End the attempt with the job.
+        if description.final:
+            self._end(description, now)
             return True
-        self._status = seen.status
-        self._state = WorkerState(alive=True, place=seen.arn)
-        if self._asked and seen.status != "STOPPING":
+
+        # 2. Stop the job if a person asked for that.
+        self._status = description.status
+        self._state = WorkerState(alive=True, place=description.arn)
+        if self._asked and description.status != "STOPPING":
             with suppress(Refused, ResourceMissing):  # it has ended meanwhile
                 self._service.call("stop_optimization_job", OptimizationJobName=self._name)
             changed = True
-        if seen.status == "STOPPING":
+        if description.status == "STOPPING":
             self.settled.set()
-        if changed or time.monotonic() - self._told_at > TOLD_S:
-            self._told_at = time.monotonic()
-            message, cost = seen.sentence(self._spec.price_per_hour, now), seen.cost(self._spec.price_per_hour, now)
-            data = {"status": seen.status, **({} if cost is None else {"usd": round(cost, 4)})}
+
+        # 3. Report status and cost.
+        if changed or time.monotonic() - self._reported_s > REPORT_S:
+            self._reported_s = time.monotonic()
+            message, cost = (
+                description.sentence(self._spec.price_per_hour, now),
+                description.cost(self._spec.price_per_hour, now),
+            )
+            data = {"status": description.status, **({} if cost is None else {"usd": round(cost, 4)})}
             self._channel.emit(
                 Event(kind="progress", phase="sagemaker", message=message if changed else None, data=data)
             )
         return changed
 
-    def _end(self, seen: JobDescription, now: datetime) -> None:
+    def _end(self, description: JobDescription, now: datetime) -> None:
         price = self._spec.price_per_hour
-        if seen.status == "COMPLETED":
-            told = f"{seen.sentence(price, now)} The result is in {seen.output}."
-            self._channel.emit(Event(kind="phase", phase="sagemaker", message=told, progress=1.0))
-            self._finish({"outcome": "succeeded", "document": seen.result(price, now)})
-        elif seen.status == "STOPPED" and self._asked:
-            self._finish({"outcome": "cancelled", "error": f"{seen.sentence(price, now)} Nothing of it runs any more."})
+        if description.status == "COMPLETED":
+            message = f"{description.sentence(price, now)} The result is in {description.output}."
+            self._channel.emit(Event(kind="phase", phase="sagemaker", message=message, progress=1.0))
+            self._finish({"outcome": "succeeded", "document": description.result(price, now)})
+        elif description.status == "STOPPED" and self._asked:
+            self._finish(
+                {"outcome": "cancelled", "error": f"{description.sentence(price, now)} Nothing of it runs any more."}
+            )
         else:
-            self._finish({"outcome": "failed", "error": seen.failure(price, now)})
+            self._finish({"outcome": "failed", "error": description.failure(price, now)})
 
     def _finish(self, result: dict[str, object]) -> None:
-        """The result first: whoever sees the end finds it."""
+        """Write the result, then end: whoever sees the end finds the result."""
         self._channel.result(result)
         self.over()

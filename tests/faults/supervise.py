@@ -90,7 +90,7 @@ def supervise(start: Start) -> None:
         os.environ |= {"WHETSTONE_ARTIFACTS": start.artifacts, "AWS_ENDPOINT_URL": str(start.bucket_url)}
     if start.ray is not None:
         os.environ |= {"WHETSTONE_RAY_ADDRESS": start.ray, **RAY_CLOCKS}
-    follower.LOOK_S, follower.GONE_S, follower.AWAY_S, follower.ALONE_S = LOOK_S, GONE_S, AWAY_S, ALONE_S
+    follower.POLL_S, follower.GONE_S, follower.AWAY_S, follower.ALONE_S = LOOK_S, GONE_S, AWAY_S, ALONE_S
     client.AGAIN_S = AGAIN_S
     uploads.PAUSE_S = PLACE_PAUSE_S
     leases.LEASE_SECONDS, leases.STALE_SECONDS = LEASE_S, 4 * HEARTBEAT_S

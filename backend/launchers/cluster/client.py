@@ -58,10 +58,10 @@ class Client:
         self._refused = (-AGAIN_S, "it was not asked yet")
 
     def ask(self, operation: str, limit_s: float = 10.0, **arguments: Any) -> Any:
-        """What the bridge answers. Raises Away, Gone, Failed."""
+        """Send an operation to the bridge and return its answer. Raises ClusterUnreachable, ActorGone, CallFailed."""
         number, answer = next(self._numbers), Future[Any]()
         with self._lock:
-            pipe = self._joined()
+            pipe = self._open_bridge()
             self._waiting[number] = answer
             with suppress(OSError):  # the reader sees the same and ends what waits
                 wire.send(pipe, number, operation, arguments)
@@ -75,11 +75,12 @@ class Client:
             self._waiting.pop(number, None)
 
     def call(self, name: str, method: str, limit_s: float = 10.0, /, **arguments: Any) -> Any:
-        """What the method of the keeper of that name answers. Raises Away, Gone, Failed."""
+        """Call a method of the keeper of that name and return its answer. Raises ClusterUnreachable, ActorGone,
+        CallFailed."""
         return self.ask("call", limit_s, name=name, method=method, arguments=arguments, patience_s=limit_s)
 
     def close(self) -> None:
-        """End the bridge; what waits is away."""
+        """End the bridge; requests that wait raise ClusterUnreachable."""
         with self._lock:
             pipe, process = self._pipe, self._process
             self._pipe = self._process = None
@@ -89,8 +90,9 @@ class Client:
             process.kill()
             process.wait()
 
-    def _joined(self) -> Connection:
-        """The pipe of a bridge that stands. Raises Away. The lock is held."""
+    def _open_bridge(self) -> Connection:
+        """Return the pipe of a bridge that is connected, started if needed. Raises ClusterUnreachable. The caller has
+        the lock."""
         if self._pipe is not None:
             return self._pipe
         since, why = self._refused

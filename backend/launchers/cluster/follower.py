@@ -1,9 +1,9 @@
-"""One attempt on a cluster, followed in a thread of its own: placed, checked, begun, its channel carried, seen to its
-end.
+"""Follows one attempt on a cluster in a thread of its own: has it placed, checks its node, begins it, copies its
+channel, and sees its end.
 
-What Ray says is a hint. A worker has ended when its keeper says with which code, and its result and output lie in the
-channel here. It is gone when Ray says so again and again, or nothing was heard of it for so long that its node must
-have ended it.
+What Ray says is a hint. A worker has ended when its keeper says with which code, and its result and output are in the
+channel here. It is gone when Ray says so repeatedly, or nothing was heard of it for so long that its node must have
+ended it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from backend.launchers.cluster.client import ActorGone, ClusterUnreachable
 from backend.launchers.cluster.inside import keeper
 from backend.launchers.cluster.requests import Node, ResourceRequest
 
-LOOK_S = 0.5
+POLL_S = 0.5
 PLACED_S = 2.0
 """How long one question after a keeper that is not placed yet waits."""
-GONE_LOOKS, GONE_S = 3, 5.0
+GONE_POLLS, GONE_S = 3, 5.0
 """Ray has to say so often, over so long, that a keeper is not there."""
 AWAY_S = 90.0
 """Longer than a node of Ray lives without its head (60 s)."""
@@ -39,7 +39,7 @@ ALONE_S = 1800.0
 
 
 class ClusterClient(Protocol):
-    """As `client.Client` asks."""
+    """The methods of `client.Client` that a follower uses."""
 
     def ask(self, operation: str, limit_s: float = 10.0, **arguments: Any) -> Any: ...
 
@@ -47,18 +47,18 @@ class ClusterClient(Protocol):
 
 
 class Setup(NamedTuple):
-    """What a worker is started with: the checkout and its interpreter, the digest of its sources, the studio's home,
-    and variables that it gets."""
+    """The worker's setup: the checkout and its interpreter, the digest of its sources, the studio's home, and variables
+    that it gets."""
 
     checkout: str
     python: str
     sources: str
     home: str
-    given: dict[str, str]
+    variables: dict[str, str]
 
 
 class AttemptFollower:
-    """Of one attempt. `state` is what was seen last; `cancel` and `stop` may be called from any thread."""
+    """Follows one attempt. `state` is what was seen last; `cancel` and `stop` may be called from any thread."""
 
     def __init__(
         self,
@@ -76,42 +76,42 @@ class AttemptFollower:
         self._place: str | None = None
         self._why = ""
         self._drop: list[str] = []
-        self._kept = time.time_ns()
-        """Number of the moment at which what is kept is asked for, above those of supervisors before this one."""
-        self._last: int | None = None
-        """That of the moment after the worker's end."""
-        self._asked: bool | None = None
+        self._moment = time.time_ns()
+        """Number of the moment of which resume files are requested, above those of earlier supervisors."""
+        self._last_moment: int | None = None
+        """The moment after the worker's end."""
+        self._cancel_force: bool | None = None
         self._well, self._gone_since, self._gone = now(), now(), 0
         self._stopping = threading.Event()
 
     def follow(self) -> None:
-        """Until the worker has ended or `stop` was called."""
+        """Poll until the worker has ended or `stop` was called."""
         while self.state.alive and not self._stopping.is_set():
             self.step()
-            self._stopping.wait(LOOK_S)
+            self._stopping.wait(POLL_S)
 
     def stop(self) -> None:
         self._stopping.set()
 
     def cancel(self, *, force: bool) -> None:
-        self._asked = force
+        self._cancel_force = force
 
     @property
     def placed(self) -> bool:
-        """Whether a node is known to have its keeper, or had."""
+        """Return whether a node is known to have its keeper, or had it."""
         return self._begun or self._place is not None
 
     def read(self, name: str, offset: int, most: int) -> bytes:
-        found: bytes = self._cluster.call(self._name, "read", 60.0, name=name, offset=offset, most=most)
-        return found
+        content: bytes = self._cluster.call(self._name, "read", 60.0, name=name, offset=offset, most=most)
+        return content
 
     def write(self, name: str, offset: int, content: bytes, mtime_ns: int | None) -> None:
         self._cluster.call(self._name, "write", 60.0, name=name, offset=offset, content=content, mtime_ns=mtime_ns)
 
     def step(self) -> None:
-        """One look. What goes wrong is tried again, for a while."""
+        """Poll once. What goes wrong is tried again, for a while."""
         try:
-            self._look() if self._begun else self._bring()
+            self._poll() if self._begun else self._begin()
             self._well, self._gone = self._now(), 0
         except ActorGone as error:
             self._is_gone(str(error))
@@ -123,11 +123,13 @@ class AttemptFollower:
         except (WhetstoneError, OSError) as error:
             self._is_away(error)
 
-    def _bring(self) -> None:
-        """Have a keeper placed, its node checked and furnished, and the worker begun."""
-        if self._asked is not None:
+    def _begin(self) -> None:
+        """Have a keeper placed, its node checked and given the files, and the worker begun."""
+        if self._cancel_force is not None:
             self._end(cause="It was cancelled before a node took it")
             return
+
+        # 1. Have a keeper placed.
         spec = self._channel.request()
         claim = self._channel.granted().claim or Claim()
         nodes = [Node(**node) for node in self._cluster.ask("nodes")]
@@ -139,12 +141,16 @@ class AttemptFollower:
         except ClusterUnreachable:
             self.state = WorkerState(alive=True, waiting=requests.waiting_reason(request, nodes))
             return
+
+        # 2. Check the node and send it what it lacks.
         self._place = f"{where['host']} ({where['address']})"
         self.state = WorkerState(alive=True, place=self._place, waiting="for its files to be there")
-        if not self._cluster.call(self._name, "look", patterns=[], drop=[], kept=[])["begun"] and not self._furnish(
-            spec
-        ):
+        if not self._cluster.call(self._name, "inspect", patterns=[], drop=[], resume_patterns=[])[
+            "begun"
+        ] and not self._send_files(spec):
             return
+
+        # 3. Begin the worker.
         mark = f"{self._setup.home}:{self._name.split(':')[1]}"
         self._cluster.call(
             self._name,
@@ -153,7 +159,7 @@ class AttemptFollower:
             checkout=self._setup.checkout,
             python=self._setup.python,
             mark=mark,
-            given={**self._setup.given, "WHETSTONE_NODE": self._place},
+            variables={**self._setup.variables, "WHETSTONE_NODE": self._place},
             folders=ChannelCopy.FOLDERS,
             whole=request.whole,
         )
@@ -166,14 +172,18 @@ class AttemptFollower:
         self._cluster.ask("start", name=self._name, arguments=arguments, request=request.options)
         self._created = True
 
-    def _furnish(self, spec: JobSpec) -> bool:
-        """Send what the node lacks; False where the node cannot run the job."""
-        stamps = {path: found for path in requests.list_paths(spec) if (found := keeper.stamp(Path(path)))}
+    def _send_files(self, spec: JobSpec) -> bool:
+        """Send the files that the node lacks. Return False if the node cannot run the job."""
+        stamps = {path: stamp for path in requests.list_paths(spec) if (stamp := keeper.stamp(Path(path)))}
         setup = {"checkout": self._setup.checkout, "python": self._setup.python, "sources": self._setup.sources}
         lacks = self._cluster.call(self._name, "lacks", 60.0, **setup, stamps=stamps)
         refusal = lacks["refusal"]
+
+        # 1. Compare the files that are there.
         for path in lacks["other"]:
-            described = {str(one): (keeper.sha256(one), one.stat().st_mtime_ns) for one in keeper.inside(Path(path))}
+            described = {
+                str(file): (keeper.sha256(file), file.stat().st_mtime_ns) for file in keeper.inside(Path(path))
+            }
             if not self._cluster.call(self._name, "same", 3600.0, described=described):
                 refusal = (
                     refusal
@@ -182,51 +192,63 @@ class AttemptFollower:
         if refusal:
             self._end(cause=f"The node {self._place} {refusal}", again=False)
             return False
-        for one in (one for path in lacks["missing"] for one in keeper.inside(Path(path))):
-            self._copy.put(one, str(one))
+
+        # 2. Send the missing ones, then the channel.
+        for file in (file for path in lacks["missing"] for file in keeper.inside(Path(path))):
+            self._copy.put(file, str(file))
         self._copy.send()
         return True
 
-    def _look(self) -> None:
-        if self._asked is not None:
-            self._cluster.call(self._name, "ask", force=self._asked)
-            self._asked = None
+    def _poll(self) -> None:
+        if self._cancel_force is not None:
+            self._cluster.call(self._name, "ask", force=self._cancel_force)
+            self._cancel_force = None
         if self._place is None:
             where = self._cluster.call(self._name, "where")
             self._place = f"{where['host']} ({where['address']})"
-        seen = self._seen(ChannelCopy.RUNNING, self._drop)
-        if seen["code"] is not None and self._last is None:
-            self._kept = self._last = self._kept + 1
-            seen = self._seen(ChannelCopy.RUNNING, [])
-        self._carry(seen["frozen"])
-        ended = self._last is not None and self._kept > self._last
-        if ended:
-            seen = self._seen(ChannelCopy.ENDED, [])
-        self._drop = self._copy.fetch(
-            [(str(name), int(size), int(at)) for name, size, at in seen["files"]], ended=ended
-        )
-        self.state = WorkerState(alive=not ended, code=seen["code"] if ended else None, place=self._place)
 
-    def _seen(self, patterns: list[str], drop: list[str]) -> dict[str, Any]:
+        # 1. Ask the keeper for the worker's state and its files.
+        report = self._inspect(ChannelCopy.RUNNING, self._drop)
+        if report["code"] is not None and self._last_moment is None:
+            self._moment = self._last_moment = self._moment + 1
+            report = self._inspect(ChannelCopy.RUNNING, [])
+
+        # 2. Copy resume files, then events and logs; output and result at the end.
+        self._carry(report["frozen"])
+        ended = self._last_moment is not None and self._moment > self._last_moment
+        if ended:
+            report = self._inspect(ChannelCopy.ENDED, [])
+        self._drop = self._copy.fetch(
+            [(str(name), int(size), int(mtime_ns)) for name, size, mtime_ns in report["files"]], ended=ended
+        )
+        self.state = WorkerState(alive=not ended, code=report["code"] if ended else None, place=self._place)
+
+    def _inspect(self, patterns: list[str], drop: list[str]) -> dict[str, Any]:
         answer: dict[str, Any] = self._cluster.call(
-            self._name, "look", patterns=patterns, drop=drop, kept=ChannelCopy.KEPT, frozen=self._kept
+            self._name,
+            "inspect",
+            patterns=patterns,
+            drop=drop,
+            resume_patterns=ChannelCopy.RESUMED,
+            frozen=self._moment,
         )
         return answer
 
     def _carry(self, frozen: dict[str, Any] | None) -> None:
-        """Bring what was kept at that moment here, for a while; the next look asks for another moment once it is
-        here."""
-        if frozen is None or frozen["number"] != self._kept:
+        """Copy the resume files of that moment here, for a while. Once they are here, the next poll requests another
+        moment."""
+        if frozen is None or frozen["number"] != self._moment:
             return
         if self._copy.carry({name: (sha, size) for name, (sha, size) in frozen["files"].items()}, keeper.FROZEN):
-            self._kept += 1
+            self._moment += 1
 
     def _is_gone(self, why: str) -> None:
-        """Ray says so. A name that is not known in a cluster whose head was just replaced is asked for again."""
+        """Note that Ray says the keeper is gone. After a cluster's head was replaced, an unknown name is asked for
+        again."""
         if not self._gone:
             self._gone_since = self._now()
         self._gone += 1
-        if self._gone < GONE_LOOKS or self._now() - self._gone_since < GONE_S:
+        if self._gone < GONE_POLLS or self._now() - self._gone_since < GONE_S:
             return
         if not self._begun and self._place is None:  # it never was on a node: have it made again
             self._created, self._gone = False, 0
@@ -248,8 +270,8 @@ class AttemptFollower:
             self._rejoin()
 
     def _rejoin(self) -> None:
-        """A connection to a head that was replaced never answers again: asking for its nodes ends it, and the next one
-        is new."""
+        """Ask for the nodes: a connection to a head that was replaced never answers again, so this ends it, and the
+        next one is new."""
         try:
             self._cluster.ask("nodes")
         except WhetstoneError as error:

@@ -1,5 +1,5 @@
-"""The launcher of a Ray cluster. It never waits for the cluster: each attempt has a follower; `poll` says what that saw
-last."""
+"""The launcher of a Ray cluster. It never waits for the cluster: each attempt has a follower, and `poll` returns what
+the follower saw last."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from backend.launchers.cluster.follower import PLACED_S, AttemptFollower, Cluste
 from backend.launchers.cluster.inside import keeper
 from backend.settings import CHECKOUT, Settings
 
-GIVEN = ("WHETSTONE_QUALITY_FLOOR", "WHETSTONE_BEARER_ENV", "HF_HUB_OFFLINE")
+PASSED_VARIABLES = ("WHETSTONE_QUALITY_FLOOR", "WHETSTONE_BEARER_ENV", "HF_HUB_OFFLINE")
 """Variables of the studio that workers get. None is a secret: those a node has in its own environment, by the same
 names."""
 STOP_S = 5.0
@@ -35,8 +35,8 @@ ENDS = "ray ends"
 
 
 def make_client(settings: Settings, log: str = "ray.log") -> Client:
-    """Of the cluster that WHETSTONE_RAY_ADDRESS names; what Ray says of the connection goes to that file of the
-    home."""
+    """Make the client of the cluster in WHETSTONE_RAY_ADDRESS; Ray's messages about the connection go to that file of
+    the home."""
     assert settings.ray_address is not None
 
     def python() -> Path:
@@ -59,16 +59,16 @@ class RayLauncher(Launcher):
         self._followers: dict[str, AttemptFollower] = {}
         self._threads: dict[str, threading.Thread] = {}
         self._ending: dict[str, threading.Thread] = {}
-        """Of other homes' keepers, by name."""
+        """Threads that end other homes' keepers, by the keeper's name."""
 
     @cached_property
     def _setup(self) -> Setup:
-        given = {name: value for name, value in os.environ.items() if name in GIVEN}
-        return Setup(str(CHECKOUT), self._python, keeper.digest(CHECKOUT), str(self._settings.home), given)
+        variables = {name: value for name, value in os.environ.items() if name in PASSED_VARIABLES}
+        return Setup(str(CHECKOUT), self._python, keeper.digest(CHECKOUT), str(self._settings.home), variables)
 
     @cached_property
     def _key(self) -> str:
-        """Of this home among all that use the cluster."""
+        """Return the key of this home among all that use the cluster."""
         return hashlib.sha256(f"{socket.gethostname()}:{self._settings.home}".encode()).hexdigest()[:12]
 
     def start(self, job_id: str, channel: Channel) -> Handle:
@@ -89,8 +89,8 @@ class RayLauncher(Launcher):
         self._follow(handle).cancel(force=force)
 
     def sweep(self, job_id: str, handle: Handle | None) -> None:
-        """A keeper that does not answer now ends its worker by itself, with its node or when nobody has asked it for
-        long."""
+        """End the job's keepers. One that does not answer now ends its worker by itself, with its node or after long
+        silence."""
         mine, limit_s = f"{self._key}:{job_id}:", SWEEP_S
         for name in [name for name in self._followers if name.startswith(mine)]:
             follower = self._followers.pop(name)
@@ -103,31 +103,31 @@ class RayLauncher(Launcher):
         except WhetstoneError as error:
             logging.warning("%s: %s", job_id, error)
 
-    def sweep_others(self, kept: Collection[str]) -> None:
-        """Beside the supervisor, which does not wait for the cluster. What it starts meanwhile has a follower."""
+    def sweep_others(self, live_jobs: Collection[str]) -> None:
+        """End keepers of jobs that were given up, in a thread: the supervisor does not wait for the cluster."""
 
         def given_up() -> Iterator[str]:
             for name in self._cluster.ask("named"):
                 key, job, _ = name.split(":")
-                if key == self._key and job not in kept and name not in self._followers:
+                if key == self._key and job not in live_jobs and name not in self._followers:
                     yield name
 
-        self._beside("what was given up", given_up)
+        self._end_in_thread("what was given up", given_up)
 
     def ended_elsewhere(self, spec: str, handle: Handle) -> bool:
-        """A keeper that stayed would hold its node, and go on with what is repeated. One that does not answer ends by
+        """End the keeper, which would keep its node and go on with what is repeated. One that does not answer ends by
         itself."""
         name = str(handle.data["keeper"])
         ending = self._ending.get(name)
         if ending is None:
-            self._ending[name] = self._beside(name, lambda: [name])
+            self._ending[name] = self._end_in_thread(name, lambda: [name])
         elif not ending.is_alive():
             del self._ending[name]
             return True
         return False
 
-    def _beside(self, what: str, names: Callable[[], Iterable[str]]) -> threading.Thread:
-        """End these in a thread of its own."""
+    def _end_in_thread(self, what: str, names: Callable[[], Iterable[str]]) -> threading.Thread:
+        """End these keepers in a thread of its own."""
 
         def end() -> None:
             try:
@@ -140,7 +140,7 @@ class RayLauncher(Launcher):
         return thread
 
     def _end(self, names: Iterable[str], limit_s: float = SWEEP_S) -> None:
-        """Raises WorkError where the cluster does not answer."""
+        """End these keepers. Raises WorkError if the cluster does not answer."""
         for name in names:
             with suppress(WhetstoneError):
                 self._cluster.call(name, "close", limit_s)

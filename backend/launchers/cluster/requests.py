@@ -1,4 +1,4 @@
-"""What a job asks of a cluster, in Ray's own resources, and why it waits. Pure: Ray places, nothing here does.
+"""A job's request to a cluster, in Ray's own resources, and why it waits. Pure: Ray places the job.
 
 `whetstone` is a resource of each node that may run jobs: one, of which a measurement takes all and any other job a
 thousandth, so that a measurement has its node to itself among jobs.
@@ -16,7 +16,7 @@ from backend.domain.jobs.jobs import EvaluateSpec, JobSpec, OptimizeSpec, Payoff
 RESOURCE = "whetstone"
 SHARE = 0.001
 CORES = 4
-"""That an optimize job asks for, where a node has so many."""
+"""Cores that an optimize job requests if a node has so many."""
 HOW = f"`ray start --address=HOST:PORT --resources='{{\"{RESOURCE}\": 1}}'`"
 NOBODY = f"no node of the cluster takes jobs (start one with {HOW})"
 UNITS = {"CPU": "cores", "GPU": "GPUs", "neuron_cores": "Neuron cores"}
@@ -25,7 +25,7 @@ WHERE = {"cuda": "GPU", "neuron": "neuron_cores"}
 
 
 class Node(NamedTuple):
-    """Of a cluster. `resources`: in all, by Ray's names; `memory` in bytes."""
+    """A node of a cluster. `resources`: all that it has, by Ray's names; `memory` in bytes."""
 
     id: str
     host: str
@@ -61,15 +61,15 @@ class ResourceRequest(NamedTuple):
 
     @property
     def resources(self) -> dict[str, float]:
-        """By the names by which nodes have them."""
-        asked = {"CPU": self.cpus, "GPU": self.gpus, "neuron_cores": self.neuron_cores, "memory": self.memory_bytes}
-        return {name: float(number) for name, number in asked.items() if number} | {
+        """Return the resources by the names that nodes have for them."""
+        amounts = {"CPU": self.cpus, "GPU": self.gpus, "neuron_cores": self.neuron_cores, "memory": self.memory_bytes}
+        return {name: float(number) for name, number in amounts.items() if number} | {
             RESOURCE: 1.0 if self.whole else SHARE
         }
 
     @property
     def options(self) -> dict[str, Any]:
-        """As a Ray actor takes them."""
+        """Return the options of a Ray actor."""
         own = {RESOURCE: 1.0 if self.whole else SHARE} | (
             {"neuron_cores": self.neuron_cores} if self.neuron_cores else {}
         )
@@ -78,10 +78,15 @@ class ResourceRequest(NamedTuple):
 
 
 def make_request(spec: JobSpec, claim: Claim, nodes: Sequence[Node]) -> ResourceRequest:
-    """An optimize job: accelerators as its plan has them, its memory, the cores that were asked for or up to CORES. An
-    evaluation: a node to itself, of those with as many GPUs as a variant is spread over where the cluster has such, and
-    with as many Neuron cores as one was compiled for."""
+    """Make the request of a job.
+
+    An optimize job: accelerators as its plan has them, its memory, the cores that were requested or up to CORES. An
+    evaluation: a node to itself, with as many GPUs as a variant is spread over if the cluster has such nodes, and with
+    as many Neuron cores as a variant was compiled for.
+    """
     able = [node.resources for node in nodes if node.takes_jobs]
+
+    # 1. An optimize job.
     if isinstance(spec, OptimizeSpec):
         most = int(max((node.get("CPU", 0.0) for node in able), default=CORES))
         # A compilation for a Neuron instance elsewhere needs a processor alone.
@@ -93,6 +98,8 @@ def make_request(spec: JobSpec, claim: Claim, nodes: Sequence[Node]) -> Resource
             neuron_cores=number if kind == "neuron_cores" else 0,
             memory_bytes=claim.memory_bytes,
         )
+
+    # 2. A measurement.
     if isinstance(spec, EvaluateSpec | PayoffSpec):
         spread = max((variant.serving.tensor_parallel for variant in spec.variants if not variant.neuron), default=0)
         compiled = max((variant.neuron["tensor_parallel"] for variant in spec.variants if variant.neuron), default=0)
@@ -104,7 +111,7 @@ def make_request(spec: JobSpec, claim: Claim, nodes: Sequence[Node]) -> Resource
 
 
 def list_paths(spec: JobSpec) -> list[str]:
-    """Folders and files of the studio's machine that the job reads."""
+    """Return the folders and files of the studio's machine that the job reads."""
     if isinstance(spec, OptimizeSpec):
         return sorted(spec.folders | ({spec.calibration_path} if spec.calibration_path else set()))
     if isinstance(spec, EvaluateSpec):
@@ -117,20 +124,21 @@ def list_paths(spec: JobSpec) -> list[str]:
 
 
 def waiting_reason(request: ResourceRequest, nodes: Sequence[Node]) -> str:
-    """Why a keeper is not placed yet, after the word `waits`."""
-    asked = request.resources
-    wanted = "a node to itself" if request.whole else _words(request)
+    """Return why a keeper is not placed yet, to follow the word `waits`."""
+    amounts = request.resources
+    request_text = "a node to itself" if request.whole else _words(request)
     if any(
-        node.takes_jobs and all(node.resources.get(name, 0.0) >= number for name, number in asked.items())
+        node.takes_jobs and all(node.resources.get(name, 0.0) >= number for name, number in amounts.items())
         for node in nodes
     ):
-        return f"for {wanted}: those that have it are taken"
+        return f"for {request_text}: those that have it are taken"
     if not any(node.takes_jobs for node in nodes):
-        return f"for {wanted}: {NOBODY}"
-    return f"for {wanted}, which no node of the cluster has"
+        return f"for {request_text}: {NOBODY}"
+    return f"for {request_text}, which no node of the cluster has"
 
 
 def _words(request: ResourceRequest) -> str:
+    """Return the request in words."""
     parts = [f"{request.cpus} core{'s' if request.cpus != 1 else ''}"] if request.cpus else []
     parts += [f"{request.gpus} GPU{'s' if request.gpus != 1 else ''}"] if request.gpus else []
     parts += [f"{request.neuron_cores} Neuron cores"] if request.neuron_cores else []

@@ -29,7 +29,7 @@ NAME = "whetstone-j-0123456789-1"
 def dies_before_the_record(studio: Studio) -> None:
     """The supervisor, after it has started the job."""
     with pytest.MonkeyPatch.context() as until_then:
-        until_then.setattr(Supervisor, "_record", lambda *_: None)
+        until_then.setattr(Supervisor, "_record_start", lambda *_: None)
         assert studio.supervisor._start_next([])
 
 
@@ -277,7 +277,7 @@ def test_a_follower_whose_thread_has_died_is_followed_on(studio: Studio, aws: Ac
         raise SystemExit
 
     with monkeypatch.context() as until_then:
-        until_then.setattr(follower, "_take", ends)
+        until_then.setattr(follower, "_record_status", ends)
         studio.until(lambda: before is not None and not before.is_alive(), "dead")
     aws.clock.advance(3600)
     studio.until_state(JobState.SUCCEEDED)

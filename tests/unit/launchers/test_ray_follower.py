@@ -338,7 +338,7 @@ def test_an_answer_of_another_form_ends_the_attempt_in_a_sentence(
     monkeypatch.setattr(
         cluster,
         "call",
-        lambda name, method, *rest, **given: answer if method == "look" else call(name, method, *rest, **given),
+        lambda name, method, *rest, **given: answer if method == "inspect" else call(name, method, *rest, **given),
     )
     attempt.step(2)
     state = attempt.follower.state

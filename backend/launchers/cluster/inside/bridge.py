@@ -1,10 +1,10 @@
-"""One connection to a Ray cluster, for a studio that has no Ray: `python bridge.py PIPE_FD ADDRESS`, under the ray
+"""A connection to a Ray cluster, for a studio that has no Ray: `python bridge.py PIPE_FD ADDRESS`, under the ray
 environment.
 
 Requests come as (number, operation, arguments) on the pipe and are answered in any order as (number, kind, value). The
 kinds: `value`; `gone`, Ray says that this keeper is not there (any more); `failed`, the keeper's method raised; `away`,
-Ray or the keeper did not answer, which says nothing of the worker. Number 0 is said once: the connection stands, or why
-it does not. The process ends with whoever holds the pipe's other end.
+Ray or the keeper did not answer, which says nothing about the worker. Number 0 is sent once: it is connected, or why it
+is not. The process ends when the pipe's other end is closed.
 
 `wire` has the form of both. Ray itself unpickles what nodes answer, here and not in the studio: this process gets none
 of the studio's secrets, and a cluster that others can reach needs Ray's token authentication (docs/team.md).
@@ -40,7 +40,7 @@ class Bridge:
         self._keeper = ray.remote(keeper.Keeper)
 
     def nodes(self) -> list[dict[str, Any]]:
-        """Every node that Ray knows of: id, host, address, alive, resources in all."""
+        """Return every node that Ray knows: id, host, address, alive, all resources."""
         return [
             {
                 "id": node["NodeID"],
@@ -53,13 +53,12 @@ class Bridge:
         ]
 
     def start(self, name: str, arguments: dict[str, Any], request: dict[str, Any]) -> None:
-        """Have a keeper of that name made where the request can be met, when it can; the one that is there already
-        counts."""
+        """Have a keeper of that name made where and when the request can be met; one that exists already counts."""
         options = {"lifetime": "detached", "max_restarts": 0, "get_if_exists": True, "namespace": NAMESPACE, **request}
         self._actors[name] = self._keeper.options(name=name, **options).remote(**arguments)
 
     def call(self, name: str, method: str, arguments: dict[str, Any], patience_s: float) -> Any:
-        """What the keeper's method answers."""
+        """Call the keeper's method and return its answer."""
         return ray.get(getattr(self._actor(name), method).remote(**arguments), timeout=patience_s)
 
     def end(self, name: str) -> None:
@@ -69,7 +68,7 @@ class Bridge:
         ray.kill(actor, no_restart=True)
 
     def named(self) -> list[str]:
-        """The names of all keepers, placed or not."""
+        """Return the names of all keepers, placed or not."""
         return [row["name"] for row in ray.util.list_named_actors(all_namespaces=True) if row["namespace"] == NAMESPACE]
 
     def _actor(self, name: str) -> Any:
@@ -95,7 +94,7 @@ class Bridge:
 
 
 def first_line(error: BaseException) -> str:
-    """Of what Ray says, which goes on for pages."""
+    """Return the first line of Ray's message, which goes on for pages."""
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 

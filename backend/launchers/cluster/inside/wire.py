@@ -20,7 +20,7 @@ BYTES = "$bytes"
 
 
 def send(pipe: Connection, *message: Any) -> None:
-    """Raises ValueError where a part of it is no JSON, OSError."""
+    """Send a message. Raises ValueError if a part of it is no JSON, OSError."""
     try:
         pipe.send_bytes(json.dumps(message, default=_as_json).encode())
     except TypeError as error:
