@@ -49,7 +49,7 @@ def test_a_trained_draft_is_predicted_by_its_own_acceptance(
     )
     shutil.copytree(ASSETS / "starter" / "draft", home.settings.artifacts / drafting / "draft")
     spec = measuring.prepare(home, "starter")
-    key = measuring.draft_payoff.key(
+    key = measuring.draft_payoff.map_key(
         spec.revision, spec.weights, spec.variants[0].serving, engine_status.list_versions(home.settings), probe.probe()
     )
     kept = payoffs.payoff_map(key, model="starter").model_dump(mode="json")

@@ -23,7 +23,7 @@ CHILD = """
 import json, sys, time
 from pathlib import Path
 from backend import service
-from backend.service.evaluations import imported, task_files, tasks, workloads
+from backend.service.evaluations import imported_results, task_files, tasks, workloads
 from backend.service.models import models
 from backend.service.plans import calibration
 from backend.service.presets import preset_text, presets
@@ -36,14 +36,14 @@ while len(list(folder.glob("ready-*"))) < together:
 for turn in range(rounds):
     mine = b'{"prompt": "of process %d in round %d"}\\n' % (number, turn)
     name = workloads.save(opened, "same.jsonl", mine)
-    assert workloads.path(str(workloads.saved(opened)[name])).read_bytes() == mine, name
+    assert workloads.find_file(str(workloads.list_saved(opened)[name])).read_bytes() == mine, name
     text = b"calibration of process %d in round %d " % (number, turn) * 50
     assert calibration.save(opened, "same.txt", text).read_bytes() == text
     workloads.save(opened, "shared.jsonl", b'{"prompt": "the same of all"}\\n')
     models.remember(opened, str(folder / "model"))
-    imported.add_files(opened, [Path(sys.argv[5])])
-    presets.take(opened, preset_text.read_file(folder / "presets.yaml"), replace=True)
-    tasks.kept(opened, [task_files.read(folder / "task.yaml")])
+    imported_results.add_files(opened, [Path(sys.argv[5])])
+    presets.put(opened, preset_text.read_file(folder / "presets.yaml"), replace=True)
+    tasks.keep_copies(opened, [task_files.read(folder / "task.yaml")])
 """
 PRESETS = "presets:\n- {id: a/b, model: starter, goal: balanced, recipe: {name: x, steps: []}}\n"
 
