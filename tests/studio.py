@@ -24,7 +24,7 @@ from backend.domain.jobs.jobs import LIVE, Event, InstallSpec, JobSpec, JobState
 from backend.domain.model.facts import ModelCard
 from backend.domain.recipe.recipe import Recipe
 from backend.service import Workspace
-from backend.service.jobs import jobs
+from backend.service.jobs import job_rows, jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.models import models as model_facts
 from backend.service.plans import cases
@@ -134,7 +134,7 @@ def put(
     workspace: Workspace, spec: JobSpec, title: str, state: JobState, *, events: Sequence[Event] = (), **changes: Any
 ) -> JobView:
     """Submit it and bring it into `state` by the queue's own statements, then set the row's fields as given."""
-    job = jobs.make_row(workspace, spec, title)
+    job = job_rows.make_row(workspace, spec, title)
     with workspace.store.session() as session:
         queue.submit(session, job)
         if state is not JobState.QUEUED:

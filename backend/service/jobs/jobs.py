@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from backend import address, channel, endpoint, files
+from backend import channel
 from backend.channel import Channel
 from backend.domain.errors import JobCancelled, NotNow, RequestError, WorkError
 from backend.domain.frozen import Frozen
@@ -26,23 +23,15 @@ from backend.domain.jobs.jobs import (
     TERMINAL,
     EvaluateSpec,
     Event,
-    ImportSpec,
-    JobKind,
     JobSpec,
     JobState,
-    OptimizeSpec,
-    ReadingSpec,
-    ServingSpec,
-    TrainSpec,
 )
 from backend.domain.jobs.terms import Priority, Terms
-from backend.domain.recipe.recipe import Speculate
 from backend.domain.roles import Action
 from backend.domain.validation import unreadable
-from backend.service import paths
-from backend.service.jobs import claims, limits, supervisors
+from backend.service.jobs import job_rows, limits, supervisors
 from backend.service.workspace import Workspace
-from backend.store import history, models, queue
+from backend.store import history, queue
 from backend.store.history import JobFilter
 from backend.store.tables import JobRow
 
@@ -145,10 +134,10 @@ def submit(
     person has reached a limit.
     """
     # 1. Check the specification outside the transaction.
-    row = make_row(
+    row = job_rows.make_row(
         workspace, spec, title, parent=parent, submission=submission, yields=yields, terms=terms, after=after
     )
-    uses = artifacts_read(workspace, spec)
+    uses = job_rows.artifacts_read(workspace, spec)
 
     def work(session: Any) -> JobView:
         # 2. Insert the job, unless its key exists.
@@ -159,7 +148,9 @@ def submit(
         if then is not None:
             named, second = then
             key = f"{submission} then" if submission else None
-            follower = make_row(workspace, named(inserted.id), second, submission=key, terms=terms, after=inserted.id)
+            follower = job_rows.make_row(
+                workspace, named(inserted.id), second, submission=key, terms=terms, after=inserted.id
+            )
             if queue.submit(session, follower).id == follower.id:
                 limits.check_person_limits(workspace, session, follower.owner, follower.kind)
                 workspace.record(session, Action.SUBMIT, follower.id, second)
@@ -182,61 +173,6 @@ def submission_key(workspace: Workspace, written: str | None) -> str | None:
     if not 1 <= len(written) <= LONGEST_KEY:
         raise RequestError(f"A key has 1 to {LONGEST_KEY} characters: shorten {{}}.", "idempotency_key")
     return f"{workspace.actor.name}:{written}"
-
-
-def artifacts_read(workspace: Workspace, spec: JobSpec) -> set[str]:
-    """Return the ids of the artifacts that such a job reads, found by id or by folder in this home."""
-    if isinstance(spec, OptimizeSpec | TrainSpec):
-        below = f"{workspace.settings.artifacts}/"
-        ids = {path.removeprefix(below).split("/")[0] for path in spec.folders if path.startswith(below)}
-        step = spec.recipe.step("speculate") if isinstance(spec, OptimizeSpec) else None
-        draft = step.draft if isinstance(step, Speculate) and step.draft else ""
-        return ids | ({draft} if draft.startswith("a-") else set())  # of a bucket its folder is only a copy
-    return spec.artifacts if isinstance(spec, ServingSpec) else set()
-
-
-def make_row(
-    workspace: Workspace,
-    spec: JobSpec,
-    title: str,
-    *,
-    parent: str | None = None,
-    submission: str | None = None,
-    yields: bool = False,
-    terms: Terms | None = None,
-    after: str | None = None,
-) -> JobRow:
-    """Check the specification and return the row that `submit` inserts."""
-    kind, chosen_terms = JobKind(spec.kind), terms or Terms()
-    limits.check_engine_role(workspace, spec.model_dump(include={"kind", "action", "index"}))
-    if isinstance(spec, ReadingSpec):
-        spec = spec.model_copy(update={"seen": {folder: files.stamp(Path(folder)) for folder in sorted(spec.folders)}})
-    paths.check_specification(spec, partial(_is_remembered, workspace))
-    if isinstance(spec, EvaluateSpec):  # also one that was asked for where nobody else reaches it, and is now repeated
-        for variant in spec.variants:
-            if variant.url is not None and variant.remote is None:
-                address.check_public(endpoint.parse_address(variant.url))
-    if isinstance(spec, EvaluateSpec | ImportSpec):
-        spec = spec.model_copy(update={"shared": workspace.settings.shared})
-    return JobRow(
-        id="j-" + secrets.token_hex(5),
-        kind=kind,
-        state=JobState.QUEUED,
-        title=title,
-        owner=workspace.actor.name,
-        spec=spec.model_dump_json(),
-        parent=parent,
-        submission=submission,
-        claim=claims.make_claim(spec, chosen_terms).text,
-        terms=chosen_terms.text,
-        after=after,
-        yields=yields,
-    )
-
-
-def _is_remembered(workspace: Workspace, folder: Path) -> bool:
-    with workspace.store.read() as session:
-        return models.find(session, str(folder)) is not None
 
 
 def show(workspace: Workspace, job_id: str) -> JobView:

@@ -1,0 +1,88 @@
+"""From a job specification to the row that is queued: checks, claim, and the artifacts that the job reads."""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+from pathlib import Path
+
+from backend import address, endpoint, files
+from backend.domain.jobs.jobs import (
+    EvaluateSpec,
+    ImportSpec,
+    JobKind,
+    JobSpec,
+    JobState,
+    OptimizeSpec,
+    ReadingSpec,
+    ServingSpec,
+    TrainSpec,
+)
+from backend.domain.jobs.terms import Terms
+from backend.domain.recipe.recipe import Speculate
+from backend.service import paths
+from backend.service.jobs import claims, limits
+from backend.service.workspace import Workspace
+from backend.store import models
+from backend.store.tables import JobRow
+
+
+def artifacts_read(workspace: Workspace, spec: JobSpec) -> set[str]:
+    """Return the ids of the artifacts that such a job reads, found by id or by folder in this home."""
+    if isinstance(spec, OptimizeSpec | TrainSpec):
+        below = f"{workspace.settings.artifacts}/"
+        ids = {path.removeprefix(below).split("/")[0] for path in spec.folders if path.startswith(below)}
+        step = spec.recipe.step("speculate") if isinstance(spec, OptimizeSpec) else None
+        draft = step.draft if isinstance(step, Speculate) and step.draft else ""
+        return ids | ({draft} if draft.startswith("a-") else set())  # of a bucket its folder is only a copy
+    return spec.artifacts if isinstance(spec, ServingSpec) else set()
+
+
+def make_row(
+    workspace: Workspace,
+    spec: JobSpec,
+    title: str,
+    *,
+    parent: str | None = None,
+    submission: str | None = None,
+    yields: bool = False,
+    terms: Terms | None = None,
+    after: str | None = None,
+) -> JobRow:
+    """Check the specification and return the row of a new queued job.
+
+    Raises RequestError for paths and addresses that may not be used, NotAllowed for what needs a higher role.
+    """
+    # 1. Check the role, the paths and the addresses, also of a job that is repeated in a studio that is shared now.
+    kind, chosen_terms = JobKind(spec.kind), terms or Terms()
+    limits.check_engine_role(workspace, spec.model_dump(include={"kind", "action", "index"}))
+    if isinstance(spec, ReadingSpec):
+        spec = spec.model_copy(update={"seen": {folder: files.stamp(Path(folder)) for folder in sorted(spec.folders)}})
+    paths.check_specification(spec, partial(_is_remembered, workspace))
+    if isinstance(spec, EvaluateSpec):
+        for variant in spec.variants:
+            if variant.url is not None and variant.remote is None:
+                address.check_public(endpoint.parse_address(variant.url))
+    # 2. Record whether the studio is shared.
+    if isinstance(spec, EvaluateSpec | ImportSpec):
+        spec = spec.model_copy(update={"shared": workspace.settings.shared})
+    # 3. Make the row, with its claim.
+    return JobRow(
+        id="j-" + secrets.token_hex(5),
+        kind=kind,
+        state=JobState.QUEUED,
+        title=title,
+        owner=workspace.actor.name,
+        spec=spec.model_dump_json(),
+        parent=parent,
+        submission=submission,
+        claim=claims.make_claim(spec, chosen_terms).text,
+        terms=chosen_terms.text,
+        after=after,
+        yields=yields,
+    )
+
+
+def _is_remembered(workspace: Workspace, folder: Path) -> bool:
+    with workspace.store.read() as session:
+        return models.find(session, str(folder)) is not None
