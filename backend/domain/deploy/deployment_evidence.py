@@ -76,6 +76,6 @@ def _speculation(expected: Mapping[str, Any], log: EngineLog) -> Finding:
     wrong = speculation_findings.check_configuration(expected, log)
     if wrong is not None:
         return wrong
-    method = log.speculates.method if log.speculates else "no"
+    method = log.speculation.method if log.speculation else "no"
     words = f"The engine started with {method} speculation; that it drafts cannot be proven, as no count is logged yet."
     return Finding(what="speculation", proven=None, words=words)

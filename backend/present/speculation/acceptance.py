@@ -73,8 +73,8 @@ def gain(evaluation: Evaluation, theme: Theme = "light", predicted: PredictedGai
         {"label": "Variant and load", "type": "category"},
         {"label": "Times as fast as without", "rangemode": "tozero"},
     )
-    names = [f"{legend_name(row.each.result.name)}<br>{row.each.level.load.words}" for row in rows]
-    colours = [style(places(evaluation)[row.each.result.name], theme).colour for row in rows]
+    names = [f"{legend_name(row.drafted.result.name)}<br>{row.drafted.level.load.words}" for row in rows]
+    colours = [style(places(evaluation)[row.drafted.result.name], theme).colour for row in rows]
     line = {"color": COLOURS[theme].muted, "width": 1}
     said = [f"allows {figure(row.allowed)}x, gave {figure(row.measured)}x" for row in rows]
     shared: dict[str, Any] = {"type": "bar", "x": names, "hovertext": said, "hoverinfo": "text"}
@@ -107,7 +107,7 @@ def _marks(
     rows: Sequence[SpeculationGain], names: Sequence[str], predicted: PredictedGains, theme: Theme
 ) -> list[dict[str, Any]]:
     """At the acceptance that was measured; its whiskers are the map's own error."""
-    keys = [(row.each.result.name, row.each.level.load.key) for row in rows]
+    keys = [(row.drafted.result.name, row.drafted.level.load.key) for row in rows]
     known = [(name, predicted[key]) for name, key in zip(names, keys, strict=True) if key in predicted]
     if not known:
         return []

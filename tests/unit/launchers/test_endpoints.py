@@ -313,7 +313,7 @@ def test_a_draft_that_the_engine_ignores_is_seen(aws: Account, endpoints: Deploy
     aws.tables["logs"].clear()
     seen = endpoints.prove("chat")
     assert [each.proven for each in seen] == [False, None, None] and all(
-        "cannot be proven" in each.words for each in seen[1:]
+        "cannot be checked" in each.words for each in seen[1:]
     )
 
 

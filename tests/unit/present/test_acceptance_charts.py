@@ -69,11 +69,11 @@ def test_every_chart_is_one_that_plotly_takes_and_has_words(theme: str) -> None:
 def test_what_acceptance_allows_stands_beside_what_it_gave() -> None:
     evaluation = document()
     rows = measured_gains(evaluation)
-    assert [row.each.level.concurrency for row in rows] == [1, 4]
+    assert [row.drafted.level.concurrency for row in rows] == [1, 4]
     assert rows[0].allowed == pytest.approx(2600 / 1100)
     assert rows[0].measured == pytest.approx(1.4, rel=0.1)
     assert rows[0].interval is not None
-    marks = {("draft", rows[0].each.level.load.key): PredictedGain(1.6, (1.5, 1.7))}
+    marks = {("draft", rows[0].drafted.level.load.key): PredictedGain(1.6, (1.5, 1.7))}
     drawn = acceptance.gain(evaluation, predicted=marks)
     (mark,) = [trace for trace in drawn["data"] if trace["name"] == "predicted by the payoff map"]
     assert mark["y"] == [1.6] and mark["error_y"]["array"] == pytest.approx([0.1])

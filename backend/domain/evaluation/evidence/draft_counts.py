@@ -1,8 +1,7 @@
-"""What came of guessing ahead over one level: by position from the server's counters, by kind of prompt from the
-answers. Pure.
+"""Counts what drafting gave over one level: by position from the server's counters, by kind of prompt from answers. Pure.
 
-An answer's chunk is what one step of the server gave, so the tokens of its chunks are the lengths of its steps, also of
-steps that had no draft. Where the server sends faster than it is read, two steps share a chunk (`coalesced`).
+A chunk of an answer is the result of one step of the server, so the tokens of its chunks are the lengths of its steps,
+also of steps without a draft. Where the server sends faster than it is read, two steps share a chunk (`coalesced`).
 """
 
 from __future__ import annotations
@@ -15,19 +14,21 @@ from backend.domain.load import counters
 from backend.domain.load.records import RequestRecord
 
 MOST_KINDS = 12
-"""The most frequent ones: a foreign file may name each line."""
+"""Only the most frequent kinds are counted: a foreign file may give each line its own."""
 
 
 def count_drafting(
     counted: Sequence[Mapping[str, int]], records: Iterable[RequestRecord], kinds: Sequence[str | None] = ()
 ) -> Drafting | None:
-    """`counted`: what the server's counters say of each run; None where none of them speculated or told. `kinds`: of
-    the workload's lines."""
-    told = [run for run in counted if "drafted_tokens" in run]
-    if not told:
+    """Add up the drafting of all runs of a level; None where no run speculated or reported counts.
+
+    `counted`: the server's counters of each run; `kinds`: of the workload's lines.
+    """
+    runs = [run for run in counted if "drafted_tokens" in run]
+    if not runs:
         return None
     total: Counter[str] = Counter()
-    for run in told:
+    for run in runs:
         total.update(run)
     positions = sum(name.startswith(counters.ACCEPTED_AT) for name in total)
     return Drafting(
@@ -41,25 +42,26 @@ def count_drafting(
 
 
 def count_steps(records: Iterable[RequestRecord], kinds: Sequence[str | None]) -> dict[str, AnswerSteps]:
-    """Of measured answers whose tokens the server counted chunk by chunk, by kind of prompt; empty where no line has a
-    kind."""
-    found: dict[str, list[RequestRecord]] = {}
+    """Count the steps of measured answers by kind of prompt; empty where no line has a kind.
+
+    Only answers whose tokens the server counted chunk by chunk have steps.
+    """
+    by_kind: dict[str, list[RequestRecord]] = {}
     for record in records:
         kind = kinds[record.prompt % len(kinds)] if kinds else None
-        if (
-            kind
-            and record.ok
-            and not record.warm
-            and record.token_times == "continuous"
-            and len(record.chunk_tokens) > 1
-        ):
-            found.setdefault(kind, []).append(record)
-    often = sorted(found, key=lambda kind: (-len(found[kind]), kind))[:MOST_KINDS]
-    return {kind: _steps(found[kind]) for kind in sorted(often)}
+        if kind and _has_steps(record):
+            by_kind.setdefault(kind, []).append(record)
+    frequent = sorted(by_kind, key=lambda kind: (-len(by_kind[kind]), kind))[:MOST_KINDS]
+    return {kind: _sum_steps(by_kind[kind]) for kind in sorted(frequent)}
 
 
-def _steps(records: Sequence[RequestRecord]) -> AnswerSteps:
-    """The first chunk is of the prompt's own step, which nothing is guessed for."""
+def _has_steps(record: RequestRecord) -> bool:
+    is_measured = record.ok and not record.warm
+    return is_measured and record.token_times == "continuous" and len(record.chunk_tokens) > 1
+
+
+def _sum_steps(records: Sequence[RequestRecord]) -> AnswerSteps:
+    """Add up answers without their first chunk, which comes from the prompt's own step and never has a draft."""
     return AnswerSteps(
         answers=len(records),
         chunks=sum(len(record.chunk_tokens) - 1 for record in records),

@@ -1,4 +1,4 @@
-"""What vLLM says of itself: its log since its last start, and the settings of its cache at `/metrics`. Pure.
+"""Parses what vLLM writes about itself: its log since its last start, and its cache's settings at `/metrics`. Pure.
 
 Lines of vLLM 0.32.0: the configuration (v1/engine/core.py), the arguments as parsed (entrypoints/utils), the kernels of
 quantized layers (model_executor/kernels/linear), what loading and the cache took (weight_utils.py, kv_cache_utils.py),
@@ -30,7 +30,7 @@ ARGUMENTS = (
     "synthetic_acceptance_length",
     "num_speculative_tokens_per_batch_size",
 )
-"""Of what was parsed from the command line, only what differs from vLLM's own choice is written."""
+"""Arguments from the command line; vLLM writes only those that differ from its own choice."""
 _CONFIGURED = re.compile(r"LLM engine .*? with config: (.*)")
 _NOT_DEFAULT = re.compile(r"non-default args: (\{.*\})")
 _SPECULATES = re.compile(
@@ -59,7 +59,7 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 class Kernel(NamedTuple):
     name: str
     layers: str
-    """What it computes, in vLLM's words: the scheme of a quantized layer, or a kind of product."""
+    """The layers that it computes, in vLLM's words: the scheme of a quantized layer, or a kind of product."""
 
 
 class LoggedSpeculation(NamedTuple):
@@ -69,68 +69,85 @@ class LoggedSpeculation(NamedTuple):
 
 
 class EngineLog(NamedTuple):
-    """Of one start. `settings` is empty where the log does not reach the configuration, `speculates` None where it says
-    none."""
+    """The log of one start. `settings` is empty where the log has no configuration, `speculation` None where it says none."""
 
     settings: Mapping[str, str]
-    speculates: LoggedSpeculation | None
+    speculation: LoggedSpeculation | None
     mode: str | None
-    """Of compilation: NONE where it is off."""
+    """Mode of compilation: NONE where it is off."""
     arguments: Mapping[str, str]
     kernels: tuple[Kernel, ...]
     checkpoint_gib: float | None
     cache_tokens: int | None
     running: int
-    """The most sequences at once that it wrote of."""
+    """The most sequences running at once."""
     accepted: int
     drafted: int
     causes: tuple[str, ...]
-    """Lines that say that something is not done, or done another way."""
+    """Lines that say that something is not done, or done in another way."""
 
 
 def lines_since_last_start(lines: Iterable[str]) -> list[str]:
-    """From the last configuration on: what an engine wrote before is of another one."""
+    """Return the lines from the last configuration on: earlier ones belong to another start."""
     listed = list(lines)
-    return listed[max((number for number, line in enumerate(listed) if _CONFIGURED.search(line)), default=0) :]
+    configurations = [number for number, line in enumerate(listed) if _CONFIGURED.search(line)]
+    return listed[configurations[-1] if configurations else 0 :]
 
 
 def parse_engine_log(lines: Iterable[str]) -> EngineLog:
-    """Of the last start in these lines."""
+    """Parse the last start in these lines."""
     every = list(lines)
     since = lines_since_last_start(every)
-    configured, arguments = _first(_CONFIGURED, since) or "", _first(_NOT_DEFAULT, reversed(every)) or ""
-    mode = _MODE.search(configured)
-    counts = [(int(match["accepted"]), int(match["drafted"])) for line in since if (match := _COUNTED.search(line))]
-    checkpoint, cache = _first(_CHECKPOINT, since), _first(_CACHE, since)
+    # 1. The configuration and the arguments, one line each.
+    configuration = _first_match(_CONFIGURED, since) or ""
+    arguments = _first_match(_NOT_DEFAULT, reversed(every)) or ""
+    mode = _MODE.search(configuration)
+    # 2. Kernels, running sequences and counts of drafts, over all lines.
+    kernels: dict[Kernel, None] = {}
+    running = accepted = drafted = 0
+    for line in since:
+        if match := _KERNEL.search(line):
+            kernels[Kernel(*match.groups())] = None
+        if match := _RUNNING.search(line):
+            running = max(running, int(match[1]))
+        if match := _COUNTED.search(line):
+            accepted += int(match["accepted"])
+            drafted += int(match["drafted"])
+    # 3. Sizes.
+    checkpoint, cache = _first_match(_CHECKPOINT, since), _first_match(_CACHE, since)
     return EngineLog(
-        settings={
-            name: match[1].strip("'") for name in SETTINGS if (match := re.search(rf"\b{name}=([^,\s]+)", configured))
-        },
-        speculates=_speculates(configured),
-        mode=mode and mode[1],
-        arguments={
-            name: match[1]
-            for name in ARGUMENTS
-            if (match := re.search(rf"'{name}': '?([^,'}}]+|\[.*?\]\])", arguments))
-        },
-        kernels=tuple(dict.fromkeys(Kernel(*match.groups()) for line in since if (match := _KERNEL.search(line)))),
+        settings=_values(SETTINGS, r"\b{}=([^,\s]+)", configuration),
+        speculation=_parse_speculation(configuration),
+        mode=mode[1] if mode else None,
+        arguments=_values(ARGUMENTS, r"'{}': '?([^,'}}]+|\[.*?\]\])", arguments),
+        kernels=tuple(kernels),
         checkpoint_gib=float(checkpoint) if checkpoint else None,
         cache_tokens=int(cache.replace(",", "")) if cache else None,
-        running=max((int(match[1]) for line in since if (match := _RUNNING.search(line))), default=0),
-        accepted=sum(pair[0] for pair in counts),
-        drafted=sum(pair[1] for pair in counts),
+        running=running,
+        accepted=accepted,
+        drafted=drafted,
         causes=tuple(dict.fromkeys(_MESSAGE.sub("", line).strip() for line in every if _is_cause(line))),
     )
 
 
+def _values(names: Iterable[str], pattern: str, text: str) -> dict[str, str]:
+    """Return the value of each name that the text has; `{}` in the pattern stands for the name."""
+    values: dict[str, str] = {}
+    for name in names:
+        match = re.search(pattern.format(name), text)
+        if match:
+            values[name] = match[1].strip("'")
+    return values
+
+
 def parse_cache_settings(metrics: str) -> dict[str, str]:
-    """The labels of `vllm:cache_config_info`, the first engine's; empty where the server tells none."""
-    found = _CACHE_LABELS.search(metrics)
-    return dict(_LABEL.findall(found[1])) if found else {}
+    """Return the labels of `vllm:cache_config_info` of the first engine; empty where the server reports none."""
+    match = _CACHE_LABELS.search(metrics)
+    return dict(_LABEL.findall(match[1])) if match else {}
 
 
-def _speculates(configured: str) -> LoggedSpeculation | None:
-    match = _SPECULATES.search(configured)
+def _parse_speculation(configuration: str) -> LoggedSpeculation | None:
+    match = _SPECULATES.search(configuration)
     if match is None:
         return None
     model = match["model"].strip("'")
@@ -139,7 +156,7 @@ def _speculates(configured: str) -> LoggedSpeculation | None:
     )
 
 
-def _first(pattern: re.Pattern[str], lines: Iterable[str]) -> str | None:
+def _first_match(pattern: re.Pattern[str], lines: Iterable[str]) -> str | None:
     return next((match[1] for line in lines if (match := pattern.search(line))), None)
 
 

@@ -1,9 +1,9 @@
-"""Whether speculation leaves answers as they are: greedy ones token by token, sampled ones by their distribution. Pure.
+"""Tests whether speculation changes answers: greedy ones token by token, sampled ones by their distribution. Pure.
 
-Speculative sampling keeps the target's distribution (Leviathan et al. 2023, appendix A.1), in exact arithmetic and as
-written on paper. An engine has neither: a batch of another size rounds otherwise, and a head, a cache or a kernel may
-be wrong. So the same variant without speculation is asked the same, and besides once more in larger batches, which is
-what floating point alone does.
+Speculative sampling preserves the target's distribution (Leviathan et al. 2023, appendix A.1), in exact arithmetic and
+as written on paper. An engine has neither: a batch of another size rounds differently, and a head, a cache or a kernel
+may be wrong. So the same variant without speculation gets the same prompts, and once more in larger batches, which
+shows what floating point alone does.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from backend.domain.maths.intervals import holm
 Answer = Sequence[int]
 """Token ids."""
 LEAST_EXPECTED = 5
-"""Of a cell in each arm, for the chi-square distribution to hold (Cochran 1954); rarer tokens share one."""
+"""Least expected count of a cell in each arm, for the chi-square distribution to hold (Cochran 1954); rarer tokens
+share one cell."""
 POWER = 0.8
 ENDED = -1
-"""Stands for a token where an answer has ended."""
+"""Used in place of a token where an answer has ended."""
 
 
 class GreedyAnswers(NamedTuple):
@@ -38,7 +39,7 @@ class GreedyAnswers(NamedTuple):
 
 
 class SampledAnswers(NamedTuple):
-    """Of each prompt its samples, as many with speculation as without."""
+    """The samples of each prompt, as many with speculation as without."""
 
     speculating: Sequence[Sequence[Answer]]
     plain: Sequence[Sequence[Answer]]
@@ -46,52 +47,63 @@ class SampledAnswers(NamedTuple):
 
 
 def judge_answers(greedy: GreedyAnswers, sampled: SampledAnswers | None = None) -> Lossless:
-    """Raises ValueError for arms of different length."""
-    apart = [first_difference(*pair) for pair in zip(greedy.speculating, greedy.plain, strict=True)]
-    itself = [first_difference(*pair) for pair in zip(greedy.plain, greedy.plain_at_once, strict=True)]
-    differing, noise = (sum(each is not None for each in found) for found in (apart, itself))
-    found = Lossless(
-        prompts=len(apart),
-        same=len(apart) - differing,
-        divergences=tuple(sorted(each for each in apart if each is not None)),
-        itself_same=len(itself) - noise,
+    """Compare the answers with and without speculation. Raises ValueError for arms of different length."""
+    # 1. Greedy answers, beside those of the plain variant in larger batches.
+    changed = [first_difference(*pair) for pair in zip(greedy.speculating, greedy.plain, strict=True)]
+    noise = [first_difference(*pair) for pair in zip(greedy.plain, greedy.plain_at_once, strict=True)]
+    divergences = sorted(place for place in changed if place is not None)
+    noisy = sum(place is not None for place in noise)
+    lossless = Lossless(
+        prompts=len(changed),
+        same=len(changed) - len(divergences),
+        divergences=tuple(divergences),
+        itself_same=len(noise) - noisy,
         itself_at_once=greedy.at_once,
-        p_value=fisher_p_value(differing, noise, len(apart)),
+        p_value=fisher_p_value(len(divergences), noisy, len(changed)),
         drafted=greedy.drafted,
     )
-    return found if sampled is None else found.model_copy(update=_tested(sampled))
+    # 2. Sampled answers, where there are any.
+    return lossless if sampled is None else lossless.model_copy(update=_test_samples(sampled))
 
 
 def differs_by_speculation_only(plain: Variant, variant: Variant) -> bool:
-    """Whether the first is what the other is without guessing: the same weights under the same settings."""
+    """Whether the first is the other without speculation: the same weights under the same settings."""
     return plain.speculation is None and (plain.model_path, plain.serving) == (variant.model_path, variant.serving)
 
 
-def lossless_warning(found: Lossless | None) -> str:
-    """What a warning says after the variant's name; empty where nothing was found."""
-    if found is None or not found.differs:
+def lossless_warning(lossless: Lossless | None) -> str:
+    """Return the warning that follows the variant's name; empty where no change was shown."""
+    if lossless is None or not lossless.differs:
         return ""
-    return "does not keep the answers that it gives without speculation: its draft, head or kernels change them."
+    return "changes answers by speculation: its draft, head or kernels do not give what it answers without."
 
 
 def first_difference(one: Answer, other: Answer) -> int | None:
-    """Counted from 1; None where they are the same."""
+    """Return the position of the first different token, from 1; None where the answers are the same."""
     if list(one) == list(other):
         return None
     pairs = enumerate(zip(one, other, strict=False), 1)
     return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)) + 1)
 
 
-def fisher_p_value(first: int, second: int, of: int) -> float:
-    """One-sided p of Fisher's exact test that something happens no more often in the first of two series of `of`."""
-    total, every = first + second, math.comb(2 * of, first + second)
-    ways = (math.comb(of, each) * math.comb(of, total - each) for each in range(first, min(of, total) + 1))
-    return min(1.0, sum(ways) / every)
+def fisher_p_value(first: int, second: int, trials: int) -> float:
+    """Return the one-sided p-value of Fisher's exact test that an event is no more frequent in the first series.
+
+    `first` and `second` are the events in two series of `trials` each.
+    """
+    events = first + second
+    combinations = math.comb(2 * trials, events)
+    as_extreme = 0
+    for count in range(first, min(trials, events) + 1):
+        as_extreme += math.comb(trials, count) * math.comb(trials, events - count)
+    return min(1.0, as_extreme / combinations)
 
 
-def _tested(sampled: SampledAnswers) -> dict[str, object]:
-    """From the second token on, which is the first that a draft has a part in; an answer is one draw at each
-    position."""
+def _test_samples(sampled: SampledAnswers) -> dict[str, object]:
+    """Test each position from the second token on, the first that a draft can affect.
+
+    An answer is one draw at each position.
+    """
     samples = len(sampled.plain[0])
     longest = max(len(answer) for prompt in sampled.plain for answer in prompt)
     tests = [_homogeneous(sampled, place) for place in range(1, longest)]
@@ -113,8 +125,10 @@ def _tested(sampled: SampledAnswers) -> dict[str, object]:
 
 
 def _homogeneous(sampled: SampledAnswers, place: int) -> tuple[float, int]:
-    """(p, degrees of freedom) over all prompts: both arms of a prompt have as many samples, so a cell of a and b counts
-    gives (a - b)^2 / (a + b)."""
+    """Return (p, degrees of freedom) of the test over all prompts.
+
+    Both arms of a prompt have as many samples, so a cell with counts a and b gives (a - b)^2 / (a + b).
+    """
     statistic, freedom = 0.0, 0
     for one, other in zip(sampled.speculating, sampled.plain, strict=True):
         cells = _cells(_counts(one, place), _counts(other, place))
@@ -128,19 +142,21 @@ def _counts(answers: Sequence[Answer], place: int) -> Counter[int]:
 
 
 def _cells(one: Counter[int], other: Counter[int]) -> list[tuple[int, int]]:
-    """The rare ones as one; left out where they are rare together too."""
+    """Return the cells of two arms, rare tokens joined in one; if that is rare too, it joins the last frequent cell."""
     both = [(one[token], other[token]) for token in sorted(one.keys() | other.keys())]
-    often = [pair for pair in both if sum(pair) >= 2 * LEAST_EXPECTED]
+    frequent = [pair for pair in both if sum(pair) >= 2 * LEAST_EXPECTED]
     rare = [pair for pair in both if sum(pair) < 2 * LEAST_EXPECTED]
     rest = (sum(pair[0] for pair in rare), sum(pair[1] for pair in rare))
-    if sum(rest) >= 2 * LEAST_EXPECTED or not often:
-        return [*often, rest]
-    return [*often[:-1], (often[-1][0] + rest[0], often[-1][1] + rest[1])]
+    if sum(rest) >= 2 * LEAST_EXPECTED or not frequent:
+        return [*frequent, rest]
+    return [*frequent[:-1], (frequent[-1][0] + rest[0], frequent[-1][1] + rest[1])]
 
 
 def _distance(df: int, tests: int, samples: int, prompts: int) -> float:
-    """With p and q of the arms and n samples each, the noncentrality is n sum (p - q)^2 / (p + q), by Cauchy and
-    Schwarz at least 2 n d^2 of a prompt with total-variation distance d: what is needed of it, over all prompts, as a
-    distance."""
+    """Return the least total-variation distance that the test detects, root mean square over the prompts.
+
+    With p and q of the arms and n samples each, the noncentrality is n sum (p - q)^2 / (p + q), by Cauchy and Schwarz
+    at least 2 n d^2 for a prompt with total-variation distance d.
+    """
     needed = chi_square.detectable_noncentrality(df, SIGNIFICANT / tests, POWER)
     return math.sqrt(needed / (2 * samples * prompts))

@@ -41,19 +41,18 @@ ASPECT_NAMES: dict[Aspect, str] = {
 
 
 class Finding(Frozen):
-    """One thing that was asked of a server, and what shows whether it was done. `proven` None: it could not be seen."""
+    """One thing that was requested of a server, and whether it was done. `proven` None: it could not be seen."""
 
     what: Aspect
     proven: bool | None
     words: str
-    """One sentence: what was seen and where; where it was not done also what was asked."""
+    """One sentence: what was seen and where; where it was not done, also what was requested."""
     cause: str = ""
-    """Where it was not done, what is most likely behind it, one sentence."""
+    """Where it was not done, the most likely cause in one sentence."""
 
 
 class AnswerSteps(Frozen):
-    """Answers as a client sees them: chunks after the first, one a step of the server, and the tokens that they
-    brought."""
+    """Answers as a client sees them: the chunks after the first, one for each step of the server, and their tokens."""
 
     answers: int
     chunks: int
@@ -61,88 +60,89 @@ class AnswerSteps(Frozen):
 
     @property
     def length(self) -> float | None:
-        """Tokens a step."""
+        """Tokens per step."""
         return self.tokens / self.chunks if self.chunks else None
 
 
 class Drafting(Frozen):
-    """What a server guessed ahead over one level, by its own counters; warm-up is in it, as in the server's time."""
+    """What a server drafted over one level, by its own counters; warm-up is included."""
 
     drafts: int
-    """Steps at which something was proposed."""
+    """Steps at which tokens were proposed."""
     drafted_tokens: int
     accepted_tokens: int
     accepted_by_position: tuple[int, ...] = ()
-    """Of the first proposed token, the second, ...; empty where the server does not tell."""
+    """Accepted first proposed tokens, second ones, ...; empty where the server does not report them."""
     generated_tokens: int | None = None
     steps: dict[str, AnswerSteps] = Field(default_factory=dict)
-    """By kind of prompt, where the workload names kinds; of measured answers."""
+    """Steps of measured answers by kind of prompt, where the workload names kinds."""
 
     @property
     def length(self) -> float | None:
-        """Mean accepted length: tokens a step with a draft, the target's own token included."""
+        """Mean accepted length: tokens per step with a draft, the target's own token included."""
         return 1 + self.accepted_tokens / self.drafts if self.drafts else None
 
     @property
     def rates(self) -> list[float]:
-        """Of each position: accepted of all drafts. An accepted token needs those before it, so they fall."""
+        """Share of drafts whose token at each position was accepted. A token needs those before it, so the rates fall."""
         return [accepted / self.drafts for accepted in self.accepted_by_position] if self.drafts else []
 
     @property
     def lengths(self) -> list[float]:
-        """Share of drafts by tokens that their step gave: 1, 2, ... up to one more than there are positions."""
+        """Share of drafts whose step gave 1, 2, ... tokens, up to one more than there are positions."""
         reached = [1.0, *self.rates, 0.0]
         return [high - low for high, low in pairwise(reached)] if self.rates else []
 
 
 def failed_findings(findings: Iterable[Finding]) -> list[Finding]:
-    """What was asked and not done."""
+    """Return the findings of what was requested and not done."""
     return [finding for finding in findings if finding.proven is False]
 
 
 def worst_findings(several: Iterable[Iterable[Finding]]) -> list[Finding]:
-    """Of several starts of one server, what was asked once: not done goes before not seen, that before done."""
-    kept: dict[Aspect, Finding] = {}
-    for finding in (each for findings in several for each in findings):
-        before = kept.get(finding.what)
-        if before is None or _RANK[finding.proven] < _RANK[before.proven]:
-            kept[finding.what] = finding
-    return list(kept.values())
+    """Return the worst finding of each aspect over several starts of a server: not done, then not seen, then done."""
+    worst: dict[Aspect, Finding] = {}
+    for findings in several:
+        for finding in findings:
+            previous = worst.get(finding.what)
+            if previous is None or _RANK[finding.proven] < _RANK[previous.proven]:
+                worst[finding.what] = finding
+    return list(worst.values())
 
 
 _RANK = {False: 0, None: 1, True: 2}
 
 
 class SampledPosition(Frozen):
-    """One token of sampled answers, held against the same token of the same variant without speculation."""
+    """The test of one position of sampled answers against the same position without speculation."""
 
     number: int
-    """Of the answer, from 1; the first one no draft has a part in."""
+    """Position in the answer, from 1; no draft affects the first one."""
     p_value: float
-    """Of the chi-square test of homogeneity over all prompts, adjusted over the positions by Holm's procedure."""
+    """P-value of the chi-square test of homogeneity over all prompts, adjusted over positions by Holm's procedure."""
     found_distance: float
     """The least total-variation distance, root mean square over the prompts, that the test finds with 80 % power."""
 
 
 class Lossless(Frozen):
-    """How far speculation left answers as they are without it: measured, never claimed."""
+    """Whether speculation leaves answers unchanged: measured, never claimed."""
 
     prompts: int
     """Greedy answers that were compared, token by token."""
     same: int
-    """That are the same to the last token."""
+    """Answers that are the same to the last token."""
     divergences: tuple[int, ...] = ()
-    """Of the others, the first token that differs, from 1; rising."""
+    """The first differing token of each other answer, from 1; rising."""
     itself_same: int
-    """Of as many, those that the variant without speculation gives again when several are asked at once: floating point
-    differs with the size of a batch, without any draft."""
+    """Of as many, the answers that the variant without speculation repeats when several are requested at once: floating
+    point results depend on the size of a batch, without any draft."""
     itself_at_once: int
     p_value: float
     """One-sided, Fisher's exact test: that speculation changes no more answers than that."""
     drafted: int
     """Tokens that were proposed for the greedy answers: without any, nothing was tested."""
     samples: int = 0
-    """A prompt, with and without speculation each."""
+    """Samples of each prompt, both with and without speculation."""
     sampled_prompts: int = 0
     sampled_drafted: int = 0
     positions: tuple[SampledPosition, ...] = ()
@@ -156,7 +156,7 @@ class Lossless(Frozen):
     def differs(self) -> bool:
         """A test found that speculation changes what is answered."""
         return self.is_tested and (
-            self.p_value < SIGNIFICANT or any(each.p_value < SIGNIFICANT for each in self.positions)
+            self.p_value < SIGNIFICANT or any(position.p_value < SIGNIFICANT for position in self.positions)
         )
 
 

@@ -1,4 +1,4 @@
-"""What there is to judge one start of a variant's server by, and how a finding is worded from it. Pure."""
+"""The evidence of one start of a variant's server, and the wording of a finding about one setting. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOG = "the engine's log"
 
 
 class StartEvidence(NamedTuple):
-    """What one start of a server showed. `cache`: its own settings of its cache, from `/metrics`."""
+    """What one start of a server showed. `cache`: the settings of its cache that it reports at `/metrics`."""
 
     log: EngineLog
     cache: Mapping[str, str] = {}
@@ -22,8 +22,7 @@ class StartEvidence(NamedTuple):
 
 
 class ServedVariant(NamedTuple):
-    """A variant as it was asked, `config` of what it serves (config.json, empty where there is none), and what was
-    seen."""
+    """A variant as requested, the `config` of what it serves (config.json, empty where there is none), and the evidence."""
 
     variant: Variant
     config: Mapping[str, Any]
@@ -31,21 +30,23 @@ class ServedVariant(NamedTuple):
     levels: Sequence[Level]
 
     def setting(self, name: str) -> str | None:
-        """Of the engine's configuration; None where its log does not say it."""
+        """Return a setting of the engine's configuration; None where its log does not have it."""
         return self.evidence.log.settings.get(name)
 
     def cause(self, *words: str, default: str = "") -> str:
-        """The first line of the log that says why, by any of these words."""
+        """Quote the first line of the log that gives a cause with one of these words; else `default`."""
         lower = [word.lower() for word in words]
-        found = next((line for line in self.evidence.log.causes if any(word in line.lower() for word in lower)), None)
-        return f"The log says: {found.rstrip('.')}." if found else default
+        for line in self.evidence.log.causes:
+            if any(word in line.lower() for word in lower):
+                return f"The log says: {line.rstrip('.')}."
+        return default
 
 
-def compare_setting(what: Aspect, asked: str, seen: str | None, *, name: str, cause: str = "") -> Finding:
-    """`name` is what the log calls it; `seen` None where it does not say it."""
-    if seen is None:
-        return Finding(what=what, proven=None, words=f"{asked} was asked; {LOG} does not say {name}.")
-    if seen == asked:
-        return Finding(what=what, proven=True, words=f"{LOG[0].upper()}{LOG[1:]} says {name}={seen}.")
-    words = f"{LOG[0].upper()}{LOG[1:]} says {name}={seen}, where {asked} was asked."
+def compare_setting(what: Aspect, requested: str, logged: str | None, *, name: str, cause: str = "") -> Finding:
+    """Compare a requested setting with the log's; `name` is its name there, `logged` None where the log has none."""
+    if logged is None:
+        return Finding(what=what, proven=None, words=f"{requested} was requested; {LOG} does not say {name}.")
+    if logged == requested:
+        return Finding(what=what, proven=True, words=f"{LOG[0].upper()}{LOG[1:]} says {name}={logged}.")
+    words = f"{LOG[0].upper()}{LOG[1:]} says {name}={logged}, where {requested} was requested."
     return Finding(what=what, proven=False, words=words, cause=cause)

@@ -1,5 +1,4 @@
-"""Whether a server guesses ahead as it was asked: with this method and draft, at every load, and to some effect.
-Pure."""
+"""Finds whether a server speculates as requested: with this method and draft, at every load, and with some effect. Pure."""
 
 from __future__ import annotations
 
@@ -15,90 +14,92 @@ from backend.domain.figures import listed
 from backend.domain.recipe.speculation import SPECULATE, scheduled_tokens
 
 DRAFT = "draft-model"
-"""What a server that was started here finds its draft as (`serving.vllm_options.DRAFT_LINK`)."""
+"""The name of the draft on a server that was started here (`serving.vllm_options.DRAFT_LINK`)."""
 ENOUGH_DRAFTED = 100
-"""Drafted tokens of which not one was accepted: then it is not chance."""
+"""If none of so many drafted tokens was accepted, that is not chance."""
 ENOUGH_STEPS, LEAST_SHARE = 50, 0.5
-"""A draft model proposes at each step after a request's first: in less than half of them, it was off for a part."""
+"""A draft model proposes at each step after a request's first one: in fewer than half of them, it was off at times."""
 LOOKUP_METHODS = {"ngram", "suffix", "custom_class"}
-"""Methods that may propose only where the text has been there before."""
+"""Methods that propose only where text repeats."""
 
 
-def check_configuration(wanted: Mapping[str, Any], log: EngineLog) -> Finding | None:
-    """What is wrong with it by the engine's own configuration; None where nothing is. `wanted`: the
-    `--speculative-config`."""
-    seen = log.speculates
+def check_configuration(requested: Mapping[str, Any], log: EngineLog) -> Finding | None:
+    """Check the engine's own configuration against `requested`, the `--speculative-config`; None where it agrees."""
+    logged = log.speculation
+    # 1. Whether it speculates at all, with this draft.
     if not log.settings:
-        words = "Whether it speculates cannot be proven: the engine's log does not say it, and its counters cannot be reached."
+        words = (
+            "Speculation cannot be checked: the engine's log does not mention it, and its counters cannot be reached."
+        )
         return Finding(what="speculation", proven=None, words=words)
-    model = wanted.get("model") if wanted.get("method") != "custom_class" else None  # of a class the log names none
-    if seen is None or (model and str(model) not in (seen.model or "")):
-        cause = "The speculation that was asked did not reach the engine, or it names another draft."
+    model = requested.get("model") if requested.get("method") != "custom_class" else None  # the log names no class
+    if logged is None or (model and str(model) not in (logged.model or "")):
+        cause = "The requested speculation did not reach the engine, or it names another draft."
         return Finding(
             what="speculation",
             proven=False,
             words="It does not speculate: the engine started without the draft.",
             cause=cause,
         )
-    asked = str(wanted.get("method", seen.method))
-    if seen.method != asked:
-        words = f"The engine's log says method={seen.method}, where {asked} was asked."
+    # 2. The method and the number of tokens.
+    method = str(requested.get("method", logged.method))
+    if logged.method != method:
+        words = f"The engine's log says method={logged.method}, where {method} was requested."
         return Finding(what="speculation", proven=False, words=words, cause="vLLM took the draft for another kind.")
-    tokens = wanted.get("num_speculative_tokens")
-    if tokens is not None and seen.tokens not in {None, tokens}:
-        words = f"The engine's log says num_spec_tokens={seen.tokens}, where {tokens} were asked."
-        cause = "A head that proposes so many tokens, or a schedule, cuts it."
+    tokens = requested.get("num_speculative_tokens")
+    if tokens is not None and logged.tokens not in {None, tokens}:
+        words = f"The engine's log says num_spec_tokens={logged.tokens}, where {tokens} were requested."
+        cause = "A head that proposes only so many tokens, or a schedule, limits it."
         return Finding(what="speculation", proven=False, words=words, cause=cause)
     return None
 
 
 def acceptance_finding(accepted: int, drafted: int, where: str) -> Finding:
-    """Of something that was drafted."""
-    said = f"{where} counts {accepted:,} of {drafted:,} drafted tokens accepted"
+    """Judge the accepted tokens where something was drafted."""
+    counts = f"{where} counts {accepted:,} of {drafted:,} drafted tokens accepted"
     if not accepted and drafted >= ENOUGH_DRAFTED:
-        cause = "The draft knows nothing of this target: another tokenizer, other weights, or a head that was not trained for it."
-        return Finding(what="speculation", proven=False, words=f"It speculates in vain: {said}.", cause=cause)
-    return Finding(what="speculation", proven=True, words=f"It speculates: {said}.")
+        cause = "The draft does not match the model: another tokenizer, other weights, or a head that was not trained for it."
+        return Finding(what="speculation", proven=False, words=f"It speculates without effect: {counts}.", cause=cause)
+    return Finding(what="speculation", proven=True, words=f"It speculates: {counts}.")
 
 
 def speculation_finding(case: ServedVariant) -> Finding | None:
-    """None where none was asked and none is there."""
-    asked, log = case.variant.speculation, case.evidence.log
-    if asked is None:
-        return _unasked(case)
-    wanted = vllm_flags.speculative_config(asked, DRAFT)
-    wrong = check_configuration(wanted, log)
+    """Return the finding on speculation; None where none was requested and none happened."""
+    speculation, log = case.variant.speculation, case.evidence.log
+    if speculation is None:
+        return _unrequested(case)
+    # 1. The configuration.
+    config = vllm_flags.speculative_config(speculation, DRAFT)
+    wrong = check_configuration(config, log)
     if wrong is not None and wrong.proven is False:
         return wrong
     if (
         log.arguments.get("rejection_sample_method") == "synthetic"
-        and wanted.get("rejection_sample_method") != "synthetic"
+        and config.get("rejection_sample_method") != "synthetic"
     ):
-        words = "Acceptance is made up: the server was started with rejection_sample_method=synthetic."
-        return Finding(what="speculation", proven=False, words=words, cause="A flag of the payoff map's was left on.")
-    told = [(level, level.drafting) for level in case.levels if level.drafting is not None]
-    if not told:
+        words = "Acceptance is synthetic: the server was started with rejection_sample_method=synthetic."
+        return Finding(what="speculation", proven=False, words=words, cause="A flag for payoff maps was left on.")
+    # 2. The counts at the loads at which it should propose.
+    counted = [(level, level.drafting) for level in case.levels if level.drafting is not None]
+    if not counted:
         return wrong or _uncounted(case)
-    due = [
-        pair
-        for pair in told
-        if asked.tokens_by_batch is None or scheduled_tokens(asked.tokens_by_batch, pair[0].concurrency)
-    ]
-    if not due:
-        words = "The schedule of the recipe turns it off at every load that was measured."
+    schedule = speculation.tokens_by_batch
+    expected = [pair for pair in counted if schedule is None or scheduled_tokens(schedule, pair[0].concurrency)]
+    if not expected:
+        words = "The schedule of the recipe turns speculation off at every load that was measured."
         return Finding(what="speculation", proven=True, words=words)
-    if SPECULATE[asked.method].only_likely and not any(drafting.drafted_tokens for _, drafting in due):
-        words = "It drafted not one token at any load: nothing there was likely enough to pay."
+    if SPECULATE[speculation.method].only_likely and not any(drafting.drafted_tokens for _, drafting in expected):
+        words = "It drafted no token at any load: no draft was likely enough to pay off."
         return Finding(what="speculation", proven=None, words=words)
-    return _at_levels(due, str(wanted["method"]))
+    return _level_finding(expected, str(config["method"]))
 
 
-def _unasked(case: ServedVariant) -> Finding | None:
-    seen = case.evidence.log.speculates
+def _unrequested(case: ServedVariant) -> Finding | None:
+    logged = case.evidence.log.speculation
     drafted = sum(level.drafting.drafted_tokens for level in case.levels if level.drafting is not None)
-    if seen is None and not drafted:
+    if logged is None and not drafted:
         return None
-    words = f"It speculates ({seen.method if seen else f'{drafted:,} tokens drafted'}), where no speculation was asked."
+    words = f"It speculates ({logged.method if logged else f'{drafted:,} tokens drafted'}), where no speculation was requested."
     return Finding(
         what="speculation", proven=False, words=words, cause="The model's own config brings a head that vLLM uses."
     )
@@ -106,39 +107,47 @@ def _unasked(case: ServedVariant) -> Finding | None:
 
 def _uncounted(case: ServedVariant) -> Finding:
     if not case.levels:
-        words = "The engine started with speculation; that it drafts cannot be proven, as nothing was measured."
+        words = "The engine started with speculation; nothing was measured, so drafting cannot be checked."
         return Finding(what="speculation", proven=None, words=words)
     words = "The engine started with speculation, but the server counts no drafts."
     return Finding(
-        what="speculation", proven=False, words=words, cause="Its proposer was never made: see the server's log."
+        what="speculation", proven=False, words=words, cause="Its proposer was never created: see the server's log."
     )
 
 
-def _at_levels(told: Sequence[tuple[Level, Drafting]], method: str) -> Finding:
-    """Of loads at which it should propose."""
-    drafted = sum(each.drafted_tokens for _, each in told)
+def _level_finding(counted: Sequence[tuple[Level, Drafting]], method: str) -> Finding:
+    """Judge the loads at which it should propose."""
+    # 1. No drafts at all, or none at some loads.
+    drafted = sum(drafting.drafted_tokens for _, drafting in counted)
     if not drafted:
         return Finding(
-            what="speculation", proven=False, words="It drafted not one token at any load.", cause=_why_none(method)
+            what="speculation", proven=False, words="It drafted no token at any load.", cause=_why_none(method)
         )
-    silent = [level.load.words for level, each in told if not each.drafted_tokens]
+    silent = [level.load.words for level, drafting in counted if not drafting.drafted_tokens]
     if silent and method not in LOOKUP_METHODS:
         words = f"It drafted nothing at {listed(silent)}, though it did at other loads."
         return Finding(
             what="speculation", proven=False, words=words, cause="vLLM turns speculation off above a batch size."
         )
-    rare = [(level.load.words, share) for level, each in told if (share := _share(level, each)) is not None]
-    if method not in LOOKUP_METHODS and rare and min(share for _, share in rare) < LEAST_SHARE:
-        where, share = min(rare, key=lambda pair: pair[1])
+    # 2. Drafts at only a part of the steps.
+    shares: list[tuple[float, str]] = []
+    for level, drafting in counted:
+        share = _draft_share(level, drafting)
+        if share is not None:
+            shares.append((share, level.load.words))
+    if method not in LOOKUP_METHODS and shares and min(shares)[0] < LEAST_SHARE:
+        share, where = min(shares, key=lambda pair: pair[0])
         words = f"It drafted in only {share:.0%} of the steps at {where}."
         return Finding(
             what="speculation", proven=False, words=words, cause="vLLM turns speculation off above a batch size."
         )
-    return acceptance_finding(sum(each.accepted_tokens for _, each in told), drafted, "the server")
+    # 3. What was accepted.
+    accepted = sum(drafting.accepted_tokens for _, drafting in counted)
+    return acceptance_finding(accepted, drafted, "the server")
 
 
-def _share(level: Level, drafting: Drafting) -> float | None:
-    """Of steps that could have had a draft, those that had; None of too few to tell."""
+def _draft_share(level: Level, drafting: Drafting) -> float | None:
+    """Return the share of steps with a draft among those that could have one; None where there are too few."""
     if drafting.generated_tokens is None:
         return None
     steps = drafting.generated_tokens - drafting.accepted_tokens - level.requests - level.audit.warmup_requests
@@ -147,5 +156,5 @@ def _share(level: Level, drafting: Drafting) -> float | None:
 
 def _why_none(method: str) -> str:
     if method in LOOKUP_METHODS:
-        return "Nothing in these prompts and answers repeats, so there was nothing to look up: measure on prompts like yours."
+        return "Nothing in these prompts and answers repeats, so there was nothing to look up: measure with prompts like yours."
     return "Prompts and answers are too short for a draft, or it is off above a batch size below every load."

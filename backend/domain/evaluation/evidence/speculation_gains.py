@@ -1,5 +1,4 @@
-"""What guessing ahead gained, level by level, beside what its acceptance allows and what a payoff map predicts.
-Pure."""
+"""Compares the measured gain of speculation, level by level, with what its acceptance allows and a payoff map predicts. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ class DraftedLevel(NamedTuple):
 
 
 def drafted_levels(evaluation: Evaluation, load: Load | None = None) -> list[DraftedLevel]:
-    """Levels at which something was guessed, of one load or all."""
+    """Return the levels at which something was drafted, of one load or all."""
     return [
         DraftedLevel(result, level, level.drafting)
         for result in evaluation.variants
@@ -32,69 +31,78 @@ def drafted_levels(evaluation: Evaluation, load: Load | None = None) -> list[Dra
 
 
 def drafted_loads(evaluation: Evaluation) -> list[Load]:
-    return sorted({each.level.load for each in drafted_levels(evaluation)})
+    return sorted({drafted.level.load for drafted in drafted_levels(evaluation)})
 
 
 class SpeculationGain(NamedTuple):
-    """Of a variant at a load, against the same without speculation: tokens a step of the server over all steps, which
-    is what it would gain if proposing and verifying cost nothing, and what was measured, with its interval where there
-    is one."""
+    """The gain of a variant at a load over the same variant without speculation.
 
-    each: DraftedLevel
+    `allowed`: the server's tokens per step over all steps, the gain if proposing and verifying cost nothing.
+    `measured`: the ratio of throughputs, with its `interval` where it was tested.
+    """
+
+    drafted: DraftedLevel
     allowed: float
     measured: float
     interval: tuple[float, float] | None
 
 
 def measured_gains(evaluation: Evaluation) -> list[SpeculationGain]:
-    """Where the same without speculation was measured beside it."""
-    found = []
-    for each in drafted_levels(evaluation):
-        allowed, plain = tokens_per_step(each.drafting), find_plain_twin(evaluation, each.result)
-        row = plain and _compared(evaluation, each, plain)
-        measured = row.ratio if row else plain and _ratio(each, plain)
-        if allowed is not None and measured:
-            found.append(SpeculationGain(each, allowed, measured, row.ci95 if row else None))
-    return found
+    """Return the gains where the same variant without speculation was measured too."""
+    gains: list[SpeculationGain] = []
+    for drafted in drafted_levels(evaluation):
+        allowed = tokens_per_step(drafted.drafting)
+        plain = find_plain_twin(evaluation, drafted.result)
+        if allowed is None or plain is None:
+            continue
+        row = _find_comparison(evaluation, drafted, plain)
+        measured = row.ratio if row else _throughput_ratio(drafted, plain)
+        if measured:
+            gains.append(SpeculationGain(drafted, allowed, measured, row.ci95 if row else None))
+    return gains
 
 
 class PredictedGain(NamedTuple):
-    """A gain as a payoff map has it."""
+    """A gain that a payoff map predicts."""
 
     gain: float
     interval: tuple[float, float] | None
 
 
 PredictedGains = Mapping[tuple[str, str], PredictedGain]
-"""By variant's name and key of the load."""
+"""Predicted gains by name of the variant and key of the load."""
 
 
 def tokens_per_step(drafting: Drafting) -> float | None:
-    """Tokens of all steps, with a draft or without: an accepted token spared one."""
-    made = drafting.generated_tokens
-    return made / (made - drafting.accepted_tokens) if made and made > drafting.accepted_tokens else None
+    """Return the tokens per step over all steps, with a draft or without: each accepted token saved one step."""
+    tokens = drafting.generated_tokens
+    return tokens / (tokens - drafting.accepted_tokens) if tokens and tokens > drafting.accepted_tokens else None
 
 
 def find_plain_twin(evaluation: Evaluation, result: VariantResult) -> VariantResult | None:
-    """The variant that is the same without speculation; an artifact that only speculates has a copy of the original's
-    weights."""
-    own = result.weights_sha256
-    same = (each for each in evaluation.variants if differs_by_speculation_only(each.variant, result.variant))
-    copies = (
-        each for each in evaluation.variants if own and each.weights_sha256 == own and each.variant.speculation is None
-    )
-    return next(same, None) or next(copies, None)
+    """Return the variant that is the same without speculation.
+
+    An artifact that only adds speculation has a copy of the original's weights, so that one is found by its hash.
+    """
+    for other in evaluation.variants:
+        if differs_by_speculation_only(other.variant, result.variant):
+            return other
+    weights = result.weights_sha256
+    for other in evaluation.variants:
+        if weights and other.weights_sha256 == weights and other.variant.speculation is None:
+            return other
+    return None
 
 
-def _compared(evaluation: Evaluation, each: DraftedLevel, plain: VariantResult) -> Comparison | None:
-    """Of their throughputs, where the baseline is the twin."""
-    at = (each.result.name, plain.name, each.level.load)
-    rows = (row for row in evaluation.comparison if (row.variant, row.baseline, row.load) == at)
+def _find_comparison(evaluation: Evaluation, drafted: DraftedLevel, plain: VariantResult) -> Comparison | None:
+    """Return the comparison of their throughputs, where the baseline is the plain twin."""
+    key = (drafted.result.name, plain.name, drafted.level.load)
+    rows = (row for row in evaluation.comparison if (row.variant, row.baseline, row.load) == key)
     return next((row for row in rows if higher_is_better(row.metric)), None)
 
 
-def _ratio(each: DraftedLevel, plain: VariantResult) -> float | None:
-    """Of the levels' own throughputs."""
-    level = next((level for level in plain.levels if level.load == each.level.load), None)
-    before, after = level and level.output_tokens_per_s, each.level.output_tokens_per_s
+def _throughput_ratio(drafted: DraftedLevel, plain: VariantResult) -> float | None:
+    """Return the ratio of the levels' own throughputs."""
+    level = next((level for level in plain.levels if level.load == drafted.level.load), None)
+    before, after = level and level.output_tokens_per_s, drafted.level.output_tokens_per_s
     return after / before if before and after else None

@@ -26,7 +26,7 @@ def quantization_finding(wanted: str | None, log: EngineLog, asked: str = "asked
     """`wanted`: the weights' own `quant_method`."""
     stated = log.settings.get("quantization")
     if stated is None:
-        words = "What the weights are served as cannot be proven: the engine's log does not say it."
+        words = "The served format of the weights cannot be checked: the engine's log does not say it."
         return Finding(what="quantization", proven=None, words=words)
     same = (
         stated == "None"
