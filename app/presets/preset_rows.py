@@ -88,7 +88,7 @@ def _share(goal: Goal, standing: PresetTitle | None) -> str:
     """Return `0.83–0.88, price per token`."""
     if standing is None or standing.ratio is None:
         return NONE
-    return f"{figure(standing.ratio[0], 2)}–{figure(standing.ratio[1], 2)}, {FIGURES[goal][2]}"
+    return f"{figure(standing.ratio[0], 2)}–{figure(standing.ratio[1], 2)}, {FIGURES[goal].name}"
 
 
 def best_level(measured: Measurement) -> str:

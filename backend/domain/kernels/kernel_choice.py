@@ -68,10 +68,10 @@ def preferred_kernel(
 
 def _entry(layout: StoredLayout, layer: Layer, chip: Chip) -> Iterator[tuple[Conditions, str]]:
     """Yield the conditions that vLLM checks before it looks for a kernel, each with its source."""
-    if (entry := table.ENTRY.get((layout.scheme, False))) is not None:
-        yield entry
-    if layer.experts and (entry := table.ENTRY.get((layout.scheme, True))) is not None:
-        yield entry
+    for experts in (False, True) if layer.experts else (False,):
+        entry = table.ENTRY.get((layout.scheme, experts))
+        if entry is not None:
+            yield entry
     if layout.format == "autoawq" and chip.hardware == "cuda":
         yield table.AUTOAWQ
 

@@ -28,8 +28,8 @@ SOURCE_PATTERN = rf"{S3_PATTERN}|model:[a-zA-Z0-9](-*[a-zA-Z0-9])*"
 WORDS = {
     "role": "the role that SageMaker takes on, by its ARN",
     "output": "where the result goes, s3://BUCKET/PREFIX",
-    "source": "where the weights lie, s3://BUCKET/PREFIX, or model:NAME, a model of SageMaker",
-    "upload": "where weights that lie here go first, s3://BUCKET/PREFIX",
+    "source": "where the weights are, s3://BUCKET/PREFIX, or model:NAME, a model of SageMaker",
+    "upload": "where weights on this machine are copied first, s3://BUCKET/PREFIX",
     "fetch": "no: the result stays in S3 alone",
     "accept-eula": "yes: you accept the model's licence",
     "kms-key": "the key that encrypts the result",
@@ -78,21 +78,24 @@ def read_settings(lines: Iterable[str], environment: Mapping[str, str], *, here:
 
     Raises InvalidOptions with one sentence on the first that lacks, is unknown or is wrong.
     """
+    # 1. Lines count before the environment.
     written = {**environment, **dict(_pair(line) for line in lines)}
     values: dict[str, object] = {"tags": {}, "environment": {}}
     for name, value in written.items():
         _put(values, name, value.strip())
+    # 2. What every job needs.
     missing = next((name for name in ("role", "output") if not values.get(name)), None)
     if missing:
         remedy = f"give {{}} {missing}=... or set WHETSTONE_AWS_{missing.upper()}"
         raise InvalidOptions(f"A job on SageMaker needs {WORDS[missing]}: {remedy}.", "aws")
     if not (values.get("source") or (here and values.get("upload"))):
-        sent = " or, since they lie here, upload=s3://BUCKET/PREFIX" if here else ""
+        sent = " or, since they are on this machine, upload=s3://BUCKET/PREFIX" if here else ""
         raise InvalidOptions(
             f"A job on SageMaker needs {WORDS['source']}: give {{}} source=s3://BUCKET/PREFIX{sent}.", "aws"
         )
     if bool(values.get("subnets")) != bool(values.get("security_groups")):
         raise InvalidOptions("A VPC needs both: give {} subnets=... and {} security-groups=... together.", "aws", "aws")
+    # 3. The form of each value.
     try:
         return AwsSettings.model_validate(values)
     except ValidationError as error:

@@ -7,6 +7,7 @@ the total is. tests/unit/domain/planner/test_planner_sizes.py holds this for eve
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -72,6 +73,11 @@ def undivided(group: int, model: ModelFacts) -> tuple[Linear, ...]:
 def usual_group(model: ModelFacts) -> int | None:
     """The largest usual group size that divides the inputs of every matrix; None where none does."""
     return next((size for size in GROUPS if not undivided(size, model)), None)
+
+
+def groups_by_distance(size: int) -> list[int]:
+    """Return the usual group sizes, nearest to `size` first, by their ratio."""
+    return sorted(GROUPS, key=lambda group: abs(math.log(group / size)))
 
 
 def divides(group: int, inputs: int) -> bool:

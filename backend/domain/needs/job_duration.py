@@ -59,9 +59,13 @@ def job_phases(
 
     `moved`: bytes read and written; `tries`: at a quality floor.
     """
+    # 1. Which phases there are.
     step = recipe.step("quantize")
-    probes = bool(recipe.limits.fall_back) if tries > 1 else isinstance(step, Quantize) and step.target_bits is not None
+    probes = isinstance(step, Quantize) and step.target_bits is not None
+    if tries > 1:
+        probes = recipe.limits.fall_back
     rewrites = any(isinstance(step, Quantize | Prune) for step in recipe.steps)
+    # 2. The seconds of each.
     seconds = {"load": rates.start[end], "write": moved / DISK[end]}
     if rewrites:
         seconds["optimize"] = tries * _optimize_seconds(model, recipe, rates, end)

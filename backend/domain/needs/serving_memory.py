@@ -107,8 +107,10 @@ def _stored_weights(parts: Sizes, chosen: StoredFormat | None, width: int) -> We
     elif chosen.average is not None:
         stored, scales = int(parts.linears * chosen.average / 8), 0
     elif chosen.group:
-        stored, scales = parts.linears * chosen.bits // 8, parts.linears // chosen.group * chosen.scale_bytes
-        scales += parts.linears // chosen.group * chosen.bits // 8 if chosen.zero_point else 0
+        groups = parts.linears // chosen.group
+        stored, scales = parts.linears * chosen.bits // 8, groups * chosen.scale_bytes
+        if chosen.zero_point:
+            scales += groups * chosen.bits // 8
     else:
         stored, scales = parts.linears * chosen.bits // 8, parts.channels * chosen.scale_bytes
     rest = min(width, 2) if chosen else width
@@ -130,7 +132,9 @@ def kv_bytes(model: ModelFacts, serving: Serving, tensor_parallel: int = 1) -> i
     """
     if not model.generates:
         return 0
-    width = 1 if serving.kv_cache_dtype == "fp8" else 4 if serving.dtype == "float32" else 2
+    width = 4 if serving.dtype == "float32" else 2
+    if serving.kv_cache_dtype == "fp8":
+        width = 1
     if model.kv_latent:
         return model.cached_layers * model.kv_latent * width
     return 2 * model.cached_layers * -(-model.kv_heads // tensor_parallel) * model.head_dim * width

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from backend.domain.evaluation.prices import price_per_million
 from backend.domain.frozen import Frozen
-from backend.domain.machine import instruction_sets
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.needs import job_duration, recovery_needs, serving_memory
 from backend.domain.needs import job_memory as job_memory
@@ -21,8 +20,8 @@ from backend.domain.neuron import cores
 from backend.domain.planner import roofline
 from backend.domain.planner.draft_payoff import DraftShape, PayoffMap
 from backend.domain.planner.estimate_correction import Calibration, scale
+from backend.domain.planner.estimate_formulas import estimate_formulas, need_formulas, payoff_formula
 from backend.domain.planner.roofline import ExpectedLoad
-from backend.domain.recipe import quantize_step
 from backend.domain.recipe.recipe import Quantize, Recipe, Speculate
 from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.rules.target_facts import TargetFacts
@@ -30,28 +29,6 @@ from backend.domain.rules.target_facts import TargetFacts
 COMPILE_CACHE_BYTES = 200_000_000
 """The largest compile cache of vLLM that was seen here for one model, rounded up."""
 MARGIN_BYTES = 64_000_000
-
-FORMULAS = {
-    "weights": (
-        "16-bit embeddings, output head and norms + linears x bits / 8 + a 16-bit scale and a zero point a group, or "
-        "a 32-bit scale a channel"
-    ),
-    "disk": "optimized weights + draft + compile cache (200 MB) + 64 MB margin",
-    "memory": job_memory.FORMULA,
-    "kv_cache": "2 x layers x KV heads x head size x bytes of an element, a token",
-    "cache": serving_memory.FORMULA,
-    "ttft": "(2 x parameters x tokens + attention) / arithmetic rate; at most all streams' prompts in a row",
-    "tpot": (
-        "(weights + cache read) / bandwidth, or arithmetic where that is longer, + all-reduces + the step's own "
-        "time; at most the other streams' prompts too"
-    ),
-    "speculation": "(pass over k + 1 tokens + k draft steps) / ((1 - a^(k+1)) / (1 - a)), a = acceptance",
-    "output_tokens_per_s": (
-        "streams x output tokens / (streams x prefill + output tokens x step), summed over the replicas"
-    ),
-    "price": "hourly price / (output tokens/s x 3600 / 10^6)",
-    "job": job_duration.FORMULA,
-}
 
 
 class JobNeeds(Frozen):
@@ -141,16 +118,8 @@ def estimate_needs(model: ModelFacts, recipe: Recipe, draft: ModelFacts | None =
     )
     recovering = recovery_needs.memory_bytes(model, recipe)
     disk += 2 * original_bytes(model) if recovering else 0
-    formulas = {name: _need_formulas(recipe)[name] for name in ("weights", "disk", "memory")}
+    formulas = {name: need_formulas(recipe)[name] for name in ("weights", "disk", "memory")}
     return JobNeeds(weights_bytes=weights, disk_bytes=disk, memory_bytes=max(busy, recovering), formulas=formulas)
-
-
-def _need_formulas(recipe: Recipe) -> dict[str, str]:
-    """Return FORMULAS as far as they depend on the recipe."""
-    if recovery_needs.find_recovery(recipe) is None:
-        return FORMULAS
-    disk = FORMULAS["disk"] + " + the pruned and the recovered weights in 16 bit"
-    return FORMULAS | {"memory": f"{FORMULAS['memory']}; in recovery {recovery_needs.FORMULA}", "disk": disk}
 
 
 class EstimateContext(Frozen):
@@ -201,7 +170,11 @@ def estimate(model: ModelFacts, recipe: Recipe, context: EstimateContext, degree
     # 4. Money.
     if context.price_per_hour is None:
         unknown.append(f"price: none is published for {facts.where}")
+    # 5. How each figure came about.
+    formulas = estimate_formulas(facts, recipe, context.runs)
     mapped = context.payoff.measured_at if context.payoff and context.gains(recipe) else None
+    if mapped is not None:
+        formulas = formulas | payoff_formula(mapped)
     memory = serving.memory
     return Estimate(
         target=context.target,
@@ -235,7 +208,7 @@ def estimate(model: ModelFacts, recipe: Recipe, context: EstimateContext, degree
         load=load,
         unknown=tuple(unknown),
         calibration=context.calibration,
-        formulas=_formulas(facts, recipe, context.runs) | _payoff_formula(context, recipe),
+        formulas=formulas,
         mapped=mapped,
     )
 
@@ -375,43 +348,6 @@ def _job_cost(context: EstimateContext, job: Range | None) -> Range | None:
     if job is None or context.price_per_hour is None or context.facts.place == "managed":
         return None
     return job[0] / 3600 * context.price_per_hour, job[1] / 3600 * context.price_per_hour
-
-
-def _formulas(facts: TargetFacts, recipe: Recipe, runs: HardwareRates | None) -> dict[str, str]:
-    """Return FORMULAS with the efficiencies that were assumed."""
-    if facts.device is None:
-        return _need_formulas(recipe)
-    shares = roofline.efficiency(facts.device)
-    basis = "of what was measured here" if facts.device.measured else "of the nominal peak, assumed"
-    rates = {
-        "arithmetic": f"{shares.arithmetic[1]:g} to {shares.arithmetic[0]:g} {basis}",
-        "bandwidth": f"{shares.bandwidth[1]:g} to {shares.bandwidth[0]:g} {basis}",
-    }
-    rates |= _product_formula(facts, recipe)
-    job = {"job": f"{job_duration.FORMULA}; {runs.basis}"} if runs else {}
-    return _need_formulas(recipe) | rates | job
-
-
-def _product_formula(facts: TargetFacts, recipe: Recipe) -> dict[str, str]:
-    """Return the assumed gain of the processor's instruction set on quantized linears, where there is one."""
-    step, device = recipe.step("quantize"), facts.device
-    bits = quantize_step.bits(step) if isinstance(step, Quantize) and step.method != "kv_cache" else None
-    if (
-        device is None
-        or bits is None
-        or device.hardware != "cpu"
-        or (device.instructions, bits) not in instruction_sets.PRODUCTS
-    ):
-        return {}
-    return {"products": f"quantized linears: {instruction_sets.describe_speeds(device.instructions, bits)}"}
-
-
-def _payoff_formula(context: EstimateContext, recipe: Recipe) -> dict[str, str]:
-    """Return what replaces the formula of speculation where a map was measured."""
-    if context.payoff is None or context.gains(recipe) is None:
-        return {}
-    basis = f"of the payoff map measured here on {context.payoff.measured_at[:10]}, acceptance as below"
-    return {"speculation": f"a step without it / the gain (accepted + 1) x step without / step with, {basis}"}
 
 
 def _token_price(per_hour: float | None, rate: Range | None) -> Range | None:

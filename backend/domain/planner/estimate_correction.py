@@ -87,6 +87,7 @@ def calibrate(
     points = tuple(point for predicted, level in pairs for point in compare_prediction(predicted, level))
     if not points:
         return None
+    # 1. The level nearest to the requested one sets the factors.
     chosen = min({point.concurrency for point in points}, key=lambda level: (abs(level - concurrency), level))
     factors = {point.metric: point.measured / point.predicted for point in points if point.concurrency == chosen}
     calibration = Calibration(
@@ -98,6 +99,7 @@ def calibrate(
         evaluation=evaluation,
         measured_at=measured_at,
     )
+    # 2. The errors that remain once they are applied.
     after = tuple(
         point for predicted, level in pairs for point in compare_prediction(calibration.correct(predicted), level)
     )

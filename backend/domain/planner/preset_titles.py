@@ -17,12 +17,23 @@ from backend.domain.planner.presets import GOALS, Goal
 
 NOTICED = 0.02
 """Share of the original's figure below which a difference does not count."""
-FIGURES: dict[Goal, tuple[str, str, str, str]] = {
-    "lower-cost": ("price_per_million_output", "Lowest cost", "price a token", "costs"),
-    "lower-latency": ("tpot_ms", "Lowest latency", "time a token", "takes"),
+
+
+class GoalFigure(NamedTuple):
+    """The figure that confirms a goal."""
+
+    field: str
+    """Its field of an estimate."""
+    best_title: str
+    """The title of the preset that is the best of all."""
+    name: str
+
+
+FIGURES: dict[Goal, GoalFigure] = {
+    "lower-cost": GoalFigure("price_per_million_output", "Lowest cost", "price per token"),
+    "lower-latency": GoalFigure("tpot_ms", "Lowest latency", "time per token"),
 }
-"""Goal -> the field of an estimate, the title of the best of all, the figure's name, and its verb."""
-BEST = {best for _, best, _, _ in FIGURES.values()}
+BEST = {row.best_title for row in FIGURES.values()}
 Ends = tuple[float, float]
 
 
@@ -67,21 +78,27 @@ def title_at_all_loads(rows: Sequence[PresetTitle], made_of: str) -> str:
 
 
 def _preset_title(entry: PresetRow, entries: Sequence[PresetRow], original: Estimate | None) -> PresetTitle:
+    # 1. A goal without a figure is not confirmed or denied.
     if entry.goal is None or entry.goal not in FIGURES:
         return PresetTitle(key=entry.key, title=GOALS[entry.goal].title if entry.goal else entry.made_of, holds=None)
-    field, best, what, verb = FIGURES[entry.goal]
+    field, best, name = FIGURES[entry.goal]
     mine, its = _ends(entry.estimate, field), _ends(original, field)
     if mine is None or its is None or entry.estimate is None:
         return PresetTitle(
-            key=entry.key, title=entry.made_of, holds=None, note=f"Its {what} is not known beside the original's."
+            key=entry.key, title=entry.made_of, holds=None, note=f"Its {name} cannot be compared with the original's."
         )
-    others = [ends for other in entries if (ends := _ends(other.estimate, field))]
+    # 2. Compare the middles: with the original, then with all presets.
     holds = geometric_middle(mine) < (1 - NOTICED) * geometric_middle(its)
-    lowest = holds and all(geometric_middle(mine) <= geometric_middle(ends) for ends in others)
+    ranges = [_ends(other.estimate, field) for other in entries]
+    lowest = holds and all(geometric_middle(mine) <= geometric_middle(ends) for ends in ranges if ends)
+    # 3. The title and the figures.
     least, most = sorted((mine[0] / its[0], mine[1] / its[1]))
     load = streams(entry.estimate.load.concurrency)
-    note = f"At {load} a token {verb} {figure(least)} to {figure(most)} of the original's on {entry.estimate.target}."
-    title = best if lowest else GOALS[entry.goal].title if holds else entry.made_of
+    times = f"{figure(least)} to {figure(most)} times the original's"
+    note = f"At {load}, the {name} is {times} on {entry.estimate.target}."
+    title = GOALS[entry.goal].title if holds else entry.made_of
+    if lowest:
+        title = best
     return PresetTitle(key=entry.key, title=title, holds=holds, ratio=(least, most), note=note)
 
 

@@ -82,20 +82,25 @@ class Deployment(Frozen):
 
 def rank_candidates(candidates: Iterable[TargetCandidate], goal: TargetGoal) -> TargetChoice:
     """Return the best of the candidates by the goal; ties go to the cheaper, then to the name."""
+    # 1. Separate those that fit and meet the goal from those that do not.
     ranked, losers, all_candidates = [], [], list(candidates)
     for candidate in all_candidates:
         if candidate.estimate is None:
             message = candidate.verdict.reasons[0].message if candidate.verdict.reasons else "It cannot be estimated."
             losers.append(RejectedTarget(target=candidate.target, fits=False, why=message))
-        elif why := find_miss(candidate.estimate, goal):
-            losers.append(_rejected(candidate.estimate, why))
+            continue
+        miss = find_miss(candidate.estimate, goal)
+        if miss:
+            losers.append(_rejected(candidate.estimate, miss))
         else:
             ranked.append(candidate.estimate)
+    # 2. Order both.
     ranked.sort(key=lambda estimate: (_score(estimate, goal), estimate.price_per_hour or 0.0, estimate.target))
     beaten = [_rejected(estimate, _comparison(estimate, ranked[0], goal)) for estimate in ranked[1:]]
     losers.sort(
         key=lambda loser: (not loser.fits, loser.price_per_hour is None, loser.price_per_hour or 0.0, loser.target)
     )
+    # 3. The best wins; without one, the goal must change.
     if not ranked:
         return TargetChoice(
             winner=None,

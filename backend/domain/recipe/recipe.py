@@ -29,21 +29,25 @@ class _Step(Frozen):
     technique: str
 
     @model_serializer(mode="plain")
-    def _written(self) -> dict[str, Any]:
-        fields, always = type(self).model_fields, self._always()
-        fields_to_write = {
-            k: self._plain(k, v) for k, v in self if k in always or (k != "technique" and v != fields[k].default)
-        }
-        return {self.technique: fields_to_write}
+    def _serialize(self) -> dict[str, Any]:
+        fields, always = type(self).model_fields, self._always_written()
+        options = {}
+        for name, value in self:
+            differs = name != "technique" and value != fields[name].default
+            if differs or name in always:
+                options[name] = self._written_value(name, value)
+        return {self.technique: options}
 
-    def _plain(self, field: str, value: Any) -> Any:
+    def _written_value(self, field: str, value: Any) -> Any:
         return value
 
-    def _always(self) -> set[str]:
+    def _always_written(self) -> set[str]:
         return {"method"}
 
 
 class Prune(_Step):
+    """Sets weights to zero, by their size or by their effect."""
+
     technique: Literal["prune"] = "prune"
     method: Literal["magnitude", "wanda", "sparsegpt"]
     sparsity: float = Field(0.5, gt=0, lt=1)
@@ -61,6 +65,8 @@ class Prune(_Step):
 
 
 class Quantize(_Step):
+    """Stores weights, and with some methods activations or the cache, in fewer bits. Empty options: the method's own."""
+
     technique: Literal["quantize"] = "quantize"
     method: KnownMethod
     bits: Literal[4, 8] | None = None
@@ -95,6 +101,8 @@ class Quantize(_Step):
 
 
 class Speculate(_Step):
+    """Proposes tokens ahead, which the model then verifies."""
+
     technique: Literal["speculate"] = "speculate"
     method: KnownSpeculation
     draft: str | None = None
@@ -114,7 +122,7 @@ class Speculate(_Step):
 
     @model_validator(mode="before")
     @classmethod
-    def _usual(cls, data: Any) -> Any:
+    def _fill_usual_tokens(cls, data: Any) -> Any:
         method = data.get("method") if isinstance(data, dict) else None
         usual = next((row.usual for name, row in SPECULATE.items() if name == method), None)
         return {"tokens": usual, **data} if usual is not None else data
@@ -126,29 +134,32 @@ class Speculate(_Step):
 
     @field_validator("tokens_by_batch")
     @classmethod
-    def _ascending(cls, value: Schedule | None) -> Schedule | None:
+    def _sort_schedule(cls, value: Schedule | None) -> Schedule | None:
         return tuple(sorted(value)) if value is not None else None
 
     @model_validator(mode="after")
-    def _taken(self) -> Speculate:
+    def _check_options(self) -> Speculate:
+        # 1. Every stated option must belong to the method.
         defaults = type(self).model_fields
         for option in speculation.OPTIONS:
             if getattr(self, option) != defaults[option].default and option not in SPECULATE[self.method].options:
                 takes = speculation.option_takers(option)
                 raise ValueError(f"speculate: `{option}` goes with {takes}, not with `method: {self.method}`")
+        # 2. The n-grams must have a range.
         least, most = self.prompt_lookup
         if least > most:
             raise ValueError(f"speculate: `prompt_lookup_min` {least} is above `prompt_lookup_max` {most}: lower it")
-        if self.tokens_by_batch is not None and (
-            problem := speculation.schedule_problem(self.tokens_by_batch, self.tokens)
-        ):
-            raise ValueError(f"speculate: {problem}")
+        # 3. The schedule must agree with the draft tokens.
+        if self.tokens_by_batch is not None:
+            problem = speculation.schedule_problem(self.tokens_by_batch, self.tokens)
+            if problem:
+                raise ValueError(f"speculate: {problem}")
         return self
 
-    def _always(self) -> set[str]:
-        return {"method"} | ({"tokens"} if SPECULATE[self.method].usual is not None else set())
+    def _always_written(self) -> set[str]:
+        return {"method"} if SPECULATE[self.method].usual is None else {"method", "tokens"}
 
-    def _plain(self, field: str, value: Any) -> Any:
+    def _written_value(self, field: str, value: Any) -> Any:
         return dict(value) if field == "tokens_by_batch" and value else value
 
     @property

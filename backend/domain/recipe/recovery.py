@@ -45,7 +45,7 @@ class Recover(Frozen):
     """Learn what the original model says of each next token, rather than the text alone."""
 
     @model_serializer(mode="plain")
-    def _written(self) -> Any:
+    def _serialize(self) -> Any:
         fields = type(self).model_fields
         return {name: value for name, value in self if value != fields[name].default} or True
 

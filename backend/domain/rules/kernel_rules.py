@@ -6,7 +6,6 @@ vLLM runs.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Literal
 
@@ -28,28 +27,34 @@ MULTIPLE = f"{table.VLLM}, kernels/linear/mixed_precision/cpu.py, CPUWNA16Linear
 
 def check_kernels(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Yield a reason for each layout of the recipe that no kernel takes on that hardware."""
+    # 1. Only our own servers take kernels of vLLM.
     step = recipe.step("quantize")
     if facts.place not in {"local", "planned"} or facts.hardware == "neuron" or not isinstance(step, Quantize):
         return
-    if not (layouts := stored_layouts(step, recipe, facts)):
+    layouts = stored_layouts(step, recipe, facts)
+    if not layouts:
         return
-    if not (layers := served_layers(model, step, recipe.serving.tensor_parallel)):
+    # 2. Something must be quantized.
+    layers = served_layers(model, step, recipe.serving.tensor_parallel)
+    if not layers:
         sizes = f"Every matrix of {model.id} has a size that is no multiple of {table.CPU_MULTIPLE}"
         message = f"{sizes}, so {step.method} would quantize nothing: leave the step out."
         yield Reason(rule="kernel", message=message, source=MULTIPLE)
         return
+    # 3. Each layout needs a kernel for every layer: report the first layer without one.
     for words, layout in layouts:
-        failed = next(
-            (choice for layer in layers if (choice := find_refusal(layout, layer, model, recipe, facts))), None
+        refusals = (find_refusal(layout, layer, model, recipe, facts) for layer in layers)
+        failed = next((refusal for refusal in refusals if refusal is not None), None)
+        if failed is None or failed.unmet is None:
+            continue
+        why = f"{failed.title} {failed.unmet.words}"
+        remedy = _remedy(failed.unmet.condition, model, recipe, facts)
+        yield Reason(
+            rule=RULES.get(failed.unmet.condition, "kernel"),
+            message=f"vLLM has no kernel for {words} on {facts.where}, since {why}: {remedy}.",
+            source=failed.source,
+            brief=why,
         )
-        if failed is not None and failed.unmet is not None:
-            why, mend = f"{failed.title} {failed.unmet.words}", _remedy(failed.unmet.condition, model, recipe, facts)
-            yield Reason(
-                rule=RULES.get(failed.unmet.condition, "kernel"),
-                message=f"vLLM has no kernel for {words} on {facts.where}, since {why}: {mend}.",
-                source=failed.source,
-                brief=why,
-            )
 
 
 def find_refusal(
@@ -92,10 +97,12 @@ def chip(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Chip:
     old = facts.hardware == "cuda" and capability is not None and capability < BFLOAT16[0]
     if recipe.serving.dtype == "auto" and (dtype not in table.HALF or old):
         dtype = "float16" if old else "bfloat16"
-    known: Literal["float16", "bfloat16", "float32"] = (
-        "float16" if dtype == "float16" else "float32" if dtype == "float32" else "bfloat16"
-    )
-    return Chip("cuda" if facts.hardware == "cuda" else "cpu", capability, known, frozenset(facts.features or ()))
+    inputs: Literal["float16", "bfloat16", "float32"] = "bfloat16"
+    if dtype == "float16":
+        inputs = "float16"
+    elif dtype == "float32":
+        inputs = "float32"
+    return Chip("cuda" if facts.hardware == "cuda" else "cpu", capability, inputs, frozenset(facts.features or ()))
 
 
 def stored_layouts(step: Quantize, recipe: Recipe, facts: TargetFacts) -> list[tuple[str, StoredLayout]]:
@@ -209,9 +216,10 @@ def nearest_group(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> int 
     None where none has.
     """
     step = recipe.step("quantize")
-    if not isinstance(step, Quantize) or (stated := quantize_step.group_size(step)) is None:
+    stated = quantize_step.group_size(step) if isinstance(step, Quantize) else None
+    if not isinstance(step, Quantize) or stated is None:
         return None
-    for size in sorted(shapes.GROUPS, key=lambda size: abs(math.log(size / stated))):
+    for size in shapes.groups_by_distance(stated):
         changed = step.model_copy(update={"group_size": size})
         layers = served_layers(model, changed, recipe.serving.tensor_parallel)
         failed = any(find_refusal(stored_layout(changed), layer, model, recipe, facts) for layer in layers)

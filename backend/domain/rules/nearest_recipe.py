@@ -7,7 +7,6 @@ of cost.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,7 +26,7 @@ LIKE = {name: method.alternatives for name, method in methods.QUANTIZE.items()} 
 """Alternatives to a quantization method, the nearest first."""
 EXCHANGED, ADDED, LEFT_OUT = 2, 3, 4
 """Costs of a change; options set right are free, a smaller group costs 1."""
-SMALLER_GROUPS = (64, 32)
+SMALLER_GROUPS = shapes.GROUPS[1:]
 
 StepChoice = tuple[int, Any]
 """(cost, a step or None)."""
@@ -100,14 +99,16 @@ def _quantize_choices(step: Quantize) -> Iterator[StepChoice]:
         yield 1, step.model_copy(update={"engine": "native"})
     group = quantize_step.group_size(step)
     if group is not None:
-        nearest = sorted(set(shapes.GROUPS) - {group}, key=lambda size: abs(math.log(size / group)))
-        yield from ((1, step.model_copy(update={"group_size": size, "engine": "native"})) for size in nearest)
+        for size in shapes.groups_by_distance(group):
+            if size != group:
+                yield 1, step.model_copy(update={"group_size": size, "engine": "native"})
     yield from ((EXCHANGED, Quantize(method=method)) for method in LIKE[step.method])
     yield from ((EXCHANGED + 1, Quantize(method="awq", group_size=size)) for size in SMALLER_GROUPS)
 
 
 def _mend_serving(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Serving:
     serving, changes = recipe.serving, dict[str, Any]()
+    # 1. Options that contradict the model, the recipe or the hardware.
     if serving.max_model_len and serving.max_model_len > model.max_positions:
         changes["max_model_len"] = model.max_positions
     if recipe.step("compile"):
@@ -121,7 +122,8 @@ def _mend_serving(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Serv
         changes["kv_cache_dtype"] = "auto"
     if any(reason.rule == "tensor-parallel" for reason in rules.reasons(model, recipe, facts)):
         changes["tensor_parallel"] = 1
-    so_far = recipe.model_copy(update={"serving": serving.model_copy(update=changes)})  # one reason may hide another
+    # 2. Memory, which another reason may have hidden.
+    so_far = recipe.model_copy(update={"serving": serving.model_copy(update=changes)})
     if any(reason.rule == "memory" for reason in rules.reasons(model, so_far, facts)):
         if serving.max_model_len:
             changes["max_model_len"] = min(serving.max_model_len, model.max_positions, 2048)
@@ -151,23 +153,27 @@ def _mend_step(model: ModelFacts, step: Any, facts: TargetFacts) -> Any:
 
 
 def _mend_quantize(model: ModelFacts, step: Quantize, facts: TargetFacts) -> Quantize:
-    strange = [name for name in methods.TUNED if name not in quantize_step.method_row(step).defaults]
-    changes: dict[str, Any] = dict.fromkeys(strange)
+    in_groups = step.method in methods.GROUP_SIZE
+    # 1. Options that the method, the model or the target does not take.
+    foreign = [name for name in methods.TUNED if name not in quantize_step.method_row(step).defaults]
+    changes: dict[str, Any] = dict.fromkeys(foreign)
     if model.model_type in methods.NO_CACHE_SCALES:
         changes["kv_cache"] = None
-    if step.format == "autoawq" and (
-        step.method not in methods.GROUP_SIZE or quantize_step.bits(step) != 4 or step.kv_cache
-    ):
+    if step.format == "autoawq" and (not in_groups or quantize_step.bits(step) != 4 or step.kv_cache):
         changes["format"] = "compressed-tensors"
-    if step.method not in methods.GROUP_SIZE or facts.place == "managed":
+    if not in_groups or facts.place == "managed":
         changes |= dict.fromkeys(methods.MIXED)
-    if step.method not in methods.GROUP_SIZE:
+    if not in_groups:
         return step.model_copy(update=changes | {"bits": None, "group_size": None, "symmetric": None})
-    size = step.group_size or methods.GROUP_SIZE[step.method]
-    usual = step.group_size if not shapes.undivided(size, model) else shapes.usual_group(model)
-    changes |= {"bits": None} if step.method == "awq" else {}
-    changes |= {"symmetric": None} if step.bits == 8 else {}
-    mended = step.model_copy(update=changes | {"group_size": usual})
+    # 2. A group size that divides every matrix.
+    if shapes.undivided(step.group_size or methods.GROUP_SIZE[step.method], model):
+        changes["group_size"] = shapes.usual_group(model)
+    if step.method == "awq":
+        changes["bits"] = None
+    if step.bits == 8:
+        changes["symmetric"] = None
+    mended = step.model_copy(update=changes)
+    # 3. Several precisions: a served 8-bit form, and an average that can be reached.
     unbuilt = mended.eight_bits is not None and not _served(mended.eight_bits, model, facts)
     if quantize_step.bits(mended) == 8 or mended.target_bits is None or unbuilt:
         mended = mended.model_copy(update={"eight_bits": None})

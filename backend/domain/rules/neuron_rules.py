@@ -110,10 +110,14 @@ def check_speculation(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> 
 
 
 def check_degree(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+    """Refuse a tensor parallel degree that the runtime does not have."""
     device, stated = facts.device, recipe.serving.tensor_parallel
-    if device is None or device.name not in cores.SILICON or stated in (possible := cores.degrees(device)):
+    if device is None or device.name not in cores.SILICON:
         return
-    nearest = min(possible, key=lambda possible_degree: (abs(possible_degree - stated), -possible_degree))
+    possible = cores.degrees(device)
+    if stated in possible:
+        return
+    nearest = min(possible, key=lambda degree: (abs(degree - stated), -degree))
     known = ", ".join(map(str, possible))
     message = f"tensor_parallel {stated} is not a degree of {facts.where}, which has {known}: the nearest is {nearest}."
     yield Reason(rule="tensor-parallel", message=message, source=cores.SILICON[device.name].source)
@@ -132,31 +136,29 @@ def check_buckets(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iter
 
 
 def check_memory(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+    """Refuse a model that does not fit on the cores at the stated degree."""
+    # 1. Does it fit at the stated degree, or at another?
     device, stated = facts.device, recipe.serving.tensor_parallel
     if device is None or not device.memory_bytes:
         return
     draft, possible = facts.serving_draft(recipe), cores.degrees(device)
     if stated in possible and cores.fits(model, recipe, device, stated, draft):
         return
-    enough = [
-        possible_degree for possible_degree in possible if cores.fits(model, recipe, device, possible_degree, draft)
-    ]
+    enough = [degree for degree in possible if cores.fits(model, recipe, device, degree, draft)]
     if stated not in possible and enough:
         return
-    core_gb = cores.logical_device(device).memory_bytes / 1e9
-    room = cores.core_memory(model, recipe, device, stated, draft)
-    mend = (
-        f"set `serving.tensor_parallel: {enough[0]}`"
-        if enough
-        else "use a larger instance, INT8 weights or fewer positions"
-    )
+    # 2. What it needs, what there is, and what to change.
+    logical = cores.logical_device(device)
+    core_gb = logical.memory_bytes / 1e9
+    core = cores.core_memory(model, recipe, device, stated, draft)
     tokens = f"{cores.batch_size(recipe)} x {cores.positions(model, recipe):,} tokens"
-    wants = f"{room.weights_per_device / 1e9:.1f} GB of weights a core and a cache of {tokens}"
-    message = (
-        f"{model.id} does not fit on {facts.where} at tensor parallel {stated}: {wants} against {core_gb:.0f} GB: "
-        f"{mend}."
-    )
-    has = f"{cores.logical_device(device).units} x {core_gb:.0f} GB"
+    needed = f"{core.weights_per_device / 1e9:.1f} GB of weights per core and a cache of {tokens}"
+    remedy = "use a larger instance, INT8 weights or fewer positions"
+    if enough:
+        remedy = f"set `serving.tensor_parallel: {enough[0]}`"
+    where = f"{facts.where} at tensor parallel {stated}"
+    message = f"{model.id} does not fit on {where}: {needed} against {core_gb:.0f} GB: {remedy}."
+    has = f"{logical.units} x {core_gb:.0f} GB"
     yield Reason(rule=MEMORY, message=message, source=FORMULA, brief=f"too large for {facts.where} ({has})")
 
 
@@ -168,26 +170,22 @@ def candidates(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterato
     device = facts.device
     if device is None:
         return
+    # 1. Lengths and degrees to try, the recipe's own first.
     name, own = device.name, _compile_step(recipe)
-    length = recipe.serving.max_model_len
-    lengths = dict.fromkeys(
-        [length if length is None else min(length, model.max_positions), min(2048, model.max_positions)]
-    )
+    stated, usual = recipe.serving.max_model_len, min(2048, model.max_positions)
+    lengths = dict.fromkeys([None if stated is None else min(stated, model.max_positions), usual])
     degrees = sorted(cores.degrees(device), key=lambda degree: (degree < recipe.serving.tensor_parallel, degree))
     for stack in dict.fromkeys([own.stack, None, *software_stacks.ORDER.get(name, ())]):
-        can = (
-            STACKS[chosen].can
-            if (chosen := software_stacks.choose_stack(name, model.model_type, stack))
-            else frozenset()
-        )
+        # 2. The steps that the stack compiles, those with INT8 weights, and none.
+        chosen = software_stacks.choose_stack(name, model.model_type, stack)
+        can = STACKS[chosen].can if chosen else frozenset()
         compile_step = own.model_copy(update={"stack": stack, "buckets": None, "optimize_level": None})
-        compiled_steps = tuple(step for step in recipe.steps if getattr(step, "method", "") in can)
-        narrow = (
-            (Quantize(method="int8"),)
-            if "int8" in can and not any(isinstance(step, Quantize) for step in compiled_steps)
-            else ()
-        )
-        for steps_kept in dict.fromkeys([compiled_steps, (*narrow, *compiled_steps), ()]):
+        possible = tuple(step for step in recipe.steps if getattr(step, "method", "") in can)
+        narrow: tuple[Quantize, ...] = ()
+        if "int8" in can and not any(isinstance(step, Quantize) for step in possible):
+            narrow = (Quantize(method="int8"),)
+        # 3. Each with every length and degree.
+        for steps in dict.fromkeys([possible, (*narrow, *possible), ()]):
             for tokens in lengths:
                 for degree in degrees:
                     update: dict[str, Any] = {
@@ -197,7 +195,7 @@ def candidates(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterato
                     }
                     update |= {"kv_cache_dtype": "auto"} if "fp8-cache" not in can else {}
                     served = recipe.serving.model_copy(update=update)
-                    yield recipe.model_copy(update={"steps": (*steps_kept, compile_step), "serving": served})
+                    yield recipe.model_copy(update={"steps": (*steps, compile_step), "serving": served})
 
 
 def notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> list[str]:

@@ -76,12 +76,16 @@ class Verdict(Frozen):
 
 def make_plan(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Plan:
     """Return the plan, with the steps in the order in which they run, for a recipe that no rule refuses."""
+    # 1. The order in which the steps run.
     ordered = sorted(recipe.steps, key=lambda step: TECHNIQUES.index(step.technique))
-    moved = [a.technique for a, b in zip(ordered, recipe.steps, strict=True) if a is not b]
-    notes = [f"Steps run in the order {', '.join(step.technique for step in ordered)}."] if moved else []
-    shared = planned_layout(model, recipe, facts)
-    notes += _notes(model, recipe, facts, shared)
-    degree, replicas = (shared.degree, shared.replicas) if shared else (recipe.serving.tensor_parallel, 1)
+    notes = []
+    if tuple(ordered) != recipe.steps:
+        notes.append(f"Steps run in the order {', '.join(step.technique for step in ordered)}.")
+    # 2. How devices share the model.
+    layout = planned_layout(model, recipe, facts)
+    degree, replicas = (layout.degree, layout.replicas) if layout else (recipe.serving.tensor_parallel, 1)
+    notes += _notes(model, recipe, facts, layout)
+    # 3. The steps with their defaults, and the kernel that serves the result.
     kernel = kernel_rules.kernel_title(model, recipe, facts, degree) if facts.place in {"local", "planned"} else ""
     steps = tuple(_with_eight_bits(_planned_step(step, facts, kernel), recipe, facts) for step in ordered)
     return Plan(hardware=facts.hardware, steps=steps, notes=tuple(notes), tensor_parallel=degree, replicas=replicas)
@@ -96,17 +100,16 @@ def planned_layout(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Par
     if device is None:
         return None
     tokens = serving_memory.required_cache_tokens(model, recipe)
-    layout = (
-        parallel_layout.default_layout(model, recipe, device, draft, tokens=tokens)
-        if facts.place not in {"local", "neuron"}
-        else None
-    )
+    layout = None
+    if facts.place not in {"local", "neuron"}:
+        layout = parallel_layout.default_layout(model, recipe, device, draft, tokens=tokens)
     return layout or ParallelLayout(serving_memory.device_memory(model, recipe, device, stated, draft), 1, device.units)
 
 
 def _notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts, shared: ParallelLayout | None) -> list[str]:
     if facts.place == "neuron":
         return neuron_rules.notes(model, recipe, facts)
+    # 1. The model as it is, and where it is served.
     rewrites = recipe.step("quantize") or recipe.step("prune")
     notes = [model.stored.sentence] if isinstance(model, ModelCard) and model.stored and rewrites else []
     if shared is not None and recipe.serving.tensor_parallel not in {1, shared.degree}:
@@ -116,8 +119,10 @@ def _notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts, shared: Parall
         notes += [row.note] if row and row.note else []
     if facts.place == "planned":
         notes.append(f"For planning: our engines on {facts.where}, which is not this machine.")
+    # 2. What the result gives there.
     notes += _layout_notes(model, recipe, facts, shared) + _serving_notes(model, recipe, facts)
     notes += _context_note(model, recipe, facts, shared) + _capability_notes(model, recipe, facts)
+    # 3. Memory of the job.
     needed = job_memory.peak_bytes(model, recipe, serving_memory.weights(model, Recipe()).total)
     if facts.place == "planned" and facts.ram_bytes and recipe.step("quantize") and needed > facts.ram_bytes:
         notes.append(
@@ -131,6 +136,7 @@ def _serving_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> lis
     """Return what the result does not give on that hardware."""
     if facts.place == "managed":
         return []
+    # 1. What it does not give on that hardware.
     step, experts = recipe.step("quantize"), bool(model.experts)
     amx = instruction_sets.instruction_set(facts.features or ()) == "amx"
     unserved = quantize_step.unserved_reason(
@@ -139,12 +145,10 @@ def _serving_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> lis
     notes = [f"{unserved[0]}."] if unserved else []
     if facts.hardware == "cpu" and quantize_step.caches_fp8(step):
         notes.append(CUT_CACHE)
-    if (
-        facts.hardware == "cpu"
-        and facts.features is not None
-        and (processor_note := processor_notes.processor_note(model, recipe, facts.features))
-    ):
-        notes.append(processor_note)
+    if facts.hardware == "cpu" and facts.features is not None:
+        note = processor_notes.processor_note(model, recipe, facts.features)
+        notes += [note] if note else []
+    # 2. What it does not give anywhere.
     notes += _kernel_notes(model, recipe, facts)
     if recipe.step("prune"):
         notes.append("Pruned weights are stored as zeros: no server here skips them, so neither size nor speed gains.")
@@ -159,7 +163,8 @@ def _kernel_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> list
     if not isinstance(step, Quantize):
         return []
     notes = []
-    if names := kernel_rules.unquantized_matrices(model, step):
+    names = kernel_rules.unquantized_matrices(model, step)
+    if names:
         why = f"their sizes are no multiples of {CPU_MULTIPLE}, which vLLM's kernel for processors needs"
         notes.append(f"The {' and '.join(names)} matrices stay 16-bit: {why}.")
     if kernel_rules.is_processor_only(model, recipe, facts):

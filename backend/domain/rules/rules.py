@@ -35,7 +35,8 @@ def is_refused(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> bool:
 
 
 def _all_reasons(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
-    return (reason for rule in RULES[facts.place] for reason in rule(model, recipe, facts))
+    for rule in RULES[facts.place]:
+        yield from rule(model, recipe, facts)
 
 
 def _check_one_quantization(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:

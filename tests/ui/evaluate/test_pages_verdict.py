@@ -169,9 +169,7 @@ def test_the_cheapest_is_named_only_where_a_test_named_it_faster() -> None:
     named = side_by_side.cheapest_sentence(simulated.evaluation(names=("original", "a"), speeds=(1.0, 2.0)))
     assert named is not None and named.startswith("`a` at 16 streams is the cheapest here: ")
     chance = side_by_side.cheapest_sentence(noisy())
-    assert chance is not None and chance.startswith(
-        "No variant is clearly the cheapest: the lowest figure is "
-    )
+    assert chance is not None and chance.startswith("No variant is clearly the cheapest: the lowest figure is ")
 
 
 def test_evaluations_of_other_conditions_have_charts_of_their_own_and_it_is_said(home: Workspace) -> None:

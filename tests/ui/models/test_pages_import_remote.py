@@ -95,11 +95,7 @@ def test_a_model_that_is_not_there_is_one_sentence(
 def test_a_link_alone_asks_nobody(home: Workspace, hub: FakeHub) -> None:
     """Somebody else may have written the address; what a person types is read at once."""
     at = studio.open_page("import", import_folder=ID)
-    assert (
-        not hub.served("/api")
-        and "is not read yet" in studio.says(at)
-        and at.button(key="import_submit").disabled
-    )
+    assert not hub.served("/api") and "is not read yet" in studio.says(at) and at.button(key="import_submit").disabled
     at = studio.open_page("import")
     at.text_input(key="import_folder").input(ID).run()
     assert hub.served("/api") and "Download" in studio.says(at)

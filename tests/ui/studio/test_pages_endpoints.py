@@ -61,9 +61,7 @@ def test_an_endpoint_shows_its_cost_and_is_deleted_by_a_second_click(
     monkeypatch.setattr(time, "sleep", lambda seconds: aws.clock.advance(seconds) if seconds >= 5 else sleep(seconds))
     at.button(key="endpoints_delete-chat").click().run()
     studio.check(at)
-    assert (
-        aws.tables["models"] == {} and aws.tables["configurations"] == {} and "there is no cost" in studio.says(at)
-    )
+    assert aws.tables["models"] == {} and aws.tables["configurations"] == {} and "there is no cost" in studio.says(at)
 
 
 def test_an_endpoint_is_updated_in_place_after_its_cost_was_shown(
