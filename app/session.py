@@ -49,7 +49,7 @@ def _acting_person(opened: Workspace, configured: SignIn | None) -> Actor:
     actor = configured.actor(st.user.to_dict() if st.user.is_logged_in else {})
     if actor.role is None:
         raise NotAllowed(
-            f"{actor.name or 'Whoever you are, you'} may not see this studio: sign in, or ask an admin for a role."
+            f"{actor.name or 'Whoever you are, you'} may not use this studio: sign in, or ask an admin for a role."
         )
     return actor
 

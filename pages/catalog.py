@@ -34,7 +34,7 @@ stale = catalog.refresh(opened)
 if stale:
     st.warning(message(stale), icon=":material/sync_problem:")
 chosen = catalog_filters.choose(opened)
-with st.spinner("Holding the models against the rules"):
+with st.spinner("Checking the models"):
     total = catalog.count(opened, chosen)
 if not total:
     st.info(
@@ -84,4 +84,4 @@ if st.toggle("Show reasons", key="catalog_why", bind="query-params"):
     if refused:
         st.dataframe(refused, hide_index=True, alt="Every technique that does not work, with the reason and its source")
     else:
-        st.caption("Every technique works on every model shown.")
+        st.caption("Every technique works on every shown model.")

@@ -91,7 +91,7 @@ st.subheader("Figures")
 st.dataframe(
     figure_tables.rounded_rows(side_by_side.table(whole, only=only)),
     hide_index=True,
-    alt="Every metric, one row a variant and concurrency",
+    alt="Every metric, one row per variant and concurrency",
 )
 if len(views) > 1:
     st.caption(

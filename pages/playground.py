@@ -14,7 +14,7 @@ pair = pair_choice.choose_pair(opened)
 alone = len(pair) == 1
 served = servers.ready_servers(opened, pair) if pair else None
 if alone and serve.is_address(pair[0][1]):
-    st.caption("One server is asked. Choose a second one to compare it with.")
+    st.caption("One server is selected. Choose a second one to compare.")
 elif alone:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.caption("Only one model is selected. To compare it, make an optimized version with a recipe.")

@@ -59,7 +59,7 @@ else:
 if ids:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"Chosen: {', '.join(plain(preset_id) for preset_id in ids)}")
-        st.button("Choose none", key="presets_none", type="tertiary", on_click=shown.select, args=([],))
+        st.button("Clear selection", key="presets_none", type="tertiary", on_click=shown.select, args=([],))
 views = presets.views(opened, selected[: compare_presets.MOST])
 if len(views) == 1:
     left, right = st.columns([2, 1], gap="medium")

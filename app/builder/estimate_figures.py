@@ -87,7 +87,7 @@ def _tokens(value: int | None, unit: str) -> str:
 def price_text(estimate: Estimate) -> str:
     if estimate.price_per_hour is None:
         return "no price is known"
-    return f"{estimate.price_per_hour:,.4g} USD an hour, {estimate.price_note or 'as given'}"
+    return f"{estimate.price_per_hour:,.4g} USD per hour, {estimate.price_note or 'as given'}"
 
 
 def calibration_lines(calibration: Calibration) -> list[str]:
@@ -108,7 +108,7 @@ def error_percent(point: PredictionPoint) -> str:
 def loser_rows(losers: Sequence[RejectedTarget]) -> list[dict[str, object]]:
     """Return the instances that were not chosen, those that fit first."""
     return [
-        {"Instance": loser.target, "USD an hour": loser.price_per_hour, "Why it lost": loser.why} for loser in losers
+        {"Instance": loser.target, "USD per hour": loser.price_per_hour, "Why it lost": loser.why} for loser in losers
     ]
 
 

@@ -55,7 +55,7 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
         Option(
             "group_size",
             "Group size",
-            "Weights that share one scale (128 where empty); smaller is more accurate and takes more bytes.",
+            "Weights that share one scale. Empty: 128. Smaller is more accurate and needs more bytes.",
             "choice",
             (None, 32, 64, 128),
         ),
@@ -166,7 +166,7 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
         Option(
             "tokens",
             "Draft tokens",
-            "How many tokens are proposed at once; many help only where most are accepted.",
+            "Tokens proposed per step. Many help only if most are accepted.",
             "whole",
             low=1,
             high=16,

@@ -38,7 +38,7 @@ OPTIONS = (
     ),
     Option(
         "recover.batch",
-        "Sequences a step",
+        "Sequences per step",
         "More make steps steadier, slower, and need more memory.",
         "whole",
         low=1,

@@ -26,7 +26,7 @@ SERVING_OPTIONS = (
         "whole",
         low=1,
     ),
-    Option("tensor_parallel", "Accelerators to split over", "1 keeps the model on one.", "whole", low=1),
+    Option("tensor_parallel", "Accelerators to split over", "1: no splitting.", "whole", low=1),
     Option(
         "kv_cache_dtype",
         "Key-value cache",

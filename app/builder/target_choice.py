@@ -21,8 +21,8 @@ MOST_TOKENS, MOST_STREAMS = 1_000_000, 4096
 HIGHEST = 1e9
 """The highest price, and the highest limit in milliseconds."""
 GOALS = {
-    "cost": "lowest price an hour",
-    "throughput": "lowest price a token",
+    "cost": "lowest price per hour",
+    "throughput": "lowest price per token",
     "latency": "lowest time per output token",
 }
 LIMITS = {

@@ -84,10 +84,10 @@ def show(opened: Workspace, views: Sequence[PresetView], evaluations: Sequence[E
     only = st.toggle("Differences only", True, key="compare_preset_differences", bind="query-params")
     rows = preset_rows.difference_rows(views, names, only=only)
     if rows:
-        words = "What differs between the presets: estimated, published and measured apart"
+        words = "What differs between the presets: estimated, published and measured separately"
         st.dataframe(rows, hide_index=True, height="content", alt=words)
     else:
-        st.caption("Nothing differs but the id.")
+        st.caption("Only the id differs.")
     # 3. Published claims and downloads.
     _claims(views)
     _downloads(views)

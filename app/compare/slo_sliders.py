@@ -75,7 +75,7 @@ def _speed(best: BestLevel) -> tuple[bool, tuple[bool, float, float]]:
 def _row(best: BestLevel) -> dict[str, str]:
     level = best.level
     if level is None:
-        return {"Variant": best.variant, "Best at": "no measured level keeps these limits"}
+        return {"Variant": best.variant, "Best at": "no measured level meets these limits"}
     price = level.price.per_million_output if level.price else None
     no_price = "tokens not counted" if level.output_tokens_per_s is None else "no price given"
     return {

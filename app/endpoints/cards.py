@@ -45,7 +45,7 @@ def show_local(opened: Workspace) -> None:
                 st.markdown(plain(f"{job.title}: {job.state}"))
             navigation.link("job", "Its job", ":material/work:", id=job.id)
     if not active:
-        st.caption("No server runs on this machine.")
+        st.caption("No server is running on this machine.")
         navigation.link("playground", "Start one in the Playground", ":material/chat:")
 
 
@@ -79,7 +79,7 @@ def show_sagemaker(opened: Workspace) -> None:
     served = [endpoint.traffic.hour.requests for endpoint in deployed if endpoint.traffic is not None]
     shell.show_figures(
         [
-            ("Endpoints", str(len(deployed)), f"asked {ago(listed_at)}"),
+            ("Endpoints", str(len(deployed)), f"updated {ago(listed_at)}"),
             ("An hour", f"{hour:,.2f} USD", demand),
             ("So far", f"{so_far:,.2f} USD", "at the instances that run now"),
             ("Requests", f"{sum(served):,}" if served else UNKNOWN, "in the last hour"),
@@ -144,7 +144,7 @@ def _buttons(opened: Workspace, endpoint: EndpointView, made_artifacts: Sequence
 def _delete(opened: Workspace, endpoint: EndpointView) -> None:
     """Delete an endpoint and wait until AWS no longer has it, since it costs money until then."""
     with shell.errors_inline():
-        with st.spinner("Deleting it: this takes some minutes"):
+        with st.spinner("Deleting: this takes some minutes"):
             endpoints.delete(opened, endpoint.id, endpoint.region)
         st.toast(plain(f"{endpoint.id} is deleted, with all that was made for it."), icon=":material/check_circle:")
         _refresh()

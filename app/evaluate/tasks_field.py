@@ -23,8 +23,8 @@ def choose(opened: Workspace) -> dict[str, Any]:
         key="evaluate_tasks",
         bind="query-params",
         placeholder="none",
-        help=f"lm-eval tasks scored on what is served: a YAML file whose data lies beside it, a folder of them, or "
-        f"{', '.join(tasks.names())}. Several with commas between.",
+        help=f"lm-eval tasks to score: a YAML file with its data beside it, a folder of such files, or "
+        f"{', '.join(tasks.names())}. Separate several with commas.",
     )
     names = tuple(part.strip() for part in written.split(",") if part.strip())
     limit = right.number_input(

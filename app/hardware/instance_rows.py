@@ -98,7 +98,7 @@ def prices_sentence(rows: Sequence[PricedInstance]) -> str:
     snapshot = [row for row in rows if not row.refreshed and row.usd_per_hour is not None]
     sentences = []
     if fresh:
-        sentences.append(f"{len(fresh)} prices of {fresh[0].region} were asked of AWS on {fresh[0].as_of}.")
+        sentences.append(f"{len(fresh)} prices of {fresh[0].region} were fetched from AWS on {fresh[0].as_of}.")
     if snapshot:
         days = sorted(row.as_of or "" for row in snapshot)
         span = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"

@@ -63,9 +63,9 @@ def _changes(opened: Workspace) -> None:
             {
                 "Instance": change.instance,
                 "Region": change.region,
-                "Was (USD an hour)": change.before,
+                "Was (USD per hour)": change.before,
                 "As of": f"{change.before_as_of:%Y-%m-%d}",
-                "Is (USD an hour)": change.after,
+                "Is (USD per hour)": change.after,
                 "Since": f"{change.as_of:%Y-%m-%d}",
                 "Change": f"{change.share:+.1%}",
             }
@@ -128,7 +128,9 @@ def _ask(opened: Workspace, region: str | None) -> None:
             refreshed = prices.refresh(opened, region)
         skipped = f" Left out: {'; '.join(refreshed.skipped[:3])}." if refreshed.skipped else ""
         unchanged = (
-            f" {len(refreshed.missing)} instances have none there and keep the snapshot's." if refreshed.missing else ""
+            f" {len(refreshed.missing)} instances have no price there and still show the snapshot's."
+            if refreshed.missing
+            else ""
         )
         words = f"{refreshed.prices} prices of {refreshed.region}, as of {refreshed.as_of}.{unchanged}{skipped}"
         st.success(plain(words), icon=":material/check_circle:")

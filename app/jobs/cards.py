@@ -37,28 +37,28 @@ VERBS = {
         jobs.move_to_front,
         "{id} is next.",
         ":material/vertical_align_top:",
-        "Run it before the others that wait.",
+        "Run it before the other waiting jobs.",
         Action.MOVE,
     ),
     "Resume": Verb(
         jobs.resume,
-        "{id} is queued again and goes on from where it was.",
+        "{id} is queued again and continues from its saved work.",
         ":material/resume:",
-        "The same job again, from where it was as far as it kept that.",
+        "Run the same job again, from its saved work.",
         Action.RESUME,
     ),
     "Release": Verb(
         jobs.release,
         "{id} gets another try.",
         ":material/lock_open:",
-        "It ended its worker too often in a row and was put aside: another try.",
+        "Its worker crashed too often in a row and the job was put aside: give it another try.",
         Action.RELEASE,
     ),
     "Retry": Verb(
         jobs.retry,
         "Queued as {id}.",
         ":material/replay:",
-        "A new job with the same specification; this one stays as it is.",
+        "A new job with the same specification. This one does not change.",
     ),
     "Clone": Verb(jobs.clone, "Queued as {id}.", ":material/content_copy:", "A new job with the same specification."),
 }
@@ -87,7 +87,7 @@ def cancel_button(opened: Workspace, job: JobView) -> None:
     cancelling = not can_cancel(job)
     options = {"icon": VERBS["Cancel"].icon, "disabled": cancelling, **permission(opened, "Cancel", job)}
     with st.popover("Cancelling" if cancelling else "Cancel", key=navigation.page_key(f"ask-{job.id}"), **options):
-        st.markdown("Stop this job? Nothing half-written is kept; it can be resumed or retried later.")
+        st.markdown("Stop this job? No partial files remain. It can be resumed or retried later.")
         st.button(
             "Yes, cancel it",
             key=navigation.page_key(f"cancel-{job.id}"),

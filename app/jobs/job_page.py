@@ -164,8 +164,8 @@ def show_saved_work(opened: Workspace, job: JobView) -> None:
     if not bytes_saved:
         return
     with st.container(horizontal=True, vertical_alignment="center", key="job_kept"):
-        st.caption(f"It keeps {size(bytes_saved)} of finished work, from which `Resume` goes on.")
-        options = {"help": "Resumed after that, the job begins anew. Its record and its log stay."}
+        st.caption(f"It has {size(bytes_saved)} of saved work, from which `Resume` continues.")
+        options = {"help": "After that, a resumed job starts from the beginning. Its record and log remain."}
         options |= disabled_unless_allowed(opened, Action.DROP_KEPT, job.owner)
         st.button(
             f"Drop {size(bytes_saved)}", key="job-drop", icon=DROP, on_click=_drop, args=(opened, job.id), **options
@@ -196,7 +196,7 @@ def show_progress(opened: Workspace, job_id: str) -> str:
     shell.show_figures(cells)
     where = f"{'Ran' if now.ended else 'Runs'} on {now.place}. " if now.place else ""
     if not now.ended:
-        st.caption(f"{where}Rate: {rate_text(progress) or 'this phase is not counted'}")
+        st.caption(f"{where}Rate: {rate_text(progress) or 'not counted in this phase'}")
     elif where:
         st.caption(where)
     for warning in warnings(events):
@@ -205,7 +205,9 @@ def show_progress(opened: Workspace, job_id: str) -> str:
     if rows:
         st.dataframe(rows, hide_index=True, alt="Phases with when each began and how long it took")
     else:
-        st.caption("Phases appear here while the job runs." if not now.ended else "It ended before its first phase.")
+        st.caption(
+            "Phases appear here while the job runs." if not now.ended else "The job ended before its first phase."
+        )
     return str(now.state)
 
 
@@ -228,9 +230,11 @@ def show_log(opened: Workspace, job_id: str) -> str:
     if lines:
         with st.container(height=320, autoscroll=True):
             st.code(lines, language=None, wrap_lines=True)
-        st.caption(f"{total:,} lines" + (f" hold “{plain(words)}”" if words else " in the tail, newest last"))
+        st.caption(
+            f"{total:,} lines" + (f" match “{plain(words)}”" if words else " at the end of the log, newest last")
+        )
     else:
-        st.caption("No line of the log holds that." if text else "The log is empty so far.")
+        st.caption("No line of the log matches." if text else "The log is empty.")
     return str(view_cache.read_snapshot(opened, job_id).job.state)
 
 
@@ -260,7 +264,7 @@ def show_optimized(opened: Workspace, job: JobView) -> None:
     try:
         artifact = artifacts.show(opened, str(job.result.get("artifact")))
     except NotFound:
-        st.info("The artifact that this job made has been deleted since.", icon=":material/delete:")
+        st.info("The artifact of this job has been deleted.", icon=":material/delete:")
         return
     where = "its files are not part of this demonstration" if opened.read_only else f"in {plain(artifact.path)}"
     scored = "quality measured on held-out text while it was made" if quality else "its quality is not measured yet"
@@ -285,7 +289,7 @@ def show_measured(opened: Workspace, job: JobView) -> None:
     try:
         view = evaluations.show(opened, str(job.result.get("evaluation")))
     except NotFound:
-        st.info("The evaluation that this job made has been deleted since.", icon=":material/delete:")
+        st.info("The evaluation of this job has been deleted.", icon=":material/delete:")
         return
     for sentence in verdicts(view.document):
         st.markdown(f"- {message(sentence)}")

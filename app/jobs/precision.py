@@ -51,7 +51,7 @@ def rows(bits: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _own_precision(group: Mapping[str, Any], name: str) -> str:
-    return "kept so" if group["precision"] == name else f"{figure(group['losses'][name])} at {name}"
+    return "unchanged" if group["precision"] == name else f"{figure(group['losses'][name])} at {name}"
 
 
 def attempt_rows(bits: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -59,11 +59,11 @@ def attempt_rows(bits: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {
             "Try": number,
-            "Bits a weight": f"{attempt['average_bits']:.2f}",
+            "Bits per weight": f"{attempt['average_bits']:.2f}",
             "Groups raised": len(attempt["raised"]),
             f"Mean KL ({UNIT})": figure(attempt["kl_mean"]),
             "Perplexity": f"{attempt['perplexity_increase']:+.2%}",
-            "Outcome": f"Missed: {attempt['missed']}." if attempt["missed"] else "The floor holds: kept.",
+            "Outcome": f"Missed: {attempt['missed']}." if attempt["missed"] else "The floor is met.",
         }
         for number, attempt in enumerate(bits["attempts"], 1)
     ]
@@ -77,5 +77,5 @@ def show(bits: Mapping[str, Any] | None) -> None:
     st.caption(plain(summary(bits)))
     st.dataframe(rows(bits), hide_index=True, alt="Groups of linears with precision, loss and why")
     if attempts := attempt_rows(bits):
-        st.markdown("**What the quality floor took**")
+        st.markdown("**Tries to meet the quality floor**")
         st.dataframe(attempts, hide_index=True, alt="Tries with bits, quality and outcome")

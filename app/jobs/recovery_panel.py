@@ -65,7 +65,7 @@ def _watch(opened: Workspace, job_id: str, recover: Recover) -> str:
     job = jobs.show(opened, job_id)
     points = [point for point in evaluations.read_progress_points(opened, job_id) if "validation" in point]
     if not points and job.ended:
-        st.caption("It ended before recovery had begun.")
+        st.caption("The job ended before recovery started.")
     elif not points:
         st.caption("The loss curve appears here when recovery starts.")
     else:

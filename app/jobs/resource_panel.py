@@ -29,7 +29,7 @@ def panel(opened: Workspace, job_id: str) -> str:
     job = view_cache.read_snapshot(opened, job_id).job
     uses = view_cache.read_resource_use(opened, job)
     if not uses and job.ended:
-        st.caption("Nothing was recorded: it ended before the first reading.")
+        st.caption("Nothing was recorded: the job ended before the first reading.")
     elif not uses:
         st.caption("Memory and processor use appear here a few seconds after the start.")
     else:

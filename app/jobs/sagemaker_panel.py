@@ -73,14 +73,12 @@ def show_result(job: JobView, specification: dict[str, Any]) -> None:
     """Show what is in S3, and the next step."""
     output, artifact = str(job.result.get("output") or ""), job.result.get("artifact")
     image = str(job.result.get("image") or "an image of your choice")
-    st.markdown(f"**The result** lies in {code(output)}, to be served with {code(image)}.")
+    st.markdown(f"**The result** is in {code(output)}, to be served with {code(image)}.")
     if left := job.result.get("left"):
         st.info(plain(str(left)), icon=":material/cloud:")
     if artifact:
         bucket, instance = output.removeprefix("s3://").split("/")[0], specification["target"].partition(":")[2]
-        st.caption(
-            "It was fetched, hashed and registered here. To serve it on SageMaker (see it with `--dry-run` first):"
-        )
+        st.caption("It was fetched, hashed and registered here. To serve it on SageMaker (first with `--dry-run`):")
         role = specification["request"]["RoleArn"]
         place = f"--to sagemaker --instance {instance} --role {role} --bucket {bucket}"
         command = f"whetstone deploy {artifact} {place} --dry-run"

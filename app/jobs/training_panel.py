@@ -60,7 +60,7 @@ def _watch(opened: Workspace, job_id: str, loss: str) -> str:
     job = jobs.show(opened, job_id)
     points = [point for point in evaluations.read_progress_points(opened, job_id) if "acceptance" in point]
     if not points:
-        st.caption("It ended before its first look at acceptance." if job.ended else NONE)
+        st.caption("The job ended before acceptance was measured." if job.ended else NONE)
     else:
         best = max(points, key=lambda point: sum(acceptance["length"] for acceptance in point["acceptance"]))["step"]
         _curves(points, loss, best)
@@ -79,7 +79,7 @@ def _show_result(opened: Workspace, job: JobView, model: ModelCard) -> None:
     document = job.result["training"]
     cells: list[tuple[str, str, str | None]] = [
         (
-            f"Tokens a round, {drafts.at(acceptance['temperature'])}",
+            f"Tokens per round,  {drafts.at(acceptance['temperature'])}",
             figure(acceptance["length"], 3),
             f"{acceptance['rate']:.0%} of proposed accepted",
         )
@@ -102,7 +102,7 @@ def _show_payoff(opened: Workspace, job: JobView, model: ModelCard) -> None:
     try:
         artifacts.show(opened, artifact)
     except NotFound:
-        st.info("The draft that this job made has been deleted since.", icon=":material/delete:")
+        st.info("The draft of this job has been deleted.", icon=":material/delete:")
         return
     st.caption(f"Draft `{artifact}`. {drafts.RULE}")
     payoff_panel.show_prediction(opened, model, _plain_recipe(job))

@@ -22,7 +22,7 @@ REFUSED = "import_refused"
 def read_card(opened: Workspace, folder: str) -> ModelCard | None:
     """Return the card of a folder, or None after showing why it is no model."""
     try:
-        with st.spinner("Looking at its files"):
+        with st.spinner("Reading its files"):
             return models.resolve_with_notes(opened, folder)
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
@@ -54,7 +54,7 @@ def show_action(opened: Workspace, card: ModelCard | None, source: str) -> None:
         if st.button("Optimize", type="primary", icon=":material/construction:", shortcut="Alt+O"):
             navigation.go("build", model=model_source(card))
     else:
-        state = {"disabled": card is None, "help": None if card else "Give a folder that holds a model first."}
+        state = {"disabled": card is None, "help": None if card else "Enter a folder with a model first."}
         st.button(
             "Import",
             type="primary",
@@ -119,7 +119,7 @@ def show_imported(opened: Workspace) -> None:
     # 1. The quota and damaged rows.
     st.subheader("Imported")
     if room := quotas.own_import_quota(opened):
-        st.caption(f"You have imported {room[0] / 1e9:.2f} GB of the {room[1]:g} GB that one person may have here.")
+        st.caption(f"You have imported {room[0] / 1e9:.2f} of {room[1]:g} GB per person.")
     shell.show_damaged(opened, "model")
     # 2. A card per model.
     remembered = models.list_remembered(opened)

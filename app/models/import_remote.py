@@ -64,7 +64,7 @@ def show_card(inspection: Inspection) -> bool:
     # 1. The card.
     st.subheader(plain(inspection.title))
     if inspection.card is None:
-        st.info("The card of a package's model is read once it is downloaded.", icon=":material/info:")
+        st.info("The card of a model in a package is read after the download.", icon=":material/info:")
     else:
         shell.show_figures(model_figures(inspection.card))
     if inspection.card is not None and inspection.card.quantization:
@@ -88,16 +88,16 @@ def show_card(inspection: Inspection) -> bool:
         st.checkbox(
             LABELS["accept_licence"],
             key=f"import_accept-{inspection.source}-{inspection.revision}",
-            help="Kept with the job.",
+            help="Stored with the job.",
         )
     )
 
 
 def show_import_button(opened: Workspace, inspection: Inspection | None, accepted: bool, name: str | None) -> None:
     """Draw the button that submits one job per model, however often it is clicked."""
-    reason = None if inspection else "Give a model first."
+    reason = None if inspection else "Enter a model first."
     if inspection and not accepted:
-        reason = "Its licence must be accepted first."
+        reason = "Accept its licence first."
     options = {"help": reason, "disabled": reason is not None, **disabled_unless_allowed(opened)}
     clicked = st.button(
         "Import", type="primary", icon=":material/download:", shortcut="Alt+I", key="import_submit", **options

@@ -46,7 +46,9 @@ def cache_formula(model: ModelFacts) -> str:
 def cache_of_context(model: ModelFacts) -> str:
     """Return the basis of the KV cache of one request over the whole context."""
     window = (
-        f"; {model.sliding_layers} layers keep {model.sliding_window:,} of them at most" if model.sliding_window else ""
+        f"; {model.sliding_layers} layers store at most {model.sliding_window:,} of them"
+        if model.sliding_window
+        else ""
     )
     return f"{model.max_positions:,} tokens of one request{window}"
 
@@ -69,7 +71,7 @@ def fact_rows(model: ModelFacts) -> list[dict[str, str]]:
         "KV heads": str(model.kv_heads),
         "Vocabulary": f"{model.vocabulary:,}",
         "Context": f"{model.max_positions:,} tokens",
-        "Experts": f"{model.experts} a layer, {model.experts_per_token} a token" if model.experts else "none",
+        "Experts": f"{model.experts} per layer, {model.experts_per_token} per token" if model.experts else "none",
         "Weights are": model.dtype + (f", quantized ({model.quantization})" if model.quantization else ""),
         "Embeddings": "tied" if model.tied_embeddings else "not tied",
         "Provided draft": model.draft or "none",

@@ -90,7 +90,7 @@ def _choose_side(side: str, offered: Sequence[Servable], default: str, known: Se
     """Draw one selector and the field of its URL. Return the source, empty if there is none."""
     # 1. The options and the selected one.
     labels = {choice.source: choice.label for choice in offered}
-    others = {URL: "A URL of a running server", **({NOTHING: "Nothing: ask one alone"} if side == "optimized" else {})}
+    others = {URL: "A URL of a running server", **({NOTHING: "None: use one model"} if side == "optimized" else {})}
     options = [*labels, *others]
     requested = st.query_params.get(side)
     selected = _selected_option(

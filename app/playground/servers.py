@@ -106,7 +106,7 @@ def _loading_sentence(opened: Workspace, sources: Sequence[str]) -> str:
     return (
         f"Loading took {seconds(took)} the last time."
         if took
-        else "The first time they are also compiled, which takes longest."
+        else "The first start also compiles the model, which takes longest."
     )
 
 

@@ -169,7 +169,7 @@ def _published(view: PresetView) -> None:
     with st.container(border=True, key="presets_box-published"):
         _head("published")
         if not view.preset.published:
-            st.caption("Nothing is published of this preset.")
+            st.caption("No published figures.")
         for claim, today in zip(view.preset.published, view.today, strict=True):
             for part in preset_rows.claim_lines(claim, today):
                 st.markdown(part)
@@ -278,11 +278,13 @@ def show_save_form(opened: Workspace) -> None:
         st.expander("Save a recipe as a preset", icon=":material/bookmark_add:"),
         st.form("presets_save-preset", border=False),
     ):
-        name = st.text_input("Id", placeholder="my-model/fast", max_chars=121, help="Two words with a slash between.")
+        name = st.text_input(
+            "Id", placeholder="my-model/fast", max_chars=121, help="Two words with a slash in between."
+        )
         model = st.selectbox("Model", [known.source for known in models.list_known(opened)], accept_new_options=True)
         goal = st.selectbox("Goal", list(GOALS), format_func=lambda goal: GOALS[goal].title)
         target = st.text_input("Target", "local", max_chars=80)
-        summary = st.text_input("What it is good for", max_chars=200)
+        summary = st.text_input("Summary", max_chars=200)
         text = st.text_area(
             "Recipe in YAML", "name: my recipe\nsteps:\n  - quantize: {method: w8a8}\n", max_chars=100_000
         )
@@ -293,7 +295,7 @@ def show_save_form(opened: Workspace) -> None:
                     opened, name, model=model, goal=goal, recipe=recipe, target=target, summary=summary
                 )
                 select([known.preset.id])
-                _store_notice(f"{known.preset.id} is kept.")
+                _store_notice(f"{known.preset.id} is saved.")
 
 
 def _store_notice(words: str) -> None:

@@ -174,7 +174,7 @@ def _estimated(view: PresetView) -> dict[str, str]:
     first = view.estimated.levels[0]
     hour = first.price_per_hour
     properties = {
-        "≈ Price an hour (USD, on demand)": NONE if hour is None else figure(hour, 4),
+        "≈ Price per hour (USD, on demand)": NONE if hour is None else figure(hour, 4),
         "≈ Weights": size(first.weights_bytes),
         "≈ Accelerators used": str(first.tensor_parallel * first.replicas),
         "≈ Longest context (tokens)": NONE if first.max_context is None else f"{first.max_context:,}",

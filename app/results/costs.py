@@ -92,7 +92,7 @@ def choose(opened: Workspace, document: Evaluation) -> WhatIf:
     tpot = second.number_input("TPOT p95, at most (ms)", key=page_key("cost_tpot"), placeholder="no limit", **UNSET)
     api = _api(third)
     requests = fourth.number_input(
-        "Requests a month", key=page_key("cost_requests"), step=1000.0, placeholder="none", **UNSET
+        "Requests per month", key=page_key("cost_requests"), step=1000.0, placeholder="none", **UNSET
     )
     peak = fifth.number_input(
         "Peak over mean load",

@@ -18,12 +18,12 @@ from backend.present.words import load_search
 def show(document: Evaluation, key: str) -> None:
     """Draw the metrics under the page's own names; percentiles on request, since they are five rows per level."""
     show_search(document)
-    _figures(table(document), f"{key}-table", "Every metric, one row a variant and concurrency")
-    if st.toggle("Show every percentile", key=page_key("percentiles"), bind="query-params"):
-        alt = "Mean and percentiles of each latency, one row a variant, concurrency and latency"
+    _figures(table(document), f"{key}-table", "Every metric, one row per variant and concurrency")
+    if st.toggle("Show all percentiles", key=page_key("percentiles"), bind="query-params"):
+        alt = "Mean and percentiles of each latency, one row per variant, concurrency and latency"
         _figures(distribution_table(document), f"{key}-percentiles", alt)
     st.markdown("**Servers**")
-    st.dataframe(server_rows(document), hide_index=True, alt="What each server took, one row a variant")
+    st.dataframe(server_rows(document), hide_index=True, alt="What each server took, one row per variant")
     st.caption(
         "Memory is the peak of the server with all its processes. Acceptance is the share of draft tokens that "
         "the model accepted, by the server's own counters; lowest and highest level."
@@ -44,7 +44,9 @@ def show_search(document: Evaluation) -> None:
     searched = load_search.rows(document)
     if searched:
         st.dataframe(
-            searched, hide_index=True, alt="How each load of the search kept the limits, one row a variant and load"
+            searched,
+            hide_index=True,
+            alt="Whether each load of the search met the limits, one row per variant and load",
         )
         st.caption(
             "Share within is of the requests whose latency was within each limit, in the order of the objectives."

@@ -1,6 +1,6 @@
 """Goodput: limits for each request as sliders in the address, and the requests within them.
 
-It is counted from the stored latencies at every change; nothing is run again.
+Counted from the stored latencies at every change; nothing is run again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def show(view: EvaluationView, document: Evaluation, shown: Evaluation) -> None:
     """Draw the sliders, a row per variant, and the chart of `shown`, the document with the selected variants."""
     st.caption(
         "Goodput is the number of requests per second with every latency within these limits; failed ones do not "
-        "count. Fully to the right is no limit. It is counted from the stored requests: nothing is run again."
+        "count. Fully to the right is no limit. Counted from the stored requests: nothing is run again."
     )
     limits = choose(document)
     try:

@@ -42,7 +42,7 @@ def show_load(document: Evaluation) -> None:
     options, lines = document.options, document.workload.prompts
     st.caption(
         plain(
-            f"Requests a repeat: {requests_asked(options)}, of {lines:,} lines. Answers: {answer_length(options)}. "
+            f"Requests per repeat: {requests_asked(options)}, of {lines:,} lines. Answers: {answer_length(options)}. "
             f"Prefix cache: {PREFIX_CACHE[options.prefix_cache]}."
         )
     )
@@ -82,7 +82,7 @@ def _validity_row(result: VariantResult, level: Level) -> dict[str, Any]:
         "Achieved concurrency": figure(audit.achieved_concurrency),
         "Client headroom": "not measured" if audit.headroom is None else f"{audit.headroom:.0%}",
         "Errors": ", ".join(f"{kind} {count}" for kind, count in level.errors.items()) or str(level.invocation_errors),
-        "Repeats kept": f"{len(level.blocks)} of {level.repeats}",
+        "Repeats used": f"{len(level.blocks)} of {level.repeats}",
         "Prefix-cache hits": cache_hits(level),
         "Empty or one-token answers": level.empty_responses - level.tokenizer_failed + level.short_responses,
         "Looping answers": level.looping_outputs,

@@ -40,7 +40,7 @@ def show(opened: Workspace, document: Evaluation) -> None:
         _plain(words.lossless_rows(document)),
         border="horizontal",
         hide_index=True,
-        alt="Whether speculation keeps the answers",
+        alt="Whether speculation changes the answers",
     )
     st.caption(words.MEANING)
 

@@ -80,7 +80,7 @@ def test_a_starter_preset_shows_what_was_measured_and_where(home: Workspace) -> 
     assert (
         "Prompts came round" in said
         and "This evaluation comes with Whetstone" in said
-        and "Nothing is published of this preset" in said
+        and "No published figures" in said
     )
     assert "The speed of this machine is not measured yet" in said
     probed(home)

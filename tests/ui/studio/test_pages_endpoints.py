@@ -30,7 +30,7 @@ def test_without_credentials_it_says_what_to_set(
 ) -> None:
     no_credentials(monkeypatch, tmp_path)
     said = studio.says(studio.open_page("endpoints"))
-    assert "No server runs on this machine." in said and "AWS_ACCESS_KEY_ID" in said
+    assert "No server is running on this machine." in said and "AWS_ACCESS_KEY_ID" in said
 
 
 def test_nothing_there_says_what_to_do(home: Workspace, aws: Account) -> None:

@@ -108,7 +108,7 @@ def test_a_url_is_typed_where_it_is_chosen(home: Workspace) -> None:
 def test_an_endpoint_of_sagemaker_is_asked_and_its_failures_are_a_sentence(home: Workspace, aws: Account) -> None:
     source = f"sagemaker:{in_service(aws, DEPLOYMENT, split=13)}@us-east-1"
     at = studio.open_page("playground", original=source, optimized="nothing")
-    assert at.text_input(key="playground_url_original").value == source and "One server is asked" in studio.says(at)
+    assert at.text_input(key="playground_url_original").value == source and "One server is selected" in studio.says(at)
     at.button(key="playground_ask").click().run()
     studio.check(at)
     assert "four, five, six," in answers(at)[-1]

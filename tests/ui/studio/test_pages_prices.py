@@ -186,5 +186,5 @@ def test_what_changed_between_refreshes_stands_under_the_table(home: Workspace) 
     for day, dollars in ((1, 7.0), (8, 8.4)):
         keep(home, refreshed(datetime(2026, 11, day, tzinfo=UTC), "eu-west-1", ml_g5_12xlarge=dollars))
     at = studio.open_page("hardware")
-    (row,) = next(one.value for one in at.dataframe if "Was (USD an hour)" in one.value).to_dict("records")
-    assert [row[name] for name in ("Instance", "Was (USD an hour)", "Change")] == ["ml.g5.12xlarge", 7.0, "+20.0%"]
+    (row,) = next(one.value for one in at.dataframe if "Was (USD per hour)" in one.value).to_dict("records")
+    assert [row[name] for name in ("Instance", "Was (USD per hour)", "Change")] == ["ml.g5.12xlarge", 7.0, "+20.0%"]
