@@ -103,13 +103,13 @@ class CompiledCache:
 
     def entries(self) -> list[CacheEntry]:
         """Return the entries that can be read; others were not written by us, or were removed meanwhile."""
-        found = []
+        entries = []
         for name in self._store.names():
             try:
-                found.append(CacheEntry.model_validate_json(self._store.read(name)))
+                entries.append(CacheEntry.model_validate_json(self._store.read(name)))
             except (ValidationError, FileNotFoundError):
                 continue
-        return found
+        return entries
 
     def put(
         self, key: str, model: str, fields: Mapping[str, Any], folder: Path, versions: Mapping[str, str]

@@ -28,14 +28,14 @@ def read(name: str, content: bytes, columns: dict[str, str], time_unit: TimeUnit
     """
     suffix = Path(name).suffix.lower()
     if suffix in TABLES:
-        found = workload_reader.read_csv(name, content, columns, time_unit=time_unit, timed=timed)
+        workload = workload_reader.read_csv(name, content, columns, time_unit=time_unit, timed=timed)
     elif suffix == ".parquet":
         table = _table(name, content)
         rows = iter(table.to_pylist())
-        found = workload_reader.read_table(name, table.column_names, rows, columns, time_unit=time_unit, timed=timed)
+        workload = workload_reader.read_table(name, table.column_names, rows, columns, time_unit=time_unit, timed=timed)
     else:
-        found = workload_reader.read_json(name, content, columns, time_unit=time_unit, timed=timed)
-    return found.reading.model_dump_json().encode() + b"\n" + workload_reader.write_lines(found)
+        workload = workload_reader.read_json(name, content, columns, time_unit=time_unit, timed=timed)
+    return workload.reading.model_dump_json().encode() + b"\n" + workload_reader.write_lines(workload)
 
 
 def make_prompts(name: str, content: bytes, block_size: int | None, seed: int, tokenizer: str | None) -> bytes:

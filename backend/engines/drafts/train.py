@@ -37,7 +37,7 @@ from backend.engines.drafts.training_data import (
     batch_of_new,
 )
 from backend.engines.native.files.resume import request_key
-from backend.engines.native.recovery import training_state as kept_state
+from backend.engines.native.recovery import training_state
 from backend.engines.native.recovery.recovery import WARM_UP, descend, sequence_numbers, versions
 from backend.layered.layer_passes import memory_errors
 from backend.layered.weight_source import weight_files
@@ -106,7 +106,7 @@ class Checkpoint(Frozen):
         return sum(each.length for each in self.acceptance) / len(self.acceptance)
 
 
-class State(kept_state.Steps):
+class State(training_state.Steps):
     """`total` steps are to be made; None until that is settled."""
 
     total: int | None = None
@@ -163,7 +163,7 @@ def learn(
     request: TrainRequest, target: Target, draft: Proposer, data: TrainingData, key: str, progress: Progress
 ) -> TrainResult:
     """Train on gathered answers; otherwise as `train`."""
-    draft.prepare([each.said.answer for each in data.training])
+    draft.prepare([sequence.answered.answer for sequence in data.training])
     return _Run(request, target, draft, data, key, progress).run()
 
 
@@ -182,8 +182,9 @@ class _Run:
         self.optimizer = torch.optim.AdamW(draft.parameters(), lr=self.highest, betas=(0.9, 0.95), weight_decay=0.01)
         # 2. Continue from an earlier attempt, if there is one.
         self.state, self.best = State(key=key), draft.state()
-        if (found := kept_state.load(self._folder, key, State)) is not None:
-            self.state, tensors = found
+        saved = training_state.load(self._folder, key, State)
+        if saved is not None:
+            self.state, tensors = saved
             draft.load(tensors["draft"])
             self.optimizer.load_state_dict(tensors["optimizer"])
             self.best = tensors["best"]
@@ -252,7 +253,7 @@ class _Run:
         return self._own(chosen, step) if own else batch_of(self.target, chosen)
 
     def _own(self, known: list[TrainingSequence], step: int) -> Batch:
-        prompts = [each.said.prompt for each in known]
+        prompts = [sequence.answered.prompt for sequence in known]
         generated = self.draft.answer(prompts, self.options.seed * 1_000_003 + step)
         if generated is None:
             raise RequestError("`on_policy` is for small models, which answer by themselves: leave it out.")
@@ -326,15 +327,15 @@ class _Run:
 
         loss, parts, positions = 0.0, dict[float, list[Acceptance]](), 0
         self.draft.set_share(1.0)
-        for known in _chunks(sorted(self.data.aside, key=lambda each: each.said.temperature), SEQUENCES):
+        for known in _chunks(sorted(self.data.aside, key=lambda sequence: sequence.answered.temperature), SEQUENCES):
             batch = batch_of(self.target, known)
             with torch.no_grad():
                 count = int(batch.predicting.sum())
                 loss, positions = loss + float(self.draft.loss(batch, self.loss)) * count, positions + count
                 accepted = self.draft.accepted(batch, self.options.tokens)
-            begins = torch.tensor([len(each.said.prompt) for each in known], device=accepted.device)
+            begins = torch.tensor([len(sequence.answered.prompt) for sequence in known], device=accepted.device)
             ends = torch.tensor([len(each) - 1 for each in known], device=accepted.device)
-            parts.setdefault(known[0].said.temperature, []).append(acceptance.walk(accepted, begins, ends))
+            parts.setdefault(known[0].answered.temperature, []).append(acceptance.walk(accepted, begins, ends))
         if not math.isfinite(loss):
             raise WorkError("The draft's loss is not finite: lower `learning_rate`, or check the target's weights.")
         return loss / max(1, positions), tuple(
@@ -343,7 +344,7 @@ class _Run:
 
     def _save(self) -> None:
         tensors = {"draft": self.draft.state(), "best": self.best, "optimizer": self.optimizer.state_dict()}
-        kept_state.save(self._folder, self.state, tensors)
+        training_state.save(self._folder, self.state, tensors)
         self.saved = time.monotonic()
 
     def _ended(self) -> str:
@@ -385,7 +386,7 @@ def _measured_acceptance(temperature: float, acceptance: Acceptance) -> Measured
 
 def _chunks(known: list[TrainingSequence], size: int) -> list[list[TrainingSequence]]:
     """At most `size` each, and of one temperature."""
-    alike = [list(each) for _, each in groupby(known, key=lambda each: each.said.temperature)]
+    alike = [list(each) for _, each in groupby(known, key=lambda sequence: sequence.answered.temperature)]
     return [part[start : start + size] for part in alike for start in range(0, len(part), size)]
 
 

@@ -68,12 +68,12 @@ class Round(AttemptState):
 class TrainingSequence(NamedTuple):
     """One sequence with what the target computed: final [T, H], hidden [T, layers, H]."""
 
-    said: AnsweredPrompt
+    answered: AnsweredPrompt
     final: torch.Tensor
     hidden: torch.Tensor
 
     def __len__(self) -> int:
-        return len(self.said.prompt) + len(self.said.answer)
+        return len(self.answered.prompt) + len(self.answered.answer)
 
 
 class TrainingData(NamedTuple):
@@ -244,10 +244,10 @@ class Gathering:
             "aside": len(self.aside),
             "written": sum(len(each.wrote) for each in self.rounds),
             "answers": len(training),
-            "greedy": sum(each.said.temperature == 0 for each in training),
+            "greedy": sum(each.answered.temperature == 0 for each in training),
             "twice": sum(each.twice for each in self.rounds),
             "tokens": sum(map(len, training)),
-            "answer_tokens": sum(len(each.said.answer) for each in training),
+            "answer_tokens": sum(len(each.answered.answer) for each in training),
         }
         return TrainingData(training, known[True], facts, round(self.seconds, 1))
 
@@ -279,8 +279,8 @@ def batch_of(target: Target, known: list[TrainingSequence]) -> Batch:
     import torch
     from torch.nn.utils.rnn import pad_sequence
 
-    tokens, answers, real = padded([each.said for each in known])
-    temperature = torch.tensor([each.said.temperature for each in known])
+    tokens, answers, real = padded([sequence.answered for sequence in known])
+    temperature = torch.tensor([sequence.answered.temperature for sequence in known])
     final = pad_sequence([each.final for each in known], batch_first=True)
     hidden = pad_sequence([each.hidden for each in known], batch_first=True)
     here = [each.to(target.device) for each in (tokens, answers, real, temperature, final, hidden)]

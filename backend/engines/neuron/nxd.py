@@ -61,15 +61,15 @@ def _model(request: CompileRequest) -> tuple[Any, Any]:
 
     # 1. The class of the model, its settings and sampling.
     kind = MODEL_TYPES[request.plan.model_type]["causal-lm"]
-    wanted = options.nxd_options(request.plan)
-    wanted |= {"quantized_checkpoints_path": str(request.out_dir / QUANTIZED)} if request.plan.weights else {}
+    neuron_options = options.nxd_options(request.plan)
+    neuron_options |= {"quantized_checkpoints_path": str(request.out_dir / QUANTIZED)} if request.plan.weights else {}
     sampling = {"on_device_sampling_config": OnDeviceSamplingConfig(top_k=1)} if request.plan.draft_tokens else {}
 
     def config(settings: Any, folder: Path) -> Any:
         return kind.get_config_cls()(settings, load_config=load_pretrained_config(str(folder)))
 
     # 2. The target's configuration; a draft is fused into it.
-    chosen = config(kind.get_neuron_config_cls()(**wanted, **sampling), request.model_dir)
+    chosen = config(kind.get_neuron_config_cls()(**neuron_options, **sampling), request.model_dir)
     if request.draft_dir is not None:
         draft = copy.deepcopy(chosen.neuron_config)
         draft.enable_fused_speculation, draft.quantized = False, False

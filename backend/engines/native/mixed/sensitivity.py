@@ -104,8 +104,8 @@ class _Probe:
 
     @property
     def key(self) -> str:
-        asked = self.request.model_dump(exclude={"out_dir", "work_dir", "precisions", "devices"})
-        described = {**asked, "candidates": [each.model_dump() for each in self.candidates], "versions": versions()}
+        options = self.request.model_dump(exclude={"out_dir", "work_dir", "precisions", "devices"})
+        described = {**options, "candidates": [each.model_dump() for each in self.candidates], "versions": versions()}
         return request_key({**described, **calibration.describe(self.tokens)}, weight_files(self.request.model_dir))
 
     def run(self, work: WorkFolder) -> list[MeasuredGroup]:

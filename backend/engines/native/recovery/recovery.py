@@ -26,7 +26,7 @@ from backend.domain.recipe.recovery import MOST_VALIDATION, SPARE_SEQUENCES, VAL
 from backend.engines.native import calibration
 from backend.engines.native.files import checkpoint
 from backend.engines.native.files.resume import request_key
-from backend.engines.native.recovery import training_state as recovery_state
+from backend.engines.native.recovery import training_state
 from backend.engines.native.recovery.adapters import Adapters, load, write
 from backend.engines.native.recovery.training_state import Point, State
 from backend.layered.layer_passes import memory_errors
@@ -124,7 +124,7 @@ class _Run:
         described = {**self.request.model_dump(mode="json", exclude={"out_dir", "work_dir"}), **self._described()}
         files = [*weight_files(self.request.pruned_dir), *weight_files(self.request.original_dir)]
         key = request_key(described, files)
-        saved = recovery_state.load(self.request.work_dir, key, State)
+        saved = training_state.load(self.request.work_dir, key, State)
         if saved is None:
             shutil.rmtree(self.request.work_dir, ignore_errors=True)
             return State(key=key), self.adapters.state()
@@ -209,7 +209,7 @@ class _Run:
 
     def _save(self) -> None:
         tensors = {"adapters": self.adapters.state(), "best": self.best, "optimizer": self.optimizer.state_dict()}
-        recovery_state.save(self.request.work_dir, self.state, tensors)
+        training_state.save(self.request.work_dir, self.state, tensors)
         self.saved = time.monotonic()
 
     def _validation(self) -> float:
