@@ -400,7 +400,7 @@ def test_deepseek_v3_keeps_70_kilobytes_a_token() -> None:
 def test_the_page_says_how_the_cache_comes_about_and_every_note() -> None:
     sizes = {**PLAIN, **LATENT, "n_routed_experts": 4, "num_experts_per_tok": 2}
     latent = facts(architectures=["DeepseekV3ForCausalLM"], model_type="deepseek_v3", **sizes)
-    assert model_rows.cache_formula(latent) == "2 layers x 24 x 2 bytes, one latent vector a token in 16 bit"
+    assert model_rows.cache_formula(latent) == "2 layers x 24 x 2 bytes, one latent vector per token in 16 bit"
     window = facts(architectures=["MistralForCausalLM"], model_type="mistral", sliding_window=8, **PLAIN)
     assert model_rows.cache_of_context(window) == "128 tokens of one request; 2 layers keep 8 of them at most"
     shown = {label: (value, how) for label, value, how in model_rows.model_figures(window)}
