@@ -1,8 +1,10 @@
-"""Chi-square tests of counts and their power, in pure Python. Knows nothing of what is counted.
+"""Chi-square tests of counts and their power.
 
 The distribution function is the regularized incomplete gamma function, by its series or Lentz's continued fraction
 (Press et al., Numerical Recipes, 3rd edition, section 6.2); the noncentral one is its mixture over a Poisson variable
 (Johnson, Kotz and Balakrishnan, Continuous Univariate Distributions 2, section 29.4).
+
+Written by hand: workers run it in the engine environments, and those that serve have no scipy.
 """
 
 from __future__ import annotations
@@ -15,20 +17,22 @@ _TINY = 1e-300
 
 
 def upper_tail(value: float, df: float) -> float:
-    """The probability of a chi-square variable with `df` degrees of freedom above `value`. Raises ValueError unless df
-    > 0."""
+    """Return the probability of a chi-square variable with `df` degrees of freedom above `value`.
+
+    Raises ValueError unless df > 0.
+    """
     if not df > 0:
         raise ValueError(f"upper_tail needs df > 0, not {df}")
     return 1.0 if value <= 0 else _upper_gamma(df / 2, value / 2)
 
 
 def critical_value(alpha: float, df: float) -> float:
-    """What such a variable is above with probability `alpha`."""
-    return _rising(lambda value: upper_tail(value, df) <= alpha)
+    """Return the value that a chi-square variable is above with probability `alpha`."""
+    return _find_threshold(lambda value: upper_tail(value, df) <= alpha)
 
 
 def power(noncentrality: float, df: float, alpha: float) -> float:
-    """Of the test at level `alpha`: the probability of a noncentral variable above its critical value."""
+    """Return the power of the test at level `alpha`: the probability of a noncentral variable above its critical value."""
     limit, mean = critical_value(alpha, df), noncentrality / 2
     spread = 12 * math.sqrt(mean + 1) + 30
     terms = range(max(0, int(mean - spread)), int(mean + spread))
@@ -41,23 +45,26 @@ def power(noncentrality: float, df: float, alpha: float) -> float:
 
 
 def detectable_noncentrality(df: float, alpha: float, chance: float = 0.8) -> float:
-    """The least noncentrality that the test at level `alpha` finds with that chance."""
-    return _rising(lambda value: power(value, df, alpha) >= chance, precision=1e-3)
+    """Return the least noncentrality that the test at level `alpha` detects with that chance."""
+    return _find_threshold(lambda value: power(value, df, alpha) >= chance, precision=1e-3)
 
 
-def _rising(reached: Callable[[float], bool], precision: float = 1e-9) -> float:
-    """Where what is false at 0 and becomes true for good turns, by bisection."""
+def _find_threshold(reached: Callable[[float], bool], precision: float = 1e-9) -> float:
+    """Return where a condition that is false at 0 becomes true for good, by bisection."""
     low, high = 0.0, 1.0
     while not reached(high):
         low, high = high, high * 2
     while high - low > precision * high:
         middle = (low + high) / 2
-        low, high = (low, middle) if reached(middle) else (middle, high)
+        if reached(middle):
+            high = middle
+        else:
+            low = middle
     return high
 
 
 def _upper_gamma(a: float, x: float) -> float:
-    """Q(a, x)."""
+    """Return the regularized upper incomplete gamma function Q(a, x)."""
     front = math.exp(a * math.log(x) - x - math.lgamma(a))
     return 1 - front * _series(a, x) if x < a + 1 else front * _fraction(a, x)
 

@@ -1,4 +1,4 @@
-"""Percentiles and intervals of samples, and Holm's correction of many tests. Knows nothing of what was sampled."""
+"""Percentiles and intervals of samples, and Holm's correction of many tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Z = 1.959964
 
 
 def percentile(ordered: Sequence[float], q: float) -> float:
-    """The q-th percentile (0 to 100) of a sorted, non-empty sample by linear interpolation between the two nearest
+    """Return the q-th percentile (0 to 100) of a sorted, non-empty sample by linear interpolation between the two nearest
     ranks: numpy's default, type 7 of Hyndman and Fan 1996."""
     if not ordered:
         raise ValueError("a percentile needs at least one value")
@@ -26,7 +26,7 @@ def percentile(ordered: Sequence[float], q: float) -> float:
 
 
 def mean_ci95(means: Sequence[float]) -> tuple[float, float] | None:
-    """The 95% t interval of the mean of independent values, here one a repeat; None for fewer than two."""
+    """Return the 95% t interval of the mean of independent values, one for each repeat; None for fewer than two."""
     if len(means) < 2:
         return None
     centre = fmean(means)
@@ -35,39 +35,44 @@ def mean_ci95(means: Sequence[float]) -> tuple[float, float] | None:
 
 
 def factor_ci95(values: Sequence[float]) -> float | None:
-    """By which factor the 95% t interval of a geometric mean reaches above and below it; None for fewer than three
-    values, or where one is not above 0."""
+    """Return the factor by which the 95% t interval of a geometric mean reaches above and below it.
+
+    None for fewer than three values, or where one is not above 0.
+    """
     if len(values) < 3 or min(values) <= 0:
         return None
     logs = [math.log(value) for value in values]
     return math.exp(min(700.0, quantile(0.975, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))))
 
 
-def wilson(within: float, of: float) -> tuple[float, float]:
-    """The 95% score interval of a share; (0, 1) of nothing. Counts need not be whole where draws weigh unlike."""
-    if of == 0:
+def wilson(within: float, total: float) -> tuple[float, float]:
+    """Return the 95% score interval of the share `within` / `total`; (0, 1) where the total is 0.
+
+    Counts need not be whole numbers, for draws of different weights.
+    """
+    if total == 0:
         return 0.0, 1.0
-    share, z2 = within / of, Z * Z
-    middle = (share + z2 / (2 * of)) / (1 + z2 / of)
-    half = Z / (1 + z2 / of) * math.sqrt(share * (1 - share) / of + z2 / (4 * of * of))
+    share, z2 = within / total, Z * Z
+    middle = (share + z2 / (2 * total)) / (1 + z2 / total)
+    half = Z / (1 + z2 / total) * math.sqrt(share * (1 - share) / total + z2 / (4 * total * total))
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
 class HolmResult(NamedTuple):
-    """One of a family of hypotheses: its p-value as corrected, and the alpha that its interval stands at."""
+    """The result for one hypothesis of a family: its corrected p-value, and the alpha of its interval."""
 
     p_adjusted: float
     alpha: float
 
 
 def holm(p_values: Sequence[float], alpha: float = SIGNIFICANCE) -> list[HolmResult]:
-    """Adjusted p-value and the alpha at which each hypothesis was tested, in the order given (Holm 1979)."""
-    tested: dict[int, HolmResult] = {}
+    """Return the adjusted p-value and the alpha of each hypothesis, in the given order (Holm 1979)."""
+    results: dict[int, HolmResult] = {}
     adjusted, stopped_at = 0.0, None
     for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         remaining = len(p_values) - rank
         adjusted = max(adjusted, min(1.0, remaining * p_values[index]))
         if stopped_at is None and adjusted > alpha:
             stopped_at = alpha / remaining
-        tested[index] = HolmResult(adjusted, stopped_at or alpha / remaining)
-    return [tested[index] for index in range(len(p_values))]
+        results[index] = HolmResult(adjusted, stopped_at or alpha / remaining)
+    return [results[index] for index in range(len(p_values))]

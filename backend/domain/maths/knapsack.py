@@ -1,8 +1,8 @@
-"""Which of several choices each group gets, so that the sum of losses is least within a budget. Exact. Pure arithmetic.
+"""Chooses one of several choices for each group, with the least sum of losses within a budget. Exact.
 
 The multiple-choice knapsack problem (Sinha and Zoltners 1979, Operations Research 27:503; Kellerer, Pferschy and
 Pisinger 2004, Knapsack Problems, chapter 11): non-dominated partial sums group by group, cut off by the bound of the
-linear relaxation, which is the greedy walk along the groups' convex hulls. Knows nothing of bits and models.
+linear relaxation, which is the greedy walk along the groups' convex hulls. Written by hand: scipy has no such solver.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class KnapsackChoice(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """From one corner of a group's hull to the next: what it saves, what it costs, whose it is."""
+    """The step from one corner of a group's hull to the next: what it saves and costs."""
 
     saved: float
     cost: int
@@ -34,7 +34,7 @@ class _Step(NamedTuple):
 
 
 class _Rest:
-    """The groups that are still to be chosen: their cheapest, and the best that any budget beyond could save."""
+    """The groups that are still to be chosen: their cheapest choices, and the most that a larger budget could save."""
 
     def __init__(self, groups: Sequence[Sequence[KnapsackChoice]], steps: Sequence[_Step]) -> None:
         cheapest = [min(choices, key=lambda choice: (choice.cost, choice.loss)) for choices in groups]
@@ -45,7 +45,7 @@ class _Rest:
         self.saved = list(accumulate((step.saved for step in steps), initial=0.0))
 
     def bound(self, budget: int) -> float:
-        """No choice of these groups within `budget` loses less."""
+        """Return a lower bound of the loss of these groups within `budget`."""
         spare = budget - self.cost
         whole = bisect_right(self.costs, spare) - 1
         part = self.steps[whole].rate * (spare - self.costs[whole]) if whole < len(self.steps) else 0.0
@@ -53,8 +53,7 @@ class _Rest:
 
 
 def allocate(groups: Sequence[Sequence[KnapsackChoice]], budget: int) -> list[int]:
-    """The number of each group's choice: the least sum of losses whose costs add up to at most `budget`, the cheapest
-    of those.
+    """Return the index of each group's choice: the least sum of losses within `budget`, of equal ones the cheapest.
 
     Costs are whole and not negative. Raises ValueError where the cheapest choices together cost more than the budget.
     """
@@ -75,7 +74,7 @@ def allocate(groups: Sequence[Sequence[KnapsackChoice]], budget: int) -> list[in
 
 
 def least_budget(groups: Sequence[Sequence[KnapsackChoice]], most_loss: float) -> int | None:
-    """The smallest budget whose allocation loses at most `most_loss`; None where none does."""
+    """Return the smallest budget whose allocation loses at most `most_loss`; None where none does."""
     low = sum(min(choice.cost for choice in choices) for choices in groups)
     high = sum(max(choice.cost for choice in choices) for choices in groups)
 
@@ -119,8 +118,10 @@ def _hull(choices: Sequence[KnapsackChoice], group: int) -> list[_Step]:
 
 
 def _greedy(groups: Sequence[Sequence[KnapsackChoice]], steps: Sequence[_Step], budget: int) -> float:
-    """The loss after all steps that fit, the best rate first: something to beat. A group whose step did not fit stays
-    there."""
+    """Return the loss of the greedy solution: all steps that fit, the best rate first.
+
+    A group whose step did not fit takes no further one.
+    """
     rest = _Rest(groups, steps)
     spare, loss, stuck = budget - rest.cost, rest.loss, set[int]()
     for step in steps:
@@ -138,17 +139,19 @@ def _extended(
     budget: int,
     best: float,
 ) -> list[tuple[int, float, tuple[int, ...]]]:
-    """Every partial sum with every choice, without those that cost too much, that another undercuts, or that cannot
-    win."""
+    """Extend every partial sum by every choice.
+
+    Leaves out those that cost too much, are dominated by another, or cannot win.
+    """
     longer = [
-        (cost + choices[index].cost, loss + choices[index].loss, (*taken, index))
-        for cost, loss, taken in states
+        (cost + choices[index].cost, loss + choices[index].loss, (*indexes, index))
+        for cost, loss, indexes in states
         for index in _front(choices)
         if cost + choices[index].cost + rest.cost <= budget
     ]
-    kept: list[tuple[int, float, tuple[int, ...]]] = []
+    promising: list[tuple[int, float, tuple[int, ...]]] = []
     limit = best + HAIR * max(1.0, abs(best))
     for state in sorted(longer):
-        if (not kept or state[1] < kept[-1][1]) and state[1] + rest.bound(budget - state[0]) <= limit:
-            kept.append(state)
-    return kept
+        if (not promising or state[1] < promising[-1][1]) and state[1] + rest.bound(budget - state[0]) <= limit:
+            promising.append(state)
+    return promising

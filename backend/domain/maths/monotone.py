@@ -1,10 +1,9 @@
-"""A curve through measured points that never leaves them: monotone cubic interpolation, no extrapolation. Pure
-arithmetic.
+"""A curve through measured points that never leaves their range: monotone cubic interpolation, no extrapolation.
 
 Fritsch and Carlson, Monotone Piecewise Cubic Interpolation, SIAM Journal on Numerical Analysis 17 (1980), with the
 slopes of Fritsch and Butland, A Method for Constructing Local Monotone Piecewise Cubic Interpolants, SIAM Journal on
 Scientific and Statistical Computing 5 (1984): a weighted harmonic mean where both neighbours rise or both fall, else 0.
-Between two points the curve stays between their values.
+Between two points the curve stays between their values. The tests hold it to scipy's PchipInterpolator.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ HALVINGS = 60
 
 
 def monotone_curve(x: Sequence[float], y: Sequence[float]) -> Curve:
-    """The curve through (x, y); it answers None outside [x[0], x[-1]].
+    """Return the curve through (x, y); its value is None outside [x[0], x[-1]].
 
     `x` rises strictly, at least one point. Raises ValueError otherwise.
     """
@@ -26,13 +25,13 @@ def monotone_curve(x: Sequence[float], y: Sequence[float]) -> Curve:
         raise ValueError("x must rise strictly and have one y each")
     slopes = _slopes(x, y)
 
-    def at(value: float) -> float | None:
+    def value_at(value: float) -> float | None:
         if not x[0] <= value <= x[-1]:
             return None
         k = max(0, min(bisect_right(x, value) - 1, len(x) - 2))
         return _hermite(x, y, slopes, k, value) if len(x) > 1 else y[0]
 
-    return at
+    return value_at
 
 
 def _slopes(x: Sequence[float], y: Sequence[float]) -> list[float]:
@@ -54,7 +53,7 @@ def _inner(before: float, after: float, left: float, right: float) -> float:
 
 
 def _end(h0: float, h1: float, d0: float, d1: float) -> float:
-    """Three-point slope at an end, held back where it would leave the points."""
+    """Return the three-point slope at an end, limited where the curve would leave the points."""
     slope = ((2 * h0 + h1) * d0 - h0 * d1) / (h0 + h1)
     if slope * d0 <= 0:
         return 0.0
@@ -66,32 +65,32 @@ def _end(h0: float, h1: float, d0: float, d1: float) -> float:
 def _hermite(x: Sequence[float], y: Sequence[float], m: Sequence[float], k: int, value: float) -> float:
     h = x[k + 1] - x[k]
     t = (value - x[k]) / h
-    found = (
+    height = (
         (1 + 2 * t) * (1 - t) ** 2 * y[k]
         + t * (1 - t) ** 2 * h * m[k]
         + t**2 * (3 - 2 * t) * y[k + 1]
         + t**2 * (t - 1) * h * m[k + 1]
     )
     low, high = sorted((y[k], y[k + 1]))
-    return min(max(found, low), high)  # rounding alone could leave the points
+    return min(max(height, low), high)  # rounding alone could leave the points
 
 
 def find_last_at_most(x: Sequence[float], y: Sequence[float], limit: float) -> float | None:
-    """The largest x within the points at which the curve is at most `limit`; None where it nowhere is."""
-    at = monotone_curve(x, y)
+    """Return the largest x at which the curve is at most `limit`; None where it is nowhere."""
+    curve = monotone_curve(x, y)
     if y[-1] <= limit:
         return x[-1]
     for k in range(len(x) - 2, -1, -1):
         if y[k] <= limit:
-            return _crossing(at, x[k], x[k + 1], limit)
+            return _crossing(curve, x[k], x[k + 1], limit)
     return None
 
 
-def _crossing(at: Curve, low: float, high: float, limit: float) -> float:
-    """Where the curve, at most the limit at `low` and above it at `high`, passes it."""
+def _crossing(curve: Curve, low: float, high: float, limit: float) -> float:
+    """Return where the curve passes the limit: it is at most the limit at `low` and above it at `high`."""
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        value = at(middle)
+        value = curve(middle)
         if value is not None and value <= limit:
             low = middle
         else:

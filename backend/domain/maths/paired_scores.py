@@ -1,7 +1,7 @@
-"""Two variants scored on the same samples: the difference of the means, its interval and its p-value. Pure.
+"""Compares two variants that were scored on the same samples: difference of the means, interval and p-value.
 
 Samples are paired, since both answered the same questions: what is hard for one is hard for the other, and an interval
-made of two separate errors would be too wide. Knows nothing of tasks or models.
+made of two separate errors would be too wide.
 """
 
 from __future__ import annotations
@@ -17,21 +17,24 @@ _NORMAL = NormalDist()
 
 
 class Difference(Protocol):
-    """Variant less baseline, in the metric's own unit."""
+    """Variant minus baseline, in the metric's own unit."""
 
     @property
     def value(self) -> float: ...
 
     @property
     def p_value(self) -> float | None:
-        """Two-sided, of no difference; None where nothing varies."""
+        """Two-sided p-value of no difference; None where nothing varies."""
 
     def interval(self, alpha: float) -> tuple[float, float] | None:
-        """At confidence 1 - alpha; it holds 0 wherever `p_value` is above alpha. None where nothing varies."""
+        """Return the interval at confidence 1 - alpha; None where nothing varies.
+
+        It contains 0 wherever `p_value` is above alpha.
+        """
 
 
 class MatchedProportions(NamedTuple):
-    """Of scores that are 0 or 1: `won` samples only the variant got right, `lost` only the baseline.
+    """The difference of scores that are 0 or 1: `won` samples only the variant got right, `lost` only the baseline.
 
     The interval is that of Agresti and Min, Simple improved confidence intervals for comparing matched proportions
     (Statistics in Medicine 24, 2005): half a sample is added to each of the four cells, so that it has a width where no
@@ -59,14 +62,14 @@ class MatchedProportions(NamedTuple):
         return (min(low, 0.0), max(high, 0.0)) if self.p_value > alpha else (low, high)
 
     def _adjusted(self) -> tuple[float, float]:
-        """Difference and its standard error with half a sample more in each cell."""
+        """Return the difference and its standard error with half a sample added to each cell."""
         total = self.samples + 2
         middle = (self.won - self.lost) / total
         return middle, math.sqrt(((self.won + self.lost + 1) / total - middle * middle) / total)
 
 
 class PairedMeans(NamedTuple):
-    """Of scores that are any number: the paired t-interval over the samples' `differences`."""
+    """The difference of scores of any value: the paired t-interval over the samples' `differences`."""
 
     differences: tuple[float, ...]
 
@@ -91,8 +94,7 @@ class PairedMeans(NamedTuple):
 
 
 class UnpairedDifference(NamedTuple):
-    """Of a figure that is no mean over samples, such as BLEU: from the two standard errors, as if nothing were
-    paired."""
+    """The difference of a figure that is not a mean over samples, such as BLEU: from both standard errors, unpaired."""
 
     value: float
     error: float
@@ -109,8 +111,7 @@ class UnpairedDifference(NamedTuple):
 
 
 def paired_difference(baseline: Sequence[float], variant: Sequence[float]) -> Difference:
-    """Scores of the same samples, pairs by position. Raises ValueError for lists of different length, or without
-    any."""
+    """Compare scores of the same samples, paired by position. Raises ValueError for lists of different length or empty ones."""
     pairs = list(zip(baseline, variant, strict=True))
     if not pairs:
         raise ValueError("there are no samples")
@@ -120,9 +121,9 @@ def paired_difference(baseline: Sequence[float], variant: Sequence[float]) -> Di
 
 
 def _mcnemar(won: int, lost: int) -> float:
-    """Two-sided: the chance of so uneven a split of the samples that differ, were each as likely to go either way."""
-    total, tail, ways = won + lost, 0, 1
+    """Return the two-sided probability of such an uneven split, were both directions equally likely."""
+    total, tail, combinations = won + lost, 0, 1
     for k in range(min(won, lost) + 1):
-        tail += ways
-        ways = ways * (total - k) // (k + 1)
+        tail += combinations
+        combinations = combinations * (total - k) // (k + 1)
     return min(1.0, 2 * tail / (1 << total))

@@ -1,5 +1,7 @@
-"""How many paired measurements a decision takes, from the spread of those there are. Knows nothing of what was
-measured."""
+"""Computes how many paired measurements a decision takes, from the spread of those there are.
+
+Written by hand: scipy has no sample sizes.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,13 @@ from backend.domain.maths.student_t import SIGNIFICANCE, quantile
 
 POWER = 0.8
 MOST = 1000
-"""Beyond it nobody would measure: the figure is not worth its digits."""
+"""Nobody would measure more pairs than this."""
 
 
 def pairs_needed(mean: float, deviation: float, pairs: int, band: float, alpha: float = SIGNIFICANCE) -> int | None:
-    """Pairs in all with which a test of the mean at `alpha` decides with a probability of 0.8, if mean and deviation
-    are what they seem; None beyond MOST.
+    """Return the total of pairs with which a test of the mean at `alpha` decides with a probability of 0.8.
+
+    Assumes that mean and deviation are what they seem. None beyond MOST.
 
     It decides that the mean is not 0 where that is `mean` away, or that it lies within `band` of 0 where it is `mean`
     from the middle: whichever takes fewer. The least n with (t(1 - alpha/2, n - 1) + t(0.8, n - 1)) x deviation /

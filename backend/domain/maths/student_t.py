@@ -1,8 +1,9 @@
-"""Student's t distribution: quantile and p-value, in pure Python. Knows nothing of what is being compared.
+"""Student's t distribution: quantile and p-value.
 
 Relative error below 1e-10: the distribution function is the regularized incomplete beta function, by Lentz's continued
-fraction (Press et al., Numerical Recipes, 3rd edition, section 6.4); the quantile is that function inverted by
-bisection.
+fraction (Press et al., Numerical Recipes, 3rd edition, section 6.4); the quantile inverts it by bisection.
+
+Written by hand: workers run it in the engine environments, and those that serve have no scipy.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ _TERMS = 10_000
 
 @lru_cache(maxsize=8192)
 def quantile(p: float, df: float) -> float:
-    """The value that a t variable with `df` degrees of freedom stays below with probability `p`.
+    """Return the value that a t variable with `df` degrees of freedom is below with probability `p`.
 
-    Kept, since a search for a sample size asks for the same few again and again, and each takes fifty continued
-    fractions. Raises ValueError unless 0 < p < 1 and df > 0.
+    Cached: a search for a sample size needs the same few again and again, and each takes fifty continued fractions.
+    Raises ValueError unless 0 < p < 1 and df > 0.
     """
     if not 0 < p < 1 or not df > 0:
         raise ValueError(f"quantile needs 0 < p < 1 and df > 0, not p={p} and df={df}")
@@ -34,7 +35,7 @@ def quantile(p: float, df: float) -> float:
 
 
 def two_sided_p(t: float, df: float) -> float:
-    """The probability of a t variable with `df` degrees of freedom at least as far from 0 as `t`.
+    """Return the probability of a t variable with `df` degrees of freedom at least as far from 0 as `t`.
 
     Raises ValueError unless df > 0 and t is a number.
     """
@@ -55,12 +56,14 @@ def _bisect(p: float, df: float) -> float:
         middle = (low + high) / 2
         if middle in (low, high):
             return middle
-        low, high = (middle, high) if two_sided_p(middle, df) > p else (low, middle)
+        if two_sided_p(middle, df) > p:
+            low = middle
+        else:
+            high = middle
 
 
 def incomplete_beta(a: float, b: float, x: float, complement: float | None = None) -> float:
-    """I_x(a, b), regularized. `complement` is 1 - x where the caller knows it more exactly than the subtraction
-    would."""
+    """Return the regularized I_x(a, b). `complement` is 1 - x where the caller knows it more exactly than by subtraction."""
     y = 1 - x if complement is None else complement
     if x <= 0:
         return 0.0
@@ -74,7 +77,7 @@ def incomplete_beta(a: float, b: float, x: float, complement: float | None = Non
 
 
 def _coefficients(a: float, b: float, x: float) -> Iterator[float]:
-    """d_1, d_2, ... of equation 6.4.6."""
+    """Yield d_1, d_2, ... of equation 6.4.6."""
     m = 0
     while True:
         yield -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
@@ -83,7 +86,7 @@ def _coefficients(a: float, b: float, x: float) -> Iterator[float]:
 
 
 def _continued_fraction(a: float, b: float, x: float) -> float:
-    """Modified Lentz's method; converges in O(sqrt(max(a, b))) terms where x < (a + 1) / (a + b + 2)."""
+    """Evaluate the fraction by the modified Lentz method; it converges in O(sqrt(max(a, b))) terms where x < (a + 1) / (a + b + 2)."""
     value, c, d = _TINY, _TINY, 0.0
     for coefficient in islice(chain([1.0], _coefficients(a, b, x)), _TERMS):
         d = _away_from_zero(1 + coefficient * d)
