@@ -279,7 +279,10 @@ class JobChannel:
         return self.work / OUTPUT
 
     def resume(self, name: str = "") -> Path:
-        """Return a folder beside the scratch space that the next attempt finds as this one left it; one for each name."""
+        """Return a folder beside the scratch space that the next attempt finds as this one left it.
+
+        There is one for each name.
+        """
         return self._folder / "-".join([RESUME, name] if name else [RESUME])
 
     def side_log(self, name: str) -> Path:

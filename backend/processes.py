@@ -1,4 +1,4 @@
-"""Processes of this machine: finds a process again by pid and start, lists its tree, measures and ends it. Linux only."""
+"""Processes of this machine: finds one again by pid and start, lists its tree, measures and ends it. Linux only."""
 
 from __future__ import annotations
 

@@ -145,5 +145,6 @@ def _unusable_reason(environment: EnvironmentInfo, installed: bool) -> str | Non
     ):
         return f"needs {environment.hardware}; this machine has neither"
     if environment.vendor and not installed:
-        return f"not installed: its packages come from AWS's own index, `whetstone engines install {environment.name} --index URL`"
+        command = f"whetstone engines install {environment.name} --index URL"
+        return f"not installed: its packages come from AWS's own index, `{command}`"
     return None if installed else f"not installed: run `whetstone engines install {environment.name}`"

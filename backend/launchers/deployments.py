@@ -218,8 +218,8 @@ class Deployments(Endpoints):
             raise NotNow(f"{there.id} is being updated to something else: see it again later.")
         if there.instance not in (None, deployment.instance) and self._scaled(there.name):
             raise NotNow(
-                f"AWS changes no instance of an endpoint that scales by itself: leave it on {there.instance}, or deploy it under "
-                "another name and delete this one."
+                "AWS cannot change the instance of an endpoint that scales by itself: leave it on "
+                f"{there.instance}, or deploy it under another name and delete this one."
             )
 
     def _scaled(self, name: str) -> bool:
@@ -289,7 +289,8 @@ class Deployments(Endpoints):
             self._remove(deployment.id, deployment)
         except WhetstoneError as left:
             raise DeployFailed(
-                f"{error} What was made is still there and may cost money, since it could not be taken back ({left}): run "
+                f"{error} What was made is still there and may cost money, since it could not be taken back ({left}): "
+                "run "
                 f"`whetstone endpoints delete {deployment.id}`."
             ) from error
 
@@ -300,8 +301,8 @@ class Deployments(Endpoints):
             self._discard(deployment.id, deployment, alone=True)
         except WhetstoneError as left:
             raise DeployFailed(
-                f"{error} What was served before serves on. Model, configuration and weights of the new one could not be taken "
-                f"back ({left}): the next update of {deployment.id} removes them, or its deletion."
+                f"{error} What was served before serves on. Model, configuration and weights of the new one could "
+                f"not be taken back ({left}): the next update of {deployment.id} removes them, or its deletion."
             ) from error
 
     def _remove(self, endpoint_id: str, known: Deployment | None = None) -> bool:

@@ -46,8 +46,8 @@ def resolve_endpoint(name: str, region: str) -> ServingEndpoint:
         if not name.startswith(PREFIX):
             return resolve_endpoint(PREFIX + name, region)
         raise NotFound(
-            f"There is no endpoint `{name.removeprefix(PREFIX)}` in {region}: `whetstone endpoints list` names those of "
-            "Whetstone; of others give the name as AWS has it."
+            f"There is no endpoint `{name.removeprefix(PREFIX)}` in {region}: `whetstone endpoints list` names "
+            "those of Whetstone; of others give the name as AWS has it."
         ) from None
 
     # 2. Refuse one that does not serve.

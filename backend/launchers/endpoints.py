@@ -82,9 +82,9 @@ class Endpoints:
         pages = self._sagemaker.pages(
             "list_endpoints", NameContains=PREFIX, SortBy="CreationTime", SortOrder="Descending"
         )
-        names = [each["EndpointName"] for page in pages for each in page["Endpoints"]]
+        names = [endpoint["EndpointName"] for page in pages for endpoint in page["Endpoints"]]
         endpoints = [self._read(name) for name in names if name.startswith(PREFIX)]
-        return [each for each in endpoints if each is not None]
+        return [endpoint for endpoint in endpoints if endpoint is not None]
 
     def find(self, endpoint_id: str) -> Endpoint | None:
         return self._read(PREFIX + endpoint_id)
@@ -94,7 +94,8 @@ class Endpoints:
         endpoint = self.find(endpoint_id)
         if endpoint is None:
             raise NotFound(
-                f"There is no endpoint `{endpoint_id[:60]}` of Whetstone's in this region: see `whetstone endpoints list`."
+                f"There is no endpoint `{endpoint_id[:60]}` of Whetstone's in this region: "
+                "see `whetstone endpoints list`."
             )
         return endpoint
 
@@ -147,7 +148,9 @@ class Endpoints:
         """Return for every alarm whose name begins so whether it went off."""
         pages = self._service("cloudwatch").pages("describe_alarms", AlarmNamePrefix=prefix)
         return {
-            each["AlarmName"]: each["StateValue"] == "ALARM" for page in pages for each in page.get("MetricAlarms", [])
+            alarm["AlarmName"]: alarm["StateValue"] == "ALARM"
+            for page in pages
+            for alarm in page.get("MetricAlarms", [])
         }
 
     def traffic(self, endpoint: Endpoint, now: datetime) -> metrics.Traffic:

@@ -325,7 +325,9 @@ class ManagedJobFollower:
         self._missing_since_s = self._missing_since_s or now
         lacking_s = now - self._missing_since_s
         if self._known and lacking_s > GONE_S:
-            error = f"SageMaker does not know the optimization job {self._name} any more: somebody deleted it; resume the job"
+            error = (
+                f"SageMaker does not know {self._name} any more: somebody deleted the optimization job; resume this job"
+            )
             self._finish({"outcome": "failed", "error": error})
         elif not self._known and not self._asked and self._refused is None:
             return self._create()

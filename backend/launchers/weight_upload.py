@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from backend.aws.objects import Objects
@@ -46,10 +47,14 @@ def upload(folder: Path, place: str, report: ReportProgress) -> str:
     for path, size in sizes.items():
         if uploaded.get(below + path.name) != size:
             before = done
-            objects.put(path, below + path.name, lambda sent, before=before: report(before + sent, total))  # type: ignore[misc]
+            objects.put(path, below + path.name, partial(_report_part, report, before, total))
         done += size
         report(done, total)
     return content
+
+
+def _report_part(report: ReportProgress, before: int, total: int, sent: int) -> None:
+    report(before + sent, total)
 
 
 def _hash_files(folder: Path, report: ReportProgress) -> dict[Path, str]:

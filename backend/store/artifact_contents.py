@@ -151,7 +151,7 @@ def give_up_unnamed(session: Session, places: Sequence[str], grace: timedelta) -
 
 
 def _give_up(session: Session, addresses: Sequence[str], but: str | None = None) -> list[str]:
-    """Give up those of the addresses that no artifact names and no unfinished job other than `but` holds. Return them."""
+    """Give up those of the addresses that no artifact names and no unfinished job but `but` holds. Return them."""
     given_up: list[str] = []
     for some in _chunks(addresses):
         in_chunk = col(ContentRow.address).in_(some)

@@ -60,7 +60,7 @@ class EventsAppended(NamedTuple):
 
 
 class LeasesRenewed(NamedTuple):
-    """So many leases run on."""
+    """So many leases were renewed."""
 
     leases: int
 
@@ -69,8 +69,8 @@ Change = StateChanged | EventsAppended | LeasesRenewed
 
 
 def note(session: Session, change: Change) -> None:
-    """What a transaction changed of jobs and leases, for those who keep logs and count (`Store.watch`), who hear of it
-    once it is committed: what was rolled back, or is done again, is told once or not at all."""
+    """Note a change of a job or lease for `Store.watch`. It is passed on once the transaction is committed; a change
+    that was rolled back is not, and one that is done again is passed on once."""
     session.info.setdefault(CHANGES, []).append(change)
 
 
@@ -79,8 +79,8 @@ class StoreUnavailable(WorkError):
 
 
 class Store:
-    """One engine; a session a call. `watch` hears of each change that was committed; `retries` counts what `run` did
-    again."""
+    """A database engine; each call has a session of its own. `watch` gets each committed change; `retries` counts
+    transactions that `run` repeated."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.retries = engine, 0
@@ -138,7 +138,7 @@ class Store:
 
 
 def _is_transient(error: BaseException | None) -> bool:
-    """Whether the same transaction may well succeed in a moment."""
+    """Return whether the same transaction may well succeed in a moment."""
     if not isinstance(error, DBAPIError):
         return False
     state = getattr(error.orig, "sqlstate", "")  # None where psycopg could not connect; sqlite3 has none
@@ -226,7 +226,8 @@ def _migrate(engine: Engine, url: URL) -> None:
                 )
             if version is not None and not any(MIGRATIONS.glob(f"versions/v{version}_*.py")):
                 raise StoreUnavailable(
-                    f"The database is of an older Whetstone (schema {version[:20]}) than this version can bring up to date: open "
+                    f"The database is of an older Whetstone (schema {version[:20]}) than this version can bring up to "
+                    "date: open "
                     "it with a version in between first, or take a new home (WHETSTONE_HOME, and DATABASE_URL if set)."
                 )
     from alembic import command

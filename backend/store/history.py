@@ -1,4 +1,4 @@
-"""What jobs leave behind: events, artifacts, evaluations. Appends and reads; nothing here is ever changed
+"""The results and events of jobs: events, artifacts, evaluations. Appends and reads; nothing here is ever changed
 afterwards."""
 
 from __future__ import annotations

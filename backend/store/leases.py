@@ -115,7 +115,10 @@ def list_devices(session: Session, job_id: str) -> list[str]:
 
 
 def change(session: Session, lease: Lease, states: Iterable[JobState], **values: Any) -> None:
-    """Change columns of the job while it is in one of these states, at that attempt, under that token. Raises Fenced."""
+    """Change columns of the job while it is in one of these states, at that attempt, under that token.
+
+    Raises Fenced.
+    """
     statement = update(JobRow).where(col(JobRow.id) == lease.job, col(JobRow.attempt) == lease.attempt)
     statement = statement.where(col(JobRow.token) == lease.token, col(JobRow.state).in_(list(states)))
     if _count_changed(session, statement.values(**values)) != 1:

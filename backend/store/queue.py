@@ -288,7 +288,10 @@ def hold_restored(session: Session) -> int:
     backup chose what they do. Return how many."""
     rows = session.exec(select(JobRow).where(col(JobRow.state) == JobState.QUEUED)).all()
     for row in rows:
-        sentence = f"It waited when the backup was made that it was restored from: `whetstone jobs release {row.id}` lets it run."
+        sentence = (
+            "It waited when the backup was made that it was restored from: "
+            f"`whetstone jobs release {row.id}` lets it run."
+        )
         values: dict[str, Any] = {
             "aside": True,
             "strikes": 0,
@@ -310,7 +313,10 @@ def move_to_front(session: Session, job_id: str) -> JobRow:
 
 
 def prioritize(session: Session, job_id: str, priority: Priority) -> JobRow:
-    """Put a queued job where it would be had it been submitted with that priority. Raises NotNow unless it is queued."""
+    """Put a queued job where it would be had it been submitted with that priority.
+
+    Raises NotNow unless it is queued.
+    """
     row = get(session, job_id)
     terms = Terms.model_validate_json(row.terms).model_copy(update={"priority": priority})
     return _place(session, row, rank=queue_rank(row.created_at.timestamp(), priority), terms=terms.text)

@@ -51,7 +51,7 @@ def find_used_table(session: Session) -> str | None:
 
 
 def dump(session: Session, table: Table) -> Iterator[dict[str, Any]]:
-    """Yield every row as JSON values, in the order of the keys; numbers that the database itself assigned are left out."""
+    """Yield every row as JSON values, in the order of the keys. Numbers that the database assigned are left out."""
     columns = [column for column in table.columns if not (column.primary_key and isinstance(column.type, Integer))]
     result = session.execute(
         sa_select(*columns).order_by(*table.primary_key.columns), execution_options={"yield_per": ROWS_PER_STATEMENT}

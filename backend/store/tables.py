@@ -147,7 +147,7 @@ class ArtifactRow(Base, table=True):
 
 
 class ContentRow(Base, table=True):
-    """What lies in a place of artifacts under an address that is used once (`store.artifact_contents`)."""
+    """A content at an address in a place of artifacts; each address is used once (`store.artifact_contents`)."""
 
     __tablename__ = "contents"
     __table_args__ = (Index("ix_contents_identity", "place", "identity"),)
@@ -277,8 +277,8 @@ class PlannedRow(Base, table=True):
 
 
 class CatalogStateRow(Base, table=True):
-    """What rows were made of (`store.sync_state`): `bundled` and `presets` are hashes of data files, `planner` one of the
-    rules."""
+    """The version from which rows were made (`store.sync_state`): `bundled` and `presets` are hashes of data files,
+    `planner` is one of the rules."""
 
     __tablename__ = "catalog_state"
 
@@ -308,8 +308,8 @@ class PresetRow(Base, table=True):
 
 
 class AuditRow(Base, table=True):
-    """One change: who made it, from where, what it was and of what. The database itself refuses to change or delete
-    one."""
+    """A change: who made it, from where, what it was and of what. The database itself refuses to change or delete a
+    row."""
 
     __tablename__ = "audit"
     __table_args__ = (Index("ix_audit_who_id", "who", "id"),)

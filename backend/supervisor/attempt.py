@@ -1,4 +1,4 @@
-"""What a supervisor knows about an attempt of a job beyond the job's row: worker, time limits, place in a cluster."""
+"""The state of an attempt besides the job's row: its worker, time limits and place in a cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_WAITING = 4
 
 @dataclass
 class ClusterPlacement:
-    """Where a launcher that finds machines itself has put one attempt."""
+    """The place of one attempt whose launcher finds machines itself."""
 
     whole: bool = False
     """The job needs a node to itself."""

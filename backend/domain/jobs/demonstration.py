@@ -19,4 +19,5 @@ class Demonstration(Frozen):
     @property
     def label(self) -> str:
         where = hardware_line(self.hardware)
-        return f"Demonstration: measured on {where} on {self.measured_at[:10]}. Nothing runs here, and nothing can be changed."
+        measured = f"Demonstration: measured on {where} on {self.measured_at[:10]}."
+        return f"{measured} Nothing runs here, and nothing can be changed."

@@ -75,8 +75,8 @@ TIMEOUTS = frozenset({Ending.QUEUE_TIMEOUT, Ending.START_TIMEOUT, Ending.RUN_TIM
 
 
 class RetryDecision(NamedTuple):
-    """`retry_s`: seconds before the retry; None for no retry. `strikes`: deaths in a row so far. `aside`: the job is put
-    aside until a person releases it."""
+    """`retry_s`: seconds before the retry; None for no retry. `strikes`: deaths in a row so far. `aside`: the job is
+    put aside until a person releases it."""
 
     retry_s: float | None
     strikes: int

@@ -23,8 +23,8 @@ from backend.domain.jobs.jobs import (
 )
 
 HostUse = Literal["share", "whole", "background", "none"]
-"""`share`: cores, memory and GPUs, beside other jobs. `whole`: the host to itself, since other work would change what is
-measured. `background`: the one place for jobs that neither compute nor measure. `none`: the job runs at AWS."""
+"""`share`: cores, memory and GPUs, beside other jobs. `whole`: the host to itself, since other work would change the
+measurement. `background`: the one place for jobs that neither compute nor measure. `none`: the job runs at AWS."""
 JobResult = Literal["artifact", "managed-artifact", "evaluation", "model"]
 """What the job's result document names. `managed-artifact`: AWS made it, and the job may fetch it."""
 

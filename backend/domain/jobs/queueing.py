@@ -42,7 +42,7 @@ def choose_next(live: Sequence[QueueEntry], queued: Sequence[QueueEntry], capaci
 
 
 def _cannot_start(claim: Claim, capacity: Capacity) -> bool:
-    """Return whether the host can never hold the claim, has no disk for it now, or its cluster takes no more jobs now."""
+    """Return whether the host can never hold the claim, has no disk for it now, or its cluster is full now."""
     if claim.movable and capacity.cluster == 0:
         return True
     return not fits([claim], capacity) or (capacity.disk_bytes is not None and claim.disk_bytes > capacity.disk_bytes)
@@ -80,16 +80,21 @@ def _holds_some(claim: Claim, short: Sequence[str], capacity: Capacity) -> bool:
 def choose_to_stop(live: Sequence[QueueEntry], queued: Sequence[QueueEntry], capacity: Capacity) -> list[QueueEntry]:
     """Return the live jobs that yield and without which a person's own could start now: no more than needed, the last
     first."""
-    own, staying = [each for each in queued if not each.yields], [each for each in live if not each.yields]
-    wanted = choose_next(staying, own, capacity)
-    leaving: list[QueueEntry] = []
-    for each in (
-        sorted((each for each in live if each.yields), key=lambda one: one.rank, reverse=True) if wanted else []
-    ):
-        beside = [one for one in live if one not in leaving]
-        if wanted is not None and each in find_holders(wanted.claim, beside, capacity):
-            leaving.append(each)
-    return leaving
+    # 1. Find the job of a person's own that could start if none of those that yield ran.
+    own = [entry for entry in queued if not entry.yields]
+    staying = [entry for entry in live if not entry.yields]
+    next_entry = choose_next(staying, own, capacity)
+    if next_entry is None:
+        return []
+
+    # 2. Stop those that have what it lacks, the last one first.
+    yielding = sorted((entry for entry in live if entry.yields), key=lambda entry: entry.rank, reverse=True)
+    to_stop: list[QueueEntry] = []
+    for entry in yielding:
+        remaining = [other for other in live if other not in to_stop]
+        if entry in find_holders(next_entry.claim, remaining, capacity):
+            to_stop.append(entry)
+    return to_stop
 
 
 class WaitReason(NamedTuple):
@@ -102,7 +107,7 @@ class WaitReason(NamedTuple):
 def explain_wait(
     entry: QueueEntry, live: Sequence[QueueEntry], ahead: Sequence[QueueEntry], capacity: Capacity
 ) -> WaitReason | None:
-    """Return why the job cannot start on that host; None if it can. `ahead`: the queued jobs before it that may start."""
+    """Return why the job cannot start on that host; None if it can. `ahead`: queued jobs before it that may start."""
     claim = entry.claim
 
     # 1. What the host cannot give at all.
@@ -111,7 +116,8 @@ def explain_wait(
         return WaitReason(f"It needs {_needs_text(claim, capacity)}; the machine has {has}.")
     if capacity.disk_bytes is not None and claim.disk_bytes > capacity.disk_bytes:
         return WaitReason(
-            f"It needs {claim.disk_bytes / 1e9:.3g} GB of disk and {capacity.disk_bytes / 1e9:.3g} GB are free: free some."
+            f"It needs {claim.disk_bytes / 1e9:.3g} GB of disk and {capacity.disk_bytes / 1e9:.3g} GB are free: "
+            "free some."
         )
 
     # 2. The order of the queue.
@@ -130,10 +136,8 @@ def explain_wait(
             f"It is behind {ids[0]}, which came first and needs {_needs_text(entries[0].claim, capacity)}.", ids
         )
     named = " and ".join(ids[:3]) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
-    return WaitReason(
-        f"It waits for {_shortage_text(claim, short, live, capacity)}: {named} {'has' if len(ids) == 1 else 'have'} it.",
-        ids,
-    )
+    has = "has" if len(ids) == 1 else "have"
+    return WaitReason(f"It waits for {_shortage_text(claim, short, live, capacity)}: {named} {has} it.", ids)
 
 
 def _needs_text(claim: Claim, capacity: Capacity) -> str:

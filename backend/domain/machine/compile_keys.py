@@ -18,10 +18,10 @@ class Difference(Frozen):
 
 
 def find_differences(
-    wanted: Mapping[str, Any], there: Mapping[str, Any], names: Iterable[str] | None = None
+    required: Mapping[str, Any], existing: Mapping[str, Any], names: Iterable[str] | None = None
 ) -> list[Difference]:
     """Return the fields that differ, in the order of `names` or of the required key; a field that one of them lacks is
     None there."""
-    chosen = list(names) if names is not None else list(dict.fromkeys([*wanted, *there]))
-    pairs = ((name, wanted.get(name), there.get(name)) for name in chosen)
+    chosen = list(names) if names is not None else list(dict.fromkeys([*required, *existing]))
+    pairs = ((name, required.get(name), existing.get(name)) for name in chosen)
     return [Difference(field=name, wanted=mine, there=its) for name, mine, its in pairs if mine != its]

@@ -70,10 +70,9 @@ def speed_range(kind: InstructionSet, bits: int, rows: float) -> tuple[float, fl
 def describe_speeds(kind: InstructionSet, bits: int) -> str:
     """Return `1.7 to 2.7 times as fast as in 16 bit at 1 row, ...: where that was measured`, without a full stop."""
     products = PRODUCTS[kind, bits]
-    parts = [
-        f"{_range_text(each)}{' times as fast as in 16 bit' * (number == 0)} at {each.rows}{' row' * (number == 0)}"
-        for number, each in enumerate(products.gains)
-    ]
+    first, *others = products.gains
+    parts = [f"{_range_text(first)} times as fast as in 16 bit at {first.rows} row"]
+    parts += [f"{_range_text(gain)} at {gain.rows}" for gain in others]
     if len(parts) == 1:
         return f"{parts[0].partition(' at ')[0]}, {products.source}"
     return f"{', '.join(parts)} (rows are streams, times the tokens of a pass), {products.source}"

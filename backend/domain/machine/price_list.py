@@ -15,7 +15,7 @@ from backend.domain.machine.targets import HardwareTables
 
 
 class InstancePrice(Frozen):
-    """The on-demand price of one instance for real-time inference, as it was published when it was requested (`as_of`)."""
+    """An on-demand price of one instance for real-time inference, as published when it was requested (`as_of`)."""
 
     instance: str
     region: str

@@ -74,7 +74,10 @@ class Keeper:
         """
         refusal = None
         if not Path(python).exists() or not Path(checkout, "backend", "worker").is_dir():
-            refusal = f"has no Whetstone at {checkout} with its environment {python}: set it up there as on the studio's machine"
+            refusal = (
+                f"has no Whetstone at {checkout} with its environment {python}: "
+                "set it up there as on the studio's machine"
+            )
         elif digest(Path(checkout)) != sources:
             refusal = f"has another version of Whetstone at {checkout}: bring it to that of the studio"
         here = {path: stamp(Path(path)) for path in stamps}

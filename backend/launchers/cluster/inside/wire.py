@@ -1,5 +1,4 @@
-"""How the studio and its bridge to a Ray cluster write to each other: in JSON, so that the studio unpickles no node's
-answer.
+"""The messages between the studio and its bridge to a Ray cluster: JSON, so that the studio unpickles no node's answer.
 
 Standard library only: the bridge runs it under the ray environment.
 
