@@ -26,7 +26,7 @@ SIGN_IN = (
 )
 """What says who may sign in and as what (`service.studio.sign_in`): WHETSTONE_ and these in capitals."""
 AWS = ("role", "output", "upload", "kms_key", "subnets", "security_groups", "max_runtime", "image", "region")
-"""What jobs on SageMaker need (`domain.managed.settings`): WHETSTONE_AWS_ and these in capitals."""
+"""What jobs on SageMaker need (`domain.managed.aws_settings`): WHETSTONE_AWS_ and these in capitals."""
 IMPORTS_GB, UPLOADS_GB = 500.0, 10.0
 """Of one person, and of a home, where others reach the studio and nothing else is set."""
 LISTS = ("viewers", "operators", "admins")

@@ -93,7 +93,9 @@ def share(value: float, interval: tuple[float, float] | None, *, intervals: bool
 
 def small(value: float) -> str:
     """Return four decimals where they are enough, else two significant digits."""
-    return "0" if value == 0 else f"{value:.4f}" if abs(value) >= 1e-4 else f"{value:.1e}"
+    if value == 0:
+        return "0"
+    return f"{value:.4f}" if abs(value) >= 1e-4 else f"{value:.1e}"
 
 
 def finite(value: float | None) -> float | None:

@@ -7,7 +7,6 @@ Pure. `table` has the rows, `kernel_choice` the order in which vLLM tries them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 Scheme = Literal["wNa16", "int8", "fp8"]
@@ -116,16 +115,16 @@ def unmet_conditions(
     conditions: Conditions, layout: StoredLayout, layer: Layer, chip: Chip, packages: frozenset[str]
 ) -> tuple[UnmetCondition, ...]:
     """Return every condition that does not hold, in a fixed order; `packages` are those that are installed."""
-    tests: list[Callable[[], UnmetCondition | None]] = [
-        lambda: _capability(conditions, chip),
-        lambda: _types(conditions, layout),
-        lambda: _activations(conditions, layout),
-        lambda: _dtype(conditions, chip),
-        lambda: _group(conditions, layout, layer),
-        lambda: _shape(conditions, layout, layer),
-        lambda: _installed(conditions, chip, packages),
-    ]
-    return tuple(failure for test in tests if (failure := test()) is not None)
+    checks = (
+        _capability(conditions, chip),
+        _types(conditions, layout),
+        _activations(conditions, layout),
+        _dtype(conditions, chip),
+        _group(conditions, layout, layer),
+        _shape(conditions, layout, layer),
+        _installed(conditions, chip, packages),
+    )
+    return tuple(failure for failure in checks if failure is not None)
 
 
 def _capability(conditions: Conditions, chip: Chip) -> UnmetCondition | None:

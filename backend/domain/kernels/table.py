@@ -348,7 +348,7 @@ EXPERTS: dict[tuple[str, List], tuple[Kernel, ...]] = {
     ("cuda", "fp8"): (MOE_FP8, MOE_MARLIN_FP8),
     ("cuda", "fp8-weights"): (MOE_MARLIN_FP8,),
 }
-"""Kernels of experts, in that order. `quantize_step.unserved_reason` has those of processors, tried family by family."""
+"""Kernels of experts, in that order. `quantize_step.unserved_reason` has those of processors."""
 
 ENTRY: dict[tuple[Scheme, bool], tuple[Conditions, str]] = {
     ("wNa16", False): (

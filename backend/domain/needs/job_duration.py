@@ -28,7 +28,7 @@ REPORT = 1
 PROBED, PROBED_GROUPS, PROBE_WINDOWS, PROBE_SEQUENCES = 3, 4, 4, 512
 """engines/native/mixed/sensitivity.py: candidates below 16 bits, groups of a layer, windows and sequences."""
 WINDOW_TOKENS, WINDOWS, WINDOW_PARAMETERS = 512, (8, 24), 4_000_000_000
-"""worker/optimize.py: what is scored of the original and of the result."""
+"""worker/kinds/optimize.py: what is scored of the original and of the result."""
 SCORED_VALUES = 2.0
 """Values a position and vocabulary entry while two models' distributions are compared: recalibrate here when scoring
 changes."""

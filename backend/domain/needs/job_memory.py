@@ -23,9 +23,9 @@ COPIES = 6
 """Copies of a layer in fp32 while it is optimized: itself, pruned or scaled, rounded, packed, and what rounding needs
 meanwhile. Measured 5.6 with 116 million parameters in three layers."""
 BATCH_TOKENS = 2048
-"""layered/passes.py: tokens that go through a layer at a time on a processor."""
+"""layered/layer_passes.py: tokens that go through a layer at a time on a processor."""
 SPILL_BYTES = 2_000_000_000
-"""layered/hidden.py: larger hidden states are on disk."""
+"""layered/hidden_states.py: larger hidden states are on disk."""
 FORMULA = (
     "0.55 GB for the libraries + the largest of 6 fp32 copies of a decoder layer, a layer and what it computes for "
     "2,048 tokens, the embedding or the output head in fp32 + Gram matrices (for each input of the layer 4 bytes x "

@@ -51,7 +51,7 @@ _SUPPORTED: dict[tuple[str, str | None, str], frozenset[str]] = {
     **quantization_engines.SUPPORTED,
 }
 
-"""The kinds of hardware on which each can be made. `quantize_step.unserved_reason` says where the result is not served."""
+"""The hardware on which each can be made. `quantize_step.unserved_reason` says where the result is not served."""
 
 BFLOAT16 = ((8, 0), "vLLM 0.32.0, platforms/cuda.py, supported_dtypes")
 FP8_CACHE = ((8, 9), "vLLM 0.32.0, TritonAttentionImpl")

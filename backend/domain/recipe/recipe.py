@@ -65,7 +65,7 @@ class Prune(_Step):
 
 
 class Quantize(_Step):
-    """Stores weights, and with some methods activations or the cache, in fewer bits. Empty options: the method's own."""
+    """Stores weights, activations or the cache in fewer bits. Empty options have the method's own values."""
 
     technique: Literal["quantize"] = "quantize"
     method: KnownMethod
