@@ -1,7 +1,7 @@
-"""`python -m backend.evaluate.bench FOLDER`: the load generator against one endpoint, level after level.
+"""`python -m backend.evaluate.bench FOLDER`: loads one endpoint, level after level.
 
-Reads FOLDER/request.json, writes FOLDER/levels.json: `levels`, and `error` where it ended early; levels that were done
-stay. Exit 0 done, 2 the request was wrong, 3 nothing answers there, 1 anything else that has a sentence.
+Reads FOLDER/request.json, writes FOLDER/levels.json: `levels`, also those before an error, and `error`. Exit 0 done, 2
+the request was wrong, 3 nothing answers there, 1 anything else that has a sentence.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RecordsAndAudit = tuple[list[RequestRecord], Audit]
 
 
 class EndpointBench:
-    """One request, and the levels done so far."""
+    """One request to measure an endpoint, and the levels measured so far."""
 
     def __init__(self, request: dict[str, Any], folder: Path) -> None:
         self.url, self.bearer, self.model = request["url"], request["bearer_env"], request["model"]
@@ -44,31 +44,31 @@ class EndpointBench:
         self._unused_prompts = UnusedPrompts(self.options, parse_workload(workload.stem, workload.read_bytes()))
         self._counters = PublicCounters(self.url, self.bearer)
         self._hits: list[PrefixHits] = []
-        """Of the runs that are not yet a level."""
+        """Cache hits of the runs since the last level."""
 
     def run(self) -> None:
         check_endpoint(self.url, self.bearer)
         self.model = self.model or models(self.url, self.bearer)[0]
         if self.options.sweep:
             try:
-                load_plans.search_highest_load(self.options, self._look, self._tell)
-            except WorkloadExhausted as spent:
-                print(spent, file=sys.stderr, flush=True)
+                load_plans.search_highest_load(self.options, self._measure_once, self._record_level)
+            except WorkloadExhausted as error:
+                print(error, file=sys.stderr, flush=True)
             return
         for number, load in enumerate(self.options.loads):
-            places = [self._unused_prompts.first_line(block, number) for block in range(self.options.repeats)]
-            runs = [self._measure(load, place, self._unused_prompts.most_requests(number)) for place in places]
+            first_lines = [self._unused_prompts.first_line(block, number) for block in range(self.options.repeats)]
+            runs = [self._measure(load, line, self._unused_prompts.most_requests(number)) for line in first_lines]
             self.levels.append(self._level(load, runs))
 
     def results(self) -> list[Level]:
-        """Also after a failure: what was done until then."""
+        """Return the levels measured so far, also after a failure."""
         return (
             load_plans.mark_levels(self.levels, self._levels_searched, self.options)
             if self.options.sweep
             else self.levels
         )
 
-    def _look(self, load: Load, requests: int, _look: int) -> RecordsAndAudit:
+    def _measure_once(self, load: Load, requests: int, _attempt: int) -> RecordsAndAudit:
         return self._measure(load, self._unused_prompts.take_lines(0, load, requests), requests)
 
     def _measure(self, load: Load, first_line: int, requests: int | None) -> RecordsAndAudit:
@@ -93,10 +93,10 @@ class EndpointBench:
         )
         return run
 
-    def _tell(self, found: SearchedLevel) -> None:
-        self._levels_searched.append(found)
-        self.levels.append(self._level(found.load, found.runs))
-        print(f"{found.load.words}: objectives {found.check.verdict}", file=sys.stderr, flush=True)
+    def _record_level(self, level: SearchedLevel) -> None:
+        self._levels_searched.append(level)
+        self.levels.append(self._level(level.load, level.runs))
+        print(f"{level.load.words}: objectives {level.check.verdict}", file=sys.stderr, flush=True)
 
     def _level(self, load: Load, runs: list[RecordsAndAudit]) -> Level:
         options, audits = self.options, [audit for _, audit in runs]
@@ -124,14 +124,14 @@ def main(folder: Path) -> int:
         code, error = failure.exit_code, failure
     document = {
         "levels": [level.model_dump(mode="json") for level in bench.results()],
-        "error": error and _written(error),
+        "error": error and _error_fields(error),
     }
     files.write(folder / "levels.json", json.dumps(document))
     return code
 
 
-def _written(error: WhetstoneError) -> dict[str, Any]:
-    """What an error is made anew from, so that its fields have the reader's names."""
+def _error_fields(error: WhetstoneError) -> dict[str, Any]:
+    """Return the fields from which the reader builds the error again, under the names that it uses."""
     return {"problem": error.problem, "named": error.named, "field": error.field}
 
 

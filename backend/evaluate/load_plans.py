@@ -1,5 +1,7 @@
-"""From the options of an evaluation to the plans of its levels: closed loop, rate, ramp, trace. Knows nothing of
-variants."""
+"""Turns the options of an evaluation into the plans of its levels: closed loop, rate, ramp, trace.
+
+Knows nothing of variants.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,13 @@ from backend.domain.load.records import Audit, LoadPlan, RequestRecord
 
 MOST_STREAMS, MOST_DOUBLINGS = 256, 8
 MOST_RUNS = 3
-"""Times an undecided level of a sweep is measured in all."""
+"""Most runs of an undecided level of a search."""
 
 Records = list[RequestRecord]
 
 
 class SearchedLevel(NamedTuple):
-    """One level of a sweep with all its runs."""
+    """One level of a search with all its runs."""
 
     load: Load
     runs: list[tuple[Records, Audit]]
@@ -40,14 +42,17 @@ def make_plan(
     bearer: str | None = None,
     requests: int | None = None,
 ) -> LoadPlan:
-    """The plan of one level; `requests` overrides the options'."""
-    wanted = requests or options.requests
-    if wanted is None and options.seconds is None:
-        wanted = None if load.mode == "trace" else prompt_lines.default_requests(load)
-    asked = options.model_dump(include=set(RequestOptions.model_fields))
-    asked["warmup_seconds"] = options.warmup_seconds if load.mode == "rate" else 0.0
+    """Return the plan of one level; `requests` overrides the options'."""
+    # 1. The number of requests, unless time or a trace ends the level.
+    count = requests or options.requests
+    if count is None and options.seconds is None and load.mode != "trace":
+        count = prompt_lines.default_requests(load)
+
+    # 2. All other fields come from the options.
+    fields = options.model_dump(include=set(RequestOptions.model_fields))
+    fields["warmup_seconds"] = options.warmup_seconds if load.mode == "rate" else 0.0
     return LoadPlan(
-        **asked,
+        **fields,
         url=url,
         model=model,
         prompts=prompts,
@@ -56,7 +61,7 @@ def make_plan(
         process=options.process,
         seed=options.seed,
         ramp_from=options.ramp[0] if options.ramp else 0.0,
-        requests=None if load.mode == "ramp" else wanted,
+        requests=None if load.mode == "ramp" else count,
         seconds=None if load.mode == "trace" else options.seconds,
     )
 
@@ -66,51 +71,59 @@ def search_highest_load(
     measure: Callable[[Load, int, int], tuple[Records, Audit]],
     report: Callable[[SearchedLevel], None],
 ) -> None:
-    """Sweep for the highest level that keeps the objectives; `report` gets each level as soon as it is measured.
+    """Search the highest level within the objectives; `report` receives each level as soon as it is measured.
 
-    `measure(load, requests, look)` runs one level once. An undecided level is measured up to LOOKS times and judged
-    over all its requests; what then is still undecided counts as not kept. Ends early where the client held the level
-    back.
+    `measure(load, requests, attempt)` runs one level once. An undecided level is measured up to LOOKS times and judged
+    over all its requests; if it is then still undecided, it counts as outside. Ends early if the client limited a
+    level.
     """
+    # 1. Where the search begins and ends.
     objectives = [objective.parse_objective(text) for text in options.sweep]
     lowest = min(options.loads)
     first = float(lowest.value)
     most = options.sweep_to or (max(first, MOST_STREAMS) if lowest.is_closed else first * 2**MOST_DOUBLINGS)
-    kept: dict[float, bool] = {}
-    while (level := sweep.next_level(kept, first, most, whole=lowest.is_closed)) is not None:
+    within: dict[float, bool] = {}
+
+    # 2. Measure level after level, each until it is decided.
+    while (level := sweep.next_level(within, first, most, whole=lowest.is_closed)) is not None:
         load = Load(lowest.mode, level)
         runs: list[tuple[Records, Audit]] = []
-        needed = 2 * max(each.requests_needed() for each in objectives)
+        needed = 2 * max(criterion.requests_needed() for criterion in objectives)
         verdict = objective.ObjectiveCheck("undecided", (), ())
         while verdict.verdict == "undecided" and len(runs) < MOST_RUNS:
             runs.append(measure(load, options.requests or max(needed, prompt_lines.default_requests(load)), len(runs)))
             verdict = objective.check_objectives(objectives, [record for records, _ in runs for record in records])
         report(SearchedLevel(load, runs, verdict))
-        kept[level] = verdict.verdict == "kept"
+        within[level] = verdict.verdict == "kept"
         if any(audit.client_limited for _, audit in runs):
             return
 
 
-def mark_levels(levels: Sequence[Level], found: Sequence[SearchedLevel], options: EvaluateOptions) -> list[Level]:
-    """The levels of a sweep in order of load, each with its check, the highest kept and the knee marked.
+def mark_levels(levels: Sequence[Level], searched: Sequence[SearchedLevel], options: EvaluateOptions) -> list[Level]:
+    """Return the levels of a search in order of load, each with its check, and mark the highest and the knee.
 
-    What the client held back is no figure of the server, so no such level is the highest or the knee.
+    A level that the client limited says nothing about the server, so it is neither.
     """
-    pairs = sorted(zip(found, levels, strict=True), key=lambda pair: pair[0].load.value)
-    lost = min((each.load.value for each in found if each.check.verdict != "kept"), default=math.inf)
-    sound = [(each, level) for each, level in pairs if not level.client_limited]
-    held = [each.load.value for each, _ in sound if each.check.verdict == "kept" and each.load.value < lost]
-    rates = ((each.load.value, level.output_tokens_per_s) for each, level in sound)
-    bend = sweep.knee([(load, rate) for load, rate in rates if rate is not None])
+    # 1. Find the highest level within the objectives, and the knee.
+    pairs = sorted(zip(searched, levels, strict=True), key=lambda pair: pair[0].load.value)
+    outside = [level.load.value for level in searched if level.check.verdict != "kept"]
+    first_outside = min(outside, default=math.inf)
+    valid = [(level, summary) for level, summary in pairs if not summary.client_limited]
+    within = [level.load.value for level, _ in valid if level.check.verdict == "kept"]
+    highest = max((load for load in within if load < first_outside), default=None)
+    rates = [(level.load.value, summary.output_tokens_per_s) for level, summary in valid]
+    knee = sweep.knee([(load, rate) for load, rate in rates if rate is not None])
+
+    # 2. Put each level's check beside its figures.
     marked = []
-    for each, level in pairs:
+    for level, summary in pairs:
         check = SloCheck(
             objectives=options.sweep,
-            verdict=each.check.verdict,
-            shares=each.check.shares,
-            intervals=each.check.intervals,
-            highest=bool(held) and each.load.value == max(held),
-            knee=each.load.value == bend,
+            verdict=level.check.verdict,
+            shares=level.check.shares,
+            intervals=level.check.intervals,
+            highest=level.load.value == highest,
+            knee=level.load.value == knee,
         )
-        marked.append(level.model_copy(update={"slo": check}))
+        marked.append(summary.model_copy(update={"slo": check}))
     return marked

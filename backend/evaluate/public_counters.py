@@ -1,7 +1,7 @@
-"""What a server that was not started here tells of its guesses at `/metrics`, as vLLM does. Knows nothing of load.
+"""Reads the counters at `/metrics` of a server that was not started here, as vLLM reports them.
 
-It may tell nothing, or hang: that is no error, and costs at most `LIMIT_S`, once. The counters are the server's, so
-whatever others ask of it in the meantime is counted too.
+A server without counters, or one that hangs, is no error and costs at most `LIMIT_S`, once. The counters include
+requests of others in the meantime. Knows nothing of load.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ LIMIT_S = 2.0
 
 
 class PublicCounters:
-    """`read` as often as needed; `speculates` is None until the server has told, and for good where it does not."""
+    """The counters of one server; `speculates` is None until it has reported any."""
 
     def __init__(self, url: str, bearer_env: str | None = None, *, limit_s: float = LIMIT_S) -> None:
         self._url, self._bearer_env, self._limit_s = url, bearer_env, limit_s
-        self._asked = False
+        self._was_read = False
         self.speculates: bool | None = None
 
     def read(self) -> dict[str, float]:
-        """Counters since the server's start, under the names of `domain.load.counters`; empty where it tells none."""
-        if self._asked and self.speculates is None:
+        """Return the counters since the server's start, named as in `domain.load.counters`; empty if it has none."""
+        if self._was_read and self.speculates is None:
             return {}
-        self._asked = True
-        found = self._within_the_limit()
-        if "generation_tokens" in found:
-            self.speculates = "drafted_tokens" in found
-        return found
+        self._was_read = True
+        counted = self._read_within_limit()
+        if "generation_tokens" in counted:
+            self.speculates = "drafted_tokens" in counted
+        return counted
 
-    def _within_the_limit(self) -> dict[str, float]:
-        """A thread, since the limit of a socket is one for each read: an endless trickle would keep it."""
-        told: list[dict[str, float]] = []
+    def _read_within_limit(self) -> dict[str, float]:
+        """Read in a thread: a socket's time limit is for one read, so an endless trickle would never end."""
+        replies: list[dict[str, float]] = []
 
         def ask() -> None:
             with suppress(ValueError):  # a sample that is no number
-                told.append(counters.parse_counters(metrics(self._url, self._bearer_env) or ""))
+                replies.append(counters.parse_counters(metrics(self._url, self._bearer_env) or ""))
 
         reading = threading.Thread(target=ask, daemon=True)
         reading.start()
         reading.join(self._limit_s)
-        return told[0] if told else {}
+        return replies[0] if replies else {}

@@ -1,6 +1,6 @@
-"""The worker's top level: reads the specification, runs the job, writes one result whatever happens.
+"""The worker's top level: reads the specification, runs the job, and writes one result whatever happens.
 
-One of the two places where a broad `except` is right: a failure nobody foresaw must still end in a sentence and a
+One of the two places where a broad `except` is right: an unforeseen failure must still end with a sentence and a
 result.
 """
 
@@ -36,15 +36,20 @@ SPEC: TypeAdapter[JobSpec] = TypeAdapter(JobSpec)
 
 
 def main(folder: str) -> int:
-    """Exit 0 succeeded, 1 failed, 130 cancelled, as the result document says; UNSAID where it could not be written."""
+    """Run the job; return 0 for success, 1 for failure, 130 for cancelled, UNSAID if no result could be written."""
+    # 1. Reserve what was granted, before any library is imported, and say that the worker lives.
     channel = JobChannel(Path(folder))
-    _keep_to(channel.granted())
+    _limit_to(channel.granted())
     channel.live()
-    seen = stop_watchdog.start_watchdog()
-    signal.signal(signal.SIGTERM, lambda *_: _cancelled(seen))
+
+    # 2. Turn SIGTERM into JobCancelled; the watchdog ends a worker that is too busy to notice.
+    acknowledge = stop_watchdog.start_watchdog()
+    signal.signal(signal.SIGTERM, lambda *_: _cancel(acknowledge))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    # 3. Run the job, and turn every exception into a result.
     try:
-        with PeakMemory(lambda rss, cores: _used(channel, rss, cores)) as memory:
+        with PeakMemory(lambda rss, cores: _report_usage(channel, rss, cores)) as memory:
             document = _run(channel, memory)
         channel.result({"outcome": "succeeded", "document": document})
         return 0
@@ -61,8 +66,8 @@ def main(folder: str) -> int:
         return _fail(channel, sentence, traced=True)
 
 
-def _keep_to(granted: Granted) -> None:
-    """Before any library is imported: what starts later, and what counts cores, goes by this."""
+def _limit_to(granted: Granted) -> None:
+    """Limit this process to the granted cores and GPUs; what it starts inherits that, and what counts cores sees it."""
     if granted.cores is not None:
         own = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {own[index] for index in granted.cores if index < len(own)} or set(own))
@@ -72,14 +77,14 @@ def _keep_to(granted: Granted) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(listed)
 
 
-def _cancelled(seen: Callable[[], None]) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # first: `seen` must not be entered again
-    seen()
+def _cancel(acknowledge: Callable[[], None]) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # first: a second signal must not interrupt this
+    acknowledge()
     raise JobCancelled
 
 
-def _used(channel: JobChannel, rss_bytes: int, cores: float) -> None:
-    """A point of the resource chart. `cpu_percent`: 100 is one core kept busy."""
+def _report_usage(channel: JobChannel, rss_bytes: int, cores: float) -> None:
+    """Report a point of the resource chart; a `cpu_percent` of 100 is one busy core."""
     channel.emit(
         Event(kind="resource", data={"rss_bytes": rss_bytes, "cpu_percent": round(100 * cores, 1)}), urgent=False
     )
@@ -90,13 +95,13 @@ def _run(channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
         spec = SPEC.validate_python(channel.spec())
     except ValidationError as error:
         raise unreadable(error, "the job") from None
-    began = "The worker has started."
-    print(began, flush=True)
-    channel.emit(Event(kind="state", message=began))
-    for folder in _changed(channel):
+    message = "The worker has started."
+    print(message, flush=True)
+    channel.emit(Event(kind="state", message=message))
+    for folder in _changed_folders(channel):
         message = f"The files in {folder} changed after this job was submitted: it works on them as they are now."
         channel.emit(Event(kind="warning", message=message))
-    _keep_to_whom(spec)
+    _apply_sharing(spec)
     worker = KINDS[JobKind(spec.kind)].worker
     if worker is None:
         raise WorkError("AWS runs this job, no worker: run it with a supervisor of this version.")
@@ -105,32 +110,31 @@ def _run(channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
     return document
 
 
-def _keep_to_whom(spec: JobSpec) -> None:
-    """Who reaches the studio says whoever submits: a supervisor outlives the studio that started it, and serves others
-    too."""
+def _apply_sharing(spec: JobSpec) -> None:
+    """Apply what the submitter said about who reaches the studio; the supervisor may have been started by another."""
     if spec.kind in {"evaluate", "import"} and spec.shared is not None:
         os.environ["WHETSTONE_SHARED"] = str(int(spec.shared))
 
 
-def _changed(channel: JobChannel) -> list[str]:
-    """The model folders whose files are not those that the job was submitted with."""
-    return [folder for folder, seen in channel.spec().get("seen", {}).items() if stamp(Path(folder)) != seen]
+def _changed_folders(channel: JobChannel) -> list[str]:
+    """Return the model folders whose files have changed since the job was submitted."""
+    stamps = channel.spec().get("seen", {})
+    return [folder for folder, submitted in stamps.items() if stamp(Path(folder)) != submitted]
 
 
 def _fail(channel: JobChannel, sentence: str, *, traced: bool = False, ending: Ending | None = None) -> int:
-    """What a library says of a folder that somebody deleted tells nobody what happened."""
+    """Write a failed result; if a model folder was deleted, say so instead of the library's own sentence."""
     if traced:
         with suppress(OSError):
             traceback.print_exc()
-    gone = next((folder for folder in _changed(channel) if not Path(folder).is_dir()), None)
-    if gone is not None:
-        sentence = f"The model's folder {gone} is not there any more: put it back, then resume the job."
+    deleted = next((folder for folder in _changed_folders(channel) if not Path(folder).is_dir()), None)
+    if deleted is not None:
+        sentence = f"The model's folder {deleted} does not exist any more: put it back, then resume the job."
     return _end(channel, "failed", sentence, ending)
 
 
 def _end(channel: JobChannel, outcome: str, error: str, ending: Ending | None = None) -> int:
-    """A failed or cancelled job leaves no scratch behind; the disk may be full, so this must not need space of its
-    own."""
+    """Remove the scratch folder, which needs no disk space, then write the result; return the exit code."""
     shutil.rmtree(channel.work, ignore_errors=True)
     try:
         print(error, file=sys.stderr, flush=True)
@@ -142,7 +146,7 @@ def _end(channel: JobChannel, outcome: str, error: str, ending: Ending | None = 
 
 
 if __name__ == "__main__":
-    ended = main(sys.argv[1])
+    exit_code = main(sys.argv[1])
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(ended)  # all is written: whoever waits need not wait for large libraries to be taken down
+    os._exit(exit_code)  # everything is written; unloading large libraries would only take time

@@ -1,4 +1,4 @@
-"""Progress as job events: phases weighted into one bar, a smoothed rate, and the time left."""
+"""Reports progress as job events: phases weighted into one bar, a smoothed rate, and the time left."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from backend.channel import JobChannel
 from backend.domain.jobs.jobs import Event
 
 LOG_LINES = 10
-"""Lines of the log a phase, at most."""
+"""Most progress lines in the log per phase."""
 
 
 class ChannelProgress:
-    """`expected` is the sum of the weights of all phases to come; unknown phases stretch it.
+    """Progress of a job over its channel.
 
-    `seconds`: what phases are reckoned to take, by name, in place of the weights that they begin with, at their first
-    time.
+    `expected` is the sum of the weights of all phases; phases beyond it extend it. `seconds` are predicted durations by
+    phase, which replace the weights the first time a phase begins.
     """
 
     def __init__(self, channel: JobChannel, expected: float, seconds: Mapping[str, float] | None = None) -> None:
@@ -26,8 +26,8 @@ class ChannelProgress:
         self._before = self._weight = 0.0
         self._name: str | None = None
         self._unprinted: float | None = None
-        """How far the phase is, where the log does not say so yet."""
-        self._told = 0
+        """The last progress of the phase that is not in the log yet."""
+        self._lines_printed = 0
         self._total: float | None = None
         self._unit: str | None = None
         self._begun = self._phase_begun = time.monotonic()
@@ -40,7 +40,7 @@ class ChannelProgress:
         self._before += self._weight
         self._expected = max(self._expected, self._before + weight)
         self._name, self._total, self._unit, self._weight = name, total, unit, weight
-        self._phase_begun, self._told = time.monotonic(), 0
+        self._phase_begun, self._lines_printed = time.monotonic(), 0
         overall = self._overall(0.0)
         print(message, flush=True)
         self._channel.emit(
@@ -61,8 +61,8 @@ class ChannelProgress:
         seconds = time.monotonic() - self._phase_begun
         overall = self._overall(share)
         self._unprinted = done
-        if int(share * LOG_LINES) > self._told:  # the log shows what an engine does while it does it, in few lines
-            self._told = int(share * LOG_LINES)
+        if int(share * LOG_LINES) > self._lines_printed:  # at most LOG_LINES of them
+            self._lines_printed = int(share * LOG_LINES)
             self._print_last()
         event = Event(
             kind="progress",
@@ -78,7 +78,7 @@ class ChannelProgress:
         self._channel.emit(event, urgent=share >= 1.0)
 
     def _print_last(self) -> None:
-        """Say in the log how far the phase is; the next phase does so too, since one may end before its total."""
+        """Print how far the phase is; the next phase calls this too, since one may end before its total."""
         if self._unprinted is not None and self._total:
             print(f"{self._name}: {self._unprinted:g} of {self._total:g} {self._unit or 'steps'}", flush=True)
         self._unprinted = None
@@ -98,7 +98,7 @@ class ChannelProgress:
         return min(1.0, (self._before + self._weight * share) / self._expected)
 
     def _left(self, overall: float) -> float | None:
-        """Time left if the rest goes as the job went so far; unknown during the first hundredth."""
+        """Return the seconds left if the rest goes as fast as the job so far; None during the first hundredth."""
         if overall < 0.01:
             return None
         return (time.monotonic() - self._begun) * (1 - overall) / overall

@@ -1,4 +1,4 @@
-"""Memory and processor use of this process and all that it started, sampled in the background."""
+"""Samples memory and processor use of this process and everything it started, in the background."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ SAMPLED_EVERY_S, REPORTED_EVERY_S = 1.0, 5.0
 
 
 class PeakMemory:
-    """Samples the tree of this process every second until stopped, and tells what it used at a bounded rate.
+    """Samples the tree of this process every second until stopped, and reports what it used at a bounded rate.
 
-    `told` gets the highest memory and the mean processor use since it was told before: every five seconds at first,
-    then every sixtieth of the time since the start, so that hours are a few hundred points.
+    `report` receives the highest memory and the mean processor use since its last call: every five seconds at first,
+    then every sixtieth of the time since the start, so that a job of hours has a few hundred points.
     """
 
-    def __init__(self, told: Callable[[int, float], None] | None = None) -> None:
+    def __init__(self, report: Callable[[int, float], None] | None = None) -> None:
         self.peak = 0
-        self._told = told
+        self._report = report
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
@@ -43,19 +43,19 @@ class PeakMemory:
             self.peak, highest = max(self.peak, used.rss_bytes), max(highest, used.rss_bytes)
             stopping = self._stop.is_set()
             if now - since >= interval(now - begun) or (stopping and now > since):
-                self._tell(highest, max(0.0, used.cpu_s - first.cpu_s) / (now - since))
+                self._send_report(highest, max(0.0, used.cpu_s - first.cpu_s) / (now - since))
                 first, since, highest = used, now, 0
             if stopping:
                 return
             self._stop.wait(SAMPLED_EVERY_S)
 
-    def _tell(self, highest: int, cores: float) -> None:
-        """A disk that is full is for the job itself to meet."""
-        if self._told is not None:
+    def _send_report(self, highest: int, cores: float) -> None:
+        """Report a sample; a full disk is left for the job itself to notice."""
+        if self._report is not None:
             with suppress(WorkError):
-                self._told(highest, cores)
+                self._report(highest, cores)
 
 
 def interval(elapsed_s: float) -> float:
-    """Seconds between two points of the resource chart, `elapsed_s` after the start."""
+    """Return the seconds between two points of the resource chart, `elapsed_s` after the start."""
     return max(REPORTED_EVERY_S, elapsed_s / 60)

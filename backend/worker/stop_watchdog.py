@@ -1,8 +1,7 @@
-"""Ends a worker that is asked to stop while it is inside one long call, such as the factor of a large matrix on a
-processor.
+"""Ends a worker that is told to stop during one long call, such as factoring a large matrix on a processor.
 
-Python runs a signal's handler only between two of its own instructions. What such a call leaves behind is what kill -9
-leaves: scratch that the supervisor sweeps, and finished layers to go on from. Knows nothing of jobs.
+Python runs a signal's handler only between two of its own instructions. Ending the process then leaves what kill -9
+leaves: scratch that the supervisor removes, and finished layers to resume from. Knows nothing of jobs.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ import threading
 from collections.abc import Callable
 
 PATIENCE_S = 2.0
-"""How long one call may go on after the signal."""
+"""Seconds that one call may continue after the signal."""
 EXIT_CODE = 130
 
 
 def start_watchdog(patience_s: float = PATIENCE_S) -> Callable[[], None]:
-    """From now on SIGTERM ends the process with EXIT_CODE unless its handler has called what is returned within
-    `patience_s`.
+    """Start a thread that ends the process with EXIT_CODE `patience_s` after SIGTERM.
 
-    To be called in the main thread. The signal's number is written to a pipe by the interpreter itself, at once.
+    Returns the function by which the signal's handler prevents that. Call it in the main thread. The interpreter itself
+    writes the signal's number to a pipe, at once.
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)

@@ -1,9 +1,9 @@
-"""The process that scores tasks: one request on standard input, lm-eval against a server, one answer in JSON.
+"""The process that scores tasks: reads one request, runs lm-eval against a server, writes one answer in JSON.
 
     python -m backend.evaluate.tasks.lm_eval_process
 
 Runs under the `quality` interpreter: the standard library and lm-eval. What lm-eval prints goes to standard error,
-which is the job's log. When the other side goes away, so does this process. Knows nothing of variants or evaluations.
+which is the job's log. It ends when its standard input does. Knows nothing of variants or evaluations.
 """
 
 from __future__ import annotations
@@ -22,41 +22,46 @@ ANSWER_S = 600
 """Seconds until one request counts as failed."""
 
 KEY = "OPENAI_API_KEY"
-"""The environment variable from which lm-eval takes the token that a server asks for."""
+"""The environment variable from which lm-eval takes the server's token."""
 
-MOST_WRITTEN = 256
-"""Tokens of an answer where the task does not say: lm-eval's own."""
+MOST_ANSWER_TOKENS = 256
+"""Most tokens of an answer if the task does not say: lm-eval's own default."""
 
 
 def main() -> int:
-    """Exit 0 with a result, 1 with an error's sentence."""
+    """Answer one request; return 0 with a result, 1 with an error's sentence."""
+    # 1. Only the answer goes to standard output; what libraries print goes to standard error.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+
+    # 2. Read the request and run it.
     request = json.loads(sys.stdin.readline())
-    threading.Thread(target=_outlive_nobody, daemon=True).start()
+    threading.Thread(target=_end_with_stdin, daemon=True).start()
     try:
         answer = check(request) if request["url"] is None else score(request)
     except Exception as error:  # noqa: BLE001 - a library may raise anything; it must become a sentence
         traceback.print_exc()
         first = (str(error).strip() or type(error).__name__).partition("\n")[0].rstrip(".")
         answer = {"error": f"{type(error).__name__}: {first[:300]}"}
+
+    # 3. Write the answer.
     out.write(json.dumps(answer) + "\n")
     out.flush()
     return int("error" in answer)
 
 
 def check(request: dict[str, Any]) -> dict[str, Any]:
-    """Make the requests of every task, without a model to ask: a row that a template cannot take is found here.
+    """Build the requests of every task without a model, which finds rows that a template cannot fill.
 
     Returns `harness` and the requests of each task.
     """
     import lm_eval
 
-    counted = {}
+    counts = {}
     for name, task in _load(request).items():
         task.build_all_requests(limit=request["limit"])
-        counted[name] = len(task.instances)
-    return {"harness": f"lm-eval {lm_eval.__version__}", "requests": counted}
+        counts[name] = len(task.instances)
+    return {"harness": f"lm-eval {lm_eval.__version__}", "requests": counts}
 
 
 def score(request: dict[str, Any]) -> dict[str, Any]:
@@ -68,13 +73,13 @@ def score(request: dict[str, Any]) -> dict[str, Any]:
     """
     import lm_eval
 
-    tasks, cut = _load(request), _Cut()
+    tasks, cut = _load(request), _CutCounter()
     context = _context(request["url"], request["served_name"])
     logging.getLogger("lm_eval.models.api_models").addHandler(cut)
     scores, cuts = [], {}
     for name, task in tasks.items():
         cut.count = 0
-        found = lm_eval.simple_evaluate(
+        results = lm_eval.simple_evaluate(
             model="local-completions",
             model_args=_model(request, context),
             tasks=[task],
@@ -83,14 +88,13 @@ def score(request: dict[str, Any]) -> dict[str, Any]:
             log_samples=True,
             task_manager=_manager(),
         )
-        scores += _scores(name, found)
+        scores += _scores(name, results)
         cuts[name] = cut.count + _cut_answers(task, request["tokenizer"], context)
     return {"harness": f"lm-eval {lm_eval.__version__}", "scores": scores, "cut": cuts}
 
 
 def _load(request: dict[str, Any]) -> dict[str, Any]:
-    """Name -> task. A template fills in a row and may do nothing else: lm-eval's own environment would let it run
-    code."""
+    """Load the tasks by name, with templates in a sandbox: lm-eval's own environment would let them run code."""
     from jinja2 import BaseLoader, StrictUndefined
     from jinja2.sandbox import SandboxedEnvironment
     from lm_eval import utils
@@ -108,7 +112,7 @@ def _manager() -> Any:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    """The settings of a task's copy, with its data files where they lie."""
+    """Return the settings of a task's copy, with the paths of its data files."""
     config: dict[str, Any] = json.loads((folder / "task.json").read_text())["config"]
     files = config["dataset_kwargs"]["data_files"]
     named = {split: [str(folder / name) for name in names] for split, names in files.items()}
@@ -129,32 +133,37 @@ def _model(request: dict[str, Any], context: int) -> dict[str, Any]:
 
 
 def _context(url: str, served_name: str) -> int:
-    """Tokens that the server takes, prompt and answer together; lm-eval's own 2048 where it does not say."""
+    """Return the tokens that the server accepts, prompt and answer together; lm-eval's 2048 if it does not say."""
     import requests
 
     token = os.environ.get(KEY)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     listed = requests.get(f"{url}/models", timeout=30, headers=headers).json()["data"]
-    found = next((row.get("max_model_len") for row in listed if row["id"] == served_name), None)
-    return int(found or 2048)
+    context = next((row.get("max_model_len") for row in listed if row["id"] == served_name), None)
+    return int(context or 2048)
 
 
 def _cut_answers(task: Any, tokenizer: str, context: int) -> int:
-    """Prompts to be answered that do not fit: lm-eval cuts these without a word. Its room is the context less one token
-    less the longest answer. Not counted without a tokenizer.json."""
+    """Count the prompts of open answers that do not fit, which lm-eval cuts without reporting it.
+
+    The room for a prompt is the context less one token less the longest answer. 0 without a tokenizer.json.
+    """
     from tokenizers import Tokenizer
 
     file = Path(tokenizer) / "tokenizer.json"
-    asked = [instance.args for instance in task.instances if instance.request_type == "generate_until"]
-    if not asked or not file.is_file():
+    prompts = [instance.args for instance in task.instances if instance.request_type == "generate_until"]
+    if not prompts or not file.is_file():
         return 0
-    counted = Tokenizer.from_file(str(file))
-    longest = [context - 1 - int(more.get("max_gen_toks", MOST_WRITTEN)) for _, more in asked]
-    return sum(len(counted.encode(text).ids) > room for (text, _), room in zip(asked, longest, strict=True))
+    encoder = Tokenizer.from_file(str(file))
+    cut = 0
+    for text, options in prompts:
+        room = context - 1 - int(options.get("max_gen_toks", MOST_ANSWER_TOKENS))
+        cut += len(encoder.encode(text).ids) > room
+    return cut
 
 
-class _Cut(logging.Handler):
-    """Counts what lm-eval says of likelihoods whose prompt did not fit."""
+class _CutCounter(logging.Handler):
+    """Counts the log lines in which lm-eval reports a prompt that did not fit."""
 
     count = 0
 
@@ -162,16 +171,16 @@ class _Cut(logging.Handler):
         self.count += "truncat" in record.getMessage().lower()
 
 
-def _scores(name: str, found: Any) -> list[dict[str, Any]]:
-    """`metric,filter` -> one row each; the filter is named only where it is not lm-eval's `none`."""
-    figures, better = found["results"][name], found["higher_is_better"][name]
+def _scores(name: str, results: Any) -> list[dict[str, Any]]:
+    """Return one row per metric and filter; the filter is named only if it is not lm-eval's `none`."""
+    figures, better = results["results"][name], results["higher_is_better"][name]
     rows = []
     for key, value in figures.items():
         metric, _, chosen = key.partition(",")
         if not chosen or metric.endswith("_stderr") or not isinstance(value, int | float):
             continue
         stderr = figures.get(f"{metric}_stderr,{chosen}")
-        samples = [row for row in found["samples"][name] if row["filter"] == chosen]
+        samples = [row for row in results["samples"][name] if row["filter"] == chosen]
         rows.append(
             {
                 "task": name,
@@ -189,12 +198,12 @@ def _scores(name: str, found: Any) -> list[dict[str, Any]]:
 
 
 def _number(value: Any) -> float | None:
-    """lm-eval writes N/A where it has none."""
+    """Return a figure as float, or None for lm-eval's `N/A` and for what is not finite."""
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
-def _outlive_nobody() -> None:
-    """Standard input ends when the process that started this one is gone, however it went."""
+def _end_with_stdin() -> None:
+    """End this process when standard input ends, as it does when the parent ends in any way."""
     while sys.stdin.read(1):
         continue
     os._exit(1)

@@ -1,7 +1,6 @@
 """Scores lm-eval tasks on a server, in a process of its own under the `quality` interpreter. Knows nothing of variants.
 
-lm-eval wants versions that the studio's environment does not hold, and cannot be interrupted: as a process it can be
-ended.
+lm-eval needs versions that the studio's environment does not have, and cannot be interrupted; a process can be ended.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from backend.settings import CHECKOUT
 STREAMS = 4
 """Requests at a time."""
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "USER", "LD_LIBRARY_PATH", "WHETSTONE_JOB")
-"""What the process inherits: no tokens of hubs or hosted APIs, no proxy between it and a server on this machine."""
+"""Variables that the process inherits: no tokens of hubs or hosted APIs, no proxy to a server on this machine."""
 OFFLINE = {
     "HF_HUB_OFFLINE": "1",
     "HF_DATASETS_OFFLINE": "1",
@@ -31,12 +30,11 @@ OFFLINE = {
     "PYTHONUNBUFFERED": "1",
     "TQDM_DISABLE": "1",
 }
-"""Nothing is fetched, nothing is reported: tasks, tokenizers and models are on this disk."""
+"""Variables that stop it from fetching or reporting anything: tasks and tokenizers are on this disk."""
 
 
 class TaskServer(NamedTuple):
-    """Where a variant answers, up to and with `/v1`. `tokenizer` is the model's folder, `bearer` the token that it asks
-    for."""
+    """A server to score on; `url` ends with `/v1`, `tokenizer` is the model's folder, `bearer` its token."""
 
     url: str
     served_name: str
@@ -45,25 +43,25 @@ class TaskServer(NamedTuple):
 
 
 def count_requests(python: Path, folders: Sequence[str], limit: int | None, cache: Path) -> dict[str, int]:
-    """Requests by task, made without asking a model. Raises WorkError for a task that lm-eval cannot use."""
-    found: dict[str, int] = _ask(python, {**_request(folders, limit), "url": None}, cache)["requests"]
-    return found
+    """Return the number of requests by task, without asking a model. Raises WorkError for a task that is wrong."""
+    counts: dict[str, int] = _ask(python, {**_request(folders, limit), "url": None}, cache)["requests"]
+    return counts
 
 
 def score_tasks(
     python: Path, folders: Sequence[str], limit: int | None, server: TaskServer, cache: Path
 ) -> list[SampledScore]:
-    """Every metric of every task in `folders`, copies as `service.tasks` makes them. Raises WorkError.
+    """Return every metric of every task; `folders` are the copies made by the service. Raises WorkError.
 
-    `limit`: the first so many samples of each; `cache` takes what the data library writes.
+    `limit`: number of samples of each task, from the first; `cache`: folder for what the data library writes.
     """
-    asked = {
+    target = {
         "url": server.url,
         "served_name": server.served_name,
         "tokenizer": str(server.tokenizer),
         "streams": STREAMS,
     }
-    answer = _ask(python, {**_request(folders, limit), **asked}, cache, server.bearer)
+    answer = _ask(python, {**_request(folders, limit), **target}, cache, server.bearer)
     hashes = dict(map(_identity, folders))
     return [_scored(row, answer, hashes) for row in answer["scores"] if row["value"] is not None]
 
@@ -86,25 +84,31 @@ def _scored(row: dict[str, Any], answer: dict[str, Any], hashes: dict[str, str])
 
 
 def _ask(python: Path, request: dict[str, Any], cache: Path, bearer: str | None = None) -> dict[str, Any]:
-    """Whatever ends this call ends the process: a cancelled job waits for nothing. lm-eval logs its arguments, not this
-    token."""
-    kept = {name: os.environ[name] for name in INHERITED if name in os.environ} | ({KEY: bearer} if bearer else {})
-    places = {"PYTHONPATH": str(CHECKOUT), "HF_HOME": str(cache), "HF_DATASETS_CACHE": str(cache / "datasets")}
+    """Run the process and return its answer; any exception ends the process too.
+
+    The token goes into the environment, since lm-eval logs its arguments.
+    """
+    # 1. Start it with a clean environment.
+    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ} | ({KEY: bearer} if bearer else {})
+    folders = {"PYTHONPATH": str(CHECKOUT), "HF_HOME": str(cache), "HF_DATASETS_CACHE": str(cache / "datasets")}
     with subprocess.Popen(
         [str(python), "-m", "backend.evaluate.tasks.lm_eval_process"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         errors="replace",
-        env={**kept, **OFFLINE, **places},
+        env={**inherited, **OFFLINE, **folders},
     ) as process:
+        # 2. Send the request and read one line.
         try:
             assert process.stdin is not None and process.stdout is not None
-            answer = _spoken(process, json.dumps(request))
+            answer = _exchange(process, json.dumps(request))
         except BaseException:
             process.kill()
             raise
         process.stdin.close()
+
+    # 3. Turn failures into sentences.
     if answer is None:
         raise WorkError(f"lm-eval ended with exit code {process.returncode} without a result; the job's log says why.")
     if "error" in answer:
@@ -112,7 +116,7 @@ def _ask(python: Path, request: dict[str, Any], cache: Path, bearer: str | None 
     return answer
 
 
-def _spoken(process: subprocess.Popen[str], request: str) -> dict[str, Any] | None:
+def _exchange(process: subprocess.Popen[str], request: str) -> dict[str, Any] | None:
     assert process.stdin is not None and process.stdout is not None
     try:
         process.stdin.write(request + "\n")

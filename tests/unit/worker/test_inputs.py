@@ -67,7 +67,7 @@ def worked(home: Workspace, model: Path, change: object) -> tuple[str, list[Even
 def test_a_model_folder_that_was_deleted_is_named(home: Workspace, tmp_path: Path) -> None:
     model = tiny_llama(tmp_path / "model")
     error, _ = worked(home, model, shutil.rmtree)
-    assert error == f"The model's folder {model} is not there any more: put it back, then resume the job."
+    assert str(model) in error and "put it back, then resume" in error
 
 
 def test_weights_that_changed_while_the_job_waited_are_a_warning(home: Workspace, tmp_path: Path) -> None:
