@@ -35,7 +35,9 @@ if request.spec is not None:
     for view in drafts_made:
         facts = view.manifest.training or {}
         with st.container(border=True, horizontal=True, vertical_alignment="center", key=f"train_draft-{view.id}"):
-            st.markdown(f"**{plain(view.recipe)}** `{view.id}`  \n{plain(drafts.accepted(facts))}", width="stretch")
+            st.markdown(
+                f"**{plain(view.recipe)}** `{view.id}`  \n{plain(drafts.acceptance_words(facts))}", width="stretch"
+            )
             navigation.link("job", "Open its job", ":material/open_in_full:", id=view.job_id)
     if not drafts_made:
         st.caption(

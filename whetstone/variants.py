@@ -106,7 +106,7 @@ class Artifact:
             "Artifact": self.id,
             "Weights": f"{before:,.1f} to {after:,.1f} MB",
             "Mean KL divergence": None if kl is None else figure(kl),
-            "Quality": quality_loss.of_manifest(self.quality),
+            "Quality": quality_loss.manifest_words(self.quality),
             "Below the floor": self.quality.get("below_floor"),
             "Job": self.view.job_id,
         }

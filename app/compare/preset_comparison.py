@@ -55,11 +55,11 @@ def series(
     variant_names = ["" if result is evaluation.document.variants[0] else result.name for evaluation, result in results]
     places, drawn = style_indices([*(view.preset.id for view in views), *variant_names]), []
     for place, name, view in zip(places, names, views, strict=False):
-        drawn.append(charts_presets.of_estimates(name, place, view.estimated))
-        drawn += [charts_presets.of_measurement(name, place, measured) for measured in view.measured[:1]]
+        drawn.append(charts_presets.estimated_series(name, place, view.estimated))
+        drawn += [charts_presets.measured_series(name, place, measured) for measured in view.measured[:1]]
     for place, (evaluation, result) in zip(places[len(views) :], results, strict=True):
         measured = preset_figures.measurement(evaluation.document, result, evaluation.id)
-        drawn.append(charts_presets.of_measurement(f"{result.name} · {evaluation.id}", place, measured))
+        drawn.append(charts_presets.measured_series(f"{result.name} · {evaluation.id}", place, measured))
     return [line for line in drawn if line.points]
 
 

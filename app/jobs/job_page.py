@@ -255,7 +255,7 @@ def show_optimized(opened: Workspace, job: JobView) -> None:
     if ruined := quality.get("below_floor"):
         st.error(plain(ruined), icon=":material/warning:")
     shell.show_figures(result_figures(job.result))
-    if sentence := quality_loss.of_manifest(quality):
+    if sentence := quality_loss.manifest_words(quality):
         st.caption(
             f"{sentence[:1].upper()}{sentence[1:]}. "
             f"Scored on the held-out text “{plain(quality.get('text') or 'code')}”."

@@ -79,7 +79,7 @@ def _show_result(opened: Workspace, job: JobView, model: ModelCard) -> None:
     document = job.result["training"]
     cells: list[tuple[str, str, str | None]] = [
         (
-            f"Tokens per round,  {drafts.at(acceptance['temperature'])}",
+            f"Tokens per step, {drafts.temperature_words(acceptance['temperature'])}",
             figure(acceptance["length"], 3),
             f"{acceptance['rate']:.0%} of proposed accepted",
         )
@@ -90,7 +90,7 @@ def _show_result(opened: Workspace, job: JobView, model: ModelCard) -> None:
         ("Took", seconds(sum(document["seconds"].values())), None),
     ]
     shell.show_figures(cells)
-    st.markdown(plain(drafts.learned(document)))
+    st.markdown(plain(drafts.training_words(document)))
     _curves(document["curve"], document["asked"]["loss"], document["best_step"])
     charts.show(drawn.positions(document["acceptance"], charts.theme()), "training-positions")
     _show_payoff(opened, job, model)

@@ -9,9 +9,9 @@ from backend.domain.evaluation.document import Evaluation
 from backend.present.words import evidence
 
 SIGNS = {
-    "as asked": ":material/check_circle:",
-    "not what was asked": ":material/cancel:",
-    "not seen": ":material/help:",
+    "as configured": ":material/check_circle:",
+    "not as configured": ":material/cancel:",
+    "not verified": ":material/help:",
 }
 
 
@@ -42,4 +42,4 @@ def show(document: Evaluation) -> None:
 
 def _line(row: dict[str, str]) -> str:
     text = " ".join(filter(None, (row["Evidence"], row["Likely cause"])))
-    return f"- {SIGNS[row['State']]} {row['Asked'] or 'All'}, {row['State']}: {plain(text)}"
+    return f"- {SIGNS[row['State']]} {row['Setting'] or 'All'}, {row['State']}: {plain(text)}"

@@ -111,7 +111,7 @@ def draw_starts(document: Evaluation) -> None:
         st.subheader(resources.READY)
         chart = resources.startups(document, charts.theme())
         charts.show(chart, "evaluation-starts", resources.startups_alt(document), file=False)
-        st.caption(resources.KINDS_SAID)
+        st.caption(resources.START_KINDS_TEXT)
 
 
 def draw_lines(document: Evaluation) -> None:

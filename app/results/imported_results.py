@@ -100,7 +100,7 @@ def show_results(results: list[ImportedResult], document: Evaluation | None) -> 
         key=page_key("imported_metric"),
         bind="query-params",
     )
-    charts.show(charts_imported.beside(document, results, metric, charts.theme()), "imported-chart")
+    charts.show(charts_imported.imported_comparison(document, results, metric, charts.theme()), "imported-chart")
     st.dataframe(
         figure_rows(results),
         hide_index=True,

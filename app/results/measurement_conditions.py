@@ -53,7 +53,7 @@ def show_provenance(document: Evaluation) -> None:
     where = f"Measured {when} on {hardware} with {versions_line(document.versions)}"
     repeats = counted(document.options.repeats, "repeat")
     st.caption(plain(f"{where}. Workload {document.workload.name}, {repeats}, servers {document.interleave}."))
-    for sentence in workload_words.of_document(document):
+    for sentence in workload_words.document_sentences(document):
         st.caption(plain(sentence))
 
 

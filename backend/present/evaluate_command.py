@@ -1,4 +1,4 @@
-"""The options of an evaluation as a terminal takes them: the flag of each field, and the command that asks the same."""
+"""Options of an evaluation on the command line: the flag of each field, and the command with the same options."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ FLAGS = {
     "until_decided": "--until-decided",
     "warmup_requests": "--warmup",
 }
-"""Of fields whose flag is not their own name."""
+"""Flags of fields whose flag is not their own name."""
 DEFAULT = EvaluateOptions()
 
 
 def flag(field: str) -> str:
-    """`--max-tokens`; of what is on or off both, as in `--stream/--no-stream`."""
+    """`--max-tokens`; both flags of a switch, as in `--stream/--no-stream`."""
     name = field.replace("_", "-")
     switched = field != "trace" and EvaluateOptions.model_fields[field].annotation in {bool, bool | None}
     return FLAGS.get(field) or (f"--{name}/--no-{name}" if switched else f"--{name}")
 
 
 def command(sources: Sequence[str], options: EvaluateOptions) -> str:
-    """One line for a shell; what is as the command has it by default is left out."""
+    """Return one line for a shell, without options that have their default."""
     ignored = {"workload"} if options.trace else set()
     if not options.loads[0].is_closed:
         ignored.add("concurrency")
@@ -49,7 +49,7 @@ def _parts(name: str, options: EvaluateOptions) -> Iterator[str]:
     elif isinstance(value, dict):
         yield from (part for field, column in value.items() for part in (on, f"{field}={column}"))
     elif isinstance(value, tuple) and isinstance(value[0], str):
-        yield from (part for each in value for part in (on, each))
+        yield from (part for item in value for part in (on, item))
     elif isinstance(value, tuple):
         yield from (on, (":" if name == "ramp" else ",").join(map(_written, value)))
     else:
@@ -57,7 +57,7 @@ def _parts(name: str, options: EvaluateOptions) -> Iterator[str]:
 
 
 def _written(value: Any) -> str:
-    """A number as short as it can be without becoming another."""
+    """Write a number as short as its value allows."""
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     return str(value)

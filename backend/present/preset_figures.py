@@ -1,7 +1,6 @@
-"""The figures of a preset, each kind in a type of its own so that they cannot be mixed up: estimated, and measured.
-Pure.
+"""Figures of a preset, estimated and measured, each in a type of its own so that they cannot be mixed up. Pure.
 
-Published figures are `presets.Claim`. Knows nothing of where evaluations are kept.
+Published figures are `presets.Claim`. Where evaluations are stored is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from backend.domain.planner.estimate import Estimate
 from backend.domain.recipe.recipe import Recipe
 from backend.present.words.verdicts import level_verdicts
 
-CAME_ROUND = "Prompts came round: times to the first token are too low."
+CAME_ROUND = "Prompts were repeated: times to first token are too low."
 
 
 class Estimated(Frozen):
-    """One estimate a concurrency, rising; none where the recipe is not valid there, and `why_not` says why."""
+    """One estimate per concurrency, ascending; empty if the recipe is not valid there, and `why_not` says why."""
 
     levels: tuple[Estimate, ...] = ()
     why_not: str | None = None
@@ -30,9 +29,9 @@ class Estimated(Frozen):
 
 
 class MeasuredLevel(Frozen):
-    """Medians in ms, throughputs in tokens/s, the price in the currency of the hourly price a million output tokens.
+    """Medians in ms, throughputs in tokens/s, the price per million output tokens in the currency of the hourly price.
 
-    `sound` is False where the load generator held the server back or many requests failed: not the server's figure.
+    `sound` is False if the load generator limited the server or many requests failed: not the server's figure.
     """
 
     concurrency: int
@@ -46,7 +45,7 @@ class MeasuredLevel(Frozen):
 
 
 class Measurement(Frozen):
-    """A variant with the preset's model and recipe, as one evaluation measured it. `verdicts` hold it against the
+    """A variant with the preset's model and recipe, as one evaluation measured it; `verdicts` compare it with the
     baseline."""
 
     evaluation: str
@@ -58,17 +57,16 @@ class Measurement(Frozen):
     versions: str
     workload: str
     price_per_hour: float | None
-    """After the discount, in the evaluation's currency; None where none was given."""
+    """After the discount, in the evaluation's currency; None if the evaluation has no price."""
     levels: tuple[MeasuredLevel, ...]
     quality: Quality | None
     verdicts: tuple[str, ...]
     came_round: bool = False
-    """Of what comes with Whetstone: measured before prompts were asked once (decision 0019), so that no hit rate is
-    known."""
+    """True of bundled figures measured before decision 0019: prompts were repeated, and no hit rate is known."""
 
     @property
     def provenance(self) -> str:
-        """Where, when and with what, and what that makes of the figures."""
+        """Return where, when and with what it was measured, and a caveat if there is one."""
         where = f"Measured {self.measured_at[:16].replace('T', ' ')} on {self.hardware}, with {self.versions}."
         return f"{where} {CAME_ROUND}" if self.came_round else where
 
@@ -77,37 +75,39 @@ class Measurement(Frozen):
 
     @property
     def best(self) -> MeasuredLevel | None:
-        """The sound level with the most output tokens/s; None where no sound level has any."""
-        told = (level for level in self.levels if level.sound and level.output_tokens_per_s is not None)
-        return max(told, key=lambda level: level.output_tokens_per_s or 0.0, default=None)
+        """Return the sound level with the most output tokens/s; None if no sound level has any."""
+        sound = (level for level in self.levels if level.sound and level.output_tokens_per_s is not None)
+        return max(sound, key=lambda level: level.output_tokens_per_s or 0.0, default=None)
 
 
 def find(
     evaluation: Evaluation,
-    wanted: Recipe,
+    recipe: Recipe,
     identity: str,
     recipes: Mapping[str, str] | None = None,
     *,
     bundled: bool = False,
 ) -> Measurement | None:
-    """What the evaluation measured of that recipe on its baseline's model; None where it did not.
+    """Return the measurement of that recipe on the baseline's model; None if the evaluation has none.
 
-    `recipes` are hashes by the variants' sources, where they are better known than by the variant itself.
+    `recipes`: hashes by the variants' sources, where these are better known than from the variant itself.
     """
-    result = next((result for result in evaluation.variants if _is(result, wanted, evaluation, recipes or {})), None)
-    return None if result is None else measurement(evaluation, result, identity, bundled)
+    for result in evaluation.variants:
+        if _has_recipe(result, recipe, evaluation, recipes or {}):
+            return measurement(evaluation, result, identity, bundled)
+    return None
 
 
-def _is(result: VariantResult, wanted: Recipe, evaluation: Evaluation, recipes: Mapping[str, str]) -> bool:
+def _has_recipe(result: VariantResult, recipe: Recipe, evaluation: Evaluation, recipes: Mapping[str, str]) -> bool:
     variant = result.variant
-    if not wanted.steps:
+    if not recipe.steps:
         same_model = variant.kind == "model" and variant.model_path == evaluation.variants[0].variant.model_path
-        return same_model and variant.serving == wanted.serving
-    return recipes.get(variant.source, variant.recipe_hash) == wanted.hash
+        return same_model and variant.serving == recipe.serving
+    return recipes.get(variant.source, variant.recipe_hash) == recipe.hash
 
 
 def measurement(evaluation: Evaluation, result: VariantResult, identity: str, bundled: bool = False) -> Measurement:
-    """One variant of an evaluation."""
+    """Return the measurement of one variant of an evaluation."""
     options = evaluation.options
     hour = options.hourly_price(result.variant)
     return Measurement(
@@ -140,11 +140,14 @@ def _level(level: Level) -> MeasuredLevel:
     )
 
 
-def unique(found: Sequence[Measurement]) -> tuple[Measurement, ...]:
-    """Each evaluation once, the latest first: a demonstration holds the bundled ones too, and its own copy leads
-    somewhere."""
-    kept: dict[str, Measurement] = {}
-    for measurement in found:
-        if measurement.evaluation not in kept or kept[measurement.evaluation].bundled:
-            kept[measurement.evaluation] = measurement
-    return tuple(sorted(kept.values(), key=lambda measurement: measurement.measured_at, reverse=True))
+def unique(measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
+    """Return each evaluation once, the latest first.
+
+    A demonstration stores the bundled evaluations too; its own copy is preferred, since its page can be opened.
+    """
+    by_evaluation: dict[str, Measurement] = {}
+    for measurement in measurements:
+        known = by_evaluation.get(measurement.evaluation)
+        if known is None or known.bundled:
+            by_evaluation[measurement.evaluation] = measurement
+    return tuple(sorted(by_evaluation.values(), key=lambda measurement: measurement.measured_at, reverse=True))

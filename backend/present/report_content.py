@@ -1,7 +1,6 @@
-"""What a report shows beside the evaluation document: single requests, changed answers, a what-if, other tools'
-results. Pure.
+"""Content of a report besides the evaluation: single requests, changed answers, a what-if, other tools' results.
 
-Bounded, whatever the evaluation: a few loads, a few variants, samples that say what they are samples of.
+Pure. Its size is bounded: a few loads, a few variants, and samples that say how many values they stand for.
 """
 
 from __future__ import annotations
@@ -21,33 +20,32 @@ from backend.domain.what_if.costs import WhatIf
 LATENCIES = {"ttft_ms": "Time to first token", "tpot_ms": "Inter-token latency", "client_latency_ms": "Client latency"}
 MOST_LOADS, MOST_VARIANTS, MOST_REQUESTS, MOST_POINTS, MOST_ANSWERS, MOST_CHARACTERS = 3, 6, 240, 200, 3, 1500
 LIGHT = {"chunk_times", "chunk_tokens", "text", "error", "reads", "coalesced"}
-"""Of a record, what a chart of a run does not need."""
-
+"""Fields of a record that the chart of a run does not need."""
 
 Pair = tuple[int, str | None, str, str]
 """(block, prompt, the baseline's answer, the variant's)"""
 
 
 class Spread(Frozen):
-    """Of `count` latencies in milliseconds, at most MOST_POINTS: the ends and quantiles evenly apart, rising."""
+    """At most MOST_POINTS of `count` latencies in milliseconds, ascending: the ends and evenly spaced quantiles."""
 
     count: int
     values: tuple[float, ...]
 
 
 class Run(Frozen):
-    """One repeat of one variant: of `requests` requests on `streams` streams, those shown, without texts and chunks."""
+    """One repeat of one variant: some of `requests` requests on `streams` streams, without texts and chunks."""
 
     requests: int
     streams: int
     shown_streams: int
     records: tuple[RequestRecord, ...]
     window: tuple[float, float] | None
-    """Of steady load, on the records' clock; over all requests."""
+    """Start and end of steady load over all requests, on the records' clock."""
 
 
 class Answers(Frozen):
-    """One prompt, both answers, and how far they agree; texts cut after MOST_CHARACTERS."""
+    """One prompt, both answers, and how far they agree; texts are cut after MOST_CHARACTERS."""
 
     prompt: str | None
     block: int
@@ -57,8 +55,7 @@ class Answers(Frozen):
 
 
 class Changed(Frozen):
-    """Answers of a variant against the baseline's: of `compared` pairs, `same` have the same words; the most different
-    ones."""
+    """Answers of a variant and of the baseline: `same` of `compared` pairs have the same words; `most` differ most."""
 
     compared: int
     same: int
@@ -82,7 +79,7 @@ class Requests(Frozen):
 
 
 class Within(Frozen):
-    """Of `of` measured requests of a variant at a level, those whose every latency is within the limits."""
+    """Number of a variant's requests at a level within all limits, out of `of` measured ones."""
 
     variant: str
     load: Load
@@ -98,77 +95,89 @@ class Extras(Frozen):
 
 
 class Source(Protocol):
-    """Where the single requests of an evaluation are: in memory, or in its file."""
+    """Source of an evaluation's single requests: memory, or its file."""
 
     def spreads(self, level: Level, names: Sequence[str]) -> dict[str, dict[str, Spread]]:
-        """Latency -> variant -> values of the measured requests at this load, over all repeats."""
+        """Return latency -> variant -> values of the measured requests at this load, over all repeats."""
 
     def run(self, level: Level, name: str) -> Sequence[RequestRecord]:
-        """Those of a variant's first repeat, warm-up too."""
+        """Return the requests of a variant's first repeat, warm-up included."""
 
     def pairs(self, level: Level, name: str) -> Iterable[Pair]:
-        """Of the requests that the baseline and the variant both answered."""
+        """Return the answers to requests that the baseline and the variant both answered."""
 
 
 def gather(evaluation: Evaluation, source: Source) -> Requests | None:
-    """What the report shows of single requests; None where nothing was measured."""
+    """Return what the report shows of single requests; None if nothing was measured."""
+    # 1. Which levels and variants.
     levels, names = chosen_levels(evaluation), shown_variants(evaluation)
     if not levels:
         return None
+    # 2. Runs and changed answers at the highest load.
     highest = levels[-1]
-    runs = {name: run_of(found) for name in names if (found := source.run(highest, name))}
+    runs = {}
+    for name in names:
+        records = source.run(highest, name)
+        if records:
+            runs[name] = shown_run(records)
     answers = {name: changed(source.pairs(highest, name)) for name in names[1:]}
+    # 3. Latencies at every chosen load.
     return Requests(
         at=highest.load.words,
         loads=tuple(AtLoad(words=level.load.words, spreads=source.spreads(level, names)) for level in levels),
         runs=runs,
-        changed={name: found for name, found in answers.items() if found.compared},
+        changed={name: answer for name, answer in answers.items() if answer.compared},
     )
 
 
 def chosen_levels(evaluation: Evaluation) -> list[Level]:
-    """One level a load, at most MOST_LOADS: the lowest, the highest, and those evenly between."""
-    levels = (level for result in evaluation.variants for level in result.levels)
-    found = {level.load: level for level in levels}
-    ordered = [found[load] for load in sorted(found)]
+    """Return one level per load, at most MOST_LOADS: the lowest, the highest, and some evenly between."""
+    by_load = {level.load: level for result in evaluation.variants for level in result.levels}
+    ordered = [by_load[load] for load in sorted(by_load)]
     return [ordered[place] for place in evenly(len(ordered), MOST_LOADS)]
 
 
 def evenly(count: int, most: int) -> list[int]:
-    """At most so many of `count` places, rising: both ends, and those evenly between."""
+    """Return at most `most` indices below `count`, ascending: both ends, and evenly spaced ones between."""
     if count <= most:
         return list(range(count))
     return sorted({round(step * (count - 1) / (most - 1)) for step in range(most)})
 
 
 def shown_variants(evaluation: Evaluation) -> list[str]:
-    """Those of which single requests are shown: the baseline and the first after it."""
+    """Return the variants whose single requests are shown: the baseline and the first ones after it."""
     return [result.name for result in evaluation.variants[:MOST_VARIANTS]]
 
 
 def spreads(records: Mapping[str, Sequence[RequestRecord]]) -> dict[str, dict[str, Spread]]:
-    """Of measured records by variant."""
-    return {
-        metric: {name: spread for name, own in records.items() if (spread := _spread(metric, own)).count}
-        for metric in LATENCIES
-    }
+    """Return latency -> variant -> values of measured records by variant."""
+    spreads_by_metric: dict[str, dict[str, Spread]] = {}
+    for metric in LATENCIES:
+        all_spreads = {name: _spread(metric, own) for name, own in records.items()}
+        spreads_by_metric[metric] = {name: spread for name, spread in all_spreads.items() if spread.count}
+    return spreads_by_metric
 
 
 def _spread(metric: str, records: Iterable[RequestRecord]) -> Spread:
-    return spread_of([value for each in records if not each.warm and (value := latency_ms(metric, each)) is not None])
+    values = [latency_ms(metric, record) for record in records if not record.warm]
+    return make_spread(value for value in values if value is not None)
 
 
-def spread_of(values: Iterable[float]) -> Spread:
+def make_spread(values: Iterable[float]) -> Spread:
     rising = sorted(values)
     return Spread(count=len(rising), values=tuple(rising[place] for place in evenly(len(rising), MOST_POINTS)))
 
 
-def run_of(records: Sequence[RequestRecord]) -> Run:
-    """Whole streams, evenly chosen, with at most MOST_REQUESTS requests; of one longer than that its beginning."""
+def shown_run(records: Sequence[RequestRecord]) -> Run:
+    """Choose whole streams evenly, with at most MOST_REQUESTS requests; of a longer stream only the beginning."""
+    # 1. Every n-th stream.
     numbers = sorted({record.stream for record in records})
     most = max(1, MOST_REQUESTS * len(numbers) // max(1, len(records)))
-    kept = set(numbers[:: -(-len(numbers) // most)]) if numbers else set()
-    shown = sorted((r for r in records if r.stream in kept), key=lambda r: r.sent if r.sent is not None else r.intended)
+    chosen = set(numbers[:: -(-len(numbers) // most)]) if numbers else set()
+    shown = sorted(
+        (r for r in records if r.stream in chosen), key=lambda r: r.sent if r.sent is not None else r.intended
+    )
+    # 2. Their records, without the fields that the chart does not need.
     emptied = {name: RequestRecord.model_fields[name].get_default() for name in LIGHT}
     light = tuple(record.model_copy(update=emptied) for record in shown[:MOST_REQUESTS])
     return Run(
@@ -181,7 +190,7 @@ def run_of(records: Sequence[RequestRecord]) -> Run:
 
 
 def changed(pairs: Iterable[Pair]) -> Changed:
-    """Those with the fewest words in common first."""
+    """Count the pairs with the same words, and return the pairs with the fewest words in common first."""
     listed = list(pairs)
     scored = sorted(((token_f1(a, b), place) for place, (_, _, a, b) in enumerate(listed)), key=lambda each: each)
     most = [_answers(listed[place], score) for score, place in scored[:MOST_ANSWERS]]

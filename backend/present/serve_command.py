@@ -1,5 +1,4 @@
-"""How a variant is served and asked outside the studio: vLLM's command for a shell, and a client in curl and in
-Python."""
+"""Commands to use a variant outside the studio: vLLM's command for a shell, and clients in curl and Python."""
 
 from __future__ import annotations
 
@@ -11,14 +10,14 @@ from backend.domain.evaluation import vllm_flags
 from backend.domain.evaluation.document import Variant
 
 ADDRESS = "http://127.0.0.1:8000/v1"
-"""Where `vllm serve` answers unless it is told otherwise."""
-ASKED = "Explain in two sentences what a key-value cache is."
-CONTINUED = "def read_lines(path):"
+"""Default address of `vllm serve`."""
+PROMPT = "Explain in two sentences what a key-value cache is."
+CODE_PROMPT = "def read_lines(path):"
 TOKENS = 128
 
 
 def command(variant: Variant) -> str:
-    """One line for a shell with vLLM in it. The variant has a folder."""
+    """Return one line for a shell that has vLLM. The variant must have a folder."""
     draft = variant.speculation.draft_path if variant.speculation else None
     flags = [
         *vllm_flags.serving_flags(variant.serving),
@@ -30,8 +29,10 @@ def command(variant: Variant) -> str:
 
 
 def curl(served_name: str, *, chat: bool, url: str = ADDRESS, key_file: str | None = None) -> str:
-    """One question to a server that answers at `url`; `chat` puts the model's own template around it. `key_file` holds
-    the key that the server wants, where it wants one."""
+    """Return a curl command that sends one prompt to `url`; `chat` applies the model's own template.
+
+    `key_file` holds the server's API key, if it needs one.
+    """
     body = shlex.quote(json.dumps(_body(served_name, chat=chat), ensure_ascii=False))
     place = "chat/completions" if chat else "completions"
     key = f'  -H "Authorization: Bearer $(cat {shlex.quote(key_file)})" \\\n' if key_file else ""
@@ -39,26 +40,26 @@ def curl(served_name: str, *, chat: bool, url: str = ADDRESS, key_file: str | No
 
 
 def python(served_name: str, *, chat: bool, url: str = ADDRESS, key_file: str | None = None) -> str:
-    """The same with OpenAI's client (`pip install openai`)."""
-    asked = ",\n    ".join(f"{name}={value!r}" for name, value in _body(served_name, chat=chat).items())
+    """Return the same request with OpenAI's client (`pip install openai`)."""
+    body = ",\n    ".join(f"{name}={value!r}" for name, value in _body(served_name, chat=chat).items())
     make, text = ("chat.completions", "message.content") if chat else ("completions", "text")
     key = f"open({key_file!r}).read()" if key_file else '"none"'
     return (
         f"from openai import OpenAI\n\nclient = OpenAI(base_url={url!r}, api_key={key})\n"
-        f"answer = client.{make}.create(\n    {asked},\n)\nprint(answer.choices[0].{text})\n"
+        f"answer = client.{make}.create(\n    {body},\n)\nprint(answer.choices[0].{text})\n"
     )
 
 
 def boto3(endpoint: str, region: str) -> str:
-    """The same of a SageMaker endpoint, whose container serves the model under one name (`pip install boto3`)."""
-    asked = {"model": "model", "prompt": CONTINUED, "max_tokens": TOKENS}
+    """Return the same request to a SageMaker endpoint, whose container serves one model (`pip install boto3`)."""
+    body = {"model": "model", "prompt": CODE_PROMPT, "max_tokens": TOKENS}
     return (
         f'import json\n\nimport boto3\n\nruntime = boto3.client("sagemaker-runtime", region_name={region!r})\n'
         f'answer = runtime.invoke_endpoint(\n    EndpointName={endpoint!r}, ContentType="application/json",\n'
-        f'    Body=json.dumps({asked!r}),\n)\nprint(json.load(answer["Body"])["choices"][0]["text"])\n'
+        f'    Body=json.dumps({body!r}),\n)\nprint(json.load(answer["Body"])["choices"][0]["text"])\n'
     )
 
 
 def _body(served_name: str, *, chat: bool) -> dict[str, Any]:
-    asked: dict[str, Any] = {"messages": [{"role": "user", "content": ASKED}]} if chat else {"prompt": CONTINUED}
-    return {"model": served_name, **asked, "max_tokens": TOKENS}
+    body: dict[str, Any] = {"messages": [{"role": "user", "content": PROMPT}]} if chat else {"prompt": CODE_PROMPT}
+    return {"model": served_name, **body, "max_tokens": TOKENS}

@@ -18,7 +18,7 @@ def compared(visit: Visit) -> None:
     """The chart of the three is drawn, with a legend of their own words."""
     chart = visit.main.get_by_test_id("stPlotlyChart").first
     expect(chart.locator(".legendtext")).to_have_text(
-        ["Front of what is estimated", "≈ INT4 (AWQ)", "≈ Lowest latency", "≈ Balanced"]
+        ["Front of estimated points", "≈ INT4 (AWQ)", "≈ Lowest latency", "≈ Balanced"]
     )
 
 

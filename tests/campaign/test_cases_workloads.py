@@ -17,14 +17,14 @@ from tests.integration.cli.calling import one_sentence, whetstone
 pytestmark = pytest.mark.campaign
 
 TRACES = {
-    "azure.csv": "12 requests over 1.11 s (its times are moments)",
+    "azure.csv": "12 requests over 1.11 s (its times are dates)",
     "burstgpt.csv": "12 requests over 11 s (timestamps read as seconds)",
     "mooncake.jsonl": "12 requests over 1.1 s (timestamps read as milliseconds)",
     "mooncake-small-blocks.jsonl": "12 requests over 1.1 s (timestamps read as milliseconds)",
     "mooncake-texts.jsonl": "12 requests over 1.1 s (timestamps read as milliseconds)",
-    "moments.jsonl": "12 requests over 0.55 s (its times are moments)",
-    "moments-messages.jsonl": "12 requests over 0.55 s (its times are moments)",
-    "moments.csv": "12 requests over 0.55 s (its times are moments)",
+    "moments.jsonl": "12 requests over 0.55 s (its times are dates)",
+    "moments-messages.jsonl": "12 requests over 0.55 s (its times are dates)",
+    "moments.csv": "12 requests over 0.55 s (its times are dates)",
 }
 LENGTHS = {"azure.csv": 300, "burstgpt.csv": 400, "mooncake.jsonl": 655, "mooncake-small-blocks.jsonl": 655}
 LEFT_OUT = {

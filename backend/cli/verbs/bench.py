@@ -65,7 +65,7 @@ def bench_command(
 
 
 def _say_workload(options: EvaluateOptions, prepared: PreparedLoad) -> None:
-    for words in workload_words.said(options, prepared.chosen, prepared.prompts, prepared.reading):
+    for words in workload_words.workload_sentences(options, prepared.chosen, prepared.prompts, prepared.reading):
         say(words)
 
 

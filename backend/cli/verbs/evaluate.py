@@ -73,7 +73,7 @@ def evaluate(
         raise RequestError("Give at least one variant, or --continue EVALUATION with --blocks.")
     # 2. Say which workload is used.
     if prepared.continues is None:
-        for sentence in workload_words.said(
+        for sentence in workload_words.workload_sentences(
             chosen, prepared.options, *workloads.describe_reading(prepared.options, prepared.variants)
         ):
             say(sentence)

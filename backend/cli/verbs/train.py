@@ -99,8 +99,8 @@ def _text(model: str, document: dict[str, Any]) -> str:
             f"{document['artifact']} is ready in {document['path']}",
             f"  {training['draft']['parameters'] / 1e6:.2f} M parameters, {document['bytes_after'] / 1e6:.1f} MB, "
             f"in {document['seconds']:.0f} s",
-            f"  {drafts.learned(training)}",
-            f"  {drafts.accepted(training)}",
+            f"  {drafts.training_words(training)}",
+            f"  {drafts.acceptance_words(training)}",
             f"  {drafts.RULE}",
             f"Use it in a recipe: `- speculate: {{{fields}}}`, then",
             next_command("optimize", model, "--recipe", "FILE", "--then-evaluate"),

@@ -283,7 +283,7 @@ def imported_plots(evaluation: Evaluation, results: Sequence[ImportedResult]) ->
     return {
         f"imported_{metric}": Plot(
             TITLES[metric] + (" p50 (ms)" if metric.endswith("_ms") else ", all streams"),
-            {"any": draw_choice(partial(charts_imported.beside, evaluation, results, metric))},
+            {"any": draw_choice(partial(charts_imported.imported_comparison, evaluation, results, metric))},
         )
         for metric in charts_imported.SHOWN
     }

@@ -36,7 +36,7 @@ def facts(evaluation: Evaluation) -> dict[str, Facts]:
     return {
         "Workload": [
             *_plain(evaluation.workload.model_dump(exclude={"reading"})),
-            *(("How it was read", sentence) for sentence in workload_reading.of_document(evaluation)),
+            *(("How it was read", sentence) for sentence in workload_reading.document_sentences(evaluation)),
         ],
         "Load": _load(evaluation),
         "Hardware": _plain(evaluation.hardware),

@@ -91,7 +91,7 @@ def _quality(result: VariantResult) -> Row:
         "Variant": result.name,
         "Perplexity": quality.perplexity,
         "Perplexity of the original": quality.perplexity_original,
-        "Mean KL (nats a token)": quality.kl_mean,
+        "Mean KL (nats per token)": quality.kl_mean,
         "KL, 95% from": low,
         "KL, 95% to": high,
         "Median KL": quality.kl_median,

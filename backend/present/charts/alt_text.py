@@ -1,6 +1,6 @@
-"""A chart in words and in figures, for whoever cannot see it or wants to draw it again: alternative text, rows and CSV.
+"""Alternative text, rows and CSV of a chart, for readers who cannot see it or want to draw it again.
 
-Reads nothing but the plotly figure, so that it says exactly what is drawn.
+All are made from the plotly figure alone, so that they say exactly what is drawn.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ INTERVAL = ("from", "to")
 
 
 def alt(figure: Figure) -> str:
-    """Its title and axes, then each series with its lowest and highest point, and which series leads where one way is
-    better."""
+    """Return title and axes, each series' lowest and highest point, and the best series if that is defined."""
     drawn = figure["layout"]
     title = unbroken(drawn["title"]["text"])
     if not figure["data"]:
@@ -33,7 +32,7 @@ def alt(figure: Figure) -> str:
 
 
 def _series(figure: Figure) -> list[dict[str, Any]]:
-    """The traces with points of their own: a guide line repeats points of others."""
+    """Return the traces with points of their own; a guide line repeats points of others."""
     return [trace for trace in figure["data"] if trace.get("marker") and trace["x"]]
 
 
@@ -68,7 +67,7 @@ def _point(trace: dict[str, Any], place: int, drawn: dict[str, Any]) -> str:
 
 
 def _along(value: float | str) -> str:
-    """Whole numbers, as streams and layers are, stay whole; the name of a bar is what it is."""
+    """Format an x value: whole numbers, such as streams and layers, stay whole; names stay as they are."""
     return str(value) if isinstance(value, int | str) else number(value)
 
 
@@ -78,29 +77,28 @@ def _unitless(title: str) -> str:
 
 
 def _leader(traces: list[dict[str, Any]], drawn: dict[str, Any]) -> str:
-    """Which series leads where all of them have a valid point, as far along as that goes. A figure, not a verdict."""
+    """Return which series is best at the largest x where all have a valid point. A figure, not a verdict."""
     better = drawn.get("meta", {}).get("better")
     valid = [{x for place, x in enumerate(trace["x"]) if not _is_hollow(trace, place)} for trace in traces]
     shared = set.intersection(*valid) if valid else set()
     if better is None or not shared or len(traces) < 2:
         return ""
-    at = max(shared)
-    ends = [(trace["y"][trace["x"].index(at)], unescape(trace["customdata"][0])) for trace in traces]
+    x_value = max(shared)
+    ends = [(trace["y"][trace["x"].index(x_value)], unescape(trace["customdata"][0])) for trace in traces]
     value, name = (min if better == "lower" else max)(ends)
     end = "lowest" if better == "lower" else "highest"
-    where = f"{_unitless(drawn['xaxis']['title']['text'])} {_along(at)}"
+    where = f"{_unitless(drawn['xaxis']['title']['text'])} {_along(x_value)}"
     return f"{better.title()} is better: at {where} {name} is {end}, {number(value)}"
 
 
 def _is_hollow(trace: dict[str, Any], place: int) -> bool:
-    """Drawn open among others: not the server's own figure. A trace that is open as a whole is a ring around marks."""
+    """Tell whether a mark is open among filled ones: not the server's own figure. Rings are open as a whole trace."""
     symbols = trace["marker"].get("symbol")
     return isinstance(symbols, list) and symbols[place].endswith("-open")
 
 
 def rows(figure: Figure) -> list[Row]:
-    """One a plotted point: its series, x and y under the axes' titles, its intervals, and where the figures are
-    from."""
+    """Return one row per plotted point: series, x and y under the axes' titles, intervals, and provenance."""
     own = [trace for trace in _series(figure) if trace.get("hoverinfo") != "skip"]
     return [_row(trace, place, figure["layout"]) for trace in own for place in range(len(trace["x"]))]
 
@@ -119,7 +117,7 @@ def _row(trace: dict[str, Any], place: int, drawn: dict[str, Any]) -> Row:
 
 
 def _axis(trace: dict[str, Any], axis: str) -> str:
-    """The layout's name of the trace's own axis: `y2` is `yaxis2`."""
+    """Return the layout's name of the trace's axis: `y2` is `yaxis2`."""
     own = str(trace.get(f"{axis}axis", axis))
     return f"{axis}axis{own[1:]}"
 
@@ -142,5 +140,5 @@ def csv(figure: Figure) -> str:
 
 
 def file_name(figure: Figure) -> str:
-    """Of the title, for a download, without its ending: `time-to-first-token-p50-ms`."""
+    """Return a file name for a download, without its ending: `time-to-first-token-p50-ms`."""
     return re.sub(r"[^a-z0-9]+", "-", unbroken(figure["layout"]["title"]["text"]).lower()).strip("-")[:60] or "chart"

@@ -1,8 +1,7 @@
-"""Evaluations as charts: pure data for plotly, with no plotly here. The app and the report draw the same figures.
+"""Charts of an evaluation: pure data for plotly, without plotly. The app and the report draw the same figures.
 
-Every mark's hover text names where, when and with what it was measured. Whiskers are 95% intervals on every chart, here
-of the figure over the repeats of a level. Each chart has its words too: `alt` says what it shows to whoever cannot see
-it.
+The hover text of every mark says where, when and with what it was measured. Whiskers are 95% intervals on every chart,
+here of the figure over the repeats of a level. `alt_text.alt` describes each chart in words.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.figures import figure, finite
 from backend.domain.maths.intervals import factor_ci95
 from backend.present.charts.markers import (
-    at,
     flags,
     folded,
     legend_name,
@@ -22,6 +20,7 @@ from backend.present.charts.markers import (
     marker,
     note,
     places,
+    point_title,
     provenance,
     uncounted_variants,
     whisker_key,
@@ -65,7 +64,7 @@ NO_PRICE = "No price was given: set a price per hour."
 
 
 class _Line(NamedTuple):
-    """What one line chart draws: the value of a level, the block figures its whiskers span, and its words."""
+    """One line chart: its title and unit, the value of a level, and the block figures that its whiskers span."""
 
     title: str
     unit: str
@@ -74,7 +73,7 @@ class _Line(NamedTuple):
 
     @property
     def heading(self) -> str:
-        """The title, with its unit where it does not name it already."""
+        """Return the title, with its unit if the title does not name it."""
         return f"{self.title} (ms)" if self.unit == "ms" else self.title
 
     @property
@@ -83,30 +82,30 @@ class _Line(NamedTuple):
 
     @property
     def better(self) -> str:
-        """Which way."""
+        """Return which direction is better: `higher` or `lower`."""
         return "higher" if self.unit == "tokens/s" else "lower"
 
 
 def latency(evaluation: Evaluation, metric: str = "ttft_ms", percentile: str = "p50", theme: Theme = "light") -> Figure:
-    """A latency against concurrency. `metric`: one of LATENCIES; `percentile`: one of PERCENTILES. Milliseconds."""
+    """Chart a latency in ms against concurrency. `metric`: one of LATENCIES; `percentile`: one of PERCENTILES."""
     line = _Line(f"{LATENCIES[metric]}, {percentile}", "ms", part(metric, percentile), f"{metric}_{percentile}")
     return _line_chart(evaluation, line, theme, "No request gave this latency.")
 
 
 def throughput(evaluation: Evaluation, metric: str = "output_tokens_per_s", theme: Theme = "light") -> Figure:
-    """Tokens per second against concurrency. `metric`: one of THROUGHPUTS."""
+    """Chart tokens per second against concurrency. `metric`: one of THROUGHPUTS."""
     line = _Line(THROUGHPUTS[metric], "tokens/s", lambda level: getattr(level, metric), metric)
     return _line_chart(evaluation, line, theme, "No throughput was measured.")
 
 
 def price(evaluation: Evaluation, metric: str = "per_million_output", theme: Theme = "light") -> Figure:
-    """Price against concurrency, in the currency of the hourly price. `metric`: one of PRICES."""
+    """Chart a price against concurrency, in the currency of the hourly price. `metric`: one of PRICES."""
     missing = "This price could not be computed." if evaluation.has_price else NO_PRICE
     return _line_chart(evaluation, _Line(PRICES[metric], CURRENCY, part("price", metric)), theme, missing)
 
 
 def before_after(evaluation: Evaluation, before: str, after: str, theme: Theme = "light") -> Figure:
-    """Output tokens/s of two variants at each load as bars, the geometric means of `typical` with 95% intervals."""
+    """Chart output tokens/s of two variants at each load as bars: geometric means with 95% intervals."""
     style_indices, results = places(evaluation), {result.name: result for result in evaluation.variants}
     traces = [_bars(results[name], style_indices[name], theme) for name in (before, after)]
     meta = {"interval": ["95% from", "95% to"], "provenance": provenance(evaluation)}
@@ -125,7 +124,9 @@ def _bars(result: VariantResult, place: int, theme: Theme) -> dict[str, Any]:
         "x": [level.load.words for level, _ in points],
         "y": [value for _, value in points],
         "hoverinfo": "text",
-        "hovertext": [f"{at(result, level)}<br>{figure(value)} tokens/s{flags(level)}" for level, value in points],
+        "hovertext": [
+            f"{point_title(result, level)}<br>{figure(value)} tokens/s{flags(level)}" for level, value in points
+        ],
         "marker": {"color": mark_style.colour},
         "error_y": _whiskers(points, "output_tokens_per_s", COLOURS[theme].muted),
     }
@@ -151,7 +152,8 @@ def _trace(evaluation: Evaluation, index: int, line: _Line, theme: Theme) -> dic
     place = places(evaluation)[result.name]
     where = provenance(evaluation)
     hover_texts = [
-        f"{at(result, level)}<br>{folded(f'{line.title}: {figure(value)} {line.unit}')}{flags(level)}<br>{where}"
+        f"{point_title(result, level)}<br>{folded(f'{line.title}: {figure(value)} {line.unit}')}"
+        f"{flags(level)}<br>{where}"
         for level, value in points
     ]
     x, y = [level.concurrency for level, _ in points], [value for _, value in points]
@@ -164,11 +166,10 @@ def _trace(evaluation: Evaluation, index: int, line: _Line, theme: Theme) -> dic
 
 
 def _whiskers(points: Sequence[tuple[Level, float]], block: str | None, colour: str) -> dict[str, Any]:
-    """The 95% t interval over repeats, of log figures as the verdicts take them; nothing where there are too few
-    repeats."""
-    factors = [
-        factor_ci95([b[block] for b in level.blocks if block in b]) or 1.0 if block else 1.0 for level, _ in points
-    ]
+    """Return the 95% t interval over repeats, of log figures as in verdicts; none if there are too few repeats."""
+    factors = [1.0] * len(points)
+    if block is not None:
+        factors = [factor_ci95([b[block] for b in level.blocks if block in b]) or 1.0 for level, _ in points]
     if all(factor == 1 for factor in factors):
         return {"visible": False}
     above = [value * (factor - 1) for factor, (_, value) in zip(factors, points, strict=True)]

@@ -1,4 +1,4 @@
-"""Goodput against the load as a chart. Pure data for plotly; `goodput` has the definition."""
+"""Chart of goodput against the load. Pure data for plotly; `domain.limits.goodput` has the definition."""
 
 from __future__ import annotations
 
@@ -8,18 +8,27 @@ from typing import Any
 from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.figures import figure
 from backend.domain.limits.goodput import CountWithin, VariantLoad, level_goodputs
-from backend.present.charts.markers import at, flags, legend_name, levels, marker, places, provenance, whisker_key
+from backend.present.charts.markers import (
+    flags,
+    legend_name,
+    levels,
+    marker,
+    places,
+    point_title,
+    provenance,
+    whisker_key,
+)
 from backend.present.charts.theme import Figure, Theme, concurrency_axis, curve, empty, layout, style, text, whiskers
 
 TITLE = "Goodput: requests/s within the limits"
 
 
 def goodput(evaluation: Evaluation, counts: Mapping[VariantLoad, CountWithin], theme: Theme = "light") -> Figure:
-    """Requests a second within the limits against concurrency, with the 95% Wilson interval of their share."""
+    """Chart requests per second within the limits against concurrency, with the 95% Wilson interval of their share."""
     traces = [_trace(evaluation, result, counts, theme) for result in evaluation.variants]
     drawn = [trace for trace in traces if trace["x"]]
     if not drawn:
-        return empty(TITLE, "No request was kept.", theme)
+        return empty(TITLE, "No single requests were saved.", theme)
     y = {"label": "Requests/s within the limits", "rangemode": "tozero"}
     meta = {"better": "higher", "interval": ["95% from", "95% to"], "provenance": provenance(evaluation)}
     return {
@@ -34,8 +43,8 @@ def _trace(
     goodputs, place, where = level_goodputs(result, counts), places(evaluation)[result.name], provenance(evaluation)
     x, y = [each.level.concurrency for each in goodputs], [each.requests_per_s for each in goodputs]
     hover_texts = [
-        f"{at(result, each.level)}<br>{figure(each.requests_per_s)} requests/s,<br>{each.share:.1%} of them within the limits"
-        f"{flags(each.level)}<br>{where}"
+        f"{point_title(result, each.level)}<br>{figure(each.requests_per_s)} requests/s,<br>"
+        f"{each.share:.1%} of them within the limits{flags(each.level)}<br>{where}"
         for each in goodputs
     ]
     above = [each.requests_per_s_interval[1] - each.requests_per_s for each in goodputs]

@@ -1,8 +1,7 @@
-"""Figures of another load generator beside ours on one chart. Pure data for plotly.
+"""Charts of figures of another load generator together with ours. Pure data for plotly.
 
-Theirs are open marks on dotted lines and say in every hover where they come from; ours are drawn as everywhere. A
-figure stands on a chart only where its file holds it, and a metric whose definition differs says so in the series'
-name.
+Imported figures are open marks on dotted lines, and each hover text says where they come from. A figure is drawn only
+if its file has it; a metric that is defined differently says so in its hover text.
 """
 
 from __future__ import annotations
@@ -18,14 +17,16 @@ from backend.present.charts.markers import LEGEND_WIDTH, legend_name
 from backend.present.charts.theme import Figure, Theme, concurrency_axis, curve, empty, layout, style, text
 
 SHOWN = ("ttft_ms", "tpot_ms", "client_latency_ms", "output_tokens_per_s")
-NOTHING = "No imported file holds this figure at a known concurrency."
+NOTHING = "No imported file has this figure at a known concurrency."
 
 
-def beside(
+def imported_comparison(
     evaluation: Evaluation | None, results: Sequence[ImportedResult], metric: str, theme: Theme = "light"
 ) -> Figure:
-    """`metric`, one of SHOWN, against concurrency: ours of `evaluation`, if any, and theirs. Median milliseconds or
-    tokens/s."""
+    """Chart `metric`, one of SHOWN, against concurrency: of `evaluation`, if any, and of the imported results.
+
+    Median milliseconds or tokens/s.
+    """
     ours = _ours(evaluation, metric, theme)
     drawn = [*ours.get("data", ())]
     theirs = [trace for index, one in enumerate(results) if (trace := _trace(one, len(drawn) + index, metric, theme))]
@@ -78,8 +79,8 @@ def _value(level: ImportedLevel, metric: str) -> float | None:
 
 def _hover_text(result: ImportedResult, level: ImportedLevel, metric: str, value: float) -> str:
     unit = "ms" if metric.endswith("_ms") else "tokens/s"
-    fits = {each.fit for each in result.definitions if each.metric == metric}
-    differs = "<br>defined otherwise than ours" if "differs" in fits else ""
+    fits = {definition.fit for definition in result.definitions if definition.metric == metric}
+    differs = "<br>defined differently from ours" if "differs" in fits else ""
     return (
         f"<b>{text(result.name)}</b> at {level.load.words}<br>{TITLES[metric]}: {figure(value)} {unit}{differs}"
         f"<br>{text(result.provenance)}"

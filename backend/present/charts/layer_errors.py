@@ -1,5 +1,4 @@
-"""What quantization or pruning did to each linear of a model, as a chart: pure data for plotly, after the manifest's
-errors."""
+"""Chart of the error of each quantized or pruned linear, from the manifest. Pure data for plotly."""
 
 from __future__ import annotations
 
@@ -10,15 +9,15 @@ from backend.domain.figures import figure
 from backend.present.charts.theme import Figure, Theme, curve, empty, layout, text
 from backend.present.words.layer_summary import NUMBERED
 
-MEASURED = "measured on the calibration text while it was made"
+MEASURED = "measured on the calibration text during the job"
 WHOLE = "decoder layer"
-"""What a row stands for whose name ends in its number: the libraries tell the error of a layer, not of its linears."""
+"""Kind of a row whose name ends in a number: library engines report the error of a layer, not of its linears."""
 
 
 def layer_errors(layers: Sequence[Mapping[str, Any]], theme: Theme = "light", done: str = "quantized") -> Figure:
-    """Relative error of each linear's output against its layer number, one series a kind of linear. Percent.
+    """Chart the relative error (%) of each linear's output against its layer number, one series per kind of linear.
 
-    `done` says what was done to them (`words.layers.done`); empty where weights stayed as they were.
+    `done` says what was done to them (`layer_summary.done`); empty if no weight was changed.
     """
     series = _series(layers) if done else {}
     if not series:
@@ -31,7 +30,7 @@ def layer_errors(layers: Sequence[Mapping[str, Any]], theme: Theme = "light", do
 
 
 def _series(layers: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, Mapping[str, Any]]]]:
-    """Kind of linear -> (layer number, row); a name without a number takes its place in the list."""
+    """Return kind of linear -> (layer number, row); a name without a number uses its index in the list."""
     by_kind: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
     for place, row in enumerate(layers):
         name = str(row.get("name", ""))
@@ -42,7 +41,7 @@ def _series(layers: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, Ma
 
 
 def _tick(layers: Sequence[Mapping[str, Any]]) -> int:
-    """Whole layers, at most about twenty ticks."""
+    """Return the tick distance in whole layers, for at most about twenty ticks."""
     highest = max(number for rows in _series(layers).values() for number, _ in rows)
     return max(1, round(highest / 20))
 

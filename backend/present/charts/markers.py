@@ -1,4 +1,4 @@
-"""What every chart of an evaluation shares: markers, hover text and provenance."""
+"""Parts that all charts of an evaluation share: markers, hover text and provenance."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from backend.present.charts.theme import COLOURS, Theme, style, text
 LEGEND_WIDTH, NOTE_WIDTH = 30, 50
 """Characters."""
 HOVER_WIDTH = 44
-"""Characters of a line of hover text: a chart of half a page has room for them beside any mark."""
+"""Characters per line of hover text: so many fit beside any mark on a chart of half a page."""
 USUAL = ("w8a8", "awq", "draft", "w8a8-draft", "gptq", "ngram")
-"""Variants that often stand beside each other: each has a colour of its own."""
+"""Variants that are often compared: each has a colour of its own."""
 WHISKERS = "whiskers: 95% interval"
 
 
 def levels(evaluation: Evaluation) -> list[int]:
-    """Every concurrency that any variant has, rising."""
+    """Return every concurrency of any variant, ascending."""
     return sorted({level.concurrency for result in evaluation.variants for level in result.levels})
 
 
 def provenance(evaluation: Evaluation) -> str:
-    """Where, when and with what, as hover text."""
+    """Return when, where and with what it was measured, as hover text."""
     hardware, versions = hardware_line(evaluation.hardware), versions_line(evaluation.versions)
     return "<br>".join(
         folded(words) for words in (f"measured {evaluation.measured_at}", f"on {hardware}", f"with {versions}")
@@ -37,13 +37,12 @@ def provenance(evaluation: Evaluation) -> str:
 
 
 def folded(words: str) -> str:
-    """Inert text on lines short enough for a hover: plotly breaks none itself, and cuts what leaves the chart."""
+    """Return inert text in short lines: plotly does not wrap hover text and cuts what leaves the chart."""
     return "<br>".join(map(text, wrap(words, HOVER_WIDTH)))
 
 
 def places(evaluation: Evaluation) -> dict[str, int]:
-    """The look (`theme.style`) of each variant by its name: 0 and its cycle, the colour of the original, are the
-    baselines'."""
+    """Return the style index (`theme.style`) of each variant by name; 0 and its cycle are the baselines'."""
     baselines = {row.baseline for row in evaluation.comparison} or {result.name for result in evaluation.variants[:1]}
     originals = {result.variant.name for result in evaluation.variants if result.name in baselines}
     own = ["" if result.variant.name in originals else result.variant.name for result in evaluation.variants]
@@ -51,13 +50,17 @@ def places(evaluation: Evaluation) -> dict[str, int]:
 
 
 def style_indices(names: Sequence[str]) -> list[int]:
-    """One a name, the original's being empty. A colour follows from the name, so that a variant has it on every page;
-    where two names fall on one colour, one of them takes the next that is free, whatever their order. Equal names share
-    the colour and differ in shape."""
+    """Return a style index for each name; the original's name is empty.
+
+    The colour follows from the name, so that a variant has the same colour on every page. If two names have the same
+    colour, one of them gets the next free one, whatever their order. Equal names share the colour and differ in shape.
+    """
+    # 1. One colour per name.
     cycle, colours, indices = len(COLOURS["light"].series), {"": 0}, list[int]()
     for name in sorted(names, key=lambda name: (_usual(name) not in USUAL, name)):
         order = [(_preferred(name, cycle) - 1 + step) % (cycle - 1) + 1 for step in range(cycle - 1)]
-        colours.setdefault(name, next((each for each in order if each not in colours.values()), order[0]))
+        colours.setdefault(name, next((colour for colour in order if colour not in colours.values()), order[0]))
+    # 2. One shape per use of a colour.
     for name in names:
         places = range(colours[name], colours[name] + cycle * (len(names) + 1), cycle)
         indices.append(next(place for place in places if place not in indices))
@@ -65,7 +68,7 @@ def style_indices(names: Sequence[str]) -> list[int]:
 
 
 def _usual(name: str) -> str:
-    """`W8A8 + draft` and `AWQ 4-bit`, as recipes are named by their steps, are `w8a8-draft` and `awq`."""
+    """Return a usual name: `W8A8 + draft` and `AWQ 4-bit`, named after recipe steps, are `w8a8-draft` and `awq`."""
     return name.lower().replace(" + ", "-").replace("n-gram", "ngram").replace(" 4-bit", "")
 
 
@@ -75,7 +78,7 @@ def _preferred(name: str, cycle: int) -> int:
 
 
 def whisker_key(theme: Theme) -> dict[str, Any]:
-    """An entry of the legend that says what whiskers are."""
+    """Return a legend entry that explains the whiskers."""
     line = {"color": COLOURS[theme].muted, "width": 1}
     return {
         "type": "scatter",
@@ -89,42 +92,36 @@ def whisker_key(theme: Theme) -> dict[str, Any]:
 
 
 def legend_name(name: str) -> str:
-    """Short enough for a legend on a phone; symbol and colour tell two long names apart, and hover text has the
-    whole."""
+    """Shorten a name for a legend on a phone; symbol and colour tell two names apart, hover text has the whole name."""
     return text(name if len(name) <= LEGEND_WIDTH else f"{name[: LEGEND_WIDTH - 1]}…")
 
 
 def inert(words: str) -> str:
-    """Text inside a hover template, where plotly would put a figure for `%{`."""
+    """Escape `%{` for a hover template, where plotly would put a figure in its place."""
     return words.replace("%{", "&#37;{")
 
 
-def at(result: VariantResult, level: Level) -> str:
+def point_title(result: VariantResult, level: Level) -> str:
     return f"<b>{folded(result.name)}</b> at {level.load.words}"
 
 
 def flags(level: Level) -> str:
-    limited = "<br>held back by the load generator: not the server's figure" if level.client_limited else ""
+    limited = "<br>limited by the load generator: not the server's figure" if level.client_limited else ""
     failed = f"<br>{level.invocation_errors} of {level.invocations} requests failed" if level.invocation_errors else ""
     return limited + failed + (f"<br>{uncounted_words(level)}" if level.tokenizer_failed else "")
 
 
 def note(words: str, theme: Theme) -> dict[str, Any]:
-    """Above the plot, at its left: what has no place in it. One line that a phone has room for; hover text has the
-    whole."""
-    whole = unescape(words)
-    short = (
-        {"text": words}
-        if len(whole) <= NOTE_WIDTH
-        else {"text": text(f"{whole[: NOTE_WIDTH - 1]}…"), "hovertext": words}
-    )
+    """Return a one-line note above the plot, short enough for a phone; hover text has the whole note."""
+    whole, short = unescape(words), {"text": words}
+    if len(whole) > NOTE_WIDTH:
+        short = {"text": text(f"{whole[: NOTE_WIDTH - 1]}…"), "hovertext": words}
     place = {"xref": "paper", "yref": "paper", "x": 0, "y": 1.08, "xanchor": "left", "showarrow": False}
     return {**short, **place, "font": {"size": 11, "color": COLOURS[theme].muted}}
 
 
 def uncounted_variants(evaluation: Evaluation, value: Callable[[Level], float | None]) -> list[str]:
-    """`Tokens not counted: a, b (1 of 3 levels)`: who has no figure here because answers did not tell their tokens;
-    else none."""
+    """Return `Tokens not counted: a, b (1 of 3 levels)` if variants lack a figure for that reason; else nothing."""
     names = []
     for result in evaluation.variants:
         count = sum(1 for level in result.levels if level.tokenizer_failed and finite(value(level)) is None)
@@ -135,7 +132,7 @@ def uncounted_variants(evaluation: Evaluation, value: Callable[[Level], float | 
 
 
 def marker(place: int, theme: Theme, levels: Sequence[Level]) -> dict[str, Any]:
-    """Hollow where a level is not sound: such a point is not the server's figure."""
+    """Return markers, hollow for levels that are not sound: such a point is not the server's figure."""
     mark_style = style(place, theme)
     symbols = [mark_style.symbol if is_sound(level) else f"{mark_style.symbol}-open" for level in levels]
     return {"color": mark_style.colour, "symbol": symbols, "size": 9, "line": {"color": mark_style.colour, "width": 2}}

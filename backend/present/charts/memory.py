@@ -1,4 +1,4 @@
-"""The memory that a model takes on each kind of hardware, as bars of one accelerator's memory. Pure data for plotly."""
+"""Chart of the memory that a model needs on each kind of hardware, as shares of one accelerator. Pure data."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from backend.domain.planner.footprint import Footprint
 from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, style, text, upright
 
 TITLE = "Memory of one accelerator"
-ESTIMATED = "estimated from the shapes of the model: docs/decisions/0010-planner.md"
+ESTIMATED = "estimated from the model's shapes: docs/decisions/0010-planner.md"
 WIDEST = 150.0
-"""Percent at which a bar that does not fit is cut off; its label says how much it really is."""
-PARTS = ("Weights", "Activations and runtime", "Left for the cache")
+"""Percent at which a bar that does not fit is cut off; its label has the real value."""
+PARTS = ("Weights", "Activations and runtime", "Free for the KV cache")
 TOO_LARGE = "Does not fit"
 BAR = 22
 """Pixels."""
 
 
 def memory(footprints: Sequence[Footprint], theme: Theme = "light") -> Figure:
-    """One bar a kind of hardware, in the order given. Hover text has bytes, tokens and the instances."""
+    """Chart one bar per kind of hardware, in order. Hover text has bytes, tokens and the instances."""
     if not footprints:
-        return empty(TITLE, "There is no instance to hold it against.", theme)
+        return empty(TITLE, "There is no instance to compare with.", theme)
     fitting, too_large = [each for each in footprints if each.fits], [each for each in footprints if not each.fits]
     traces = [_trace(name, number, fitting, theme) for number, name in enumerate(PARTS)] if fitting else []
     traces += [_over(too_large, theme)] if too_large else []
@@ -49,8 +49,7 @@ def label(each: Footprint) -> str:
 
 
 def parts(each: Footprint) -> tuple[float, float, float]:
-    """Percent of one accelerator's memory: weights, activations with the most that the runtime takes, cache at the
-    least."""
+    """Return percent of one accelerator's memory: weights, activations with the largest runtime, smallest cache."""
     share = 100 / each.device.memory_bytes
     room = each.memory
     return room.weights_per_device * share, (room.activations + room.runtime[1]) * share, max(0, room.cache[0]) * share
@@ -104,7 +103,7 @@ def _over_which(each: Footprint) -> str:
     if each.device.units == 1:
         return "on one"
     cut = (
-        f"cut over {each.memory.tensor_parallel} of {each.device.units}"
+        f"split over {each.memory.tensor_parallel} of {each.device.units}"
         if each.memory.tensor_parallel > 1
         else "whole on each"
     )
@@ -112,9 +111,9 @@ def _over_which(each: Footprint) -> str:
 
 
 def alt(footprints: Sequence[Footprint]) -> str:
-    """The chart in words."""
+    """Return the chart in words."""
     if not footprints:
-        return f"{TITLE}: there is no instance to hold it against."
+        return f"{TITLE}: there is no instance to compare with."
     fits = [label(each) for each in footprints if each.fits]
     others = [label(each) for each in footprints if not each.fits]
     sentences = [f"{TITLE} on each kind of instance, estimated."]
@@ -123,7 +122,7 @@ def alt(footprints: Sequence[Footprint]) -> str:
 
 
 def rows(footprints: Sequence[Footprint]) -> list[dict[str, Any]]:
-    """The same as a table; GB are 10^9 bytes, of one accelerator."""
+    """Return the chart as a table; GB are 10^9 bytes of one accelerator."""
     return [
         {
             "Hardware": label(each),

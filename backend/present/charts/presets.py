@@ -1,8 +1,8 @@
-"""Presets side by side as charts: estimated and measured never look alike. Pure data for plotly, like `charts`.
+"""Charts that compare presets; estimated and measured figures never look alike. Pure data for plotly.
 
-Estimated series are open marks on a broad bar, their range, and dashed lines; measured ones are filled marks and solid
-lines; the legend says the word too. Whiskers are 95% intervals on every other chart, so an estimate has none. Published
-figures state no concurrency that a chart could use and stand in tables.
+Estimated series are open marks with a broad bar for their range, and dashed lines; measured ones are filled marks and
+solid lines; the legend names the kind too. Whiskers are 95% intervals on all other charts, so estimates have none.
+Published figures name no concurrency, so they are shown in tables only.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ Kind = Literal["estimated", "measured"]
 SIGNS: dict[Kind, str] = {"estimated": "≈", "measured": "●"}
 Ends = tuple[float, float]
 LOG_FROM = 50.0
-"""Where the largest figure is this many times the smallest, a linear axis would press the small ones together."""
+"""If the largest figure is this many times the smallest, the axis is logarithmic, so that small ones can be read."""
 PARETO = "Speed per user against tokens per dollar"
-PER_DOLLAR = "Output tokens/s for a dollar an hour"
+PER_DOLLAR = "Output tokens/s per dollar per hour"
 PER_USER = "Output tokens/s per user"
-UNPRICED = "No price an hour is known for what was chosen, so nothing can be set against a dollar."
+UNPRICED = "No hourly price is known for this selection, so there are no tokens per dollar."
 
 
 class Point(NamedTuple):
-    """One concurrency. Ends are (least, most), the same twice for a measured figure; None where it is not known."""
+    """Figures at one concurrency. Ends are (least, most), equal for a measured figure; None if not known."""
 
     concurrency: int
     per_user: Ends | None
@@ -49,7 +49,7 @@ class Point(NamedTuple):
 
 
 class Series(NamedTuple):
-    """`place` gives colour and symbol: the two kinds of one preset share them. `provenance` is where and how."""
+    """One preset's figures of one kind. `place` gives colour and symbol, which both kinds of a preset share."""
 
     name: str
     kind: Kind
@@ -62,13 +62,15 @@ class Series(NamedTuple):
         return f"{SIGNS[self.kind]} {self.name} ({self.kind})"
 
 
-def of_estimates(name: str, place: int, estimated: Estimated) -> Series:
-    """Per user: all streams' tokens over the streams. Per dollar: all streams' tokens over the price of the hour."""
+def estimated_series(name: str, place: int, estimated: Estimated) -> Series:
+    """Return the series of estimates: tokens/s of all streams per user, and per dollar of the hourly price."""
     points = []
     for level in estimated.levels:
-        rate, hour, at = level.output_tokens_per_s, level.price_per_hour, level.load.concurrency
+        rate, hour, concurrency = level.output_tokens_per_s, level.price_per_hour, level.load.concurrency
         points.append(
-            Point(at, _over(rate, at), _over(rate, hour), level.tpot_ms, level.price_per_million_output),
+            Point(
+                concurrency, _over(rate, concurrency), _over(rate, hour), level.tpot_ms, level.price_per_million_output
+            ),
         )
     note = next((level.price_note for level in estimated.levels if level.price_note), None)
     target = estimated.levels[0].target if estimated.levels else ""
@@ -77,8 +79,8 @@ def of_estimates(name: str, place: int, estimated: Estimated) -> Series:
     )
 
 
-def of_measurement(name: str, place: int, measurement: Measurement) -> Series:
-    """Only sound levels: the others are not the server's figures."""
+def measured_series(name: str, place: int, measurement: Measurement) -> Series:
+    """Return the series of sound measured levels: other levels are not the server's figures."""
     points = tuple(
         Point(
             level.concurrency,
@@ -90,16 +92,14 @@ def of_measurement(name: str, place: int, measurement: Measurement) -> Series:
         for level in measurement.levels
         if level.sound
     )
-    hour = (
-        ""
-        if measurement.price_per_hour is None
-        else f" At {figure(measurement.price_per_hour)} an hour, as given to the evaluation."
-    )
+    hour = ""
+    if measurement.price_per_hour is not None:
+        hour = f" At {figure(measurement.price_per_hour)} per hour, as entered with the evaluation."
     return Series(name, "measured", place, points, f"{measurement.provenance}{hour}")
 
 
-def _over(ends: Ends | None, by: float | None) -> Ends | None:
-    return (ends[0] / by, ends[1] / by) if ends and by else None
+def _over(ends: Ends | None, divisor: float | None) -> Ends | None:
+    return (ends[0] / divisor, ends[1] / divisor) if ends and divisor else None
 
 
 def _twice(value: float | None) -> Ends | None:
@@ -107,18 +107,20 @@ def _twice(value: float | None) -> Ends | None:
 
 
 def middle(ends: Ends | None) -> float:
-    """The geometric middle: as many times above the least as below the most; 0 where they are not known."""
+    """Return the geometric mean of both ends; 0 if they are not known."""
     return math.sqrt(ends[0] * ends[1]) if ends else 0.0
 
 
 def pareto(series: Sequence[Series], theme: Theme = "light") -> Figure:
-    """Tokens/s per user against tokens/s for a dollar an hour; a front for each kind, what is off it pale."""
+    """Chart tokens/s per user against tokens/s per dollar per hour, with a front per kind; other points are pale."""
+    # 1. The points with both figures, and the front of each kind.
     drawn = [(one, [p for p in one.points if p.per_user and p.per_dollar]) for one in series]
     drawn = [(one, points) for one, points in drawn if points]
     if not drawn:
         return empty(PARETO, UNPRICED, theme)
     kinds: list[Kind] = ["estimated", "measured"]
     fronts = {kind: front([p for one, points in drawn if one.kind == kind for p in points]) for kind in kinds}
+    # 2. Lines, marks and axes.
     edges = [_edge(kind, fronts[kind], theme) for kind in kinds if len(fronts[kind]) > 1]
     marks = [_marks(one, points, fronts[one.kind], theme) for one, points in drawn]
     x, y = (_axis(label, [mark[axis] for mark in marks]) for label, axis in ((PER_DOLLAR, "x"), (PER_USER, "y")))
@@ -131,10 +133,10 @@ def pareto(series: Sequence[Series], theme: Theme = "light") -> Figure:
 
 
 def front(points: Sequence[Point]) -> list[Point]:
-    """The points that no other one beats in both, by the middles of their ranges, from the cheapest tokens down."""
-    at = {point: (middle(point.per_dollar), middle(point.per_user)) for point in points}
-    front = [p for p in points if not any(_dominates(at[other], at[p]) for other in points)]
-    return sorted(front, key=lambda point: at[point])
+    """Return the points that no other one beats in both figures (middles of ranges), by tokens per dollar."""
+    middles = {point: (middle(point.per_dollar), middle(point.per_user)) for point in points}
+    front = [p for p in points if not any(_dominates(middles[other], middles[p]) for other in points)]
+    return sorted(front, key=lambda point: middles[point])
 
 
 def _dominates(a: tuple[float, float], b: tuple[float, float]) -> bool:
@@ -147,7 +149,7 @@ def _edge(kind: Kind, points: Sequence[Point], theme: Theme) -> dict[str, Any]:
         "type": "scatter",
         "mode": "lines",
         "hoverinfo": "skip",
-        "name": f"Front of what is {kind}",
+        "name": f"Front of {kind} points",
         "x": [middle(point.per_dollar) for point in points],
         "y": [middle(point.per_user) for point in points],
         "line": {"color": COLOURS[theme].muted, "width": 1, "dash": dash},
@@ -162,7 +164,9 @@ def _marks(one: Series, points: Sequence[Point], on_front: Sequence[Point], them
     base |= {"mode": "markers+text", "cliponaxis": False, "text": [str(point.concurrency) for point in ordered]}
     base |= {"textposition": "top center", "textfont": {"color": COLOURS[theme].muted, "size": 11}}
     base["hovertext"] = [
-        _hover_text(one, p, _about("tokens/s per user", p.per_user), _about("for a dollar an hour", p.per_dollar))
+        _hover_text(
+            one, p, _about("tokens/s per user", p.per_user), _about("tokens/s per dollar per hour", p.per_dollar)
+        )
         for p in ordered
     ]
     base["marker"] |= {"color": colours, "size": 11, "line": {"color": colours, "width": 2}}
@@ -173,13 +177,13 @@ def _marks(one: Series, points: Sequence[Point], on_front: Sequence[Point], them
 
 
 def tpot(series: Sequence[Series], theme: Theme = "light") -> Figure:
-    """Time per output token against concurrency, milliseconds: the wait of one user."""
+    """Chart the time per output token in milliseconds against concurrency."""
     return _lines("Time per output token (ms)", "ms", series, lambda point: point.tpot_ms, theme)
 
 
 def price(series: Sequence[Series], theme: Theme = "light") -> Figure:
-    """Price per million output tokens against concurrency, in the currency of the hourly price (USD for instances)."""
-    return _lines("Price per million output tokens", "a million", series, lambda point: point.price, theme)
+    """Chart the price per million output tokens against concurrency, in the hourly price's currency."""
+    return _lines("Price per million output tokens", "per million", series, lambda point: point.price, theme)
 
 
 def _lines(
@@ -188,7 +192,7 @@ def _lines(
     drawn = [(one, [(point, ends) for point in one.points if (ends := value(point))]) for one in series]
     drawn = [(one, points) for one, points in drawn if points]
     if not drawn:
-        return empty(title, "Nothing is known of this for what was chosen.", theme)
+        return empty(title, "This figure is not known for the selection.", theme)
     traces = [_line(one, points, unit, theme) for one, points in drawn]
     levels = sorted({point.concurrency for _, points in drawn for point, _ in points})
     meta: dict[str, Any] = {"better": "lower", "interval": ["least", "most"], "provenance": _provenance(series)}
@@ -226,8 +230,8 @@ def _series(one: Series, theme: Theme, x: list[Any], y: list[float]) -> dict[str
 
 
 def _bars(ends: Sequence[Ends | None], colour: str) -> dict[str, Any]:
-    known = [(*each, middle(each)) for each in ends if each]
-    above, below = [most - at for _, most, at in known], [at - least for least, _, at in known]
+    known = [(*end, middle(end)) for end in ends if end]
+    above, below = [most - mean for _, most, mean in known], [mean - least for least, _, mean in known]
     return whiskers(above, below, colour, thickness=7, width=0)
 
 

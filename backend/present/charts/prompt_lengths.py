@@ -1,4 +1,4 @@
-"""How long the prompts of a workload are, as a chart. Pure data for plotly."""
+"""Chart of the prompt lengths of a workload. Pure data for plotly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BINS = 20
 
 
 def token_histogram(lengths: Sequence[int], workload: str, model: str, theme: Theme = "light") -> Figure:
-    """Prompts by their tokens as `model` counts them, in at most BINS bars of one width in whole tokens."""
+    """Chart prompts by length in tokens of `model`, in at most BINS bars of equal width in whole tokens."""
     title = "Prompts by length"
     if not lengths:
         return empty(title, "No prompt was counted.", theme)
@@ -43,7 +43,7 @@ def token_histogram(lengths: Sequence[int], workload: str, model: str, theme: Th
 
 
 def histogram(lengths: Sequence[int]) -> list[tuple[int, int, int]]:
-    """(first, one past the last, how many) of each bar, rising, without gaps."""
+    """Return (first, one past the last, count) of each bar, ascending, without gaps."""
     low, high = min(lengths), max(lengths)
     width = max(1, math.ceil((high - low + 1) / BINS))
     counts = Counter((length - low) // width for length in lengths)

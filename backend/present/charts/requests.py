@@ -1,5 +1,4 @@
-"""Single requests as charts: a run on the clock with every request, and the distribution of a latency. Pure data for
-plotly."""
+"""Charts of single requests: every request of a run over time, and the distribution of a latency. Pure data."""
 
 from __future__ import annotations
 
@@ -10,22 +9,22 @@ from backend.domain.evaluation.metrics import steady_window
 from backend.domain.figures import figure
 from backend.domain.load.records import RequestRecord
 from backend.present.charts.markers import inert, legend_name
-from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, legend_at, pale, style, text, upright
+from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, legend_y, pale, style, text, upright
 from backend.present.report_content import LATENCIES, Spread, evenly
 
 Records = Sequence[RequestRecord]
 MOST_POINTS, LEAST_POINTS = 1600, 100
-"""Of all distributions on a chart together, and of each: beyond that, quantiles evenly apart, the ends kept."""
+"""Most points of all distributions on a chart, and least of each; more are reduced to evenly spaced quantiles."""
 
 
-def timeline(name: str, at: str, records: Records, provenance: str, theme: Theme = "light") -> Figure:
-    """Every request of one run, a line a stream: waiting for the first token, then answering. Seconds since the first
-    was sent.
+def timeline(name: str, load_words: str, records: Records, provenance: str, theme: Theme = "light") -> Figure:
+    """Chart every request of one run, a line per stream: waiting for the first token, then answering.
 
-    `at` is the load in words. Warm-up is shaded; the steady window lies between the dotted lines. A request that
-    failed, and an answer without words, has a mark of its own.
+    Time is in seconds since the first request. `load_words` is the load in words. Warm-up is shaded; the steady window
+    is between the dotted lines. A failed request and an empty answer have colours of their own.
     """
-    title = f"Requests at {at}: {legend_name(name)}"
+    # 1. The requests by what became of them.
+    title = f"Requests at {load_words}: {legend_name(name)}"
     sent = [record for record in records if record.sent is not None]
     if not sent:
         return empty(title, "No request was sent.", theme)
@@ -34,6 +33,7 @@ def timeline(name: str, at: str, records: Records, provenance: str, theme: Theme
     waiting, answering, bad = (style(index, theme).colour for index in (3, 1, 2))
     failed = [record for record in sent if not record.ok and not record.warm]
     wordless = [record for record in sent if record.ok and not record.warm and record.first_content is None]
+    # 2. Their bars.
     traces = [
         _bars("Warm-up", [record for record in sent if record.warm], lambda r: (r.sent, r.end), start, colours.muted),
         _bars("Waiting for the first token", _good(sent), lambda r: (r.sent, r.first_content), start, waiting),
@@ -41,12 +41,13 @@ def timeline(name: str, at: str, records: Records, provenance: str, theme: Theme
         _bars("Empty answer", wordless, lambda r: (r.sent, r.end), start, style(4, theme).colour),
         _bars("Failed", failed, lambda r: (r.sent, r.end), start, bad),
     ]
+    # 3. The layout, as high as there are streams.
     x = {"label": "Since the first request (s)", "rangemode": "tozero"}
     y = {"label": "Stream", "dtick": max(1, streams // 16), "rangemode": "normal"}
     drawn = layout(title, x, y, theme, mark="Sent after (s)", provenance=provenance)
     height = min(720, 220 + 12 * streams)
     shapes = _window(records, start, colours.muted)
-    legend = {**drawn["legend"], "y": legend_at(height, drawn["margin"]["t"])}
+    legend = {**drawn["legend"], "y": legend_y(height, drawn["margin"]["t"])}
     return {
         "data": [trace for trace in traces if trace["x"]],
         "layout": {**drawn, "barmode": "overlay", "bargap": 0.2, "height": height, "shapes": shapes, "legend": legend},
@@ -106,21 +107,21 @@ def _window(records: Records, start: float, colour: str) -> list[dict[str, Any]]
         "line": {"width": 0},
         "opacity": 0.4,
     }
-    return [shade, *(upright(at - start, colour, width=1) for at in window)]
+    return [shade, *(upright(end - start, colour, width=1) for end in window)]
 
 
 def distribution(
     metric: str,
-    at: str,
+    load_words: str,
     latencies: Mapping[str, Sequence[float]],
     style_indices: Mapping[str, int],
     provenance: str,
     theme: Theme = "light",
 ) -> Figure:
-    """Empirical distribution of a latency, one step line a variant: the share of requests that took at most so long.
+    """Chart the empirical distribution of a latency, one step line per variant: the share of requests up to each value.
 
-    `latencies`: milliseconds of each good request by variant, rising; `looks`: the variants'
-    (`parts.places`). Of many variants each has fewer points.
+    `latencies`: milliseconds of each good request by variant, ascending. `style_indices`: from `markers.places`. Many
+    variants have fewer points each.
     """
     most = max(LEAST_POINTS, MOST_POINTS // max(1, len(latencies)))
     traces = [
@@ -128,26 +129,26 @@ def distribution(
         for variant, values in latencies.items()
         if values
     ]
-    return _shares(f"{LATENCIES[metric]} at {at}", metric, traces, provenance, theme)
+    return _shares(f"{LATENCIES[metric]} at {load_words}", metric, traces, provenance, theme)
 
 
 def sampled(
     metric: str,
-    at: str,
+    load_words: str,
     spreads: Mapping[str, Spread],
     style_indices: Mapping[str, int],
     provenance: str,
     theme: Theme = "light",
 ) -> Figure:
-    """The same of samples of their quantiles, for a file that must stay small."""
+    """Chart the same from samples of the quantiles, for a file that must stay small."""
     traces = [
         _sampled_steps(name, style_indices[name], spread, theme) for name, spread in spreads.items() if spread.values
     ]
-    return _shares(f"{LATENCIES[metric]} of every request at {at}", metric, traces, provenance, theme)
+    return _shares(f"{LATENCIES[metric]} of every request at {load_words}", metric, traces, provenance, theme)
 
 
 def _shares(title: str, metric: str, traces: list[dict[str, Any]], provenance: str, theme: Theme) -> Figure:
-    """Step lines of the shares of requests that took at most so long."""
+    """Return the figure of step lines, or an empty one."""
     if not traces:
         return empty(title, "No request gave this latency.", theme)
     x = {"label": f"{LATENCIES[metric]} (ms)", "rangemode": "tozero"}
@@ -163,7 +164,7 @@ def _steps(name: str, place: int, values: Sequence[float], most: int, provenance
 
 
 def _sampled_steps(name: str, place: int, spread: Spread, theme: Theme) -> dict[str, Any]:
-    """A sampled value stands for its place among all of them: value k of n is at k / n, the ends exactly."""
+    """Return a step line of samples: value k of n is at k / n, the ends exactly."""
     x, places = [round(value, 4) for value in spread.values], evenly(spread.count, len(spread.values))
     y = [round((place + 1) / spread.count, 5) for place in places]
     hover = [f"{share:.1%} took at most {figure(value)} ms" for value, share in zip(spread.values, y, strict=True)]
@@ -171,7 +172,7 @@ def _sampled_steps(name: str, place: int, spread: Spread, theme: Theme) -> dict[
 
 
 def _step_line(name: str, place: int, x: list[float], y: list[float], theme: Theme, **hover: Any) -> dict[str, Any]:
-    """A step line in the look of `place`; `hover` is what plotly is to say of its points."""
+    """Return a step line in the style `place`; `hover` is plotly's hover setting for its points."""
     mark_style = style(place, theme)
     return {
         "type": "scatter",

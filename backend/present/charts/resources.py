@@ -1,5 +1,4 @@
-"""What a machine's time and memory went into: a job's processes over time, each start of a server. Pure data for
-plotly."""
+"""Charts of resources: memory and processor time of a job, and the phases of each server start. Pure data."""
 
 from __future__ import annotations
 
@@ -17,23 +16,25 @@ READY = "Time to ready"
 PATTERNS = ("", "/", ".", "x", "-", "|")
 BAR = 44
 """Pixels: a name and under it the kind of start."""
-KINDS_SAID = (
-    "The fastest start of each kind. Compiled at start: nothing was kept from an earlier one. Compile cache loaded: what an "
-    "earlier start compiled was read. Not compiled: eager, soonest up, slower a token. Servers that started "
-    "two at a time have none."
+START_KINDS_TEXT = (
+    "The fastest start of each kind. Compiled at start: no compile cache existed. Compile cache loaded: the result of "
+    "an earlier start was read. Not compiled: eager mode, which starts fastest and generates more slowly. Servers that "
+    "started two at a time are not shown."
 )
-MEASURED = "resident memory and processor time of the worker and all it started, read from /proc"
+MEASURED = "resident memory and processor time of the worker and its child processes, read from /proc"
 
 
 def resources(points: Sequence[tuple[float, float, float]], theme: Theme = "light") -> Figure:
-    """`points`: (seconds since the start, resident bytes, percent of one core)."""
+    """Chart a job's memory and processor. `points`: (seconds since the start, resident bytes, percent of one core)."""
     if not points:
         return empty(TITLE, "The first point arrives a few seconds after the start.", theme)
     unit, one = ("min", 60.0) if points[-1][0] >= 180 else ("s", 1.0)
-    at = [seconds / one for seconds, _, _ in points]
+    times = [seconds / one for seconds, _, _ in points]
     size, scale = ("GB", 1e9) if max(memory for _, memory, _ in points) >= 1e9 else ("MB", 1e6)
-    memory = _trace("Memory", "y", at, [value / scale for _, value, _ in points], f"{size} at most", unit, 0, theme)
-    cpu = _trace("Processor", "y2", at, [value for _, _, value in points], "% of one core on average", unit, 1, theme)
+    memory = _trace("Memory", "y", times, [value / scale for _, value, _ in points], f"{size} at most", unit, 0, theme)
+    cpu = _trace(
+        "Processor", "y2", times, [value for _, _, value in points], "% of one core on average", unit, 1, theme
+    )
     drawn = layout(TITLE, {"label": f"Since the start ({unit})", "rangemode": "tozero"}, {}, theme, provenance=MEASURED)
     drawn["xaxis"]["anchor"] = "y2"
     upper = {**drawn["yaxis"], **_panel(f"Memory ({size})", (0.56, 1.0), theme)}
@@ -54,8 +55,8 @@ def _trace(
     name: str, axis: str, x: list[float], y: list[float], what: str, unit: str, index: int, theme: Theme
 ) -> dict[str, Any]:
     texts = [
-        f"{figure(value)} {what}<br>{figure(at)} {unit} after the start<br>{MEASURED}"
-        for at, value in zip(x, y, strict=True)
+        f"{figure(value)} {what}<br>{figure(time)} {unit} after the start<br>{MEASURED}"
+        for time, value in zip(x, y, strict=True)
     ]
     drawn = curve(name, index + 1, theme, x, y, texts, size=8)
     line, mode = {"color": drawn["line"]["color"], "width": 2}, "lines" if len(x) > 1 else "markers"
@@ -63,7 +64,7 @@ def _trace(
 
 
 def startups(evaluation: Evaluation, theme: Theme = "light") -> Figure:
-    """One bar a variant and kind of start (compiled, loaded, eager), its fastest, cut into phases. Seconds."""
+    """Chart the fastest start per variant and kind (compiled, loaded, eager) in phases. Seconds."""
     starts = fastest_starts(evaluation)
     if not starts:
         return empty(READY, "No server was started here.", theme)
@@ -92,7 +93,7 @@ def startups(evaluation: Evaluation, theme: Theme = "light") -> Figure:
 
 
 def fastest_starts(evaluation: Evaluation) -> list[tuple[str, Startup]]:
-    """(`AWQ, compile cache loaded`, start): the fastest start of each kind, variant by variant."""
+    """Return (`AWQ, compile cache loaded`, start): the fastest start of each kind, variant by variant."""
     starts = []
     for result in evaluation.variants:
         fastest = {start.kind: start for start in result.timed_starts}
@@ -108,6 +109,6 @@ def _start_hover(label: str, start: Startup, evaluation: Evaluation) -> str:
 
 
 def startups_alt(evaluation: Evaluation) -> str:
-    """The chart in words."""
+    """Return the chart in words."""
     texts = [f"{label} {figure(start.ready_s)} s" for label, start in fastest_starts(evaluation)]
     return f"{READY}: {'; '.join(texts) or 'no server was started here'}."

@@ -1,7 +1,7 @@
-"""How charts look: palette, symbols, dashes and axes for light and dark. Knows nothing of what is drawn.
+"""Style of charts: palette, symbols, dashes and axes for light and dark.
 
-Colours are those of Okabe and Ito (Color Universal Design, 2008), told apart by every common kind of colour vision;
-each series has a marker symbol and a dash besides, so that colour is never the only sign.
+Colours are those of Okabe and Ito (Color Universal Design, 2008), which people with any common kind of colour vision
+can tell apart. Each series also has a marker symbol and a dash, so that colour is never the only sign.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ COLOURS: dict[str, Colours] = {
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "hexagon", "triangle-down")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 TITLE_WIDTH = 42
-"""Letters."""
+"""Characters per line of a title."""
 HEIGHT = 380
 """Pixels."""
 MOST_TICKS = 16
-"""Of concurrency, over the width of a phone."""
+"""Most ticks of concurrency over the width of a phone."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
 class Style(NamedTuple):
-    """One series: no two of the first 56 share all three."""
+    """Style of one series: no two of the first 56 share all three."""
 
     colour: str
     symbol: str
@@ -59,7 +59,7 @@ class Style(NamedTuple):
 
 
 def style(index: int, theme: Theme) -> Style:
-    """The look of number `index`; 0, the original's, is black, on the dark theme's ground white."""
+    """Return the style with number `index`; 0, the original's, is black, or white on the dark theme."""
     series = COLOURS[theme].series
     return Style(series[index % len(series)], SYMBOLS[index % len(SYMBOLS)], DASHES[index % len(DASHES)])
 
@@ -75,7 +75,7 @@ def curve(
     width: int = 2,
     size: int = 7,
 ) -> dict[str, Any]:
-    """A trace of marks on a line in the look of number `index`, each with what a hover says of it."""
+    """Return a trace of marks on a line in the style with number `index`, each mark with its hover text."""
     mark_style = style(index, theme)
     return {
         "type": "scatter",
@@ -92,36 +92,36 @@ def curve(
 
 
 def ringed(drawn: dict[str, Any]) -> dict[str, Any]:
-    """The trace of `curve` as rings around marks of others."""
+    """Turn a trace of `curve` into rings around other marks."""
     colour = drawn["line"]["color"]
     marker = {"color": colour, "symbol": "circle-open", "size": 16, "line": {"color": colour, "width": 2}}
     return {**drawn, "mode": "markers", "marker": marker}
 
 
 def whiskers(above: list[float], below: list[float], colour: str, **line_options: int) -> dict[str, Any]:
-    """What a mark's interval reaches over and under it; `line_options`: `thickness` and `width` in pixels."""
+    """Return whiskers from `below` to `above` each mark; `line_options`: `thickness` and `width` in pixels."""
     return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "color": colour, **line_options}
 
 
 def upright(x: float, colour: str, **line_options: int) -> dict[str, Any]:
-    """A dotted line over the whole height; `line_options`: its `width` in pixels."""
+    """Return a dotted vertical line over the whole height; `line_options`: its `width` in pixels."""
     line = {"color": colour, "dash": "dot", **line_options}
     return {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": line}
 
 
 def pale(colour: str) -> str:
-    """`#rrggbb` at four tenths: a mark that stands behind others."""
-    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    """Return the colour `#rrggbb` at 40 % opacity, for marks in the background."""
+    red, green, blue = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
     return f"rgba({red},{green},{blue},0.4)"
 
 
 def text(value: object) -> str:
-    """A user's words made inert: plotly reads a few HTML tags in any text, and hover text breaks lines at none."""
+    """Escape a user's text: plotly interprets some HTML tags in any text."""
     return str(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def broken(title: str) -> str:
-    """A long title over two lines: a phone shows some forty letters beside the camera."""
+    """Break a long title into two lines: a phone shows about forty characters."""
     if len(title) <= TITLE_WIDTH or " " not in title:
         return title
     place = title.rfind(" ", 0, TITLE_WIDTH + 1)
@@ -134,7 +134,7 @@ def unbroken(title: str) -> str:
 
 
 def layout(title: str, x: dict[str, Any], y: dict[str, Any], theme: Theme, **meta: Any) -> dict[str, Any]:
-    """`meta` is what is said of it besides: provenance, which way is better, what marks and whiskers are."""
+    """Return a chart's layout. `meta`: provenance, which direction is better, what marks and whiskers are."""
     colours, title = COLOURS[theme], broken(title)
     top = 72 if "<br>" in title else 52
     return {
@@ -156,7 +156,7 @@ def layout(title: str, x: dict[str, Any], y: dict[str, Any], theme: Theme, **met
         "legend": {
             "orientation": "h",
             "x": 0,
-            "y": legend_at(HEIGHT, top),
+            "y": legend_y(HEIGHT, top),
             "yanchor": "top",
             "font": {"color": colours.ink},
         },
@@ -169,8 +169,8 @@ def layout(title: str, x: dict[str, Any], y: dict[str, Any], theme: Theme, **met
     }
 
 
-def legend_at(height: int, top: int = 52) -> float:
-    """Just below the title of the x axis, in shares of the height that is left for the marks."""
+def legend_y(height: int, top: int = 52) -> float:
+    """Return the legend's y just below the x axis title, as a share of the height of the plot."""
     return round(-58 / max(60, height - top - 64), 3)
 
 
@@ -189,21 +189,21 @@ def _axis(changes: dict[str, Any], colours: Colours) -> dict[str, Any]:
 
 
 def concurrency_axis(levels: Sequence[int]) -> dict[str, Any]:
-    """Logarithmic, with a tick at each measured level and nowhere else; of many, at those far enough apart to be
-    read."""
+    """Return a logarithmic axis with ticks only at measured levels; of many, only those that fit."""
     ends = (math.log10(min(levels)) - 0.12, math.log10(max(levels)) + 0.12) if levels else (0.0, 1.0)
+    ticks = _spaced_ticks(levels, (ends[1] - ends[0]) / MOST_TICKS)
     return {
         "label": "Concurrency (streams)",
         "type": "log",
         "tickmode": "array",
-        "tickvals": (ticks := _apart(levels, (ends[1] - ends[0]) / MOST_TICKS)),
+        "tickvals": ticks,
         "ticktext": [str(level) for level in ticks],
         "range": list(ends),
     }
 
 
-def _apart(levels: Sequence[int], least: float) -> list[int]:
-    """The first, and each that is at least so many decades above the one before it."""
+def _spaced_ticks(levels: Sequence[int], least: float) -> list[int]:
+    """Return the first level, and each that is at least `least` decades above the one before."""
     ticks: list[int] = []
     for level in sorted(levels):
         if not ticks or len(levels) <= MOST_TICKS // 2 or math.log10(level / ticks[-1]) >= least:
@@ -212,7 +212,7 @@ def _apart(levels: Sequence[int], least: float) -> list[int]:
 
 
 def empty(title: str, message: str, theme: Theme) -> Figure:
-    """A figure that says why there is nothing to draw."""
+    """Return a figure that says why there is nothing to draw."""
     colours = COLOURS[theme]
     hidden = {"visible": False}
     note = {"text": message, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5, "showarrow": False}

@@ -1,5 +1,4 @@
-"""Charts of two things at once: speed per user against total throughput, and quality against speed. Pure data for
-plotly."""
+"""Charts of tradeoffs: speed per user against total throughput, and quality against speed. Pure data for plotly."""
 
 from __future__ import annotations
 
@@ -12,13 +11,13 @@ from backend.domain.figures import figure, finite
 from backend.domain.limits.chart_selection import ParetoPoint, pareto_points, select_variants
 from backend.domain.load.load import Load
 from backend.present.charts.markers import (
-    at,
     flags,
     folded,
     legend_name,
     marker,
     note,
     places,
+    point_title,
     provenance,
     uncounted_variants,
     whisker_key,
@@ -32,12 +31,11 @@ PRICE = "Price per million output tokens"
 
 
 def pareto(evaluation: Evaluation, theme: Theme = "light", shown: Sequence[str] | None = None) -> Figure:
-    """Speed for one user against what the machine gives in all, tokens/s both; the front is drawn, the dominated
-    dimmed.
+    """Chart speed per user against total throughput, both in tokens/s, with the Pareto front; other points are pale.
 
-    `shown`: the variants with a colour and labels of their own, all by default; the others are small marks in one
-    colour.
+    `shown`: variants with a colour and labels of their own, all by default; others are small marks in one colour.
     """
+    # 1. The front.
     points = pareto_points(evaluation)
     silent = uncounted_variants(evaluation, lambda level: level.output_tokens_per_s)
     if not points:
@@ -52,6 +50,7 @@ def pareto(evaluation: Evaluation, theme: Theme = "light", shown: Sequence[str] 
         "line": line,
     }
     edge |= {"x": [p.total for p in front], "y": [p.per_user for p in front]}
+    # 2. The marks of variants with a colour of their own, and of the others.
     names = [result.name for result in evaluation.variants]
     own = [names.index(name) for name in shown if name in names] if shown is not None else list(range(len(names)))
     style_indices = places(select_variants(evaluation, [names[index] for index in own]))
@@ -61,6 +60,7 @@ def pareto(evaluation: Evaluation, theme: Theme = "light", shown: Sequence[str] 
         _pareto_trace(evaluation, style_indices[names[index]], [p for p in points if p.variant == index], theme, few)
         for index in own
     ]
+    # 3. The layout.
     axes = (
         {"label": "Output tokens/s, all streams", "rangemode": "tozero"},
         {"label": "Output tokens/s per user", "rangemode": "tozero"},
@@ -76,7 +76,7 @@ def pareto(evaluation: Evaluation, theme: Theme = "light", shown: Sequence[str] 
 def _pareto_trace(
     evaluation: Evaluation, place: int, points: list[ParetoPoint], theme: Theme, few: bool
 ) -> dict[str, Any]:
-    """One variant in the look of `place`. Every mark of a few has its label, of many those on the front."""
+    """Return one variant's marks. If there are `few`, every mark has its label, else those on the front."""
     colour = style(place, theme).colour
     # The legend takes the colour of the first mark: a variant with a level on the front is not pale there.
     own = sorted(points, key=lambda point: not point.on_front)
@@ -99,7 +99,7 @@ def _pareto_trace(
 
 
 def _others(evaluation: Evaluation, points: list[ParetoPoint], theme: Theme) -> dict[str, Any]:
-    """The variants without a colour of their own: small, without labels."""
+    """Return the variants without a colour of their own as small marks without labels."""
     symbols = ["circle" if is_sound(point.level) else "circle-open" for point in points]
     colours = [COLOURS[theme].muted if point.on_front else pale(COLOURS[theme].muted) for point in points]
     count = len({point.variant for point in points})
@@ -121,8 +121,9 @@ def _marks(evaluation: Evaluation, points: list[ParetoPoint]) -> dict[str, Any]:
         "y": [point.per_user for point in points],
         "text": [str(point.level.concurrency) for point in points],
         "hovertext": [
-            f"{at(evaluation.variants[point.variant], point.level)}<br>{figure(point.per_user)} tokens/s per user,<br>"
-            f"{figure(point.total)} in all{flags(point.level)}<br>{where}"
+            f"{point_title(evaluation.variants[point.variant], point.level)}<br>"
+            f"{figure(point.per_user)} tokens/s per user,<br>{figure(point.total)} in all"
+            f"{flags(point.level)}<br>{where}"
             for point in points
         ],
         "hoverinfo": "text",
@@ -130,12 +131,12 @@ def _marks(evaluation: Evaluation, points: list[ParetoPoint]) -> dict[str, Any]:
 
 
 def quality_speed(evaluation: Evaluation, load: Load | None = None, theme: Theme = "light") -> Figure:
-    """What speed costs in quality and money: mean KL, nats a token, against output tokens/s; beside each mark its price
-    per million output tokens, where an hourly price was given.
+    """Chart output tokens/s against mean KL in nats per token, with the price per million output tokens at each mark.
 
-    `load` is a level's. By default the highest that all variants with both figures have; where they share none
-    (searches, a server that died), each is drawn at its own highest and its mark says which.
+    `load`: by default the highest that all variants with both figures have. If they share none (searches, a server
+    that died), each variant is drawn at its own highest load, and its mark names it.
     """
+    # 1. The level of each variant, and its mark.
     levels = _places(evaluation, load)
     shared = len({level.load for level in levels.values()}) == 1 if load is None else True
     title = _quality_title(levels, load, shared)
@@ -145,8 +146,9 @@ def quality_speed(evaluation: Evaluation, load: Load | None = None, theme: Theme
     highest = max(trace["x"][0] + trace["error_x"]["array"][0] for trace in marks) or 1.0
     for trace in () if shared else marks:  # a load beside a price is long: it leans inwards, so that no edge cuts it
         trace["textposition"] = "top right" if trace["x"][0] < highest / 2 else "top left"
+    # 2. The layout.
     x = {
-        "label": "Mean KL divergence (nats a token)",
+        "label": "Mean KL divergence (nats per token)",
         "range": [-0.06 * highest, 1.08 * highest],
         "exponentformat": "e",
     }
@@ -159,7 +161,7 @@ def quality_speed(evaluation: Evaluation, load: Load | None = None, theme: Theme
 
 
 def _places(evaluation: Evaluation, load: Load | None) -> dict[int, Level]:
-    """Of each variant (by its place) with a quality and a throughput: the level at which it is drawn."""
+    """Return the level to draw for each variant (by index) that has quality and throughput."""
     own = {
         index: {level.load: level for level in result.levels if finite(level.output_tokens_per_s) is not None}
         for index, result in enumerate(evaluation.variants)
@@ -177,8 +179,10 @@ def _places(evaluation: Evaluation, load: Load | None) -> dict[int, Level]:
 def _quality_title(levels: Mapping[int, Level], load: Load | None, shared: bool) -> str:
     if not levels and load is None:
         return "Quality against speed"
-    at = load or next(iter(levels.values())).load
-    return f"Quality against speed at {at.words}" if shared else "Quality against speed, each at its highest load"
+    shown_load = load or next(iter(levels.values())).load
+    return (
+        f"Quality against speed at {shown_load.words}" if shared else "Quality against speed, each at its highest load"
+    )
 
 
 def _nothing(evaluation: Evaluation, levels: Mapping[int, Level]) -> str:
@@ -188,7 +192,7 @@ def _nothing(evaluation: Evaluation, levels: Mapping[int, Level]) -> str:
 
 
 def _left_out(evaluation: Evaluation, levels: Mapping[int, Level]) -> str:
-    """Names the variants that have no place here and why, so that nobody takes them for free of cost."""
+    """Name the variants that are not drawn and say why, so that nobody thinks that they lose nothing."""
     missing: dict[str, list[str]] = {}
     for index, result in enumerate(evaluation.variants):
         if index not in levels:
@@ -209,7 +213,8 @@ def _quality_trace(evaluation: Evaluation, index: int, level: Level, shared: boo
     kl = _divergence(result.quality) or 0.0
     interval = (result.quality and result.quality.kl_ci95) or (kl, kl)
     place = places(evaluation)[result.name]
-    hover = f"{at(result, level)}<br>KL {figure(kl)} nats a token,<br>{figure(level.output_tokens_per_s)} tokens/s{flags(level)}"
+    hover = f"{point_title(result, level)}<br>KL {figure(kl)} nats per token,<br>"
+    hover += f"{figure(level.output_tokens_per_s)} tokens/s{flags(level)}"
     price = finite(level.price.per_million_output) if level.price else None
     if price is not None:
         hover = f"{hover}<br>{folded(f'{PRICE}: {figure(price)}')}"
@@ -233,7 +238,7 @@ def _quality_trace(evaluation: Evaluation, index: int, level: Level, shared: boo
 
 
 def _divergence(quality: Quality | None) -> float | None:
-    """0 by definition where the served weights are the original's."""
+    """Return the mean KL; 0 by definition if the served weights are the original's."""
     if quality is None:
         return None
     return 0.0 if quality.kl_mean is None and quality.scored == "original" else finite(quality.kl_mean)

@@ -1,5 +1,7 @@
-"""What came of guessing ahead, as charts: by position, by length, by kind of prompt, and the gain beside what
-acceptance allows. Pure data for plotly."""
+"""Charts of speculative decoding: acceptance by position, tokens per step, and measured against possible speed-up.
+
+Pure data for plotly.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,19 @@ from backend.domain.load.load import Load
 from backend.present.charts.markers import legend_name, places, provenance, whisker_key
 from backend.present.charts.theme import COLOURS, Figure, Theme, curve, empty, layout, style, text, whiskers
 
-NOTHING = "Nothing was guessed ahead, or the server did not tell."
-BY_POSITION, LENGTHS, BY_KIND = "Accepted by position", "Tokens a step with a draft", "Tokens a step by kind of prompt"
-GAIN = "What acceptance allows, and what it gave"
+NOTHING = "No tokens were drafted, or the server reported none."
+BY_POSITION, LENGTHS, BY_KIND = (
+    "Accepted by position",
+    "Tokens per step with a draft",
+    "Tokens per step by kind of prompt",
+)
+GAIN = "Theoretical and measured speed-up"
 
 
 def by_position(evaluation: Evaluation, load: Load, theme: Theme = "light") -> Figure:
-    """Of all drafts, those whose first, second, ... token was accepted."""
-    x = {"label": "Token of the draft", "dtick": 1}
-    y = {"label": "Accepted, of all drafts", "range": [0, 1.02], "tickformat": ".0%"}
+    """Chart the share of drafts whose first, second, ... token was accepted."""
+    x = {"label": "Position in the draft", "dtick": 1}
+    y = {"label": "Share of drafts accepted", "range": [0, 1.02], "tickformat": ".0%"}
     series = [
         _line(evaluation, each, dict(enumerate(each.drafting.rates, 1)), "position {x}: {y:.0%} accepted", theme)
         for each in drafted_levels(evaluation, load)
@@ -37,10 +43,10 @@ def by_position(evaluation: Evaluation, load: Load, theme: Theme = "light") -> F
 
 
 def lengths(evaluation: Evaluation, load: Load, theme: Theme = "light") -> Figure:
-    """How many tokens a step with a draft gave: the accepted ones and the target's own."""
+    """Chart how many tokens a step with a draft gave: the accepted ones and the model's own."""
     x, y = (
-        {"label": "Tokens of a step", "dtick": 1},
-        {"label": "Share of the drafts", "rangemode": "tozero", "tickformat": ".0%"},
+        {"label": "Tokens per step", "dtick": 1},
+        {"label": "Share of drafts", "rangemode": "tozero", "tickformat": ".0%"},
     )
     series = [
         _bars(evaluation, each, dict(enumerate(each.drafting.lengths, 1)), "{y:.0%} gave {x} tokens", theme)
@@ -51,36 +57,38 @@ def lengths(evaluation: Evaluation, load: Load, theme: Theme = "light") -> Figur
 
 
 def by_kind(evaluation: Evaluation, load: Load, theme: Theme = "light") -> Figure:
-    """Of all steps of measured answers, also those that had no draft."""
-    x, y = {"label": "Kind of prompt", "type": "category"}, {"label": "Tokens a step", "rangemode": "tozero"}
+    """Chart tokens per step by kind of prompt, over all steps of measured answers, with or without a draft."""
+    x, y = {"label": "Kind of prompt", "type": "category"}, {"label": "Tokens per step", "rangemode": "tozero"}
     series = []
     for each in drafted_levels(evaluation, load):
         if each.drafting.steps:
             known = {
                 text(kind): steps.length for kind, steps in each.drafting.steps.items() if steps.length is not None
             }
-            series.append(_bars(evaluation, each, known, "{x}: {y:.2f} tokens a step", theme))
+            series.append(_bars(evaluation, each, known, "{x}: {y:.2f} tokens per step", theme))
     return _drawn(f"{BY_KIND}, {load.words}", series, x, y, evaluation, theme)
 
 
 def gain(evaluation: Evaluation, theme: Theme = "light", predicted: PredictedGains | None = None) -> Figure:
-    """Two bars a variant and load, the most that its acceptance allows, pale, and what was measured; a mark where a
-    payoff map predicts it."""
+    """Chart two bars per variant and load, the speed-up that acceptance allows (pale) and the measured one.
+
+    A diamond marks the prediction of a payoff map.
+    """
     rows = measured_gains(evaluation)
     if not rows:
-        return empty(GAIN, "The same without speculation was not measured beside it.", theme)
+        return empty(GAIN, "The same variant without speculation was not measured.", theme)
     x, y = (
         {"label": "Variant and load", "type": "category"},
-        {"label": "Times as fast as without", "rangemode": "tozero"},
+        {"label": "Speed-up over no speculation", "rangemode": "tozero"},
     )
     names = [f"{legend_name(row.drafted.result.name)}<br>{row.drafted.level.load.words}" for row in rows]
     colours = [style(places(evaluation)[row.drafted.result.name], theme).colour for row in rows]
     line = {"color": COLOURS[theme].muted, "width": 1}
-    said = [f"allows {figure(row.allowed)}x, gave {figure(row.measured)}x" for row in rows]
-    shared: dict[str, Any] = {"type": "bar", "x": names, "hovertext": said, "hoverinfo": "text"}
+    hover_texts = [f"theoretical {figure(row.allowed)}x, measured {figure(row.measured)}x" for row in rows]
+    shared: dict[str, Any] = {"type": "bar", "x": names, "hovertext": hover_texts, "hoverinfo": "text"}
     allowed = {
         **shared,
-        "name": "if proposing cost nothing",
+        "name": "if drafting cost nothing",
         "y": [row.allowed for row in rows],
         "customdata": ["allowed"] * len(rows),
         "marker": {"color": COLOURS[theme].grid, "line": line},
@@ -106,7 +114,7 @@ def gain(evaluation: Evaluation, theme: Theme = "light", predicted: PredictedGai
 def _marks(
     rows: Sequence[SpeculationGain], names: Sequence[str], predicted: PredictedGains, theme: Theme
 ) -> list[dict[str, Any]]:
-    """At the acceptance that was measured; its whiskers are the map's own error."""
+    """Mark the predicted speed-up at the measured acceptance; its whiskers are the map's own error."""
     keys = [(row.drafted.result.name, row.drafted.level.load.key) for row in rows]
     known = [(name, predicted[key]) for name, key in zip(names, keys, strict=True) if key in predicted]
     if not known:
@@ -128,19 +136,23 @@ def _marks(
     ]
 
 
-def _whiskers(points: Sequence[tuple[float, tuple[float, float] | None]], colour: str, **look: int) -> dict[str, Any]:
-    """`points`: each figure with its interval."""
+def _whiskers(
+    points: Sequence[tuple[float, tuple[float, float] | None]], colour: str, **line_options: int
+) -> dict[str, Any]:
+    """Return whiskers for `points`: figures with their intervals."""
     ends = [(value, *(interval or (value, value))) for value, interval in points]
-    return whiskers([high - value for value, _, high in ends], [value - low for value, low, _ in ends], colour, **look)
+    return whiskers(
+        [high - value for value, _, high in ends], [value - low for value, low, _ in ends], colour, **line_options
+    )
 
 
 def _line(
     evaluation: Evaluation, each: DraftedLevel, points: Mapping[Any, float], words: str, theme: Theme
 ) -> dict[str, Any]:
-    """`points`: x -> y; `words` takes both."""
-    said = [words.format(x=x, y=y) for x, y in points.items()]
+    """Draw `points` (x -> y); `words` is the hover text's format, with x and y."""
+    hover_texts = [words.format(x=x, y=y) for x, y in points.items()]
     name, values = each.result.name, [round(y, 5) for y in points.values()]
-    drawn = curve(text(name), places(evaluation)[name], theme, list(points), values, said, size=9)
+    drawn = curve(text(name), places(evaluation)[name], theme, list(points), values, hover_texts, size=9)
     return {**drawn, "name": legend_name(name), "hoverinfo": "text+name"}
 
 

@@ -1,6 +1,6 @@
-"""An evaluation as tables, under the names of the SageMaker toolkit's documentation page, and as CSV.
+"""An evaluation as tables, with the column names of the SageMaker toolkit's documentation page, and as CSV.
 
-Latencies are medians over requests unless asked otherwise. Knows nothing of how tables are drawn.
+Latencies are medians over requests unless another percentile is chosen. How tables are drawn is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -20,12 +20,17 @@ Columns = dict[str, Callable[[Level], Cell]]
 
 
 def part(field: str, name: str) -> Callable[[Any], Any]:
-    """Reads `name` of what a level or a variant has in `field`; None where it has nothing there."""
-    return lambda owner: getattr(found, name) if (found := getattr(owner, field)) else None
+    """Return a function that reads `name` of an owner's `field`; None if the owner has none."""
+
+    def read(owner: Any) -> Any:
+        value = getattr(owner, field)
+        return getattr(value, name) if value else None
+
+    return read
 
 
 def latency_columns(percentile: str = "p50") -> Columns:
-    """The page's Latency section, all ten metrics; `percentile` is a field of Summary."""
+    """Return the columns of the page's Latency section; `percentile` is a field of Summary."""
     return {
         "Time to first token (ms)": part("ttft_ms", percentile),
         "Inter-token latency (ms)": part("tpot_ms", percentile),
@@ -49,7 +54,7 @@ PRICE_COLUMNS: Columns = {
     "Price per million input tokens": part("price", "per_million_input"),
     "Price per million output tokens": part("price", "per_million_output"),
 }
-"""With the two above: every metric of the page. What follows is ours."""
+"""With the two above: every metric of the page. The following columns are our own."""
 MORE_PRICE_COLUMNS: Columns = {
     "Price per million tokens, total": part("price", "per_million_total"),
     "Blended price": part("price", "blended"),
@@ -79,7 +84,7 @@ DISTRIBUTIONS = {
 
 
 def rows(evaluation: Evaluation, columns: Columns) -> list[Row]:
-    """One a variant and level, led by `Variant` and `Concurrency`."""
+    """Return one row per variant and level; `Variant` and `Concurrency` come first."""
     return [
         {
             "Variant": result.name,
@@ -91,13 +96,12 @@ def rows(evaluation: Evaluation, columns: Columns) -> list[Row]:
 
 
 def table(evaluation: Evaluation, percentile: str = "p50") -> list[Row]:
-    """Every metric of the documentation page under its own name, one row a variant and level."""
+    """Return every metric of the documentation page under its own name, one row per variant and level."""
     return rows(evaluation, {**latency_columns(percentile), **THROUGHPUT_COLUMNS, **PRICE_COLUMNS})
 
 
 def distribution_table(evaluation: Evaluation) -> list[Row]:
-    """Mean and percentiles of every latency in ms, one row a variant, level and latency; those without figures left
-    out."""
+    """Return mean and percentiles of every latency in ms, one row per variant, level and latency that has figures."""
     return [
         {
             "Variant": result.name,
@@ -113,8 +117,8 @@ def distribution_table(evaluation: Evaluation) -> list[Row]:
 
 def _statistics(summary: Summary) -> Row:
     low, high = summary.ci95 or (None, None)
-    found: Row = {name: getattr(summary, name) for name in ("mean", "p50", "p90", "p95", "p99")}
-    return {**found, "mean, 95% from": low, "mean, 95% to": high}
+    cells: Row = {name: getattr(summary, name) for name in ("mean", "p50", "p90", "p95", "p99")}
+    return {**cells, "mean, 95% from": low, "mean, 95% to": high}
 
 
 def _measured(evaluation: Evaluation) -> Iterable[tuple[VariantResult, Level]]:
@@ -122,7 +126,7 @@ def _measured(evaluation: Evaluation) -> Iterable[tuple[VariantResult, Level]]:
 
 
 def csv(evaluation: Evaluation) -> str:
-    """One row a variant and level: the page's metrics, every percentile, and what we add. Empty where not measured."""
+    """Return one row per variant and level: the page's metrics, every percentile, our own. Empty if not measured."""
     tails = {
         f"{title} {name} (ms)": part(metric, name)
         for title, metric in DISTRIBUTIONS.items()
@@ -137,12 +141,12 @@ def csv(evaluation: Evaluation) -> str:
         **tails,
     }
     tasks = [*task_table.cells(evaluation, evaluation.variants[0])] if evaluation.variants else []
-    found = [{**row, **own} for row, own in zip(rows(evaluation, columns), _variant_cells(evaluation), strict=True)]
-    return sheet(["Variant", "Concurrency", *columns, *VARIANT_COLUMNS, *tasks], found)
+    lines = [{**row, **own} for row, own in zip(rows(evaluation, columns), _variant_cells(evaluation), strict=True)]
+    return sheet(["Variant", "Concurrency", *columns, *VARIANT_COLUMNS, *tasks], lines)
 
 
 def _variant_cells(evaluation: Evaluation) -> list[Row]:
-    """Of each level's variant, in the order of `rows`."""
+    """Return the cells of each level's variant, in the order of `rows`."""
     return [
         {**{name: read(result) for name, read in VARIANT_COLUMNS.items()}, **task_table.cells(evaluation, result)}
         for result, _ in _measured(evaluation)
@@ -152,7 +156,7 @@ def _variant_cells(evaluation: Evaluation) -> list[Row]:
 VARIANT_COLUMNS: dict[str, Callable[[VariantResult], Cell]] = {
     "Perplexity": part("quality", "perplexity"),
     "Perplexity of the original": part("quality", "perplexity_original"),
-    "Mean KL (nats a token)": part("quality", "kl_mean"),
+    "Mean KL (nats per token)": part("quality", "kl_mean"),
     "Median KL": part("quality", "kl_median"),
     "KL, 99th percentile": part("quality", "kl_p99"),
     "KL, 99.9th percentile": part("quality", "kl_p999"),
@@ -166,15 +170,15 @@ VARIANT_COLUMNS: dict[str, Callable[[VariantResult], Cell]] = {
     "Answers compared": part("quality", "answers"),
     "Ready after (s)": lambda result: result.ready_seconds,
     "Ready after compiling (s)": lambda result: min(
-        (each.ready_s for each in result.timed_starts if each.kind == "cold"), default=None
+        (start.ready_s for start in result.timed_starts if start.kind == "cold"), default=None
     ),
     "Peak memory (bytes)": lambda result: result.peak_rss_bytes,
 }
-"""The same for every level of a variant."""
+"""Columns with the same cell for every level of a variant."""
 
 
 def sheet(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """RFC 4180, with the columns `names` under a header. No cell is a formula to a spreadsheet."""
+    """Write CSV (RFC 4180) with the columns `names` under a header. No cell is a formula to a spreadsheet."""
     out = io.StringIO(newline="")
     writer = csv_format.writer(out)
     writer.writerow([_inert(name) for name in names])
@@ -183,6 +187,5 @@ def sheet(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _inert(cell: Any) -> Any:
-    """A spreadsheet would run a name that starts like a formula: an apostrophe in front makes it text (OWASP, CSV
-    injection)."""
+    """Put an apostrophe before text that a spreadsheet would run as a formula (OWASP, CSV injection)."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell

@@ -1,4 +1,4 @@
-"""A table as text, and words of others made harmless, for a terminal and for Python's prompt."""
+"""Tables as text, and text of others made harmless, for a terminal and for Python's prompt."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from collections.abc import Sequence
 from typing import Any
 
 _SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\\\)")
-"""Of ECMA-48: a control sequence such as a colour, and a command to the terminal such as its title."""
+"""Matches a control sequence of ECMA-48, such as a colour or the terminal's title."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Controls of both sets but tab and line feed; breaks of other kinds, and what reorders the text after it; halves of
-characters, which no encoding has."""
+"""Matches control characters except tab and line feed, other line breaks, marks that reorder text, and lone
+surrogates."""
 REPLACED = "\ufffd"
 
 
 def printable(text: str) -> str:
-    """Text that a terminal shows and does not obey: colours and commands are taken out, other controls replaced. Lines
-    stay."""
+    """Return text without commands to the terminal: sequences are removed, other controls replaced. Lines stay."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     return _CONTROL.sub(REPLACED, _SEQUENCE.sub("", lines))
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Columns aligned by their widest cell; numbers to the right."""
+    """Return rows in columns as wide as their widest cell; numbers are aligned to the right."""
     cells = [[cell(value) for value in row] for row in rows]
     widths = [max(len(text) for text in column) for column in zip(header, *cells, strict=True)]
     right = [all(isinstance(row[i], int | float) or row[i] is None for row in rows) for i in range(len(header))]
@@ -36,7 +35,7 @@ def _line(cells: list[str], widths: list[int], right: list[bool]) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value as it is written where nothing else is said of it, on one line."""
+    """Format a value on one line."""
     if value is None:
         return "-"
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""A trained draft in words: what it is called, what its acceptance was, and its card."""
+"""A trained draft in words: its title, its acceptance, its training, and its card."""
 
 from __future__ import annotations
 
@@ -9,78 +9,80 @@ from backend.domain.figures import figure
 from backend.domain.recipe.draft_training import LOSS_TITLES, METHODS, TITLES, Training
 
 RULE = (
-    "Acceptance is what vLLM's sampling rule expects of the target's own answers to prompts that nothing was learned from; the "
-    "gain in speed is not known before it is measured."
+    "Acceptance is the share that vLLM's sampling rule would accept on the model's own answers to prompts that were "
+    "not used for training; the speed-up must be measured."
 )
 
 
 def title(options: Training) -> str:
-    """By kind and loss: `small model, forward KL`."""
+    """Return the kind and loss: `small model, forward KL`."""
     return f"{TITLES[options.kind]}, {LOSS_TITLES[options.loss]}"
 
 
-def at(temperature: float) -> str:
+def temperature_words(temperature: float) -> str:
     return "greedy" if temperature == 0 else f"temperature {temperature:g}"
 
 
-def accepted(training: Mapping[str, Any]) -> str:
-    """`Greedy 43% of proposed tokens accepted, 2.72 tokens a round; temperature 1 ...`."""
+def acceptance_words(training: Mapping[str, Any]) -> str:
+    """`Greedy 43% of proposed tokens accepted, 2.72 tokens per step; temperature 1 ...`."""
     parts = [
-        f"{at(each['temperature'])} {each['rate']:.0%} of proposed tokens accepted, {figure(each['length'])} tokens a round"
-        for each in training["acceptance"]
+        f"{temperature_words(row['temperature'])} {row['rate']:.0%} of proposed tokens accepted, "
+        f"{figure(row['length'])} tokens per step"
+        for row in training["acceptance"]
     ]
-    found = "; ".join(parts)
-    return f"{found[:1].upper()}{found[1:]} of at most {1 + len(training['acceptance'][0]['by_position'])}."
+    sentence = "; ".join(parts)
+    return f"{sentence[:1].upper()}{sentence[1:]} of at most {1 + len(training['acceptance'][0]['by_position'])}."
 
 
-def learned(training: Mapping[str, Any]) -> str:
-    """What it learned from, and how the training ended."""
+def training_words(training: Mapping[str, Any]) -> str:
+    """Return what the draft learned from, and how the training ended."""
     data = training["data"]
     wrote = f" and {data['written']} that the model wrote itself" if data["written"] else ""
     how = {
         "steps": "all of them",
-        "time": "ended by the time",
-        "patience": "ended early: acceptance no longer grew",
-        "not finite": "ended since the loss was no longer finite",
+        "time": "ended by the time limit",
+        "patience": "ended early: acceptance stopped improving",
+        "not finite": "ended early: the loss was no longer finite",
     }[training["stopped"]]
     return (
         f"{data['answers']} answers of the model itself ({data['answer_tokens']:,} tokens, {data['greedy']} greedy) to "
         f"{data['prompts'] - data['aside']} prompts{wrote}; acceptance on {data['aside']} other prompts. "
-        f"{training['steps']} steps ({how}), of which step {training['best_step']} is kept."
+        f"{training['steps']} steps ({how}); the weights are those of step {training['best_step']}."
     )
 
 
 def step(training: Mapping[str, Any], artifact: str) -> dict[str, Any]:
-    """The speculate step of a recipe that uses it."""
-    asked = training["asked"]
-    return {"speculate": {"method": METHODS[asked["kind"]], "draft": artifact, "tokens": asked["tokens"]}}
+    """Return the speculate step of a recipe that uses the draft."""
+    options = training["asked"]
+    return {"speculate": {"method": METHODS[options["kind"]], "draft": artifact, "tokens": options["tokens"]}}
 
 
 def card(target: str, training: Mapping[str, Any], hardware: Mapping[str, Any]) -> str:
-    """Markdown: what it is for, what it learned from, acceptance by position, where and by what it was made."""
-    asked = Training.model_validate(training["asked"])
-    rows = [
-        f"| {' | '.join([at(each['temperature']), *(f'{number:.3f}' for number in (each['length'], *each['by_position']))])} |"
-        for each in training["acceptance"]
-    ]
-    places = [f"position {number}" for number in range(1, asked.tokens + 1)]
+    """Return the card in Markdown: purpose, training, acceptance by position, machine and versions."""
+    options = Training.model_validate(training["asked"])
+    rows = []
+    for row in training["acceptance"]:
+        numbers = [f"{number:.3f}" for number in (row["length"], *row["by_position"])]
+        rows.append(f"| {' | '.join([temperature_words(row['temperature']), *numbers])} |")
+    places = [f"position {number}" for number in range(1, options.tokens + 1)]
     seconds, machine = training["seconds"], hardware.get("cpu_model") or hardware.get("cpu") or "an unnamed processor"
     took = f"{seconds['answers'] / 60:.1f} min for answers, {seconds['training'] / 60:.1f} min for training"
     versions = ", ".join(f"{name} {number}" for name, number in training["versions"].items())
     return "\n".join(
         [
-            f"# A draft for {target}: {title(asked)}",
+            f"# A draft for {target}: {title(options)}",
             "",
-            f"A {TITLES[asked.kind]} for speculative decoding with {target}, made by Whetstone. Of no use with another model.",
+            f"A {TITLES[options.kind]} for speculative decoding with {target}, made by Whetstone. "
+            "It works with no other model.",
             "",
-            f"- Parameters learned: {training['draft']['parameters']:,}",
-            f"- Loss: {LOSS_TITLES[asked.loss]}; highest learning rate {training['learning_rate']:g}",
-            f"- Learned from: {learned(training)} Prompts: {training['prompts']}.",
+            f"- Trained parameters: {training['draft']['parameters']:,}",
+            f"- Loss: {LOSS_TITLES[options.loss]}; highest learning rate {training['learning_rate']:g}",
+            f"- Training: {training_words(training)} Prompts: {training['prompts']}.",
             f"- Time: {took}, on {machine}",
             f"- Versions: {versions}",
             "",
-            f"| acceptance | tokens a round | {' | '.join(places)} |",
-            f"|---|---|{'---|' * asked.tokens}",
+            f"| acceptance | tokens per step | {' | '.join(places)} |",
+            f"|---|---|{'---|' * options.tokens}",
             *rows,
             "",
             RULE,

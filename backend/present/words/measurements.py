@@ -1,4 +1,4 @@
-"""What was measured, in words: the load that was asked for, throughput, and what a variant costs in quality."""
+"""Measured figures in words: the requested load, throughput, loss of quality, time to ready, and the memory limit."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ INTERLEAVE = {
 
 
 def throughput(level: Level) -> str:
-    """`48.2 tokens/s`, the `typical` figure; where answers did not tell their tokens `1.90 requests/s, tokens not
-    counted`."""
+    """`48.2 tokens/s`, the `typical` figure; `1.90 requests/s, tokens not counted` if answers have no token counts."""
     if level.output_tokens_per_s is not None:
         return f"{figure(typical(level))} tokens/s"
     requests = [] if level.requests_per_s is None else [f"{figure(level.requests_per_s)} requests/s"]
@@ -26,64 +25,65 @@ def throughput(level: Level) -> str:
 
 
 def typical(level: Level) -> float | None:
-    """Output tokens/s, as the geometric mean over repeats: what ratios between variants are of, so that two of these
-    give the ratio beside them. Of the whole level where a repeat has none."""
+    """Return output tokens/s as the geometric mean over repeats; that of the whole level if a repeat has none.
+
+    Ratios between variants use these means, so that two of them give the ratio that is shown with them.
+    """
     rates = [block["output_tokens_per_s"] for block in level.blocks if block.get("output_tokens_per_s", 0) > 0]
     whole = level.output_tokens_per_s
     return geometric_mean(rates) if whole and rates and len(rates) == len(level.blocks) else whole
 
 
 def load_asked(options: EvaluateOptions) -> tuple[str, str]:
-    """What load was asked for, as a title and words: (`Concurrency`, `1, 4`) or (`Requests/s`, `2, 8, at random
-    moments`)."""
-    moments = ", at random moments" if options.process == "poisson" else ""
+    """Return the requested load as a title and words: (`Concurrency`, `1, 4`) or (`Requests/s`, `2, 8, at random
+    times`)."""
+    moments = ", at random times" if options.process == "poisson" else ""
     if options.trace:
-        found = ("Trace", "each request at its own time")
+        title, words = "Trace", "each request at its recorded time"
     elif options.ramp is not None:
-        found = ("Requests/s", f"{options.ramp[0]:g} to {options.ramp[1]:g} over {options.seconds:g} s{moments}")
+        title = "Requests/s"
+        words = f"{options.ramp[0]:g} to {options.ramp[1]:g} over {options.seconds:g} s{moments}"
     elif options.rate:
-        found = ("Requests/s", ", ".join(f"{rate:g}" for rate in options.rate) + moments)
+        title, words = "Requests/s", ", ".join(f"{rate:g}" for rate in options.rate) + moments
     else:
-        found = ("Concurrency", ", ".join(map(str, options.concurrency)))
-    searched = f", from there the highest that keeps {' and '.join(options.sweep)}" if options.sweep else ""
-    return found[0], found[1] + searched
+        title, words = "Concurrency", ", ".join(map(str, options.concurrency))
+    searched = f", from there the highest that meets {' and '.join(options.sweep)}" if options.sweep else ""
+    return title, words + searched
 
 
 PREFIX_CACHE = {
-    "recipe": "as each recipe says (vLLM's own: on); no line of the workload is asked of a server twice",
-    "on": "on; no line of the workload is asked of a server twice",
+    "recipe": "as each recipe says (vLLM's default: on); no workload line is sent to a server twice",
+    "on": "on; no workload line is sent to a server twice",
     "off": "off",
-    "per-run": "on, and each run keeps its own prefixes (cache_salt)",
+    "per-run": "on, with separate prefixes for each run (cache_salt)",
 }
 
 
 def requests_asked(options: EvaluateOptions) -> str:
-    """How many requests a run has: `16`, `as many as 30 s took`, `8 at 1 stream, 16 at 4 streams (four a stream, at
-    least 8)`."""
+    """Return how many requests a run has: `16`, `as many as fit in 30 s`, `8 at 1 stream, 16 at 4 streams (four per
+    stream, at least 8)`."""
     if options.trace:
         return "every line of the trace"
     if options.requests or options.sweep:
-        return str(options.requests or "as many as the objectives take")
+        return str(options.requests or "as many as the objectives need")
     if options.seconds:
-        return f"as many as {options.seconds:g} s took"
-    rule = "four a stream, at least 8" if options.loads[0].is_closed else "ten seconds of the rate, at least 8"
+        return f"as many as fit in {options.seconds:g} s"
+    rule = "four per stream, at least 8" if options.loads[0].is_closed else "ten seconds at this rate, at least 8"
     return f"{', '.join(f'{default_requests(load)} at {load.words}' for load in options.loads)} ({rule})"
 
 
 def answer_length(options: EvaluateOptions) -> str:
-    """Whether answers have the length that was asked, and which; a line's own goes before the options'."""
-    own = f"{options.max_tokens} tokens, or as the line says"
-    return (
-        f"{own}, whether or not the model would have ended there"
-        if options.ignore_eos
-        else f"at most {own}; the model may end it"
-    )
+    """Return the requested length of answers and whether it is fixed; a workload line's own length overrides it."""
+    length = f"{options.max_tokens} tokens, or as the workload line says"
+    if options.ignore_eos:
+        return f"exactly {length}; the model's end token is ignored"
+    return f"at most {length}; the model may end earlier"
 
 
 def cache_hits(level: Level) -> str:
-    """`41% (the workload repeats 43% at most)`; where the server does not tell, that."""
+    """`41% (the workload repeats 43% at most)`; `not reported` if the server does not report it."""
     if level.prefix_cache_hit_rate is None:
-        return "not told"
+        return "not reported"
     expected = level.prefix_cache_expected
     return f"{level.prefix_cache_hit_rate:.0%}" + (
         "" if expected is None else f" (the workload repeats {expected:.0%} at most)"
@@ -91,10 +91,10 @@ def cache_hits(level: Level) -> str:
 
 
 def quality_cost(quality: Quality | None) -> str:
-    """What a variant costs in quality, or `quality not measured`: speed is never shown without one of them.
+    """Return the loss of quality, or `quality not measured`: speed is never shown without one of them.
 
     `KL 0.0004, perplexity 61.9 against 61.8, greedy match 98.2%, exact match 91.7%, token F1 97.0% over 12 answers`;
-    with the intervals of the answers where they are all there is.
+    with the intervals of the answers if nothing else was measured.
     """
     scores = quality_scores(quality)
     if quality is None or (quality.answers is None and (scores or quality.greedy_match is None)):
@@ -119,18 +119,21 @@ def quality_scores(quality: Quality | None) -> str:
 
 
 def answers_agreement(quality: Quality, *, intervals: bool = True) -> str:
-    """How far greedy answers agree with the baseline's: `exact match 91.7% (95% 64.6 to 98.5), ... over 12 answers`."""
+    """Return how far greedy answers agree with the baseline's.
+
+    `exact match 91.7% (95% 64.6 to 98.5), ... over 12 answers`.
+    """
     if quality.answers == 0:
         return f"none of {quality.answers_asked} answers could be compared"
-    of = "" if quality.answers is None else f" over {_compared(quality.answers, quality.answers_asked)}"
-    said = [f"{name} {share(*each, intervals=intervals)}" for name, each in agreed_shares(quality).items()]
-    if quality.greedy_self is not None and said:
-        said[0] += f" (the original with itself {share(quality.greedy_self, None)})"
-    return ", ".join(said) + of
+    count = "" if quality.answers is None else f" over {_compared(quality.answers, quality.answers_asked)}"
+    parts = [f"{name} {share(*each, intervals=intervals)}" for name, each in agreed_shares(quality).items()]
+    if quality.greedy_self is not None and parts:
+        parts[0] += f" (the original against itself {share(quality.greedy_self, None)})"
+    return ", ".join(parts) + count
 
 
 def agreed_shares(quality: Quality) -> dict[str, tuple[float, tuple[float, float] | None]]:
-    """(share, 95% interval) by name, those that were measured."""
+    """Return (share, 95% interval) by name, for the measured ones."""
     known = {  # the greedy match first: `answers_agreement`
         "greedy match": (quality.greedy_match, quality.greedy_ci95),
         "exact match": (quality.exact_match, quality.exact_ci95),
@@ -139,22 +142,22 @@ def agreed_shares(quality: Quality) -> dict[str, tuple[float, tuple[float, float
     return {name: (value, interval) for name, (value, interval) in known.items() if value is not None}
 
 
-def _compared(compared: int, asked: int | None) -> str:
+def _compared(compared: int, requested: int | None) -> str:
     """`12 answers`, or `10 of 12 answers` where requests failed."""
-    return counted(compared, "answer") if asked in {None, compared} else f"{compared} of {asked} answers"
+    return counted(compared, "answer") if requested in {None, compared} else f"{compared} of {requested} answers"
 
 
 def scored(result: VariantResult) -> str:
-    """Which weights perplexity and KL were computed on."""
+    """Return which weights perplexity and KL were computed on."""
     quality = result.quality
     if quality is None:
         return "Not scored."
-    says = {
+    source = {
         "dequantized": "The saved artifact's weights, dequantized, in the reference model; not the served kernels.",
         "original": "The original weights, which this variant serves unchanged.",
-        "unavailable": "Not scored: the weights were not at hand.",
+        "unavailable": "Not scored: the weights were not available.",
     }[quality.scored]
-    return f"{says} {quality.note}" if quality.note else says
+    return f"{source} {quality.note}" if quality.note else source
 
 
 def readiness(result: VariantResult) -> str:
@@ -162,21 +165,24 @@ def readiness(result: VariantResult) -> str:
     kind."""
     fastest = {start.kind: start for start in result.timed_starts}
     if not fastest:
-        beside = ": it started beside another" if result.starts else ""
-        return f"not measured{beside}" if result.ready_seconds is None else f"{figure(result.ready_seconds)} s"
+        if result.ready_seconds is not None:
+            return f"{figure(result.ready_seconds)} s"
+        return f"not measured{': it started together with another server' if result.starts else ''}"
     return "; ".join(_start(start) for start in sorted(fastest.values(), key=lambda start: start.ready_s))
 
 
 def memory_limit(evaluation: Evaluation, result: VariantResult) -> str:
-    """`5.3 times what reading 269 MB takes at 44.1 GB/s at 1 stream, ...`: how far it is from what its memory
-    allows."""
+    """Return how far a variant is from the limit of its memory.
+
+    `5.3 times at 1 stream the time of reading 269 MB of weights per step at 44.1 GB/s`.
+    """
     bandwidth = evaluation.hardware.get(BANDWIDTH)
     times = [(level, times_the_limit(result.step, level, bandwidth)) for level in result.levels]
-    found = [f"{figure(ratio)} times at {level.load.words}" for level, ratio in times if ratio is not None]
-    if result.step is None or not bandwidth or not found:
+    ratios = [f"{figure(ratio)} times at {level.load.words}" for level, ratio in times if ratio is not None]
+    if result.step is None or not bandwidth or not ratios:
         return "not known"
-    reading = f"{figure(result.step.weights / 1e6)} MB of weights a step at {figure(bandwidth / 1e9)} GB/s"
-    return f"{', '.join(found)} the time of reading {reading}"
+    reading = f"{figure(result.step.weights / 1e6)} MB of weights per step at {figure(bandwidth / 1e9)} GB/s"
+    return f"{', '.join(ratios)} the time of reading {reading}"
 
 
 def _start(start: Startup) -> str:

@@ -1,6 +1,6 @@
-"""What a variant loses in output quality, in words: how often the next token changes, and how grave that is.
+"""Loss of output quality in words: how often the top token differs, and how large the loss is.
 
-The thresholds and where they are from: `domain.limits.loss`, docs/measuring.md.
+Thresholds and their sources: `domain.limits.quality_loss`, docs/measuring.md.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from backend.domain.evaluation.document import Quality
 from backend.domain.limits.quality_loss import LossGrade, loss_grade, loss_nats
 
 GRADES: dict[LossGrade, str] = {
-    "none": "no loss to be measured",
+    "none": "no measurable loss",
     "hardly": "loss hardly measurable",
     "small": "a small loss",
     "clear": "a clear loss",
@@ -21,7 +21,7 @@ GRADES: dict[LossGrade, str] = {
 
 
 def words(quality: Quality | None) -> str | None:
-    """`answers change in 1 of 14 places; loss hardly measurable`; None where nothing was scored."""
+    """`top token differs at 7% of positions; loss hardly measurable`; None if nothing was scored."""
     if quality is None or quality.scored == "unavailable":
         return None
     if quality.scored == "original":
@@ -29,8 +29,8 @@ def words(quality: Quality | None) -> str | None:
     return _words(loss_nats(quality.kl_mean, quality.perplexity_original, quality.perplexity), quality.same_top)
 
 
-def of_manifest(quality: Mapping[str, Any]) -> str | None:
-    """The same of an artifact's scores."""
+def manifest_words(quality: Mapping[str, Any]) -> str | None:
+    """Return the same for the scores in an artifact's manifest."""
     lost = loss_nats(quality.get("kl_mean"), quality.get("perplexity_before"), quality.get("perplexity_after"))
     return _words(lost, quality.get("same_top"))
 
@@ -42,10 +42,12 @@ def _words(lost: float | None, same: float | None) -> str | None:
 
 
 def changes(same: float) -> str:
-    """`answers change in 1 of 14 places`: how often the most probable token is another, the text itself as context."""
+    """`top token differs at 7% of positions`: how often another token is most probable, with the text as context."""
     if same >= 1:
-        return "answers change nowhere"
-    places = 1 / (1 - same)
-    if places < 2:
-        return f"answers change in {1 - same:.0%} of places"
-    return f"answers change in 1 of {places:,.0f} places"
+        return "top token differs nowhere"
+    return f"top token differs at {_percent(1 - same)} of positions"
+
+
+def _percent(share: float) -> str:
+    """`7%`; below 1% with one significant digit: `0.04%`."""
+    return f"{share:.0%}" if share >= 0.01 else f"{share * 100:.1g}%"

@@ -1,4 +1,4 @@
-"""How many blocks an evaluation has, how it came to them, and at what level its verdicts stand, in words."""
+"""Number of blocks of an evaluation, why it has so many, and the level of its tests, in words."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from backend.domain.figures import counted, level, listed
 
 
 def planned_repeats(options: EvaluateOptions) -> str:
-    """`5 repeats`; `6 to 20 repeats, until it is decided`."""
+    """`5 repeats`; `6 to 20 repeats, until conclusive`."""
     if not options.until_decided:
         return counted(options.repeats, "repeat")
-    return f"{stopping_rule.blocks_of_tests(options.max_blocks)[0]} to {counted(options.max_blocks, 'repeat')}, until it is decided"
+    first = stopping_rule.blocks_of_tests(options.max_blocks)[0]
+    return f"{first} to {counted(options.max_blocks, 'repeat')}, until conclusive"
 
 
 def measured_repeats(document: Evaluation) -> str:
@@ -22,21 +23,21 @@ def measured_repeats(document: Evaluation) -> str:
 
 
 def describe_tests(document: Evaluation) -> str:
-    """`once, at 5%`; of a rule its looks and what each spent; of what was continued, the level that pays for the
-    look."""
+    """Return `once, at 5%`; for a stopping rule its tests and the level that each spent; for a continued evaluation
+    the level that pays for the earlier tests."""
     if not document.looks:
         return "none"
     last = document.looks[-1]
     if last.most is not None:
-        looks = [look for look in document.looks if look.most is not None]
-        places = listed([str(look.blocks) for look in looks])
-        spent = sum(look.alpha for look in looks)
-        end = "all is decided" if not last.undecided else f"{last.undecided} undecided"
+        tests = [test for test in document.looks if test.most is not None]
+        places = listed([str(test.blocks) for test in tests])
+        spent = sum(test.alpha for test in tests)
+        end = "all are conclusive" if not last.undecided else f"{last.undecided} inconclusive"
         return (
-            f"after {places} of at most {last.most} blocks, as fixed beforehand; {end}. This look at {level(last.alpha)}, "
-            f"all so far {level(spent)} of 5%, so that intervals hold with 95% wherever it ended"
+            f"after {places} of at most {last.most} blocks, as planned; {end}. The last test used {level(last.alpha)}, "
+            f"all tests {level(spent)} of 5%, so that 95% intervals stay valid whenever it stops"
         )
     if last.continuation:
-        went = counted(last.continuation, "test")
-        return f"at {level(last.alpha)}: it was continued after {went} had been seen, which is paid for"
+        earlier = counted(last.continuation, "test")
+        return f"at {level(last.alpha)}: lower than 5% because it was continued after {earlier}"
     return "once, at 5%"

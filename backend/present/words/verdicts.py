@@ -28,12 +28,12 @@ TITLES = {
     "steady_output_tokens_per_s": "steady output tokens/s",
 }
 OBSTACLES: dict[Cause, str] = {
-    "not_as_asked": "not what was asked: {variant} was not served as configured while it was measured",
+    "not_as_asked": "not as configured: {variant} was not served as its recipe says while it was measured",
     "client_limited": "not comparable: the load generator, not the server, limited the figures of {variant}",
     "failed_requests": "not comparable: {count} of {of} requests to {variant} failed",
-    "silent_answers": "not comparable: {count:,} of {of:,} answers of {variant} had no words or only one token",
-    "replayed_prompts": "not comparable: {variant} answered prompts from its prefix cache that the workload does not repeat",
-    "uncounted_tokens": "no verdict: {count:,} of {of:,} answers of {variant} came without a token count",
+    "silent_answers": "not comparable: {count:,} of {of:,} answers of {variant} were empty or had only one token",
+    "replayed_prompts": "not comparable: {variant} used its prefix cache for prompts that the workload does not repeat",
+    "uncounted_tokens": "no verdict: {count:,} of {of:,} answers of {variant} had no token count",
     "no_figures": "no verdict: no repeat gave a figure for both variants",
     "unequal_repeats": "no verdict: {count} repeats against {of} of the baseline",
     "missing_repeats": "no verdict: only {count} of {of} repeats gave a figure for both variants",
@@ -50,14 +50,14 @@ TASK_OBSTACLES: dict[Cause, str] = {
 CellKind = VerdictKind | Literal["baseline"]
 IN_SHORT: dict[Cause, str] = {
     **dict.fromkeys(NOT_THE_SERVERS, "not comparable"),
-    "not_as_asked": "not what was asked",
+    "not_as_asked": "not as configured",
     "few_repeats": "too few repeats",
     "uncounted_tokens": "no verdict, tokens not counted",
 }
 
 
 def metric_title(metric: str) -> str:
-    """Return the title of a metric. `ttft_ms_p50` and `ttft_ms` share one: the median, unless the name says otherwise."""
+    """Return a metric's title. `ttft_ms_p50` and `ttft_ms` share one: the median, unless the name says otherwise."""
     base = next((name for name in TITLES if metric == name or metric.startswith(f"{name}_")), None)
     return TITLES[base] if base else metric.replace("_", " ")
 
@@ -218,8 +218,8 @@ def _grid_row(compared: Mapping[tuple[str, Load], list[Comparison]], index: int,
 
 
 def quality_words(quality: Quality | None) -> str:
-    """Say how large the loss is, with its figures: `answers change in 1 of 14 places; loss hardly measurable (KL
-    0.0004, ...)`."""
+    """Say how large the loss is, with its figures: `top token differs at 7% of positions; loss hardly measurable
+    (KL 0.0004, ...)`."""
     words, scores = quality_loss.words(quality), quality_scores(quality)
     return f"{words} ({scores})" if words and scores else quality_cost(quality)
 

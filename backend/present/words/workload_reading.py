@@ -1,4 +1,4 @@
-"""How a workload was read, in sentences: for a terminal, a page and a report. Pure."""
+"""Sentences on how a workload was read, for a terminal, a page and a report. Pure."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from backend.domain.workload.row_report import ReadReport, row_count_words, unus
 from backend.domain.workload.trace_times import MOMENTS
 
 
-def said(asked: EvaluateOptions, chosen: EvaluateOptions, prompts: int, reading: ReadReport | None) -> list[str]:
-    """What to say of the workload of `chosen` before the load starts; `asked` are the options as the person gave
-    them."""
+def workload_sentences(
+    requested: EvaluateOptions, chosen: EvaluateOptions, prompts: int, reading: ReadReport | None
+) -> list[str]:
+    """Return the sentences to show before the load starts; `requested` are the options as the person entered them."""
     sentences = list(read_words(prompts, reading, traced=chosen.trace, forced=bool(chosen.ignore_eos)))
-    if "workload" not in asked.model_fields_set and chosen.workload == LONGER_WORKLOAD:
+    if "workload" not in requested.model_fields_set and chosen.workload == LONGER_WORKLOAD:
         sentences.insert(
             0,
-            f"The bundled workload has fewer prompts than this load asks: {LONGER_WORKLOAD}, which is generated, is taken "
-            f"({prompts:,} prompts).",
+            f"The bundled workload has too few prompts for this load, so {LONGER_WORKLOAD} is used: "
+            f"{prompts:,} generated prompts.",
         )
     return sentences
 
 
 def read_words(prompts: int, reading: ReadReport | None, *, traced: bool, forced: bool = False) -> Iterator[str]:
-    """A sentence for each thing that a reader must know; none where every row is used as it stands.
+    """Yield a sentence for each thing that a reader must know; none if every row is used unchanged.
 
-    `traced`: the load is a replay; `forced`: answers are as long as asked.
+    `traced`: the load is a replay; `forced`: answers have exactly the requested length.
     """
     if reading is None:
         return
@@ -44,29 +45,30 @@ def read_words(prompts: int, reading: ReadReport | None, *, traced: bool, forced
         yield f"{counted(prompts, 'request')} over {span(reading.seconds)} ({_times(reading)})."
 
 
-def of_document(evaluation: Evaluation) -> list[str]:
-    """How the workload of an evaluation was read."""
+def document_sentences(evaluation: Evaluation) -> list[str]:
+    """Return how the workload of an evaluation was read."""
     options, summary = evaluation.options, evaluation.workload
     return list(read_words(summary.prompts, summary.reading, traced=options.trace, forced=bool(options.ignore_eos)))
 
 
 def _times(reading: ReadReport) -> str:
-    return "its times are moments" if reading.times == MOMENTS else f"timestamps read as {reading.times}"
+    return "its times are dates" if reading.times == MOMENTS else f"timestamps read as {reading.times}"
 
 
 def _lengths(reading: ReadReport, forced: bool) -> str:
-    """Of a trace of lengths: what its prompts are made of, and what they share."""
+    """Return how the prompts of a trace of lengths are made, and what they share."""
     low, high = reading.lengths or (0, 0)
     extent = f"{low:,} tokens" if low == high else f"{low:,} to {high:,} tokens"
-    by = (
-        "by the model's tokenizer"
-        if reading.exact_lengths
-        else "about, at four characters a token, since no tokenizer is here"
-    )
+    if reading.exact_lengths:
+        precision = "counted by the model's tokenizer"
+    else:
+        precision = "approximate, at four characters per token, since there is no tokenizer here"
     shared = (
-        f"they share beginnings as its hash_ids say, in blocks of {reading.block_size:,} tokens"
+        f"they share prefixes as its hash_ids say, in blocks of {reading.block_size:,} tokens"
         if reading.block_size
         else "each begins differently"
     )
-    answers = "" if forced else " An answer may end before the length that was recorded, unless the end is ignored."
-    return f"The workload gives lengths and no text: prompts of {extent} are made ({by}); {shared}.{answers}"
+    answers = "" if forced else " An answer may be shorter than recorded, unless the end token is ignored."
+    return (
+        f"The workload gives lengths and no text: prompts of {extent} are generated ({precision}); {shared}.{answers}"
+    )

@@ -19,7 +19,7 @@ from backend.domain.evaluation.document import Level
 from backend.domain.limits.goodput import RequestLimits
 from backend.domain.load.records import RequestRecord
 from backend.domain.what_if.costs import WhatIf
-from backend.present.report_content import LATENCIES, Extras, Pair, Requests, Spread, Within, gather, spread_of
+from backend.present.report_content import LATENCIES, Extras, Pair, Requests, Spread, Within, gather, make_spread
 from backend.service.evaluations import evaluations, imported_results, latencies, request_pairs
 from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.workspace import Workspace
@@ -76,7 +76,7 @@ class _StoredRequests:
     def spreads(self, level: Level, names: Sequence[str]) -> dict[str, dict[str, Spread]]:
         return {
             metric: {
-                name: spread_of(own)
+                name: make_spread(own)
                 for name in names
                 if (own := latencies.sorted_latencies(self._view, name, level.load, metric))
             }

@@ -215,4 +215,6 @@ def test_a_trace_of_lengths_is_uploaded_without_asking_for_a_column_of_prompts(h
     at.file_uploader(key="evaluate_file").set_value(("azure.csv", cases.content("azure.csv"), "text/csv")).run()
     studio.check(at)
     said = studio.says(at).replace("\\", "")
-    assert "prompts of 300 to 311 tokens are made (by the model's tokenizer); each begins differently" in said
+    assert (
+        "prompts of 300 to 311 tokens are generated (counted by the model's tokenizer); each begins differently" in said
+    )

@@ -83,7 +83,7 @@ def test_a_report_is_written_anew_with_what_was_asked(home: Workspace, stored: s
     for said in (
         "An hour costs 2.5",
         "Goodput",
-        "1,000,000 requests a month",
+        "1,000,000 requests per month",
         "imported from GuideLLM 0.8.1",
         "changed most",
     ):

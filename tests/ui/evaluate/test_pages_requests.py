@@ -194,7 +194,7 @@ def test_cost_fields_live_in_the_url_and_change_the_figures(home: Workspace, sto
     cheaper = rows[0]["Cheaper than the hosted API from"]
     assert "of full load" in cheaper or "never" in cheaper
     assert (
-        "machine" in rows[0]["1,000,000 requests a month"]
+        "machine" in rows[0]["1,000,000 requests per month"]
         and "more may fit" in rows[0]["Highest load within the limits"]
     )
 

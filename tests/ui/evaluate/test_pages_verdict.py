@@ -98,10 +98,10 @@ def test_what_was_not_served_as_asked_stands_first_in_red_and_has_no_verdict(hom
     document = made.model_copy(update={"variants": variants, "comparison": compare(variants)})
     at = studio.open_page("evaluate", id=studio.evaluation(home, document), evaluate_view="Conditions")
     first = at.error[0].value.replace("\\", "")
-    assert first == "**Not what was asked.** `a`: It does not speculate. Most likely: The flag did not reach it."
-    assert "not what was asked" in at.info[0].value and not at.success[1:]
+    assert first == "**Not served as configured.** `a`: It does not speculate. Most likely: The flag did not reach it."
+    assert "not as configured" in at.info[0].value and not at.success[1:]
     said = studio.says(at)
-    assert "Proven on while it was measured: computed in; not as asked: 1." in said
+    assert "Verified while it was measured: computed in; not as configured: 1." in said
     assert "Configuration check" in said
 
 
@@ -121,8 +121,8 @@ def test_a_verdict_that_is_decided_offers_no_more_blocks(home: Workspace) -> Non
     ("tab", "there", "elsewhere"),
     [
         ("Speed", "Which variants meet your SLO?", "Configuration SHA-256"),
-        ("Price", "Only levels that were measured are read", "Which variants meet your SLO?"),
-        ("Quality", "Answers: greedy answers", "Only levels that were measured are read"),
+        ("Price", "Only measured levels are used", "Which variants meet your SLO?"),
+        ("Quality", "Answers: greedy answers", "Only measured levels are used"),
         ("Speculation", "No variant here uses speculative decoding", "Which variants meet your SLO?"),
         ("Requests", "are no longer at", "Answers: greedy answers"),
         ("Conditions", "kept up at every level", "are no longer at"),

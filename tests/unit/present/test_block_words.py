@@ -27,7 +27,7 @@ def with_looks(repeats: int, sessions: tuple[int, ...], *looks: SequentialTest, 
                 7, (5, 2), SequentialTest(blocks=5, alpha=0.05), SequentialTest(blocks=7, alpha=0.025, continuation=1)
             ),
             "7: 5 and, later, 2 more",
-            "at 2.5%: it was continued after 1 test had been seen, which is paid for",
+            "at 2.5%: lower than 5% because it was continued after 1 test",
         ),
         (
             with_looks(
@@ -37,14 +37,14 @@ def with_looks(repeats: int, sessions: tuple[int, ...], *looks: SequentialTest, 
                 SequentialTest(blocks=8, alpha=0.0016, most=20, undecided=0),
             ),
             "8",
-            "after 6 and 8 of at most 20 blocks, as fixed beforehand; all is decided. This look at 0.16%, all so far 0.19% "
-            "of 5%, so that intervals hold with 95% wherever it ended",
+            "after 6 and 8 of at most 20 blocks, as planned; all are conclusive. The last test used 0.16%, all tests 0.19% "
+            "of 5%, so that 95% intervals stay valid whenever it stops",
         ),
         (
             with_looks(6, (6,), SequentialTest(blocks=6, alpha=0.05, most=6, undecided=3)),
             "6",
-            "after 6 of at most 6 blocks, as fixed beforehand; 3 undecided. This look at 5%, all so far 5% of 5%, so that "
-            "intervals hold with 95% wherever it ended",
+            "after 6 of at most 6 blocks, as planned; 3 inconclusive. The last test used 5%, all tests 5% of 5%, so that "
+            "95% intervals stay valid whenever it stops",
         ),
     ],
     ids=["untested", "once", "continued", "rule", "cap"],
@@ -57,4 +57,4 @@ def test_blocks_and_tests_in_words(made: Evaluation, measured: str, tests: str) 
 
 def test_what_is_planned() -> None:
     assert repeat_counts.planned_repeats(EvaluateOptions(repeats=1)) == "1 repeat"
-    assert repeat_counts.planned_repeats(EvaluateOptions(until_decided=True)) == "6 to 20 repeats, until it is decided"
+    assert repeat_counts.planned_repeats(EvaluateOptions(until_decided=True)) == "6 to 20 repeats, until conclusive"

@@ -243,7 +243,7 @@ def test_a_point_that_the_client_held_back_is_hollow_said_and_never_on_the_front
     document = evaluation().model_copy(update={"variants": [result("original", [level(4)]), fast]})
     trace = _marked(charts.throughput(document))[1]
     assert trace["marker"]["symbol"][0].endswith("-open")
-    assert "held back by the load generator" in trace["hovertext"][0]
+    assert "limited by the load generator" in trace["hovertext"][0]
     assert [point.on_front for point in pareto_points(document)] == [True, False]
 
 
@@ -327,7 +327,7 @@ def test_the_points_of_the_tradeoffs_keep_concurrency_and_confidence(measured: E
     quality = measured.variants[1].quality
     assert quality and quality.kl_ci95
     row = alt_text.rows(tradeoffs.quality_speed(measured))[1]
-    assert row["Mean KL divergence (nats a token), 95% from"] == pytest.approx(quality.kl_ci95[0])
+    assert row["Mean KL divergence (nats per token), 95% from"] == pytest.approx(quality.kl_ci95[0])
 
 
 def test_a_chart_without_figures_has_no_rows_and_an_empty_file() -> None:

@@ -18,10 +18,10 @@ from tests import simulated
 @pytest.mark.parametrize(
     ("chosen", "words"),
     [
-        ({"concurrency": (1, 4)}, "8 at 1 stream, 16 at 4 streams (four a stream, at least 8)"),
-        ({"rate": (2.0,)}, "20 at 2 requests/s (ten seconds of the rate, at least 8)"),
+        ({"concurrency": (1, 4)}, "8 at 1 stream, 16 at 4 streams (four per stream, at least 8)"),
+        ({"rate": (2.0,)}, "20 at 2 requests/s (ten seconds at this rate, at least 8)"),
         ({"concurrency": (4,), "requests": 12}, "12"),
-        ({"concurrency": (4,), "seconds": 30.0}, "as many as 30 s took"),
+        ({"concurrency": (4,), "seconds": 30.0}, "as many as fit in 30 s"),
     ],
 )
 def test_how_many_requests_is_a_number(chosen: dict[str, Any], words: str) -> None:
@@ -33,11 +33,12 @@ def test_hits_of_the_prefix_cache_are_shown_beside_what_the_workload_repeats() -
     """They were read and shown nowhere."""
     replayed = simulated.level(4, prefix_cache_hit_rate=0.479, prefix_cache_expected=0.0)
     assert (
-        cache_hits(replayed) == "48% (the workload repeats 0% at most)" and cache_hits(simulated.level(1)) == "not told"
+        cache_hits(replayed) == "48% (the workload repeats 0% at most)"
+        and cache_hits(simulated.level(1)) == "not reported"
     )
     results = [simulated.result(name, [simulated.level(1), replayed]) for name in ("starter", "w8a8")]
     document = simulated.evaluation().model_copy(update={"variants": results})
-    assert [row["Prefix-cache hits"] for row in validity_rows(document)] == ["not told", cache_hits(replayed)] * 2
+    assert [row["Prefix-cache hits"] for row in validity_rows(document)] == ["not reported", cache_hits(replayed)] * 2
     assert cache_hits(replayed) in render(document)
     table = levels_table([("w8a8", json.loads(replayed.model_dump_json()))])
     assert "cache hits" in table and "0.479" in table and "not valid: " in table

@@ -20,7 +20,7 @@ points = st.lists(st.builds(Point, st.sampled_from([1, 4, 16, 64]), ends, ends, 
 
 def measured(name: str = "w8a8", **options: object) -> Series:
     document = simulated.evaluation(**options)  # type: ignore[arg-type]
-    return charts.of_measurement(name, 1, preset_figures.measurement(document, document.variants[1], "e-1"))
+    return charts.measured_series(name, 1, preset_figures.measurement(document, document.variants[1], "e-1"))
 
 
 def estimated(name: str = "w8a8", scale: float = 1.0) -> Series:
@@ -43,7 +43,7 @@ def test_plotly_accepts_every_figure_and_it_has_words_and_rows(draw: object, the
 
 @pytest.mark.parametrize("draw", FIGURES.values(), ids=list(FIGURES))
 def test_without_figures_it_says_so(draw: object) -> None:
-    figure = draw([charts.of_estimates("x", 1, Estimated(why_not="no"))])  # type: ignore[operator]
+    figure = draw([charts.estimated_series("x", 1, Estimated(why_not="no"))])  # type: ignore[operator]
     assert figure["data"] == [] and alt_text.alt(figure)
 
 
@@ -67,7 +67,7 @@ def test_a_measurement_without_a_price_has_no_place_against_a_dollar() -> None:
 def test_per_dollar_is_all_streams_over_the_hour() -> None:
     document = simulated.evaluation(per_hour=1.2)
     found = preset_figures.measurement(document, document.variants[1], "e-1")
-    for point, level in zip(charts.of_measurement("w", 1, found).points, found.levels, strict=True):
+    for point, level in zip(charts.measured_series("w", 1, found).points, found.levels, strict=True):
         assert point.per_dollar == (level.output_tokens_per_s / 1.2,) * 2
 
 

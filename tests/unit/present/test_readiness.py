@@ -34,7 +34,7 @@ def test_a_start_beside_another_is_no_time_to_ready() -> None:
     found = simulated.result("m", []).model_copy(update={"starts": [COLD, beside]})
     assert readiness(found).startswith("44.0 s, compiled at start") and "cache loaded" not in readiness(found)
     alone = found.model_copy(update={"starts": [beside], "ready_seconds": None})
-    assert readiness(alone) == "not measured: it started beside another"
+    assert readiness(alone) == "not measured: it started together with another server"
     made = simulated.evaluation().model_copy(update={"variants": [found, alone]})
     assert [label for label, _ in resources.fastest_starts(made)] == ["m, compiled at start"]
 
@@ -57,7 +57,7 @@ def test_a_time_a_token_stands_beside_what_reading_memory_takes() -> None:
     found = simulated.result("m", [at]).model_copy(update={"step": step})
     made_there = simulated.evaluation().model_copy(update={"hardware": {BANDWIDTH: 20e9}})
     assert memory_limit(made_there, found).endswith(
-        "times at 2 streams the time of reading 100 MB of weights a step at 20.0 GB/s"
+        "times at 2 streams the time of reading 100 MB of weights per step at 20.0 GB/s"
     )
     assert memory_limit(simulated.evaluation(), found) == "not known"
 

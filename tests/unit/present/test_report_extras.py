@@ -30,8 +30,8 @@ from backend.present.report_content import (
     changed,
     chosen_levels,
     gather,
-    run_of,
-    spread_of,
+    make_spread,
+    shown_run,
 )
 from backend.present.words import costs
 from backend.worker.measuring.records import MeasuredLevel
@@ -114,10 +114,10 @@ def page(extras: Extras) -> _Page:
     [
         "Limits: TTFT p95 at most 200 ms.",
         "An hour costs 2 (a list), less 25%.",
-        "The hosted API asks 0.1 for a million input and 0.4 for a million output tokens, as entered.",
-        "A month is 730 hours",
+        "The hosted API costs 0.1 per million input and 0.4 per million output tokens, as entered.",
+        "A month has 730 hours",
         "SageMaker-compatible (the announcement's formula) 3:1",
-        "1,000,000 requests a month",
+        "1,000,000 requests per month",
         "Limits of each request: time to first token at most 60.0 ms.",
         "75.0%",
         "Time to first token of every request",
@@ -196,7 +196,7 @@ def test_the_dark_charts_are_the_light_ones_in_other_colours(extras: Extras) -> 
             theme,
         ),
         lambda theme: charts_requests.timeline("a", "1 stream", found.runs["original"].records, "here", theme),
-        lambda theme: charts_imported.beside(document, [imported(CONCURRENT)], "ttft_ms", theme),
+        lambda theme: charts_imported.imported_comparison(document, [imported(CONCURRENT)], "ttft_ms", theme),
     ]
     for draw in drawings:
         assert json.loads(json.dumps(in_dark(draw("light"), ""))) == json.loads(json.dumps(draw("dark")))
@@ -218,19 +218,19 @@ def test_a_large_evaluation_stays_a_small_file() -> None:
 
 def test_of_a_long_run_whole_streams_are_shown_and_the_steady_window_is_that_of_all() -> None:
     records = [record(n, n % 50) for n in range(2000)]
-    run = run_of(records)
+    run = shown_run(records)
     assert len(run.records) <= MOST_REQUESTS
     assert (run.requests, run.streams) == (2000, 50)
     by_stream = [sum(r.stream == stream for r in run.records) for stream in {r.stream for r in run.records}]
     assert set(by_stream) == {40}
     assert run.window == steady_window(records)
     assert all(not r.text and not r.chunk_times for r in run.records)
-    alone = run_of([record(n, 0) for n in range(2000)])
+    alone = shown_run([record(n, 0) for n in range(2000)])
     assert [r.index for r in alone.records] == list(range(MOST_REQUESTS))
 
 
 def test_a_spread_keeps_its_ends_and_its_count() -> None:
-    found = spread_of(float(n) for n in range(10_000, 0, -1))
+    found = make_spread(float(n) for n in range(10_000, 0, -1))
     assert (found.count, found.values[0], found.values[-1]) == (10_000, 1.0, 10_000.0)
     assert len(found.values) == MOST_POINTS and list(found.values) == sorted(found.values)
 
@@ -255,7 +255,7 @@ def test_prices_within_limits_are_those_of_the_load_and_the_blended_ones_only_of
     assert free[0]["Price, million output tokens"] == pytest.approx(1.2 / (at.output_tokens_per_s * 3600 / 1e6))
     assert free[0][f"{costs.FORMULA} 3:1"] is not None
     limited = costs.rows(document, WhatIf(limits=Slo(ttft_p95_ms=150)))
-    assert "read between measured levels" in str(limited[0]["Highest load within the limits"])
+    assert "interpolated between measured levels" in str(limited[0]["Highest load within the limits"])
     assert limited[0][f"{costs.FORMULA} 3:1"] is None
     never = costs.rows(document, WhatIf(limits=Slo(ttft_p95_ms=1)))
     assert never[0]["Highest load within the limits"] == costs.NEVER

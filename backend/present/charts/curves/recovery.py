@@ -1,5 +1,4 @@
-"""The loss of a recovery step by step, as a chart: pure data for plotly, after the manifest's curve or a running job's
-points."""
+"""Chart of the loss during recovery, from the manifest or a running job. Pure data for plotly."""
 
 from __future__ import annotations
 
@@ -11,18 +10,18 @@ from backend.present.charts.theme import Figure, Theme, curve, empty, layout, ri
 
 TITLE = "Loss during recovery"
 LOSSES = {"kl": "KL divergence", "next token": "Next-token loss"}
-"""By the manifest's `objective`."""
-MEASURED = "measured while recovering, on calibration text that neither calibrates nor scores"
-TRAINING, VALIDATION, BEST = "Training, mean since the point before", "Validation", "Kept"
+"""Titles of the manifest's `objective`."""
+MEASURED = "measured during recovery, on calibration text that is used neither for calibration nor for scoring"
+TRAINING, VALIDATION, BEST = "Training, mean since the previous point", "Validation", "Best"
 
 
 def loss_curve(
     points: Sequence[Mapping[str, Any]], objective: str, theme: Theme = "light", *, best_step: int | None = None
 ) -> Figure:
-    """Loss against the step, one series for training and one for validation. Nats a token.
+    """Chart training and validation loss against the step, in nats per token.
 
-    `points` have `step`, `validation` and `training` (None at the start). `best_step` is the one whose weights are
-    kept.
+    `points` have `step`, `validation` and `training` (None at the start). `best_step` is the step whose weights are
+    saved.
     """
     if not points:
         return empty(TITLE, "The first point arrives when the models are loaded.", theme)
@@ -41,7 +40,7 @@ def _trace(
 ) -> dict[str, Any]:
     x, y = [int(point["step"]) for point in points], [float(point[field]) for point in points]
     hover_texts = [
-        f"<b>{name}</b> at step {step}<br>{loss}: {figure(value)} nats a token<br>{MEASURED}"
+        f"<b>{name}</b> at step {step}<br>{loss}: {figure(value)} nats per token<br>{MEASURED}"
         for step, value in zip(x, y, strict=True)
     ]
     return curve(name, index, theme, x, y, hover_texts)

@@ -1,5 +1,4 @@
-"""The training of a draft as charts: accepted length and loss against the step, and acceptance by position. Pure
-data."""
+"""Charts of a draft's training: accepted length and loss against the step, and acceptance by position. Pure data."""
 
 from __future__ import annotations
 
@@ -9,31 +8,31 @@ from typing import Any
 from backend.domain.figures import figure
 from backend.domain.recipe.draft_training import LOSS_TITLES, LossName
 from backend.present.charts.theme import Figure, Theme, curve, empty, layout, ringed
-from backend.present.words.drafts import at
+from backend.present.words.drafts import temperature_words
 
-LENGTH, LOSS, POSITIONS = "Tokens a round", "Loss during training", "Acceptance by position"
-MEASURED = "by vLLM's rule, on answers of the model to prompts that nothing is learned from"
-TRAINING, VALIDATION, BEST = "Training, mean since the point before", "Set aside", "Kept"
+LENGTH, LOSS, POSITIONS = "Tokens per step", "Loss during training", "Acceptance by position"
+MEASURED = "by vLLM's rule, on the model's answers to prompts that are not used for training"
+TRAINING, VALIDATION, BEST = "Training, mean since the previous point", "Validation", "Best"
 WAITING = "The first point arrives when the model has answered the prompts."
 Point = Mapping[str, Any]
 
 
 def lengths(points: Sequence[Point], theme: Theme = "light", *, best_step: int | None = None) -> Figure:
-    """Tokens a round against the step, a line for each temperature; 1 is what there is without a draft."""
+    """Chart tokens per decoding step against the training step, a line per temperature; 1 means no gain."""
     if not points:
         return empty(LENGTH, WAITING, theme)
     traces = [
-        _line(name, number, points, [_parts_of(point, name)["length"] for point in points], "tokens a round", theme)
-        for number, name in enumerate((at(each["temperature"]) for each in points[0]["acceptance"]), 1)
+        _line(name, number, points, [_parts_of(point, name)["length"] for point in points], "tokens per step", theme)
+        for number, name in enumerate((temperature_words(each["temperature"]) for each in points[0]["acceptance"]), 1)
     ]
     traces += _best_point_rings([point for point in points if point["step"] == best_step], theme)
     most = 1 + len(points[0]["acceptance"][0]["by_position"])
-    y = {"label": f"Tokens a round, of {most}", "range": [1, most]}
+    y = {"label": f"Tokens per step, at most {most}", "range": [1, most]}
     return {"data": traces, "layout": layout(LENGTH, _steps(), y, theme, better="higher", provenance=MEASURED)}
 
 
 def losses(points: Sequence[Point], loss: LossName, theme: Theme = "light") -> Figure:
-    """The loss that is trained by against the step, on what is learned from and on what is set aside."""
+    """Chart the training objective's loss against the step, on training and validation answers."""
     if not points:
         return empty(LOSS, WAITING, theme)
     words = LOSS_TITLES[loss]
@@ -45,18 +44,18 @@ def losses(points: Sequence[Point], loss: LossName, theme: Theme = "light") -> F
 
 
 def positions(acceptance: Sequence[Point], theme: Theme = "light") -> Figure:
-    """The share of rounds in which the token at each position was accepted, as vLLM counts it."""
+    """Chart the share of drafts whose token at each position was accepted, as vLLM counts it."""
     traces = []
     for number, each in enumerate(acceptance, 1):
-        name, rates = at(each["temperature"]), dict(enumerate(each["by_position"], 1))
+        name, rates = temperature_words(each["temperature"]), dict(enumerate(each["by_position"], 1))
         hover_texts = [
-            f"<b>{name}</b>, position {place}<br>{rate:.1%} of rounds accept it<br>{MEASURED}"
+            f"<b>{name}</b>, position {place}<br>accepted in {rate:.1%} of drafts<br>{MEASURED}"
             for place, rate in rates.items()
         ]
         traces.append(curve(name, number, theme, list(rates), list(rates.values()), hover_texts))
     x, y = (
-        {"label": "Position in the round", "dtick": 1},
-        {"label": "Share of rounds", "range": [0, 1], "tickformat": ".0%"},
+        {"label": "Position in the draft", "dtick": 1},
+        {"label": "Share of drafts", "range": [0, 1], "tickformat": ".0%"},
     )
     return {"data": traces, "layout": layout(POSITIONS, x, y, theme, better="higher", provenance=MEASURED)}
 
@@ -66,7 +65,7 @@ def _steps() -> dict[str, Any]:
 
 
 def _parts_of(point: Point, name: str) -> Point:
-    return next(each for each in point["acceptance"] if at(each["temperature"]) == name)
+    return next(each for each in point["acceptance"] if temperature_words(each["temperature"]) == name)
 
 
 def _line(
@@ -81,9 +80,9 @@ def _line(
 
 
 def _best_point_rings(points: Sequence[Point], theme: Theme) -> list[dict[str, Any]]:
-    """Rings around the point whose weights are kept."""
+    """Return rings around the point whose weights are saved."""
     traces = []
     for point in points[:1]:
         values = [each["length"] for each in point["acceptance"]]
-        traces.append(ringed(_line(BEST, 0, [point] * len(values), values, "tokens a round", theme)))
+        traces.append(ringed(_line(BEST, 0, [point] * len(values), values, "tokens per step", theme)))
     return traces

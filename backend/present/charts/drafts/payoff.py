@@ -1,7 +1,6 @@
-"""A payoff map as a chart: the gain over acceptance and draft length, a panel for each number of streams, and its
-break-even.
+"""Chart of a payoff map: the speed-up over acceptance and draft length with its break-even, a panel per concurrency.
 
-Pure data for plotly. Colours are of log2(gain), so that twice as fast is as strong as half as fast.
+Pure data for plotly. Colours show log2(gain), so that twice as fast is as strong as half as fast.
 """
 
 from __future__ import annotations
@@ -21,31 +20,33 @@ SLOWER, FASTER = "#d55e00", "#0072b2"
 TICKS = (0.25, 0.5, 1.0, 2.0, 4.0)
 OWN = "this draft"
 COLUMNS, PANEL, GAP = 2, 190, 0.16
-"""Panels side by side; their height in pixels; what is between them, as a share of the whole."""
+"""Panels per row; their height in pixels; the gap between them as a share of the whole."""
 NAME, BAR, BELOW = 20, 56, 124
-"""Pixels of a panel's name, from the panels to the bar of colours, and from them to the lower edge."""
+"""Pixels of a panel's name, from the panels to the colour bar, and from the panels to the lower edge."""
 
 
 def payoff_map(payoff: PayoffMap, draft: DraftShape, theme: Theme = "light", lengths: Sequence[float] = ()) -> Figure:
-    """Blue where speculation with that draft is faster than none, orange where it is slower, a line where it is
-    neither.
+    """Chart where speculation with the draft is faster (blue) or slower (orange), and the break-even line between.
 
-    `lengths`: its mean tokens a step at 1, 2, ... proposed, where they were measured: where on the map it lies.
+    `lengths`: measured mean tokens per step with 1, 2, ... draft tokens; they place the draft on the map.
     """
     title, rows = f"{subject(payoff, draft)}: gain", -(-len(payoff.streams) // COLUMNS)
     meta = {"provenance": provenance(payoff)}
     around = layout(title, {}, {}, theme, **meta)
     traces, notes = [], []
-    for place, at in enumerate(payoff.streams):
+    for place, concurrency in enumerate(payoff.streams):
         number, domain = str(place + 1) if place else "", _domain(place, rows)
         x, y = (
             {"domain": domain[end], "anchor": f"{other}{number}", **_axis(end)} for end, other in ((0, "y"), (1, "x"))
         )
         axes = layout(title, x, y, theme)
         around |= {f"xaxis{number}": axes["xaxis"], f"yaxis{number}": axes["yaxis"]}
-        traces += [_cells(payoff, draft, at, number), _line(payoff, draft, at, number, theme, first=not place)]
-        traces += [_own(payoff, draft, at, number, lengths, theme, first=not place)] if lengths else []
-        notes.append(_name(streams(at), domain, theme))
+        traces += [
+            _cells(payoff, draft, concurrency, number),
+            _line(payoff, draft, concurrency, number, theme, first=not place),
+        ]
+        traces += [_own(payoff, draft, concurrency, number, lengths, theme, first=not place)] if lengths else []
+        notes.append(_name(streams(concurrency), domain, theme))
     inside, top = rows * (PANEL + 40), around["margin"]["t"] + NAME
     around["margin"] = {**around["margin"], "t": top, "b": BELOW}
     around |= {"annotations": notes, "coloraxis": _colours(theme, -BAR / inside), "height": top + inside + BELOW}
@@ -54,7 +55,7 @@ def payoff_map(payoff: PayoffMap, draft: DraftShape, theme: Theme = "light", len
 
 
 def _domain(place: int, rows: int) -> tuple[list[float], list[float]]:
-    """The share of the width and of the height that a panel has."""
+    """Return a panel's range of the width and of the height, as shares."""
     row, column = divmod(place, COLUMNS)
     wide, high = (1 - GAP * (COLUMNS - 1)) / COLUMNS, (1 - 2 * GAP * (rows - 1)) / rows
     left, top = column * (wide + GAP), 1 - row * (high + 2 * GAP)
@@ -67,8 +68,8 @@ def _axis(end: int) -> dict[str, Any]:
     return {"label": "Acceptance", "tickformat": ".0%", "range": [-0.025, 1.025], "tickvals": [0, 0.5, 1]}
 
 
-def _cells(payoff: PayoffMap, draft: DraftShape, at: int, number: str) -> dict[str, Any]:
-    gains = [[payoff.gain(at, tokens, draft, acceptance) for acceptance in ACCEPTANCES] for tokens in LENGTHS]
+def _cells(payoff: PayoffMap, draft: DraftShape, concurrency: int, number: str) -> dict[str, Any]:
+    gains = [[payoff.gain(concurrency, tokens, draft, acceptance) for acceptance in ACCEPTANCES] for tokens in LENGTHS]
     return {
         "type": "heatmap",
         "x": list(ACCEPTANCES),
@@ -78,14 +79,17 @@ def _cells(payoff: PayoffMap, draft: DraftShape, at: int, number: str) -> dict[s
         "z": [[math.log2(gain) for gain in row] for row in gains],
         "customdata": gains,
         "coloraxis": "coloraxis",
-        "hovertemplate": f"{streams(at)}, %{{x:.0%}} accepted,<br>%{{y}} draft tokens: %{{customdata:.2f}}x<extra></extra>",
-        "name": streams(at),
+        "hovertemplate": f"{streams(concurrency)}, %{{x:.0%}} accepted,<br>"
+        "%{y} draft tokens: %{customdata:.2f}x<extra></extra>",
+        "name": streams(concurrency),
         "showlegend": False,
     }
 
 
-def _line(payoff: PayoffMap, draft: DraftShape, at: int, number: str, theme: Theme, *, first: bool) -> dict[str, Any]:
-    each = [(payoff.break_even_at(at, tokens, draft), tokens) for tokens in LENGTHS]
+def _line(
+    payoff: PayoffMap, draft: DraftShape, concurrency: int, number: str, theme: Theme, *, first: bool
+) -> dict[str, Any]:
+    each = [(payoff.break_even_at(concurrency, tokens, draft), tokens) for tokens in LENGTHS]
     paying = [(acceptance, tokens) for acceptance, tokens in each if acceptance is not None]
     ink = COLOURS[theme].ink
     return {
@@ -100,19 +104,29 @@ def _line(payoff: PayoffMap, draft: DraftShape, at: int, number: str, theme: The
         "showlegend": first,
         "line": {"color": ink, "width": 2},
         "marker": {"color": ink, "size": 6, "symbol": "circle"},
-        "customdata": [text(f"break-even at {streams(at)}")] * len(paying),
+        "customdata": [text(f"break-even at {streams(concurrency)}")] * len(paying),
         "hoverinfo": "text",
-        "hovertext": [f"{streams(at)}, {k} draft tokens:<br>pays from {acceptance:.0%} on" for acceptance, k in paying],
+        "hovertext": [
+            f"{streams(concurrency)}, {k} draft tokens:<br>pays from {acceptance:.0%} acceptance"
+            for acceptance, k in paying
+        ],
     }
 
 
 def _own(
-    payoff: PayoffMap, draft: DraftShape, at: int, number: str, lengths: Sequence[float], theme: Theme, *, first: bool
+    payoff: PayoffMap,
+    draft: DraftShape,
+    concurrency: int,
+    number: str,
+    lengths: Sequence[float],
+    theme: Theme,
+    *,
+    first: bool,
 ) -> dict[str, Any]:
-    """The draft itself, at the acceptance by which tokens alike would give as many a step."""
+    """Return marks of the draft itself, at the constant acceptance that gives its tokens per step."""
     guesses = range(1, len(lengths) + 1)
     x = [acceptance_from_rate((length - 1) / k, k) for k, length in zip(guesses, lengths, strict=True)]
-    gains = [payoff.gain_at(at, k, draft, length) for k, length in zip(guesses, lengths, strict=True)]
+    gains = [payoff.gain_at(concurrency, k, draft, length) for k, length in zip(guesses, lengths, strict=True)]
     marker = {
         "color": COLOURS[theme].panel,
         "size": 9,
@@ -131,9 +145,10 @@ def _own(
         "showlegend": first,
         "marker": marker,
         "hoverinfo": "text",
-        "customdata": [text(f"{OWN} at {streams(at)}")] * len(x),
+        "customdata": [text(f"{OWN} at {streams(concurrency)}")] * len(x),
         "hovertext": [
-            f"{OWN}, {streams(at)}, {k} draft tokens: {gain:.2f}x" for k, gain in zip(guesses, gains, strict=True)
+            f"{OWN}, {streams(concurrency)}, {k} draft tokens: {gain:.2f}x"
+            for k, gain in zip(guesses, gains, strict=True)
         ],
     }
 

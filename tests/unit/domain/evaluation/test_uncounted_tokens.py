@@ -105,11 +105,13 @@ def test_there_is_no_verdict_on_tokens_with_the_reason_and_one_on_the_first_toke
     rows = {row.metric: row for row in document(made).comparison}
     on_tokens = rows["output_tokens_per_s"]
     assert (on_tokens.ratio, on_tokens.p_value) == (None, None)
-    assert "of `silent` came without a token count" in describe_comparison(on_tokens)
+    assert "of `silent` had no token count" in describe_comparison(on_tokens)
     assert rows["ttft_ms_p50"].p_value is not None
     assert describe_comparison(on_tokens) in level_sentence(list(rows.values()), None)
     turned = compare([result("silent", [made]), result("counted", [level(4)])])
-    assert "of `silent` came" in next(describe_comparison(row) for row in turned if row.metric == "output_tokens_per_s")
+    assert "of `silent` had no token count" in next(
+        describe_comparison(row) for row in turned if row.metric == "output_tokens_per_s"
+    )
 
 
 def test_the_grid_and_the_reports_cards_give_requests_instead() -> None:
@@ -125,7 +127,7 @@ def test_costs_in_tokens_are_not_told_and_a_month_of_requests_is() -> None:
     row = cost_words.rows(document(SILENT), asked)[1]
     for name in ("Output tokens/s", "Price, million output tokens", "Cheaper than the hosted API from"):
         assert row[name] == "tokens not counted"
-    assert "1 machine" in str(row["1,000 requests a month"])
+    assert "1 machine" in str(row["1,000 requests per month"])
     found = costs.level_price(Pricing(per_hour=1), SOME)
     assert found is not None and found.per_million_output is found.blended_sagemaker is None
 

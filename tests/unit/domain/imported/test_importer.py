@@ -179,7 +179,7 @@ def test_any_json_is_read_or_refused_in_a_sentence(value: Any, field: str, name:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_theirs_are_open_marks_with_their_provenance_and_ours_stay_as_they_are(theme: Any) -> None:
-    drawn = charts_imported.beside(evaluation(levels=(1, 4)), [imported(CONCURRENT)], "ttft_ms", theme)
+    drawn = charts_imported.imported_comparison(evaluation(levels=(1, 4)), [imported(CONCURRENT)], "ttft_ms", theme)
     *traces, theirs = drawn["data"]
     ours = [trace for trace in traces if "markers" in trace["mode"]]  # the legend's line of the whiskers has none
     assert len(ours) == 4
@@ -191,7 +191,7 @@ def test_theirs_are_open_marks_with_their_provenance_and_ours_stay_as_they_are(t
 
 
 def test_a_metric_that_the_file_lacks_is_said_and_not_drawn() -> None:
-    drawn = charts_imported.beside(evaluation(), [imported(*BENCH)], "client_latency_ms")
+    drawn = charts_imported.imported_comparison(evaluation(), [imported(*BENCH)], "client_latency_ms")
     assert drawn["data"] == []
     assert charts_imported.NOTHING in alt_text.alt(drawn)
 

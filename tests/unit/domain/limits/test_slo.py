@@ -42,7 +42,7 @@ def test_a_variant_that_keeps_no_limit_is_last_and_says_so() -> None:
     strict = min(level.tpot_ms.p95 for level in document.variants[0].levels if level.tpot_ms) - 0.01
     rows = compare_slo.rows(slo.best_levels(document, Slo(tpot_p95_ms=strict)))
     assert [row["Variant"] for row in rows] == ["quick", "slow"]
-    assert rows[1]["Best at"] == "no measured level keeps these limits"
+    assert rows[1]["Best at"] == "no measured level meets these limits"
 
 
 @given(st.floats(0.001, 1e7))
