@@ -42,7 +42,7 @@ def train(visit: Visit, studio: Studio, prompts: Path, screenshots: Path | None)
     visit.button("Train").dblclick()
     visit.page.wait_for_url(re.compile(r"/job\?.*id=j-"))
     job_id = asked(visit, "id")
-    acceptance = visit.main.get_by_role("figure", name=re.compile("^Tokens a round"))
+    acceptance = visit.main.get_by_role("figure", name=re.compile("^Tokens per step"))
     eventually("acceptance", lambda: acceptance.is_visible() or jobs.show(studio.workspace, job_id).ended)
     assert not jobs.show(studio.workspace, job_id).ended, "acceptance is drawn while the draft learns"
     assert until_ended(studio.workspace, job_id).error is None

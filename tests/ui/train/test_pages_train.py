@@ -115,7 +115,7 @@ def test_a_running_training_draws_its_acceptance_and_its_loss(home: Workspace) -
     events = [Event(kind="point", phase="train", data=point) for point in CURVE]
     job = studio.put(home, spec(home), "Train", JobState.RUNNING, events=events)
     at = studio.open_page("job", id=job.id)
-    assert {"Tokens a round", "Loss during training"} <= set(titles(at))
+    assert {"Tokens per step", "Loss during training"} <= set(titles(at))
 
 
 def test_an_ended_training_shows_its_draft_and_leads_to_build(home: Workspace) -> None:
