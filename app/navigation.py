@@ -14,7 +14,7 @@ HERE = "shell_page"
 PAGES = Path(__file__).resolve().parent.parent / "pages"
 
 
-class Entry(NamedTuple):
+class PageEntry(NamedTuple):
     """A page. A hidden one is opened from others and is not in the menu."""
 
     name: str
@@ -23,31 +23,31 @@ class Entry(NamedTuple):
     hidden: bool = False
 
 
-SECTIONS: dict[str, tuple[Entry, ...]] = {
-    "": (Entry("home", "Home", ":material/home:"),),
+SECTIONS: dict[str, tuple[PageEntry, ...]] = {
+    "": (PageEntry("home", "Home", ":material/home:"),),
     "Models": (
-        Entry("catalog", "Catalog", ":material/menu_book:"),
-        Entry("import", "Import", ":material/folder_open:"),
-        Entry("model", "Model", ":material/deployed_code:", hidden=True),
+        PageEntry("catalog", "Catalog", ":material/menu_book:"),
+        PageEntry("import", "Import", ":material/folder_open:"),
+        PageEntry("model", "Model", ":material/deployed_code:", hidden=True),
     ),
     "Optimize": (
-        Entry("build", "Build", ":material/construction:"),
-        Entry("train", "Train a draft", ":material/model_training:"),
-        Entry("jobs", "Jobs", ":material/list:"),
-        Entry("job", "Job", ":material/work:", hidden=True),
+        PageEntry("build", "Build", ":material/construction:"),
+        PageEntry("train", "Train a draft", ":material/model_training:"),
+        PageEntry("jobs", "Jobs", ":material/list:"),
+        PageEntry("job", "Job", ":material/work:", hidden=True),
     ),
     "Measure": (
-        Entry("evaluate", "Evaluate", ":material/speed:"),
-        Entry("compare", "Compare", ":material/compare_arrows:"),
-        Entry("playground", "Playground", ":material/chat:"),
+        PageEntry("evaluate", "Evaluate", ":material/speed:"),
+        PageEntry("compare", "Compare", ":material/compare_arrows:"),
+        PageEntry("playground", "Playground", ":material/chat:"),
     ),
     "Ship": (
-        Entry("presets", "Presets", ":material/bookmarks:"),
-        Entry("endpoints", "Endpoints", ":material/cloud:"),
+        PageEntry("presets", "Presets", ":material/bookmarks:"),
+        PageEntry("endpoints", "Endpoints", ":material/cloud:"),
     ),
     "System": (
-        Entry("activity", "Activity", ":material/history:"),
-        Entry("hardware", "Hardware", ":material/memory:"),
+        PageEntry("activity", "Activity", ":material/history:"),
+        PageEntry("hardware", "Hardware", ":material/memory:"),
     ),
 }
 
@@ -66,7 +66,7 @@ def has_page(name: str) -> bool:
     return page_file(name).is_file()
 
 
-def existing_sections() -> dict[str, list[Entry]]:
+def existing_sections() -> dict[str, list[PageEntry]]:
     """Return the sections with the pages that are on disk; empty sections are left out."""
     sections = {section: [entry for entry in entries if has_page(entry.name)] for section, entries in SECTIONS.items()}
     return {section: entries for section, entries in sections.items() if entries}
@@ -81,7 +81,7 @@ def draw_menu() -> Any:
     return page
 
 
-def _page(entry: Entry) -> Any:
+def _page(entry: PageEntry) -> Any:
     visibility = "hidden" if entry.hidden else "visible"
     default = entry.name == "home"
     return st.Page(page_file(entry.name), title=entry.title, icon=entry.icon, default=default, visibility=visibility)

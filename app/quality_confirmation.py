@@ -1,4 +1,4 @@
-"""Asking before an artifact is used whose quality is below the floor."""
+"""Ask for confirmation before an artifact is used whose quality is below the floor."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from backend.service.models import variants
 
 
 def confirm(opened: Workspace, sources: Iterable[str], name: str, *, say: bool = True) -> bool:
-    """Say what is ruined among them, and ask; True where the person will use it all the same, and where nothing is
-    ruined.
+    """Show a warning for each such artifact and a checkbox. Return whether the person accepts, or need not.
 
-    `name` tells the questions of one page apart; `say` is False where the page has said it already.
+    `name` distinguishes the checkboxes of one page; `say` is False if the page has shown the warnings already.
     """
     warnings = variants.floor_warnings(opened, sources)
     for sentence in warnings if say else ():
