@@ -8,7 +8,7 @@ LABELS = {
     # the load of an evaluation
     "concurrency": "Concurrency (streams)",
     "rate": "Requests per second",
-    "process": "Arrivals",
+    "process": "Arrival process",
     "ramp": "The ramp",
     "trace": "A trace",
     "sweep": "The search",

@@ -31,23 +31,23 @@ OTHER_TOOLS = re.compile(r"`vllm bench serve [^`]*`|vLLM, --\S+")
         (
             {"ramp": (1, 5)},
             "--ramp needs --seconds: the time over which the rate changes.",
-            "The ramp needs Seconds a run: the time over which the rate changes.",
+            "The ramp needs Seconds per run: the time over which the rate changes.",
         ),
         (
             {"rate": (1,), "ramp": (1, 5), "trace": True, "seconds": 1},
             "--rate and --ramp and --trace cannot be combined: each says when requests are sent.",
-            "Requests a second and The ramp and A trace cannot be combined: each says when requests are sent.",
+            "Requests per second and The ramp and A trace cannot be combined: each says when requests are sent.",
         ),
         (
             {"rate": (2, 2)},
             "--rate is wrong: a rate is given twice.",
-            "Requests a second is wrong: a rate is given twice.",
+            "Requests per second is wrong: a rate is given twice.",
         ),
-        ({"rate": (0,)}, "--rate is wrong: it must be above 0.", "Requests a second is wrong: it must be above 0."),
+        ({"rate": (0,)}, "--rate is wrong: it must be above 0.", "Requests per second is wrong: it must be above 0."),
         (
             {"warmup_requests": -1},
             "--warmup is wrong: it must be at least 0.",
-            "Warm-up requests a stream is wrong: it must be at least 0.",
+            "Warm-up requests per stream is wrong: it must be at least 0.",
         ),
         (
             {"discount": 1},
@@ -62,7 +62,7 @@ OTHER_TOOLS = re.compile(r"`vllm bench serve [^`]*`|vLLM, --\S+")
         (
             {"process": "poisson"},
             "--poisson needs --rate or --ramp: it spreads requests that are sent by the clock.",
-            "Requests come needs Requests a second or The ramp: it spreads requests that are sent by the clock.",
+            "Arrival process needs Requests per second or The ramp: it spreads requests that are sent by the clock.",
         ),
     ],
 )
