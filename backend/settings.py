@@ -104,7 +104,7 @@ class Settings(BaseModel):
     """The folder of classes that may propose tokens within servers, whose code then runs there; None: nowhere."""
     quality_floor: float | None = None
     """Nats a token that an artifact may lose before it is called ruined; 0 is no floor, None
-    `domain.limits.loss.FLOOR`."""
+    `domain.limits.quality_loss.QUALITY_FLOOR`."""
 
     def classes(self, method: str) -> str | None:
         """Return the folder of the class that proposes tokens for a `speculate` step of that method."""

@@ -1,9 +1,9 @@
-"""How far two answers to the same prompt agree, word by word, and whether one ends in a loop. Pure.
+"""Measures how far two answers to the same prompt agree word by word, and whether one ends in a loop. Pure.
 
 Exact match and token F1 as of SQuAD (Rajpurkar et al., SQuAD: 100,000+ Questions for Machine Comprehension of Text,
-2016), with the original's answer in the place of the truth; unlike there, nothing is lower-cased or taken away: an
-answer may be code. A request that failed has no answer, which is not an empty one: it agrees and disagrees with
-nothing. A loop at an answer's end is easy to draft, so it flatters speculative decoding.
+2016), with the original's answer in place of the truth; unlike there, nothing is lower-cased or removed: an answer may
+be code. A request that failed has no answer, which is not an empty one: it is left out. A loop at the end of an answer
+is easy to draft, so it inflates the gain of speculative decoding.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from backend.domain.maths.intervals import mean_ci95, wilson
 
 Interval = tuple[float, float]
 SHORTEST_LOOP = 32
-"""Characters: below it a rule of dashes or a closing bracket run would count."""
+"""Characters: with fewer, a line of dashes or a run of closing brackets would count."""
 REPEATS = 4
 
 
 class Agreement(NamedTuple):
-    """Means over the pairs: shares from 0 to 1, each with its 95% interval."""
+    """Means over pairs of answers: shares from 0 to 1, each with its 95% interval."""
 
     exact_match: float
     token_f1: float
@@ -31,16 +31,17 @@ class Agreement(NamedTuple):
     """Pairs that were compared."""
     exact_ci95: Interval
     token_f1_ci95: Interval | None
-    """None where every pair has the same F1: nothing says how far another prompt's would be."""
+    """None where every pair has the same F1, so that its spread is not known."""
 
 
 def is_exact_match(first: str, second: str) -> bool:
-    """The same words in the same order; white space does not count."""
+    """Whether both have the same words in the same order; white space does not count."""
     return first.split() == second.split()
 
 
 def token_f1(first: str, second: str) -> float:
-    """Harmonic mean of precision and recall over the bags of words; 1 where both are empty, 0 where one is."""
+    """Return the harmonic mean of precision and recall over the bags of words; 1 where both are empty, 0 where one
+    is."""
     a, b = Counter(first.split()), Counter(second.split())
     if not a or not b:
         return float(a == b)
@@ -49,7 +50,7 @@ def token_f1(first: str, second: str) -> float:
 
 
 def answered_pairs(baseline: Sequence[str | None], variant: Sequence[str | None]) -> list[tuple[str, str]]:
-    """Of answers to the same prompts, by position, those pairs where neither is None, which is a request that failed.
+    """Pair answers to the same prompts by position, without pairs in which a request failed (None).
 
     Raises ValueError for lists of different length.
     """
@@ -57,28 +58,30 @@ def answered_pairs(baseline: Sequence[str | None], variant: Sequence[str | None]
 
 
 def measure_agreement(pairs: Sequence[tuple[str, str]]) -> Agreement | None:
-    """Of pairs of answers, each to one prompt; None without any."""
+    """Measure the agreement of pairs of answers, each to one prompt; None without any."""
     if not pairs:
         return None
-    same, scores = sum(is_exact_match(a, b) for a, b in pairs), [token_f1(a, b) for a, b in pairs]
+    same = sum(is_exact_match(a, b) for a, b in pairs)
+    scores = [token_f1(a, b) for a, b in pairs]
     return Agreement(same / len(pairs), fmean(scores), len(pairs), wilson(same, len(pairs)), mean_interval(scores))
 
 
 def mean_interval(shares: Sequence[float]) -> Interval | None:
-    """95% interval of the mean of shares by Student's t, within 0 and 1; None where they are all the same or fewer than
-    two."""
-    found = None if not shares or min(shares) == max(shares) else mean_ci95(shares)
-    return found and (max(0.0, found[0]), min(1.0, found[1]))
+    """Return the 95% interval of the mean of shares by Student's t, within 0 and 1.
+
+    None where they are all the same or fewer than two.
+    """
+    interval = None if not shares or min(shares) == max(shares) else mean_ci95(shares)
+    return interval and (max(0.0, interval[0]), min(1.0, interval[1]))
 
 
 def pooled_interval(share: float, weights: Sequence[float]) -> Interval:
-    """95% interval of a share that is pooled over answers, such as that of all their tokens; `weights`: tokens of each
-    answer.
+    """Return the 95% interval of a share that is pooled over answers; `weights`: tokens of each answer.
 
-    An answer counts as one draw, for its tokens hang together. The variance of a draw from 0 to 1 with mean p is p (1 -
-    p) at the most (Bhatia and Davis, A Better Bound on the Variance, 2000), so that of the weighted mean is at most p
-    (1 - p) / n with n = (sum of w)^2 / (sum of w^2): Wilson's interval of so many draws, which is rather too wide than
-    too narrow.
+    An answer counts as one draw, since its tokens depend on each other. The variance of a draw from 0 to 1 with mean p
+    is p (1 - p) at the most (Bhatia and Davis, A Better Bound on the Variance, 2000), so that of the weighted mean is
+    at most p (1 - p) / n with n = (sum of w)^2 / (sum of w^2): Wilson's interval of so many draws, which is rather too
+    wide than too narrow.
     """
     squares = math.fsum(weight * weight for weight in weights)
     draws = math.fsum(weights) ** 2 / squares if squares else 0.0
@@ -86,8 +89,10 @@ def pooled_interval(share: float, weights: Sequence[float]) -> Interval:
 
 
 def is_looping(text: str) -> bool:
-    """True where the end of the text (white space at the very end left out) repeats one cycle: for some period p, at
-    least max(32, 4 p) last characters are each equal to the one p before, a full cycle first.
+    """Whether the text, without trailing white space, ends in a repeated cycle.
+
+    That is, for some period p at least the last max(32, 4 p) characters each equal the one p before, after a full
+    cycle.
 
     Periods come from the Z function of the reversed text (Gusfield 1997, section 1.4), so the cost is linear in the
     text.
@@ -98,7 +103,7 @@ def is_looping(text: str) -> bool:
 
 
 def _z_function(text: str) -> list[int]:
-    """z[i]: length of the longest common prefix of text and text[i:]."""
+    """Return z with z[i] the length of the longest common prefix of text and text[i:]."""
     size = len(text)
     z = [0] * (size + 1)
     left = right = 0

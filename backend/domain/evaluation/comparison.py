@@ -66,8 +66,8 @@ def compare(results: Sequence[VariantResult], alpha: float = SIGNIFICANCE) -> li
     """Compare each variant with the first, at every load that both have, on every headline metric.
 
     The family of tests has level `alpha`. `p_value` is Holm-adjusted, None where no test was made; `ci95` is then None
-    too or, for 3 or 4 repeats, the plain 95% interval. The p50 over a block's requests is compared, or its mean where it
-    has none. Never raises on odd figures: `why` says what prevents a test.
+    too or, for 3 or 4 repeats, the plain 95% interval. The p50 over a block's requests is compared, or its mean where
+    it has none. Never raises on odd figures: `why` says what prevents a test.
     """
     # 1. Every hypothesis of the family.
     pairs = [pair for result in results[1:] for pair in _pairs(results[0], result)]

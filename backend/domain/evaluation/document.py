@@ -1,4 +1,4 @@
-"""What an evaluation is asked (variants, options) and what it answers: the document other tools may rely on.
+"""The document of an evaluation: its variants, options and results. Other tools may rely on it.
 
 Names follow the documentation page of the SageMaker toolkit where it has one. Times in milliseconds unless the name
 ends in `_s`; prices in the currency of the given hourly price.
@@ -28,14 +28,14 @@ from backend.domain.validation import matching, unreadable
 from backend.domain.workload.workload import WorkloadSummary
 
 SCHEMA: Literal[1] = 1
-"""Of the document: another number where a field changes its name or meaning."""
+"""Version of the document; it changes where a field changes its name or meaning."""
 LATENCY_METRICS = ("ttft_ms", "tpot_ms", "chunk_gap_ms", "client_latency_ms", "content_latency_ms")
 
 
 class Speculation(Frozen):
     """A resolved `speculate` step. `draft_path` is absolute; None where no other weights draft.
 
-    What most have not is left out of the written form.
+    Rare fields are left out of the written form.
     """
 
     method: KnownSpeculation
@@ -70,24 +70,23 @@ class Speculation(Frozen):
 
 
 class Remote(Frozen):
-    """An endpoint of SageMaker as AWS told of it when the evaluation was submitted: from here only its answers are
-    seen."""
+    """An endpoint of SageMaker as AWS described it when the evaluation was submitted: only its answers can be seen."""
 
     endpoint: str
     """Its name at AWS."""
     region: str
     instances: str
-    """Those that run, in words: `2 x ml.g6.12xlarge`."""
+    """Its running instances in words: `2 x ml.g6.12xlarge`."""
     artifact: str | None = None
     """What Whetstone deployed there."""
     usd_per_hour: float | None = None
-    """Of all of them, on demand; None where no price is known."""
+    """On-demand price of all instances; None where it is not known."""
     price_region: str | None = None
-    """Where that price holds, which may be another region."""
+    """The region of that price, which may be another one."""
     discount: float = Field(0.0, ge=0, lt=1)
-    """The share that is off that price already."""
+    """The discount that the price includes already."""
     findings: tuple[str, ...] = ()
-    """What its answer to a probe and its log proved, and what they did not, a sentence each."""
+    """What its answer to a probe and its log showed, and what they did not, a sentence each."""
 
 
 class Variant(Frozen):
@@ -105,14 +104,14 @@ class Variant(Frozen):
     served_name: str | None = None
     """The model name to send to a URL."""
     remote: Remote | None = None
-    """Of a URL that is an endpoint of SageMaker."""
+    """Set for a URL that is an endpoint of SageMaker."""
     serving: Serving = Serving()
     speculation: Speculation | None = None
     compile_cache: str | None = None
     neuron: Facts | None = None
-    """Of an artifact that was compiled for Neuron, the fields of its plan, with their key."""
+    """For an artifact that was compiled for Neuron: the fields of its plan, with their key."""
     stored_at: str | None = None
-    """Of an artifact in a bucket, the address of its manifest: the paths are then those of a copy on this machine."""
+    """For an artifact in a bucket: the address of its manifest; the paths are then those of a copy on this machine."""
     recipe_hash: str | None = None
     bytes_on_disk: int | None = None
 
@@ -153,7 +152,7 @@ class EvaluateOptions(LoadOptions):
     stay up start two at a time after the first, and only the first's is."""
 
     def hourly_price(self, variant: Variant) -> float | None:
-        """Its own instances' price, else that of the machine as it was given."""
+        """Return the price of the variant's own instances, else that given for the machine."""
         own = variant.remote.usd_per_hour if variant.remote else None
         return self.price_per_hour if own is None else own
 
@@ -184,13 +183,13 @@ class Price(Frozen):
 class Level(WithValidity):
     """One variant at one load, over all repeats. A latency is None where no request gave one.
 
-    Tokens/s are None where answers came that did not tell their tokens: a rate of the others would be too low. They are
-    0 where every request failed.
+    Tokens/s are None where answers came without token counts: a rate of the others would be too low. They are 0 where
+    every request failed.
     """
 
     load: Load
     concurrency: int
-    """Requests under way: the streams of a closed loop, in an open loop the measured mean, rounded, at least 1."""
+    """Requests under way: the streams of a closed loop; in an open loop the measured mean, rounded, at least 1."""
     repeats: int
     requests: int
     duration_s: float
@@ -206,7 +205,7 @@ class Level(WithValidity):
     input_tokens_per_s_per_request: float | None
     output_tokens_per_s_per_request: float | None
     input_tokens: float | None
-    """Mean a request, as the page defines it."""
+    """Mean per request, as the documentation page defines it."""
     output_tokens: float | None
     invocations: int
     invocation_errors: int
@@ -214,32 +213,32 @@ class Level(WithValidity):
     """Answers whose text came without a token count."""
     empty_responses: int
     short_responses: int = 0
-    """Answers of one token that the model ended, where more were asked for."""
+    """Answers of one token that the model ended, where more were requested."""
     errors: dict[str, int] = Field(default_factory=dict)
     """Errors by kind: refused, timeout, reset, http_429, malformed..."""
     buffered_responses: int = 0
-    """Answers of several chunks that came at once: nothing is known of the time between their tokens."""
+    """Answers of several chunks that came at once: the time between their tokens is not known."""
     looping_outputs: int = 0
-    """Answers whose tail repeats one short cycle: they flatter speculative decoding."""
+    """Answers whose end repeats one short cycle: they inflate the gain of speculative decoding."""
     price: Price | None = None
     acceptance_rate: float | None = None
     """Accepted / drafted tokens from the server's counters over the level; `VariantResult.no_acceptance` says why it is
     None."""
     drafting: Drafting | None = None
-    """What was guessed ahead, position by position; None without speculation, and where the server does not tell."""
+    """Drafted tokens, position by position; None without speculation, and where the server does not report them."""
     prefix_cache_hit_rate: float | None = None
-    """Prompt tokens that the server had kept from earlier prompts, of all; None where it does not tell."""
+    """Share of prompt tokens from the server's prefix cache; None where it does not report them."""
     prefix_cache_expected: float | None = None
     """The most that the workload itself repeats (`prefix_cache`): a hit rate clearly above it makes the level
     invalid."""
     client_limited: bool = False
     audit: LevelAudit = LevelAudit()
     blocks: list[dict[str, float]] = Field(default_factory=list)
-    """One mapping a repeat, metric -> value: what the comparison pairs."""
+    """One mapping for each repeat, metric -> value: what the comparison pairs."""
     requests_per_s: float | None = None
-    """Answers without error a second of the level's duration."""
+    """Answers without error per second of the level's duration."""
     slo: SloCheck | None = None
-    """In a sweep: whether this level keeps the objectives."""
+    """In a sweep: whether this level meets the objectives."""
     energy: Energy | None = None
     """None where the machine reports none, and for an endpoint that was not started here."""
 
@@ -263,7 +262,7 @@ class Quality(Frozen):
     context."""
     same_top_ci95: tuple[float, float] | None = None
     text: str | None = None
-    """The held-out text that all of these are of: a bundled one's name, or a file's."""
+    """The held-out text: the name of a bundled one, or of a file."""
     greedy_match: float | None = None
     """Share of identical tokens in greedy answers of the served variants to the same prompts, up to the shorter one. Of
     the baseline: in its own answers when it is asked a second time, the noise that the others' figure has in it."""
@@ -278,7 +277,7 @@ class Quality(Frozen):
     first_divergence_share: float | None = None
     """First divergences / generated tokens."""
     exact_match: float | None = None
-    """Share of those answers with the same words as the baseline's (`domain.agreement`)."""
+    """Share of those answers with the same words as the baseline's (`answer_agreement`)."""
     token_f1: float | None = None
     """Mean F1 over their words."""
     answers: int | None = None
@@ -288,7 +287,7 @@ class Quality(Frozen):
     greedy_ci95: tuple[float, float] | None = None
     exact_ci95: tuple[float, float] | None = None
     token_f1_ci95: tuple[float, float] | None = None
-    """95% intervals over prompts such as those that were asked (`domain.agreement`)."""
+    """95% intervals over prompts such as those that were asked (`answer_agreement`)."""
     scored: Literal["dequantized", "original", "unavailable"] = "dequantized"
     note: str | None = None
 
@@ -348,7 +347,7 @@ class Comparison(Frozen):
     variant: str
     outcome: Outcome
     why: Obstacle | None
-    """None of a test."""
+    """None where a test was made."""
     ratio: float | None
     ci95: tuple[float, float] | None
     p_value: float | None = None
@@ -377,11 +376,11 @@ class Evaluation(Frozen):
     comparison: list[Comparison]
     workload: WorkloadSummary
     hardware: Facts
-    """As `hardware.probe` found it: what there is differs from machine to machine."""
+    """As `hardware.probe` reported it; the fields differ from machine to machine."""
     versions: dict[str, str]
-    """Of each library that had a part in it."""
+    """Version of each library that was used."""
     options: EvaluateOptions
-    """As asked; `repeats` is the blocks that there are, also where a rule decided how many."""
+    """As requested; `repeats` is the number of blocks, also where a rule decided it."""
     interleave: str
     measured_at: str
     warnings: list[str] = Field(default_factory=list)
@@ -395,24 +394,24 @@ class Evaluation(Frozen):
 
     @property
     def has_price(self) -> bool:
-        """Whether an hour of any variant has one."""
+        """Whether any variant has an hourly price."""
         return any(self.options.hourly_price(result.variant) is not None for result in self.variants)
 
     @property
     def loads(self) -> list[Load]:
-        """Every one that any variant was measured at, rising."""
+        """Every load that any variant was measured at, rising."""
         return sorted({level.load for result in self.variants for level in result.levels})
 
 
 def read_evaluation(text: str | bytes) -> Evaluation:
-    """A stored document, as JSON. Raises WrittenByNewer, Unreadable where it is of an older schema or no evaluation."""
+    """Read a stored document. Raises WrittenByNewer, or Unreadable for an older schema or anything else."""
     try:
         return Evaluation.model_validate_json(text)
     except ValidationError as error:
-        raise _why_not(error) from None
+        raise _unreadable(error) from None
 
 
-def _why_not(error: ValidationError) -> Unreadable:
+def _unreadable(error: ValidationError) -> Unreadable:
     first = error.errors()[0]
     stored = first["input"]
     if first["loc"] == ("schema",) and not (isinstance(stored, int) and stored > SCHEMA):

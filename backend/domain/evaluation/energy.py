@@ -9,7 +9,8 @@ from backend.domain.evaluation.resource_use import Energy
 
 NONE_REPORTED = "This machine reports no energy."
 BASIS = (
-    "From the machine's counters ({sources}), over the whole time of each level: warm-up, load generator and idle power are "
+    "From the machine's counters ({sources}), over the whole time of each level: warm-up, load generator and idle "
+    "power are "
     "included. Joules are divided by all output tokens of that time."
 )
 

@@ -1,4 +1,4 @@
-"""Request records -> the figures of one level. Knows nothing of how the records were made.
+"""Computes the figures of one level from request records.
 
 Only measured records (not warm-up) count. A latency is over the *good* ones: status ok, with content. Definitions of
 `measuring.md`; a latency is in milliseconds, a rate in tokens a second.
@@ -43,10 +43,10 @@ from backend.domain.maths.intervals import mean_ci95, percentile
 
 Records = Sequence[RequestRecord]
 FASTEST_TOKEN_S = 0.05e-3
-"""Chunks that come faster than that were held back on the way and sent together: 20,000 tokens/s for one user, several
-times what the fastest published services stream (about 3,000)."""
+"""Chunks that come faster than this were buffered on the way: 20,000 tokens/s for one user, several times what the
+fastest published services stream (about 3,000)."""
 LIMITABLE_METRICS = ("ttft_ms", "tpot_ms", "client_latency_ms")
-"""What a request has one figure of, so that a limit can be set for it."""
+"""Metrics with one figure for each request, so that a limit can be set for them."""
 
 
 def summarise_level(
@@ -57,12 +57,14 @@ def summarise_level(
     pricing: Pricing | None,
     acceptance: tuple[int, int] | None,
 ) -> Level:
-    """One level over all its repeats, one list of records and one audit each.
+    """Summarise one level over all its repeats, one list of records and one audit each.
 
     `acceptance` is (accepted, drafted) tokens from the server's counters, None without speculation.
     """
-    steady = load.mode in {"closed", "rate"}  # a ramp or a trace has no steady state
+    # 1. What a steady state and the concurrency are. A ramp or a trace has no steady state.
+    steady = load.mode in {"closed", "rate"}
     concurrency = measured_concurrency(load, audits)
+    # 2. The measured records, without warm-up.
     measured = [[record for record in repeat if not record.warm] for repeat in repeats]
     everything = [record for repeat in measured for record in repeat]
     latencies = {name: summary([_latencies(name, repeat) for repeat in measured]) for name in LATENCY_METRICS}
@@ -87,21 +89,23 @@ def summarise_level(
 
 
 def measured_concurrency(load: Load, audits: Sequence[Audit]) -> int:
-    """A level's concurrency: as asked in a closed loop, else the mean number under way, rounded, at least 1."""
+    """Return the concurrency: as requested in a closed loop, else the mean number under way, rounded, at least 1."""
     if load.is_closed:
         return int(load.value)
-    seen = [audit.achieved_concurrency for audit in audits if audit.achieved_concurrency is not None]
-    return max(1, round(sum(seen) / len(seen))) if seen else 1
+    achieved = [audit.achieved_concurrency for audit in audits if audit.achieved_concurrency is not None]
+    return max(1, round(sum(achieved) / len(achieved))) if achieved else 1
 
 
 def good_records(records: Iterable[RequestRecord]) -> list[RequestRecord]:
-    """The ones that latencies are taken from: ok and with content."""
+    """Return the records that latencies are computed from: ok and with content."""
     return [record for record in records if record.ok and record.chunk_times]
 
 
 def tpot_s(record: RequestRecord) -> float | None:
-    """Seconds an output token after the first read with content; None where tokens were not counted or all came at
-    once."""
+    """Return seconds per output token after the first read with content.
+
+    None where tokens were not counted or all came at once.
+    """
     if record.output_tokens is None or not record.chunk_tokens or came_at_once(record):
         return None
     first = bisect_right(record.chunk_times, record.chunk_times[0]) - 1
@@ -121,8 +125,7 @@ def is_buffered(record: RequestRecord) -> bool:
 
 
 def _gaps_s(record: RequestRecord) -> list[float]:
-    """Seconds between successive reads with content; none where more than half of the chunks came together with
-    others."""
+    """Return seconds between successive reads with content; empty where more than half of the chunks came together."""
     arrivals = sorted(set(record.chunk_times))
     if came_at_once(record) or 2 * len(arrivals) < len(record.chunk_times):
         return []
@@ -130,19 +133,22 @@ def _gaps_s(record: RequestRecord) -> list[float]:
 
 
 def latency_ms(metric: str, record: RequestRecord) -> float | None:
-    """One request's `ttft_ms`, `tpot_ms`, `client_latency_ms` or `content_latency_ms`; None where it gave none."""
+    """Return one request's `ttft_ms`, `tpot_ms`, `client_latency_ms` or `content_latency_ms`; None where it has
+    none."""
     return next(iter(_latencies(metric, [record])), None)
 
 
 def steady_window(records: Records) -> tuple[float, float] | None:
-    """Seconds on the records' clock: from the moment every stream has left warm-up to the moment the first one is done.
+    """Return (start, end) in seconds on the records' clock: every stream has left warm-up, and none is done.
 
     Without warm-up it opens when every stream has sent its first request. In an open loop: from the first measured
     request due to the last one due. None where it would be empty.
     """
+    # 1. An open loop.
     if any(record.clock == "intended" for record in records):
         due = [record.intended for record in records if not record.warm and not record.turn]
         return (min(due), max(due)) if due and max(due) > min(due) else None
+    # 2. A closed loop, stream by stream.
     streams: dict[int, list[RequestRecord]] = defaultdict(list)
     for record in records:
         streams[record.stream].append(record)
@@ -154,7 +160,7 @@ def steady_window(records: Records) -> tuple[float, float] | None:
 
 
 def tokens_between(records: Iterable[RequestRecord], start: float, end: float) -> float:
-    """Output tokens whose chunk arrived in (start, end]."""
+    """Return the output tokens whose chunk arrived in (start, end]."""
     total = 0.0
     for record in records:
         before = bisect_right(record.chunk_times, start)
@@ -172,15 +178,19 @@ def _left_warmup(stream: Sequence[RequestRecord]) -> float:
 
 
 def _latencies(name: str, records: Records) -> list[float]:
-    of: dict[str, Callable[[RequestRecord], list[float]]] = {
+    values_of: dict[str, Callable[[RequestRecord], list[float]]] = {
         "ttft_ms": lambda r: _span(r.start, r.first_content),
         "tpot_ms": lambda r: _span(0.0, tpot_s(r)),
         "chunk_gap_ms": lambda r: [gap * 1000 for gap in _gaps_s(r)],
         "client_latency_ms": lambda r: _span(r.start, r.end),
         "content_latency_ms": lambda r: _span(r.start, r.last_content),
     }
-    whole = name == "client_latency_ms"
-    return [value for record in good_records(records) if whole or record.streamed for value in of[name](record)]
+    needs_stream = name != "client_latency_ms"
+    values: list[float] = []
+    for record in good_records(records):
+        if record.streamed or not needs_stream:
+            values += values_of[name](record)
+    return values
 
 
 def _span(start: float | None, end: float | None) -> list[float]:
@@ -203,14 +213,14 @@ def _rates(records: Records, duration: float) -> dict[str, float | None]:
 
 
 def _total(answers: Records, tokens: Sequence[int | None]) -> float | None:
-    """Of all answers. An empty one that tells nothing had none, unless no answer told any: then nobody counts here."""
+    """Add up tokens over all answers; None where an answer with content, or every answer, came without a count."""
     silent = any(count is None and answer.chunk_times for answer, count in zip(answers, tokens, strict=True))
-    told = [count for count in tokens if count is not None]
-    return None if silent or (answers and not told) else float(sum(told))
+    counts = [count for count in tokens if count is not None]
+    return None if silent or (answers and not counts) else float(sum(counts))
 
 
 def _per_request(records: Records) -> dict[str, float | None]:
-    """Means a request: tokens, and tokens over that request's own client latency; tokens per chunk over all chunks."""
+    """Return means per request: tokens, and tokens over its own client latency; tokens per chunk over all chunks."""
     answers = [(r, r.end - r.start) for r in good_records(records) if r.start is not None and r.end > r.start]
     counted = [r for r in good_records(records) if r.chunk_tokens and r.streamed]
     chunks = sum(len(r.chunk_times) for r in counted)
@@ -269,8 +279,7 @@ def _steady(repeats: Sequence[Records]) -> float | None:
 
 
 def prefill_share(records: Records) -> float | None:
-    """Estimated part of the hour spent in prefill, 0 to 1: sum of TTFT over sum of content latency of the good
-    answers."""
+    """Return the estimated share of time spent in prefill, 0 to 1: sum of TTFT over sum of content latency."""
     first, whole = sum(_latencies("ttft_ms", records)), sum(_latencies("content_latency_ms", records))
     return first / whole if whole > 0 else None
 
@@ -290,21 +299,24 @@ def _price(
 
 
 def _block(repeat: Records, pricing: Pricing | None, concurrency: int, *, steady: bool) -> dict[str, float]:
-    """One repeat, metric -> value, what could not be measured left out. A latency's plain name is its mean."""
+    """Return the figures of one repeat without those that could not be measured. A latency's plain name is its mean."""
     measured = [record for record in repeat if not record.warm]
     duration = _duration(measured)
-    found: dict[str, float | None] = {"duration_s": duration, "requests": float(len(measured))}
+    # 1. Latencies.
+    figures: dict[str, float | None] = {"duration_s": duration, "requests": float(len(measured))}
     summaries = {name: summary([_latencies(name, measured)]) for name in LATENCY_METRICS}
-    for name, figures in summaries.items():
-        if figures is not None:
-            found |= {name: figures.mean}
-            found |= {f"{name}_{p}": getattr(figures, p) for p in ("p50", "p90", "p95", "p99")}
-    found |= {name: rate or None for name, rate in _rates(measured, duration).items()}
-    found |= _per_request(measured) | {"steady_output_tokens_per_s": _steady([repeat]) if steady else None}
+    for name, latency in summaries.items():
+        if latency is not None:
+            figures |= {name: latency.mean}
+            figures |= {f"{name}_{p}": getattr(latency, p) for p in ("p50", "p90", "p95", "p99")}
+    # 2. Rates.
+    figures |= {name: rate or None for name, rate in _rates(measured, duration).items()}
+    figures |= _per_request(measured) | {"steady_output_tokens_per_s": _steady([repeat]) if steady else None}
+    # 3. Prices.
     prices = _price(pricing, concurrency, measured, duration, summaries["tpot_ms"])
     if prices is not None:
-        found |= {f"price_{name}": value for name, value in prices.model_dump().items()}
-    return {name: value for name, value in found.items() if value is not None}
+        figures |= {f"price_{name}": value for name, value in prices.model_dump().items()}
+    return {name: value for name, value in figures.items() if value is not None}
 
 
 def _audit(load: Load, repeats: Sequence[Records], audits: Sequence[Audit]) -> LevelAudit:
@@ -323,7 +335,7 @@ def _audit(load: Load, repeats: Sequence[Records], audits: Sequence[Audit]) -> L
 
 
 def _open_loop(audits: Sequence[Audit]) -> dict[str, Any]:
-    """Least and worst of the repeats: did the generator send on time, and did the server keep up?"""
+    """Merge what shows whether the generator sent on time and the server kept up: the worst of the repeats."""
     return {
         **_merged(audits, sum, "waited"),
         **_merged(audits, min, "offered_per_s", "completed_per_s"),
@@ -331,15 +343,20 @@ def _open_loop(audits: Sequence[Audit]) -> dict[str, Any]:
     }
 
 
-def _merged(audits: Sequence[Audit], into: Callable[[list[Any]], Any], *names: str) -> dict[str, Any]:
-    """Each of these figures of all audits as one; None where no audit has it."""
-    told = {name: [value for audit in audits if (value := getattr(audit, name)) is not None] for name in names}
-    return {name: into(values) if values else None for name, values in told.items()}
+def _merged(audits: Sequence[Audit], merge: Callable[[list[Any]], Any], *names: str) -> dict[str, Any]:
+    """Merge each of these figures over all audits; None where no audit has it."""
+    merged: dict[str, Any] = {}
+    for name in names:
+        values = [getattr(audit, name) for audit in audits if getattr(audit, name) is not None]
+        merged[name] = merge(values) if values else None
+    return merged
 
 
 def summary(repeats: Sequence[Sequence[float]]) -> Summary | None:
-    """Order statistics over all values of all repeats; the interval over the means of the repeats. None without a
-    value."""
+    """Return order statistics over all values of all repeats, with an interval over the means of the repeats.
+
+    None without a value.
+    """
     ordered = sorted(value for repeat in repeats for value in repeat)
     if not ordered:
         return None

@@ -83,7 +83,8 @@ def _common(first: str, second: str) -> int:
 
 
 def _conversations(prompts: Sequence[Prompt], records: Iterable[RequestRecord]) -> Iterable[tuple[RequestRecord, str]]:
-    """Yield each request with all its words, in the order of sending; a turn has the conversation before it in front."""
+    """Yield each request with all its words, in the order of sending; a turn has the conversation before it in
+    front."""
     so_far: dict[int, str] = {}
     for record in sorted(records, key=lambda record: record.intended if record.sent is None else record.sent):
         prompt = prompts[record.prompt % len(prompts)]

@@ -38,7 +38,8 @@ def price_per_million(hourly: float | None, tokens_per_s: float | None) -> float
 def blended_price(
     pricing: Pricing, input_tokens_per_s: float | None, output_tokens_per_s: float | None, prefill_share: float | None
 ) -> float | None:
-    """Return (r x in + out) / (r + 1), with `prefill_share` of the hour charged to input tokens, the rest to output tokens.
+    """Return (r x in + out) / (r + 1), with `prefill_share` of the hour charged to input tokens, the rest to output
+    tokens.
 
     None without a known split: charging the full hour to both would count it twice.
     """
@@ -53,8 +54,8 @@ def blended_price(
 
 
 def blended_sagemaker_price(pricing: Pricing, concurrency: int, tpot_p50_ms: float | None) -> float | None:
-    """Return the price by the toolkit announcement's formula: total throughput = concurrency / p50 inter-token latency; blended =
-    (1 - discount) x $/h / (throughput x 3600 / 1e6) / 4, where 4 is ratio + 1.
+    """Return the price by the toolkit announcement's formula: total throughput = concurrency / p50 inter-token latency;
+    blended = (1 - discount) x $/h / (throughput x 3600 / 1e6) / 4, where 4 is ratio + 1.
 
     The formula ignores prefill and prices input at 0: every place that shows it must say so.
     """

@@ -1,4 +1,5 @@
-"""Decides whether a level's figures are the server's, and says why not. Knows nothing of how levels are measured or drawn."""
+"""Decides whether a level's figures are the server's, and says why not. Knows nothing of how levels are measured or
+drawn."""
 
 from __future__ import annotations
 
@@ -129,7 +130,8 @@ def is_buffered(level: Level) -> bool:
 def buffered_words(level: Level) -> str:
     """Say `40 of 40 answers came in one piece: ...`."""
     return (
-        f"{level.buffered_responses:,} of {level.answers:,} answers came in one piece: a proxy or the server buffers the "
+        f"{level.buffered_responses:,} of {level.answers:,} answers came in one piece: a proxy or the server buffers "
+        "the "
         "stream, so the time between tokens is not known and the first token comes with the last"
     )
 
@@ -141,7 +143,8 @@ VALIDITY_WORDS: dict[Validity, str] = {
 
 
 def validity_warnings(results: Sequence[VariantResult]) -> list[str]:
-    """Write one sentence for all levels that are not valid, one for those valid in part: how many, the first, and why."""
+    """Write one sentence for all levels that are not valid, one for those valid in part: how many, the first, and
+    why."""
     levels = [(result.name, level) for result in results for level in result.levels]
     sentences = []
     for validity, words in VALIDITY_WORDS.items():
@@ -208,7 +211,8 @@ def idle_streams_warning(results: Sequence[VariantResult]) -> str | None:
         return None
     # 2. The warning.
     return (
-        f"At {lowest.load.words} only {figure(lowest_share * lowest.load.value)} were busy on average, since a block's last "
+        f"At {lowest.load.words} only {figure(lowest_share * lowest.load.value)} were busy on average, since a "
+        "block's last "
         "answers run alone: its throughput is that of fewer streams. "
         f"Use {default_requests(lowest.load)} requests per level, or more seconds."
     )

@@ -1,4 +1,4 @@
-"""What a server's time to ready went into: a result of its own, beside the speed of its answers. Pure."""
+"""The phases of a server's start and their times: a result of its own, beside the speed of its answers. Pure."""
 
 from __future__ import annotations
 

@@ -33,14 +33,16 @@ DEFINITIONS = (
     Definition(
         "tpot_ms",
         "close",
-        "(Last token - first token) / (output tokens - 1): the same where the first chunk holds one token; ours takes off all "
+        "(Last token - first token) / (output tokens - 1): the same where the first chunk holds one token; ours takes "
+        "off all "
         "of its tokens.",
     ),
     Definition("client_latency_ms", "same", "From the request sent to the end of the answer."),
     Definition(
         "output_tokens_per_s",
         "close",
-        "Output tokens of successful requests over its measured window, placed by an even spread over each answer's chunks; "
+        "Output tokens of successful requests over its measured window, placed by an even spread over each answer's "
+        "chunks; "
         "ours divides all tokens by the time from the first request sent to the last answer ended.",
     ),
     Definition("input_tokens_per_s", "close", "Prompt tokens of successful requests over its measured window."),
@@ -49,7 +51,8 @@ OPEN_LOOP = (
     Definition(
         "ttft_ms",
         "differs",
-        "Under a rate it counts from when the request was sent; ours counts from when it was due, so that a queue at the client "
+        "Under a rate it counts from when the request was sent; ours counts from when it was due, so that a queue at "
+        "the client "
         "is not left out.",
     ),
     Definition("client_latency_ms", "same", "Under a rate from when the request was due (its scheduled latency)."),
@@ -129,7 +132,8 @@ def parse_report(name: str, document: dict[str, Any]) -> FileContents:
     if form != FORM:
         written = f"form {form}" if form else "a form before 1 (GuideLLM 0.2)"
         raise InvalidImport(
-            f"{name} is a GuideLLM report of {written}; this version reads form {FORM}, of GuideLLM 0.8: measure with that."
+            f"{name} is a GuideLLM report of {written}; this version reads form {FORM}, of GuideLLM 0.8: measure with "
+            "that."
         )
     held = document["benchmarks"]
     benchmarks = [
@@ -164,7 +168,8 @@ def _level(name: str, benchmark: _Benchmark) -> ImportedLevel:
     rated = strategy.type_ in RATES
     if not rated and strategy.type_ not in (*CLOSED, "throughput"):
         raise InvalidImport(
-            f"{name} has a benchmark of the kind {strategy.type_}, which has no counterpart here: leave it out of the run."
+            f"{name} has a benchmark of the kind {strategy.type_}, which has no counterpart here: leave it out of the "
+            "run."
         )
     streams = 1 if strategy.type_ == "synchronous" else strategy.streams
     latency = (

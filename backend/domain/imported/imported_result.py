@@ -2,7 +2,7 @@
 there.
 
 Never an `Evaluation`: it has no repeats, so nothing is tested on it, and its figures stand beside ours, not among them.
-Knows nothing of files; `imported_guidellm` and `imported_vllm` read each tool's form.
+Knows nothing of files; `guidellm` and `vllm` read each tool's form.
 """
 
 from __future__ import annotations

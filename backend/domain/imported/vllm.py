@@ -32,7 +32,8 @@ EMPTY_CHUNK = (
     Definition(
         "ttft_ms",
         "differs",
-        "From the request sent to the first chunk, also an empty one that only names the role, which a chat endpoint sends "
+        "From the request sent to the first chunk, also an empty one that only names the role, which a chat endpoint "
+        "sends "
         "before it computes: earlier than ours.",
     ),
 )
@@ -41,13 +42,15 @@ DEFINITIONS = (
     Definition(
         "tpot_ms",
         "close",
-        "(Last chunk - first chunk) / (output tokens - 1): the same where the first chunk holds one token; ours takes off all "
+        "(Last chunk - first chunk) / (output tokens - 1): the same where the first chunk holds one token; ours takes "
+        "off all "
         "of its tokens.",
     ),
     Definition(
         "chunk_gap_ms",
         "same",
-        "What it calls inter-token latency is the time between chunks; with several tokens a chunk that is no time a token.",
+        "What it calls inter-token latency is the time between chunks; with several tokens a chunk that is no time a "
+        "token.",
     ),
     Definition(
         "content_latency_ms",

@@ -1,4 +1,5 @@
-"""One upper limit for a latency: the form that SLOs, limits of single requests and objectives of a search share. Pure."""
+"""One upper limit for a latency: the form that SLOs, limits of single requests and objectives of a search share.
+Pure."""
 
 from __future__ import annotations
 

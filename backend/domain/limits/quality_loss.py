@@ -42,7 +42,8 @@ def loss_grade(loss: float) -> LossGrade:
 def floor_problem(quality: Mapping[str, Any], floor: float | None) -> str | None:
     """Say in one sentence that an artifact's loss is beyond the floor; None where it is not.
 
-    `quality` has `perplexity_before`, `perplexity_after` and `kl_mean`. A `floor` of 0 means no floor, None the default.
+    `quality` has `perplexity_before`, `perplexity_after` and `kl_mean`. A `floor` of 0 means no floor, None the
+    default.
     """
     floor = QUALITY_FLOOR if floor is None else floor
     before, after, kl = (quality.get(name) for name in ("perplexity_before", "perplexity_after", "kl_mean"))
@@ -50,6 +51,7 @@ def floor_problem(quality: Mapping[str, Any], floor: float | None) -> str | None
     if not floor or loss is None or loss <= floor:
         return None
     return (
-        f"The result is ruined: perplexity goes from {before:.1f} to {after:.1f}, mean KL divergence is {kl:.2f} nats per "
+        f"The result is ruined: perplexity goes from {before:.1f} to {after:.1f}, mean KL divergence is {kl:.2f} nats "
+        "per "
         f"token, and the quality floor is {floor:g}. Use more bits, less sparsity or `recover`."
     )

@@ -1,8 +1,9 @@
 """Parses AWS's event stream (`application/vnd.amazon.eventstream`): messages of headers and a payload.
 
-As Smithy specifies it, a message is: total length and length of the headers (4 bytes each, big-endian), CRC-32 of these 8 bytes, headers,
-payload, CRC-32 of all before it. Reads a whole body as well as one that is still arriving. Pure, and written by hand
-because the load generator, which reads its recorded streams, runs without botocore: only with uvloop and pydantic.
+As Smithy specifies it, a message is: total length and length of the headers (4 bytes each, big-endian), CRC-32 of these
+8 bytes, headers, payload, CRC-32 of all before it. Reads a whole body as well as one that is still arriving. Pure, and
+written by hand because the load generator, which reads its recorded streams, runs without botocore: only with uvloop
+and pydantic.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ def _message(whole: bytes, end: int) -> Message:
 
 
 def _headers(data: bytes) -> Iterator[tuple[str, str]]:
-    """Yield (name, text) of each header with text. Raises IndexError, KeyError or UnicodeDecodeError for other bytes."""
+    """Yield (name, text) of each header with text. Raises IndexError, KeyError or UnicodeDecodeError for other
+    bytes."""
     position = 0
     while position < len(data):
         # 1. One byte with the length of the name, the name, one byte with the type of the value.

@@ -56,8 +56,9 @@ class LoadPlan(RequestOptions):
     warmup_seconds: float = Field(0.0, ge=0)
     """Open loop only."""
     prompts: str
-    """A file of a workload's own lines (`workload.write_prompts`): `{"prompt": str}` or `{"turns": [str, ...], "system":
-    str}` (a session), each with an optional `max_tokens` and, for a trace, `timestamp` in seconds."""
+    """A file of a workload's own lines (`workload.write_prompts`): `{"prompt": str}` or
+    `{"turns": [str, ...], "system": str}` (a session), each with an optional `max_tokens` and, for a trace, `timestamp`
+    in seconds."""
     top_p: float | None = Field(None, gt=0, le=1)
     seed: int | None = 0
     first_line: int = Field(0, ge=0)

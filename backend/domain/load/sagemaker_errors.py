@@ -42,7 +42,8 @@ BROKEN_ANSWERS = {
 
 
 def error_name(fields: Mapping[str, str], body: bytes) -> str:
-    """Return the name of an error, from the answer's header fields (names in lower case) or its body; empty without one."""
+    """Return the name of an error, from the answer's header fields (names in lower case) or its body; empty without
+    one."""
     stated = fields.get(ERROR_TYPE_HEADER) or str(json_document(body).get("__type") or "")
     return stated.partition(":")[0].rpartition("#")[2]
 

@@ -32,7 +32,8 @@ def critical_value(alpha: float, df: float) -> float:
 
 
 def power(noncentrality: float, df: float, alpha: float) -> float:
-    """Return the power of the test at level `alpha`: the probability of a noncentral variable above its critical value."""
+    """Return the power of the test at level `alpha`: the probability of a noncentral variable above its critical
+    value."""
     limit, mean = critical_value(alpha, df), noncentrality / 2
     spread = 12 * math.sqrt(mean + 1) + 30
     terms = range(max(0, int(mean - spread)), int(mean + spread))

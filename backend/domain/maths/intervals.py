@@ -14,8 +14,8 @@ Z = 1.959964
 
 
 def percentile(ordered: Sequence[float], q: float) -> float:
-    """Return the q-th percentile (0 to 100) of a sorted, non-empty sample by linear interpolation between the two nearest
-    ranks: numpy's default, type 7 of Hyndman and Fan 1996."""
+    """Return the q-th percentile (0 to 100) of a sorted, non-empty sample by linear interpolation between the two
+    nearest ranks: numpy's default, type 7 of Hyndman and Fan 1996."""
     if not ordered:
         raise ValueError("a percentile needs at least one value")
     rank = (len(ordered) - 1) * q / 100

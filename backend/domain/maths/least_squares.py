@@ -18,8 +18,8 @@ _ROUNDS = 10
 def nonnegative_least_squares(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
     """Return the x >= 0 with the least sum over rows of (row . x - value)^2. Columns are scaled, so any units will do.
 
-    Of columns that are multiples of each other one gets all, the others 0. Raises ValueError without a row, and where rows or
-    values differ in length.
+    Of columns that are multiples of each other one gets all, the others 0. Raises ValueError without a row, and where
+    rows or values differ in length.
     """
     if not rows or len(rows) != len(values) or len({len(row) for row in rows}) != 1:
         raise ValueError("least squares need rows of one length, and a value each")
@@ -54,7 +54,8 @@ def _active_set(normal: list[list[float]], right: list[float]) -> list[float]:
 
 
 def _solved(normal: list[list[float]], right: list[float], used: list[int]) -> dict[int, float]:
-    """Solve without constraints over the `used` columns by Gaussian elimination; 0 for a column that depends on others."""
+    """Solve without constraints over the `used` columns by Gaussian elimination; 0 for a column that depends on
+    others."""
     matrix = [[*(normal[i][j] for j in used), right[i]] for i in used]
     size = len(used)
     pivots: list[int | None] = []

@@ -111,7 +111,8 @@ class UnpairedDifference(NamedTuple):
 
 
 def paired_difference(baseline: Sequence[float], variant: Sequence[float]) -> Difference:
-    """Compare scores of the same samples, paired by position. Raises ValueError for lists of different length or empty ones."""
+    """Compare scores of the same samples, paired by position. Raises ValueError for lists of different length or empty
+    ones."""
     pairs = list(zip(baseline, variant, strict=True))
     if not pairs:
         raise ValueError("there are no samples")

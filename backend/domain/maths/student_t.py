@@ -63,7 +63,8 @@ def _bisect(p: float, df: float) -> float:
 
 
 def incomplete_beta(a: float, b: float, x: float, complement: float | None = None) -> float:
-    """Return the regularized I_x(a, b). `complement` is 1 - x where the caller knows it more exactly than by subtraction."""
+    """Return the regularized I_x(a, b). `complement` is 1 - x where the caller knows it more exactly than by
+    subtraction."""
     y = 1 - x if complement is None else complement
     if x <= 0:
         return 0.0
@@ -86,7 +87,8 @@ def _coefficients(a: float, b: float, x: float) -> Iterator[float]:
 
 
 def _continued_fraction(a: float, b: float, x: float) -> float:
-    """Evaluate the fraction by the modified Lentz method; it converges in O(sqrt(max(a, b))) terms where x < (a + 1) / (a + b + 2)."""
+    """Evaluate the fraction by the modified Lentz method; it converges in O(sqrt(max(a, b))) terms where x < (a + 1) /
+    (a + b + 2)."""
     value, c, d = _TINY, _TINY, 0.0
     for coefficient in islice(chain([1.0], _coefficients(a, b, x)), _TERMS):
         d = _away_from_zero(1 + coefficient * d)

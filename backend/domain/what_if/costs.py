@@ -51,7 +51,8 @@ class BreakEven(Frozen):
     """`share` of the full load from which the machine is cheaper than the API; above 1 it never is."""
 
     api_per_hour: float | None
-    """The API's price for the tokens that the machine serves in an hour at full load; None where they were not counted."""
+    """The API's price for the tokens that the machine serves in an hour at full load; None where they were not
+    counted."""
     share: float | None
     requests_per_hour: float | None
     """None where the machine is never cheaper."""

@@ -70,12 +70,14 @@ def require_enough_rows(name: str, reading: ReadReport) -> None:
     advice = "correct the file"
     if any(NO_PROMPT in each.reason for each in reading.named):
         raise InvalidWorkload(
-            f"{name}: {share} cannot be used, and at most 1 in {LEAST_USED} may be left out ({unused_reasons(reading)}): {advice}, or "
+            f"{name}: {share} cannot be used, and at most 1 in {LEAST_USED} may be left out "
+            f"({unused_reasons(reading)}): {advice}, or "
             "name the field of its prompts with {}.",
             "columns",
         )
     raise InvalidWorkload(
-        f"{name}: {share} cannot be used, and at most 1 in {LEAST_USED} may be left out ({unused_reasons(reading)}): {advice}."
+        f"{name}: {share} cannot be used, and at most 1 in {LEAST_USED} may be left out ({unused_reasons(reading)}): "
+        f"{advice}."
     )
 
 

@@ -159,7 +159,8 @@ def _unit(values: Sequence[Decimal], named: TimeUnit, of_format: TimeUnit) -> Ti
 def _unclear(name: str, values: Sequence[Decimal]) -> InvalidWorkload:
     length = float(max(values) - min(values))
     return InvalidWorkload(
-        f"The times of {name} may be in seconds ({counted(len(values), 'request')} over {span(length)}) or in milliseconds "
+        f"The times of {name} may be in seconds ({counted(len(values), 'request')} over {span(length)}) or in "
+        "milliseconds "
         f"(over {span(length / 1000)}): say which with {{}}, as s or ms.",
         "time_unit",
     )

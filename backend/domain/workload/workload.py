@@ -1,9 +1,9 @@
 """A workload: the prompts a load is made of, and the one form in which they are kept and sent. Pure.
 
 One JSON object a line. It has a `prompt`, or `turns` of a conversation (with `system` words, if any) whose answers are
-the server's own; and optionally `max_tokens`, `kind` and, for a trace, `timestamp` in seconds. `workload_reader` reads what
-people bring, and `write_prompts` makes these lines of it, in ASCII and with \\n at the end of each, so that nothing can take
-a line for two.
+the server's own; and optionally `max_tokens`, `kind` and, for a trace, `timestamp` in seconds. `workload_reader` reads
+what people bring, and `write_prompts` makes these lines of it, in ASCII and with \\n at the end of each, so that
+nothing can take a line for two.
 """
 
 from __future__ import annotations
@@ -155,7 +155,8 @@ def _document(number: int, line: bytes) -> Any:
         ) from None
     except json.JSONDecodeError as error:
         raise InvalidWorkload(
-            f"Line {number} of the workload is not JSON (column {error.colno}: {error.msg}): every line is one JSON object."
+            f"Line {number} of the workload is not JSON (column {error.colno}: {error.msg}): every line is one JSON "
+            "object."
         ) from None
     except (ValueError, RecursionError):
         raise InvalidWorkload(f"Line {number} of the workload is not JSON: every line is one JSON object.") from None

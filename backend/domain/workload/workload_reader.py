@@ -1,8 +1,8 @@
 """The one reader of people's workloads: a file in any known format -> entries, each with its own line, row or place.
 Pure.
 
-What is checked here is what is sent: `write_lines` makes canonical lines of the entries, and the load generator reads those
-alone.
+What is checked here is what is sent: `write_lines` makes canonical lines of the entries, and the load generator reads
+those alone.
 """
 
 from __future__ import annotations
@@ -174,7 +174,8 @@ def _check_texts(name: str, entries: Sequence[WorkloadEntry], columns: Mapping[s
     texts = [turn for entry in entries for turn in entry.turns]
     if "prompt" in columns and texts and all(text.strip().replace(".", "", 1).isdecimal() for text in texts):
         raise InvalidWorkload(
-            f"`{columns['prompt'][:80]}` of {name} holds numbers and no text: name another column with {{}}, as prompt=COLUMN, "
+            f"`{columns['prompt'][:80]}` of {name} holds numbers and no text: name another column with {{}}, as "
+            "prompt=COLUMN, "
             "or as input_tokens=COLUMN where these are the lengths of prompts.",
             "columns",
         )

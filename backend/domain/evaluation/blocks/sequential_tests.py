@@ -1,8 +1,8 @@
 """Records every test of the same comparison on growing numbers of blocks, and the level of each. Pure.
 
 A test at 0.05 that is repeated when more blocks are in has two chances to name a difference that is not there. Each
-repetition therefore pays for the earlier ones: a rule that was fixed beforehand divides one 0.05 over its tests; where a
-person continues evaluations after seeing them, the k-th continuation is tested at 0.05 / 2^k, so that all of them
+repetition therefore pays for the earlier ones: a rule that was fixed beforehand divides one 0.05 over its tests; where
+a person continues evaluations after seeing them, the k-th continuation is tested at 0.05 / 2^k, so that all of them
 together add at most another 0.05, whatever made the person go on (docs/decisions/0021-enough-blocks.md).
 """
 

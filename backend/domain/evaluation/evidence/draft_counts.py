@@ -1,4 +1,5 @@
-"""Counts what drafting gave over one level: by position from the server's counters, by kind of prompt from answers. Pure.
+"""Counts what drafting gave over one level: by position from the server's counters, by kind of prompt from answers.
+Pure.
 
 A chunk of an answer is the result of one step of the server, so the tokens of its chunks are the lengths of its steps,
 also of steps without a draft. Where the server sends faster than it is read, two steps share a chunk (`coalesced`).

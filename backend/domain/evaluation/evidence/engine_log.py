@@ -69,7 +69,8 @@ class LoggedSpeculation(NamedTuple):
 
 
 class EngineLog(NamedTuple):
-    """The log of one start. `settings` is empty where the log has no configuration, `speculation` None where it says none."""
+    """The log of one start. `settings` is empty where the log has no configuration, `speculation` None where it says
+    none."""
 
     settings: Mapping[str, str]
     speculation: LoggedSpeculation | None

@@ -84,7 +84,8 @@ class Drafting(Frozen):
 
     @property
     def rates(self) -> list[float]:
-        """Share of drafts whose token at each position was accepted. A token needs those before it, so the rates fall."""
+        """Share of drafts whose token at each position was accepted. A token needs those before it, so the rates
+        fall."""
         return [accepted / self.drafts for accepted in self.accepted_by_position] if self.drafts else []
 
     @property

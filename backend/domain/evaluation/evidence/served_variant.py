@@ -22,7 +22,8 @@ class StartEvidence(NamedTuple):
 
 
 class ServedVariant(NamedTuple):
-    """A variant as requested, the `config` of what it serves (config.json, empty where there is none), and the evidence."""
+    """A variant as requested, the `config` of what it serves (config.json, empty where there is none), and the
+    evidence."""
 
     variant: Variant
     config: Mapping[str, Any]

@@ -1,4 +1,5 @@
-"""Finds whether a server speculates as requested: with this method and draft, at every load, and with some effect. Pure."""
+"""Finds whether a server speculates as requested: with this method and draft, at every load, and with some effect.
+Pure."""
 
 from __future__ import annotations
 

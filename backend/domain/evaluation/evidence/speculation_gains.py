@@ -1,4 +1,5 @@
-"""Compares the measured gain of speculation, level by level, with what its acceptance allows and a payoff map predicts. Pure."""
+"""Compares the measured gain of speculation, level by level, with what its acceptance allows and a payoff map predicts.
+Pure."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What each variant scored in lm-eval tasks, and how that compares with the first one's: Holm-corrected over all tests.
-Pure."""
+"""Compares the variants' scores in lm-eval tasks with the first variant's, Holm-corrected over all tests. Pure."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ class TaskScore(Frozen):
 
 
 class SampledScore(NamedTuple):
-    """A score before it is compared. `each`: sample -> its own score, None where the score is no mean of these."""
+    """A score before it is compared. `each`: sample -> its own score; None where the score is not their mean."""
 
     score: TaskScore
     each: Mapping[int, float] | None
@@ -66,20 +65,19 @@ class _Pair(NamedTuple):
 
 
 def with_samples(score: TaskScore, each: Mapping[int, float]) -> SampledScore:
-    """With the samples' own scores, where their mean is the score."""
+    """Add the samples' own scores, if the score is their mean."""
     numbers = [value for value in each.values() if math.isfinite(value)]
     mean = math.fsum(numbers) / len(numbers) if numbers and len(numbers) == len(each) else math.nan
     return SampledScore(score, each if abs(mean - score.value) < ROUNDING else None)
 
 
-def compare_scores(found: Mapping[int, Sequence[SampledScore]]) -> dict[int, list[TaskScore]]:
-    """Scores by variant with their differences to variant 0, which has none; nothing is compared where it was not
-    scored.
+def compare_scores(scored: Mapping[int, Sequence[SampledScore]]) -> dict[int, list[TaskScore]]:
+    """Return the scores by variant with their differences from variant 0, where that was scored too.
 
-    A verdict takes SAMPLES_FOR_VERDICT samples. Never raises on odd figures: `why` says what stands in the way.
+    A verdict takes SAMPLES_FOR_VERDICT samples. Never raises on odd figures: `why` says what prevents a test.
     """
-    scores = {variant: [each.score for each in own] for variant, own in found.items()}
-    pairs = [pair for variant, own in found.items() if variant for pair in _pairs(variant, own, found.get(0, ()))]
+    scores = {variant: [each.score for each in own] for variant, own in scored.items()}
+    pairs = [pair for variant, own in scored.items() if variant for pair in _pairs(variant, own, scored.get(0, ()))]
     testable = [(pair, p) for pair in pairs if (p := pair.difference.p_value) is not None and _obstacle(pair) is None]
     alphas = {id(pair): each for (pair, _), each in zip(testable, holm([p for _, p in testable]), strict=True)}
     for pair in pairs:
