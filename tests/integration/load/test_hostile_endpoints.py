@@ -11,8 +11,8 @@ from backend.domain.errors import EndpointUnreachable
 from backend.endpoint import completion, models, parse_address, send
 from backend.service.serving import playground
 from backend.service.serving.playground import Question, Timing, stream
-from tests.fakes.running import running
 from tests.fakes.running import ask as ask_json
+from tests.fakes.running import running
 from tests.fakes.streaming_server import WORDS
 
 QUESTION = Question("Say the Greek letters.", max_tokens=8, chat=True)
