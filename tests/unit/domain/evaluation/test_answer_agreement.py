@@ -123,7 +123,7 @@ def test_tokens_are_compared_where_the_baseline_has_a_tokenizer() -> None:
     assert 0 < itself < 1 and found[0]["greedy_ci95"][0] < itself, "it is no better than what it gives twice"
     assert found[1]["greedy_self"] == itself and "greedy_self" not in found[0]
     words = answers_agreement(Quality(**found[1]))
-    assert f"(the original with itself {itself:.1%})" in words
+    assert f"(the original against itself {itself:.1%})" in words
 
 
 def test_a_baseline_that_answers_nothing_gives_no_figures() -> None:
