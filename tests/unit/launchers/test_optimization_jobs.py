@@ -207,7 +207,7 @@ def test_a_job_that_somebody_deleted_is_over(studio: Studio, aws: Account, monke
     studio.until_status("is being set up")
     aws.tables["optimization"].clear()
     studio.until_state(JobState.FAILED)
-    assert "somebody deleted it" in (studio.row.error or "") and studio.creates() == 1
+    assert "somebody deleted" in (studio.row.error or "") and studio.creates() == 1
 
 
 def test_a_supervisor_that_asks_no_more_creates_nothing(studio: Studio, aws: Account, monkeypatch: Any) -> None:
