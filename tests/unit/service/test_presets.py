@@ -112,9 +112,7 @@ def test_no_bundled_figure_without_a_hit_rate_goes_unmarked(home: Workspace) -> 
     shown = [found for preset in PRESETS for found in evaluated.measurements(preset)]
     for found in shown:
         unknown = any(level.prefix_cache_hit_rate is None for level in levels[found.evaluation, found.variant])
-        assert found.provenance.endswith("times to first token are too low.") is unknown, (
-            found.variant
-        )
+        assert found.provenance.endswith("times to first token are too low.") is unknown, found.variant
     assert len(shown) >= 3
 
 
