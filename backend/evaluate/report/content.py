@@ -1,4 +1,4 @@
-"""What the report says, as plain data for its template: verdicts, charts, tables, facts, downloads. No HTML, no files.
+"""Collects the report's contents as plain data for its template: verdicts, charts, tables, facts, downloads.
 
 A figure is embedded once, in the colours of the light theme; the script turns them into those of the dark one by
 `palette`, which halves the file.
@@ -66,16 +66,16 @@ class Plot(NamedTuple):
 
 
 PROVENANCE = "\x1f"
-"""At the end of a hover text stands for the provenance of the whole chart, which the script puts there."""
+"""Marks the end of a hover text where the script adds the provenance of the whole chart."""
 
 
 def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
-    """Everything that the template names, at the price of the what-if. The document as JSON stays the stored one."""
+    """Return everything that the template names, at the price of the what-if; the JSON download is the stored document."""
     document = _encoded(evaluation.model_dump_json())
     price_basis = cost_words.hour_words(evaluation, extras.what_if)
     evaluation = repriced(evaluation, extras.what_if)
     shown, at_load = _charts(evaluation), request_plots(evaluation, extras.requests)
-    beside = imported_plots(evaluation, extras.imported)
+    imported_charts = imported_plots(evaluation, extras.imported)
     rows = tables.rows_by_table(evaluation)
     costed, within = costs(evaluation, extras), goodput(evaluation, extras)
     return {
@@ -97,10 +97,10 @@ def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
         "costs": costed,
         "goodput": within,
         "imported": imported(extras.imported),
-        "imported_plots": _listed(beside),
-        "charts": {name: plot._asdict() for name, plot in {**shown, **at_load, **beside}.items()},
+        "imported_plots": _listed(imported_charts),
+        "charts": {name: plot._asdict() for name, plot in {**shown, **at_load, **imported_charts}.items()},
         "palette": palette(),
-        "tables": {name: table_data(found) for name, found in rows.items()},
+        "tables": {name: table_data(table_rows) for name, table_rows in rows.items()},
         "tasks": tasks.basis(evaluation),
         "energy": energy.energy_basis(evaluation),
         "price_basis": price_basis,
@@ -116,7 +116,7 @@ def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
 
 
 def _figures(extras: Extras, rows: dict[str, Any]) -> str:
-    """What the report shows that is not in the evaluation document: the what-if, changed answers, other tools."""
+    """Return what the report shows beyond the evaluation document: the what-if, changed answers, other tools."""
     answers = extras.requests.changed if extras.requests else {}
     document = {
         "what_if": extras.what_if.model_dump(mode="json"),
@@ -169,7 +169,7 @@ def _sections(drawn: dict[str, Plot]) -> list[dict[str, Any]]:
 
 
 def _listed(plots: dict[str, Plot]) -> list[dict[str, str]]:
-    """Name, title and words of each, as the page has them before its script runs."""
+    """Return name, title and description of each plot, as the page has them before its script runs."""
     return [
         {"name": name, "title": plot.title, "alt": next(iter(plot.choices.values()))["alt"]}
         for name, plot in plots.items()
@@ -227,7 +227,7 @@ def request_plots(evaluation: Evaluation, found: Requests | None) -> dict[str, P
 
 
 def _shown(run: Run) -> str:
-    """Which of its requests are drawn."""
+    """Say which of the run's requests are drawn."""
     drawn = len(run.records)
     if drawn == run.requests:
         return f"all {drawn} requests of the first repeat"
@@ -245,19 +245,19 @@ def _timeline(name: str, at: str, run: Run, where: str, theme: Theme) -> Figure:
     return {**drawn, "layout": {**drawn["layout"], "shapes": shapes}}
 
 
-def answers(found: Requests | None) -> list[dict[str, Any]]:
+def answers(requests_shown: Requests | None) -> list[dict[str, Any]]:
     """A variant, how many of its answers have the baseline's words, and the most different ones side by side."""
-    return [_changed(name, each) for name, each in found.changed.items()] if found else []
+    return [_changed(name, each) for name, each in requests_shown.changed.items()] if requests_shown else []
 
 
-def _changed(name: str, found: Changed) -> dict[str, Any]:
+def _changed(name: str, changed: Changed) -> dict[str, Any]:
     pairs = []
-    for pair in found.most:
+    for pair in changed.most:
         if pair.token_f1 < 1:
             sides = differences(pair.baseline, pair.variant)
             where = {"prompt": pair.prompt, "repeat": pair.block + 1, "f1": figure(pair.token_f1)}
             pairs.append({**where, "sides": [[(piece.text, piece.differs) for piece in side] for side in sides]})
-    return {"name": name, "said": f"{found.same} of {found.compared} answers have the same words.", "pairs": pairs}
+    return {"name": name, "said": f"{changed.same} of {changed.compared} answers have the same words.", "pairs": pairs}
 
 
 def imported(results: Sequence[ImportedResult]) -> dict[str, Any] | None:
@@ -290,13 +290,13 @@ def imported_plots(evaluation: Evaluation, results: Sequence[ImportedResult]) ->
 
 
 def draw_choice(draw: Draw) -> dict[str, Any]:
-    """One choice of a chart."""
+    """Draw one choice of a chart."""
     light = draw("light")
     return {"alt": alt(light), "figure": _short(light)}
 
 
 def _short(drawn: Figure) -> Figure:
-    """Without the same provenance at every mark; it stands once in the layout."""
+    """Remove the provenance from every mark, since the layout has it once."""
     end = f"<br>{drawn['layout'].get('meta', {}).get('provenance', '')}"
     return {**drawn, "data": [_shortened(trace, end) for trace in drawn["data"]]}
 
@@ -305,7 +305,8 @@ def _shortened(trace: dict[str, Any], end: str) -> dict[str, Any]:
     hover = trace.get("hovertext")
     if not isinstance(hover, list):
         return trace
-    return {**trace, "hovertext": [text.removesuffix(end) + PROVENANCE * text.endswith(end) for text in hover]}
+    texts = [text.removesuffix(end) + (PROVENANCE if text.endswith(end) else "") for text in hover]
+    return {**trace, "hovertext": texts}
 
 
 def palette() -> dict[str, str]:
@@ -325,12 +326,12 @@ def headline(evaluation: Evaluation) -> str:
 
 def cards(evaluation: Evaluation) -> list[dict[str, Any]]:
     """One a variant, the baseline first with its own figures."""
-    told = level_verdicts(evaluation)
+    all_verdicts = level_verdicts(evaluation)
     rows = {
         (row.variant, row.load): row for row in evaluation.comparison if row.metric.startswith("output_tokens_per_s")
     }
     return [
-        _card(index, result, rows, [verdict.text for verdict in told if verdict.variant == result.name])
+        _card(index, result, rows, [verdict.text for verdict in all_verdicts if verdict.variant == result.name])
         for index, result in enumerate(evaluation.variants)
     ]
 

@@ -1,5 +1,4 @@
-"""How it was measured, as titled lists of (name, value): workload, load, comparison, hardware, versions, variants. No
-HTML."""
+"""Lists how an evaluation was measured as (name, value): workload, load, hardware, versions, variants. No HTML."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from backend.present.words.measurements import (
 
 Facts = list[tuple[str, str]]
 _HASH = re.compile(r"^([0-9a-f]{16})[0-9a-f]{16,}$")
-"""A hash is told apart by its first digits; the whole of it is in the JSON."""
+"""Matches a hash; its first digits identify it, and the JSON has all of it."""
 
 NOT_OURS = "not known: it was not started here"
 _ACRONYMS = {"cpu": "CPU", "gpu": "GPU", "cuda": "CUDA", "sha256": "SHA-256", "url": "URL", "os": "OS", "p50": "median"}
@@ -63,8 +62,8 @@ def _load(evaluation: Evaluation) -> Facts:
         ("Repeats of each level", repeat_counts.measured_repeats(evaluation)),
         ("Tests", repeat_counts.describe_tests(evaluation)),
         *([("Continues", evaluation.continues)] if evaluation.continues else []),
-        ("Requests a repeat", f"{requests_asked(options)}; the workload has {evaluation.workload.prompts:,} lines"),
-        ("Warm-up requests a stream", str(options.warmup_requests))
+        ("Requests per repeat", f"{requests_asked(options)}; the workload has {evaluation.workload.prompts:,} lines"),
+        ("Warm-up requests per stream", str(options.warmup_requests))
         if not options.rate
         else ("Warm-up", f"{options.warmup_seconds:g} s"),
         ("Length of an answer", answer_length(options)),
@@ -97,20 +96,20 @@ def variant_facts(evaluation: Evaluation, result: VariantResult) -> dict[str, An
         *(_remote(variant.remote) if variant.remote else []),
         *([(name, NOT_OURS) for name, _ in ours] if variant.kind == "url" else ours),
         ("Ready after", readiness(result)),
-        ("Time a token", memory_limit(evaluation, result)),
+        ("Time per token", memory_limit(evaluation, result)),
         ("Peak memory", _bytes(result.peak_rss_bytes)),
         ("KL and perplexity scored on", scored(result)),
     ]
     return {"name": result.name, "facts": shown}
 
 
-def _remote(told: Remote) -> Facts:
-    basis = f"on demand in {told.price_region}{price_list.discount_text(told.discount)}"
-    price = "not known" if told.usd_per_hour is None else f"{told.usd_per_hour:g} USD an hour, {basis}"
+def _remote(remote: Remote) -> Facts:
+    basis = f"on demand in {remote.price_region}{price_list.discount_text(remote.discount)}"
+    price = "not known" if remote.usd_per_hour is None else f"{remote.usd_per_hour:g} USD an hour, {basis}"
     return [
-        ("Endpoint at SageMaker", f"{told.endpoint} in {told.region}, {told.instances}"),
+        ("Endpoint at SageMaker", f"{remote.endpoint} in {remote.region}, {remote.instances}"),
         ("Its price", price),
-        ("What was proven of it", " ".join(told.findings) or "nothing"),
+        ("What was proven of it", " ".join(remote.findings) or "nothing"),
     ]
 
 
@@ -122,15 +121,15 @@ def _bytes(count: int | None) -> str:
 
 def _plain(values: Mapping[str, Any]) -> Facts:
     """Any mapping as names in words; nested ones are flattened."""
-    found: Facts = []
+    facts_listed: Facts = []
     for name, value in values.items():
         if isinstance(value, Mapping):
-            found += [(f"{_words(name)}, {inner}", shown) for inner, shown in _plain(value)]
+            facts_listed += [(f"{_words(name)}, {inner}", shown) for inner, shown in _plain(value)]
         else:
-            found.append(
+            facts_listed.append(
                 (_words(name), _bytes(value) if name.endswith("_bytes") and isinstance(value, int) else _value(value))
             )
-    return found or [("Recorded", "nothing")]
+    return facts_listed or [("Recorded", "nothing")]
 
 
 def _words(name: str) -> str:

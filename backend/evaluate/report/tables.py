@@ -29,7 +29,7 @@ from backend.present.words.quality_loss import words
 from backend.present.words.verdicts import describe_comparison, metric_title
 
 TOKEN_TIMES = {"continuous": "server", "final": "spread", "none": "none"}
-"""Where the moment of each token is known from."""
+"""Sources of the time of each token."""
 AGREED = {
     "Greedy match": "greedy match",
     "Answers with the same words": "exact match",
@@ -135,14 +135,14 @@ def _share(value: float | None, decimals: int = 1) -> str | None:
     return None if value is None else f"{value:.{decimals}%}"
 
 
-def table_data(found: Sequence[Mapping[str, Cell]], first: str = "Variant") -> dict[str, Any]:
+def table_data(rows_shown: Sequence[Mapping[str, Cell]], first: str = "Variant") -> dict[str, Any]:
     """{columns, rows}: columns of {text, number}, rows of {starts, cells}; `starts` where the cell under `first` is a
     new one."""
-    names = list(dict.fromkeys(name for row in found for name in row))
-    columns = [{"text": name, "number": all(_is_figure(row.get(name)) for row in found)} for name in names]
-    leads = [None, *(row.get(first) for row in found)]
-    cells = [[write_cell(row.get(name)) for name in names] for row in found]
-    starts = [before != row.get(first) for before, row in zip(leads, found, strict=False)]
+    names = list(dict.fromkeys(name for row in rows_shown for name in row))
+    columns = [{"text": name, "number": all(_is_figure(row.get(name)) for row in rows_shown)} for name in names]
+    leads = [None, *(row.get(first) for row in rows_shown)]
+    cells = [[write_cell(row.get(name)) for name in names] for row in rows_shown]
+    starts = [before != row.get(first) for before, row in zip(leads, rows_shown, strict=False)]
     return {
         "columns": columns,
         "rows": [{"starts": start, "cells": row} for start, row in zip(starts, cells, strict=True)],

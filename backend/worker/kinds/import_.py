@@ -1,4 +1,4 @@
-"""An import job: downloads a model at the revision that was asked for, checks it, and leaves it for the supervisor to
+"""Runs an import job: downloads a model at the revision that was asked for, checks it, and leaves it for the supervisor to
 publish."""
 
 from __future__ import annotations

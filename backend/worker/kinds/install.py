@@ -1,4 +1,4 @@
-"""An install job: one engine environment, from its exact lock."""
+"""Runs an install job: one engine environment, from its exact lock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from backend.worker.resources import PeakMemory
 
 
 def run(spec: InstallSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
-    """Install and answer with what is there now."""
+    """Install or remove the environment and return what is installed now."""
     from backend.engines import environments
 
     progress = ChannelProgress(channel, 1.0)
@@ -20,5 +20,5 @@ def run(spec: InstallSpec, channel: JobChannel, memory: PeakMemory) -> dict[str,
     if spec.action == "remove":
         environments.remove(spec.engine, folder)
         return {"engine": spec.engine, "removed": True}
-    made = environments.install(spec.engine, folder, progress, index=spec.index)
-    return {"engine": spec.engine, **{name: made[name] for name in ("version", "build", "lock", "origin")}}
+    installed = environments.install(spec.engine, folder, progress, index=spec.index)
+    return {"engine": spec.engine, **{name: installed[name] for name in ("version", "build", "lock", "origin")}}

@@ -1,4 +1,4 @@
-"""An optimize job: the plan's steps in order, quality measured on what was written, one manifest at the end."""
+"""Runs an optimize job: the plan's steps in order, a quality score of the result, one manifest at the end."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ TUNING = (*TUNED, "kv_cache", "format")
 COMMON_OPTIONS = ("method", "bits", "group_size", "symmetric", "samples", "length")
 """Options of that step that every method takes."""
 RESULT = {"seconds", "peak_rss_bytes", "quality", "bytes_before", "bytes_after", "recovery"}
-"""Of the manifest, what the job's own result says too."""
+"""Fields of the manifest that are also in the job's result."""
 PRECISION_SEARCH = "bits"
 """The name of what is kept to go on from: what groups of linears were measured to lose, and attempts that missed the
 floor."""
@@ -71,7 +71,7 @@ class Optimization:
 
     @property
     def rewrites(self) -> bool:
-        """Whether the weights change."""
+        """Tell whether the weights change."""
         return any(step.technique in {"prune", "quantize"} for step in self.spec.plan.steps)
 
     def run(self) -> None:
@@ -98,7 +98,7 @@ class Optimization:
         )
 
     def _prune(self, step: PlannedStep) -> None:
-        """Alone. Before a quantization both are one pass over the weights, which `_quantize` makes."""
+        """Prune, unless a quantization follows: then `_quantize` does both in one pass over the weights."""
         if self._planned("quantize") is None:
             self._rewrite({}, step, step.engine)
 
@@ -162,7 +162,7 @@ class Optimization:
         )
 
     def variant(self) -> Variant:
-        """What was made so far, as it will be served."""
+        """Return the variant made so far, as it will be served."""
         recipe = self.spec.recipe
         step: Any = recipe.step("speculate")
         draft = str(self.channel.output / "draft") if self.spec.draft else None
@@ -268,7 +268,7 @@ def request_fields(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def calibration_texts(path: str | None, model: Path) -> list[str]:
-    """Of a file, or bundled; answered prompts in the model's chat template."""
+    """Return the calibration texts of a file or the bundled ones; answered prompts use the model's chat template."""
     from backend.layered import tokenizers
 
     found = held_out_text.calibration(path, model)

@@ -1,8 +1,7 @@
-"""A payoff job: one target served alone and with drafts of random weights, side by side; the map that follows from
-their steps.
+"""Runs a payoff job: measures the steps of one target alone and with drafts of random weights, and makes the map.
 
-Each slot (a server, a number of streams, a round) is kept as soon as it is measured, so that a resumed job goes on from
-there.
+Each slot (a server, a number of streams, a round) is stored as soon as it is measured, so that a resumed job continues
+from there.
 """
 
 from __future__ import annotations
@@ -51,8 +50,10 @@ WARM_STEPS = 6
 
 
 class Slot(Frozen):
-    """What one server did under one number of streams in one round, in seconds: the median time between two chunks of a
-    stream, which is a step, and the median time a token."""
+    """The times of one server under one number of streams in one round, in seconds.
+
+    `step_s` is the median time between two chunks of a stream, which is a step; `token_s` the median time per token.
+    """
 
     step_s: float
     token_s: float
@@ -134,7 +135,7 @@ class SlotMeasurement:
 
     @property
     def longest(self) -> int:
-        """Tokens of an answer."""
+        """The most tokens of an answer."""
         return max(_tokens(server, steps(streams)) for server in self.servers for streams in self.spec.streams)
 
     def run(self, pool: ServerPool) -> None:
@@ -145,11 +146,11 @@ class SlotMeasurement:
         self._progress.phase("measure", "Measuring steps", total=len(schedule), unit="runs", weight=6.0)
         for done, (block, level, server) in enumerate(schedule, 1):
             place = (server, self.spec.streams[level], block)
-            self.slots[place] = self._kept(place) or self._measure(place, pool)
+            self.slots[place] = self._read_slot(place) or self._measure(place, pool)
             self._progress.advance(done, variant=self.servers[server].variant.name, concurrency=place[1], block=block)
 
     def points(self) -> Iterator[PayoffPoint]:
-        """Of each server at each number of streams, those without speculation first."""
+        """Yield a point for each server and number of streams, those without speculation first."""
         for number, server in enumerate(self.servers):
             for streams in self.spec.streams:
                 own = [self.slots[number, streams, block] for block in range(self.spec.rounds)]
@@ -182,7 +183,7 @@ class SlotMeasurement:
             else []
         )
 
-    def _kept(self, place: tuple[int, int, int]) -> Slot | None:
+    def _read_slot(self, place: tuple[int, int, int]) -> Slot | None:
         path = self._path(place)
         return Slot.model_validate_json(path.read_bytes()) if path.is_file() else None
 
@@ -235,7 +236,7 @@ def steps(streams: int) -> int:
 
 
 def _tokens(server: Server, count: int) -> int:
-    """Of an answer that takes so many steps."""
+    """Return the tokens of an answer that takes so many steps."""
     return 2 + round(count * server.answer)
 
 

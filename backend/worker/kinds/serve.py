@@ -1,6 +1,6 @@
-"""A serve job: one server a variant, up side by side until somebody stops the job or nobody asks for a while.
+"""Runs a serve job: one server per variant, until somebody stops the job or nobody uses it for a while.
 
-Where each answers goes out in the data of the phase `serve`. Knows nothing of who asks, or why.
+The data of the phase `serve` has the address of each. Knows nothing of who asks, or why.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from backend.worker.resources import PeakMemory
 
 POLL_SECONDS = 2.0
 ALLOWED_MISSES = 3
-"""Looks in a row that a server may leave unanswered: one long prefill on a busy processor is no failure."""
+"""Polls in a row that a server may leave unanswered: one long prefill on a busy processor is no failure."""
 
 
 class IdleTimer:
-    """How long nobody has asked for anything, by the tokens generated so far. `now` is monotonic, in seconds."""
+    """Measures how long the servers are idle, by the tokens generated so far; `now` is monotonic, in seconds."""
 
     def __init__(self, now: float) -> None:
         self.tokens = 0.0
         self._heard = now
 
     def update(self, tokens: float, now: float) -> bool:
-        """Take note of the counter; whether it has moved."""
+        """Record the counter; return whether it has changed."""
         moved = tokens != self.tokens
         if moved:
             self.tokens, self._heard = tokens, now
@@ -47,7 +47,7 @@ class IdleTimer:
 
 
 def run(spec: ServeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
-    """Serve until the end, and answer with a summary. Being stopped once the servers are up is a good end.
+    """Serve until the end and return a summary; being stopped once the servers are up is success.
 
     Raises EngineMissing, ServerFailed, and JobCancelled while they are still being loaded.
     """
@@ -75,7 +75,7 @@ def run(spec: ServeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, A
 def _start(
     variants: Sequence[Variant], settings: Settings, channel: JobChannel, progress: ChannelProgress, stack: ExitStack
 ) -> list[VllmServer]:
-    """All servers, one after the other, each only where it will fit beside those that are up."""
+    """Start all servers, one after the other, each only if it fits into memory with those that are up."""
     servers: list[VllmServer] = []
     for number, variant in enumerate(variants):
         progress.phase("start", f"Loading {variant.name} ({number + 1} of {len(variants)})")
@@ -89,8 +89,7 @@ def _start(
 
 
 def _check_room(variant: Variant, servers: Sequence[VllmServer]) -> None:
-    """By the largest server that is up, as an evaluation decides whether to keep its servers up together: what it
-    holds, and what it held only while it started."""
+    """Raise WorkError if another server would not fit, judged by the largest that is up, its start included."""
     needed = max((memory_for_others(server, 1) for server in servers), default=0.0)
     if (free := probe.free_memory()) < needed:
         raise WorkError(
@@ -117,7 +116,7 @@ def _announcement(spec: ServeSpec, servers: Sequence[VllmServer]) -> Event:
 
 
 def _serve(spec: ServeSpec, servers: Sequence[VllmServer], attention: IdleTimer, channel: JobChannel) -> str:
-    """Look in on the servers until the end; why it came. Raises ServerFailed."""
+    """Poll the servers until the end and return the reason for it. Raises ServerFailed."""
     misses = 0
     try:
         while attention.idle_s(time.monotonic()) < spec.idle_minutes * 60:
@@ -134,7 +133,7 @@ def _serve(spec: ServeSpec, servers: Sequence[VllmServer], attention: IdleTimer,
                 channel.emit(Event(kind="progress", phase="serve", progress=1.0, data={"generated_tokens": tokens}))
     except JobCancelled:
         return "Stopped on request."
-    return f"Stopped after {spec.idle_minutes:g} minutes in which nobody asked."
+    return f"Stopped after {spec.idle_minutes:g} minutes without requests."
 
 
 def _minutes(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""A train job: a draft for one model, taught by that model's own answers; an artifact with the draft and its card."""
+"""Runs a train job: trains a draft on the model's own answers; the artifact has the draft and its card."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
 
 RESULT = {"seconds", "peak_rss_bytes", "bytes_after", "training"}
-"""Of the manifest, what the job's own result says too."""
+"""Fields of the manifest that are also in the job's result."""
 
 
 def run(spec: TrainSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
@@ -35,10 +35,10 @@ def run(spec: TrainSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, A
 
     began, progress = time.monotonic(), ChannelProgress(channel, 1.0)
     target = Path(spec.model.path)
-    given = training_prompts.read(spec.prompts_path, target)
-    if given.left_out:
+    prompts_read = training_prompts.read(spec.prompts_path, target)
+    if prompts_read.left_out:
         progress.note(
-            f"{given.left_out} prompts of {given.name} are left out: held out for evaluations, or there twice."
+            f"{prompts_read.left_out} prompts of {prompts_read.name} are left out: held out for evaluations, or there twice."
         )
     draft = channel.output / "draft"
     draft.mkdir(parents=True)
@@ -47,13 +47,13 @@ def run(spec: TrainSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, A
             target_dir=target,
             out_dir=draft,
             options=spec.options,
-            prompts=given.texts,
+            prompts=prompts_read.texts,
             device=devices()[0],
             work_dir=channel.resume(),
         )
-        found = train(request, progress, training_prompts.is_held_out).model_dump(mode="json")
-        asked = spec.options.model_dump(mode="json", exclude_none=True)
-        training = {**found, "asked": asked, "prompts": given.name, "left_out": given.left_out}
+        trained = train(request, progress, training_prompts.is_held_out).model_dump(mode="json")
+        options = spec.options.model_dump(mode="json", exclude_none=True)
+        training = {**trained, "asked": options, "prompts": prompts_read.name, "left_out": prompts_read.left_out}
         manifest = _manifest(spec, channel, training, memory, time.monotonic() - began)
     return {**manifest.model_dump(mode="json", include=RESULT), "artifact": manifest.id}
 
@@ -61,7 +61,7 @@ def run(spec: TrainSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, A
 def _manifest(
     spec: TrainSpec, channel: JobChannel, training: dict[str, Any], memory: PeakMemory, seconds: float
 ) -> Manifest:
-    """Written, with the card that readers of model folders look for."""
+    """Write the draft's card and the manifest, and return the manifest."""
     draft, hardware = channel.output / "draft", probe.probe()
     files.write(draft / "README.md", drafts.card(spec.model.id, training, hardware))
     recipe = Recipe(

@@ -44,9 +44,9 @@ class PrecisionSearch:
         self._path = folder / "attempts.json"
 
     def run(self, score: Score) -> tuple[QuantizeResult, dict[str, Any] | None]:
-        """What was kept, and what its artifact says of the precisions (None where no group differs).
+        """Return the result, and the artifact's record of precisions (None if no group differs).
 
-        Raises QualityFloorMissed where a floor to fall back from holds at no attempt, and what the engine raises.
+        Raises QualityFloorMissed if no attempt reaches the quality floor, and what the engine raises.
         """
         chosen = self._first()
         for earlier in self._earlier():
@@ -54,11 +54,11 @@ class PrecisionSearch:
         while True:
             quantize = self._quantize(chosen)
             if not self.limits.fall_back:
-                return quantize, self._told(chosen, [])
+                return quantize, self._record(chosen, [])
             quality = score()
             if precision_allocation.missed_limit(self.limits, quality) is None:
-                return quantize, self._told(chosen, [] if chosen is None else [self._attempt(chosen, quality)])
-            self._keep(quality)
+                return quantize, self._record(chosen, [] if chosen is None else [self._attempt(chosen, quality)])
+            self._store_attempt(quality)
             chosen = self._next(chosen, quality)
 
     @cached_property
@@ -69,7 +69,7 @@ class PrecisionSearch:
         return native.measure(quantize, self.candidates, self.progress)
 
     def _first(self) -> Allocation | None:
-        """The allocation within the average; None, every group as the step makes it, where none is asked for."""
+        """Return the allocation within the average number of bits; None, the step's own precision, if there is none."""
         if self.target is None:
             return None
         chosen = precision_allocation.allocate(self.groups, self.candidates, self.target)
@@ -80,7 +80,7 @@ class PrecisionSearch:
         return chosen
 
     def _next(self, last: Allocation | None, quality: Mapping[str, Any]) -> Allocation:
-        """What to try after the last attempt missed. Raises QualityFloorMissed where there is nothing more to try."""
+        """Return what to try after an attempt missed the floor. Raises QualityFloorMissed if nothing is left to try."""
         before = [self.candidates[0]] * len(self.groups) if last is None else last
         attempt, excess = self._attempt(before, quality), precision_allocation.limit_excess(self.limits, quality)
         self.missed.append(attempt)
@@ -91,9 +91,9 @@ class PrecisionSearch:
             else None
         )
         if chosen is None:
-            said = str(attempt.missed)
+            reason = str(attempt.missed)
             raise QualityFloorMissed(
-                f"{said[:1].upper()}{said[1:]}, after {tries} tries of at most {MOST_TRIES}, the last with "
+                f"{reason[:1].upper()}{reason[1:]}, after {tries} tries of at most {MOST_TRIES}, the last with "
                 f"{attempt.average_bits:.2f} bits a weight: nothing was registered. Loosen the limit or keep the original."
             )
         bits = precision.average_bits(self.groups, chosen)
@@ -111,7 +111,7 @@ class PrecisionSearch:
         return native.quantize(self.request.model_copy(update={"precisions": self._others(chosen)}), self.progress)
 
     def _others(self, chosen: Allocation | None) -> dict[str, precision.Precision]:
-        """By group, what differs from the step's own."""
+        """Return the precisions by group that differ from the step's own."""
         if chosen is None:
             return {}
         pairs = zip(self.groups, chosen, strict=True)
@@ -126,7 +126,7 @@ class PrecisionSearch:
             raised={name: each.name for name, each in self._others(chosen).items()},
         )
 
-    def _told(self, chosen: Allocation | None, attempts: list[AllocationTry]) -> dict[str, Any] | None:
+    def _record(self, chosen: Allocation | None, attempts: list[AllocationTry]) -> dict[str, Any] | None:
         if chosen is None:
             return None
         return precision_allocation.precision_record(
@@ -135,20 +135,20 @@ class PrecisionSearch:
 
     @property
     def _key(self) -> str:
-        asked = self.request.model_dump(mode="json", exclude={"out_dir", "work_dir", "devices"})
-        described = [asked, self.limits.model_dump(), [each.model_dump() for each in self.candidates], self.target]
+        request = self.request.model_dump(mode="json", exclude={"out_dir", "work_dir", "devices"})
+        described = [request, self.limits.model_dump(), [each.model_dump() for each in self.candidates], self.target]
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
 
-    def _keep(self, quality: Mapping[str, Any]) -> None:
-        """Before anything else is done, so that a stopped job does not make this attempt again."""
+    def _store_attempt(self, quality: Mapping[str, Any]) -> None:
+        """Store an attempt at once, so that a stopped job does not make it again."""
         from backend.engines.native.files.checkpoint import write_json
 
         self.folder.mkdir(parents=True, exist_ok=True)
-        wanted = {name: quality[name] for name in ("kl_mean", "perplexity_before", "perplexity_after")}
-        write_json(self._path, {"key": self._key, "missed": [*self._earlier(), wanted]})
+        figures = {name: quality[name] for name in ("kl_mean", "perplexity_before", "perplexity_after")}
+        write_json(self._path, {"key": self._key, "missed": [*self._earlier(), figures]})
 
     def _earlier(self) -> list[dict[str, float]]:
-        """The quality of each attempt that missed, those before the job was stopped with them."""
+        """Return the quality of each stored attempt that missed, also from before the job was stopped."""
         try:
             document = json.loads(self._path.read_bytes())
             return list(document["missed"]) if document["key"] == self._key else []

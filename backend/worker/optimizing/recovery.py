@@ -1,5 +1,4 @@
-"""Pruning, recovery and quantization of one job in a row, each from what the one before it wrote, none done twice on
-resuming.
+"""Runs pruning, recovery and quantization in a row, each on what the one before wrote; a resumed job repeats none.
 
 The pruned and the recovered weights are checkpoints in 16 bit beside the job's scratch space; they go with the job's
 success.
@@ -26,11 +25,11 @@ if TYPE_CHECKING:
     from backend.engines.base import QuantizeRequest, QuantizeResult
 
 PRUNED, RECOVERED = "pruned", "recovered"
-Made = TypeVar("Made", bound=BaseModel)
+StageResult = TypeVar("StageResult", bound=BaseModel)
 
 
 class _Done(AttemptState):
-    """That a stage is through, and what it said. `key` names all that it was made from."""
+    """Marks a finished stage, with its result; `key` identifies everything that it was made from."""
 
     seconds: float
     result: dict[str, Any]
@@ -42,8 +41,9 @@ def prune_and_recover(
     progress: Progress,
     quantize: Callable[[QuantizeRequest], QuantizeResult],
 ) -> tuple[QuantizeResult, dict[str, Any]]:
-    """Fill the request's `out_dir`, by `quantize` where a method is asked for; the answer's second part is the
-    recovery's own, for the manifest: what was asked, what came of it, and the loss curve.
+    """Fill the request's `out_dir`, with `quantize` if the request has a method.
+
+    The second part of the answer is the record of the recovery for the manifest: options, results and the loss curve.
 
     `request` asks for pruning, and a method or none; its `work_dir` is where stages are kept. Raises what the engines
     raise.
@@ -64,10 +64,10 @@ def prune_and_recover(
             "work_dir": folder / "prune",
         }
     )
-    pruned, _ = _once(
+    pruned, _ = _run_stage(
         folder / PRUNED, request.model_dir, alone, QuantizeResult, lambda: native.quantize(alone, progress)
     )
-    asked = RecoverRequest(
+    recovery_request = RecoverRequest(
         original_dir=request.model_dir,
         pruned_dir=folder / PRUNED,
         out_dir=folder / RECOVERED,
@@ -80,20 +80,25 @@ def prune_and_recover(
         device=request.devices[0],
         work_dir=folder / "recover",
     )
-    found, took = _once(folder / RECOVERED, folder / PRUNED, asked, RecoverResult, lambda: recover(asked, progress))
+    recovered, took = _run_stage(
+        folder / RECOVERED,
+        folder / PRUNED,
+        recovery_request,
+        RecoverResult,
+        lambda: recover(recovery_request, progress),
+    )
     later = {"model_dir": folder / RECOVERED, "pruning": None, "keep_zeros": True, "work_dir": folder / "quantize"}
-    made = quantize(request.model_copy(update=later)) if request.method else _moved(request, folder, pruned)
-    versions = {**pruned.versions, **made.versions}
-    told = {"asked": options.all_options(), "objective": "kl" if options.teacher else "next token", "seconds": took}
-    told |= found.model_dump(mode="json", exclude={"versions"})
-    return made.model_copy(update={"versions": versions, "bytes_before": pruned.bytes_before}), told
+    result = quantize(request.model_copy(update=later)) if request.method else _moved(request, folder, pruned)
+    versions = {**pruned.versions, **result.versions}
+    record = {"asked": options.all_options(), "objective": "kl" if options.teacher else "next token", "seconds": took}
+    record |= recovered.model_dump(mode="json", exclude={"versions"})
+    return result.model_copy(update={"versions": versions, "bytes_before": pruned.bytes_before}), record
 
 
-def _once(
-    folder: Path, source: Path, base_model: BaseModel, kind: type[Made], make: Callable[[], Made]
-) -> tuple[Made, float]:
-    """What `make` answers, and the seconds it took; from an earlier attempt where that had finished the same from the
-    same."""
+def _run_stage(
+    folder: Path, source: Path, base_model: BaseModel, kind: type[StageResult], make: Callable[[], StageResult]
+) -> tuple[StageResult, float]:
+    """Return the result of `make` and the seconds it took, or those of an earlier attempt with the same inputs."""
     from backend.engines.native.files import resume
     from backend.layered.weight_source import weight_files
 
@@ -105,14 +110,14 @@ def _once(
     mark.unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
     began = time.monotonic()
-    made = make()
-    done = _Done(key=key, seconds=round(time.monotonic() - began, 2), result=made.model_dump(mode="json"))
+    result = make()
+    done = _Done(key=key, seconds=round(time.monotonic() - began, 2), result=result.model_dump(mode="json"))
     files.write(mark, done.model_dump_json())
-    return made, done.seconds
+    return result, done.seconds
 
 
 def _moved(request: QuantizeRequest, folder: Path, pruned: QuantizeResult) -> QuantizeResult:
-    """The recovered checkpoint as it is; copied, since a stopped attempt must find it again."""
+    """Copy the recovered checkpoint to the output; a stopped attempt must find the original again."""
     with files.disk_errors(request.out_dir):
         shutil.copytree(folder / RECOVERED, request.out_dir, dirs_exist_ok=True)
     return pruned
@@ -137,8 +142,7 @@ def score_stages(
 
 @contextmanager
 def removing_stages(folder: Path) -> Iterator[None]:
-    """What lies between the steps goes when the job has succeeded, and where it would only stay in the way of another
-    attempt."""
+    """Remove the checkpoints between the steps after success, and after failures that a retry would only repeat."""
     try:
         yield
     except (DiskFull, QualityFloorMissed):
