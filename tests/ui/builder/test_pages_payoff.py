@@ -55,7 +55,7 @@ def test_build_answers_for_the_recipes_draft_and_predicts_from_the_map(home: Wor
     assert draft is not None
     shape = draft_payoff.DraftShape(parameters=draft.parameters, layers=draft.layers)
     assert all(each in said for each in words.answers(found, shape))
-    assert "What speculation costs was measured here on 2026-11-23 (payoff map)" in said
+    assert "The cost of speculation was measured here on 2026-11-23 (payoff map)" in said
     assert "of the payoff map measured here on 2026-11-23" in said
 
 

@@ -43,7 +43,7 @@ def test_each_group_says_why_it_has_its_precision() -> None:
     assert first["Precision"] == "8 bits with 8-bit activations" and first["Linears"] == 3
     assert (first["Loss"], first["As the method makes it"]) == ("0.0000313", "0.000940 at int4-g128")
     assert (second["Loss"], second["As the method makes it"]) == ("0.0000200", "unchanged")
-    assert "6.11 bits a weight" in bits_view.summary(bits()) and "asked for" not in bits_view.summary(bits())
+    assert "6.11 bits per weight" in bits_view.summary(bits()) and "asked for" not in bits_view.summary(bits())
     assert "of at most 6.2 asked for" in bits_view.summary(bits(target=6.2))
 
 
@@ -69,7 +69,7 @@ def test_the_job_page_shows_precisions_and_what_the_floor_took(home: Workspace) 
     tries = next(rows for rows in tables if rows and "Try" in rows[0])
     assert [row["Group"] for row in groups] == [group.name for group in GROUPS]
     assert [row["Outcome"] for row in tries] == [f"Missed: {MISSED}.", "The floor is met."]
-    assert "bits a weight on average over the quantized linears" in studio.says(at)
+    assert "bits per weight on average over the quantized linears" in studio.says(at)
 
 
 def test_build_takes_average_bits_and_a_fall_back(home: Workspace) -> None:

@@ -104,7 +104,7 @@ def test_without_its_requests_the_report_says_so(home: Workspace, stored: str, t
     ("arguments", "code", "says"),
     [
         (["e-none"], 2, "no evaluation e-none"),
-        (["e-1", "--price-per-hour", "inf"], 2, "inf is not a number that can be reckoned with"),
+        (["e-1", "--price-per-hour", "inf"], 2, "inf is not a finite number"),
         (["e-1", "--price-per-hour", "-1"], 2, "Input should be greater than or equal to 0"),
         (["e-1", "--discount", "2"], 2, "discount"),
         (["e-1", "--imported", "b-none"], 2, "no imported result b-none"),

@@ -130,7 +130,7 @@ def test_warm_up_and_failures_are_no_pairs_but_stand_on_the_clock(home: Workspac
     assert [trace["name"] for trace in drawn["data"]] == ["Empty answer"] and "Empty answer" in alt_text.alt(drawn)
     assert (
         requests_view.run_sentence("original", one)
-        == "4 measured requests of original and 2 of warm-up on the clock; 1 failed."
+        == "4 measured requests of original and 2 of warm-up; 1 failed."
     )
 
 

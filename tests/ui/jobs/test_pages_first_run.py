@@ -74,7 +74,7 @@ def test_done_its_way_leads_to_what_came_of_it(home: Workspace) -> None:
     identity = studio.evaluation(home, simulated.evaluation())
     end(home, last, JobState.SUCCEEDED, result={"evaluation": identity})
     at = studio.open_page("home")
-    assert "View results" in studio.links(at) and "It runs on the starter model" in studio.says(at)
+    assert "View results" in studio.links(at) and "It runs on the bundled starter model" in studio.says(at)
     assert not [button for button in at.button if button.key == "home_demo"]
 
 

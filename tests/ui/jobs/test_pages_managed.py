@@ -59,7 +59,7 @@ def test_what_stays_in_s3_says_so_and_can_be_imported(home: Workspace) -> None:
     assert (
         "s3://made/here/n/" in said
         and "djl-inference:0.36.0" in said
-        and "in S3 alone" in said
+        and "The result is only in S3" in said
         and "Cost 2.00 USD" in said
     )
     assert "Import it as a model" in studio.links(at)

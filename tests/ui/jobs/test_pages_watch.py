@@ -350,15 +350,15 @@ def test_the_next_step_of_a_job_that_did_not_succeed_is_to_resume_it(home: Works
 
 def test_what_a_cancelled_job_keeps_is_shown_and_can_be_dropped(home: Workspace) -> None:
     job = studio.optimize_job(home, JobState.CANCELLED)
-    assert "It has" not in studio.says(studio.open_page("job", id=job.id))
+    assert "of saved work" not in studio.says(studio.open_page("job", id=job.id))
     folder = home.settings.jobs / job.id / "1" / "resume"
     folder.mkdir(parents=True)
     (folder / "part-00000.safetensors").write_bytes(b"1" * 40_960)
     at = studio.open_page("job", id=job.id)
-    assert "It keeps 41 kB of finished work" in studio.says(at)
+    assert "It has 41 kB of saved work" in studio.says(at)
     at.button(key="job-drop").click().run()
     studio.check(at)
-    assert "It keeps" not in studio.says(at) and not folder.exists()
+    assert "of saved work" not in studio.says(at) and not folder.exists()
 
 
 def test_the_specification_can_be_copied_and_downloaded(home: Workspace) -> None:

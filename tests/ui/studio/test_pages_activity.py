@@ -141,4 +141,4 @@ def test_the_command_tells_the_same(
     monkeypatch.setenv("USER", "someone")
     assert command(home, monkeypatch, "activity") == 0
     said = capsys.readouterr().out
-    assert "gpu-7" in said and "Changes: nothing." in said
+    assert "gpu-7" in said and "Changes: none." in said

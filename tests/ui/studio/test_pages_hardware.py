@@ -188,9 +188,9 @@ def test_what_nothing_names_is_shown_and_then_removed(home: Workspace) -> None:
     with home.store.session() as session:
         session.get(ContentRow, held.address).held_at -= timedelta(days=2)
     page.button(key="hardware_collect_look").click().run()
-    assert "To be removed: 0 artifacts in 1 piece, 5 MB." in studio.says(page) and Path(held.address).exists()
+    assert "To delete: 0 artifacts in 1 piece, 5 MB." in studio.says(page) and Path(held.address).exists()
     page.button(key="hardware_collect_go").click().run()
     assert (
-        "Removed: 0 artifacts in 1 piece; 5 MB are free again." in studio.says(page) and not Path(held.address).exists()
+        "Deleted: 0 artifacts in 1 piece; 5 MB freed." in studio.says(page) and not Path(held.address).exists()
     )
     assert "0 B" in [metric.value for metric in page.metric]

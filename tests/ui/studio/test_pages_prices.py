@@ -59,7 +59,7 @@ def test_every_instance_is_shown_with_its_price_and_where_that_holds(home: Works
     bare = shown.set_index("Instance").loc["ml.p5.4xlarge"]
     assert bare["Price is"] == "no source found" and bare["On demand"] != bare["On demand"], "no price, not 0"
     said = studio.says(at)
-    assert "45 of 45 instances" in said and "no source was found" in said and "AWS_ACCESS_KEY_ID" in said
+    assert "45 of 45 instances" in said and "no price was found" in said and "AWS_ACCESS_KEY_ID" in said
 
 
 def test_filters_order_and_discount_come_from_the_address(home: Workspace) -> None:
