@@ -49,10 +49,8 @@ def test_another_mix_of_tokens_moves_the_blended_prices_alone() -> None:
     moved = {name for name in Price.model_fields if getattr(before, name) != getattr(after, name)}
     assert moved <= {"blended", "blended_sagemaker"} and _without_prices(found) == _without_prices(document)
     said = costs.hour_words(document, asked)
-    assert said.startswith(
-        "An hour costs 1.2. Blended prices take 1 input tokens for one output token, where 3 was given. The"
-    )
-    assert "1 input tokens for one output token" in costs.price_words(found, "blended")
+    assert "costs 1.2" in said and "1 input tokens per output token" in said and "used 3" in said
+    assert "1 input tokens per output token" in costs.price_words(found, "blended")
 
 
 def _without_prices(document: Evaluation) -> Any:
@@ -72,9 +70,7 @@ def test_the_reports_curves_and_table_follow_and_its_document_does_not() -> None
     assert after == pytest.approx([2 * value for value in before], rel=1e-3)
     assert asked["tables"]["price"] != plain["tables"]["price"] and asked["json_data"] == plain["json_data"]
     assert json.loads(base64.b64decode(asked["json_data"]))["options"]["price_per_hour"] == 1.2
-    assert asked["price_basis"].startswith(
-        "An hour costs 2.4 (a list). This was chosen afterwards; with the evaluation, 1.2 was given."
-    )
+    assert "costs 2.4 (a list)" in asked["price_basis"] and "used 1.2" in asked["price_basis"]
     assert plain["price_basis"].startswith("An hour costs 1.2. The speed")
     assert content(evaluation(per_hour=None), Extras())["price_basis"] == "No hourly price is known."
 
@@ -90,7 +86,7 @@ def test_each_price_says_what_it_is() -> None:
     said = {metric: costs.price_words(document, metric) for metric in PRICES}
     assert set(said) == set(Price.model_fields) and all(said.values())
     assert "ignores prefill and prices input at 0" in said["blended_sagemaker"]
-    assert "(3 x input + output) / 4. Of the hour, 10% is charged to input tokens" in said["blended"]
+    assert "(3 x input + output) / 4. 10% of the hour is charged to input" in said["blended"]
     bare = [level.model_copy(update={"audit": LevelAudit()}) for level in document.variants[0].levels]
     unsplit = document.model_copy(update={"variants": [document.variants[0].model_copy(update={"levels": bare})]})
     assert "not known here" in costs.price_words(unsplit, "blended")
