@@ -70,7 +70,7 @@ PROVENANCE = "\x1f"
 
 
 def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
-    """Return everything that the template names, at the price of the what-if; the JSON download is the stored document."""
+    """Return everything that the template names, at the price of the what-if; the JSON is the stored document."""
     document = _encoded(evaluation.model_dump_json())
     price_basis = cost_words.hour_words(evaluation, extras.what_if)
     evaluation = repriced(evaluation, extras.what_if)

@@ -368,7 +368,8 @@ def register() -> None:
 
         starting.get_mp_context = partial(multiprocessing.get_context, "fork")
     if os.environ.get(LAYERS):
-        from whetstone_layers import install  # type: ignore[import-not-found]  # beside this file, whose folder is on the path
+        # A module beside this file, whose folder is on the path.
+        from whetstone_layers import install  # type: ignore[import-not-found]
 
         install()
     _mend_models()

@@ -1,5 +1,4 @@
-"""Runs an import job: downloads a model at the revision that was asked for, checks it, and leaves it for the supervisor to
-publish."""
+"""Runs an import job: downloads a model at the requested revision, checks it, and leaves it to the supervisor."""
 
 from __future__ import annotations
 
@@ -42,8 +41,8 @@ def run(spec: ImportSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, 
                 (_convert if remote.is_converted(spec.source) else _gather)(spec, staged, progress)
             except JobCancelled:
                 raise JobCancelled(
-                    f"The import was cancelled. What was fetched is kept in {staged} for `jobs resume`: delete it to free the "
-                    "disk."
+                    f"The import was cancelled. What was fetched is kept in {staged} for `jobs resume`: delete it to "
+                    "free the disk."
                 ) from None
     card = read_card(final if final.exists() else staged, as_imported=True)
     looked = preflight.inspect_in_sandbox(card)

@@ -38,7 +38,8 @@ def run(spec: TrainSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, A
     prompts_read = training_prompts.read(spec.prompts_path, target)
     if prompts_read.left_out:
         progress.note(
-            f"{prompts_read.left_out} prompts of {prompts_read.name} are left out: held out for evaluations, or there twice."
+            f"{prompts_read.left_out} prompts of {prompts_read.name} are left out: held out for evaluations, or there "
+            "twice."
         )
     draft = channel.output / "draft"
     draft.mkdir(parents=True)

@@ -94,7 +94,8 @@ class PrecisionSearch:
             reason = str(attempt.missed)
             raise QualityFloorMissed(
                 f"{reason[:1].upper()}{reason[1:]}, after {tries} tries of at most {MOST_TRIES}, the last with "
-                f"{attempt.average_bits:.2f} bits a weight: nothing was registered. Loosen the limit or keep the original."
+                f"{attempt.average_bits:.2f} bits a weight: nothing was registered. Loosen the limit or keep the "
+                "original."
             )
         bits = precision.average_bits(self.groups, chosen)
         self.progress.phase(
