@@ -137,5 +137,5 @@ def test_blocks_are_added_until_it_is_decided_and_no_more(home: Workspace, tmp_p
     assert row.ci95[1] <= math.exp(interval.high) * (1 + 1e-9) and row.ci95[0] >= math.exp(interval.low) * (1 - 1e-9)
     said = summary_text(document)
     level = figures.level(levels[len(document.looks) - 1])
-    assert f"of at most 12 blocks, as fixed beforehand; all is decided. This look at {level}" in said
+    assert f"of at most 12 blocks, as planned; all are conclusive. The last test used {level}" in said
     assert continuation.prepare(home, view.id, 2).options.until_decided is False

@@ -74,7 +74,11 @@ def test_a_finished_job_says_what_was_gained_and_draws_the_curve(home: Workspace
     assert "Perplexity before pruning 40.0" in said and "Perplexity after recovery 44.0" in said
     assert "learned from 2,048 tokens of the calibration text" in said
     (chart,) = charts(at)
-    assert [trace["name"] for trace in chart["data"]] == ["Validation", "Training, mean since the point before", "Kept"]
+    assert [trace["name"] for trace in chart["data"]] == [
+        "Validation",
+        "Training, mean since the previous point",
+        "Best",
+    ]
 
 
 def test_a_running_job_draws_the_curve_so_far(home: Workspace) -> None:

@@ -222,21 +222,18 @@ def test_every_price_of_the_page_follows_the_hour_and_the_discount(home: Workspa
     at = studio.open_page("evaluate", id=stored, evaluate_view="Price")
     at.selectbox(key="evaluate_price_shown").set_value("blended_sagemaker").run()
     before, said = drawn(at, "SageMaker-compatible"), studio.says(at)
-    assert "ignores prefill and prices input at 0" in said and "3 input tokens for one output token" in said
+    assert "ignores prefill and prices input at 0" in said and "3 input tokens per output token" in said
     assert "An hour costs 1.2. The speed" in said
     at.number_input(key="evaluate_cost_hour").set_value(4.8)
     at.number_input(key="evaluate_cost_discount").set_value(50.0).run()
     studio.check(at)
     assert drawn(at, "SageMaker-compatible") == pytest.approx([2 * value for value in before])
-    assert (
-        "An hour costs 4.8, less 50%. This was chosen afterwards; with the evaluation, 1.2 was given."
-        in studio.says(at)
-    )
+    assert "An hour costs 4.8, less 50%. This was chosen afterwards; the evaluation itself used 1.2." in studio.says(at)
     level = evaluations.show(home, stored).document.variants[0].levels[-1]
     once = 2.4 / (level.input_tokens_per_s * 3600 / 1e6)
     assert float(costs(at)[0]["Price, million input tokens"]) == pytest.approx(once, rel=0.01)
     at.selectbox(key="evaluate_price_shown").set_value("blended").run()
-    assert "10% is charged to input tokens (prefill)" in studio.says(at)
+    assert "10% of the hour is charged to input" in studio.says(at)
     at = studio.open_page("evaluate", id=stored, evaluate_cost_hour="4.8", evaluate_cost_discount="50")
     assert table(at, "Time to first token (ms)")[1]["Price per million input tokens"] == pytest.approx(once, rel=0.005)
 

@@ -75,7 +75,7 @@ def test_an_endpoint_is_updated_in_place_after_its_cost_was_shown(
     at.selectbox(key="endpoints_artifact-chat").select(second).run()
     at.selectbox(key="endpoints_instance-chat").select("ml.g6.24xlarge").run()
     said = studio.says(at)
-    assert "so long it costs 14.10 USD an hour on demand, then 8.34." in said.replace("\\", "")
+    assert "until then it costs 14.10 USD an hour on demand, then 8.34." in said.replace("\\", "")
     assert f"whetstone endpoints update chat {second} --region us-east-1 --instance ml.g6.24xlarge" in said
     assert aws.asked("UpdateEndpoint") == [], "nothing happens before it is confirmed"
     at.button(key="endpoints_update-chat").click().run()
