@@ -128,10 +128,7 @@ def test_warm_up_and_failures_are_no_pairs_but_stand_on_the_clock(home: Workspac
     ]
     drawn = charts_requests.timeline("original", "2 streams", silent, "here")
     assert [trace["name"] for trace in drawn["data"]] == ["Empty answer"] and "Empty answer" in alt_text.alt(drawn)
-    assert (
-        requests_view.run_sentence("original", one)
-        == "4 measured requests of original and 2 of warm-up; 1 failed."
-    )
+    assert requests_view.run_sentence("original", one) == "4 measured requests of original and 2 of warm-up; 1 failed."
 
 
 def test_the_distribution_ends_at_one_and_keeps_its_ends(home: Workspace) -> None:

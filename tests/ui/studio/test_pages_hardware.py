@@ -190,7 +190,5 @@ def test_what_nothing_names_is_shown_and_then_removed(home: Workspace) -> None:
     page.button(key="hardware_collect_look").click().run()
     assert "To delete: 0 artifacts in 1 piece, 5 MB." in studio.says(page) and Path(held.address).exists()
     page.button(key="hardware_collect_go").click().run()
-    assert (
-        "Deleted: 0 artifacts in 1 piece; 5 MB freed." in studio.says(page) and not Path(held.address).exists()
-    )
+    assert "Deleted: 0 artifacts in 1 piece; 5 MB freed." in studio.says(page) and not Path(held.address).exists()
     assert "0 B" in [metric.value for metric in page.metric]
