@@ -157,7 +157,7 @@ from backend.service.models import catalog_sync
 opened = open_home(Path(sys.argv[1]))
 sys.stdin.readline()
 catalog_sync.sync(opened)
-print(catalog_sync.fitted(opened, "ml.g5.12xlarge"))
+print(catalog_sync.check_fits(opened, "ml.g5.12xlarge"))
 """
 
 

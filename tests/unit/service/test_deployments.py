@@ -233,7 +233,7 @@ def test_the_command_deploys_proves_lists_and_deletes(
     assert re.search(r"1 x ml\.g6\.12xlarge +1 ", capsys.readouterr().out)
     assert command(home, monkeypatch, "endpoints", "show", "chat") == 0
     assert "invoke_endpoint" in (shown := capsys.readouterr().out) and "USD so far" in shown
-    assert "; 1 request in the last hour, 95% of them within 250 ms; 2 requests since it was made." in shown
+    assert "; 1 request in the last hour, 95% of them within 250 ms; 2 requests since it was created." in shown
     aws.tables["container"] = {"answer": " "}
     assert command(home, monkeypatch, "endpoints", "prove", "chat") == 1
     assert "does not serve what was deployed" in capsys.readouterr().err
