@@ -112,7 +112,7 @@ def test_prices_are_refreshed_by_a_click(
     studio.check(at)
     row = table(at).set_index("Instance").loc["ml.g5.12xlarge"]
     assert (row["On demand"], row["Region"], row["Price is"]) == (8.0, "eu-west-1", "refreshed from AWS")
-    assert "1 prices of eu-west-1" in studio.says(at) and "44 instances have none there" in studio.says(at)
+    assert "1 prices of eu-west-1" in studio.says(at) and "44 instances have no price there" in studio.says(at)
     put(address, "fault", {"code": "AccessDeniedException", "status": 400, "times": 1})
     at.button(key="hardware_ask-aws").click().run()
     studio.check(at)
