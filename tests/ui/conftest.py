@@ -12,8 +12,10 @@ from tests import studio
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+def home(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    """Yield a studio's home in `tmp_path / "home"`; no supervisor runs where a test is marked `without_supervisor`."""
     monkeypatch.setenv("WHETSTONE_ENGINES", str(tmp_path / "engines"))
     with studio.home(tmp_path / "home", monkeypatch) as opened:
-        studio.supervisor(opened)
+        if request.node.get_closest_marker("without_supervisor") is None:
+            studio.supervisor(opened)
         yield opened

@@ -30,11 +30,6 @@ from tests.studio import artifact, claim, move, optimize_spec
 pytestmark = pytest.mark.usefixtures("offline")
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Workspace:
-    return open_home(tmp_path / "home")
-
-
 def finish(workspace: Workspace, job: JobView, state: JobState = JobState.SUCCEEDED) -> None:
     """Bring a queued step to its end by the queue's own statements, with an artifact where it made one."""
     made = artifact(workspace, job, optimize_spec(workspace).model)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet
@@ -23,17 +22,10 @@ from backend.service.evaluations import continuation, evaluations
 from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.jobs import jobs, supervisors
 from tests.fakes.running import ask, running
-from tests.homes import open_home, until_ended
+from tests.homes import until_ended
 from tests.integration.load.test_fresh_lines import lines
 
 NOISY = ("exact_server.py", "--ttft-ms", 5, "--rate", 2000, "--prefix-cache", 16, "--metrics", "--jitter", 0.2)
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Workspace]:
-    opened = open_home(tmp_path / "home")
-    yield opened
-    jobs.cancel_all_and_stop(opened)
 
 
 def ended(home: Workspace, spec: EvaluateSpec) -> EvaluationView:

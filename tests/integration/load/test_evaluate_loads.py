@@ -4,7 +4,6 @@ way."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +19,12 @@ from backend.domain.load.load import Load
 from backend.domain.load.prompt_lines import OPEN_STREAMS
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
-from backend.service.jobs import jobs, supervisors
+from backend.service.jobs import supervisors
 from tests.fakes.running import running
-from tests.homes import open_home, until_ended
+from tests.homes import until_ended
 
 AFTER_WARMING = sum(OPEN_STREAMS)
 """Requests that a server of a search has had before the first variant's turn."""
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Workspace]:
-    opened = open_home(tmp_path / "home")
-    yield opened
-    jobs.cancel_all_and_stop(opened)
 
 
 def evaluated(home: Workspace, urls: list[str], **chosen: Any) -> tuple[Evaluation, Path]:

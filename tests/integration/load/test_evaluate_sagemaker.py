@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from backend.service import Workspace
-from backend.service.jobs import jobs
 from tests.endpoints_in_service import in_service
 from tests.fakes.running import running
 from tests.fakes.sagemaker.account import Account
 from tests.fakes.sagemaker.pointed import aws
-from tests.homes import open_home
 from tests.integration.load.test_evaluate_loads import evaluated
 from tests.unit.service.test_endpoint_variants import DEPLOYMENT
 
+pytestmark = pytest.mark.usefixtures("aws")
+
 __all__ = ["aws"]
-
-
-@pytest.fixture
-def home(aws: Account, tmp_path: Path) -> Iterator[Workspace]:
-    opened = open_home(tmp_path / "home")
-    yield opened
-    jobs.cancel_all_and_stop(opened)
 
 
 def test_an_endpoint_is_evaluated_beside_its_container(home: Workspace, aws: Account) -> None:

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +18,12 @@ from backend.domain.evaluation.soundness import is_replayed, level_validity
 from backend.domain.jobs.jobs import JobState
 from backend.service import Workspace
 from backend.service.evaluations import bench, evaluations
-from backend.service.jobs import jobs, supervisors
+from backend.service.jobs import supervisors
 from tests.fakes.running import ask, running
-from tests.homes import open_home, until_ended
+from tests.homes import until_ended
 
 TTFT_MS = 80
 KEEPING = ("exact_server.py", "--ttft-ms", TTFT_MS, "--rate", 2000, "--prefix-cache", 16, "--metrics")
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Workspace]:
-    opened = open_home(tmp_path / "home")
-    yield opened
-    jobs.cancel_all_and_stop(opened)
 
 
 def lines(folder: Path, count: int) -> str:

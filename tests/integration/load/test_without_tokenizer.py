@@ -13,12 +13,6 @@ from backend.domain.errors import InvalidModel, InvalidWorkload, RequestError
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.service import Workspace
 from backend.service.evaluations import workloads
-from tests.homes import open_home
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Workspace:
-    return open_home(tmp_path / "home")
 
 
 @pytest.fixture

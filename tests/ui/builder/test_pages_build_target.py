@@ -3,9 +3,6 @@ weights."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -22,14 +19,6 @@ from tests.unit.domain.rules.test_planner_targets import known
 
 LLAMA = "meta-textgeneration-llama-3-70b"
 AWQ = "name: four\nsteps:\n- quantize: {method: awq}\n"
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    monkeypatch.setenv("WHETSTONE_ENGINES", str(tmp_path / "engines"))
-    with studio.home(tmp_path / "home", monkeypatch) as opened:
-        studio.supervisor(opened)
-        yield opened
 
 
 def param(at: AppTest, name: str) -> str:

@@ -4,8 +4,6 @@ Build."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +15,8 @@ from backend.domain.recipe.recovery import Recover
 from backend.service import Workspace
 from backend.service.plans import recipe_files
 from tests import studio
+
+pytestmark = pytest.mark.without_supervisor
 
 RECIPE = read({"name": "r", "steps": [{"prune": {"method": "wanda", "pattern": "2:4", "recover": True}}]})
 CURVE = [
@@ -46,12 +46,6 @@ RESULT: dict[str, Any] = {
         },
     },
 }
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    with studio.home(tmp_path, monkeypatch) as opened:
-        yield opened
 
 
 def charts(at: AppTest) -> list[dict[str, Any]]:

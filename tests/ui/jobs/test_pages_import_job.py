@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from backend.domain.jobs.jobs import Event, ImportSpec, JobState
 from backend.service import Workspace
 from tests import studio
 
+pytestmark = pytest.mark.without_supervisor
+
 SPEC = ImportSpec(source="org/tiny", revision="a" * 40, endpoint="https://hub.example", bytes=4_100_000, licence="mit")
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    with studio.home(tmp_path, monkeypatch) as opened:
-        yield opened
 
 
 def test_a_running_import_tells_its_megabytes(home: Workspace) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,7 @@ from backend.domain.jobs.jobs import JobState
 from backend.service import Workspace
 from tests import simulated, studio
 
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    with studio.home(tmp_path / "home", monkeypatch) as opened:
-        yield opened
+pytestmark = pytest.mark.without_supervisor
 
 
 def test_a_page_without_a_file_is_not_offered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,9 @@ from backend.service import Workspace
 from backend.service.models import catalog, technique_checks
 from tests import studio
 
+pytestmark = pytest.mark.without_supervisor
+
 LLAMA, GPTQ = "meta-textgeneration-llama-3-70b", "huggingface-llm-mistral-7b-openorca-gptq"
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    with studio.home(tmp_path / "home", monkeypatch) as opened:
-        yield opened
 
 
 def shown(at: AppTest) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import streamlit as st
@@ -36,13 +35,6 @@ def running_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeHub]:
 def hub(running_hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> FakeHub:
     st.cache_data.clear()
     return running_hub.reset(ID, monkeypatch)
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    with studio.home(tmp_path / "home", monkeypatch) as opened:
-        studio.supervisor(opened)
-        yield opened
 
 
 def open_and_read(source: str) -> AppTest:

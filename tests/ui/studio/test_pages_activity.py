@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -18,13 +16,9 @@ from backend.store.tables import ClaimRow, JobRow, SupervisorRow, now
 from tests import studio
 from tests.unit.service.test_unreadable_rows import command
 
+pytestmark = pytest.mark.without_supervisor
+
 UNTIL = now() + timedelta(minutes=1)
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    with studio.home(tmp_path, monkeypatch) as opened:
-        yield opened
 
 
 def live(home: Workspace, job: str = "j-1", *, heard_s: float = 1.0, owner: str = "ann") -> None:

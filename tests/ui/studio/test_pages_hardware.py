@@ -3,7 +3,6 @@ question."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -22,13 +21,6 @@ from backend.service.machines.machine import AcceleratorView, MachineView
 from backend.store.artifact_contents import Contents
 from backend.store.tables import ContentRow
 from tests import studio
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    with studio.home(tmp_path / "home", monkeypatch) as opened:
-        studio.supervisor(opened)
-        yield opened
 
 
 @pytest.fixture

@@ -40,11 +40,6 @@ def api(address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     return address
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Workspace:
-    return open_home(tmp_path / "home")
-
-
 def sentence(caught: pytest.ExceptionInfo[WhetstoneError], *words: str) -> None:
     said = str(caught.value)
     assert "\n" not in said and said.endswith(".") and all(word in said for word in words), said

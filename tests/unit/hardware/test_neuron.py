@@ -17,7 +17,6 @@ from backend.service import Workspace
 from backend.service.machines import targets
 from backend.service.models import models, variants
 from backend.service.plans import cases, neuron_compilation
-from tests.homes import open_home
 
 # Two devices of an inf2.24xlarge, the second in use, as the Neuron LS user guide prints them.
 PUBLISHED = [
@@ -56,11 +55,6 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     tool.write_text(f"#!/bin/sh\n{script}\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Workspace:
-    return open_home(tmp_path / "home")
 
 
 def test_the_devices_are_read_from_the_published_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

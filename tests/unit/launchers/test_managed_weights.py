@@ -22,7 +22,6 @@ from backend.service.models import models, variants
 from tests.buckets import keys
 from tests.fakes.sagemaker.account import Account
 from tests.fakes.sagemaker.pointed import aws, beside, s3
-from tests.homes import open_home
 from tests.optimization_jobs import JOB, REQUEST, Studio
 from tests.unit.launchers.test_endpoints import IAM
 
@@ -40,11 +39,6 @@ def bucket(s3: str, aws: Account, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     made = beside(s3, "made", monkeypatch, tmp_path)
     made.put_bucket_versioning(Bucket="made", VersioningConfiguration={"Status": "Enabled"})
     return made
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Workspace:
-    return open_home(tmp_path / "home")
 
 
 @pytest.fixture

@@ -17,13 +17,7 @@ from backend.service import Workspace
 from backend.service.evaluations import continuation
 from backend.settings import ASSETS
 from backend.store.tables import EvaluationRow
-from tests.homes import open_home
 from tests.simulated import evaluation
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Workspace:
-    return open_home(tmp_path / "home")
 
 
 @pytest.fixture

@@ -27,14 +27,11 @@ from tests.fakes.sagemaker.pointed import aws
 from tests.homes import open_home
 from tests.unit.domain.deploy.test_deploy_requests import PLAIN
 
+pytestmark = pytest.mark.usefixtures("aws")
+
 __all__ = ["aws"]
 DEPLOYMENT = PLAIN.model_copy(update={"region": "us-east-1", "instances": 2})
 OPTIONS = {"concurrency": (1,), "requests": 2, "quality": False, "max_tokens": 3, "warmup_requests": 0, "repeats": 1}
-
-
-@pytest.fixture
-def home(aws: Account, tmp_path: Path) -> Workspace:
-    return open_home(tmp_path / "home")
 
 
 def of(source: str, home: Workspace) -> Variant:

@@ -8,13 +8,7 @@ from backend import service
 from backend.domain.errors import RequestError, UnknownModel
 from backend.service import Workspace
 from backend.service.models import catalog, imports, models, variants
-from tests.homes import open_home
 from tests.tiny import tiny_llama
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Workspace:
-    return open_home(tmp_path / "home")
 
 
 def test_two_folders_called_model_have_two_names_and_are_found_by_them(home: Workspace, tmp_path: Path) -> None:

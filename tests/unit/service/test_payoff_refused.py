@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from backend.cli.verbs.payoff import read_parameters
@@ -13,13 +11,7 @@ from backend.domain.planner import draft_payoff
 from backend.service import Workspace
 from backend.service.evaluations import payoff as measuring
 from backend.service.plans import payoff_maps
-from tests.homes import open_home
 from tests.payoffs import KEY
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Workspace:
-    return open_home(tmp_path / "home")
 
 
 @pytest.mark.parametrize(

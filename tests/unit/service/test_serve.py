@@ -22,11 +22,6 @@ from tests import studio
 from tests.homes import open_home
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Workspace:
-    return open_home(tmp_path / "home")
-
-
 def spec(*sources: str) -> ServeSpec:
     return ServeSpec(
         variants=tuple(Variant(name=source, source=source, kind="model", model_path="/m") for source in sources)

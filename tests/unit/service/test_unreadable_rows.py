@@ -6,7 +6,6 @@ import json
 import math
 import string
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -28,7 +27,6 @@ from backend.service.machines import doctor
 from backend.service.models import models
 from backend.service.presets import preset_text, presets
 from backend.store.tables import ArtifactRow, EvaluationRow, JobRow, ModelRow, PresetRow
-from tests.homes import open_home
 from tests.simulated import evaluation
 
 NAN = '{"id": "my/own", "model": "starter", "goal": "balanced", "published": [{"value": NaN}]}'
@@ -44,11 +42,6 @@ ROWS = {
 }
 STARTER = bundled.card("starter")
 ANY = st.floats() | st.integers() | st.text(max_size=5) | st.booleans() | st.none()
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Workspace:
-    return open_home(tmp_path / "home")
 
 
 @pytest.fixture

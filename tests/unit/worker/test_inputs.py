@@ -8,14 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from backend.channel import Channel
 from backend.domain.jobs.jobs import RESULT_UNWRITTEN, Event
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from backend.supervisor.finish import exit_reason
-from tests.homes import open_home
 from tests.studio import optimize_spec
 from tests.tiny import tiny_llama
 
@@ -39,11 +36,6 @@ with (folder.parent / "filler").open("wb", buffering=0) as sink:
 code = main(str(folder / "1"))
 sys.stderr.write(exit_reason(code, folder)[1])
 """
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Workspace:
-    return open_home(tmp_path / "home")
 
 
 def worked(home: Workspace, model: Path, change: object) -> tuple[str, list[Event]]:
