@@ -98,7 +98,8 @@ def test_any_table_that_the_csv_module_writes_comes_back_row_by_row(
     table = decoding.parse_table("w", decoding.decode_text("w", content), {"prompt"})
     read = [row for row in table.rows if not isinstance(row, UnusableRow)]
     assert [(row["prompt"] or "", row["note"] or "") for row in read] == rows
-    if all(prompt and not prompt.strip().isdecimal() for prompt, _ in rows):
+    has_text = any(prompt.strip() for prompt, _ in rows)
+    if has_text and all(prompt and not prompt.strip().isdecimal() for prompt, _ in rows):
         assert [entry.turns for entry in read_csv("w", content, {}).entries] == [
             (prompt,) for prompt, _ in rows if prompt.strip()
         ]
