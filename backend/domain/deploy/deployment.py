@@ -139,7 +139,7 @@ class Deployment(Frozen):
 
     @property
     def draft(self) -> bool:
-        """Whether a draft's weights are served beside the model's."""
+        """Tell whether a draft's weights are served with the model's."""
         return self.speculation is not None and self.speculation.draft_path is not None
 
     @property

@@ -30,7 +30,7 @@ VARIABLES = ("OPTION_SPECULATIVE_CONFIG", "SM_VLLM_SPECULATIVE_CONFIG")
 
 
 class ExpectedServing(Frozen):
-    """What was deployed: the weights' own `quant_method`, and the container's speculation settings."""
+    """Serving that was deployed: the weights' own `quant_method`, and the container's speculation settings."""
 
     quantized: str | None
     speculation: dict[str, Any] | None

@@ -9,7 +9,7 @@ from typing import Any
 from backend.domain.deploy.deployment import FOLDER, PREFIX, Deployment, idle_alarm, key_arn
 
 ENDPOINT = ("CreateEndpoint", "UpdateEndpoint", "DescribeEndpoint", "DeleteEndpoint")
-ASKED = ("InvokeEndpoint", "InvokeEndpointWithResponseStream")
+INVOKED = ("InvokeEndpoint", "InvokeEndpointWithResponseStream")
 """Two separate rights: of checking the deployment, and of measuring or asking it."""
 CONFIGURATION = ("CreateEndpointConfig", "DescribeEndpointConfig", "DeleteEndpointConfig")
 CHECKED = ("CreateEndpoint", "UpdateEndpoint")
@@ -51,7 +51,7 @@ def document(deployment: Deployment) -> dict[str, Any]:
     return {
         "Version": "2012-10-17",
         "Statement": [
-            allow("Endpoint", "sagemaker", (*ENDPOINT, *ASKED), named["endpoint"]),
+            allow("Endpoint", "sagemaker", (*ENDPOINT, *INVOKED), named["endpoint"]),
             allow("Configuration", "sagemaker", (*CONFIGURATION, *CHECKED), f"{named['endpoint-config']}-*"),
             allow("Model", "sagemaker", MODEL, f"{named['model']}-*"),
             allow(

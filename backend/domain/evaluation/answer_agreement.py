@@ -35,7 +35,7 @@ class Agreement(NamedTuple):
 
 
 def is_exact_match(first: str, second: str) -> bool:
-    """Whether both have the same words in the same order; white space does not count."""
+    """Tell whether both have the same words in the same order; white space does not count."""
     return first.split() == second.split()
 
 
@@ -89,7 +89,7 @@ def pooled_interval(share: float, weights: Sequence[float]) -> Interval:
 
 
 def is_looping(text: str) -> bool:
-    """Whether the text, without trailing white space, ends in a repeated cycle.
+    """Tell whether the text, without trailing white space, ends in a repeated cycle.
 
     That is, for some period p at least the last max(32, 4 p) characters each equal the one p before, after a full
     cycle.

@@ -124,7 +124,7 @@ def _metric(headline: str, *levels: Level) -> str:
 
 
 def higher_is_better(metric: str) -> bool:
-    """Whether a metric is a throughput, in any statistic; a latency is better where it is lower."""
+    """Tell whether a metric is a throughput, in any statistic; a latency is better where it is lower."""
     return "tokens_per_s" in metric
 
 

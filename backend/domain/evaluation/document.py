@@ -78,7 +78,7 @@ class Remote(Frozen):
     instances: str
     """Its running instances in words: `2 x ml.g6.12xlarge`."""
     artifact: str | None = None
-    """What Whetstone deployed there."""
+    """Artifact that Whetstone deployed there."""
     usd_per_hour: float | None = None
     """On-demand price of all instances; None where it is not known."""
     price_region: str | None = None
@@ -86,7 +86,7 @@ class Remote(Frozen):
     discount: float = Field(0.0, ge=0, lt=1)
     """The discount that the price includes already."""
     findings: tuple[str, ...] = ()
-    """What its answer to a probe and its log showed, and what they did not, a sentence each."""
+    """Sentences on what its answer to a probe and its log proved, and what they did not."""
 
 
 class Variant(Frozen):
@@ -95,7 +95,7 @@ class Variant(Frozen):
 
     name: str
     source: str
-    """What the user wrote: a model id, a folder, an artifact id or a URL."""
+    """Text that the user wrote: a model id, a folder, an artifact id or a URL."""
     kind: Literal["model", "artifact", "url"]
     model_path: str | None = None
     original_path: str | None = None
@@ -120,11 +120,11 @@ class EvaluateOptions(LoadOptions):
     """The load, and the questions asked beside it."""
 
     seed: int = 0
-    """Of the sampling, of random arrivals and of built-in workloads."""
+    """Seed of the sampling, of random arrivals and of built-in workloads."""
     quality: bool = True
     """Perplexity, KL divergence and greedy match beside the speed."""
     quality_text: str | None = None
-    """What perplexity and KL divergence are measured on: code, prose, chat, "chat and prose", or a text, JSONL or
+    """Text on which perplexity and KL divergence are measured: code, prose, chat, "chat and prose", or a text, JSONL or
     Parquet file that the model was neither trained nor calibrated on."""
     lossless: bool = False
     """Measure whether speculation keeps the answers: each variant that speculates and the same without it are asked the
@@ -281,9 +281,9 @@ class Quality(Frozen):
     token_f1: float | None = None
     """Mean F1 over their words."""
     answers: int | None = None
-    """How many answers were compared: those that both gave. None where nobody counted them."""
+    """Number of answers compared: those that both variants gave. None where they were not counted."""
     answers_asked: int | None = None
-    """How many were asked for."""
+    """Number of answers that were requested."""
     greedy_ci95: tuple[float, float] | None = None
     exact_ci95: tuple[float, float] | None = None
     token_f1_ci95: tuple[float, float] | None = None
@@ -304,25 +304,26 @@ class VariantResult(Frozen):
     starts: list[Startup] = Field(default_factory=list)
     """Every start of its server, phase by phase; the first may compile what the others load."""
     step: StepBytes | None = None
-    """What a step reads of memory; None of a URL, of experts (which ones are read depends on the text) and on other
-    hardware than the processor."""
+    """Bytes that a step reads from memory; None for a URL, for experts (which ones are read depends on the text) and on
+    hardware other than the processor."""
     peak_rss_bytes: int | None = None
-    """Of its server with all processes, shared pages counted once (a job's own is of the worker and all it started)."""
+    """Peak memory of its server with all processes, shared pages counted once (a job's own peak counts the worker and
+    all it started)."""
     speculates: bool | None = None
-    """Whether its server guesses tokens ahead. None where that is not known: a server that was not started here and
-    tells no counters of it."""
+    """True if its server drafts tokens. None where that is not known: a server that was not started here and has no
+    counters of it."""
     weights_sha256: str | None = None
-    """Of the files that it was served from (`folders.digest`); None of a URL."""
+    """SHA-256 of the files that it was served from (`folders.digest`); None for a URL."""
     findings: list[Finding] = Field(default_factory=list)
-    """What proves that it was served as asked, and what was not; none of a server that was not started here."""
+    """Checks that it was served as requested; none for a server that was not started here."""
     lossless: Lossless | None = None
-    """Whether speculation left its answers as they are without; None where that was not measured."""
+    """Result of the test that speculation leaves answers unchanged; None where it was not measured."""
     lost: str | None = None
-    """What happened where its server went away before all was measured; None where it did not."""
+    """Description of the failure if its server ended before all was measured; None otherwise."""
 
     @property
     def timed_starts(self) -> list[Startup]:
-        """Those whose time to ready is a result: no other server started meanwhile. The slowest first."""
+        """Return the starts whose time to ready is a result: no other server started meanwhile. The slowest first."""
         return sorted((start for start in self.starts if not start.beside), key=lambda start: -start.ready_s)
 
     @property
@@ -352,8 +353,8 @@ class Comparison(Frozen):
     ci95: tuple[float, float] | None
     p_value: float | None = None
     more_blocks: int | None = None
-    """Of an undecided test: how many more would decide it, by the spread seen (`maths.power`); None where not even
-    many."""
+    """Number of further blocks that would decide an undecided test, by the measured spread (`maths.power`); None where
+    even many would not."""
 
     @property
     def significant(self) -> bool:
@@ -362,7 +363,7 @@ class Comparison(Frozen):
 
     @property
     def kind(self) -> VerdictKind:
-        """What a reader is told of it."""
+        """Return the kind of verdict that a reader is shown."""
         return verdict_kind(self.outcome, self.why)
 
 
@@ -376,11 +377,11 @@ class Evaluation(Frozen):
     comparison: list[Comparison]
     workload: WorkloadSummary
     hardware: Facts
-    """As `hardware.probe` reported it; the fields differ from machine to machine."""
+    """Facts that `hardware.probe` reported; the fields differ from machine to machine."""
     versions: dict[str, str]
     """Version of each library that was used."""
     options: EvaluateOptions
-    """As requested; `repeats` is the number of blocks, also where a rule decided it."""
+    """Requested options; `repeats` is the number of blocks, also where a rule decided it."""
     interleave: str
     measured_at: str
     warnings: list[str] = Field(default_factory=list)
@@ -394,7 +395,7 @@ class Evaluation(Frozen):
 
     @property
     def has_price(self) -> bool:
-        """Whether any variant has an hourly price."""
+        """Tell whether any variant has an hourly price."""
         return any(self.options.hourly_price(result.variant) is not None for result in self.variants)
 
     @property

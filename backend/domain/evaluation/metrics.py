@@ -114,13 +114,13 @@ def tpot_s(record: RequestRecord) -> float | None:
 
 
 def came_at_once(record: RequestRecord) -> bool:
-    """Whether all content came in one read, or in a burst of reads that no model generates."""
+    """Tell whether all content came in one read, or in a burst of reads that no model generates."""
     times = record.chunk_times
     return len(times) < 2 or times[-1] - times[0] < FASTEST_TOKEN_S * (len(times) - 1)
 
 
 def is_buffered(record: RequestRecord) -> bool:
-    """Whether several chunks came at once, so that nothing is known of the time between tokens."""
+    """Tell whether several chunks came at once, so that nothing is known of the time between tokens."""
     return record.ok and record.streamed and len(record.chunk_times) > 1 and came_at_once(record)
 
 

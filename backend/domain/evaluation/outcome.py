@@ -58,8 +58,7 @@ class Obstacle(Frozen):
 
 
 VerdictKind = Literal["faster", "slower", "same", "noisy", "none"]
-"""What a reader is told about a variant's speed at one load: `noisy` where the test could not decide, `none` where no
-test was made."""
+"""Verdict on a variant's speed at one load: `noisy` where the test could not decide, `none` where no test was made."""
 VERDICT_KINDS: dict[Outcome, VerdictKind] = {
     "better": "faster",
     "worse": "slower",
@@ -98,7 +97,7 @@ def significance_outcome(significant: bool, better: bool) -> Outcome:
 
 
 class SloCheck(Frozen):
-    """Whether one level of a sweep meets its objectives; `limits.objective` has the rules of each verdict.
+    """Check that one level of a sweep meets its objectives; `limits.objective` has the rules of each verdict.
 
     `highest` marks the highest level that was shown to meet them, `knee` the one beyond which more load gains little;
     neither is ever a level that the client limited.

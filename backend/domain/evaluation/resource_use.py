@@ -1,4 +1,4 @@
-"""What serving uses of a machine, as an evaluation document records it: energy and bytes read. Pure data."""
+"""Resources that serving uses, as an evaluation document records them: energy and bytes read. Pure data."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class WithValidity(Frozen):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def valid(self) -> Validity:
-        """Whether its figures are the server's."""
+        """Tell whether its figures are the server's."""
         return level_validity(cast("Level", self))
 
     @computed_field  # type: ignore[prop-decorator]
@@ -85,12 +85,12 @@ def invalidity_reasons(level: Level) -> list[str]:
 
 
 def is_uncounted(level: Level) -> bool:
-    """Whether tokens per second are unknown because answers came without token counts."""
+    """Tell whether tokens per second are unknown because answers came without token counts."""
     return bool(level.tokenizer_failed) or level.output_tokens_per_s is None
 
 
 def is_sound(level: Level) -> bool:
-    """Whether the figures are the server's for these prompts, and nearly every request was answered with words."""
+    """Tell whether the figures are the server's for these prompts, and nearly every request was answered with words."""
     return not (level.client_limited or has_many_errors(level) or is_silent(level) or is_replayed(level))
 
 
@@ -101,13 +101,13 @@ MARGIN, OF_EXPECTED = 0.02, 0.1
 
 
 def has_many_errors(level: Level) -> bool:
-    """Whether more than one request in a hundred failed: the rest is not a fair sample."""
+    """Tell whether more than one request in a hundred failed: the rest is not a fair sample."""
     return level.invocation_errors > MAX_ERROR_SHARE * level.invocations
 
 
 def is_silent(level: Level) -> bool:
-    """Whether more than one answer in twenty is empty, or more than half are empty or of one token though more were
-    requested: latencies and prices would describe the few others.
+    """Tell whether more than one answer in twenty is empty, or more than half are empty or of one token though more
+    were requested: latencies and prices would describe the few others.
 
     An answer whose tokens were not counted is not an empty one.
     """
@@ -123,7 +123,7 @@ def silent_words(level: Level) -> str:
 
 
 def is_buffered(level: Level) -> bool:
-    """Whether more than half of the answers came at once although they had several chunks: something buffers them."""
+    """Tell whether more than half of the answers came at once although in several chunks: something buffers them."""
     return level.buffered_responses > MAX_BUFFERED_SHARE * max(level.answers, 1)
 
 
@@ -159,7 +159,7 @@ def validity_warnings(results: Sequence[VariantResult]) -> list[str]:
 
 
 def is_replayed(level: Level) -> bool:
-    """Whether the server found more of the prompts in its prefix cache than the workload itself repeats."""
+    """Tell whether the server found more of the prompts in its prefix cache than the workload itself repeats."""
     rate, expected = level.prefix_cache_hit_rate, level.prefix_cache_expected
     return rate is not None and expected is not None and rate > expected * (1 + OF_EXPECTED) + MARGIN
 

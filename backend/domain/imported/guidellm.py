@@ -114,19 +114,20 @@ class _Benchmark(BaseModel):
 
 
 def is_report(document: Any) -> bool:
-    """Whether it looks like one, of any form: reports of GuideLLM 0.2 have no metadata, and name the kind of each
-    benchmark."""
+    """Tell whether a document looks like a report of any form; those of GuideLLM 0.2 have no metadata and name the
+    kind of each benchmark."""
     if not isinstance(document, dict) or "benchmarks" not in document:
         return False
-    held = document["benchmarks"]
-    first = held[0] if isinstance(held, list) and held else None
+    benchmarks = document["benchmarks"]
+    first = benchmarks[0] if isinstance(benchmarks, list) and benchmarks else None
     return isinstance(document.get("metadata"), dict) or (isinstance(first, dict) and "type_" in first)
 
 
 def parse_report(name: str, document: dict[str, Any]) -> FileContents:
     """The levels of one report; `name` is the file's. Raises InvalidImport."""
-    held = document.get("metadata")
-    metadata = held if isinstance(held, dict) else {}
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict):
+        metadata = {}
     version = str(metadata.get("guidellm_version") or "") or None
     form = metadata.get("version")
     if form != FORM:
@@ -135,10 +136,8 @@ def parse_report(name: str, document: dict[str, Any]) -> FileContents:
             f"{name} is a GuideLLM report of {written}; this version reads form {FORM}, of GuideLLM 0.8: measure with "
             "that."
         )
-    held = document["benchmarks"]
-    benchmarks = [
-        _benchmark(name, number, each) for number, each in enumerate(held if isinstance(held, list) else [], 1)
-    ]
+    entries = document["benchmarks"] if isinstance(document["benchmarks"], list) else []
+    benchmarks = [_benchmark(name, number, entry) for number, entry in enumerate(entries, 1)]
     if not benchmarks:
         raise InvalidImport(f"{name} holds no finished benchmark of GuideLLM: let it run to its end.")
     kinds = [each.config.strategy.type_ for each in benchmarks]
@@ -215,7 +214,7 @@ def _model(document: dict[str, Any]) -> str:
 
 
 def _definitions(kinds: list[str]) -> tuple[Definition, ...]:
-    """Those of a closed loop, of a rate, or both where the file has both."""
+    """Return the definitions for a closed loop, for a rate, or for both where the file has both."""
     rated = [kind in RATES for kind in kinds]
     if not any(rated):
         return DEFINITIONS

@@ -17,7 +17,7 @@ from backend.domain.frozen import Frozen
 from backend.domain.load.load import Load
 
 DefinitionFit = Literal["same", "close", "differs"]
-"""Whether a figure of theirs may be read beside ours: defined alike, alike but for what is said, or not alike."""
+"""Agreement of a tool's definition with ours: the same, the same but for a stated difference, or different."""
 Figure = Annotated[float, Field(ge=0)]
 NO_TEST = "One run, without repeats: nothing is tested on it, so there is no verdict."
 
@@ -39,10 +39,10 @@ def measured_latency(statistics: Mapping[str, Any]) -> ImportedLatency | None:
     Infinity or NaN for a division by zero. Where one statistic is a placeholder the others contain it, so that all are
     None. Raises ValueError for a figure below zero or no number.
     """
-    held = {name: value for name, value in statistics.items() if value is not None}
-    if not held or any(is_placeholder(value) for value in held.values()):
+    figures = {name: value for name, value in statistics.items() if value is not None}
+    if not figures or any(is_placeholder(value) for value in figures.values()):
         return None
-    return ImportedLatency.model_validate(held)
+    return ImportedLatency.model_validate(figures)
 
 
 def measured_rate(value: float | None) -> float | None:
@@ -51,7 +51,7 @@ def measured_rate(value: float | None) -> float | None:
 
 
 def is_placeholder(value: Any) -> bool:
-    """Whether a figure stands where nothing was measured: 0, Infinity, NaN, or nothing."""
+    """Tell whether a figure is one that tools write where nothing was measured: 0, Infinity, NaN, or nothing."""
     return value is None or (isinstance(value, int | float) and (value == 0 or not math.isfinite(value)))
 
 
@@ -88,7 +88,7 @@ class ImportedLevel(Frozen):
 
 
 class Definition(NamedTuple):
-    """How the tool defines what stands under `metric`, a field of ImportedLevel, against our definition."""
+    """Definition that a tool has of `metric`, a field of ImportedLevel, compared with ours."""
 
     metric: str
     fit: DefinitionFit
@@ -110,7 +110,7 @@ class ImportedResult(Frozen):
     levels: tuple[ImportedLevel, ...]
     definitions: tuple[Definition, ...]
     notes: tuple[str, ...] = ()
-    """What must be said beside the figures."""
+    """Notes that must be shown with the figures."""
 
     @property
     def provenance(self) -> str:
@@ -118,7 +118,7 @@ class ImportedResult(Frozen):
 
 
 class FileContents(NamedTuple):
-    """What one file of a tool holds."""
+    """Contents of one file of a tool."""
 
     tool: str
     version: str | None
@@ -143,17 +143,19 @@ FITS: dict[DefinitionFit, str] = {"same": "coincides", "close": "nearly", "diffe
 
 def definition_rows(results: Sequence[ImportedResult]) -> list[dict[str, str]]:
     """One a tool and metric: whether its definition coincides with ours, and where not, how."""
-    found = {
-        (result.tool, each.metric, each.words): (result, each) for result in results for each in result.definitions
+    definitions = {
+        (result.tool, definition.metric, definition.words): (result, definition)
+        for result in results
+        for definition in result.definitions
     }
     return [
         {
             "Tool": result.tool,
-            "Metric": TITLES[each.metric],
-            "With ours": FITS[each.fit],
-            "How it is defined there": each.words,
+            "Metric": TITLES[definition.metric],
+            "With ours": FITS[definition.fit],
+            "How it is defined there": definition.words,
         }
-        for result, each in found.values()
+        for result, definition in definitions.values()
     ]
 
 
@@ -163,12 +165,12 @@ def figure_rows(results: Sequence[ImportedResult]) -> list[dict[str, str | int |
 
 
 def _row(result: ImportedResult, level: ImportedLevel) -> dict[str, str | int | float | None]:
-    found: dict[str, str | int | float | None] = {"Result": result.name, "Concurrency": str(level.load.cell)}
+    latencies: dict[str, str | int | float | None] = {"Result": result.name, "Concurrency": str(level.load.cell)}
     for metric in ("ttft_ms", "tpot_ms", "chunk_gap_ms", "client_latency_ms", "content_latency_ms"):
         spread: ImportedLatency = getattr(level, metric) or ImportedLatency()
-        found |= {f"{TITLES[metric]} {name} (ms)": getattr(spread, name) for name in ("p50", "p99")}
+        latencies |= {f"{TITLES[metric]} {name} (ms)": getattr(spread, name) for name in ("p50", "p99")}
     return {
-        **found,
+        **latencies,
         "Output tokens/s": level.output_tokens_per_s,
         "Input tokens/s": level.input_tokens_per_s,
         "Requests/s": level.requests_per_s,

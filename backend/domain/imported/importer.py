@@ -13,25 +13,25 @@ from backend.domain.errors import InvalidImport
 from backend.domain.imported import guidellm, unsupported_tools, vllm
 from backend.domain.imported.imported_result import Definition, FileContents, ImportedLevel, ImportedResult
 
-WANTED = "give the JSON of GuideLLM 0.8 or of `vllm bench serve --save-result`"
+ADVICE = "give the JSON of GuideLLM 0.8 or of `vllm bench serve --save-result`"
 MAX_BYTES = 200_000_000
 
 
 def parse_results(files: Sequence[tuple[str, bytes]]) -> ImportedResult:
     """One result of (name, content) of one tool and model: vLLM's bench writes a file a level. Raises InvalidImport."""
     if not files:
-        raise InvalidImport(f"No file was given: {WANTED}.")
-    found = [contents for name, content in files for contents in _contents(PurePath(name).name, content)]
-    first = found[0]
-    for other in found[1:]:
+        raise InvalidImport(f"No file was given: {ADVICE}.")
+    parts = [part for name, content in files for part in _contents(PurePath(name).name, content)]
+    first = parts[0]
+    for other in parts[1:]:
         if (other.tool, other.version, other.model) != (first.tool, first.version, first.model):
             raise InvalidImport(
-                f"These files are of different runs ({_said(first)}; {_said(other)}): "
+                f"These files are of different runs ({_describe_run(first)}; {_describe_run(other)}): "
                 "import those of one tool and model at a time."
             )
     digest = hashlib.sha256(b"".join(sorted(hashlib.sha256(content).digest() for _, content in files))).hexdigest()
-    levels = tuple(sorted((level for contents in found for level in contents.levels), key=lambda level: level.load))
-    moments = sorted(contents.measured_at for contents in found if contents.measured_at)
+    levels = tuple(sorted((level for part in parts for level in part.levels), key=lambda level: level.load))
+    moments = sorted(part.measured_at for part in parts if part.measured_at)
     return ImportedResult(
         id=f"b-{digest[:10]}",
         name=f"{first.model} ({first.tool})",
@@ -42,24 +42,26 @@ def parse_results(files: Sequence[tuple[str, bytes]]) -> ImportedResult:
         files=tuple(PurePath(name).name for name, _ in files),
         sha256=digest,
         levels=levels,
-        definitions=_held([each for contents in found for each in contents.definitions], levels),
-        notes=tuple(dict.fromkeys(note for contents in found for note in contents.notes)),
+        definitions=_measured_definitions([definition for part in parts for definition in part.definitions], levels),
+        notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
     )
 
 
 def parse_results_to_json(files: Sequence[tuple[str, bytes]]) -> bytes:
-    """As `read`, for a process that is told it (`backend.sandbox`). Raises InvalidImport."""
+    """Return the result of `parse_results` as JSON, for a child process. Raises InvalidImport."""
     return parse_results(files).model_dump_json().encode()
 
 
-def _said(contents: FileContents) -> str:
+def _describe_run(contents: FileContents) -> str:
     return f"{contents.tool}{f' {contents.version}' if contents.version else ''} of {contents.model}"
 
 
-def _held(definitions: Sequence[Definition], levels: Sequence[ImportedLevel]) -> tuple[Definition, ...]:
-    """Each once, of the metrics that some level has."""
+def _measured_definitions(definitions: Sequence[Definition], levels: Sequence[ImportedLevel]) -> tuple[Definition, ...]:
+    """Return the definitions, without repeats, of the metrics that some level has."""
     return tuple(
-        each for each in dict.fromkeys(definitions) if any(getattr(level, each.metric) is not None for level in levels)
+        definition
+        for definition in dict.fromkeys(definitions)
+        if any(getattr(level, definition.metric) is not None for level in levels)
     )
 
 
@@ -81,7 +83,7 @@ def _read(name: str, document: Any) -> FileContents:
         raise InvalidImport(f"{name} holds a figure that is below zero or not a number: write it anew.") from None
     if tool := unsupported_tools.find_unsupported_tool(document):
         raise InvalidImport(f"{name} is a result of {tool}, which is not read here: {unsupported_tools.INSTEAD}.")
-    raise InvalidImport(f"{name} is JSON, but no result of a load generator that is known here: {WANTED}.")
+    raise InvalidImport(f"{name} is JSON, but no result of a load generator that is known here: {ADVICE}.")
 
 
 def _documents(name: str, content: bytes) -> list[Any]:
@@ -89,16 +91,16 @@ def _documents(name: str, content: bytes) -> list[Any]:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise InvalidImport(f"{name} is not text: {WANTED}.") from None
+        raise InvalidImport(f"{name} is not text: {ADVICE}.") from None
     try:
         return [json.loads(text)]
     except (ValueError, RecursionError) as whole:
         lines = [line for line in text.splitlines() if line.strip()]
         try:
-            found = [json.loads(line) for line in lines]
+            documents = [json.loads(line) for line in lines]
         except (ValueError, RecursionError):
             where = f" (line {whole.lineno})" if isinstance(whole, json.JSONDecodeError) else ""
-            raise InvalidImport(f"{name} is not complete JSON{where}: {WANTED}.") from None
-    if not found:
-        raise InvalidImport(f"{name} is empty: {WANTED}.")
-    return found
+            raise InvalidImport(f"{name} is not complete JSON{where}: {ADVICE}.") from None
+    if not documents:
+        raise InvalidImport(f"{name} is empty: {ADVICE}.")
+    return documents

@@ -1,7 +1,7 @@
 """Reads what `vllm bench serve --save-result` writes, with or without `--save-detailed`: one run, one level. Pure.
 
-Field meanings as in vLLM 0.32: `benchmarks/serve.py` and `benchmarks/lib/endpoint_request_func.py`. The file names no
-version.
+Field meanings as in vLLM 0.32: `vllm/benchmarks/serve.py` and `vllm/benchmarks/lib/endpoint_request_func.py`. The file
+names no version.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ LATENCIES = {"ttft_ms": "ttft", "tpot_ms": "tpot", "chunk_gap_ms": "itl", "conte
 
 
 class _Result(BaseModel):
-    """Those fields of a result that are read; statistics beside them are looked up by name."""
+    """Fields of a result that are read; its statistics are looked up by name."""
 
     backend: str = ""
     model_id: str = "a model that the file does not name"
@@ -88,7 +88,7 @@ class _Result(BaseModel):
 
 
 def is_result(document: Any) -> bool:
-    """Whether it looks like one."""
+    """Tell whether a document looks like a result of vLLM's bench."""
     return isinstance(document, dict) and set(document) >= SIGNS
 
 
@@ -121,8 +121,12 @@ def _level(result: _Result, document: dict[str, Any]) -> ImportedLevel:
     answered, streams = result.completed or None, result.max_concurrency
     silent = bool(answered) and not result.total_output_tokens
     accepted = result.spec_decode_acceptance_rate
+    if rate is not None:
+        load = Load("rate", rate)
+    else:
+        load = Load("closed", streams) if streams else Load("burst")
     return ImportedLevel(
-        load=Load("rate", rate) if rate is not None else Load("closed", streams) if streams else Load("burst"),
+        load=load,
         concurrency=None if rate is not None else streams,
         requests=result.completed + result.failed,
         failed=result.failed,
@@ -146,7 +150,7 @@ def _finite(rate: float | None) -> float | None:
 
 
 def _statistics(document: dict[str, Any], name: str) -> dict[str, Any]:
-    """What the file holds of a latency: by default its mean, median and p99."""
+    """Return the statistics of a latency that the file holds: by default its mean, median and p99."""
     fields = {
         "mean": f"mean_{name}_ms",
         "p50": f"median_{name}_ms",
@@ -171,7 +175,7 @@ def _notes(result: _Result, document: dict[str, Any]) -> tuple[str, ...]:
     left_out = [
         TITLES[metric]
         for metric, name in LATENCIES.items()
-        if (held := _statistics(document, name)) and result.completed and any(map(is_placeholder, held.values()))
+        if (figures := _statistics(document, name)) and result.completed and any(map(is_placeholder, figures.values()))
     ]
     no_tokens = bool(result.completed) and not result.total_output_tokens
     return (*own, *placeholder_note([*left_out, *[TITLES["output_tokens_per_s"]] * no_tokens]))

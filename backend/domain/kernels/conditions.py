@@ -70,7 +70,7 @@ class Chip(NamedTuple):
 
 
 class Conditions(NamedTuple):
-    """What must hold; an empty field requires nothing. Sizes in elements, `below` is excluded."""
+    """Conditions that must hold; an empty field requires nothing. Sizes in elements, `below` is excluded."""
 
     lowest: Capability | None = None
     below: Capability | None = None

@@ -341,7 +341,8 @@ LINEAR: dict[tuple[str, List], tuple[Kernel, ...]] = {
     ("cpu", "int8"): (ZENTORCH_INT8, CPU_INT8),
     ("cpu", "fp8"): (CPU_FP8_W8A8, CPU_FP8_TENSOR, TENSOR_FP8, CHANNEL_FP8),
 }
-"""Kernels of linears, in the order in which vLLM tries them: kernels/linear/__init__.py, _POSSIBLE_KERNELS."""
+"""Kernels of linears, in the order in which vLLM tries them: `_POSSIBLE_KERNELS` in
+vllm/model_executor/kernels/linear/__init__.py."""
 EXPERTS: dict[tuple[str, List], tuple[Kernel, ...]] = {
     ("cuda", "wNa16"): (MOE_FLASHINFER, MOE_MARLIN, MOE_TRITON, MOE_HUMMING, MOE_HUMMING_ZERO),
     ("cuda", "int8"): (MOE_INT8,),

@@ -45,7 +45,8 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
 }
 CONDITION = re.compile(
-    r"\s*(?P<metric>task\.[\w-]+\.[\w+,-]+|[a-z_0-9]+)\s*(?P<operator><=|>=|<|>)\s*(?P<value>[-+0-9.eE]+)\s*(?P<unit>ms|us|s|%|)"
+    r"\s*(?P<metric>task\.[\w-]+\.[\w+,-]+|[a-z_0-9]+)\s*(?P<operator><=|>=|<|>)"
+    r"\s*(?P<value>[-+0-9.eE]+)\s*(?P<unit>ms|us|s|%|)"
     r"(?:\s+at\s+(?P<at>\d+(?:\.\d+)?)(?P<per_second>\s*(?:requests)?/s)?)?\s*"
 )
 

@@ -25,10 +25,10 @@ class LatencyLimit(NamedTuple):
     most_ms: float
 
     def allows(self, latency_ms: float | None) -> bool:
-        """Whether the latency is within the limit. A latency that was not measured never is."""
+        """Tell whether the latency is within the limit. A latency that was not measured never is."""
         return latency_ms is not None and latency_ms <= self.most_ms
 
     def allows_p95(self, level: Level) -> bool:
-        """Whether the level's 95th percentile is within the limit."""
+        """Tell whether the level's 95th percentile is within the limit."""
         summary: Summary | None = getattr(level, self.metric)
         return self.allows(summary.p95 if summary else None)

@@ -26,7 +26,7 @@ class Slo(Frozen):
         return [LatencyLimit(metric, most_ms) for metric, most_ms in limits.items() if most_ms is not None]
 
     def meets(self, level: Level) -> bool:
-        """Whether every limited latency of the level is within its limit."""
+        """Tell whether every limited latency of the level is within its limit."""
         return all(limit.allows_p95(level) for limit in self.latency_limits)
 
 

@@ -22,7 +22,7 @@ LENGTH, NEWER_LENGTH = "max_tokens", "max_completion_tokens"
 """The field that limits an answer, and its name at servers that refuse the older one (OpenAI, since its reasoning
 models)."""
 NESTED_MESSAGES = 5
-"""How deep an error document is searched for its message."""
+"""Depth to which an error document is searched for its message."""
 
 
 class NotAnAnswer(ValueError):
@@ -45,7 +45,7 @@ class AnswerChunk(NamedTuple):
     """One event of a stream, or one whole answer."""
 
     words: str
-    """What the assistant says: the part that belongs into the next turn of a conversation."""
+    """Text of the assistant: the part that goes into the next turn of a conversation."""
     reasoning: str
     calls: str
     """Names and arguments of the tools that it calls."""
@@ -102,8 +102,8 @@ def parse_chunk(document: dict[str, Any], event_name: str = "") -> AnswerChunk |
         usage = usage or choice.get("usage")
         holder = choice.get("delta") or choice.get("message") or choice
         if isinstance(holder, dict):
-            thoughts, said = _content(holder)
-            words, reasoning = words + said, reasoning + thoughts
+            thoughts, text = _content(holder)
+            words, reasoning = words + text, reasoning + thoughts
             if "tool_calls" in holder or "function_call" in holder:
                 calls += "".join(_calls(holder))
     if not usage and isinstance(document.get("x_groq"), dict):
@@ -214,7 +214,7 @@ def _message_of(value: Any, depth: int = NESTED_MESSAGES) -> str:
 
 
 def wants_newer_length(status: int, words: str) -> bool:
-    """Whether a refusal says that the limit of an answer is to be called `max_completion_tokens`."""
+    """Tell whether a refusal asks for the limit of an answer under the name `max_completion_tokens`."""
     return status in {400, 422} and NEWER_LENGTH in words
 
 

@@ -45,8 +45,8 @@ class LevelOptions(Frozen):
     """A built-in workload's name, or a JSONL, JSON, CSV or Parquet file; where none is given, assistant (in its
     template) for a chat model and starter-code for others."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """Of a CSV or Parquet workload: prompt=question, max_tokens=length, timestamp=time, or input_tokens=length where it
-    has no texts."""
+    """Columns of a CSV or Parquet workload: prompt=question, max_tokens=length, timestamp=time, or input_tokens=length
+    where it has no texts."""
     time_unit: TimeUnit = Field("auto", exclude_if=lambda value: value == "auto")
     """Unit of a workload's times where its file does not say it: s, ms, us or ns."""
     requests: int | None = Field(None, ge=1, le=1_000_000)
@@ -61,8 +61,8 @@ class LevelOptions(Frozen):
     max_blocks: int = Field(20, ge=6, le=1000)
     """With {until_decided}: where it ends at the latest."""
     prefix_cache: Literal["recipe", "on", "off", "per-run"] = "recipe"
-    """Whether servers keep the beginnings of prompts: on, off, or as each recipe says (vLLM: on). No line is asked of a
-    server twice unless this is off (of a URL, you say so), or per-run: each run keeps its own (vLLM's cache_salt)."""
+    """Prefix cache of the servers: on, off, or as each recipe says (vLLM: on). No line is sent to a server twice unless
+    this is off (for a URL you assert it) or per-run: each run has a cache of its own (vLLM's cache_salt)."""
 
     @property
     def most_blocks(self) -> int:
@@ -71,12 +71,12 @@ class LevelOptions(Frozen):
 
     @property
     def may_repeat(self) -> bool:
-        """Whether a line may be asked again, since nothing is left of the first time."""
+        """Tell whether a line may be sent again, because no cache remembers the first time."""
         return self.prefix_cache in {"off", "per-run"}
 
     @property
     def loads(self) -> list[Load]:
-        """Of the levels that are asked for, in order; a search begins at the lowest and chooses the others."""
+        """Return the loads of the requested levels, in order; a search begins at the lowest and chooses the others."""
         if self.trace:
             return [Load("trace")]
         if self.ramp is not None:
@@ -85,7 +85,7 @@ class LevelOptions(Frozen):
 
 
 class RequestOptions(Frozen):
-    """How requests are asked, at every level the same: whatever is added here reaches the load generator with its
+    """Options of requests, the same at every level: a field that is added here reaches the load generator with its
     plan."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)

@@ -94,7 +94,7 @@ def _share_lines(runs: list[int], lines: int) -> list[int]:
 
 
 def is_open_ended(options: LoadOptions) -> bool:
-    """Whether only a number of seconds ends a run of a closed loop."""
+    """Tell whether only a number of seconds ends a run of a closed loop."""
     return options.loads[0].is_closed and options.requests is None and options.seconds is not None and not options.sweep
 
 

@@ -1,4 +1,4 @@
-"""What the load generator is asked (LoadPlan), and what it answers: a record for every request, and an audit of itself.
+"""Plan that the load generator receives (LoadPlan), and its reply: a record for every request, and an audit of itself.
 
 Times are seconds on the generator's monotonic clock (CLOCK_MONOTONIC on Linux), comparable within one machine and one
 boot. Knows nothing of sockets; `backend.evaluate.load` sends, `backend.domain.evaluation.metrics` summarises.
@@ -16,7 +16,7 @@ from backend.domain.load.load import Load
 from backend.domain.load.options import RequestOptions
 
 UsageRung = Literal["continuous", "final", "none"]
-"""How tokens are counted: usage with every chunk, usage once at the end, or not at all."""
+"""Source of token counts: usage with every chunk, usage once at the end, or none."""
 LengthField = Literal["max_tokens", "max_completion_tokens"]
 """The field of a request that limits its answer (`openai_json.LENGTH`, `openai_json.NEWER_LENGTH`)."""
 TURN_SEEDS = 1_000_000
@@ -62,7 +62,7 @@ class LoadPlan(RequestOptions):
     top_p: float | None = Field(None, gt=0, le=1)
     seed: int | None = 0
     first_line: int = Field(0, ge=0)
-    """Of the prompts, from 0: where this level begins to take them."""
+    """Number, from 0, of the first prompt that this level sends."""
     cache_salt: str | None = None
     """vLLM's extra: prefixes that it keeps are shared by requests of one salt only."""
     usage: UsageRung = "continuous"
@@ -97,7 +97,7 @@ class LoadPlan(RequestOptions):
 
     @property
     def streams(self) -> int:
-        """Of a closed loop; of an open one the most that may be open at once."""
+        """Streams of a closed loop; for an open loop the most requests that may be open at once."""
         return int(self.load.value) if self.load.is_closed else self.connections
 
 
@@ -119,7 +119,7 @@ class RequestRecord(Frozen):
     intended: float
     """Closed loop: when the stream was free to send it. Open loop: when it was due."""
     clock: Literal["sent", "intended"] = "sent"
-    """What its latencies count from: `intended` in an open loop."""
+    """Moment from which its latencies count: `intended` in an open loop."""
     session: int | None = None
     """Number of the conversation in the level; None where the request stands alone."""
     turn: int | None = None
@@ -137,12 +137,12 @@ class RequestRecord(Frozen):
     chunk_tokens: tuple[float, ...] = ()
     """Tokens received up to and including each of those; empty where the server gave no count."""
     token_times: UsageRung = "none"
-    """Where chunk_tokens come from: the server's running count, its total spread evenly over the chunks, or nowhere."""
+    """Source of chunk_tokens: the server's running count, its total spread evenly over the chunks, or none."""
     status: str
     error: str | None = None
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
-    """Of the prompt's, those that the server had kept; None where it does not tell."""
+    """Tokens of the prompt that the server had in its cache; None where it does not report them."""
     output_tokens: int | None = None
     text: str = ""
     finish_reason: str | None = None
@@ -156,13 +156,12 @@ class RequestRecord(Frozen):
 
     @property
     def start(self) -> float | None:
-        """Where its latencies begin."""
+        """Moment from which its latencies count."""
         return self.intended if self.clock == "intended" else self.sent
 
 
 class Audit(Frozen):
-    """What the generator found out about itself over one level. `client_limited` voids the level as a figure of the
-    server."""
+    """Audit of the generator itself over one level. `client_limited` voids the level as a figure of the server."""
 
     wall_s: float
     cpu_s: float
@@ -189,20 +188,20 @@ class Audit(Frozen):
     steady_start: float | None
     steady_end: float | None
     usage: UsageRung
-    """What the server was asked for in the end."""
+    """Usage that the server was asked for in the end."""
     length_field: LengthField = "max_tokens"
     """The name that the limit of answers was sent under in the end."""
     reconnects: int = 0
     peak_rss_bytes: int | None = None
-    """Of the generator's process, reading included; None where the system does not tell."""
+    """Peak memory of the generator's process, reading included; None where the system does not report it."""
     client_limited: bool
     reason: str | None = None
     versions: Facts = Field(default_factory=dict)
 
 
 class Disturbance(Frozen):
-    """What else the machine did over a stretch of time: `others` and `stolen` in mean cores, `throttled` in events of
-    throttling, None where the kernel does not.
+    """Other work of the machine over a stretch of time: `others` and `stolen` in mean cores, `throttled` in events of
+    throttling, None where the kernel does not report them.
     """
 
     seconds: float
@@ -240,7 +239,7 @@ class LevelAudit(Frozen):
     reasons: tuple[str, ...] = ()
     """Why the client held the level back, a sentence each."""
     disturbance: Disturbance | None = None
-    """Of the repeat that was disturbed most; None where nobody watched."""
+    """Disturbance of the repeat that was disturbed most; None where it was not observed."""
 
     @property
     def others(self) -> float | None:

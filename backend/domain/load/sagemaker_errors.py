@@ -77,7 +77,10 @@ def describe_refusal(status: int, fields: Mapping[str, str], body: bytes) -> str
     if kind == "ModelNotReadyException":
         return "The endpoint's model is not ready (ModelNotReadyException): wait until it is loaded."
     if kind in THROTTLED_CODES or status == 429:
-        return f"SageMaker throttles the requests ({kind or status}): send fewer requests, or have the account's quota raised."
+        return (
+            f"SageMaker throttles the requests ({kind or status}): send fewer requests, or have the account's quota "
+            "raised."
+        )
     if status == MODEL_ERROR:
         inner = " ".join(str(document.get("OriginalMessage") or "").split()).rstrip(".")[:120] or "no reason given"
         return f"The container answered with HTTP {document.get('OriginalStatusCode', 'an error')}: {inner}."

@@ -1,4 +1,4 @@
-"""Which level a sweep tries next, and where the knee of what it found is. Pure: no load, no clock."""
+"""Choose the level that a sweep tries next, and find the knee of its results. Pure: no load, no clock."""
 
 from __future__ import annotations
 
@@ -7,34 +7,38 @@ from collections.abc import Mapping, Sequence
 TOLERANCE = 0.05
 """A rate is searched to 5%, a concurrency to 5% or one stream."""
 SMALLEST_SHARE = 1 / 64
-"""Of the first rate: below it the search for one that holds is given up."""
+"""Share of the first rate below which the search for a sustainable rate ends."""
 LEAST_BEND = 0.05
 
 
-def next_level(kept: Mapping[float, bool], first: float, most: float, *, whole: bool) -> float | None:
-    """The next level to try; None where the search is over.
+def next_level(results: Mapping[float, bool], first: float, most: float, *, whole: bool) -> float | None:
+    """Return the next level to try, None where the search is over.
 
-    `kept`: level -> whether it was shown to keep the objectives. Doubles from `first` until one does not or `most` is
-    reached, then bisects between the highest kept below the lowest not kept, and that one; where none is kept, halves.
+    `results`: level -> True if it was shown to meet the objectives. Doubles from `first` until one fails or `most` is
+    reached, then bisects between the lowest that fails and the highest below it that meets them; halves if none does.
     `whole`: levels are whole numbers (streams), else rates, given to three significant digits.
     """
-    if not kept:
+    if not results:
         return min(first, most)
-    lost = min((level for level, held in kept.items() if not held), default=None)
-    held = max((level for level, held in kept.items() if held and (lost is None or level < lost)), default=0.0)
-    if lost is None:
-        return None if held >= most else min(held * 2, most)
-    return _between_streams(held, lost) if whole else _between_rates(held, lost, first)
+    # 1. Find the lowest level that fails and the highest below it that meets the objectives.
+    failing = min((level for level, meets in results.items() if not meets), default=None)
+    passing = max(
+        (level for level, meets in results.items() if meets and (failing is None or level < failing)), default=0.0
+    )
+    # 2. Double while none fails, then bisect.
+    if failing is None:
+        return None if passing >= most else min(passing * 2, most)
+    return _between_streams(passing, failing) if whole else _between_rates(passing, failing, first)
 
 
-def _between_streams(held: float, lost: float) -> float | None:
-    return None if lost - held <= max(1.0, TOLERANCE * held) else float(int((held + lost) / 2))
+def _between_streams(passing: float, failing: float) -> float | None:
+    return None if failing - passing <= max(1.0, TOLERANCE * passing) else float(int((passing + failing) / 2))
 
 
-def _between_rates(held: float, lost: float, first: float) -> float | None:
-    middle = float(f"{(held + lost) / 2:.3g}")
-    narrow = held > 0 and lost <= held * (1 + TOLERANCE)
-    return None if narrow or lost <= first * SMALLEST_SHARE or middle in {held, lost} else middle
+def _between_rates(passing: float, failing: float, first: float) -> float | None:
+    middle = float(f"{(passing + failing) / 2:.3g}")
+    narrow = passing > 0 and failing <= passing * (1 + TOLERANCE)
+    return None if narrow or failing <= first * SMALLEST_SHARE or middle in {passing, failing} else middle
 
 
 def knee(points: Sequence[tuple[float, float | None]]) -> float | None:

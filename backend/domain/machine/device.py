@@ -41,7 +41,7 @@ class Device(NamedTuple):
     measured: bool = False
     source: str = ""
     instructions: InstructionSet = "none"
-    """Of a processor."""
+    """Instruction set of a processor."""
 
 
 class _Row(Frozen):
@@ -127,7 +127,7 @@ def card_device(card: Accelerator, count: int = 1) -> Device:
 
 
 VISIBLE_GIB = {"T4": 15.0, "H200": 140.0}
-"""What the driver shows where it is less than the data's figure; notes in assets/catalog/instances.toml."""
+"""Memory that the driver shows where it is less than the data's figure; notes in assets/catalog/instances.toml."""
 
 
 def instance_device(instance: Instance, card: Accelerator) -> Device:

@@ -48,13 +48,15 @@ PRODUCTS: dict[tuple[InstructionSet, int], Products] = {
     ("none", 8): Products((SpeedGain(1, 1.7, 0.8),), "an assumption: fewer bytes, and no instruction for them"),
     ("none", 4): _UNPACKED,
 }
-"""By instruction set and bits; of 8 bits both sides, of 4 the weights (with AMX vLLM rounds what they read to 8
-bits)."""
+"""Products by instruction set and bits: 8 bits on both sides, or 4 for the weights (with AMX vLLM rounds their inputs
+to 8 bits)."""
 
 
 def instruction_set(features: Collection[str]) -> InstructionSet:
     """Return the instruction set that decides, from the processor's feature flags."""
-    return "amx" if AMX in features else "vnni" if VNNI & set(features) else "none"
+    if AMX in features:
+        return "amx"
+    return "vnni" if VNNI & set(features) else "none"
 
 
 def speed_range(kind: InstructionSet, bits: int, rows: float) -> tuple[float, float]:

@@ -90,8 +90,7 @@ class ModelFacts(Frozen):
 
 
 class QuantizedBefore(Frozen):
-    """What weights were quantized to before they became the 16-bit weights that are here: what was lost then stays
-    lost."""
+    """Earlier quantization of weights that are 16-bit now: the precision lost then stays lost."""
 
     format: str
     """The format as its file names it: Q4_1."""

@@ -54,5 +54,5 @@ class Inspection(Frozen):
 
 
 def must_accept(licence: str | None, *, gated: bool) -> bool:
-    """Of a model on a hub: a gated one, one with conditions, and one of which nothing is known."""
+    """Tell whether a user must accept terms of a model on a hub: it is gated, or has conditions or no known licence."""
     return gated or (licence or "").lower() not in OPEN_LICENCES

@@ -123,7 +123,10 @@ def estimate_needs(model: ModelFacts, recipe: Recipe, draft: ModelFacts | None =
 
 
 class EstimateContext(Frozen):
-    """What an estimate needs besides the model and the recipe. `runs` is what runs the job; prices are USD per hour."""
+    """Inputs that an estimate needs besides the model and the recipe.
+
+    `runs` is what runs the job; prices are USD per hour.
+    """
 
     target: str
     facts: TargetFacts

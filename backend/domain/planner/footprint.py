@@ -1,4 +1,4 @@
-"""How much of a target's memory a model takes.
+"""Memory of a target that a model takes.
 
 One bar per target, of one device at the degree the planner would choose.
 

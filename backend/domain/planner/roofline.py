@@ -1,4 +1,4 @@
-"""How fast a model is served, from the bytes that must be moved and the operations that must be made.
+"""Speed of a served model, from the bytes that must be moved and the operations that must be made.
 
 Prefill is bound by arithmetic, decoding by memory bandwidth. Each figure is a range: the same formula with the best and
 with the worst of the efficiencies below. Knows nothing of prices.
@@ -371,7 +371,7 @@ class _BatchCycle(NamedTuple):
     token: float
     """Per output token."""
     interruption: float
-    """What the prompts of all other streams add to each token where they fall into its answer."""
+    """Time that the prompts of all other streams add to each token where they fall into its answer."""
     rate: float
     """Output tokens per second."""
 

@@ -16,7 +16,7 @@ from backend.domain.rules.plan import Verdict
 
 
 class TargetGoal(Frozen):
-    """What must hold, and what to prefer among the targets for which it does.
+    """Limits that a target must meet, and the preference among those that meet them.
 
     `cost`: the lowest price per hour; `throughput`: the lowest price per million output tokens; `latency`: the lowest
     time per output token. A limit counts as met only where the worst end of the range meets it.
@@ -68,7 +68,10 @@ class TargetChoice(Frozen):
 
 
 class Deployment(Frozen):
-    """Where the result is to be served, stored with the job. `goal` and `losers` are set if they chose the target."""
+    """Target on which the result is to be served, stored with the job.
+
+    `goal` and `losers` are set if they chose the target.
+    """
 
     target: str
     why: str

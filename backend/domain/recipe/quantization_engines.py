@@ -61,7 +61,7 @@ NATIVE_ONLY = ("act_order", "awq_scales", "clip", "activations", "strength", "kv
 """Options of a quantize step that the libraries are not handed: they keep their own defaults."""
 
 AUTOAWQ_FAMILIES = frozenset({"llama", "mistral", "qwen2"})
-"""Those that AutoAWQ 0.2.9 quantizes under transformers 5.17; it names more, whose code has moved on since."""
+"""Families that AutoAWQ 0.2.9 quantizes under transformers 5.17; it names more, whose code has moved on since."""
 
 
 def environment(engine: str) -> str | None:

@@ -1,5 +1,4 @@
-"""What a quantize step asks for once every empty option is filled in by its method, and which of its options do not
-fit.
+"""Resolved options of a quantize step, each empty one filled in by its method, and the options that do not fit.
 
 Reads the table of methods. Knows no model, and of the hardware only what serves a result at all.
 """

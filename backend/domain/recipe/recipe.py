@@ -164,7 +164,7 @@ class Speculate(_Step):
 
     @property
     def drafts(self) -> bool:
-        """Whether other weights propose tokens and are in memory beside the model."""
+        """Tell whether other weights propose tokens and are in memory beside the model."""
         return SPECULATE[self.method].needs in {"model", "head"}
 
     @property

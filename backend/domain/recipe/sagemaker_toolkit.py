@@ -1,4 +1,4 @@
-"""What the managed SageMaker toolkit accepts: its stacking table and instance families, as data.
+"""Stacking table and instance families that the managed SageMaker toolkit accepts, as data.
 
 Gathered from aws/sagemaker-python-sdk a248126 (2026-08-21) and botocore 1.44.5. Our own engines accept more; a
 `sagemaker:` target must keep to this. Knows nothing of memory or speed.

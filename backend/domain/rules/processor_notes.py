@@ -1,6 +1,7 @@
 """Notes of a plan on what a processor's instruction sets make of a quantized model.
 
-vLLM 0.32: kernels/linear/mixed_precision/cpu.py and zentorch.py (4 bits), kernels/linear/scaled_mm/cpu.py (W8A8).
+vLLM 0.32: vllm/model_executor/kernels/linear/mixed_precision/cpu.py and zentorch.py (4 bits), and
+vllm/model_executor/kernels/linear/scaled_mm/cpu.py (W8A8).
 """
 
 from __future__ import annotations

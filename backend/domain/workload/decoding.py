@@ -35,7 +35,7 @@ class Row(NamedTuple):
 
 class Table(NamedTuple):
     names: list[str]
-    """Of the columns, as they stand in the first row."""
+    """Names of the columns, as the first row writes them."""
     rows: Iterator[dict[str, str | None] | UnusableRow]
     """Blank ones too, whose cells are all empty."""
 
@@ -101,26 +101,26 @@ def _document(line: str) -> Any | UnusableRow:
         return UnusableRow(NOT_JSON)
 
 
-def parse_table(name: str, text: str, wanted: Collection[str]) -> Table:
-    """A table with a first row of names. `wanted` are names, as `plain` makes them, of which it is likely to have one.
+def parse_table(name: str, text: str, likely_names: Collection[str]) -> Table:
+    """Read a table with a first row of names. `likely_names`: plain names (`plain_name`), of which it probably has one.
 
-    Its separator is the first of SEPARATORS by which such a name stands there, else the one that gives most columns.
-    Excel's own first line `sep=;` says it too. Raises InvalidWorkload, also while rows are taken.
+    Its separator is the one in Excel's own first line `sep=;`, else the first of SEPARATORS that separates such a name,
+    else the one that gives most columns. Raises InvalidWorkload, also while rows are taken.
     """
     csv.field_size_limit(MOST_CELL)
-    said = re.match(r"sep=([,;\t|])\r?\n", text)
-    if said:
-        text = text[said.end() :]
-    records = _records(name, text, said[1] if said else _separator(text, wanted))
+    separator_line = re.match(r"sep=([,;\t|])\r?\n", text)
+    if separator_line:
+        text = text[separator_line.end() :]
+    records = _records(name, text, separator_line[1] if separator_line else _separator(text, likely_names))
     names = [column.strip() for column in next(records, [])]
     return Table(names, _table_rows(name, names, records))
 
 
-def _separator(text: str, wanted: Collection[str]) -> str:
-    """That of the row of names."""
+def _separator(text: str, likely_names: Collection[str]) -> str:
+    """Return the separator of the row of names."""
     rows = {separator: _first_record(text, separator) for separator in SEPARATORS}
     for separator, names in rows.items():
-        if any(plain_name(column) in wanted for column in names):
+        if any(plain_name(column) in likely_names for column in names):
             return separator
     return max(SEPARATORS, key=lambda separator: len(rows[separator]))
 
@@ -177,7 +177,7 @@ def plain_fields(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_nan(value: Any) -> bool:
-    """As tables of pandas write what is missing."""
+    """Tell whether a value is NaN, with which tables of pandas mark a missing one."""
     return isinstance(value, float) and math.isnan(value)
 
 

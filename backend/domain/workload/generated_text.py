@@ -9,32 +9,136 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-# fmt: off
-_SYLLABLES = ("bar", "cal", "dor", "el", "fen", "gar", "hal", "in", "kel", "lor", "mar", "nor", "os", "pel", "ran", "sel",
-    "tor", "ul", "ven", "wick")
+_SYLLABLES = (
+    "bar",
+    "cal",
+    "dor",
+    "el",
+    "fen",
+    "gar",
+    "hal",
+    "in",
+    "kel",
+    "lor",
+    "mar",
+    "nor",
+    "os",
+    "pel",
+    "ran",
+    "sel",
+    "tor",
+    "ul",
+    "ven",
+    "wick",
+)
 _ENDINGS = ("a", "en", "ford", "holm", "ia", "mouth", "stead", "ton", "ville", "worth")
-_BODIES = ("city council", "harbour authority", "regional railway", "school board", "water company", "national museum",
-    "university hospital", "weather service", "farmers' union", "library", "fire brigade", "film festival")
-_ACTS = ("approved a plan to rebuild", "paid for the repair of", "opened a new wing of", "published a report on",
-    "decided against the sale of", "began to survey", "took over the care of", "celebrated the return of")
-_THINGS = ("the northern canal", "the old market hall", "a line of twelve bridges", "the botanical garden",
-    "its main archive", "the river crossing", "the public observatory", "the coastal road", "a set of early maps",
-    "the steam ferry")
-_REASONS = ("because the winter floods had damaged it", "after three years of public debate", "although the cost had doubled",
-    "when a private donor offered half of the money", "so that visitors could reach it on foot",
-    "while the neighbouring towns looked on with interest", "since the earlier attempt had failed")
-_PEOPLE = ("the engineer in charge", "a retired teacher", "the newly elected mayor", "one of the volunteers",
-    "the chief archivist", "a visiting scientist", "the youngest member of the committee", "the owner of the mill")
+_BODIES = (
+    "city council",
+    "harbour authority",
+    "regional railway",
+    "school board",
+    "water company",
+    "national museum",
+    "university hospital",
+    "weather service",
+    "farmers' union",
+    "library",
+    "fire brigade",
+    "film festival",
+)
+_ACTS = (
+    "approved a plan to rebuild",
+    "paid for the repair of",
+    "opened a new wing of",
+    "published a report on",
+    "decided against the sale of",
+    "began to survey",
+    "took over the care of",
+    "celebrated the return of",
+)
+_THINGS = (
+    "the northern canal",
+    "the old market hall",
+    "a line of twelve bridges",
+    "the botanical garden",
+    "its main archive",
+    "the river crossing",
+    "the public observatory",
+    "the coastal road",
+    "a set of early maps",
+    "the steam ferry",
+)
+_REASONS = (
+    "because the winter floods had damaged it",
+    "after three years of public debate",
+    "although the cost had doubled",
+    "when a private donor offered half of the money",
+    "so that visitors could reach it on foot",
+    "while the neighbouring towns looked on with interest",
+    "since the earlier attempt had failed",
+)
+_PEOPLE = (
+    "the engineer in charge",
+    "a retired teacher",
+    "the newly elected mayor",
+    "one of the volunteers",
+    "the chief archivist",
+    "a visiting scientist",
+    "the youngest member of the committee",
+    "the owner of the mill",
+)
 _VERBS = ("explained", "wrote later", "told the local paper", "noted in a letter", "argued", "remembered")
-_CLAIMS = ("that the work would take at least two more seasons", "that nobody had expected such a result",
-    "that the drawings had been lost for a generation", "that the first estimate was far too low",
-    "that the soil was softer than the maps suggested", "that a simpler design would have been enough",
-    "that the whole district had changed since then")
-_NOUNS = ("account", "batch", "cache", "event", "file", "graph", "index", "item", "job", "key", "line", "message", "node",
-    "order", "page", "queue", "record", "report", "session", "table", "token", "user", "value", "window")
-_DOES = ("build", "check", "collect", "count", "find", "group", "load", "merge", "parse", "read", "select", "sort", "split",
-    "update")
-# fmt: on
+_CLAIMS = (
+    "that the work would take at least two more seasons",
+    "that nobody had expected such a result",
+    "that the drawings had been lost for a generation",
+    "that the first estimate was far too low",
+    "that the soil was softer than the maps suggested",
+    "that a simpler design would have been enough",
+    "that the whole district had changed since then",
+)
+_NOUNS = (
+    "account",
+    "batch",
+    "cache",
+    "event",
+    "file",
+    "graph",
+    "index",
+    "item",
+    "job",
+    "key",
+    "line",
+    "message",
+    "node",
+    "order",
+    "page",
+    "queue",
+    "record",
+    "report",
+    "session",
+    "table",
+    "token",
+    "user",
+    "value",
+    "window",
+)
+_DOES = (
+    "build",
+    "check",
+    "collect",
+    "count",
+    "find",
+    "group",
+    "load",
+    "merge",
+    "parse",
+    "read",
+    "select",
+    "sort",
+    "split",
+    "update",
+)
 
 
 def name(chance: random.Random) -> str:
@@ -88,4 +192,5 @@ def functions(chance: random.Random) -> Iterator[str]:
 def signature(chance: random.Random) -> str:
     """The beginning of a function, to be completed."""
     does, noun, other = chance.choice(_DOES), chance.choice(_NOUNS), chance.choice(_NOUNS)
-    return f'def {does}_{noun}s_by_{other}({noun}s):\n    """{does.capitalize()} the {noun}s, grouped by their {other}."""\n'
+    docstring = f'"""{does.capitalize()} the {noun}s, grouped by their {other}."""'
+    return f"def {does}_{noun}s_by_{other}({noun}s):\n    {docstring}\n"

@@ -56,11 +56,11 @@ WORKLOAD_KINDS = {
     ),
 }
 LONGER_WORKLOAD = "short-questions"
-"""What is taken where no workload was named and the bundled one is too short."""
+"""Workload that is used where none was named and the bundled one is too short."""
 PREFIX_TOKENS, PREFIXES = 768, 8
 LONGEST = 32_768
 LEAST_TURNS, MOST_TURNS = 3, 6
-"""Of a generated conversation."""
+"""Fewest and most turns of a generated conversation."""
 SPARE = 16
 """Tokens left free of a context, for what a chat template adds."""
 
@@ -77,14 +77,14 @@ def generate(name: str, count: TokenCounter, *, seed: int = 0, context: int | No
         "chat": _chat,
         "code-completion": _code,
         "shared-prefix": _shared,
-        "summarization": lambda *given: _prose("Summarize the following text in three sentences.", *given),
+        "summarization": lambda *arguments: _prose("Summarize the following text in three sentences.", *arguments),
     }
     rows = makers.get(name, _questions)(kind, chance, count)
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
 def plan_workload(name: str, *, context: int | None = None, prompts: int = 0) -> WorkloadKind:
-    """What `generate` would make for so many prompts: how many, and how long. Nothing is made; raises as it does."""
+    """Return the number and lengths of the prompts that `generate` would make, without making any. Raises alike."""
     return _long_enough(name, _fitted(name, WORKLOAD_KINDS[name], context), prompts)
 
 
@@ -93,14 +93,14 @@ def _long_enough(name: str, kind: WorkloadKind, prompts: int) -> WorkloadKind:
 
     Raises InvalidWorkload where even these are too large.
     """
-    each = _mean_tokens(name, kind)
-    wanted = kind.prompts
-    while wanted < prompts:
-        wanted *= 2
-    if not size_limits.fits_limits(wanted, wanted * each):
-        wanted = max(kind.prompts, prompts)
-    size_limits.require_generated_size(name, wanted, wanted * each)
-    return replace(kind, prompts=wanted)
+    mean_tokens = _mean_tokens(name, kind)
+    number = kind.prompts
+    while number < prompts:
+        number *= 2
+    if not size_limits.fits_limits(number, number * mean_tokens):
+        number = max(kind.prompts, prompts)
+    size_limits.require_generated_size(name, number, number * mean_tokens)
+    return replace(kind, prompts=number)
 
 
 def _mean_tokens(name: str, kind: WorkloadKind) -> float:
@@ -156,7 +156,7 @@ def _fitted(name: str, kind: WorkloadKind, context: int | None) -> WorkloadKind:
 def _questions(kind: WorkloadKind, chance: random.Random, count: TokenCounter) -> list[dict[str, Any]]:
     events = [generated_text.event(chance) for _ in range(kind.prompts)]
     heads = [f"Read the passage and answer the question.\n\n{sentence}" for sentence, _ in events]
-    tails = [f"\n\nQuestion: {asked}\nAnswer:" for _, asked in events]
+    tails = [f"\n\nQuestion: {question}\nAnswer:" for _, question in events]
     return _rows(kind, _fill(heads, tails, prompt_lengths(kind, chance), chance, count))
 
 
@@ -167,31 +167,31 @@ def _prose(task: str, kind: WorkloadKind, chance: random.Random, count: TokenCou
 
 def _code(kind: WorkloadKind, chance: random.Random, count: TokenCounter) -> list[dict[str, Any]]:
     """Whole functions as far as they fit, then the beginning of another. Made in parts, as `fill_texts` does."""
-    wanted = prompt_lengths(kind, chance)
-    seeds = [chance.random() for _ in wanted]
-    lasts = [generated_text.signature(chance) for _ in wanted]
+    lengths = prompt_lengths(kind, chance)
+    seeds = [chance.random() for _ in lengths]
+    lasts = [generated_text.signature(chance) for _ in lengths]
     prompts: list[str] = []
-    for start in range(0, len(wanted), FITTED_AT_ONCE):
+    for start in range(0, len(lengths), FITTED_AT_ONCE):
         part = slice(start, start + FITTED_AT_ONCE)
-        prompts += _functions(wanted[part], seeds[part], lasts[part], count)
+        prompts += _functions(lengths[part], seeds[part], lasts[part], count)
     return _rows(kind, prompts)
 
 
-def _functions(wanted: Sequence[int], seeds: Sequence[float], lasts: Sequence[str], count: TokenCounter) -> list[str]:
+def _functions(lengths: Sequence[int], seeds: Sequence[float], lasts: Sequence[str], count: TokenCounter) -> list[str]:
     sources = [generated_text.functions(random.Random(seed)) for seed in seeds]
     blocks = [
-        [*islice(source, 2 + size // 40), last] for source, size, last in zip(sources, wanted, lasts, strict=True)
+        [*islice(source, 2 + size // 40), last] for source, size, last in zip(sources, lengths, lasts, strict=True)
     ]
     # counted at once: a counting takes the library a moment
     sizes = iter(count([block for own in blocks for block in own]))
-    return [_first(own, [next(sizes) for _ in own], size) for own, size in zip(blocks, wanted, strict=True)]
+    return [_first(own, [next(sizes) for _ in own], size) for own, size in zip(blocks, lengths, strict=True)]
 
 
-def _first(blocks: Sequence[str], sizes: Sequence[int], wanted: int) -> str:
-    """As many blocks from the beginning as fit together with the last one."""
-    room = wanted - sizes[-1]
-    taken = takewhile(lambda pair: pair[1] <= room, zip(blocks[:-1], accumulate(sizes[:-1]), strict=True))
-    return "".join(block for block, _ in taken) + blocks[-1]
+def _first(blocks: Sequence[str], sizes: Sequence[int], length: int) -> str:
+    """Join the last block to as many blocks from the beginning as fit with it."""
+    room = length - sizes[-1]
+    fitting = takewhile(lambda pair: pair[1] <= room, zip(blocks[:-1], accumulate(sizes[:-1]), strict=True))
+    return "".join(block for block, _ in fitting) + blocks[-1]
 
 
 def _chat(kind: WorkloadKind, chance: random.Random, count: TokenCounter) -> list[dict[str, Any]]:
@@ -206,10 +206,10 @@ def _chat(kind: WorkloadKind, chance: random.Random, count: TokenCounter) -> lis
 
 def _shared(kind: WorkloadKind, chance: random.Random, count: TokenCounter) -> list[dict[str, Any]]:
     prefixes = _fill(["Follow these notes."] * PREFIXES, ["\n\n"] * PREFIXES, [PREFIX_TOKENS] * PREFIXES, chance, count)
-    asked = [generated_text.event(chance)[1] for _ in range(kind.prompts)]
+    questions = [generated_text.event(chance)[1] for _ in range(kind.prompts)]
     own = _fill(
         ["Consider this as well."] * kind.prompts,
-        [f" {question}" for question in asked],
+        [f" {question}" for question in questions],
         prompt_lengths(kind, chance),
         chance,
         count,
@@ -223,40 +223,44 @@ def _rows(kind: WorkloadKind, prompts: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _fill(
-    heads: Sequence[str], tails: Sequence[str], wanted: Sequence[int], chance: random.Random, count: TokenCounter
+    heads: Sequence[str], tails: Sequence[str], lengths: Sequence[int], chance: random.Random, count: TokenCounter
 ) -> list[str]:
-    """Texts of the wanted tokens, each with words of its own."""
-    seeds = [chance.random() for _ in wanted]
-    return fill_texts(heads, tails, wanted, seeds, count)
+    """Return texts of the given lengths in tokens, each with words of its own."""
+    seeds = [chance.random() for _ in lengths]
+    return fill_texts(heads, tails, lengths, seeds, count)
 
 
 def fill_texts(
-    heads: Sequence[str], tails: Sequence[str], wanted: Sequence[int], seeds: Sequence[float | str], count: TokenCounter
+    heads: Sequence[str],
+    tails: Sequence[str],
+    lengths: Sequence[int],
+    seeds: Sequence[float | str],
+    count: TokenCounter,
 ) -> list[str]:
-    """Texts of the wanted tokens, or the fewest there can be: head, as many words of prose as it takes, tail.
+    """Return texts of the given lengths in tokens, or as short as possible: head, enough words of prose, tail.
 
     The same seed gives the same words. They are made in parts, so that memory holds a part at a time.
     """
-    made: list[str] = []
-    for start in range(0, len(wanted), FITTED_AT_ONCE):
+    filled: list[str] = []
+    for start in range(0, len(lengths), FITTED_AT_ONCE):
         part = slice(start, start + FITTED_AT_ONCE)
-        made += _fit(heads[part], tails[part], wanted[part], [_Words(seed) for seed in seeds[part]], count)
-    return made
+        filled += _fit(heads[part], tails[part], lengths[part], [_Words(seed) for seed in seeds[part]], count)
+    return filled
 
 
 def _fit(
-    heads: Sequence[str], tails: Sequence[str], wanted: Sequence[int], words: Sequence[_Words], count: TokenCounter
+    heads: Sequence[str], tails: Sequence[str], lengths: Sequence[int], words: Sequence[_Words], count: TokenCounter
 ) -> list[str]:
     """The number of words is found by counting and correcting; what is left after some rounds is a token or two."""
-    word_counts = [size // 2 for size in wanted]
-    best: list[tuple[int, str]] = [(10**9, "")] * len(wanted)
+    word_counts = [size // 2 for size in lengths]
+    best: list[tuple[int, str]] = [(10**9, "")] * len(lengths)
     for _ in range(FITTING_ROUNDS):
         # 1. Only texts that are not yet as long as wanted are made and counted again.
         open_ = [number for number, (off, _) in enumerate(best) if off]
         texts = [heads[number] + words[number].first(word_counts[number]) + tails[number] for number in open_]
         # 2. Keep the nearest, and correct the number of words by the words that a token takes.
         for number, text, tokens in zip(open_, texts, count(texts) if texts else (), strict=True):
-            missing = wanted[number] - tokens
+            missing = lengths[number] - tokens
             best[number] = min(best[number], (abs(missing), text), key=lambda pair: pair[0])
             per_token = max(0.05, word_counts[number] / max(1, tokens))
             step = round(missing * per_token) or (missing > 0) - (missing < 0)

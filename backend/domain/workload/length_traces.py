@@ -30,14 +30,16 @@ def infer_block_size(rows: Sequence[Lengths]) -> tuple[int | None, dict[int, str
 
     Second: why the rows at these places fit no such block.
     """
-    given = {place: (tokens, ids) for place, (tokens, ids) in enumerate(rows) if tokens is not None and ids is not None}
-    if not given:
+    complete = {
+        place: (tokens, ids) for place, (tokens, ids) in enumerate(rows) if tokens is not None and ids is not None
+    }
+    if not complete:
         return None, {}
     fitting: Counter[int] = Counter()
     for size in BLOCK_SIZES:
-        fitting[size] = sum(_fits(tokens, len(ids), size) for tokens, ids in given.values())
+        fitting[size] = sum(_fits(tokens, len(ids), size) for tokens, ids in complete.values())
     best = max(BLOCK_SIZES, key=lambda size: (fitting[size], size == USUAL_BLOCK))
-    return best, {place: MISFIT for place, (tokens, ids) in given.items() if not _fits(tokens, len(ids), best)}
+    return best, {place: MISFIT for place, (tokens, ids) in complete.items() if not _fits(tokens, len(ids), best)}
 
 
 def _fits(tokens: int, ids: int, size: int) -> bool:

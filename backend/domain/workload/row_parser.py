@@ -70,7 +70,7 @@ class WorkloadEntry(NamedTuple):
     system: str | None = None
     max_tokens: int | None = None
     time: Any = None
-    """As it stands in the file."""
+    """Time as the file writes it."""
     kind: str | None = None
     input_tokens: int | None = None
     blocks: tuple[int, ...] | None = None
@@ -97,17 +97,17 @@ def parse_row(row: Row, columns: Mapping[str, str]) -> WorkloadEntry:
         raise UnusableRow("it is not a JSON object")
     outer = decoding.plain_fields(document)
     body = decoding.plain_fields(outer["body"]) if isinstance(outer.get("body"), dict) else outer
-    made = _words(row.number, _request(outer, body), columns)
-    recorded = OUTPUT_TOKENS if made.input_tokens is not None or "text_input" in body else ()
-    made = made._replace(
+    entry = _words(row.number, _request(outer, body), columns)
+    recorded = OUTPUT_TOKENS if entry.input_tokens is not None or "text_input" in body else ()
+    entry = entry._replace(
         max_tokens=_max_tokens(body, columns, recorded),
         time=_first(body, columns, "timestamp", TIMES),
         kind=prompt_kind(outer),
         not_sent=tuple(field for field in NOT_SENT if body.get(field)),
     )
-    if not all(map(is_unicode, (*made.turns, made.system or ""))):
+    if not all(map(is_unicode, (*entry.turns, entry.system or ""))):
         raise UnusableRow("it has half a character (a lone surrogate)")
-    return made
+    return entry
 
 
 def _request(outer: Mapping[str, Any], body: dict[str, Any]) -> dict[str, Any]:
@@ -117,17 +117,17 @@ def _request(outer: Mapping[str, Any], body: dict[str, Any]) -> dict[str, Any]:
         return body
     if url.rstrip("/").endswith("/embeddings"):
         raise UnusableRow("it asks for embeddings, which are no answers")
-    asked = body.get("input")
+    content = body.get("input")
     if not url.rstrip("/").endswith("/responses"):
         return body
-    messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
+    messages = [{"role": "user", "content": content}] if isinstance(content, str) else content
     if body.get("instructions") and isinstance(messages, list):
         messages = [{"role": "system", "content": body["instructions"]}, *messages]
     return body | {"messages": messages}
 
 
 def _words(number: int, row: Mapping[str, Any], columns: Mapping[str, str]) -> WorkloadEntry:
-    """What is asked, or how long it was. Raises UnusableRow."""
+    """Return the prompt of a row, or the prompt's length in a trace of lengths. Raises UnusableRow."""
     if "input_tokens" in columns:
         length = _field(row, columns["input_tokens"])
         return WorkloadEntry(number, input_tokens=_length(length), blocks=_blocks(row.get("hash_ids")))

@@ -1,4 +1,4 @@
-"""How a workload's file was read: rows that are used, rows that are left out and why, what times were taken for. Pure.
+"""Report of how a workload's file was read: rows used, rows left out and why, and the unit of its times. Pure.
 
 A row that cannot be used is left out and named; a file with more than one such row in ten is refused, with the same
 list.
@@ -14,8 +14,8 @@ from backend.domain.figures import listed
 from backend.domain.frozen import Frozen
 
 RowUnit = Literal["line", "row", "entry"]
-"""What a file is made of: lines of JSON, rows of a table, entries of a JSON list. Each is numbered from 1, a table's
-row of names apart."""
+"""Parts of a file: lines of JSON, rows of a table, entries of a JSON list. They are numbered from 1, without a table's
+row of names."""
 PLURALS: dict[RowUnit, str] = {"line": "lines", "row": "rows", "entry": "entries"}
 LEAST_USED = 10
 """One row in so many may be left out."""
@@ -38,22 +38,22 @@ class UnusedRow(Frozen):
 
 
 class ReadReport(Frozen):
-    """How a workload's file was read. An evaluation keeps it beside its workload."""
+    """Report of how a workload's file was read. An evaluation stores it with its workload."""
 
     unit: RowUnit
     rows: int
-    """That are not blank."""
+    """Number of rows that are not blank."""
     left_out: int = 0
     named: tuple[UnusedRow, ...] = ()
     """The first of those that were left out."""
     times: str | None = None
-    """What times were read as: `seconds`, `milliseconds`, ..., `moments`. None where not every row has one."""
+    """Unit in which times were read: `seconds`, `milliseconds`, ..., `moments`. None unless every row has a time."""
     seconds: float | None = None
     """From the first request to the last."""
     lengths: tuple[int, int] | None = None
     """Shortest and longest prompt in tokens of a trace that has lengths and no text, whose prompts are made."""
     exact_lengths: bool | None = None
-    """Whether a model's own tokenizer measured the made prompts. Without one they have four characters a token."""
+    """True if a model's own tokenizer measured made prompts. Without one they have four characters per token."""
     block_size: int | None = None
     """Tokens of a block, where the trace says which blocks prompts share."""
     settings_left_out: tuple[str, ...] = ()

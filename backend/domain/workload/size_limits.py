@@ -1,4 +1,4 @@
-"""How much may be made of a workload. The bound is checked before anything is made. Pure.
+"""Limits on the size of a generated workload, checked before anything is generated. Pure.
 
 The figures hold for every caller: a page, the command line and a child process. At four bytes a token, MOST_MADE_TOKENS
 are about 80 MB of text; fitting them to a length with a tokenizer takes about 100 s of one processor core.
@@ -10,11 +10,11 @@ from backend.domain.errors import InvalidWorkload
 from backend.domain.workload.workload import MOST_LINES
 
 MOST_MADE_TOKENS = 20_000_000
-"""Of all prompts together."""
+"""Most tokens of all prompts together."""
 
 
 def fits_limits(prompts: int, tokens: float) -> bool:
-    """Whether so many prompts, of so many tokens in all, may be made."""
+    """Tell whether so many prompts, of so many tokens in all, may be generated."""
     return prompts <= MOST_LINES and tokens <= MOST_MADE_TOKENS
 
 

@@ -143,7 +143,7 @@ def _zone(text: str | None) -> int:
 
 
 def _unit(values: Sequence[Decimal], named: TimeUnit, of_format: TimeUnit) -> TimeUnit | None:
-    """By the rules above; None where they do not say it."""
+    """Return the unit by the rules above, None where they do not decide it."""
     if named != "auto":
         return named
     if of_format != "auto":

@@ -26,7 +26,7 @@ MOST_LINES, LONGEST_LINE = 100_000, 16_000_000
 
 
 MOST_TOKENS = 10_000_000
-"""Of an answer."""
+"""Most tokens of an answer."""
 LONGEST_KIND = 40
 """Characters."""
 
@@ -42,7 +42,7 @@ class Prompt(Frozen):
     system: str | None = None
     timestamp: float | None = None
     kind: str | None = None
-    """What sort of prompt it is, in the workload's own word; None where the line says none."""
+    """Kind of prompt, in the workload's own word; None where the line names none."""
 
     @field_validator("kind", mode="before")
     @classmethod
@@ -63,7 +63,7 @@ class Prompt(Frozen):
 
 
 class WorkloadSummary(Frozen):
-    """What an evaluation records of its workload. The lengths are of a line's first prompt, in characters."""
+    """Summary of a workload in an evaluation. The lengths are of a line's first prompt, in characters."""
 
     name: str
     sha256: str
@@ -71,7 +71,7 @@ class WorkloadSummary(Frozen):
     prompt_characters_p50: int
     prompt_characters_max: int
     reading: ReadReport | None = Field(None, exclude_if=lambda value: value is None)
-    """How its file was read: rows that were left out, what its times were taken for. None of a built-in workload."""
+    """Report of how its file was read: rows left out, unit of its times. None for a built-in workload."""
 
 
 class Workload(Frozen):
@@ -88,7 +88,7 @@ class Workload(Frozen):
 
     @property
     def least_turns(self) -> int:
-        """Of its shortest conversation; 1 where a line stands alone."""
+        """Turns of its shortest conversation; 1 where a line is a single prompt."""
         return min((len(prompt.turns or ("",)) for prompt in self.prompts), default=1)
 
     def about(self, reading: ReadReport | None = None) -> WorkloadSummary:
@@ -124,7 +124,7 @@ def _document_of(prompt: Prompt) -> dict[str, Any]:
 
 def parse_lines(content: bytes) -> list[tuple[int, Any]]:
     """(line number from 1, document) of each line that is not blank. Raises InvalidWorkload."""
-    found = []
+    documents = []
     for number, line in enumerate(io.BytesIO(content), 1):
         if number > MOST_LINES or len(line) > LONGEST_LINE:
             raise InvalidWorkload(
@@ -132,8 +132,8 @@ def parse_lines(content: bytes) -> list[tuple[int, Any]]:
                 "take a sample."
             )
         if line.strip():
-            found.append((number, _document(number, line)))
-    return found
+            documents.append((number, _document(number, line)))
+    return documents
 
 
 def require_times(workload: Workload) -> None:
@@ -141,8 +141,8 @@ def require_times(workload: Workload) -> None:
     without = [number for number, prompt in enumerate(workload.prompts, 1) if prompt.timestamp is None]
     if without:
         raise InvalidWorkload(
-            f'{len(without):,} of {len(workload.prompts):,} prompts of the trace have no "timestamp", the first is number '
-            f"{without[0]:,}: give each its time."
+            f'{len(without):,} of {len(workload.prompts):,} prompts of the trace have no "timestamp", the first is '
+            f"number {without[0]:,}: give each its time."
         )
 
 
@@ -167,21 +167,23 @@ def _prompt(where: str, document: Any) -> Prompt:
     turns = document.get("turns") if isinstance(document, dict) else None
     if turns is not None:
         _check_turns(where, turns, document.get("system"))
-    prompt = turns[0] if turns else document.get("prompt") if isinstance(document, dict) else None
-    if not isinstance(prompt, str) or not prompt:
+    text = document.get("prompt") if isinstance(document, dict) else None
+    if turns:
+        text = turns[0]
+    if not isinstance(text, str) or not text:
         raise InvalidWorkload(f'{where} of the workload has no "prompt": every line is an object with that text.')
     tokens, time = document.get("max_tokens"), document.get("timestamp")
-    found = Prompt(
-        prompt=prompt,
+    prompt = Prompt(
+        prompt=text,
         turns=tuple(turns) if turns else None,
         system=document.get("system") if turns else None,
         max_tokens=_tokens(where, tokens),
         timestamp=_time(where, time),
         kind=prompt_kind(document),
     )
-    if not all(is_unicode(text) for text in found.texts()):
+    if not all(is_unicode(part) for part in prompt.texts()):
         raise InvalidWorkload(f"{where} of the workload has half a character (a lone surrogate): write the file anew.")
-    return found
+    return prompt
 
 
 def prompt_kind(document: dict[str, Any]) -> Any:

@@ -80,14 +80,14 @@ def read_table(
     return _read(name, "row", decoding.table_rows(iter(rows)), _guessed(name, names, columns), time_unit, timed)
 
 
-def write_lines(found: ReadWorkload) -> bytes:
+def write_lines(result: ReadWorkload) -> bytes:
     """Our own lines (`workload.write_prompts`). Those of a trace of lengths have `input_tokens` and `hash_ids` for a
     prompt."""
-    if found.reading.lengths is None:
+    if result.reading.lengths is None:
         return workload.write_prompts(
-            entry.prompt(second) for entry, second in zip(found.entries, found.seconds, strict=True)
+            entry.prompt(second) for entry, second in zip(result.entries, result.seconds, strict=True)
         )
-    rows = zip(found.entries, found.seconds, strict=True)
+    rows = zip(result.entries, result.seconds, strict=True)
     return "".join(json.dumps(_length_row(entry, second)) + "\n" for entry, second in rows).encode("ascii")
 
 
@@ -228,7 +228,7 @@ def _unit_of_format(rows: Sequence[Row]) -> TimeUnit:
 
 
 def _is_lengths(names: set[str]) -> bool:
-    """Whether these are the fields of a trace of lengths alone."""
+    """Tell whether these are the fields of a trace of lengths, without texts."""
     return bool(names & set(INPUT_TOKENS)) and not names & {*TEXTS, *PROMPT_COLUMNS}
 
 
@@ -253,7 +253,7 @@ def _guessed(name: str, names: Sequence[str], columns: Mapping[str, str]) -> dic
         return dict(columns)
     if {"instruction", "input"} <= known and "prompt" not in known:
         return {**columns, "prompt": ALPACA}
-    prompt = next((wanted for wanted in PROMPT_COLUMNS if wanted in known), None)
+    prompt = next((candidate for candidate in PROMPT_COLUMNS if candidate in known), None)
     if prompt is not None:
         return {**columns, "prompt": prompt}
     if known & {*CONVERSATIONS, "turns"}:

@@ -20,7 +20,7 @@ class ContinuedEvaluation(Frozen):
     evaluation: str
     folder: str
     blocks: int
-    """How many blocks it had; the new ones are numbered after them."""
+    """Number of blocks it had; the new ones are numbered after them."""
     origin: int = 0
     """The block from which lines of the workload are counted for the new blocks: 0 goes on after the old blocks' lines;
     `blocks` starts again at the first line, where the workload has no more and the servers are started anew."""

@@ -1,5 +1,4 @@
-"""Whether keys and values are kept in the precision that was asked, and whether prefixes are kept and found again.
-Pure."""
+"""Findings on a server's cache: the precision of keys and values, and the reuse of prefixes. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from backend.domain.evaluation.evidence.schema import Finding
 from backend.domain.evaluation.evidence.served_variant import ServedVariant
 
 REPEATED = 0.1
-"""Of a workload that repeats less than this, nothing may be found again by chance alone."""
+"""Repeated share of a workload below which a cache without a single hit proves nothing."""
 PADDED = 1.5
 """A cache is made of whole blocks and pages; twice the bytes is another precision."""
 
@@ -21,36 +20,36 @@ def cache_findings(case: ServedVariant) -> Iterator[Finding]:
 
 
 def _fp8(case: ServedVariant) -> str | None:
-    """Where fp8 was asked: by the recipe, or by the checkpoint itself."""
+    """Return what requested fp8, the recipe or the checkpoint; None where neither did."""
     if case.variant.serving.kv_cache_dtype == "fp8":
         return "the recipe"
     return "the checkpoint" if (case.config.get("quantization_config") or {}).get("kv_cache_scheme") else None
 
 
 def _precision(case: ServedVariant) -> Finding:
-    by, stated = _fp8(case), case.evidence.cache.get("cache_dtype") or case.setting("kv_cache_dtype")
+    source, stated = _fp8(case), case.evidence.cache.get("cache_dtype") or case.setting("kv_cache_dtype")
     if stated is None:
         return Finding(
             what="kv_cache", proven=None, words="How keys and values are kept cannot be seen: the server does not say."
         )
     is_fp8 = stated.startswith("fp8")
-    if is_fp8 != (by is not None) and not (by == "the checkpoint" and stated == "auto"):
-        asked = f"fp8 was asked by {by}" if by else "16 bits were asked"
-        words = f"The server says cache_dtype={stated}, where {asked}."
+    if is_fp8 != (source is not None) and not (source == "the checkpoint" and stated == "auto"):
+        request = f"{source} asks for fp8" if source else "16 bits were requested"
+        words = f"The server says cache_dtype={stated}, where {request}."
         cause = case.cause(
             "kv cache", "cache_dtype", default="The precision that was asked of the cache did not reach the server."
         )
         return Finding(what="kv_cache", proven=False, words=words, cause=cause)
-    return _measured(case, f"The server says cache_dtype={stated}", 1.0 if by else None)
+    return _measured(case, f"The server says cache_dtype={stated}", 1.0 if source else None)
 
 
-def _measured(case: ServedVariant, said: str, width: float | None) -> Finding:
-    """What a token takes of its memory: a name alone is no proof. `width`: bytes of an element that were asked,
-    None of 16 bits or more."""
+def _measured(case: ServedVariant, statement: str, width: float | None) -> Finding:
+    """Compare the memory per token with the stated precision: a name alone is no proof. `width`: requested bytes per
+    element, None for 16 bits or more."""
     took = _element_bytes(case)
     if took is None:
-        return Finding(what="kv_cache", proven=True, words=f"{said}.")
-    words = f"{said}; its memory over its tokens is {took:.2g} bytes an element"
+        return Finding(what="kv_cache", proven=True, words=f"{statement}.")
+    words = f"{statement}; its memory over its tokens is {took:.2g} bytes an element"
     if width is not None and took > PADDED * width:
         cause = "The cache was made in 16 bits, whatever the flag says."
         return Finding(what="kv_cache", proven=False, words=f"{words}, where 1 was asked.", cause=cause)
@@ -69,7 +68,7 @@ def _element_bytes(case: ServedVariant) -> float | None:
 
 
 def _elements(config: dict[str, Any]) -> int | None:
-    """Of a token's keys and values over all layers."""
+    """Return the number of elements of a token's keys and values over all layers, None where it is not known."""
     layers, heads = config.get("num_hidden_layers"), config.get("num_attention_heads")
     if (
         not layers
@@ -84,31 +83,34 @@ def _elements(config: dict[str, Any]) -> int | None:
 
 
 def _prefixes(case: ServedVariant) -> Finding:
-    asked, stated = case.variant.serving.prefix_caching, case.setting("enable_prefix_caching")
+    requested, stated = case.variant.serving.prefix_caching, case.setting("enable_prefix_caching")
     stated = case.evidence.cache.get("enable_prefix_caching") or stated
     if stated is None:
         words = "Whether prefixes are kept cannot be seen: the server does not say."
         return Finding(what="prefix_cache", proven=None, words=words)
     words = f"The server says enable_prefix_caching={stated}"
-    if asked is None:
+    if requested is None:
         return Finding(what="prefix_cache", proven=True, words=f"{words}, vLLM's own choice{_hits(case)}.")
-    if (stated == "True") != asked:
+    if (stated == "True") != requested:
         cause = case.cause("prefix", default="vLLM turns it off for models and runners that cannot keep prefixes.")
-        words = f"{words}, where {'on' if asked else 'off'} was asked."
+        words = f"{words}, where {'on' if requested else 'off'} was requested."
         return Finding(
-            what="prefix_cache", proven=False, words=words, cause=cause if asked else "The flag did not reach it."
+            what="prefix_cache", proven=False, words=words, cause=cause if requested else "The flag did not reach it."
         )
-    return _found_again(case, words) if asked else Finding(what="prefix_cache", proven=True, words=f"{words}.")
+    return _cache_hits(case, words) if requested else Finding(what="prefix_cache", proven=True, words=f"{words}.")
 
 
-def _found_again(case: ServedVariant, words: str) -> Finding:
-    """Kept is not enough where the workload repeats beginnings: they must have been found."""
-    told = [level for level in case.levels if level.prefix_cache_hit_rate is not None]
-    repeated = [level for level in told if (level.prefix_cache_expected or 0.0) >= REPEATED]
+def _cache_hits(case: ServedVariant, words: str) -> Finding:
+    """Return the finding on cache hits: a workload that repeats beginnings of prompts must have some."""
+    counted = [level for level in case.levels if level.prefix_cache_hit_rate is not None]
+    repeated = [level for level in counted if (level.prefix_cache_expected or 0.0) >= REPEATED]
     if repeated and not any(level.prefix_cache_hit_rate for level in repeated):
         most = max(level.prefix_cache_expected or 0.0 for level in repeated)
         words = f"{words}, but not one token of a prompt was found again, where the workload repeats up to {most:.0%}."
-        cause = "Requests that differ in cache_salt share nothing, and a cache too small for them forgets each before the next."
+        cause = (
+            "Requests that differ in cache_salt share nothing, and a cache too small for them forgets each before the "
+            "next."
+        )
         return Finding(what="prefix_cache", proven=False, words=words, cause=cause)
     return Finding(what="prefix_cache", proven=True, words=f"{words}{_hits(case)}.")
 

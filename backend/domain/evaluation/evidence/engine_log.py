@@ -48,8 +48,8 @@ _CAUSES = re.compile(
     r"does not support|[Cc]asting torch|Tried to force|Enforce eager set|load failure|is not used|will be ignored)"
 )
 _HARMLESS = re.compile(
-    r"Async scheduling|Auto-prefetch is disabled|Scale-out endpoints|Inductor compilation was disabled|min_p and logit_bias|"
-    r"Triton|tcmalloc|ulimit|KV cache events"
+    r"Async scheduling|Auto-prefetch is disabled|Scale-out endpoints|Inductor compilation was disabled|"
+    r"min_p and logit_bias|Triton|tcmalloc|ulimit|KV cache events"
 )
 _MESSAGE = re.compile(r"^.*?\[[\w.]+:\d+\] ")
 _CACHE_LABELS = re.compile(r"^vllm:cache_config_info\{(.*)\}", re.MULTILINE)

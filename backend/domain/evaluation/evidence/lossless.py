@@ -67,7 +67,7 @@ def judge_answers(greedy: GreedyAnswers, sampled: SampledAnswers | None = None) 
 
 
 def differs_by_speculation_only(plain: Variant, variant: Variant) -> bool:
-    """Whether the first is the other without speculation: the same weights under the same settings."""
+    """Tell whether the first is the other without speculation: the same weights under the same settings."""
     return plain.speculation is None and (plain.model_path, plain.serving) == (variant.model_path, variant.serving)
 
 

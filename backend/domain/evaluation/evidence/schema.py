@@ -1,4 +1,4 @@
-"""What an evaluation document records of how a variant was really served. The other modules of this package make it."""
+"""Records in an evaluation of how a variant was really served. The other modules of this package make them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Finding(Frozen):
     words: str
     """One sentence: what was seen and where; where it was not done, also what was requested."""
     cause: str = ""
-    """Where it was not done, the most likely cause in one sentence."""
+    """Most likely cause, in one sentence, if the check failed."""
 
 
 class AnswerSteps(Frozen):
@@ -65,7 +65,7 @@ class AnswerSteps(Frozen):
 
 
 class Drafting(Frozen):
-    """What a server drafted over one level, by its own counters; warm-up is included."""
+    """Counts of what a server drafted over one level, by its own counters; warm-up is included."""
 
     drafts: int
     """Steps at which tokens were proposed."""
@@ -126,7 +126,7 @@ class SampledPosition(Frozen):
 
 
 class Lossless(Frozen):
-    """Whether speculation leaves answers unchanged: measured, never claimed."""
+    """Measured test that speculation leaves answers unchanged."""
 
     prompts: int
     """Greedy answers that were compared, token by token."""
@@ -135,8 +135,8 @@ class Lossless(Frozen):
     divergences: tuple[int, ...] = ()
     """The first differing token of each other answer, from 1; rising."""
     itself_same: int
-    """Of as many, the answers that the variant without speculation repeats when several are requested at once: floating
-    point results depend on the size of a batch, without any draft."""
+    """Number of as many answers that the variant without speculation repeats when several are requested at once:
+    floating point results depend on the size of a batch, without any draft."""
     itself_at_once: int
     p_value: float
     """One-sided, Fisher's exact test: that speculation changes no more answers than that."""
@@ -150,7 +150,7 @@ class Lossless(Frozen):
 
     @property
     def is_tested(self) -> bool:
-        """Whether anything was proposed at all."""
+        """Tell whether anything was proposed at all."""
         return self.drafted > 0
 
     @property

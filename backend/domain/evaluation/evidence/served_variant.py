@@ -14,7 +14,7 @@ LOG = "the engine's log"
 
 
 class StartEvidence(NamedTuple):
-    """What one start of a server showed. `cache`: the settings of its cache that it reports at `/metrics`."""
+    """Evidence from one start of a server. `cache`: the settings of its cache that it reports at `/metrics`."""
 
     log: EngineLog
     cache: Mapping[str, str] = {}

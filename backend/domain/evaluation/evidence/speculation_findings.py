@@ -59,7 +59,10 @@ def acceptance_finding(accepted: int, drafted: int, where: str) -> Finding:
     """Judge the accepted tokens where something was drafted."""
     counts = f"{where} counts {accepted:,} of {drafted:,} drafted tokens accepted"
     if not accepted and drafted >= ENOUGH_DRAFTED:
-        cause = "The draft does not match the model: another tokenizer, other weights, or a head that was not trained for it."
+        cause = (
+            "The draft does not match the model: another tokenizer, other weights, or a head that was not trained for "
+            "it."
+        )
         return Finding(what="speculation", proven=False, words=f"It speculates without effect: {counts}.", cause=cause)
     return Finding(what="speculation", proven=True, words=f"It speculates: {counts}.")
 
@@ -100,7 +103,8 @@ def _unrequested(case: ServedVariant) -> Finding | None:
     drafted = sum(level.drafting.drafted_tokens for level in case.levels if level.drafting is not None)
     if logged is None and not drafted:
         return None
-    words = f"It speculates ({logged.method if logged else f'{drafted:,} tokens drafted'}), where no speculation was requested."
+    method = logged.method if logged else f"{drafted:,} tokens drafted"
+    words = f"It speculates ({method}), where no speculation was requested."
     return Finding(
         what="speculation", proven=False, words=words, cause="The model's own config brings a head that vLLM uses."
     )
@@ -157,5 +161,8 @@ def _draft_share(level: Level, drafting: Drafting) -> float | None:
 
 def _why_none(method: str) -> str:
     if method in LOOKUP_METHODS:
-        return "Nothing in these prompts and answers repeats, so there was nothing to look up: measure with prompts like yours."
+        return (
+            "Nothing in these prompts and answers repeats, so there was nothing to look up: measure with prompts like "
+            "yours."
+        )
     return "Prompts and answers are too short for a draft, or it is off above a batch size below every load."

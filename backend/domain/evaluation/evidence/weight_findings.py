@@ -1,5 +1,4 @@
-"""Whether the weights that were asked are those that are served, in their own precision, by kernels made for it.
-Pure."""
+"""Findings on the served weights: the requested ones, in their own precision, by kernels made for it. Pure."""
 
 from __future__ import annotations
 
@@ -22,31 +21,31 @@ WITHIN_GIB, WITHIN = 0.02, 0.05
 """The log rounds to 0.01 GiB; beside the weights a folder holds little."""
 
 
-def quantization_finding(wanted: str | None, log: EngineLog, asked: str = "asked") -> Finding:
-    """`wanted`: the weights' own `quant_method`."""
+def quantization_finding(expected: str | None, log: EngineLog, verb: str = "requested") -> Finding:
+    """Compare the served quantization with `expected`, the weights' own `quant_method`."""
     stated = log.settings.get("quantization")
     if stated is None:
         words = "The served format of the weights cannot be checked: the engine's log does not say it."
         return Finding(what="quantization", proven=None, words=words)
     same = (
         stated == "None"
-        if wanted is None
-        else wanted == stated or wanted in stated.split("_") or stated in VLLM_READERS
+        if expected is None
+        else expected == stated or expected in stated.split("_") or stated in VLLM_READERS
     )
     words = f"The engine's log says quantization={stated}" + (
-        "." if same else f", where {wanted or 'none'} was {asked}."
+        "." if same else f", where {expected or 'none'} was {verb}."
     )
-    return Finding(what="quantization", proven=same, words=words, cause="" if same else _unread(wanted))
+    return Finding(what="quantization", proven=same, words=words, cause="" if same else _unread(expected))
 
 
-def _unread(wanted: str | None) -> str:
-    if wanted is None:
+def _unread(expected: str | None) -> str:
+    if expected is None:
         return "A quantized folder stands where the original should, or a flag of the server quantizes at load."
     return "The server was pointed at other weights, or does not read their quantization_config."
 
 
 def weight_findings(case: ServedVariant) -> Iterator[Finding]:
-    """Of the weights as loaded, and of the kernels of what is quantized."""
+    """Yield the finding on the loaded weights and the one on the kernels of quantized layers."""
     config = case.config.get("quantization_config") or {}
     yield _loaded(case, quantization_finding(config.get("quant_method"), case.evidence.log))
     if config and case.setting("quantization") not in {None, "None"}:
@@ -54,7 +53,7 @@ def weight_findings(case: ServedVariant) -> Iterator[Finding]:
 
 
 def _loaded(case: ServedVariant, finding: Finding) -> Finding:
-    """Whatever they are called: weights that are made up, or of another size, are not those that were asked."""
+    """Return the finding, or a failed one if the weights are random or of another size than the requested ones."""
     size, loaded = case.variant.bytes_on_disk, case.evidence.log.checkpoint_gib
     if case.setting("load_format") == "dummy":
         words = "The engine's log says load_format=dummy: the weights are random."
@@ -67,7 +66,9 @@ def _loaded(case: ServedVariant, finding: Finding) -> Finding:
         and loaded is not None
         and abs(loaded - size / 2**30) > max(WITHIN_GIB, WITHIN * size / 2**30)
     ):
-        words = f"{finding.words} But it loaded {loaded:g} GiB, where the weights that were asked take {size / 2**30:.2f} GiB."
+        words = (
+            f"{finding.words} But it loaded {loaded:g} GiB, where the requested weights take {size / 2**30:.2f} GiB."
+        )
         return Finding(what="quantization", proven=False, words=words, cause="The server was pointed at other weights.")
     return finding
 
@@ -76,7 +77,7 @@ def _kernels(case: ServedVariant, config: Mapping[str, Any]) -> Finding:
     kernels = case.evidence.log.kernels
     named = "; ".join(f"{kernel.name} for {kernel.layers}" for kernel in kernels)
     if why := case.cause(*ONLY_WEIGHTS):
-        words = f"The quantized layers do not run as asked ({named or 'no kernel named'})."
+        words = f"The quantized layers do not run as requested ({named or 'no kernel named'})."
         return Finding(what="kernel", proven=False, words=words, cause=why)
     if any(_FALLBACK.search(kernel.name) for kernel in kernels):
         words = f"The engine's log says {named}: it computes in 16 bits."
@@ -92,12 +93,12 @@ def _kernels(case: ServedVariant, config: Mapping[str, Any]) -> Finding:
 
 
 def _precision(kernels: tuple[Kernel, ...], config: Mapping[str, Any], named: str) -> Finding:
-    """Of what goes into the products: a scheme such as W8A8 that is served as W8A16 quantizes half of what it says."""
+    """Return the finding on the inputs of products: W8A8 that is served as W8A16 quantizes only the weights."""
     groups = (config.get("config_groups") or {}).values()
-    asked = any(group.get("input_activations") for group in groups)
-    seen = any(_QUANTIZED_INPUTS.search(f"{kernel.name} {kernel.layers}") for kernel in kernels)
-    if asked and not seen:
-        words = f"The engine's log says {named}: only weights are quantized, where activations were asked too."
+    quantizes_inputs = any(group.get("input_activations") for group in groups)
+    has_quantized_inputs = any(_QUANTIZED_INPUTS.search(f"{kernel.name} {kernel.layers}") for kernel in kernels)
+    if quantizes_inputs and not has_quantized_inputs:
+        words = f"The engine's log says {named}: only weights are quantized, where activations were requested too."
         return Finding(
             what="kernel", proven=False, words=words, cause="vLLM has no kernel for the activations on this hardware."
         )

@@ -1,4 +1,4 @@
-"""What a task's file may say: which of lm-eval's settings, metrics and ways to ask are known here. Pure.
+"""Rules for a task's file: the settings, metrics and output types of lm-eval that are known here. Pure.
 
 lm-eval finds most mistakes only after a model was asked, some never. Names are those of lm-eval 0.4.13, as locked.
 """
@@ -24,14 +24,14 @@ METRICS: dict[str, tuple[str, ...]] = {
     "loglikelihood_rolling": ("word_perplexity", "byte_perplexity", "bits_per_byte"),
     "generate_until": ("exact_match", "bleu", "chrf", "chrf++", "ter"),
 }
-"""How a model is asked (`output_type`) -> what can be counted then."""
+"""`output_type` -> metrics that can be counted."""
 BY_DEFAULT = {
     "multiple_choice": ("acc", "acc_norm"),
     "loglikelihood": ("perplexity", "acc"),
     "loglikelihood_rolling": METRICS["loglikelihood_rolling"],
     "generate_until": ("exact_match",),
 }
-"""What lm-eval counts where the task does not say."""
+"""Metrics that lm-eval counts where the task names none."""
 NEEDS_CODE = {
     "process_docs",
     "process_results",
@@ -78,8 +78,8 @@ TEMPLATES = ("doc_to_text", "doc_to_target", "doc_to_choice", "gen_prefix", "doc
 
 def find_problem(config: Mapping[str, Any]) -> str | None:
     """The first thing that is wrong with the settings, as the end of a sentence; None where they can be used."""
-    checks = (_settings, _named, _data, _asked, _metrics)
-    return next((said for check in checks if (said := check(config))), None)
+    checks = (_settings, _named, _data, _output_type, _metrics)
+    return next((problem for check in checks if (problem := check(config))), None)
 
 
 def _settings(config: Mapping[str, Any]) -> str | None:
@@ -101,10 +101,12 @@ def _named(config: Mapping[str, Any]) -> str | None:
 
 
 def _data(config: Mapping[str, Any]) -> str | None:
-    wanted = config.get("dataset_path")
-    if wanted != "json":
-        said = f"asks for the data set `{str(wanted)[:60]}`, which would be fetched" if wanted else "names no data"
-        return f"{said}: write `dataset_path: json` and the files under dataset_kwargs, data_files"
+    data_set = config.get("dataset_path")
+    if data_set != "json":
+        problem = (
+            f"asks for the data set `{str(data_set)[:60]}`, which would be fetched" if data_set else "names no data"
+        )
+        return f"{problem}: write `dataset_path: json` and the files under dataset_kwargs, data_files"
     kwargs = config.get("dataset_kwargs")
     if not isinstance(kwargs, dict) or not data_files(config):
         return "needs `dataset_kwargs` with `data_files`: a JSONL file, or a mapping of splits to files"
@@ -125,14 +127,14 @@ def _splits(config: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _asked(config: Mapping[str, Any]) -> str | None:
-    way = config.get("output_type", "generate_until")
-    if not isinstance(way, str) or way not in METRICS:
-        return f"`output_type` is {str(way)[:40]}; the ways to ask are {', '.join(METRICS)}"
-    for name in ("doc_to_target",) if way == "loglikelihood_rolling" else ("doc_to_text", "doc_to_target"):
+def _output_type(config: Mapping[str, Any]) -> str | None:
+    kind = config.get("output_type", "generate_until")
+    if not isinstance(kind, str) or kind not in METRICS:
+        return f"`output_type` is {str(kind)[:40]}; the ways to ask are {', '.join(METRICS)}"
+    for name in ("doc_to_target",) if kind == "loglikelihood_rolling" else ("doc_to_text", "doc_to_target"):
         if config.get(name) is None:
             return f"says no `{name}`"
-    if way == "multiple_choice" and not config.get("doc_to_choice"):
+    if kind == "multiple_choice" and not config.get("doc_to_choice"):
         return "says no `doc_to_choice`, which a multiple choice needs"
     return None
 
@@ -141,28 +143,30 @@ def _metrics(config: Mapping[str, Any]) -> str | None:
     listed = config.get("metric_list")
     if listed is None:
         return None
-    way = config.get("output_type", "generate_until")
+    kind = config.get("output_type", "generate_until")
     if not isinstance(listed, list) or not listed or not all(isinstance(row, dict) for row in listed):
         return "`metric_list` must be a list such as `- metric: acc`"
     for row in listed:
         if row.get("hf_evaluate"):
             return "`hf_evaluate` would fetch the metric: leave it out"
-        if str(row.get("metric")) not in METRICS[way]:
-            return f"there is no metric `{str(row.get('metric'))[:40]}` for {way}; there are {', '.join(METRICS[way])}"
+        if str(row.get("metric")) not in METRICS[kind]:
+            return (
+                f"there is no metric `{str(row.get('metric'))[:40]}` for {kind}; there are {', '.join(METRICS[kind])}"
+            )
     return None
 
 
 def data_files(config: Mapping[str, Any]) -> dict[str, list[str]]:
     """Split -> files as written; empty where they cannot be read."""
-    given = (config.get("dataset_kwargs") or {}).get("data_files")
-    splits = given if isinstance(given, dict) else {"train": given}
-    found: dict[str, list[str]] = {}
+    files = (config.get("dataset_kwargs") or {}).get("data_files")
+    splits = files if isinstance(files, dict) else {"train": files}
+    files_by_split: dict[str, list[str]] = {}
     for name, value in splits.items():
         listed = [value] if isinstance(value, str) else value
-        if not isinstance(listed, list) or not listed or not all(isinstance(each, str) for each in listed):
+        if not isinstance(listed, list) or not listed or not all(isinstance(file, str) for file in listed):
             return {}
-        found[str(name)] = listed
-    return found
+        files_by_split[str(name)] = listed
+    return files_by_split
 
 
 def scored_split(config: Mapping[str, Any]) -> str | None:
@@ -172,12 +176,15 @@ def scored_split(config: Mapping[str, Any]) -> str | None:
 
 def row_templates(config: Mapping[str, Any]) -> dict[str, list[str]]:
     """Setting -> what is filled in from a row."""
-    found = {}
+    templates = {}
     for name in TEMPLATES:
         value = config.get(name)
-        values = value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else [value]
-        found[name] = [each for each in values if isinstance(each, str)]
-    return found
+        if isinstance(value, list):
+            values = value
+        else:
+            values = list(value.values()) if isinstance(value, dict) else [value]
+        templates[name] = [text for text in values if isinstance(text, str)]
+    return templates
 
 
 def metric_names(config: Mapping[str, Any]) -> list[str]:

@@ -32,7 +32,7 @@ class TaskScore(Frozen):
     harness: str
     """Name and version of what scored it."""
     sha256: str
-    """Of the task's file and its data."""
+    """SHA-256 of the task's file and its data."""
     cut: int = 0
     """Prompts that were longer than the context and lost their beginning."""
     compared: int | None = None
@@ -46,7 +46,7 @@ class TaskScore(Frozen):
 
     @property
     def name(self) -> str:
-        """As a condition names it: `task.TASK.METRIC`."""
+        """Return the name that a condition uses: `task.TASK.METRIC`."""
         return f"task.{self.task}.{self.metric}"
 
 
