@@ -17,7 +17,7 @@ from backend.channel import ALIVE, COMING, EVENTS, LOG, OUTPUT, RESULT, RESUME, 
 CHUNK, MOST_SEGMENT = 4 << 20, 64 << 20
 """Bytes of a file that go from machine to machine at a time, and the most of one segment of events."""
 CARRY_S = 1.0
-"""How long resume files may delay events at a time."""
+"""Seconds that resume files may delay events at a time."""
 
 
 class RemoteChannel(Protocol):

@@ -20,7 +20,7 @@ from typing import Any
 
 FIELDS = ("event", "job", "attempt")
 MOST_BYTES, MOST_FILES = 5_000_000, 4
-"""Of one file, and how many earlier ones stay beside it."""
+"""The most bytes of one file, and the number of earlier files that remain."""
 SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_KEY", re.IGNORECASE)
 SHORTEST = 6
 """Characters of a secret: a shorter value may be any word."""

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import psutil
 
-GONE = (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied)
+PROCESS_ENDED = (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied)
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 POLL_S = 0.05
 KILLED_S = 10.0
-"""How long a process may take to go after SIGKILL."""
+"""Seconds that a process may take to end after SIGKILL."""
 
 
 class SignalEvent(threading.Event):
@@ -82,7 +82,7 @@ def find_running(pid: int, start: str) -> psutil.Process | None:
     try:
         process = psutil.Process(pid)
         return process if start_stamp(pid) == start and process.status() != psutil.STATUS_ZOMBIE else None
-    except GONE:
+    except PROCESS_ENDED:
         return None
 
 
@@ -105,7 +105,7 @@ def usage(pid: int) -> Usage:
     private = shared = 0
     cpu_s = 0.0
     for process in list_tree(pid):
-        with suppress(*GONE), process.oneshot():
+        with suppress(*PROCESS_ENDED), process.oneshot():
             memory, times = process.memory_info(), process.cpu_times()
             private += memory.rss - memory.shared
             shared = max(shared, memory.shared)
@@ -121,7 +121,7 @@ def proportional_memory(pid: int) -> int:
     """
     size = 0
     for process in list_tree(pid):
-        with suppress(*GONE, OSError):
+        with suppress(*PROCESS_ENDED, OSError):
             rows = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
             size += sum(int(row.split()[1]) << 10 for row in rows if row.startswith("Pss:"))
     return size
@@ -136,7 +136,7 @@ def list_marks(name: str, prefix: str) -> list[tuple[psutil.Process, str]]:
     """Return every process but this one in whose environment that variable begins with `prefix`, with its value."""
     entry, marks = f"\0{name}={prefix}".encode(), list[tuple[psutil.Process, str]]()
     for pid in psutil.pids():
-        with suppress(*GONE, OSError):
+        with suppress(*PROCESS_ENDED, OSError):
             _, separator, rest = (b"\0" + Path(f"/proc/{pid}/environ").read_bytes()).partition(entry)
             if separator and pid != os.getpid():
                 marks.append((psutil.Process(pid), prefix + os.fsdecode(rest.partition(b"\0")[0])))
@@ -179,5 +179,5 @@ def _unreaped(process: psutil.Process) -> bool:
 
 def _signal(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
     for process in processes:
-        with suppress(*GONE):
+        with suppress(*PROCESS_ENDED):
             process.send_signal(number)

@@ -24,11 +24,11 @@ SIGN_IN = (
     "admins",
     "sign_in_hours",
 )
-"""What says who may sign in and as what (`service.studio.sign_in`): WHETSTONE_ and these in capitals."""
+"""Settings of who may sign in and with which role (`service.studio.sign_in`): WHETSTONE_ and these in capitals."""
 AWS = ("role", "output", "upload", "kms_key", "subnets", "security_groups", "max_runtime", "image", "region")
-"""What jobs on SageMaker need (`domain.managed.aws_settings`): WHETSTONE_AWS_ and these in capitals."""
+"""Settings that jobs on SageMaker need (`domain.managed.aws_settings`): WHETSTONE_AWS_ and these in capitals."""
 IMPORTS_GB, UPLOADS_GB = 500.0, 10.0
-"""Of one person, and of a home, where others reach the studio and nothing else is set."""
+"""Limits of one person's imports and of a home's uploads, where others reach the studio and nothing else is set."""
 LISTS = ("viewers", "operators", "admins")
 GUARD = Path(__file__).parent / "serving" / "vllm_guard"
 """The folder of the layer that asks for a server's key; its docstring says how."""
@@ -52,13 +52,13 @@ class Settings(BaseModel):
     """The node of a cluster that a worker runs on, as its keeper there names it."""
     owner: str = "local"
     role: str = "admin"
-    """Of whoever uses the command line, or the pages without signing in."""
+    """The role of whoever uses the command line, or the pages without signing in."""
     sign_in: dict[str, str | tuple[str, ...]] = {}
-    """Those of SIGN_IN that the environment sets."""
+    """Values of SIGN_IN that the environment sets."""
     aws: dict[str, str] = {}
-    """Those of AWS that the environment sets, with dashes, as `--aws` has them."""
+    """Values of AWS that the environment sets, with dashes, as `--aws` has them."""
     price_per_hour: float | None = None
-    """What an hour of this machine costs, in one's own currency; None where nobody said."""
+    """The price of an hour of this machine, in the person's own currency; None if unknown."""
     discount: float = 0.0
     """Share, 0 to 1, that a Savings Plan or an agreement takes off AWS's on-demand prices, wherever one is shown."""
     max_jobs: float | None = None
@@ -90,13 +90,13 @@ class Settings(BaseModel):
     shared_buckets: tuple[str, ...] = ()
     """BUCKET or BUCKET/PREFIX from which models are imported there, with the owner's AWS credentials."""
     artifact_store: str | None = None
-    """Where artifacts lie: s3://BUCKET/PREFIX or a folder; None for one in the home."""
+    """The place of artifacts: s3://BUCKET/PREFIX or a folder; None for one in the home."""
     artifacts_quota: str | None = None
     """The most that artifacts may take, as written (`artifacts.places.size`)."""
     artifacts_cache: str | None = None
     """The most that copies of artifacts from a bucket take on this machine, as written."""
     metrics_port: int | None = None
-    """Where the supervisor answers Prometheus, at `metrics_host`; None is nowhere."""
+    """The port at which the supervisor answers Prometheus, on `metrics_host`; None: it does not."""
     metrics_host: str = "127.0.0.1"
     allowed_addresses: tuple[str, ...] = ()
     """Addresses, networks and names that are asked all the same, in small letters."""

@@ -181,21 +181,27 @@ def markdown(done: Sequence[Run], note: str, load: tuple[float, float, float]) -
         [
             "# A/A: a server against itself",
             "",
-            f"{machine['cpu']}, {counted(machine['cores'], 'core')}, {machine['memory_bytes'] / 2**30:.0f} GiB; {versions}; "
+            f"{machine['cpu']}, {counted(machine['cores'], 'core')}, {machine['memory_bytes'] / 2**30:.0f} GiB; "
+            f"{versions}; "
             f"{datetime.now(UTC):%Y-%m-%d}; load average at the end {busy}. {note}".rstrip(),
             "",
-            f"Each run: an evaluation of one address under two names, {' and '.join(map(str, LEVELS))} streams, {_asked(done)} ABBA "
+            f"Each run: an evaluation of one address under two names, {' and '.join(map(str, LEVELS))} streams, "
+            f"{_asked(done)} ABBA "
             f"blocks, {REQUESTS} requests of {TOKENS} tokens a level and block. `python -m benchmarks.aa`.",
             "",
-            f"**Runs that named a difference: {named} of {len(done)}** ({named / len(done):.0%}, 95 % {low:.0%} to {high:.0%}; "
+            f"**Runs that named a difference: {named} of {len(done)}** ({named / len(done):.0%}, 95 % {low:.0%} to "
+            f"{high:.0%}; "
             "at most 10 % allowed, 5 % intended).",
             "",
-            "With the two names exchanged in every possible way among each run's blocks, as good as the way it happened if blocks "
+            "With the two names exchanged in every possible way among each run's blocks, as good as the way it "
+            "happened if blocks "
             f"are independent: {fmean(by_chance(run) for run in done if run.tested):.1%}.",
             "",
-            f"Log ratios of one block and the next correlate by {alike:.2f} (95 % {least:.2f} to {most:.2f}; the test takes 0).",
+            f"Log ratios of one block and the next correlate by {alike:.2f} (95 % {least:.2f} to {most:.2f}; the test "
+            f"takes 0).",
             "",
-            "Each comparison by itself, before Holm's correction: where the intervals' assumptions hold, 5 % are below 0.05.",
+            "Each comparison by itself, before Holm's correction: where the intervals' assumptions hold, 5 % are "
+            "below 0.05.",
             "",
             "```",
             table(*_by_metric(done)),
@@ -215,7 +221,8 @@ def _asked(done: Sequence[Run]) -> str:
     counts = [run.document.options.repeats for run in done]
     ended = sum(run.document.looks[-1].undecided == 0 for run in done)
     return (
-        f"{stopping_rule.test_points(options.max_blocks)[0]} to {options.max_blocks} (by the rule of decision 0021: {fmean(counts):.1f} in the "
+        f"{stopping_rule.blocks_of_tests(options.max_blocks)[0]} to {options.max_blocks} (by the rule of decision "
+        f"0021: {fmean(counts):.1f} in the "
         f"mean, {ended} of {len(done)} ended decided)"
     )
 

@@ -75,7 +75,8 @@ def markdown(levels: dict[float, Level]) -> str:
     version = (engine_status.read_marker(settings.load().engines, "serve") or {}).get("version")
     return (
         f"# Acceptance of the starter draft, k={TOKENS}\n\n{machine['cpu']}, {machine['cores']} cores, vLLM {version}, "
-        f"{datetime.now(UTC):%Y-%m-%d}; held-out prompts of assets/workloads/starter-code.jsonl, 64 new tokens at most.\n\n"
+        f"{datetime.now(UTC):%Y-%m-%d}; held-out prompts of assets/workloads/starter-code.jsonl, 64 new tokens at "
+        f"most.\n\n"
         f"```\n{table(header, rows)}\n```\n"
     )
 

@@ -160,8 +160,8 @@ def markdown(found: dict[str, Any]) -> str:
 | hub on loopback | {seconds["remote_s"]} | none |
 | sent by the hub, one run | {sent} | {LIMITS["network_bytes"] / 1e6:g} MB |
 
-The files were just written, so the local figure is from the page cache. Half of the requests are redirects, as the hub makes
-them; the hub here is a small Python server on the same cores, so its seconds are not a real hub's.
+The files were just written, so the local figure is from the page cache. Half of the requests are redirects, as the hub
+makes them; the hub here is a small Python server on the same cores, so its seconds are not a real hub's.
 """
 
 

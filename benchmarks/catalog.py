@@ -124,7 +124,8 @@ def report(found: dict[str, Any], said: dict[str, Any]) -> str:
         "",
     ]
     lines += [
-        f"Server time of a page, ms, over {len(found['pages']['catalog'])} rounds in an open session. Bar: p95 under 300 ms.",
+        f"Server time of a page, ms, over {len(found['pages']['catalog'])} rounds in an open session. Bar: p95 under "
+        f"300 ms.",
         "",
         "| page | p50 | p95 | highest | holds |",
         "|---|---|---|---|---|",
@@ -137,7 +138,8 @@ def report(found: dict[str, Any], said: dict[str, Any]) -> str:
     first, fits, again = found["first_sync_ms"], found["first_fits_ms"], median(found["sync_ms"])
     lines += [
         "",
-        f"The first sync of a new home took {first:.0f} ms, the first filter on an instance, which holds every shape against",
+        f"The first sync of a new home took {first:.0f} ms, the first filter on an instance, which holds every shape "
+        f"against",
     ]
     lines += [f"every instance, {fits:.0f} ms. A sync that finds nothing changed took {again:.2f} ms (median)."]
     return "\n".join(lines) + "\n"

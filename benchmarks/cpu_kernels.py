@@ -38,7 +38,8 @@ def main() -> None:
         rows.append((count, f"{half[0] * 1e6:.0f}", f"{eight[0] * 1e6:.0f}", *ratios))
     facts = probe.probe()
     print(
-        f"{facts['cpu']}, {', '.join(facts['flags'])}, load {os.getloadavg()[0]:.1f}, {asked.width} x {asked.outputs}, 1 thread"
+        f"{facts['cpu']}, {', '.join(facts['flags'])}, load {os.getloadavg()[0]:.1f}, {asked.width} x "
+        f"{asked.outputs}, 1 thread"
     )
     print(table(("rows", "bf16 us", "int8 us", "processor time", "wall time"), rows))
 

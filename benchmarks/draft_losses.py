@@ -27,7 +27,7 @@ from backend.domain.jobs.progress import NoProgress
 from backend.domain.recipe.draft_training import KINDS, LOSS_TITLES, DraftKind, LossName, Training
 from backend.engines.drafts import train
 from backend.engines.drafts.target import Target
-from backend.engines.drafts.train import TrainRequest, learn, proposer
+from backend.engines.drafts.train import TrainRequest, learn, make_proposer
 from backend.engines.drafts.training_data import Gathering, TrainingData
 from backend.hardware import engine_status, probe
 from backend.present.tables.text import table
@@ -91,7 +91,7 @@ def main() -> None:
 def gathered(folder: Path, kind: DraftKind, minutes: float, work: Path) -> tuple[Target, tuple[str, ...], TrainingData]:
     target, options = Target(folder), Training(kind=kind, minutes=minutes)
     texts = training_prompts.read(None, folder).texts
-    layers = proposer(target, options).layers
+    layers = make_proposer(target, options).layers
     gathering = Gathering(target, options, texts, work / kind, KEY, layers=layers, held=training_prompts.is_held_out)
     return target, texts, gathering.run(NoProgress())
 
@@ -108,7 +108,7 @@ def trained(folder: Path, kind: DraftKind, minutes: float, seconds: float, work:
         out = Path(made) / "draft"
         out.mkdir()
         request = TrainRequest(target_dir=folder, out_dir=out, options=options, prompts=texts, work_dir=Path(made))
-        found = learn(request, target, proposer(target, options), data._replace(seconds=0.0), KEY, Told(arm))
+        found = learn(request, target, make_proposer(target, options), data._replace(seconds=0.0), KEY, Told(arm))
     lengths = {f"{each.temperature:g}": each.length for each in found.acceptance}
     return {
         "loss": arm.loss,

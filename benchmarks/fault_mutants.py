@@ -42,8 +42,9 @@ HEAD = """# Breaks that the campaign of seeded faults notices
 `python -m benchmarks.fault_mutants --seeds {seeds} --first {first} --lanes {lanes}{mutants}`:
 {noticed} of {all} breaks were noticed.
 
-Each break was made in a copy of the product, and the campaign (benchmarks/faults.py) ran there until the first seed with which
-something was wrong. `seeds ended` counts those that ended by then, of {seeds}; several run beside each other.
+Each break was made in a copy of the product, and the campaign (benchmarks/faults.py) ran there until the first seed
+with which something was wrong. `seeds ended` counts those that ended by then, of {seeds}; several run beside each
+other.
 """
 
 
@@ -94,7 +95,8 @@ MUTANTS = (
     Mutant(
         "a change names neither attempt nor token",
         LEASES,
-        ", col(JobRow.attempt) == lease.attempt)\n    statement = statement.where(col(JobRow.token) == lease.token, col(",
+        ", col(JobRow.attempt) == lease.attempt)\n    statement = statement.where(col(JobRow.token) == lease.token, "
+        "col(",
         ")\n    statement = statement.where(col(",
     ),
     Mutant("rows changed are not counted", LEASES, "(**values)) != 1:", "(**values)) < 0:"),

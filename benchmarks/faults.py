@@ -36,9 +36,9 @@ HEAD = """# The campaign of seeded faults
 `python -m benchmarks.faults --seeds {seeds} --first {first} --lanes {lanes}{where}{faults}`,
 {seconds:.0f} s: {ended} of {seeds} seeds have ended.
 
-A seed is a database and homes of its own, artifacts on disk or in S3 (moto's server behind a proxy that breaks what it is told
-to), two to four jobs, and one fault at a moment that the seed chooses. Supervisors are real processes of the real main, forked;
-workers are real processes of the real top level, whose work is a chain of hashes (tests/faults).
+A seed is a database and homes of its own, artifacts on disk or in S3 (moto's server behind a proxy that breaks what it
+is told to), two to four jobs, and one fault at a moment that the seed chooses. Supervisors are real processes of the
+real main, forked; workers are real processes of the real top level, whose work is a chain of hashes (tests/faults).
 Clocks are shortened: lease {lease:.0f} s, heartbeat {heartbeat} s, grace {grace:.0f} s; silence {silent:.0f} s
 where it is the fault.
 {cluster}The columns of states count jobs as they stood once all was over and before anybody resumed them; then each was
@@ -47,8 +47,8 @@ resumed until it succeeded, every supervisor was stopped, and the checker read e
 """
 
 
-CLUSTER = """Jobs ran on the nodes of a real Ray cluster, a head and two nodes on loopback, which one seed at a time has.
-What is not heard of counts as gone after {away:.0f} s, a keeper that nobody asks ends after {alone:.0f} s,
+CLUSTER = """Jobs ran on the nodes of a real Ray cluster, a head and two nodes on loopback, which one seed at a time
+has. What is not heard of counts as gone after {away:.0f} s, a keeper that nobody asks ends after {alone:.0f} s,
 a node without its head after {head} s.
 """
 

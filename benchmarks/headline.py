@@ -144,15 +144,18 @@ def markdown(document: Evaluation, parameters: int, diverged: dict[str, float], 
             "# Headline (synthetic best case: wide fixture, draft 1/400 of the target)",
             "",
             f"{parameters / 1e6:.0f} M parameters, {hardware.get('cpu')}, {hardware.get('cores')} cores; "
-            f"{', '.join(f'{k} {v}' for k, v in versions.items())}; {document.measured_at}; {document.options.repeats} blocks, "
-            f"{document.interleave}, greedy, {document.options.max_tokens} new tokens. `python -m benchmarks.headline`.",
+            f"{', '.join(f'{k} {v}' for k, v in versions.items())}; {document.measured_at}; "
+            f"{document.options.repeats} blocks, "
+            f"{document.interleave}, greedy, {document.options.max_tokens} new tokens. `python -m "
+            f"benchmarks.headline`.",
             "",
             "```",
             table(header, rows),
             "",
             table(("variant", "perplexity of the original", "perplexity", "mean KL"), quality),
             "",
-            f"first divergences of `w8a8 + draft k=4` from `w8a8`: {diverged['diverged']:.0f} in {diverged['tokens']:.0f} generated "
+            f"first divergences of `w8a8 + draft k=4` from `w8a8`: {diverged['diverged']:.0f} in "
+            f"{diverged['tokens']:.0f} generated "
             f"tokens ({diverged['share']:.2%})",
             *[f"warning: {w}" for w in document.warnings],
             "```",

@@ -164,7 +164,8 @@ def markdown(document: dict[str, Any]) -> str:
     load = ", ".join(f"{value:.1f}" for value in document["load"])
     head = (
         f"# What optimize jobs take\n\n{document['processor']}, {document['cores']} cores, "
-        f"{document['flops'] / 1e12:.2f} TFLOP/s in bfloat16, load average {load}. `python -m benchmarks.job_costs`.\n\n"
+        f"{document['flops'] / 1e12:.2f} TFLOP/s in bfloat16, load average {load}. `python -m "
+        f"benchmarks.job_costs`.\n\n"
     )
     return f"{head}```\n{table(HEADER, rows)}\n```\n"
 

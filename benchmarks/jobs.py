@@ -3,8 +3,8 @@
     .venv/bin/python -m benchmarks.jobs [--no-ops N] [--jobs N] [--events N] [--watchers N] [--out FILE]
 
 No-op jobs run without a process: a launcher whose job has ended as soon as it is started, so that the rate is what
-claims, leases, channel, events and registration cost. Lists are those of the Jobs page; a watcher reads what the page of a
-running job reads every two seconds; what drawing it takes is not counted.
+claims, leases, channel, events and registration cost. Lists are those of the Jobs page; a watcher reads what the page
+of a running job reads every two seconds; what drawing it takes is not counted.
 PostgreSQL is a server of this benchmark's own (fsync off).
 """
 
@@ -262,7 +262,8 @@ def report(found: dict[str, dict[str, Any]], asked: argparse.Namespace) -> str:
         rows.append((name, f"{asked.watchers} watchers against one, processor time", ratio, "under 2"))
     facts, load = probe.probe(), os.getloadavg()[0]
     head = (
-        f"# Jobs by the thousand\n\n{facts['cpu']}, {facts['cores']} cores, {datetime.now(UTC).date()}, load {load:.1f}; "
+        f"# Jobs by the thousand\n\n{facts['cpu']}, {facts['cores']} cores, {datetime.now(UTC).date()}, load "
+        f"{load:.1f}; "
         f"{asked.no_ops} no-op jobs; {asked.jobs} jobs with {asked.events} events. "
         "`python -m benchmarks.jobs`.\n\n"
     )

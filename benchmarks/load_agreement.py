@@ -48,12 +48,15 @@ CHARACTERS = 160
 """Of each prompt: with little to prefill, the streams do not wait for each other's first token."""
 BAR = 0.03
 ALIKE = {
-    "output_tokens_per_s": "yes: all tokens over the time from the first request sent to the last answer ended (GuideLLM's "
+    "output_tokens_per_s": "yes: all tokens over the time from the first request sent to the last answer ended "
+    "(GuideLLM's "
     "window without its warm-up and cool-down, which are off by default)",
-    "tpot_ms_mean": "yes where the first chunk holds one token: its inter-token latency is (last - first) / (tokens - 1), ours "
+    "tpot_ms_mean": "yes where the first chunk holds one token: its inter-token latency is (last - first) / (tokens - "
+    "1), ours "
     "takes off all tokens of the first chunk; it weighs requests by their tokens, which are as many in each here",
     "tpot_ms_p50": "yes, as above",
-    "ttft_ms_p50": "yes: from the headers written to the first chunk with text; ours is stamped at the socket's read, its own "
+    "ttft_ms_p50": "yes: from the headers written to the first chunk with text; ours is stamped at the socket's read, "
+    "its own "
     "when its loop has come to the line",
     "client_latency_ms_p50": "nearly: both to the end of the answer; its own also until the connection is given back",
 }
@@ -220,7 +223,8 @@ def markdown(runs: Sequence[Run], at_once: Sequence[Run], about: dict[str, Any])
     if at_once:
         lines += [
             "",
-            "As reported, both at the same time on the one server, so many streams each: what the machine did stands in both. "
+            "As reported, both at the same time on the one server, so many streams each: what the machine did stands "
+            "in both. "
             "Medians over the rounds, least and most in brackets.",
             "",
             "```",
@@ -229,8 +233,10 @@ def markdown(runs: Sequence[Run], at_once: Sequence[Run], about: dict[str, Any])
         ]
     lines += [
         "",
-        "As reported, one after the other. Medians over the rounds, least and most in brackets. The tools ask at different "
-        "moments, so these ratios also hold what the machine did in between; an interval that holds 1 shows no difference.",
+        "As reported, one after the other. Medians over the rounds, least and most in brackets. The tools ask at "
+        "different "
+        "moments, so these ratios also hold what the machine did in between; an interval that holds 1 shows no "
+        "difference.",
         "",
         "```",
         table(COMPARED, _compared(runs)),
@@ -238,7 +244,8 @@ def markdown(runs: Sequence[Run], at_once: Sequence[Run], about: dict[str, Any])
         "",
     ]
     lines += [
-        "The same, each over the server's own account (/metrics) of the very requests it measured: this compares the tools.",
+        "The same, each over the server's own account (/metrics) of the very requests it measured: this compares the "
+        "tools.",
         "",
         "Throughput is over what never idle streams would have given at the server's own times, so a pause of the tool "
         "between two requests shows here: where throughput "
@@ -249,7 +256,8 @@ def markdown(runs: Sequence[Run], at_once: Sequence[Run], about: dict[str, Any])
     lines += ["```", table(SERVERS, _servers(runs)), "```", "", "Do the definitions coincide?", ""]
     lines += [f"- {metric}: {said}." for metric, said in ALIKE.items()]
     lines += [
-        "- GuideLLM's `time_per_output_token_ms` is another figure: it has the time to first token in it, (last token - "
+        "- GuideLLM's `time_per_output_token_ms` is another figure: it has the time to first token in it, (last token "
+        "- "
         "request sent) / tokens. It is not compared."
     ]
     return "\n".join([*lines, ""])
@@ -269,7 +277,8 @@ def _about(arguments: argparse.Namespace) -> dict[str, Any]:
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "hardware": f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB",
         "versions": f"{server}GuideLLM {asked.stdout.split()[-1]}, python {sys.version.split()[0]}",
-        "load": f"the first {CHARACTERS} characters of {arguments.requests} prompts of {WORKLOAD.stem}, {arguments.tokens} "
+        "load": f"the first {CHARACTERS} characters of {arguments.requests} prompts of {WORKLOAD.stem}, "
+        f"{arguments.tokens} "
         f"tokens each, /v1/completions, temperature 0, {arguments.rounds} rounds, {what}",
         "cores": "" if arguments.exact else _cores(arguments.shared),
         "note": arguments.note,
@@ -280,7 +289,10 @@ def _cores(shared: bool) -> str:
     if shared:
         return "the server and whichever generator is at work share all"
     server, others = starter_server.apart()
-    return f"core {server} for every process of the server, {', '.join(map(str, others))} for whichever generator is at work"
+    return (
+        f"core {server} for every process of the server, {', '.join(map(str, others))} for whichever generator is at "
+        f"work"
+    )
 
 
 def main() -> None:

@@ -127,7 +127,8 @@ def report(
             "uvloop": __import__("uvloop").__version__,
             "os": platform.platform(),
         },
-        "load": f"{options.streams} streams, {options.tokens_per_s:g} tokens/s asked, {options.seconds:g} s, chat, usage on",
+        "load": f"{options.streams} streams, {options.tokens_per_s:g} tokens/s asked, {options.seconds:g} s, chat, "
+        f"usage on",
         "note": options.note,
     }
     lines = [
@@ -163,7 +164,8 @@ def _peer_lines(peers: dict[str, dict[str, Any]], ours: float) -> list[str]:
         "",
     ]
     lines += [
-        f"| load generator | TTFT error p50 ms | p99 ms | times ours (bar >= {TIMES_CLOSER:g}) | CPU-s per 1k tokens | version |",
+        f"| load generator | TTFT error p50 ms | p99 ms | times ours (bar >= {TIMES_CLOSER:g}) | CPU-s per 1k tokens "
+        f"| version |",
         "|---|---|---|---|---|---|",
     ]
     for name, found in peers.items():

@@ -150,7 +150,8 @@ def report(found: dict[str, Any], said: dict[str, Any]) -> str:
 def _server_lines(pages: dict[str, Measured]) -> list[str]:
     rounds = len(next(iter(pages.values())).full)
     lines = [
-        f"Server time of a page, ms, over {rounds} rounds in an open session: from the request on the websocket to the message",
+        f"Server time of a page, ms, over {rounds} rounds in an open session: from the request on the websocket to "
+        f"the message",
         "that the script has finished. Drawing in the browser is not in it. Bars: p95 under 300 ms, ratio at most 1.3",
         "",
         "| page | p50 | p95 | p95 with a tenth | ratio (95 %) | holds |",

@@ -192,8 +192,10 @@ def lines(size: Size, found: dict[str, tuple[float, list[float]]]) -> list[str]:
     made = [
         DASHBOARD,
         "",
-        f"One evaluation of {size.variants} variants x {size.levels} levels x {size.repeats} repeats, {count:,} requests.",
-        f"Server time of a page's script, ms, warm, over {rounds} rounds; its first opening in this server stands beside it.",
+        f"One evaluation of {size.variants} variants x {size.levels} levels x {size.repeats} repeats, {count:,} "
+        f"requests.",
+        f"Server time of a page's script, ms, warm, over {rounds} rounds; its first opening in this server stands "
+        f"beside it.",
         f"Bar: p95 under {BAR_MS:g} ms.",
         "",
         "| view | p50 | p95 | first | holds |",

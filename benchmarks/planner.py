@@ -229,7 +229,8 @@ def section(title: str, found: processor_speed.Speed, rows: list[tuple[object, .
         "",
         f"Probe: {found.bandwidth / 1e9:.1f} GB/s read, {found.weights / 1e9:.1f} GB/s through weights, "
         f"{found.flops / 1e12:.2f} TFLOP/s in bfloat16. "
-        f"Decoding of the original, 1 stream: {decode[5]:.1f} ms predicted, {decode[6]:.1f} ms measured, error {decode[7]}.",
+        f"Decoding of the original, 1 stream: {decode[5]:.1f} ms predicted, {decode[6]:.1f} ms measured, error "
+        f"{decode[7]}.",
         "",
         "```",
         table(header, rows),

@@ -51,10 +51,11 @@ def _head(rows: Sequence[Row], about: Row) -> str:
 
 {hardware["cpu"]}, {counted(hardware["cores"], "core")}, {threads} each, {datetime.now(UTC):%Y-%m-%d}.{note}
 {named} (where two, the studio's and the compress environment's).
-`python -m benchmarks.quantize`: {about["samples"]} x {about["length"]} calibration tokens, the same for all; a fresh process
-a run, engines in turns. Seconds are the whole call: load, calibrate, quantize, write; median of the rounds (least to most).
-Memory is the peak resident above what the imports take. KL is to the original on held-out text, the mean over its windows of 512
-tokens, in nats a token; intervals are of the difference to the native engine's, paired by window, 95 %. {made}
+`python -m benchmarks.quantize`: {about["samples"]} x {about["length"]} calibration tokens, the same for all; a fresh
+process a run, engines in turns. Seconds are the whole call: load, calibrate, quantize, write; median of the rounds
+(least to most). Memory is the peak resident above what the imports take. KL is to the original on held-out text, the
+mean over its windows of 512 tokens, in nats a token; intervals are of the difference to the native engine's, paired by
+window, 95 %. {made}
 """
 
 
@@ -154,7 +155,8 @@ def _verdict(by_engine: dict[str, list[Row]]) -> str:
     held = "held" if ends[1] <= 0 else "not held"
     share = statistics.fmean(ours) / statistics.fmean(theirs_kl) - 1
     return (
-        f"Quality rule {held}: native's mean KL is {share:+.1%} against {best[0]['engine']}'s; its distance to what is allowed "
+        f"Quality rule {held}: native's mean KL is {share:+.1%} against {best[0]['engine']}'s; its distance to what "
+        f"is allowed "
         f"({allowed:.7f}) lies in {ends[0]:+.7f} to {ends[1]:+.7f}, {len(pairs)} windows.\n"
     )
 
@@ -174,7 +176,8 @@ def _growth(rows: Sequence[Row]) -> str:
     heads = ["engine", "over", "from", "to", "exponent of time", "seconds", "exponent of memory", "peak MB"]
     return (
         f"## Growth (AWQ)\n```\n{table(heads, lines)}\n```\n"
-        "The exponent is the slope of the logarithms by least squares: 1 is linear, 0 flat. Time over `hidden` is per layer; "
+        "The exponent is the slope of the logarithms by least squares: 1 is linear, 0 flat. Time over `hidden` is per "
+        "layer; "
         "`samples` are sequences.\n"
     )
 

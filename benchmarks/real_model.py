@@ -99,7 +99,8 @@ def markdown(documents: list[Evaluation], note: str) -> str:
         f"# {first.variants[0].name}: the original and what may win here",
         "",
         f"{first.hardware.get('cpu')}, {first.hardware.get('cores')} cores; "
-        f"{', '.join(f'{name} {version}' for name, version in first.versions.items())}; {first.options.repeats} blocks, "
+        f"{', '.join(f'{name} {version}' for name, version in first.versions.items())}; {first.options.repeats} "
+        f"blocks, "
         f"{first.interleave}, greedy, at most {first.options.max_tokens} new tokens, chat prompts. "
         f"`python -m benchmarks.real_model`. {note}",
         "",

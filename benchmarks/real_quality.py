@@ -119,7 +119,8 @@ def _line(row: dict[str, Any], scored: dict[str, Any]) -> str:
     before, after = scored["perplexity_original"], scored["perplexity"]
     said = quality_loss.manifest_words({**scored, "perplexity_before": before, "perplexity_after": after})
     return (
-        f"| {row['method']} | {row['bytes'] / 1e6:.0f} MB | {scored['kl_mean']:.4f} ({low:.4f} to {high:.4f}) | {tail} | "
+        f"| {row['method']} | {row['bytes'] / 1e6:.0f} MB | {scored['kl_mean']:.4f} ({low:.4f} to {high:.4f}) | "
+        f"{tail} | "
         f"{scored['same_top']:.1%} | {before:.2f} to {after:.2f} | {said} |"
     )
 

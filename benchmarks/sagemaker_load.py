@@ -52,7 +52,8 @@ def main() -> None:
             behind = _errors(records, {number: _nearest(sends, written) for number, sends in _sent(url).items()})
             relayed = _relayed(records, _sent(url), written)
             print(
-                f"{streams:>2} streams: direct {_words(direct)}; event stream {_words(behind)}; relay adds {_words(relayed)}"
+                f"{streams:>2} streams: direct {_words(direct)}; event stream {_words(behind)}; relay adds "
+                f"{_words(relayed)}"
             )
 
 

@@ -171,7 +171,8 @@ def show(names: Sequence[str], streams: Sequence[int], rows: Sequence[dict[str, 
     known = processor_speed.find_measured(settings.load().cache)
     if known:
         print(
-            f"The processor reads {known.speed.bandwidth / 1e9:.1f} GB/s, weights at {known.speed.weights / 1e9:.1f} GB/s."
+            f"The processor reads {known.speed.bandwidth / 1e9:.1f} GB/s, weights at {known.speed.weights / 1e9:.1f} "
+            f"GB/s."
         )
 
 

@@ -216,13 +216,14 @@ def markdown(rows: list[tuple[Any, ...]], noise: float) -> str:
     return f"""# Every technique through the command, on the starter model
 
 {machine["cpu"]}, {machine["cores"]} cores, vLLM {version}, {datetime.now(UTC):%Y-%m-%d}. `python -m benchmarks.techniques`:
-`whetstone optimize starter --recipe NAME --wait --json`, `whetstone artifacts verify`, then vLLM's engine without compilation.
+`whetstone optimize starter --recipe NAME --wait --json`, `whetstone artifacts verify`, then vLLM's engine without
+compilation.
 
 - s: the whole job, its quality report included. peak MB: of the worker and its processes.
 - perplexity and mean KL (nats a token): of the artifact's own report, on held-out text.
-- off: mean |difference| of the log-probabilities of {PROMPT} held-out tokens between vLLM (bfloat16) and the dequantized weights
-  in fp32, nats; the unchanged model's is {noise:.3g}. allowed: twice that; where inputs or the cache
-  are 8 bits, plus how far the reference is from the original, since each kernel rounds them anew.
+- off: mean |difference| of the log-probabilities of {PROMPT} held-out tokens between vLLM (bfloat16) and the
+  dequantized weights in fp32, nats; the unchanged model's is {noise:.3g}. allowed: twice that; where inputs or the
+  cache are 8 bits, plus how far the reference is from the original, since each kernel rounds them anew.
 - follow: of {ANSWER} greedy tokens, those that are the reference's best within {reference.HAIR} logits.
 
 ```

@@ -25,7 +25,10 @@ tokens, models, most = json.load(sys.stdin)
 sampling = SamplingParams(temperature=0, max_tokens=most, ignore_eos=True, prompt_logprobs=0)
 for model in models:
     try:
-        llm = LLM(model, enforce_eager=True, max_model_len=512, max_num_seqs=4, dtype="bfloat16", enable_prefix_caching=False)
+        llm = LLM(
+            model, enforce_eager=True, max_model_len=512, max_num_seqs=4,
+            dtype="bfloat16", enable_prefix_caching=False,
+        )
         answer = llm.generate([{"prompt_token_ids": tokens}], sampling)[0]
         logged = [row[token].logprob for token, row in zip(tokens[1:], answer.prompt_logprobs[1:])]
         print("ANSWER " + json.dumps([logged, list(answer.outputs[0].token_ids), ""]), flush=True)

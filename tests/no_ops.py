@@ -186,7 +186,8 @@ def _both(*changes: Callable[[Run], Run]) -> Callable[[Run], Run]:
 WARNED = "(EngineCore pid=2) WARNING 11-23 10:24:30 [{place}] {words}"
 FP8_WEIGHTS_ONLY = WARNED.format(
     place="marlin_utils_fp8.py:108",
-    words="Your GPU does not have native support for FP8 computation but FP8 quantization is being used. Weight-only FP8 "
+    words="Your GPU does not have native support for FP8 computation but FP8 quantization is being used. Weight-only "
+    "FP8 "
     "compression will be used leveraging the Marlin kernel. This may degrade performance for compute-heavy workloads.",
 )
 NO_PREFIXES = WARNED.format(

@@ -97,7 +97,7 @@ class RayCluster:
     def signal(self, node: int, number: signal.Signals) -> None:
         """To all that the node is and has started."""
         for process in processes.find_marked(MARK, self._mark(node)):
-            with suppress(*processes.GONE):
+            with suppress(*processes.PROCESS_ENDED):
                 process.send_signal(number)
 
     def left(self) -> list[str]:
@@ -144,6 +144,6 @@ class RayCluster:
 
 def _name(process: psutil.Process) -> str:
     """Of a process that may have ended just now, or not be waited for yet."""
-    with suppress(*processes.GONE):
+    with suppress(*processes.PROCESS_ENDED):
         return process.name() if process.status() != psutil.STATUS_ZOMBIE else ""
     return ""

@@ -21,7 +21,7 @@ from backend.domain.jobs.jobs import ManagedSpec
 from backend.transfer import Digest
 
 CONFIG = "config.json"
-KEPT = {".safetensors", ".json", ".model", ".txt", ".jinja"}
+SERVED_SUFFIXES = {".safetensors", ".json", ".model", ".txt", ".jinja"}
 """Suffixes of the files a server needs; none can run code."""
 
 
@@ -47,7 +47,7 @@ def stage(spec: ManagedSpec, job: str, document: dict[str, Any], folder: Path, t
         if spec.draft is not None:
             (folder / "draft").mkdir(parents=True, exist_ok=True)
             for path in Path(spec.draft.path).iterdir():
-                if path.suffix in KEPT and path.is_file():
+                if path.suffix in SERVED_SUFFIXES and path.is_file():
                     shutil.copyfile(path, folder / "draft" / path.name)
         # 3. Hash everything and write the manifest.
         manifest = Manifest(
@@ -75,7 +75,11 @@ def _chosen(objects: list[S3Object], place: str) -> dict[str, S3Object]:
         )
     home = min(configs, key=lambda key: (key.count("/"), key)).removesuffix(CONFIG)
     relative = {each.key.removeprefix(home): each for each in objects if each.key.startswith(home)}
-    selected = {name: each for name, each in relative.items() if "/" not in name and PurePosixPath(name).suffix in KEPT}
+    selected = {
+        name: each
+        for name, each in relative.items()
+        if "/" not in name and PurePosixPath(name).suffix in SERVED_SUFFIXES
+    }
     if not any(name.endswith(".safetensors") for name in selected):
         raise Unusable(
             f"There are no safetensors in {place}, so it is not weights that a server here reads: it stays in S3."

@@ -25,7 +25,7 @@ REFUSED = frozenset({"AccessDenied", "403", "Forbidden", "AllAccessDisabled", "A
 BAD_KEYS = frozenset(
     {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
 )
-GONE = frozenset({"NoSuchKey", "PreconditionFailed", "404", "412", "InvalidRange", "416"})
+CHANGED_OBJECT = frozenset({"NoSuchKey", "PreconditionFailed", "404", "412", "InvalidRange", "416"})
 """Codes of an object that is not what the listing said."""
 
 
@@ -153,7 +153,7 @@ class Bucket:
             return AccessRefused(f"AWS does not accept the credentials in use ({code}): {CREDENTIALS}.")
         if code == "NoSuchBucket":
             return UnknownModel(f"There is no bucket `{self.name}`: check the name and the AWS account.")
-        if code in GONE:
+        if code in CHANGED_OBJECT:
             return ObjectChanged(f"{place} was changed or removed since it was listed: import the model again.")
         if code in {"SlowDown", "InternalError", "ServiceUnavailable", "500", "503", "RequestTimeout"}:
             return ConnectionLost(f"S3 is busy ({code}): try again in a minute.")

@@ -21,7 +21,7 @@ TRIES = 3
 UNKNOWN_KEYS = BAD_KEYS | UNKNOWN_CODES
 BROKEN = frozenset({"InternalFailure", "InternalServerException", "ServiceUnavailable", "ServiceUnavailableException"})
 LACKING = frozenset({"ResourceNotFound", "ResourceNotFoundException", "ObjectNotFoundException"})
-TAKEN = frozenset({"ResourceInUse", "ResourceInUseException", "ConflictException"})
+NAME_IN_USE = frozenset({"ResourceInUse", "ResourceInUseException", "ConflictException"})
 PERFORM = re.compile(r"not authorized to perform:? (?P<action>[a-z-]+:[A-Za-z]+)")
 PREFIXES = {"sagemaker-runtime": "sagemaker"}
 """Prefix of an action in IAM policies, where it is not the service's name."""
@@ -139,7 +139,7 @@ class Service:
             return Busy(f"{self._words} is busy ({code or status}): try again in a minute.")
         if code in LACKING or message.startswith("Could not find"):
             return ResourceMissing(f"{self._words} knows nothing of that name: {message}.")
-        if code in TAKEN or "already exist" in message:
+        if code in NAME_IN_USE or "already exist" in message:
             return NameTaken(f"{self._words} has that name already: {message}.")
         return Refused(f"{self._words} refuses {error.operation_name} ({code}): {message}.")
 

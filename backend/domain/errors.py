@@ -106,11 +106,11 @@ class InvalidImport(RequestError):
 
 
 class Unreadable(RequestError):
-    """What is stored cannot be read by this version; `whetstone doctor` names it."""
+    """A stored record or file cannot be read by this version; `whetstone doctor` names it."""
 
 
 class WrittenByNewer(Unreadable):
-    """What is stored was written by a newer version of Whetstone: update this checkout to read it."""
+    """A stored record or file was written by a newer version of Whetstone: update this checkout to read it."""
 
 
 class NotFound(RequestError):

@@ -1,4 +1,4 @@
-"""Who may do what: roles, the actor that a workspace acts for, and the table of every action that changes something.
+"""The permissions: roles, the actor that a workspace acts for, and the table of every action that changes something.
 
 A viewer reads everything and changes nothing. An operator submits, and changes what is theirs. An admin does all.
 """
@@ -31,7 +31,7 @@ SubjectKind = Literal[
 
 
 class Actor(Frozen):
-    """Who acts: `name` owns what they make. `role` None: the person has no role."""
+    """The person who acts: `name` owns what they make. `role` None: the person has no role."""
 
     name: str
     role: Role | None = Role.ADMIN
@@ -39,7 +39,7 @@ class Actor(Frozen):
 
 
 class PermissionRule(NamedTuple):
-    """Who may do one action. `least`: the lowest role; `own`: an operator may only change what is theirs.
+    """The rule of who may do one action. `least`: the lowest role; `own`: an operator may only change what is theirs.
 
     `words` continue "may not".
     """

@@ -60,7 +60,7 @@ _BOUNDS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 class Flaw(NamedTuple):
-    """What is wrong with a document.
+    """A flaw of a document.
 
     `field` is dotted, empty for the whole; `problem` continues after its name, without a full stop.
     """
@@ -94,7 +94,7 @@ def first_flaw(error: ValidationError, unnamed: Collection[str] = ()) -> Flaw:
         case "extra_forbidden":
             problem = "is unknown: remove it or correct its spelling"
         case kind:
-            problem = f"is wrong: {_wanted(kind, first.get('ctx', {}), first['msg'])}"
+            problem = f"is wrong: {_requirement(kind, first.get('ctx', {}), first['msg'])}"
     return Flaw(field if len(field) <= LONGEST else f"{field[:LONGEST]}…", problem.rstrip("."))
 
 
@@ -107,7 +107,7 @@ def validate_fields(model: type[Model], fields: dict[str, Any], raised: type[Whe
         raise raised(f"{flaw.problem}.", field=flaw.field) from None
 
 
-def _wanted(kind: str, bound: dict[str, Any], words: str) -> str:
+def _requirement(kind: str, bound: dict[str, Any], words: str) -> str:
     """Return what the field must be; pydantic's own words of a rule that has none here."""
     if kind in _BOUNDS:
         return _BOUNDS[kind](bound)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 POWERCAP = Path("/sys/class/powercap")
 NVML = "libnvidia-ml.so.1"
 COUNTED = ("package", "dram")
-"""How the names of zones begin that do not overlap."""
+"""Beginnings of the names of zones that do not overlap."""
 
 
 class Counter(NamedTuple):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from backend.hardware import probe
 
 TOOL, FOLDER = "neuron-ls", "/opt/aws/neuron/bin"
-"""Where AWS's package puts its tools, which is not always on PATH."""
+"""The tool and the folder where AWS's package puts it, which is not always on PATH."""
 PRODUCT = Path("/sys/devices/virtual/dmi/id/product_name")
 """On EC2 the instance type, such as inf2.xlarge."""
 
@@ -27,7 +27,7 @@ class NeuronDevice(NamedTuple):
 
     number: int
     cores: int
-    """As a program sees them."""
+    """The number of cores that a program sees."""
     memory_bytes: int
     busy: bool
     """A process holds it."""

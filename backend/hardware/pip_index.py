@@ -10,7 +10,7 @@ from functools import cache
 from urllib.parse import urlsplit
 
 DEFAULT = re.compile(r"Base URL of the Python Package Index \(default\s+(https?://[^\s)]+)\)")
-"""What `pip download --help` says of --index-url."""
+"""The default of --index-url in the output of `pip download --help`."""
 
 
 @cache

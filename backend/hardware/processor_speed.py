@@ -22,7 +22,7 @@ from backend.domain.errors import WorkError
 from backend.hardware import probe
 
 LEAST_BYTES, MOST_BYTES = 256 << 20, 1 << 30
-"""Of an array; between them four times the last-level caches."""
+"""Limits of an array's size; between them it takes four times the last-level caches."""
 MEMORY_SHARE = 16
 """An array takes at most this part of the machine's memory."""
 ROWS, WIDTH = 256, 4096
@@ -31,7 +31,7 @@ ROUNDS, RUNS = 4, 4
 ATTEMPTS, MOST_ATTEMPTS = 3, 9
 """Quiet ones that are enough, and all together."""
 BUSY_SHARE = 0.5
-"""Of the cores: a load average above it when an attempt begins makes it a busy one."""
+"""Share of the cores: a load average above it when an attempt begins makes the attempt a busy one."""
 FILE = "processor-speed.json"
 METHOD = "best of rounds, packed weights"
 CACHES = Path("/sys/devices/system/cpu")

@@ -25,7 +25,7 @@ class Launcher(ABC):
     """The name in its handles."""
 
     places = False
-    """Whether it finds machines for movable jobs itself, so that they take nothing of this host."""
+    """True if it finds machines for movable jobs itself, so that they use no resources of this host."""
 
     @abstractmethod
     def start(self, job_id: str, channel: Channel) -> Handle:

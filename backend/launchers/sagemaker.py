@@ -34,16 +34,16 @@ SLICE_S = 2.0
 POLLED_S = 15.0
 """A follower whose supervisor asks no more creates nothing: that one has lost the job, and another may have it."""
 SETTLE_S = 20.0
-"""How long a job that was perhaps created may be unknown to AWS (eventual consistency) before it counts as never
+"""Seconds that a job that was perhaps created may be unknown to AWS (eventual consistency) before it counts as never
 created."""
 GONE_S = 180.0
-"""How long one that was certainly created may be unknown before it counts as deleted."""
+"""Seconds that one that was certainly created may be unknown before it counts as deleted."""
 REPORT_S = 60.0
 """Between two events about what a running job has cost."""
 SILENT_POLLS = 3
 """Polls in a row without an answer after which the job says so."""
 SWEEP_S = 3.0
-"""How long a round of the supervisor may wait for AWS to accept a stop."""
+"""Seconds that a round of the supervisor may wait for AWS to accept a stop."""
 
 
 class Interrupted(WorkError):

@@ -15,7 +15,7 @@ from backend.aws.objects import Objects
 from backend.domain.errors import WorkError
 
 FILES = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja")
-"""What a server needs, and nothing that could run code."""
+"""Files that a server needs; none could run code."""
 ReportProgress = Callable[[int, int], None]
 """Called with bytes done and bytes in all; an exception ends the upload."""
 

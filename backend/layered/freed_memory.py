@@ -10,7 +10,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """glibc's malloc.h; mallopt(3) says what they do."""
 MAPPED = 32 << 20
 """Bytes from which a block is mapped by itself and given back when freed: the most that glibc takes."""
-KEPT = 1 << 29
+RETAINED_BYTES = 1 << 29
 """Bytes of freed memory that stay with the process."""
 
 
@@ -27,7 +27,7 @@ def keep_freed_memory() -> Iterator[None]:
         yield
         return
     library.mallopt(M_MMAP_THRESHOLD, MAPPED)
-    library.mallopt(M_TRIM_THRESHOLD, KEPT)
+    library.mallopt(M_TRIM_THRESHOLD, RETAINED_BYTES)
     try:
         yield
     finally:

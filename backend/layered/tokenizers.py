@@ -3,8 +3,8 @@ template.
 
 transformers 5 builds the class that tokenizer_config.json or the model's type names. Many classes take only the
 vocabulary from tokenizer.json and rebuild the normalizer, the pre-tokenizer and the decoder (transformers 5.17,
-tokenization_utils_tokenizers.py, convert_to_native_format). A byte-level file under `LlamaTokenizerFast` then loses
-every space. Knows no weights.
+transformers/tokenization_utils_tokenizers.py, convert_to_native_format). A byte-level file under
+`LlamaTokenizerFast` then loses every space. Knows no weights.
 """
 
 from __future__ import annotations

@@ -33,8 +33,7 @@ RETRIES_S = (0.05, 0.2, 0.5, 1.0, 2.0, 4.0)
 TRANSIENT_CODES = ("40001", "40P01", "57P0", "08")
 """SQLSTATEs: serialization failure, deadlock, the server is shutting down or starting, connection exceptions."""
 PATIENCE_S = 15.0
-"""How long a write waits for another's to end before it gives up. A supervisor would rather wait than leave an event
-unsaid."""
+"""Seconds that a write waits for another to end before it gives up. Waiting is better than losing an event."""
 
 
 CHANGES = "changes"

@@ -29,7 +29,7 @@ HEARTBEAT_SECONDS = 2.0
 STALE_SECONDS = 8.0
 LEASE_SECONDS = 30.0
 HANDOVER_SECONDS = 600.0
-"""How long a supervisor that was stopped in order may be away before another host's gives its jobs up."""
+"""Seconds that a supervisor that was stopped in order may be away before another host's gives its jobs up."""
 CLOCK = "clock"
 LOCK = "supervisor.lock"
 """A home's file that its supervisor holds locked, with its pid and start in it."""

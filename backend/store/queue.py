@@ -32,7 +32,7 @@ from backend.store.tables import JobRow
 
 SORT = ("yields", "claim")
 CANCEL_ATTEMPTS = 5
-"""How often a person's request is tried against a job that changes meanwhile."""
+"""Tries of a person's request to cancel while the job changes."""
 ORDER = (col(JobRow.yields), col(JobRow.rank), col(JobRow.created_at))
 """The queue's order: jobs that yield come last."""
 FIRST = aliased(JobRow)

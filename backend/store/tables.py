@@ -61,14 +61,14 @@ class JobRow(Base, table=True):
     yields: bool = False
     """It waits behind every job that does not, and makes room for one: the starter demo of a first run."""
     claim: str = "{}"
-    """What it takes of a host (`domain.jobs.claims.Claim`)."""
+    """The resources that it takes of a host (`domain.jobs.claims.Claim`)."""
     terms: str = Field(default="{}", sa_type=Text)
-    """What a person asked of its life (`domain.jobs.terms.Terms`)."""
+    """The limits and retries that a person set (`domain.jobs.terms.Terms`)."""
     after: str | None = Field(default=None, index=True)
     """The job that must succeed first, whose result this one names."""
     attempt: int = 1
     retried: int = 0
-    """How often it was tried again by itself since a person last asked for it."""
+    """The number of automatic retries since a person last asked for it."""
     strikes: int = 0
     """Attempts in a row that ended a worker or a supervisor."""
     aside: bool = False
@@ -79,13 +79,13 @@ class JobRow(Base, table=True):
     """It must have started by then."""
     cancel_requested: bool = False
     cause: str | None = None
-    """Who or what asked for the cancel."""
+    """The person or rule that asked for the cancel."""
     ending: str | None = None
     """Why the latest attempt ended without success, or is about to (`domain.jobs.endings.Ending`)."""
     handle: str | None = Field(default=None, sa_type=Text)
     supervisor: str | None = None
     host: str | None = None
-    """Where this attempt runs, and the home that its channel is in."""
+    """The host that this attempt runs on; `home` is the home that its channel is in."""
     home: str | None = None
     token: int = 0
     """The lease's fencing token: it grows with every owner."""
@@ -136,7 +136,7 @@ class ArtifactRow(Base, table=True):
     id: str = Field(primary_key=True)
     job_id: str = Field(index=True)
     owner: str = Field(default="", index=True)
-    """As of the job that made it."""
+    """The owner of the job that made it."""
     model: str
     recipe: str
     recipe_hash: str = Field(index=True)
@@ -162,7 +162,7 @@ class ContentRow(Base, table=True):
     arrived: bool = False
     held_at: datetime = Field(sa_type=Aware)
     removed_at: datetime | None = Field(default=None, sa_type=Aware)
-    """Since when it is given up; the address is never used again."""
+    """The moment at which it was given up; the address is never used again."""
 
 
 class ArtifactContentRow(Base, table=True):
@@ -190,7 +190,7 @@ class EvaluationRow(Base, table=True):
     id: str = Field(primary_key=True)
     job_id: str = Field(index=True)
     owner: str = ""
-    """As of the job that made it."""
+    """The owner of the job that made it."""
     title: str
     baseline: str
     path: str
@@ -299,7 +299,7 @@ class PresetRow(Base, table=True):
     target: str
     hash: str
     owner: str = ""
-    """Who saved or imported it; nobody for a bundled one."""
+    """The person who saved or imported it; empty for a bundled one."""
     rank: int = 0
     """Place in the file for a bundled one, so that lists keep its order; 0 for the others, which come first, latest
     first."""
@@ -334,10 +334,10 @@ class SupervisorRow(Base, table=True):
     home: str
     pid: int
     process_started: str
-    """As `processes.start_stamp`."""
+    """The value of `processes.start_stamp`."""
     heartbeat_at: datetime = Field(default_factory=now, sa_type=Aware)
     stopped: bool = False
     draining: bool = False
     """It takes no new jobs, and ends when it has none."""
     capacity: str = Field(default="{}", sa_type=Text)
-    """What its host has (`domain.jobs.claims.Capacity`)."""
+    """The resources of its host (`domain.jobs.claims.Capacity`)."""

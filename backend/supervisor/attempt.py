@@ -23,7 +23,7 @@ class ClusterPlacement:
     whole: bool = False
     """The job needs a node to itself."""
     waiting: str | None = None
-    """What the launcher said last that the worker waits for."""
+    """The thing that the worker waits for, as the launcher last reported."""
 
     def update(self, handle: Handle, worker: WorkerState) -> tuple[Handle, list[Event]]:
         """Return the handle with its current place, and an event for each change: what it waits for, where it runs."""
@@ -46,7 +46,7 @@ class Attempt:
     start_failure: tuple[Ending, str] | None = None
     """Why it was not started, until its row says so."""
     ran_before_s: float = 0.0
-    """How long the attempt ran before this supervisor took it over, by the database's clock."""
+    """Seconds that the attempt ran before this supervisor took it over, by the database's clock."""
     terms: Terms = field(default_factory=Terms)
     stop_requested_s: float | None = None
     """When the worker was asked to stop, by this machine's monotonic clock."""

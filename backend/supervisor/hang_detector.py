@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from backend.domain.jobs.jobs import Event
 
 WORKING_PERCENT = 2.0
-"""Of one core: a worker that uses more is at work, although it reports nothing."""
+"""Percent of one core: a worker that uses more is at work, although it reports nothing."""
 LONGEST_ROUND_S = 2.0
 """The most that one round counts as silence, however long ago the last one was."""
 

@@ -17,8 +17,8 @@ from backend.supervisor.registry import NotPlaced, Staged
 PAUSE_S = 15.0
 """Before a place that did not answer is tried again."""
 MOMENT_S = 0.5
-"""How long a round waits for an upload that it has just begun: a small one is done by then, and the next job can start
-in the same round."""
+"""Seconds that a round waits for an upload that it has just begun: a small one is done by then, and the next job can
+start in the same round."""
 
 
 @dataclass

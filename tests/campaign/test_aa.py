@@ -58,7 +58,8 @@ def _named(done: list[aa.Run]) -> int:
 def _told(done: list[aa.Run]) -> str:
     """Which, each on a line: what a failure is looked into by."""
     lines = (
-        f"\n  {number} {run.server}: {row.load.cell} {row.metric} {describe_comparison(row)}, by chance {aa.by_chance(run):.0%}"
+        f"\n  {number} {run.server}: {row.load.cell} {row.metric} {describe_comparison(row)}, by chance "
+        f"{aa.by_chance(run):.0%}"
         for number, run in enumerate(done, 1)
         for row in run.named
     )

@@ -29,7 +29,8 @@ TRACES = {
 LENGTHS = {"azure.csv": 300, "burstgpt.csv": 400, "mooncake.jsonl": 655, "mooncake-small-blocks.jsonl": 655}
 LEFT_OUT = {
     "sharegpt-empty.json": "1 of 41 entries cannot be used and is left out (entry 4: its conversation is empty).",
-    "sharegpt-answer-alone.json": "1 of 41 entries cannot be used and is left out (entry 4: no user speaks in its conversation).",
+    "sharegpt-answer-alone.json": "1 of 41 entries cannot be used and is left out (entry 4: no user speaks in its "
+    "conversation).",
 }
 WHOLE = [name for name in cases.FILES if name not in {*TRACES, "unclear-times.jsonl"}]
 

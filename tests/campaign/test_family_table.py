@@ -48,9 +48,13 @@ tokens, models = json.load(sys.stdin)
 sampling = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
 for model in models:
     try:
-        llm = LLM(model, enforce_eager=True, max_model_len=256, max_num_seqs=4, dtype="bfloat16", enable_prefix_caching=False)
+        llm = LLM(
+            model, enforce_eager=True, max_model_len=256, max_num_seqs=4,
+            dtype="bfloat16", enable_prefix_caching=False,
+        )
         answer = llm.generate([{{"prompt_token_ids": tokens}}], sampling)[0]
-        print("ANSWER " + json.dumps([row[token].logprob for token, row in zip(tokens[1:], answer.prompt_logprobs[1:])]))
+        pairs = zip(tokens[1:], answer.prompt_logprobs[1:])
+        print("ANSWER " + json.dumps([row[token].logprob for token, row in pairs]))
         del llm
     except Exception as error:
         print("REFUSED " + (str(error).strip().splitlines() or [type(error).__name__])[0][:160])

@@ -61,7 +61,8 @@ def served(server: VllmServer, model: Path) -> scoring.TaskServer:
 
 def test_the_rules_are_those_of_the_installed_harness(quality_python: Path) -> None:
     said = (
-        "import json, dataclasses; from lm_eval.api import metrics, registry; from lm_eval.config.task import TaskConfig; "
+        "import json, dataclasses; from lm_eval.api import metrics, registry; from lm_eval.config.task import "
+        "TaskConfig; "
         "print(json.dumps([registry.DEFAULT_METRIC_REGISTRY, sorted(registry.METRIC_REGISTRY), "
         "[field.name for field in dataclasses.fields(TaskConfig)]]))"
     )

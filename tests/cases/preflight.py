@@ -11,12 +11,17 @@ from typing import Any
 from tests.cases.models import CHAT, SIZES, edit, llama, put_tokenizer, rewrite, split
 
 GEMMA_LIKE = (
-    "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+    "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% "
+    "endif %}"
     "{% for m in messages %}{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}"
-    "{{ raise_exception('roles must alternate') }}{% endif %}<|im_start|>{{ m['role'] }}\n{{ m['content'] | trim }}<|im_end|>\n"
+    "{{ raise_exception('roles must alternate') }}{% endif %}<|im_start|>{{ m['role'] }}\n{{ m['content'] | trim "
+    "}}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>model\n{% endif %}"
 )
-NEEDS_TOOLS = "{% for m in messages %}{{ raise_exception('A tools list is required') if not tools }}{{ m['content'] }}{% endfor %}"
+NEEDS_TOOLS = (
+    "{% for m in messages %}{{ raise_exception('A tools list is required') if not tools }}{{ m['content'] }}{% endfor "
+    "%}"
+)
 TYPED = (
     "{% for m in messages %}{{ m['role'] }}: {% for part in m['content'] %}{{ part['text'] }}{% endfor %}\n{% endfor %}"
 )

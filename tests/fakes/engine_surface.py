@@ -18,8 +18,10 @@ CONFIGURED = (
     "tokenizer_mode=auto, revision=None, tokenizer_revision=None, trust_remote_code=False, dtype=torch.{dtype}, "
     "max_seq_len={context}, download_dir=None, load_format={load_format}, tensor_parallel_size={parallel}, "
     "pipeline_parallel_size=1, data_parallel_size=1, disable_custom_all_reduce=True, quantization={quantization}, "
-    "quantization_config=None, enforce_eager={eager}, aux_output_config=AuxOutputConfig(enable_return_routed_experts=False, "
-    "max_bytes=None), kv_cache_dtype={cache}, device_config=cpu, seed=0, served_model_name=x, enable_prefix_caching={prefixes}, "
+    "quantization_config=None, enforce_eager={eager}, "
+    "aux_output_config=AuxOutputConfig(enable_return_routed_experts=False, "
+    "max_bytes=None), kv_cache_dtype={cache}, device_config=cpu, seed=0, served_model_name=x, "
+    "enable_prefix_caching={prefixes}, "
     "enable_chunked_prefill={chunked}, pooler_config=None, compilation_config={{'mode': <CompilationMode.{mode}>, "
     "'debug_dump_path': None, 'backend': 'inductor'}}"
 )
@@ -33,21 +35,27 @@ CACHE = (
     "Maximum concurrency for 8,192 tokens per request: 1.14x"
 )
 RUNNING = (
-    "(APIServer pid=1) INFO 11-23 10:25:54 [loggers.py:335] Engine 000: Avg prompt throughput: 339.6 tokens/s, Avg generation "
-    "throughput: 195.2 tokens/s, Running: {running} reqs, Waiting: 0 reqs, CPU KV cache usage: 6.9%, Prefix cache hit rate: 0.0%"
+    "(APIServer pid=1) INFO 11-23 10:25:54 [loggers.py:335] Engine 000: Avg prompt throughput: 339.6 tokens/s, Avg "
+    "generation "
+    "throughput: 195.2 tokens/s, Running: {running} reqs, Waiting: 0 reqs, CPU KV cache usage: 6.9%, Prefix cache hit "
+    "rate: 0.0%"
 )
 EAGER = (
-    "(APIServer pid=1) WARNING 11-23 16:49:01 [vllm.py:1703] Enforce eager set, disabling torch.compile, CUDAGraphs, and JIT "
+    "(APIServer pid=1) WARNING 11-23 16:49:01 [vllm.py:1703] Enforce eager set, disabling torch.compile, CUDAGraphs, "
+    "and JIT "
     "kernel warmup. This is equivalent to setting -cc.mode=none -cc.cudagraph_mode=none and "
     "--kernel_config.enable_jit_warmup=False"
 )
 HARMLESS = (
     "Triton is installed, but doesn't include CPU backend. Disabling Triton.",
-    "(APIServer pid=1) WARNING 11-23 10:24:22 [vllm.py:1605] Async scheduling not supported with ngram-based speculative "
+    "(APIServer pid=1) WARNING 11-23 10:24:22 [vllm.py:1605] Async scheduling not supported with ngram-based "
+    "speculative "
     "decoding and will be disabled.",
-    "(EngineCore pid=2) WARNING 11-23 10:24:43 [vllm.py:1727] Inductor compilation was disabled by user settings, optimizations "
+    "(EngineCore pid=2) WARNING 11-23 10:24:43 [vllm.py:1727] Inductor compilation was disabled by user settings, "
+    "optimizations "
     "settings that are only active during inductor compilation will be ignored.",
-    "(EngineCore pid=2) INFO 11-23 10:24:31 [weight_utils.py:1131] Auto-prefetch is disabled because the filesystem (EXT4) is "
+    "(EngineCore pid=2) INFO 11-23 10:24:31 [weight_utils.py:1131] Auto-prefetch is disabled because the filesystem "
+    "(EXT4) is "
     "not a recognized network FS (NFS/Lustre).",
     "(APIServer pid=1) INFO 11-23 10:24:43 [factories.py:89] Scale-out endpoints are disabled. Restart vllm serve with "
     "--enable-scale-out to enable them.",

@@ -211,7 +211,7 @@ class Site:
 
     def _on_a_node(self, row: JobRow) -> psutil.Process | None:
         for process in processes.find_marked(MARK, f"{row.home}:{row.id}"):
-            with suppress(*processes.GONE):
+            with suppress(*processes.PROCESS_ENDED):
                 command = process.cmdline()
                 if WORKER in command and command[-1].endswith(f"/{row.id}/{row.attempt}"):
                     return process

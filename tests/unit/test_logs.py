@@ -67,7 +67,8 @@ def test_no_secret_stands_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHETSTONE_TOKEN_MINE", "correct horse")
     monkeypatch.setenv("MY_API_KEY", "abc")
     said = logs.redact(
-        "correct horse; postgresql://me:pass@host/db; Bearer xyz123; hf_abcdefghijkl; abc; https://host/path; https://me@host"
+        "correct horse; postgresql://me:pass@host/db; Bearer xyz123; hf_abcdefghijkl; abc; https://host/path; "
+        "https://me@host"
     )
     assert said == "***; postgresql://***@host/db; Bearer ***; ***; abc; https://host/path; https://me@host"
 
@@ -83,6 +84,9 @@ def test_a_trace_is_redacted_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.process
 def test_a_log_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
-    code = f"from pathlib import Path; from backend import logs; logs.start_logging(Path('{tmp_path}/no/x.log')); logs.log_event('x', 'on')"
+    code = (
+        f"from pathlib import Path; from backend import logs; logs.start_logging(Path('{tmp_path}/no/x.log')); "
+        f"logs.log_event('x', 'on')"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "cannot be written" in done.stderr and '"message": "on"' in done.stderr

@@ -39,7 +39,7 @@ MODEL_TYPES = {
 }
 """`model_type` of config.json for each `architecture` of the data (transformers' own table)."""
 
-TAKEN = set(PublishedModel.model_fields) - {"sliding_window"}
+COPIED_FIELDS = set(PublishedModel.model_fields) - {"sliding_window"}
 """Fields that a model takes from its row, if that has them; a window says nothing without the layers that have it."""
 
 Size = Field(gt=0)
@@ -176,7 +176,7 @@ def _model(path: Path, row: _Row, name: str, origin: Origin, cells: PublishedCel
         raise InvalidCatalog(
             f"{path.name}, row `{name}`: the architecture `{row.architecture}` is unknown; correct it."
         )
-    fields: dict[str, Any] = row.model_dump(include=TAKEN)
+    fields: dict[str, Any] = row.model_dump(include=COPIED_FIELDS)
     return PublishedModel(
         id=name,
         origin=origin,

@@ -26,7 +26,7 @@ FIELDS = ("text", "prompt")
 MAX_BYTES, MOST_LINES = 50_000_000, 200_000
 COUNTED = 64
 """Texts whose tokens are counted at a time, each up to as many characters for a token that is needed."""
-KEPT = 64
+CACHED_COUNTS = 64
 """Files and lengths that counts are kept for."""
 
 
@@ -194,13 +194,13 @@ def _parquet(source: Path) -> list[str]:
     return [row for row in rows if row is not None]
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=CACHED_COUNTS)
 def _held_out_share(file: File) -> float:
     """Return the share of the held-out text that is in the file."""
     return calibration_text.share(HELD_OUT.read_text(encoding="utf-8"), texts(str(file.path)))
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=CACHED_COUNTS)
 def _tokens(file: File, tokenizer: File | None, enough: int) -> tuple[int, int] | None:
     """Tokens of the texts, counted until there are `enough`, and the largest; None where the model has no
     tokenizer.json."""

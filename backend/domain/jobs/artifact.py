@@ -33,7 +33,7 @@ SCORES = (
     "same_top",
     "same_top_ci95",
 )
-"""What a scoring gives, by the names of an evaluation's `Quality`; a manifest calls the first two `perplexity_after`
+"""Figures of a scoring, by the names of an evaluation's `Quality`; a manifest calls the first two `perplexity_after`
 and `perplexity_before`, and says besides `text`, `text_sha256`, `windows` and `tokens`."""
 
 
@@ -78,13 +78,12 @@ class Manifest(Frozen):
     kept_16bit: list[dict[str, str]] = Field(default_factory=list)
     """Weights that stayed 16-bit: `name` and `why`."""
     bits: Facts | None = None
-    """Where groups of linears differ: `average_bits`, each group's precision with what it was measured to lose at each,
+    """Present where groups of linears differ: `average_bits`, each group's precision with its measured loss at each,
     and the attempts that a quality floor took (`domain.fallback.record`)."""
     recovery: Facts | None = None
-    """Of the fine-tune after pruning: what was asked, the loss curve, the quality before and after
-    (worker/recovery.py)."""
+    """The fine-tune after pruning: its options, the loss curve, the quality before and after."""
     training: Facts | None = None
-    """Of a draft, which is no variant of its parent: what was asked, learned from and measured
+    """The training of a draft, which is no variant of its parent: its options, its data and its figures
     (`engines.drafts.train`)."""
     versions: dict[str, str] = Field(default_factory=dict)
     hardware: Facts = Field(default_factory=dict)

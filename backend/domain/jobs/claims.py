@@ -30,7 +30,7 @@ class Claim(Frozen):
     gpus: tuple[int, ...] | None = None
     memory_bytes: int = Field(0, ge=0)
     disk_bytes: int = Field(0, ge=0)
-    """What must be free before it starts; nothing is reserved."""
+    """Bytes that must be free before it starts; nothing is reserved."""
 
     @property
     def text(self) -> str:
@@ -46,7 +46,7 @@ class Capacity(Frozen):
     gpus: int = Field(0, ge=0)
     disk_bytes: int | None = None
     cluster: int | None = Field(None, ge=0)
-    """How many more jobs its cluster is given now; None where it has none."""
+    """The number of further jobs that its cluster gets now; None where it has none."""
 
 
 class Units(NamedTuple):
@@ -64,7 +64,7 @@ class Granted(Frozen):
     cores: tuple[int, ...] | None = None
     gpus: tuple[int, ...] | None = None
     claim: Claim | None = None
-    """What a cluster is asked for, where the worker is to run on one."""
+    """The request to a cluster, where the worker is to run on one."""
 
 
 def claimed_units(claim: Claim, capacity: Capacity) -> Units:

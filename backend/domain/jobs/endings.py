@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 class Ending(StrEnum):
     FAILED = "failed"
-    """By its own error (bad input, a limit that was missed, a bug): the same again would end the same way."""
+    """Failed by its own error (bad input, a limit that was missed, a bug): the same again would end the same way."""
     CRASHED = "crashed"
     LOST = "lost"
     STOPPED = "stopped"
@@ -48,11 +48,11 @@ WORDS = {
     Ending.START_TIMEOUT: "it did not start in time",
     Ending.RUN_TIMEOUT: "it ran too long",
 }
-"""What a table of attempts shows."""
+"""Words that a table of attempts shows."""
 
 
 class RetryPolicy(NamedTuple):
-    """How often a job is retried, and seconds before the first retry; each later pause is four times as long."""
+    """The number of retries of a job, and seconds before the first retry; each later pause is four times as long."""
 
     retries: int
     first_s: float

@@ -77,12 +77,12 @@ class OptimizeSpec(ReadingSpec):
     recipe: Recipe
     plan: Plan
     target: str = "local"
-    """Where the job runs."""
+    """The target that the job runs on."""
     deployment: Deployment | None = None
-    """Where the result is meant to be served; None for where the job runs. Nothing is started there."""
+    """The target that is to serve the result; None for the one that the job runs on. Nothing is started there."""
     draft: ModelCard | None = None
     neuron: CompilePlan | None = None
-    """What is compiled, of a job for a Neuron target."""
+    """The plan of what is compiled, for a job with a Neuron target."""
     calibration_path: str | None = None
     """JSONL, Parquet or text; None is the bundled calibration text."""
     seed: int = 0
@@ -133,13 +133,13 @@ class EvaluateSpec(ServingSpec):
 
     kind: Literal["evaluate"] = "evaluate"
     options: EvaluateOptions
-    """Of an evaluation that is continued, `repeats` counts its old blocks too."""
+    """The options; when an evaluation is continued, `repeats` counts its old blocks too."""
     continues: ContinuedEvaluation | None = None
     workload_reading: ReadReport | None = Field(None, exclude_if=lambda value: value is None)
-    """How the workload's file was read; None of a built-in one."""
+    """The report of how the workload's file was read; None for a built-in one."""
     shared: bool | None = None
-    """Whether it was asked for where others reach the studio: then, wherever it runs, no endpoint is asked at an
-    address that is not public. None: as the worker's environment says."""
+    """True if it was submitted where others reach the studio: then, wherever it runs, no endpoint is asked at an
+    address that is not public. None: the worker's environment decides."""
 
     @property
     def measured(self) -> int:
@@ -166,7 +166,7 @@ class PayoffSpec(ServingSpec):
     prompts: str
     """A workload's file."""
     revision: str
-    """Of the original, and what was done to its weights, as in the map's key."""
+    """The revision of the original; `weights` says what was done to its weights, as in the map's key."""
     weights: str
 
 
@@ -196,7 +196,7 @@ class ImportSpec(Frozen):
     """Hub: the commit. S3: sha256 over the objects' names, sizes and tags; other objects are refused later. Package:
     its sha256. GGUF file: the sha256 of its head."""
     name: str | None = None
-    """What the person calls it; None: by its source."""
+    """The person's name for it; None: its source's name."""
     endpoint: str | None = None
     """The hub's address; None for S3."""
     bytes: int
@@ -204,8 +204,8 @@ class ImportSpec(Frozen):
     accepted: datetime | None = None
     """When the person who submitted it accepted the licence; None where it need not be accepted."""
     shared: bool | None = None
-    """Whether it was asked for where others reach the studio: then only with tokens and from buckets that are listed
-    for them. None: as the worker's environment says."""
+    """True if it was submitted where others reach the studio: then only tokens and buckets that are listed for them
+    are used. None: the worker's environment decides."""
 
 
 class ManagedSpec(Frozen):
@@ -218,7 +218,7 @@ class ManagedSpec(Frozen):
     target: str
     """`sagemaker:` and the instance that the result is to be served on."""
     request: Facts
-    """Of `create_optimization_job`, without the name that each attempt has (`managed.requests.named`)."""
+    """The fields of `create_optimization_job`, without the name that each attempt has (`managed.requests.named`)."""
     region: str | None = None
     """None: that of the supervisor's environment."""
     weights: str | None = None
@@ -275,9 +275,9 @@ class WorkerState(Frozen):
     alive: bool
     code: int | None = None
     place: str | None = None
-    """Where it runs, for people, where that was not known at its start."""
+    """The place that it runs at, in words, if that was not known at its start."""
     waiting: str | None = None
-    """What it waits for before it runs (`for ...`); None once it does."""
+    """The thing that it waits for before it runs (`for ...`); None once it does."""
     cause: str | None = None
     """Why it is gone, where the launcher knows; `again`: elsewhere, or later, it may run."""
     again: bool = True

@@ -26,7 +26,7 @@ HostUse = Literal["share", "whole", "background", "none"]
 """`share`: cores, memory and GPUs, beside other jobs. `whole`: the host to itself, since other work would change the
 measurement. `background`: the one place for jobs that neither compute nor measure. `none`: the job runs at AWS."""
 JobResult = Literal["artifact", "managed-artifact", "evaluation", "model"]
-"""What the job's result document names. `managed-artifact`: AWS made it, and the job may fetch it."""
+"""The thing that the job's result document names. `managed-artifact`: AWS made it, and the job may fetch it."""
 
 
 class KindRow(NamedTuple):

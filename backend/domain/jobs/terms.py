@@ -30,13 +30,13 @@ class Terms(Frozen):
 
     priority: Priority = Priority.NORMAL
     retries: int | None = Field(None, ge=0, le=20)
-    """How often it is tried again by itself after what is no fault of its own; None as `domain.jobs.endings` says."""
+    """Automatic retries after a failure that is not the job's own fault; None as `domain.jobs.endings` says."""
     queue_timeout_s: float | None = Field(None, gt=0)
     """From when it may start, its dependency done, to its start."""
     start_timeout_s: float | None = Field(None, gt=0)
     """From its start to the worker's first word."""
     run_timeout_s: float | None = Field(None, gt=0)
-    """Of one attempt."""
+    """The longest that one attempt may run."""
     cores: int | None = Field(None, ge=1)
     memory_bytes: int | None = Field(None, ge=1)
 

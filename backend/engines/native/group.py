@@ -1,5 +1,5 @@
-"""Where the engine and the algorithms meet: a linear with its statistics, what feeds it, and what is asked of an
-algorithm.
+"""The types that the engine and the algorithms share: a linear with its statistics, the linears that feed it, and the
+task of an algorithm.
 
 Matrices and protocols only. Knows no model, no file and no algorithm.
 """

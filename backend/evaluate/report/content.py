@@ -206,23 +206,23 @@ def _goodput(within: Within, duration_s: float) -> Row:
     }
 
 
-def request_plots(evaluation: Evaluation, found: Requests | None) -> dict[str, Plot]:
+def request_plots(evaluation: Evaluation, requests_shown: Requests | None) -> dict[str, Plot]:
     """Distributions with a choice of load, then a run on the clock a variant."""
-    if found is None:
+    if requests_shown is None:
         return {}
-    where, looks = provenance(evaluation), places(evaluation)
+    where, decimals = provenance(evaluation), places(evaluation)
     plots: dict[str, Plot] = {}
     for metric, title in LATENCIES.items():
         choices = {
             load.words: draw_choice(
-                partial(requests.sampled, metric, load.words, load.spreads.get(metric, {}), looks, where)
+                partial(requests.sampled, metric, load.words, load.spreads.get(metric, {}), decimals, where)
             )
-            for load in found.loads
+            for load in requests_shown.loads
         }
         plots[f"spread_{metric}"] = Plot(f"{title} of every request (ms)", choices)
-    for number, (name, run) in enumerate(found.runs.items()):
-        draw: Draw = partial(_timeline, name, found.at, run, where)
-        plots[f"run_{number}"] = Plot(f"{name} at {found.at}: {_shown(run)}", {"any": draw_choice(draw)})
+    for number, (name, run) in enumerate(requests_shown.runs.items()):
+        draw: Draw = partial(_timeline, name, requests_shown.at, run, where)
+        plots[f"run_{number}"] = Plot(f"{name} at {requests_shown.at}: {_shown(run)}", {"any": draw_choice(draw)})
     return plots
 
 

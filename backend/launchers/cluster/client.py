@@ -21,12 +21,12 @@ from backend.launchers.cluster.inside import wire
 
 BRIDGE = Path(__file__).parent / "inside" / "bridge.py"
 JOIN_S = 30.0
-"""How long joining the cluster may take."""
+"""The longest that joining the cluster may take."""
 AGAIN_S = 3.0
 """Between two tries to join it."""
 SPARE_S = 5.0
 """Longer than the bridge itself waits for an answer of Ray."""
-KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "USER", "LD_LIBRARY_PATH")
+PASSED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "USER", "LD_LIBRARY_PATH")
 """Variables that the bridge gets, beside Ray's own: no secret of the studio reaches a process that Ray records."""
 
 
@@ -100,7 +100,9 @@ class Client:
             raise ClusterUnreachable(f"The Ray cluster at {self.address} does not answer ({why}).")
         ours, theirs = Pipe()
         with self._log.open("wb") as log:
-            environment = {name: value for name, value in os.environ.items() if name in KEPT or name.startswith("RAY_")}
+            environment = {
+                name: value for name, value in os.environ.items() if name in PASSED_VARIABLES or name.startswith("RAY_")
+            }
             self._process = subprocess.Popen(
                 [str(self._python()), str(BRIDGE), str(theirs.fileno()), self.address],
                 pass_fds=[theirs.fileno()],

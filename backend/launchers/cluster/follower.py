@@ -27,7 +27,7 @@ from backend.launchers.cluster.requests import Node, ResourceRequest
 
 POLL_S = 0.5
 PLACED_S = 2.0
-"""How long one question after a keeper that is not placed yet waits."""
+"""Seconds that one question about a keeper that is not placed yet waits."""
 GONE_POLLS, GONE_S = 3, 5.0
 """Ray has to say so often, over so long, that a keeper is not there."""
 AWAY_S = 90.0

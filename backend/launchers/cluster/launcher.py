@@ -27,9 +27,9 @@ PASSED_VARIABLES = ("WHETSTONE_QUALITY_FLOOR", "WHETSTONE_BEARER_ENV", "HF_HUB_O
 """Variables of the studio that workers get. None is a secret: those a node has in its own environment, by the same
 names."""
 STOP_S = 5.0
-"""How long a follower may take to come to the end of its look: longer, and it may leave an idle keeper behind."""
+"""Seconds that a follower may take to end its poll; beyond that it may leave an idle keeper behind."""
 SWEEP_S = 15.0
-"""How long one keeper may take to end its worker."""
+"""Seconds that one keeper may take to end its worker."""
 ENDS = "ray ends"
 """The name of threads that end keepers."""
 

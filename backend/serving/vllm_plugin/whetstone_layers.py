@@ -18,10 +18,10 @@ from collections.abc import Callable
 from typing import Any
 
 ALIKE = ("LlamaDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer")
-"""Of vLLM's models: their `forward` takes positions, hidden states and the residual, which the first layer is
-without."""
+"""Layers of vLLM's models whose `forward` takes positions, hidden states and the residual; the first layer gets no
+residual."""
 PRODUCTS = ("UnquantizedLinearMethod", "CompressedTensorsW8A8Int8")
-"""How a layer may multiply by its weights."""
+"""The ways in which a layer may multiply by its weights."""
 MOST = 1024
 """Layers of one kind, beyond which torch gives up: more than any model has."""
 
@@ -46,20 +46,20 @@ def once(make: Callable[..., Any]) -> Callable[..., Any]:
     Each layer says so for itself: a model and its draft may be of one class and of different weights."""
 
     def make_layers(*arguments: Any, **options: Any) -> Any:
-        made = make(*arguments, **options)
-        layers = [layer for layer in made[2] if type(layer).__name__ in ALIKE]
+        result = make(*arguments, **options)
+        layers = [layer for layer in result[2] if type(layer).__name__ in ALIKE]
         alike = bool(layers) and all(map(is_plain, layers))
         for layer in layers:
             layer.alike, kind = alike, type(layer)
             kind.forward = kind.forward if hasattr(kind.forward, "region") else region(kind.forward)
-        return made
+        return result
 
     make_layers.once = True  # type: ignore[attr-defined]
     return make_layers
 
 
 def is_plain(layer: Any) -> bool:
-    """Whether all its products are of PRODUCTS, and its keys and values are kept as they are."""
+    """Tell whether all its products are of PRODUCTS, and its keys and values are stored unconverted."""
     for part in layer.modules():
         if any(base.__name__ == "LinearBase" for base in type(part).__mro__):
             method = part.quant_method

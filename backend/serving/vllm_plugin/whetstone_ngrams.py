@@ -36,13 +36,13 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled(function: Function) -> Function:
-    """By numba, which comes with vLLM; without it the same, slower."""
+    """Return the function compiled by numba, which comes with vLLM, or the slower function itself without numba."""
     try:
         from numba import njit
     except ImportError:
         return function
-    made: Function = njit(function)
-    return made
+    machine_code: Function = njit(function)
+    return machine_code
 
 
 Row = npt.NDArray[Any]
@@ -61,15 +61,15 @@ REQUESTS = 4096
 
 
 class Price(NamedTuple):
-    """What verifying costs, in steps over one row."""
+    """The cost of verifying, in steps over one row."""
 
     row: float
     """One more row of a step."""
     request: float
-    """That anything is verified in a step at all: for each request in it."""
+    """The fixed cost of verifying anything in a step, for each request in it."""
 
     def token(self, requests: int) -> float:
-        """What a token is worth: its share of a step, which over n rows costs 1 + row x (n - 1)."""
+        """Return the worth of a token: its share of a step, which over n rows costs 1 + row x (n - 1)."""
         return (1 + self.row * (requests - 1)) / requests
 
     def worth(self, requests: int) -> float:
@@ -77,7 +77,7 @@ class Price(NamedTuple):
         return min(MOST, self.row / self.token(max(1, requests)))
 
     def pays(self, expected: float, rows: int, requests: int) -> bool:
-        """Whether a step gains by so many rows of which so many tokens will be accepted."""
+        """Tell whether a step gains by `rows` more rows, of which `expected` tokens will be accepted."""
         return expected * self.token(requests) > self.row * rows + self.request * requests
 
 
@@ -89,10 +89,10 @@ ON_CPU, ON_GPU = Price(0.08, 0.02), Price(0.01, 0.002)
 def places(
     text: Row, last: int, longest: int, recent: int, kinds: Row, follow: Row, match: Row, furthest: Row
 ) -> tuple[int, int]:
-    """Where `text[last]` stood before, the latest first: how many places, and how many different tokens followed.
+    """Count the earlier places of `text[last]`, the latest first, and the different tokens that followed there.
 
-    `kinds` are those tokens and `furthest` the longest repetition before each; `follow` and `match` of each place:
-    which, and how long a repetition.
+    Fill `kinds` with those tokens and `furthest` with the longest repetition before each. For each place, `follow`
+    gets the index of its token in `kinds` and `match` the length of its repetition.
     """
     count, different = 0, 0
     at = last - 1
@@ -123,10 +123,10 @@ def interpolated(follow: Row, match: Row, longest: int, different: int) -> Row:
         for place in range(len(follow)):
             if match[place] >= order:
                 counts[follow[place]] += 1
-        total, seen = counts.sum(), (counts > 0).sum()
+        total, different_tokens = counts.sum(), (counts > 0).sum()
         if total > 0:
-            chances += rest * counts / (total + seen)
-            rest *= seen / (total + seen)
+            chances += rest * counts / (total + different_tokens)
+            rest *= different_tokens / (total + different_tokens)
     return chances
 
 
@@ -152,33 +152,33 @@ def guess(
     """
     follow, match = np.empty(recent, np.int64), np.empty(recent, np.int64)
     kinds, furthest = np.empty(recent, np.int64), np.empty(recent, np.int64)
-    found, chance = 0, 1.0
-    while found < most:
-        count, different = places(text, length + found - 1, longest, recent, kinds, follow, match, furthest)
-        if count == 0:
+    count, chance = 0, 1.0
+    while count < most:
+        repeats, different = places(text, length + count - 1, longest, recent, kinds, follow, match, furthest)
+        if repeats == 0:
             break
-        likely = interpolated(follow[:count], match[:count], longest, different)
+        likely = interpolated(follow[:repeats], match[:repeats], longest, different)
         best = likely.argmax()
         chance *= min(1.0, likely[best] * by_match[furthest[best]] * trust)
         if chance < least:
             break
-        tokens[found], odds[found], matched[found], chances[found] = kinds[best], likely[best], furthest[best], chance
-        text[length + found] = kinds[best]
-        found += 1
-    return found
+        tokens[count], odds[count], matched[count], chances[count] = kinds[best], likely[best], furthest[best], chance
+        text[length + count] = kinds[best]
+        count += 1
+    return count
 
 
 class Guess(NamedTuple):
     tokens: list[int]
     odds: list[float]
-    """As counted in the text, before anything learned."""
+    """Chances counted in the text, before anything learned."""
     matched: list[int]
     chances: list[float]
-    """That it and all before it are accepted."""
+    """Chances that a token and all before it are accepted."""
 
 
 class Track:
-    """What a target took of guesses: tokens that were expected to be accepted, and that were."""
+    """Counts of guessed tokens that a target was expected to accept, and of those that it accepted."""
 
     def __init__(self, longest: int) -> None:
         self.expected, self.accepted = np.full(longest + 1, COUNTED), np.full(longest + 1, COUNTED)
@@ -189,11 +189,11 @@ class Track:
         ratio: Row = self.accepted / self.expected
         return ratio
 
-    def learn(self, guessed: Guess, said: list[int]) -> tuple[float, float]:
-        """Of `said`, what followed: tokens expected and accepted, up to the first that was refused."""
+    def learn(self, guessed: Guess, sampled: list[int]) -> tuple[float, float]:
+        """Learn from `sampled`; return the tokens expected and accepted, up to the first that was refused."""
         ratio = self.by_match
         expected = accepted = 0.0
-        for token, odd, matched, own in zip(guessed.tokens, guessed.odds, guessed.matched, said, strict=False):
+        for token, odd, matched, own in zip(guessed.tokens, guessed.odds, guessed.matched, sampled, strict=False):
             self.expected[matched] += odd
             expected += odd * ratio[matched]
             if token != own:
@@ -223,42 +223,42 @@ class Looking:
         self.most, self.price = most, price
         self.track = Track(LONGEST)
         self.requests: OrderedDict[int, Request] = OrderedDict()
-        """By the text so far, since a class of one's own is not told which request a row is of."""
+        """Requests by a hash of their text, since vLLM does not tell a custom class which request a row belongs to."""
         self.text = np.empty(WINDOW + most, np.int32)
-        self.found = tuple(np.empty(most, kind) for kind in (np.int64, np.float64, np.int64, np.float64))
+        self.buffers = tuple(np.empty(most, kind) for kind in (np.int64, np.float64, np.int64, np.float64))
 
-    def propose(self, said: list[list[int]], lengths: Row, texts: Row) -> list[list[int]]:
+    def propose(self, sampled: list[list[int]], lengths: Row, texts: Row) -> list[list[int]]:
         """Tokens to verify for each row; none for those that got no token in this step, whose prompts are still
         read."""
-        requests = sum(map(bool, said))
+        requests = sum(map(bool, sampled))
         least = self.price.worth(requests)
-        made = [
+        guesses = [
             self._row(texts[row, : int(lengths[row])], own, least) if own else NOTHING.guess
-            for row, own in enumerate(said)
+            for row, own in enumerate(sampled)
         ]
-        expected, rows = sum(sum(each.chances) for each in made), sum(len(each.tokens) for each in made)
+        expected, rows = sum(sum(one.chances) for one in guesses), sum(len(one.tokens) for one in guesses)
         if not rows or not self.price.pays(expected, rows, requests):
-            return [[] for _ in said]
-        return [each.tokens for each in made]
+            return [[] for _ in sampled]
+        return [one.tokens for one in guesses]
 
-    def _row(self, text: Row, said: list[int], least: float) -> Guess:
+    def _row(self, text: Row, sampled: list[int], least: float) -> Guess:
         """Remembered, and learned from whether or not it is proposed."""
-        known = self.requests.pop(hash(text[: len(text) - len(said)].tobytes()), NOTHING)
-        expected, accepted = self.track.learn(known.guess, said)
+        known = self.requests.pop(hash(text[: len(text) - len(sampled)].tobytes()), NOTHING)
+        expected, accepted = self.track.learn(known.guess, sampled)
         request = Request(NOTHING.guess, known.expected + expected, known.accepted + accepted)
         length = min(len(text), WINDOW)
         self.text[:length] = text[len(text) - length :]
         trusted = self.track.by_match
-        count = guess(self.text, length, self.most, least, request.trust, trusted, LONGEST, RECENT, *self.found)
-        made = Guess(*(each[:count].tolist() for each in self.found))
-        self.requests[hash(text.tobytes())] = request._replace(guess=made)
+        count = guess(self.text, length, self.most, least, request.trust, trusted, LONGEST, RECENT, *self.buffers)
+        proposal = Guess(*(buffer[:count].tolist() for buffer in self.buffers))
+        self.requests[hash(text.tobytes())] = request._replace(guess=proposal)
         if len(self.requests) > REQUESTS:
             self.requests.popitem(last=False)
-        return made
+        return proposal
 
 
 class AdaptiveNgrams:
-    """As vLLM 0.32 calls a class of one's own (v1/spec_decode/custom_class_proposer.py)."""
+    """The proposer as vLLM 0.32 calls a custom class (vllm/v1/spec_decode/custom_class_proposer.py)."""
 
     def __init__(self, vllm_config: Any) -> None:
         from vllm.platforms import current_platform

@@ -107,11 +107,11 @@ def synthetic(
     limits, further, ends = rates.tolist(), bonus.flatten().tolist(), cumulative.tolist()
     for request, last in enumerate(ends):
         if chosen is None or bool(chosen[request]):
-            kept = 0
-            while first + kept < last and odds[first + kept] < limits[kept] and tokens[first + kept] >= 0:
-                kept += 1
-            after = own[first + kept] if first + kept < last else further[request]
-            output[request, : kept + 1] = torch.tensor([*tokens[first : first + kept], after], dtype=output.dtype)
+            count = 0
+            while first + count < last and odds[first + count] < limits[count] and tokens[first + count] >= 0:
+                count += 1
+            after = own[first + count] if first + count < last else further[request]
+            output[request, : count + 1] = torch.tensor([*tokens[first : first + count], after], dtype=output.dtype)
         first = last
 
 
@@ -130,11 +130,11 @@ def greedy(plain: Callable[..., None]) -> Callable[..., None]:
         synthetic_conditional_rates: Any = None,
         SYNTHETIC_MODE: bool = False,
     ) -> None:
-        asked = (output_token_ids, cu_num_draft_tokens, draft_token_ids, target_argmax, bonus_token_ids)
+        common = (output_token_ids, cu_num_draft_tokens, draft_token_ids, target_argmax, bonus_token_ids)
         if SYNTHETIC_MODE:
-            synthetic(*asked, uniform_probs, synthetic_conditional_rates, is_greedy)
+            synthetic(*common, uniform_probs, synthetic_conditional_rates, is_greedy)
         else:
-            plain(*asked, is_greedy, max_spec_len)
+            plain(*common, is_greedy, max_spec_len)
 
     return rejection_greedy_sample
 
@@ -158,13 +158,13 @@ def random(plain: Callable[..., None]) -> Callable[..., None]:
         NO_DRAFT_PROBS: bool = False,
         SYNTHETIC_MODE: bool = False,
     ) -> None:
-        asked = (output_token_ids, cu_num_draft_tokens, draft_token_ids)
+        common = (output_token_ids, cu_num_draft_tokens, draft_token_ids)
         if SYNTHETIC_MODE:
             rest = (recovered_token_ids, bonus_token_ids, uniform_probs, synthetic_conditional_rates)
-            synthetic(*asked, *rest, None if is_greedy is None else ~is_greedy)
+            synthetic(*common, *rest, None if is_greedy is None else ~is_greedy)
         else:
             others = (draft_probs, target_probs, bonus_token_ids, recovered_token_ids, uniform_probs, is_greedy)
-            plain(*asked, *others, max_spec_len, vocab_size, NO_DRAFT_PROBS=NO_DRAFT_PROBS)
+            plain(*common, *others, max_spec_len, vocab_size, NO_DRAFT_PROBS=NO_DRAFT_PROBS)
 
     return rejection_random_sample
 
@@ -216,17 +216,17 @@ def sparing(
         greedy = _greedy_rows(sampling_metadata, num_draft_tokens)
         if greedy:
             accepted[greedy] = target_logits[greedy].argmax(-1) == drafted[greedy].squeeze(1)
-        kept, refused = _kept(accepted.tolist(), num_draft_tokens)
+        counts, refused = _accepted_counts(accepted.tolist(), num_draft_tokens)
         instead = dict(
             zip(refused, _instead(refused, drafted, draft_probs, target_logits, own, draw, {*greedy}), strict=True)
         )
         output = torch.full(
             (len(num_draft_tokens), max_spec_len + 1), -1, dtype=torch.int32, device=target_logits.device
         )
-        said, further, first = draft_token_ids.tolist(), bonus_token_ids.flatten().tolist(), 0
-        for request, (count, drafts) in enumerate(zip(kept, num_draft_tokens, strict=True)):
+        tokens, further, first = draft_token_ids.tolist(), bonus_token_ids.flatten().tolist(), 0
+        for request, (count, drafts) in enumerate(zip(counts, num_draft_tokens, strict=True)):
             after = further[request] if count == drafts else instead[request, first + count]
-            output[request, : count + 1] = torch.tensor([*said[first : first + count], after], dtype=torch.int32)
+            output[request, : count + 1] = torch.tensor([*tokens[first : first + count], after], dtype=torch.int32)
             first += drafts
         return output
 
@@ -246,16 +246,16 @@ def _greedy_rows(metadata: Any, drafts: list[int]) -> list[int]:
     return rows
 
 
-def _kept(accepted: list[bool], drafts: list[int]) -> tuple[list[int], list[tuple[int, int]]]:
-    """How many of each request's drafted tokens are kept; (request, row) of each first that is refused."""
-    kept, refused, first = [], [], 0
+def _accepted_counts(accepted: list[bool], drafts: list[int]) -> tuple[list[int], list[tuple[int, int]]]:
+    """Return how many drafted tokens each request accepts, and (request, row) of each first one that is refused."""
+    counts, refused, first = [], [], 0
     for request, count in enumerate(drafts):
         own = [*accepted[first : first + count], False].index(False)
         if own < count:
             refused.append((request, first + own))
-        kept.append(own)
+        counts.append(own)
         first += count
-    return kept, refused
+    return counts, refused
 
 
 def _instead(
@@ -311,14 +311,14 @@ def undrawn(sample: Callable[..., Any], settle: Callable[..., Any]) -> tuple[Cal
 
     def _sample(runner: Any, *arguments: Any, **options: Any) -> Any:
         own = runner.input_batch.generators
-        kept = runner.discard_request_mask.np[: runner.input_batch.num_reqs].nonzero()[0].tolist()
-        runner.whetstone_undrawn = {row: own.pop(row) for row in kept if row in own}
+        discarded = runner.discard_request_mask.np[: runner.input_batch.num_reqs].nonzero()[0].tolist()
+        runner.whetstone_undrawn = {row: own.pop(row) for row in discarded if row in own}
         return sample(runner, *arguments, **options)
 
     def _bookkeeping_sync(runner: Any, *arguments: Any, **options: Any) -> Any:
-        found = settle(runner, *arguments, **options)
+        result = settle(runner, *arguments, **options)
         runner.input_batch.generators.update(runner.whetstone_undrawn)
-        return found
+        return result
 
     _sample.undrawn = True  # type: ignore[attr-defined]
     return _sample, _bookkeeping_sync
@@ -329,8 +329,8 @@ def flat(product: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     out]."""
 
     def _apply_weights_sgl(kernel: Any, layer: Any, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        found = product(kernel, layer, x.reshape(-1, x.shape[-1]), bias)
-        return found.reshape(*x.shape[:-1], found.shape[-1])
+        result = product(kernel, layer, x.reshape(-1, x.shape[-1]), bias)
+        return result.reshape(*x.shape[:-1], result.shape[-1])
 
     _apply_weights_sgl.flat = True  # type: ignore[attr-defined]
     return _apply_weights_sgl
@@ -386,7 +386,7 @@ def register() -> None:
 
 
 def _mend_models() -> None:
-    """What a model is made of and what runs it: each part once."""
+    """Mend the parts of models and of their runner, each once."""
     from vllm.config.speculative import SpeculativeConfig
 
     if not hasattr(SpeculativeConfig.compute_hash, "same_graph"):

@@ -66,23 +66,23 @@ def _gather(spec: ImportSpec, staged: Path, progress: ChannelProgress) -> None:
     source = remote.find(spec.source, spec.revision if spec.endpoint else None, endpoint=spec.endpoint)
     if source.revision != spec.revision:
         raise DownloadFailed(f"{spec.source} was changed since this import was asked for: import it again.")
-    wanted = selection.files_to_fetch(source)
-    here = present(staged, wanted)
-    left = sum(wanted.values()) - here
+    sizes = selection.files_to_fetch(source)
+    here = present(staged, sizes)
+    left = sum(sizes.values()) - here
     free = probe.free_disk(staged)
     if free < left:
         raise NotEnoughDisk(
             f"{left / 1e9:.2f} GB are still to be fetched and {free / 1e9:.2f} GB of disk are free: free some."
         )
-    kept = f"; {here / 1e6:.1f} MB are here already" if here else ""
-    progress.phase("download", f"Downloading {left / 1e6:.1f} MB{kept}", total=left, unit="bytes", weight=0.97)
-    download(source, wanted, staged, progress.advance)
+    resumed = f"; {here / 1e6:.1f} MB are here already" if here else ""
+    progress.phase("download", f"Downloading {left / 1e6:.1f} MB{resumed}", total=left, unit="bytes", weight=0.97)
+    download(source, sizes, staged, progress.advance)
     progress.phase("check", "Reading the card", weight=0.02)
     read_card(staged)
-    import_record.write(staged, import_record.ImportRecord(**_asked(spec), files=wanted))
+    import_record.write(staged, import_record.ImportRecord(**_request_fields(spec), files=sizes))
 
 
-def _asked(spec: ImportSpec) -> dict[str, Any]:
+def _request_fields(spec: ImportSpec) -> dict[str, Any]:
     return spec.model_dump(include={"source", "revision", "endpoint", "licence", "accepted", "name"})
 
 
@@ -115,7 +115,7 @@ def _convert(spec: ImportSpec, staged: Path, progress: ChannelProgress) -> None:
         (work / "LICENSE").replace(staged / "LICENSE")
     shutil.rmtree(work)
     sizes = {path.name: path.stat().st_size for path in sorted(staged.iterdir())}
-    known = _asked(spec) | {"name": name, "licence": licence}
+    known = _request_fields(spec) | {"name": name, "licence": licence}
     import_record.write(staged, import_record.ImportRecord(**known, quantized_before=before, files=sizes))
     read_card(staged)
 

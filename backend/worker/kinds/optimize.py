@@ -189,27 +189,27 @@ class Optimization:
             ScoringPlace(devices(), self.channel.work, cache=settings.kept_scoring),
         )
         text = held_out_text.read(None, original)
-        found = scoring.score(original, folder, text.documents, windows=windows, progress=self.progress, place=place)
-        return {**found, "text": text.name, "text_sha256": text.sha256}
+        scores = scoring.score(original, folder, text.documents, windows=windows, progress=self.progress, place=place)
+        return {**scores, "text": text.name, "text_sha256": text.sha256}
 
     def _score(self) -> dict[str, Any]:
         scored = self._scored(self.model)
-        found: dict[str, Any] = {
+        quality: dict[str, Any] = {
             "perplexity_before": scored["perplexity_original"],
             "perplexity_after": scored["perplexity"],
             **{name: scored[name] for name in (*SCORES[2:], "text", "text_sha256", "windows", "tokens")},
         }
-        self.facts["quality"] = found
-        return found
+        self.facts["quality"] = quality
+        return quality
 
     def _measure_quality(self) -> None:
         if "quality" not in self.facts:
             self._score()
         if self.recovers:
             folder, quantized = self.channel.resume(), self._planned("quantize") is not None
-            found = recovery.score_stages(folder, self.facts["quality"], self._scored, quantized=quantized)
-            self.facts["recovery"]["quality"] = found
-            self.progress.note(gain_sentence(found))
+            stages = recovery.score_stages(folder, self.facts["quality"], self._scored, quantized=quantized)
+            self.facts["recovery"]["quality"] = stages
+            self.progress.note(gain_sentence(stages))
         # beside what was predicted, which leaves out how errors meet, so it is too low
         if self.facts.get("bits") is not None:
             self.facts["bits"]["measured_kl"] = self.facts["quality"]["kl_mean"]
@@ -271,11 +271,11 @@ def calibration_texts(path: str | None, model: Path) -> list[str]:
     """Return the calibration texts of a file or the bundled ones; answered prompts use the model's chat template."""
     from backend.layered import tokenizers
 
-    found = held_out_text.calibration(path, model)
-    if all(isinstance(document, str) for document in found):
-        return [str(document) for document in found]
+    documents = held_out_text.calibration(path, model)
+    if all(isinstance(document, str) for document in documents):
+        return [str(document) for document in documents]
     loaded = tokenizers.load(model)
-    return [document if isinstance(document, str) else tokenizers.written(loaded, *document) for document in found]
+    return [document if isinstance(document, str) else tokenizers.written(loaded, *document) for document in documents]
 
 
 def run_engine(engine: str, request: QuantizeRequest, progress: Progress) -> QuantizeResult:
@@ -308,9 +308,9 @@ def copy_model(source: Path, destination: Path) -> None:
     if not any(source.glob("*.safetensors")):
         raise ModelDamaged(f"There are no weights in {source} any more: put them back, then resume the job.")
     destination.mkdir(parents=True)
-    kept = ("*.json", "*.model", "*.txt", "*.jinja")
+    patterns = ("*.json", "*.model", "*.txt", "*.jinja")
     weights = weight_files(source)  # not every file: published Mistral models hold their weights twice
-    for path in sorted({*weights, *(path for pattern in kept for path in source.glob(pattern))}):
+    for path in sorted({*weights, *(path for pattern in patterns for path in source.glob(pattern))}):
         shutil.copyfile(path, destination / path.name)
     if any((source / name).is_file() for name in (tokenizers.FILE, tokenizers.SETTINGS)):  # a head has no tokenizer
         tokenizers.carry(source, destination)

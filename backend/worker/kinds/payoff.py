@@ -43,9 +43,9 @@ from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
 
 FEWEST_STEPS, STEPS_OF_ALL = 16, 192
-"""Of a server a slot, and of all its streams together where they are few and each step is short: an answer is as long
-as so many are expected to make it. Half a second of one stream differed by 15 % from round to round, on a quiet
-machine."""
+"""Steps of a server per slot, and of all its streams together where they are few and each step is short: an answer is
+as long as that many steps are expected to make it. Half a second of one stream differed by 15 % from
+round to round, on a quiet machine."""
 WARM_STEPS = 6
 
 
@@ -122,7 +122,7 @@ class SlotMeasurement:
     """The slots, by (server, streams, round); those that an earlier attempt has kept are not measured again."""
 
     asked: ClassVar[Mapping[str, Any]] = {}
-    """Of the load's plan, where it is another than plain text at temperature 0: costs do not hang on it."""
+    """Fields of the load's plan that differ from plain text at temperature 0; costs do not depend on them."""
 
     def __init__(
         self, spec: PayoffSpec, servers: Sequence[Server], channel: JobChannel, progress: ChannelProgress

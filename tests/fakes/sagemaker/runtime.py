@@ -66,7 +66,8 @@ def _admit(account: Account, request: Request) -> None:
         write(
             account,
             name,
-            "INFO SpecDecoding metrics: Mean acceptance length: 2.50, Accepted throughput: 3.00 tokens/s, Drafted throughput: "
+            "INFO SpecDecoding metrics: Mean acceptance length: 2.50, Accepted throughput: 3.00 tokens/s, Drafted "
+            "throughput: "
             "8.00 tokens/s, Accepted: 30 tokens, Drafted: 80 tokens, Per-position acceptance rate: 0.5, "
             "Avg Draft acceptance rate: 37.5%",
         )

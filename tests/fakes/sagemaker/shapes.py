@@ -87,7 +87,10 @@ def _text_errors(value: str, shape: Shape, name: str) -> Any:
     if enum and value not in enum:
         yield f"Value '{value}' at '{name}' failed to satisfy constraint: Member must satisfy enum value set: {enum}"
     if pattern and not _pattern(pattern).fullmatch(value):
-        yield f"Value '{value}' at '{name}' failed to satisfy constraint: Member must satisfy regular expression: {pattern}"
+        yield (
+            f"Value '{value}' at '{name}' failed to satisfy constraint: Member must satisfy regular expression: "
+            f"{pattern}"
+        )
 
 
 @cache

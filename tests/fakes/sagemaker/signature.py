@@ -12,7 +12,8 @@ from tests.fakes.sagemaker.account import Refused, Request
 
 SECRET = "s"
 PARTS = re.compile(
-    r"AWS4-HMAC-SHA256 Credential=(?P<key>[^/]+)/(?P<scope>(?P<day>\d{8})/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4_request), ?"
+    r"AWS4-HMAC-SHA256 "
+    r"Credential=(?P<key>[^/]+)/(?P<scope>(?P<day>\d{8})/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4_request), ?"
     r"SignedHeaders=(?P<signed>[^,]+), ?Signature=(?P<signature>[0-9a-f]{64})"
 )
 

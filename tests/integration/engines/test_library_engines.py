@@ -123,7 +123,8 @@ def test_an_engine_ends_with_the_process_that_started_it(tmp_path: Path) -> None
     request.write_text(asked(held(tmp_path / "model"), tmp_path / "out").model_dump_json())
     code = (
         "import sys; from pathlib import Path; from backend.domain.jobs.progress import NoProgress;"
-        "from backend.engines.base import Pruning, QuantizeRequest; from backend.engines.libraries import library_client;"
+        "from backend.engines.base import Pruning, QuantizeRequest; from backend.engines.libraries import "
+        "library_client;"
         "library_client.quantize('llm-compressor', Path(sys.executable),"
         " QuantizeRequest.model_validate_json(Path(sys.argv[1]).read_text()), NoProgress())"
     )

@@ -152,8 +152,10 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
     info = "autoawq-0.2.9.dist-info"
     with zipfile.ZipFile(f"{folder}/{name}", "w") as archive:
         archive.writestr("awq/__init__.py", "")
-        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\\nName: autoawq\\nVersion: 0.2.9\\nRequires-Dist: triton\\n")
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\nGenerator: test\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        metadata = "Metadata-Version: 2.1\\nName: autoawq\\nVersion: 0.2.9\\nRequires-Dist: triton\\n"
+        archive.writestr(f"{info}/METADATA", metadata)
+        tags = "Wheel-Version: 1.0\\nGenerator: test\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+        archive.writestr(f"{info}/WHEEL", tags)
         archive.writestr(f"{info}/RECORD", "")
     return name
 """

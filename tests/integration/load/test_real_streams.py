@@ -54,7 +54,7 @@ def test_the_limit_of_answers_is_sent_under_the_name_that_the_endpoint_wants_and
     seen = ask(f"{url}/seen")
     assert ["max_tokens" in body for body in seen] == [True] + [False] * 6
     assert all(body["max_completion_tokens"] == 4 for body in seen[1:])
-    runner._accepted.clear()
+    runner._accepted_fields.clear()
 
 
 def test_the_reasoning_of_an_answer_is_not_sent_back_as_what_the_assistant_said(server: str, tmp_path: Path):

@@ -32,7 +32,10 @@ ENVIRONMENT = {
 SERVE = f"""{BEGIN}
 tokens, models = json.load(sys.stdin)
 for model in models:
-    llm = LLM(model, enforce_eager=True, max_model_len=512, max_num_seqs=8, dtype="bfloat16", enable_prefix_caching=False)
+    llm = LLM(
+        model, enforce_eager=True, max_model_len=512, max_num_seqs=8,
+        dtype="bfloat16", enable_prefix_caching=False,
+    )
     sampling = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, prompt_logprobs=0)
     answer = llm.generate([{{"prompt_token_ids": tokens}}], sampling)[0]
     logprobs = [row[token].logprob for token, row in zip(tokens[1:], answer.prompt_logprobs[1:])]

@@ -424,8 +424,10 @@ def test_every_way_a_stream_fails_is_one_sentence(model: str, said: str) -> None
 @pytest.mark.parametrize(
     "words",
     [
-        "This model's maximum context length is 2048 tokens. However, you requested 4000 output tokens and your prompt contains "
-        "at least 1 input tokens. Please reduce the length of the input prompt or the number of requested output tokens.",
+        "This model's maximum context length is 2048 tokens. However, you requested 4000 output tokens and your "
+        "prompt contains "
+        "at least 1 input tokens. Please reduce the length of the input prompt or the number of requested output "
+        "tokens.",
         "max_tokens must be at most max_model_len=2048",
     ],
 )

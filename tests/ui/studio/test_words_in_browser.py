@@ -19,7 +19,10 @@ from tests.homes import eventually
 
 ROOT = Path(__file__).resolve().parents[3]
 PLACES = ("text", "bold", "error", "button", "title")
-MARKUP = "em, strong, code, pre, img, ul, ol, table, del, h2, h3, blockquote, hr, script, .katex, [data-testid=stIconMaterial]"
+MARKUP = (
+    "em, strong, code, pre, img, ul, ol, table, del, h2, h3, blockquote, hr, script, .katex, "
+    "[data-testid=stIconMaterial]"
+)
 WORDS = [
     "<script>alert(1)</script>",
     "<b>é</b> 模型 _x_",

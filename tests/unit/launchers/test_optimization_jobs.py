@@ -64,8 +64,8 @@ def test_a_job_completes_and_its_output_and_image_are_recorded(studio: Studio, a
     assert (found["output"], found["seconds"], found["usd"]) == (f"s3://b/out/{NAME}/", 1200.0, 2.0)
     assert "djl-inference" in found["image"] and found["arn"].endswith(NAME)
     assert (
-        f"has completed after 20 min, about 2.00 USD at the price of the instance that it is for. The result is in s3://b/out/{NAME}/"
-        in studio.said
+        f"has completed after 20 min, about 2.00 USD at the price of the instance that it is for. The result is in "
+        f"s3://b/out/{NAME}/" in studio.said
     )
     assert Handle.model_validate_json(studio.row.handle or "").place == found["arn"]
 

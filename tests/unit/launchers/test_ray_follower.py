@@ -289,8 +289,8 @@ def test_a_keeper_that_nobody_asks_any_more_ends_and_a_dead_ones_folder_goes(
     assert not left.folder.exists()
     folder = tmp_path / "node" / "spool" / "key" / "j-9" / "1"
     folder.mkdir(parents=True)
-    (folder / keeper.HELD).touch()
-    keeper.os.utime(folder / keeper.HELD, (1.0, 1.0))
+    (folder / keeper.LOCK_FILE).touch()
+    keeper.os.utime(folder / keeper.LOCK_FILE, (1.0, 1.0))
     Idle("key", "j-1", 1, math.inf).close()
     assert not folder.exists()
 

@@ -169,7 +169,10 @@ def test_a_folder_without_a_tokenizer_that_can_be_built_is_refused(tmp_path: Pat
         tokenizers.load(tmp_path)
 
 
-NEEDS_TOOLS = "{% for m in messages %}{{ raise_exception('A tools list is required') if not tools }}{{ m['content'] }}{% endfor %}"
+NEEDS_TOOLS = (
+    "{% for m in messages %}{{ raise_exception('A tools list is required') if not tools }}{{ m['content'] }}{% endfor "
+    "%}"
+)
 TYPED = "{% for m in messages %}{{ m['role'] }}: {% for p in m['content'] %}{{ p['text'] }}{% endfor %}\n{% endfor %}"
 ALTERNATING = (
     "{% for m in messages %}{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}"

@@ -37,13 +37,15 @@ def with_looks(repeats: int, sessions: tuple[int, ...], *looks: SequentialTest, 
                 SequentialTest(blocks=8, alpha=0.0016, most=20, undecided=0),
             ),
             "8",
-            "after 6 and 8 of at most 20 blocks, as planned; all are conclusive. The last test used 0.16%, all tests 0.19% "
+            "after 6 and 8 of at most 20 blocks, as planned; all are conclusive. The last test used 0.16%, all tests "
+            "0.19% "
             "of 5%, so that 95% intervals stay valid whenever it stops",
         ),
         (
             with_looks(6, (6,), SequentialTest(blocks=6, alpha=0.05, most=6, undecided=3)),
             "6",
-            "after 6 of at most 6 blocks, as planned; 3 inconclusive. The last test used 5%, all tests 5% of 5%, so that "
+            "after 6 of at most 6 blocks, as planned; 3 inconclusive. The last test used 5%, all tests 5% of 5%, so "
+            "that "
             "95% intervals stay valid whenever it stops",
         ),
     ],

@@ -49,7 +49,8 @@ def test_the_line_of_a_win_says_speed_size_quality_and_price_from_the_document()
     assert found is not None and found.row.ratio is not None
     said = headline.headline_sentence(document)
     assert re.fullmatch(
-        r"`w8a8` is 1\.\dx faster at 1 stream \(1\.\d to 1\.\d\), 47% smaller, KL 0\.0300: same top token at 93% of positions; "
+        r"`w8a8` is 1\.\dx faster at 1 stream \(1\.\d to 1\.\d\), 47% smaller, KL 0\.0300: same top token at 93% of "
+        r"positions; "
         rf"costs {1 / found.row.ratio:.2f}x as much per token\.",
         said,
     )

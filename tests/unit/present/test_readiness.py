@@ -23,8 +23,10 @@ def test_the_fastest_start_of_each_kind_stands_with_its_phases() -> None:
         update={"starts": [COLD, CACHED, CACHED.model_copy(update={"weights_s": 9.0})]}
     )
     assert readiness(found) == (
-        "17.0 s, compile cache loaded (processes and imports 10.0 s, weights 1.00 s, compilation 3.00 s, warm-up 2.00 s, "
-        "listening 1.00 s, first answer 0.500 s); 44.0 s, compiled at start (processes and imports 10.0 s, weights 1.00 s, "
+        "17.0 s, compile cache loaded (processes and imports 10.0 s, weights 1.00 s, compilation 3.00 s, warm-up 2.00 "
+        "s, "
+        "listening 1.00 s, first answer 0.500 s); 44.0 s, compiled at start (processes and imports 10.0 s, weights "
+        "1.00 s, "
         "compilation 30.0 s, warm-up 2.00 s, listening 1.00 s, first answer 0.500 s)"
     )
 

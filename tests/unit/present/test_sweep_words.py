@@ -59,7 +59,8 @@ def search(*variants: list[Level]) -> Evaluation:
         (
             [tried(32, "kept", "highest", output_tokens_per_s=9.0), tried(64, "kept", client_limited=True)],
             "the highest load with TTFT p95 at most 300 ms is 32 streams, at 9.00 output tokens/s; "
-            "no knee among the loads tried; the load generator itself was the limit at 64 streams, so the search ended there",
+            "no knee among the loads tried; the load generator itself was the limit at 64 streams, so the search "
+            "ended there",
         ),
         ([tried(1, "missed")], "no load tried is shown to meet TTFT p95 at most 300 ms; 1 stream missed it"),
         ([], "no load was measured"),

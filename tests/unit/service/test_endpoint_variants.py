@@ -155,8 +155,10 @@ def test_one_of_somebody_else_is_measured_unproven_and_never_where_others_reach_
     found = of(f"sagemaker:{name}", home).remote
     assert found is not None and (found.findings, found.artifact) == ((), None)
     assert sagemaker_warnings("v", found) == [
-        "`v` is served at SageMaker in us-east-1 (2 x ml.g6.12xlarge): its flags, cache, memory and whoever else asks it cannot "
-        "be seen from here, and its latencies include the network. Nothing of it was proven, as Whetstone did not deploy it."
+        "`v` is served at SageMaker in us-east-1 (2 x ml.g6.12xlarge): its flags, cache, memory and whoever else asks "
+        "it cannot "
+        "be seen from here, and its latencies include the network. Nothing of it was proven, as Whetstone did not "
+        "deploy it."
     ]
     shared = open_home(tmp_path / "shared", shared=True)
     with pytest.raises(RequestError, match="only endpoints that it deployed are asked"):

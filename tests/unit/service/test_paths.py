@@ -40,7 +40,8 @@ NO_PATHS = {
     "OptimizeSpec": "seen target",
     "PayoffSpec": "seen revision weights",
     "Reading": "times settings_left_out",
-    "ModelCard": "id architecture model_type dtype quantization draft revision tokenizer_hash bytes_by_dtype licence notes",
+    "ModelCard": "id architecture model_type dtype quantization draft revision tokenizer_hash bytes_by_dtype licence "
+    "notes",
     "Plan": "notes",
     "PlannedStep": "technique engine title options kernel",
     "QuantizedBefore": "format",
@@ -132,7 +133,8 @@ def test_a_tasks_rows_lie_where_others_may_name_files(shared: Workspace, tmp_pat
     for rows in (f"{tmp_path}/other/rows.jsonl", "../other/rows.jsonl"):
         task.write_text(
             "task: mine\ndataset_path: json\ntest_split: test\noutput_type: multiple_choice\ndoc_to_text: '{{a}}'\n"
-            f"doc_to_choice: ['b', 'c']\ndoc_to_target: '{{{{a}}}}'\ndataset_kwargs: {{data_files: {{test: '{rows}'}}}}\n"
+            f"doc_to_choice: ['b', 'c']\ndoc_to_target: '{{{{a}}}}'\ndataset_kwargs: {{data_files: {{test: "
+            f"'{rows}'}}}}\n"
         )
         with pytest.raises(RequestError, match="lies outside of the folders"):
             task_files.read(task)

@@ -10,40 +10,52 @@ from hypothesis import strategies as st
 
 from backend.serving import failures
 
-NOISE = """(APIServer pid=13214) WARNING 11-21 02:15:25 [system_utils.py:255] Found ulimit of 20000 and failed to automatically \
-increase with error current limit exceeds maximum limit. This can cause errors like `OSError: [Errno 98] Address already in use`.
+NOISE = """(APIServer pid=13214) WARNING 11-21 02:15:25 [system_utils.py:255] Found ulimit of 20000 and failed to \
+automatically increase with error current limit exceeds maximum limit. This can cause errors like \
+`OSError: [Errno 98] Address already in use`.
 """
 FOLLOW_UP = """(EngineCore pid=16003) ERROR 11-21 02:24:27 [core.py:1510] EngineCore failed to start.
 RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}
 """
 SEEN = {
-    "  Value error, User-specified max_model_len (5000) is greater than the derived max_model_len (max_position_embeddings=2048.0"
+    "  Value error, User-specified max_model_len (5000) is greater than the derived max_model_len "
+    "(max_position_embeddings=2048.0"
     " or model_max_length=None in model's config.json).": "max_model_len 5000 is longer than the model's context",
-    "(EngineCore pid=1) ERROR 11-21 02:14:30 [core.py:1510] ValueError: To serve at least one request with the model's max seq "
-    "len (2048), 0.00 GiB KV cache is needed, which is larger than the available KV cache memory (0.0 GiB).": "the KV cache is "
-    "too small",
-    "ValueError: Available memory on node 0 (20.10/23.54 GiB) on kv cache allocation is less than requested memory for kv "
+    "(EngineCore pid=1) ERROR 11-21 02:14:30 [core.py:1510] ValueError: To serve at least one request with the "
+    "model's max seq "
+    "len (2048), 0.00 GiB KV cache is needed, which is larger than the available KV cache memory (0.0 "
+    "GiB).": "the KV cache is too small",
+    "ValueError: Available memory on node 0 (20.10/23.54 GiB) on kv cache allocation is less than requested memory "
+    "for kv "
     "(500.0 GiB). Decrease --kv-cache-memory-bytes": "there was not enough memory",
-    "RuntimeError: [enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to "
+    "RuntimeError: [enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory: you "
+    "tried to "
     "allocate 10 bytes.": "there was not enough memory",
-    "torch._inductor.exc.InductorError: InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config.cpp.cxx: "
+    "torch._inductor.exc.InductorError: InvalidCxxCompiler: No working C++ compiler found in "
+    "torch._inductor.config.cpp.cxx: "
     "(None, 'g++')": "none was found: install g++",
     "/tmp/x.main.cpp:2:10: fatal error: Python.h: No such file or directory": "install python3-dev",
     "OSError: [Errno 98] Address already in use": "its port was taken",
     "ModuleNotFoundError: No module named 'compressed_tensors'": "the serve environment lacks compressed_tensors",
     "  Value error, Unknown quantization method: bogus. Must be one of ['awq', 'fp8'].": "format bogus is not one",
-    "  Value error, The checkpoint you are trying to load has model type `foo` but Transformers does not recognize this "
+    "  Value error, The checkpoint you are trying to load has model type `foo` but Transformers does not recognize "
+    "this "
     "architecture.": "does not support the architecture foo",
-    "  Value error, Total number of attention heads (8) must be divisible by tensor parallel size (3).": "tensor_parallel 3",
-    "  Value error, Target and draft model should have the same vocabulary size. Target model vocab_size=4096. Draft model "
+    "  Value error, Total number of attention heads (8) must be divisible by tensor parallel size "
+    "(3).": "tensor_parallel 3",
+    "  Value error, Target and draft model should have the same vocabulary size. Target model vocab_size=4096. Draft "
+    "model "
     "vocab_size=2048.": "the draft model has another vocabulary",
-    "ImportError: Cannot import module 'mine' for custom proposer 'mine.P': No module named 'numba'": "mine.P is no proposer",
+    "ImportError: Cannot import module 'mine' for custom proposer 'mine.P': No module named "
+    "'numba'": "mine.P is no proposer",
     "AttributeError: Module 'mine' has no attribute 'P' (speculative_config.model='mine.P')": "mine.P is no proposer",
     "AttributeError: Custom proposer class 'mine.P' must have a 'propose' method.": "mine.P is no proposer",
     "RuntimeError: Cannot find any model weights with `target-model`": "has no weights",
-    "safetensors_rust.SafetensorError: Error while deserializing header: incomplete metadata, file not fully covered": "damaged",
+    "safetensors_rust.SafetensorError: Error while deserializing header: incomplete metadata, file not fully "
+    "covered": "damaged",
     "OSError: [Errno 28] No space left on device": "the disk is full",
-    "(APIServer pid=1) ERROR 11-21 05:36:20 [async_llm.py:1] vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered "
+    "(APIServer pid=1) ERROR 11-21 05:36:20 [async_llm.py:1] vllm.v1.engine.exceptions.EngineDeadError: EngineCore "
+    "encountered "
     "an issue. See stack trace (above) for the root cause.": "its engine process has ended",
 }
 

@@ -126,7 +126,10 @@ def test_a_long_folder_for_temporary_files_leaves_room_for_sockets(
 
 
 def test_the_server_has_a_group_of_its_own_in_the_session_of_the_worker_and_inherits_the_job(tmp_path: Path) -> None:
-    show = "import os, time; print('ids', os.getpgid(0), os.getsid(0), os.environ['WHETSTONE_JOB'], flush=True); time.sleep(600)"
+    show = (
+        "import os, time; print('ids', os.getpgid(0), os.getsid(0), os.environ['WHETSTONE_JOB'], flush=True); "
+        "time.sleep(600)"
+    )
     command = [sys.executable, "-c", show]
     with ServerProcess(command, log=tmp_path / "log", environment=environment(WHETSTONE_JOB="j-1")) as process:
         group, session, job = wait_for(tmp_path / "log", "ids")

@@ -12,13 +12,23 @@ LOADING = """(Worker pid=1) INFO 11-23 00:04:06 [cpu_model_runner.py:68] Startin
 (Worker pid=1) INFO 11-23 00:04:07 [default_loader.py:501] Loading weights took 0.64 seconds
 (Worker pid=1) INFO 11-23 00:04:08 [cpu_model_runner.py:87] Warming up model for the compilation...
 """
-LOADED = "(Worker pid=1) INFO 11-23 00:04:17 [decorators.py:319] [backbone] Directly load AOT compilation from path /c/model\n"
+LOADED = (
+    "(Worker pid=1) INFO 11-23 00:04:17 [decorators.py:319] [backbone] Directly load AOT compilation from path "
+    "/c/model\n"
+)
 FAILED = (
-    "(Worker pid=1) WARNING 11-23 00:04:17 [decorators.py:327] [backbone] Compiling model again due to a load failure from "
+    "(Worker pid=1) WARNING 11-23 00:04:17 [decorators.py:327] [backbone] Compiling model again due to a load failure "
+    "from "
     "/c/rank_0_0/model, reason: 'function' object has no attribute 'finalize_loading'\n"
 )
-SAVED = "(Worker pid=1) INFO 11-23 00:04:57 [decorators.py:743] [backbone] saved AOT compiled function to /c/rank_0_0/model\n"
-READY = "(EngineCore pid=2) INFO 11-23 00:04:25 [core.py:402] init engine (profile, create kv cache, warmup model) took 16.65 s\n"
+SAVED = (
+    "(Worker pid=1) INFO 11-23 00:04:57 [decorators.py:743] [backbone] saved AOT compiled function to "
+    "/c/rank_0_0/model\n"
+)
+READY = (
+    "(EngineCore pid=2) INFO 11-23 00:04:25 [core.py:402] init engine (profile, create kv cache, warmup model) took "
+    "16.65 s\n"
+)
 
 
 def read(tmp_path: Path, *parts: str, shipped: bool = False) -> StartLog:

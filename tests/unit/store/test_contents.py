@@ -338,7 +338,10 @@ def test_a_job_beyond_the_quota_is_refused_with_what_to_remove(tmp_path: Path) -
     usage = artifact_storage.usage(home)
     assert usage.quota == 70_000_000 and 0 < usage.bytes < 10_000 and usage.place == str(home.settings.artifacts)
     artifact_storage.check_quota(home, 60_000_000)
-    named = rf"may take 0\.07 GB, and of the 0\.07 GB .* delete some with .*such as {made.manifest.id} \(0\.00 GB, unused\)\.$"
+    named = (
+        rf"may take 0\.07 GB, and of the 0\.07 GB .* delete some with .*such as {made.manifest.id} \(0\.00 GB, "
+        rf"unused\)\.$"
+    )
     with pytest.raises(QuotaExceeded, match=named):
         artifact_storage.check_quota(home, 70_000_000)
     with pytest.raises(QuotaExceeded):  # the recipe's 64 MB margin and 13 MB of weights

@@ -45,7 +45,7 @@ def fp8(activations: Activations) -> Rounding:
     """FP8 E4M3: dynamic has one scale an output channel and one a token; static one a matrix and one a tensor.
 
     vLLM's FP8 kernels take a static activation scale everywhere only with one scale a matrix
-    (kernels/linear/scaled_mm/pytorch.py). The format: Micikevicius et al. 2022 (arXiv 2209.05433).
+    (vllm/model_executor/kernels/linear/scaled_mm/pytorch.py). The format: Micikevicius et al. 2022 (arXiv 2209.05433).
     """
     return _eight_bits("float", "tensor" if activations == "static" else "channel", activations, "float-quantized")
 

@@ -48,13 +48,13 @@ class Pipeline:
     scaler: Scaler | None = None
     gram: bool = True
     magnitudes: bool = True
-    """Whether anything asks for the mean or largest |x| of a channel."""
+    """True if anything asks for the mean or largest |x| of a channel."""
     sequential: bool = False
     multiple: int = CPU_MULTIPLE
     """Number that must divide all sizes of a group of linears; others stay 16-bit, so that a processor can serve the
     rest."""
     reads_text: bool = True
-    """Whether calibration decides anything. Where it does not, none is drawn or run, and reported errors are of the
+    """True if calibration decides anything. Otherwise no text is drawn or run, and reported errors are those of the
     weights."""
     samples: int | None = None
     """The most sequences that are of use."""

@@ -70,7 +70,7 @@ class RecoverResult(Frozen):
     """The result; losses are of the validation sequences, in nats per token."""
 
     improved: bool
-    """Whether `out_dir` differs from the pruned checkpoint."""
+    """True if `out_dir` differs from the pruned checkpoint."""
     learning_rate: float
     """At its highest."""
     best_step: int

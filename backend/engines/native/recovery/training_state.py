@@ -51,7 +51,7 @@ class State(Steps):
         return next(point for point in self.curve if point.step == self.best_step)
 
 
-Kept = TypeVar("Kept", bound=Steps)
+SavedState = TypeVar("SavedState", bound=Steps)
 
 
 def save(folder: Path, state: Steps, tensors: dict[str, Any]) -> None:
@@ -69,7 +69,7 @@ def save(folder: Path, state: Steps, tensors: dict[str, Any]) -> None:
             old.unlink()
 
 
-def load(folder: Path, key: str, kind: type[Kept]) -> tuple[Kept, dict[str, Any]] | None:
+def load(folder: Path, key: str, kind: type[SavedState]) -> tuple[SavedState, dict[str, Any]] | None:
     """Return what an earlier attempt at the same run left; None where there is none, or it cannot be read."""
     import pickle
 

@@ -1,1 +1,1 @@
-"""What runs under the ray environment's interpreter: scripts, so nothing of the studio is imported here."""
+"""Scripts that run under the ray environment's interpreter, so they import nothing of the studio."""

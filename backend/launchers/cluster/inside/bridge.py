@@ -28,7 +28,7 @@ from ray import exceptions
 NAMESPACE = "whetstone"
 REQUESTS = 32
 """At a time."""
-GONE = (exceptions.ActorDiedError, exceptions.ActorUnschedulableError, exceptions.ActorHandleNotFoundError)
+KEEPER_ENDED = (exceptions.ActorDiedError, exceptions.ActorUnschedulableError, exceptions.ActorHandleNotFoundError)
 
 
 class Bridge:
@@ -84,7 +84,7 @@ class Bridge:
         nothing."""
         try:
             return "value", getattr(self, operation)(**arguments)
-        except GONE as error:
+        except KEEPER_ENDED as error:
             self._actors.pop(arguments.get("name", ""), None)
             return "gone", first_line(error)
         except exceptions.RayTaskError as error:

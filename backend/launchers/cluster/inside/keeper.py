@@ -30,7 +30,7 @@ MAPPED = "mapped-"
 TRIES = 20
 """Tries to find a moment at which no file is being put in place."""
 SOON_S = 0.2
-HELD = ".held"
+LOCK_FILE = ".held"
 """Locked while a keeper has the folder; a folder whose lock is free is left over."""
 FRESH_S = 60.0
 """A folder that is as new as this may be one whose keeper has not locked it yet."""
@@ -50,7 +50,7 @@ class Keeper:
         self._folder = self._home / "spool" / key / job / str(attempt)
         _sweep(self._home / "spool")
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._held: BinaryIO = (self._folder / HELD).open("ab")
+        self._held: BinaryIO = (self._folder / LOCK_FILE).open("ab")
         fcntl.flock(self._held, fcntl.LOCK_EX)
         self._child: subprocess.Popen[bytes] | None = None
         self._contacted_s, self._alone_s = time.monotonic(), alone_s
@@ -302,7 +302,7 @@ def sha256(path: Path) -> str:
 
 def _sweep(spool: Path) -> None:
     """Remove the folders of keepers that were killed."""
-    for lock_file in spool.glob(f"*/*/*/{HELD}"):
+    for lock_file in spool.glob(f"*/*/*/{LOCK_FILE}"):
         with suppress(OSError), lock_file.open("rb") as file:
             if time.time() - lock_file.stat().st_mtime > FRESH_S:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

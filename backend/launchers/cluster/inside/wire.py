@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 MOST_BYTES = 160 << 20
-"""Of one message: the largest is a segment of events, 64 MiB, in base64."""
+"""The most bytes of one message: the largest is a segment of events, 64 MiB, in base64."""
 BYTES = "$bytes"
 
 

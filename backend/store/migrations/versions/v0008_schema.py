@@ -29,13 +29,13 @@ def _optional(kind: Any, *names: str) -> list[sa.Column[Any]]:
 
 def _append_only(table: str) -> None:
     """Have the database refuse to change or delete a row of it, whoever asks."""
-    said = f"{table} is append-only"
+    refusal = f"{table} is append-only"
     if op.get_bind().dialect.name == "sqlite":
         for what in ("UPDATE", "DELETE"):
-            refuse = f"BEFORE {what} ON {table} BEGIN SELECT RAISE(ABORT, '{said}'); END"
+            refuse = f"BEFORE {what} ON {table} BEGIN SELECT RAISE(ABORT, '{refusal}'); END"
             op.execute(f"CREATE TRIGGER {table}_no_{what.lower()} {refuse}")
         return
-    body = f"BEGIN RAISE EXCEPTION '{said}'; END"
+    body = f"BEGIN RAISE EXCEPTION '{refusal}'; END"
     op.execute(f"CREATE FUNCTION {table}_append_only() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")
     refuse = f"BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} EXECUTE FUNCTION {table}_append_only()"
     op.execute(f"CREATE TRIGGER {table}_append_only {refuse}")

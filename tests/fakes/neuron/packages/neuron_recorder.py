@@ -30,7 +30,8 @@ def compiled(graph: Any) -> bytes:
     entry = Path(os.environ["NEURON_COMPILE_CACHE_URL"]) / COMPILER / f"MODULE_{name}+{flags}"
     if (entry / "model.log").exists() and not (entry / "model.neff").exists():
         raise RuntimeError(
-            f"Got a cached failed neff at {entry}/model.neff. Will skip compilation, please set --retry_failed_compilation"
+            f"Got a cached failed neff at {entry}/model.neff. Will skip compilation, please set "
+            f"--retry_failed_compilation"
         )
     entry.mkdir(parents=True, exist_ok=True)
     if os.environ.get("NEURON_FAKE_FAILS"):

@@ -67,8 +67,10 @@ SCHEMA: dict[str, tuple[str, str]] = {
     "aws_appautoscaling_scheduled_action/scalable_target_action": ("", "max_capacity min_capacity"),
     "aws_cloudwatch_metric_alarm": (
         "alarm_name comparison_operator evaluation_periods metric_name namespace period statistic threshold",
-        "actions_enabled alarm_actions alarm_description datapoints_to_alarm dimensions evaluate_low_sample_count_percentiles "
-        "extended_statistic insufficient_data_actions metric_query ok_actions tags threshold_metric_id treat_missing_data unit",
+        "actions_enabled alarm_actions alarm_description datapoints_to_alarm dimensions "
+        "evaluate_low_sample_count_percentiles "
+        "extended_statistic insufficient_data_actions metric_query ok_actions tags threshold_metric_id "
+        "treat_missing_data unit",
     ),
 }
 """Required and optional arguments of each resource and of each block in it: the schema of hashicorp/aws 6.25.0, as

@@ -47,7 +47,8 @@ def test_levels_that_are_not_valid_or_only_in_part_are_warned_of() -> None:
     results = [simulated.result("mute", [simulated.level(1), MUTE]), simulated.result("proxied", [BUFFERED])]
     wrong, in_part = validity_warnings(results)
     assert wrong == (
-        "1 of 3 levels are not the server's figures (`mute` at 4 streams: 40 of 40 answers were empty, 0 had one token)."
+        "1 of 3 levels are not the server's figures (`mute` at 4 streams: 40 of 40 answers were empty, 0 had one "
+        "token)."
     )
     assert in_part.startswith(
         "1 of 3 levels are valid in part (`proxied` at 4 streams: 21 of 40 answers came in one piece"

@@ -39,7 +39,8 @@ def test_quality_gets_a_word_beside_its_figure() -> None:
 
 def test_a_ruined_artifact_is_below_the_floor_and_says_so() -> None:
     assert floor_problem(RUINED, None) == (
-        "The result is ruined: perplexity goes from 7.6 to 39.0, mean KL divergence is 1.66 nats per token, and the quality floor "
+        "The result is ruined: perplexity goes from 7.6 to 39.0, mean KL divergence is 1.66 nats per token, and the "
+        "quality floor "
         "is 0.4. Use more bits, less sparsity or `recover`."
     )
     assert floor_problem(RUINED, 0) is None, "0 is no floor"

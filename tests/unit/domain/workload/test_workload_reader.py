@@ -77,7 +77,10 @@ def test_known_formats_are_recognized(given: dict[str, Any], own: dict[str, Any]
 
 
 def test_what_sort_of_prompt_a_line_is_is_kept_in_every_format() -> None:
-    bench = b'{"question_id": 81, "category": "writing", "turns": ["Write.", "Again."]}\n{"prompt": "Sum it.", "kind": " maths "}\n'
+    bench = (
+        b'{"question_id": 81, "category": "writing", "turns": ["Write.", "Again."]}\n'
+        b'{"prompt": "Sum it.", "kind": " maths "}\n'
+    )
     bench += b'{"prompt": "Odd.", "kind": 3}\n'
     assert [prompt.kind for prompt in parse_workload("w", write_lines(read_json("w", bench, {}))).prompts] == [
         "writing",

@@ -65,7 +65,8 @@ def load_native(options: dict[str, Any]) -> None:
             print(f"INFO: Local cache hit for key: {key}", flush=True)
         elif os.environ.get("VLLM_NEURON_DISABLE_WARMUP_COMPILE") == "1":
             raise RuntimeError(
-                f"VLLM_NEURON_DISABLE_WARMUP_COMPILE: local compile cache miss for key {key}. All graphs must be pre-compiled "
+                f"VLLM_NEURON_DISABLE_WARMUP_COMPILE: local compile cache miss for key {key}. All graphs must be "
+                f"pre-compiled "
                 "when warmup compilation is disabled."
             )
 
