@@ -37,7 +37,7 @@ def _precision(case: ServedVariant) -> Finding:
         request = f"{source} asks for fp8" if source else "16 bits were requested"
         words = f"The server says cache_dtype={stated}, where {request}."
         cause = case.cause(
-            "kv cache", "cache_dtype", default="The precision that was asked of the cache did not reach the server."
+            "kv cache", "cache_dtype", default="The requested precision of the cache did not reach the server."
         )
         return Finding(what="kv_cache", proven=False, words=words, cause=cause)
     return _measured(case, f"The server says cache_dtype={stated}", 1.0 if source else None)
@@ -52,7 +52,7 @@ def _measured(case: ServedVariant, statement: str, width: float | None) -> Findi
     words = f"{statement}; its memory over its tokens is {took:.2g} bytes an element"
     if width is not None and took > PADDED * width:
         cause = "The cache was made in 16 bits, whatever the flag says."
-        return Finding(what="kv_cache", proven=False, words=f"{words}, where 1 was asked.", cause=cause)
+        return Finding(what="kv_cache", proven=False, words=f"{words}, where 1 was requested.", cause=cause)
     return Finding(what="kv_cache", proven=True, words=f"{words}.")
 
 
