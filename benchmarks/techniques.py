@@ -215,9 +215,9 @@ def markdown(rows: list[tuple[Any, ...]], noise: float) -> str:
     machine, version = probe.probe(), (engine_status.read_marker(settings.load().engines, "serve") or {}).get("version")
     return f"""# Every technique through the command, on the starter model
 
-{machine["cpu"]}, {machine["cores"]} cores, vLLM {version}, {datetime.now(UTC):%Y-%m-%d}. `python -m benchmarks.techniques`:
-`whetstone optimize starter --recipe NAME --wait --json`, `whetstone artifacts verify`, then vLLM's engine without
-compilation.
+{machine["cpu"]}, {machine["cores"]} cores, vLLM {version}, {datetime.now(UTC):%Y-%m-%d}.
+`python -m benchmarks.techniques`: `whetstone optimize starter --recipe NAME --wait --json`, `whetstone artifacts
+verify`, then vLLM's engine without compilation.
 
 - s: the whole job, its quality report included. peak MB: of the worker and its processes.
 - perplexity and mean KL (nats a token): of the artifact's own report, on held-out text.
