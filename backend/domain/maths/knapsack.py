@@ -92,12 +92,12 @@ def _spread(choices: Sequence[KnapsackChoice]) -> float:
 
 
 def _front(choices: Sequence[KnapsackChoice]) -> list[int]:
-    """The choices that no other undercuts in both, by rising cost and falling loss."""
-    found: list[int] = []
+    """Return the indices of choices that no other beats in both cost and loss, by rising cost."""
+    front: list[int] = []
     for index in sorted(range(len(choices)), key=lambda n: (choices[n].cost, choices[n].loss, n)):
-        if not found or choices[index].loss < choices[found[-1]].loss:
-            found.append(index)
-    return found
+        if not front or choices[index].loss < choices[front[-1]].loss:
+            front.append(index)
+    return front
 
 
 def _hull(choices: Sequence[KnapsackChoice], group: int) -> list[_Step]:

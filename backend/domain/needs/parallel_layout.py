@@ -1,6 +1,6 @@
-"""How the accelerators of a target share a model.
+"""The layout in which the accelerators of a target share a model.
 
-Cut over some of them (tensor parallel), copied to the others (replicas).
+The model is cut over some of them (tensor parallel) and copied to the others (replicas).
 
 Pure arithmetic over `serving_memory`. vLLM: --tensor-parallel-size and --data-parallel-size. Knows nothing of time and
 of prices.
