@@ -42,7 +42,7 @@ def test_a_model_without_weights_is_planned_and_its_import_is_one_click_away(hom
         "Longest context",
     ):
         assert f"| {row} |" in said
-    assert "19–41 ms" in said and "7.09 USD an hour" in said and "leviathan" in said.lower()
+    assert "19–41 ms" in said and "7.09 USD per hour" in said and "leviathan" in said.lower()
     assert "memory 27.3 GB, duration unknown" in said and "must run elsewhere" in said, (
         "a layer of it is larger than an A10G"
     )

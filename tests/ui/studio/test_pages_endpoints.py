@@ -52,7 +52,7 @@ def test_an_endpoint_shows_its_cost_and_is_deleted_by_a_second_click(
     aws.clock.advance(3600)
     at.button(key="endpoints_ask").click().run()
     said = studio.says(at)
-    assert "0 requests in the last hour; 1 request since it was made." in said
+    assert "0 requests in the last hour; 1 request since it was created." in said
     assert "Idle: no requests" in said and "There is no artifact to serve instead" in said
     assert (
         "chat" in said and "InService" in said and "USD an hour on demand, since" in said and "invoke_endpoint" in said

@@ -402,7 +402,7 @@ def test_the_page_says_how_the_cache_comes_about_and_every_note() -> None:
     latent = facts(architectures=["DeepseekV3ForCausalLM"], model_type="deepseek_v3", **sizes)
     assert model_rows.cache_formula(latent) == "2 layers x 24 x 2 bytes, one latent vector per token in 16 bit"
     window = facts(architectures=["MistralForCausalLM"], model_type="mistral", sliding_window=8, **PLAIN)
-    assert model_rows.cache_of_context(window) == "128 tokens of one request; 2 layers keep 8 of them at most"
+    assert model_rows.cache_of_context(window) == "128 tokens of one request; 2 layers store at most 8 of them"
     shown = {label: (value, how) for label, value, how in model_rows.model_figures(window)}
     assert shown["KV cache, full context"] == ("1.02 kB", model_rows.cache_of_context(window))
     bloom = facts(

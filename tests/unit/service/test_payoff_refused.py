@@ -55,7 +55,7 @@ def test_a_number_of_parameters_may_have_a_suffix(written: str, number: int) -> 
 
 @pytest.mark.parametrize("written", ["", "0", "five", "5 M M", "-3M", "1e400"])
 def test_what_is_no_number_of_parameters_is_refused(written: str) -> None:
-    with pytest.raises(RequestError, match=r"no number of parameters: write .* such as 5M"):
+    with pytest.raises(RequestError, match=r"not a number of parameters: write .* such as 5M"):
         read_parameters(written)
 
 

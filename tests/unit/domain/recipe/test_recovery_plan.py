@@ -133,7 +133,7 @@ def test_the_curve_has_its_words_and_rings_what_is_kept() -> None:
     said = alt_text.alt(figure)
     assert "KL divergence (nats/token)" in said
     assert "Validation: 3 points from 0.100 at step 5 to 0.200 at step 0" in said
-    assert "Kept: 0.100 at step 5" in said
+    assert "Best: 0.100 at step 5" in said
     lines = alt_text.csv(figure).splitlines()
     assert len(lines) == 1 + 3 + 2 + 1
     assert loss_curve([], "kl")["data"] == []
