@@ -127,7 +127,7 @@ def test_levels_done_before_the_server_died_are_kept_and_shown(tmp_path: Path) -
     assert [level["concurrency"] for level in found] == [1, 2, 4]
     assert [level["invocation_errors"] for level in found[:2]] == [0, 0]
     assert 0 < found[2]["invocation_errors"] == sum(found[2]["errors"].values())
-    assert "cannot be reached" in done.stderr and "3 level(s) were done before that" in done.stderr
+    assert "cannot be reached" in done.stderr and "3 level(s) were finished before that" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -179,8 +179,8 @@ def test_doctor_and_engines_answer_as_json(tmp_path: Path) -> None:
     [
         ((), "at least one variant"),
         (("starter", "--blocks", 3), "--continue EVALUATION with --blocks"),
-        (("--continue", "e-1", "--blocks", 2, "--max-tokens", 9), "leave out all but --blocks"),
-        (("starter", "--continue", "e-1", "--blocks", 2), "leave out all but --blocks"),
+        (("--continue", "e-1", "--blocks", 2, "--max-tokens", 9), "leave out all options but --blocks"),
+        (("starter", "--continue", "e-1", "--blocks", 2), "leave out all options but --blocks"),
         (("--continue", "e-1", "--blocks", 2), "no evaluation e-1"),
     ],
 )

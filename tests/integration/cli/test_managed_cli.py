@@ -71,7 +71,7 @@ def test_a_draft_alone_makes_no_job_and_needs_no_setting(tmp_path: Path) -> None
         (("--recipe", "awq", "--dry-run"), "give --aws role=... or set WHETSTONE_AWS_ROLE"),
         (("--recipe", "awq", *AWS, "--aws", "role=me"), "--aws role is wrong: it must be a role such as"),
         (("--recipe", "smoothquant", *AWS), "smoothquant needs `compile` beside it: add it. Nearest valid recipe: "),
-        (("--recipe", "awq", *AWS, "--then-evaluate"), "--then-evaluate goes with jobs that run here"),
+        (("--recipe", "awq", *AWS, "--then-evaluate"), "--then-evaluate works only for jobs that run here"),
         (("--recipe", "awq", *AWS, "--target", "local"), "--aws goes with a target such as sagemaker:ml.g6.12xlarge"),
     ],
 )

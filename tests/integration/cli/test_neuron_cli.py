@@ -41,7 +41,7 @@ def test_the_plan_and_its_key_are_printed_and_nothing_is_compiled(tmp_path: Path
     assert 3e9 < used < document["core_memory_bytes"] == 16 << 30
     assert any("neuronx-cc is not installed" in note for note in document["notes"])
     text = whetstone(tmp_path, *asked, "--dry-run").stdout
-    assert document["key"] in text and "NxD Inference" in text and "what would be compiled" in text
+    assert document["key"] in text and "NxD Inference" in text and "compilation plan" in text
     here = ("optimize", "starter", *asked[2:])
     assert one_sentence(whetstone(tmp_path, *here))
     jobs = json.loads(whetstone(tmp_path, "jobs", "list", "--json").stdout)
@@ -53,7 +53,7 @@ def test_an_architecture_that_no_library_names_is_refused_with_where_it_would_wo
     file.write_text(RECIPE)
     asked = ("optimize", "huggingface-llm-gemma-2b", "--recipe", str(file), "--target", TARGET, "--dry-run")
     said = one_sentence(whetstone(tmp_path, *asked))
-    assert "no support for models of type gemma" in said and "Nearest valid recipe: quantize + compile on ml." in said
+    assert "no support for models of type gemma" in said and "Nearest valid recipe: quantize int8 + compile on ml." in said
 
 
 def test_an_eagle_head_is_a_folder_that_is_compiled_with_the_model_and_counts_in_key_and_memory(tmp_path: Path) -> None:

@@ -53,6 +53,6 @@ def test_the_command_line_tells_and_drops_it(home: Workspace, monkeypatch: pytes
     def said(*arguments: str) -> str:
         return CliRunner().invoke(app, ["jobs", *arguments], catch_exceptions=False).stdout
 
-    assert "Keeps 0.0819 MB to go on from" in said("show", job)
+    assert "Checkpoints: 0.0819 MB" in said("show", job)
     assert json.loads(said("drop", job, "--json")) == {"id": job, "freed_bytes": 81_920}
     assert "It had no checkpoints" in said("drop", job)
