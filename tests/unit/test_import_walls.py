@@ -123,7 +123,7 @@ ONLY_IN = {
     "sqlalchemy": ("backend/store/",),
     "typer": ("backend/cli/",),
 }
-MODULES_A_FOLDER = 15
+MODULES_A_FOLDER, PAGES = 15, 20
 LINES, LINES_OF_A_PAGE = 450, 150
 
 
@@ -244,7 +244,11 @@ def size_breaks(root: Path) -> list[str]:
     """Folders of too many modules and modules of too many lines."""
     found = [path for path in sources(root) if path.name != "__init__.py" and "versions" not in path.parts]
     folders = Counter(path.parent.relative_to(root).as_posix() for path in found)
-    crowded = [f"{folder} holds {count} modules" for folder, count in folders.items() if count > MODULES_A_FOLDER]
+    crowded = [
+        f"{folder} holds {count} modules"
+        for folder, count in folders.items()
+        if count > (PAGES if folder == "pages" else MODULES_A_FOLDER)
+    ]
     lines = {path.relative_to(root).as_posix(): len(path.read_text().splitlines()) for path in found}
     long = [
         f"{where} has {count} lines"
@@ -252,6 +256,20 @@ def size_breaks(root: Path) -> list[str]:
         if count > (LINES_OF_A_PAGE if where.startswith("pages/") else LINES)
     ]
     return crowded + long
+
+
+def drawn_texts(root: Path) -> list[str]:
+    """Texts of a page that Streamlit would draw: a bare string after the page's own docstring."""
+    return [
+        f"pages/{page.name}:{statement.lineno} draws a bare string"
+        for page in sorted((root / "pages").glob("*.py"))
+        for statement in ast.parse(page.read_text()).body[1:]
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    ]
+
+
+def test_pages_draw_no_docstring_of_a_constant() -> None:
+    assert drawn_texts(ROOT) == []
 
 
 def test_modules_import_only_what_their_walls_let_through() -> None:
@@ -287,6 +305,7 @@ def test_each_wall_catches_a_break(tmp_path: Path) -> None:
     write("backend/catalog/hub.py", "from huggingface_hub.utils._http import get_session\n")
     write("backend/present/report_content.py", "import plotly\n")
     write("pages/home.py", "\n" * (LINES_OF_A_PAGE + 1))
+    write("pages/disk.py", '"""How much disk is used?"""\nMOST = 5\n"""Rows."""\n')
     for number in range(MODULES_A_FOLDER + 1):
         write(f"backend/aws/part_{number}.py", "")
     assert wall_breaks(tmp_path) == ["backend.store.queue imports backend.service.jobs"]
@@ -300,4 +319,5 @@ def test_each_wall_catches_a_break(tmp_path: Path) -> None:
         "backend/cli/main.py imports torch",
         "backend/present/report_content.py imports plotly",
     ]
+    assert drawn_texts(tmp_path) == ["pages/disk.py:3 draws a bare string"]
     assert size_breaks(tmp_path) == ["backend/aws holds 16 modules", f"pages/home.py has {LINES_OF_A_PAGE + 1} lines"]

@@ -109,7 +109,7 @@ def test_answers_without_a_count_have_no_throughput_in_tokens_anywhere(measured:
 def test_a_variant_whose_tokens_were_not_counted_gets_no_verdict_on_them(measured: tuple[Evaluation, str]) -> None:
     name = of(measured[0], "no_usage").name
     said = {row.metric: describe_comparison(row) for row in measured[0].comparison if row.variant == name}
-    reason = f"no verdict: 2 of 2 answers of `{name}` came without a token count"
+    reason = f"no verdict: 2 of 2 answers of `{name}` had no token count"
     assert said["output_tokens_per_s"] == said["tpot_ms"] == reason
     assert "token count" not in said["ttft_ms_p50"]
 
