@@ -71,7 +71,7 @@ def compare(visit: Visit, evaluation: str) -> None:
     visit.heading("Compare")
     visit.drawn()
     price = f"Price per hour, {evaluation}"
-    cheapest = visit.main.get_by_text("the cheapest here")
+    cheapest = visit.main.get_by_text(re.compile(r"the cheapest(?: here)?: "))
     before = cheapest.inner_text()
     visit.fill(price, "3")
     visit.page.wait_for_url(re.compile(r"[?&]prices=3(&|$)"))
