@@ -41,7 +41,7 @@ print("artifacts", len(artifacts.listing(home)), "work", (home.settings.jobs / j
 filler.unlink()
 print(until_ended(home, job.id).state)
 artifacts.verify(home, artifacts.listing(home)[0].id)
-jobs.close(home)
+jobs.cancel_all_and_stop(home)
 print("processes", len(processes_of(home)))
 """
 
