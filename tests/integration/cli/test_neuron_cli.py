@@ -53,7 +53,9 @@ def test_an_architecture_that_no_library_names_is_refused_with_where_it_would_wo
     file.write_text(RECIPE)
     asked = ("optimize", "huggingface-llm-gemma-2b", "--recipe", str(file), "--target", TARGET, "--dry-run")
     said = one_sentence(whetstone(tmp_path, *asked))
-    assert "no support for models of type gemma" in said and "Nearest valid recipe: quantize int8 + compile on ml." in said
+    assert (
+        "no support for models of type gemma" in said and "Nearest valid recipe: quantize int8 + compile on ml." in said
+    )
 
 
 def test_an_eagle_head_is_a_folder_that_is_compiled_with_the_model_and_counts_in_key_and_memory(tmp_path: Path) -> None:

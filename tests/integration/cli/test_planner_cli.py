@@ -75,7 +75,9 @@ def test_a_job_for_another_target_is_shown_with_what_runs_here_and_what_is_plann
     assert f"To be served on {deployment['target']}" in text and "reason" in text and "models import" in text
     here = whetstone(tmp_path, "optimize", "starter", "--recipe", "w8a8", "--target", "ml.g5.12xlarge", "--dry-run")
     assert (
-        here.returncode == 0 and "The job runs on this machine" in here.stdout and "nothing is started there" in here.stdout
+        here.returncode == 0
+        and "The job runs on this machine" in here.stdout
+        and "nothing is started there" in here.stdout
     )
 
 
