@@ -75,7 +75,8 @@ def home(tmp_path: Path) -> Iterator[Workspace]:
     """Empty, for real supervisors and workers, of which nothing may be left."""
     workspace = open_home(tmp_path / "home")
     yield workspace
-    jobs.cancel_all_and_stop(workspace)
+    if processes_of(workspace):
+        jobs.cancel_all_and_stop(workspace)
     assert processes_of(workspace) == []
 
 
