@@ -104,9 +104,10 @@ HEAVY = {
     "datasets",
     "transformers_neuronx",
     "neuronx_distributed_inference",
+    "scipy",
 }
-OWN_PLACES = {"pandas": ("app/",)}
-"""Streamlit's tables are coloured by pandas' own styles alone."""
+OWN_PLACES = {"pandas": ("app/",), "scipy": ("backend/domain/maths/",)}
+"""Streamlit's tables are coloured by pandas' own styles alone; statistics are in one room."""
 HEAVY_PLACES = (
     "backend/engines/",
     "backend/layered/",
@@ -232,9 +233,10 @@ def vendor_breaks(root: Path) -> list[str]:
         for name, at_top in imports(path):
             top = name.split(".")[0]
             outside = top in ONLY_IN and not where.startswith(ONLY_IN[top])
-            places = (*HEAVY_PLACES, *OWN_PLACES.get(top, ()))
-            heavy = top in HEAVY and (not where.startswith(places) or (at_top and top != "numpy"))
-            impure = pure and top not in sys.stdlib_module_names and top not in {"pydantic", "backend"}
+            own = where.startswith(OWN_PLACES.get(top, ()))
+            placed = own or where.startswith(HEAVY_PLACES)
+            heavy = top in HEAVY and (not placed or (at_top and top != "numpy"))
+            impure = pure and not own and top not in sys.stdlib_module_names and top not in {"pydantic", "backend"}
             if outside or heavy or impure:
                 breaks.append(f"{where} imports {name}")
     return breaks
@@ -298,6 +300,7 @@ def test_each_wall_catches_a_break(tmp_path: Path) -> None:
 
     write("backend/store/queue.py", "from backend.service import jobs\n")
     write("backend/domain/maths/paired_scores.py", "from backend.domain.rules import check\n")
+    write("backend/domain/maths/student_t.py", "from scipy import special\n")
     write("backend/domain/attic/junk.py", "")
     write("app/jobs/cards.py", "from app.results import costs\n")
     write("app/results/costs.py", "from app.jobs import cards\n")
@@ -317,6 +320,7 @@ def test_each_wall_catches_a_break(tmp_path: Path) -> None:
     assert circles(tmp_path, "app") and not circles(tmp_path, "backend.service")
     assert vendor_breaks(tmp_path) == [
         "backend/cli/main.py imports torch",
+        "backend/domain/maths/student_t.py imports scipy.special",
         "backend/present/report_content.py imports plotly",
     ]
     assert drawn_texts(tmp_path) == ["pages/disk.py:3 draws a bare string"]

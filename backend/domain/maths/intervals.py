@@ -1,4 +1,8 @@
-"""Percentiles and intervals of samples, and Holm's correction of many tests."""
+"""Percentiles and intervals of samples, and Holm's correction of many tests.
+
+Written by hand: the process that sends load takes percentiles and has no numpy; scipy's score interval takes whole
+counts only, and scipy has no correction by Holm.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 The multiple-choice knapsack problem (Sinha and Zoltners 1979, Operations Research 27:503; Kellerer, Pferschy and
 Pisinger 2004, Knapsack Problems, chapter 11): non-dominated partial sums group by group, cut off by the bound of the
-linear relaxation, which is the greedy walk along the groups' convex hulls. Written by hand: scipy has no such solver.
+linear relaxation, which is the greedy walk along the groups' convex hulls. Written by hand: of scipy only the general
+solver for whole numbers fits, whose answer is the best within a tolerance.
 """
 
 from __future__ import annotations

@@ -122,7 +122,10 @@ def paired_difference(baseline: Sequence[float], variant: Sequence[float]) -> Di
 
 
 def _mcnemar(won: int, lost: int) -> float:
-    """Return the two-sided probability of such an uneven split, were both directions equally likely."""
+    """Return the two-sided probability of such an uneven split, were both directions equally likely.
+
+    In whole numbers and so exact, where scipy's binomial distribution is right to 12 digits.
+    """
     total, tail, combinations = won + lost, 0, 1
     for k in range(min(won, lost) + 1):
         tail += combinations

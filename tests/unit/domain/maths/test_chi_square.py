@@ -1,4 +1,4 @@
-"""The chi-square distribution, central and noncentral, against published figures."""
+"""The chi-square distribution, central and noncentral, against published figures and those of stored evaluations."""
 
 from __future__ import annotations
 
@@ -35,3 +35,33 @@ def test_without_an_effect_the_power_is_the_level() -> None:
     assert chi_square.power(0.0, 7, 0.05) == pytest.approx(0.05, rel=1e-6)
     with pytest.raises(ValueError, match="df > 0"):
         chi_square.upper_tail(1.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "df", "above"),
+    [
+        (3.841459, 1, 0.04999999465319516),
+        (0.5, 1, 0.4795001221869536),
+        (18.307038, 10, 0.05000000082473228),
+        (90.0, 20, 7.412919565393068e-11),
+        (250.0, 300, 0.9838029502076436),
+        (700.0, 300, 5.267054393745421e-34),
+    ],
+)
+def test_tails_are_those_of_stored_evaluations(value: float, df: float, above: float) -> None:
+    assert chi_square.upper_tail(value, df) == pytest.approx(above, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("df", "alpha", "needed"),
+    [
+        (1, 0.05, 7.8515625),
+        (2, 0.05, 9.640625),
+        (5, 0.0125, 17.203125),
+        (20, 0.05, 20.96875),
+        (60, 0.003125, 49.5),
+        (200, 0.00125, 89.3125),
+    ],
+)
+def test_what_is_detected_is_that_of_stored_evaluations(df: float, alpha: float, needed: float) -> None:
+    assert chi_square.detectable_noncentrality(df, alpha) == needed
