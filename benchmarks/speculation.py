@@ -39,7 +39,7 @@ from backend.hardware import engine_status, probe
 from backend.present.tables.text import table
 from backend.settings import ASSETS
 from backend.worker.kinds.payoff import Server, SlotMeasurement
-from backend.worker.measuring.server_pool import ServerPool
+from backend.worker.measuring.server_pool import ServerPool, ServerSetup
 from backend.worker.progress import ChannelProgress
 
 PROMPTS = ASSETS / "workloads" / "assistant.jsonl"
@@ -52,7 +52,7 @@ GOAL = 0.1
 class Real(SlotMeasurement):
     """In the target's chat template, as drafts are used."""
 
-    asked: ClassVar[Mapping[str, Any]] = {"endpoint": "chat", "temperature": 0.0}
+    plan_changes: ClassVar[Mapping[str, Any]] = {"endpoint": "chat", "temperature": 0.0}
 
 
 def main() -> None:
@@ -120,7 +120,8 @@ def measure(servers: Sequence[Server], streams: Sequence[int], rounds: int, foun
         options = EvaluateOptions(concurrency=tuple(streams), max_tokens=measured.longest)
         held = cache_tokens(parse_workload(PROMPTS.stem, PROMPTS.read_bytes()).prompts, options, measured.longest)
         python = partial(engine_status.server_python, configured)
-        with ServerPool(variants, options, python, channel.side_log, configured.cache / "vllm", progress, held) as pool:
+        setup = ServerSetup(python, channel.side_log, configured.cache / "vllm", held)
+        with ServerPool(variants, options, setup, progress) as pool:
             pool.start_servers()
             measured.run(pool)
         return [row(measured, found, number, at) for number in range(1, len(servers)) for at in streams]

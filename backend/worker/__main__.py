@@ -36,7 +36,7 @@ SPEC: TypeAdapter[JobSpec] = TypeAdapter(JobSpec)
 
 
 def main(folder: str) -> int:
-    """Run the job; return 0 for success, 1 for failure, 130 for cancelled, UNSAID if no result could be written."""
+    """Run the job; return 0 for success, 1 for failure, 130 for cancelled, RESULT_UNWRITTEN if the disk took none."""
     # 1. Reserve what was granted, before any library is imported, and say that the worker lives.
     channel = JobChannel(Path(folder))
     _limit_to(channel.granted())
@@ -91,16 +91,22 @@ def _report_usage(channel: JobChannel, rss_bytes: int, cores: float) -> None:
 
 
 def _run(channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
+    """Run the module of the job's kind and return the document of its result."""
+    # 1. Read what was requested.
     try:
         spec = SPEC.validate_python(channel.spec())
     except ValidationError as error:
         raise unreadable(error, "the job") from None
+
+    # 2. Say that the worker runs, and what has changed since the job was submitted.
     message = "The worker has started."
     print(message, flush=True)
     channel.emit(Event(kind="state", message=message))
     for folder in _changed_folders(channel):
         message = f"The files in {folder} changed after this job was submitted: it works on them as they are now."
         channel.emit(Event(kind="warning", message=message))
+
+    # 3. Run the module of the job's kind.
     _apply_sharing(spec)
     worker = KINDS[JobKind(spec.kind)].worker
     if worker is None:

@@ -14,7 +14,7 @@ LOG_LINES = 10
 
 
 class ChannelProgress:
-    """Progress of a job over its channel.
+    """Reports the progress of a job over its channel.
 
     `expected` is the sum of the weights of all phases; phases beyond it extend it. `seconds` are predicted durations by
     phase, which replace the weights the first time a phase begins.
@@ -35,12 +35,16 @@ class ChannelProgress:
     def phase(
         self, name: str, message: str, *, total: float | None = None, unit: str | None = None, weight: float = 1.0
     ) -> None:
+        """Begin a phase; what the one before did not reach counts as done."""
+        # 1. Close the phase before, and let a predicted time replace the weight.
         self._print_last()
         weight = self._seconds.pop(name, weight)
         self._before += self._weight
         self._expected = max(self._expected, self._before + weight)
         self._name, self._total, self._unit, self._weight = name, total, unit, weight
         self._phase_begun, self._lines_printed = time.monotonic(), 0
+
+        # 2. Report the beginning.
         overall = self._overall(0.0)
         print(message, flush=True)
         self._channel.emit(
@@ -57,13 +61,18 @@ class ChannelProgress:
         )
 
     def advance(self, done: float, **data: Any) -> None:
+        """Report how far the phase is, in its unit."""
         share = min(1.0, done / self._total) if self._total else 0.0
         seconds = time.monotonic() - self._phase_begun
         overall = self._overall(share)
         self._unprinted = done
-        if int(share * LOG_LINES) > self._lines_printed:  # at most LOG_LINES of them
+
+        # 1. Print a line at every tenth of the phase.
+        if int(share * LOG_LINES) > self._lines_printed:
             self._lines_printed = int(share * LOG_LINES)
             self._print_last()
+
+        # 2. Report to the supervisor; only the end of a phase is written at once.
         event = Event(
             kind="progress",
             phase=self._name,

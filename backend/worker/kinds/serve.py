@@ -47,20 +47,25 @@ class IdleTimer:
 
 
 def run(spec: ServeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
-    """Serve until the end and return a summary; being stopped once the servers are up is success.
+    """Serve until stopped or unused, and return a summary; a stop once the servers are up is success.
 
     Raises EngineMissing, ServerFailed, and JobCancelled while they are still being loaded.
     """
+    # 1. Start the servers and announce their addresses.
     settings = configuration.load()
     progress = ChannelProgress(channel, float(len(spec.variants)))
     with local_artifacts(spec.variants, settings, progress) as variants, ExitStack() as stack:
         servers = _start(variants, settings, channel, progress, stack)
         began = time.monotonic()
         channel.emit(_announcement(spec, servers))
+
+        # 2. Serve until somebody stops the job, or nobody uses it.
         attention = IdleTimer(began)
         why = _serve(spec, servers, attention, channel)
         print(why, flush=True)
         seconds = time.monotonic() - began
+
+    # 3. Say what was served.
     return {
         "summary": f"{why} {attention.tokens:,.0f} tokens were generated in {_minutes(seconds)}.",
         "served_seconds": seconds,
@@ -91,7 +96,8 @@ def _start(
 def _check_room(variant: Variant, servers: Sequence[VllmServer]) -> None:
     """Raise WorkError if another server would not fit, judged by the largest that is up, its start included."""
     needed = max((memory_for_others(server, 1) for server in servers), default=0.0)
-    if (free := probe.free_memory()) < needed:
+    free = probe.free_memory()
+    if free < needed:
         raise WorkError(
             f"There is not enough memory to serve {variant.name} as well: it takes about {needed / 1e9:.1f} GB and "
             f"{free / 1e9:.1f} GB are free. Stop other programs, or serve one variant at a time."
@@ -119,6 +125,7 @@ def _serve(spec: ServeSpec, servers: Sequence[VllmServer], attention: IdleTimer,
     """Poll the servers until the end and return the reason for it. Raises ServerFailed."""
     misses = 0
     try:
+        # Poll until the servers are idle for too long.
         while attention.idle_s(time.monotonic()) < spec.idle_minutes * 60:
             time.sleep(POLL_SECONDS)
             try:
@@ -129,6 +136,7 @@ def _serve(spec: ServeSpec, servers: Sequence[VllmServer], attention: IdleTimer,
                     raise
                 continue
             misses = 0
+            # New tokens show that somebody uses the servers.
             if attention.update(tokens, time.monotonic()):
                 channel.emit(Event(kind="progress", phase="serve", progress=1.0, data={"generated_tokens": tokens}))
     except JobCancelled:

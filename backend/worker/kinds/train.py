@@ -25,14 +25,16 @@ RESULT = {"seconds", "peak_rss_bytes", "bytes_after", "training"}
 
 
 def run(spec: TrainSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
-    """Fill the channel's output with an artifact; the result document's own part. What the target answered and the
-    state of the training stay for the next attempt until it has succeeded.
+    """Train the draft, fill the channel's output with the artifact, and return this kind's part of the result.
+
+    The target's answers and the state of the training stay for the next attempt until one has succeeded.
 
     Raises InvalidWorkload, and what `engines.drafts.train` does.
     """
     from backend.engines.drafts.train import TrainRequest, train
     from backend.engines.native import devices
 
+    # 1. Read the prompts.
     began, progress = time.monotonic(), ChannelProgress(channel, 1.0)
     target = Path(spec.model.path)
     prompts_read = training_prompts.read(spec.prompts_path, target)
@@ -41,6 +43,8 @@ def run(spec: TrainSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, A
             f"{prompts_read.left_out} prompts of {prompts_read.name} are left out: held out for evaluations, or there "
             "twice."
         )
+
+    # 2. Train; what is stored between attempts goes when the artifact is complete.
     draft = channel.output / "draft"
     draft.mkdir(parents=True)
     with recovery.removing_stages(channel.resume()):
@@ -63,12 +67,15 @@ def _manifest(
     spec: TrainSpec, channel: JobChannel, training: dict[str, Any], memory: PeakMemory, seconds: float
 ) -> Manifest:
     """Write the draft's card and the manifest, and return the manifest."""
+    # 1. The card, and the recipe that serves the draft.
     draft, hardware = channel.output / "draft", probe.probe()
     files.write(draft / "README.md", drafts.card(spec.model.id, training, hardware))
     recipe = Recipe(
         name=drafts.title(spec.options),
         steps=(Speculate(method=METHODS[spec.options.kind], tokens=spec.options.tokens),),
     )
+
+    # 2. The manifest, over all files.
     manifest = Manifest(
         job=channel.job,
         parent=spec.model,

@@ -29,7 +29,8 @@ def _local_artifact(variant: Variant, settings: Settings, progress: Progress, st
         return variant
     address = variant.stored_at or str(Path(variant.model_path).parent)
     location = locations.location_of(settings, address)
-    if missing := location.missing(address):
+    missing = location.missing(address)
+    if missing:
         message = f"Fetching {variant.name} ({missing / 1e6:.1f} MB) from {location.address}"
         progress.phase("fetch", message, total=missing, unit="bytes")
     folder = stack.enter_context(location.use(address, variant.source, lambda done, total: progress.advance(done)))

@@ -31,6 +31,7 @@ class EarlierEvaluation(NamedTuple):
 
 def write_runs(folder: Path, runs: Mapping[RunKey, Sequence[MeasuredRun]], task_warnings: Iterable[str]) -> None:
     """Write everything about each run except its requests, which `records` writes."""
+    # Everything but the requests: their file names the variant, the load and the block too.
     rows = []
     for (variant, load), runs_of_load in runs.items():
         for block, run in enumerate(runs_of_load):

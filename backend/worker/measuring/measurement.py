@@ -49,29 +49,34 @@ class Measurement:
         progress: ChannelProgress,
         earlier: EarlierEvaluation | None = None,
     ) -> None:
+        # 1. What was requested, and what a continued evaluation has measured.
         self.spec, self.channel, self.workload, self.progress = spec, channel, workload, progress
         self.earlier = earlier
         self.runs: dict[RunKey, list[MeasuredRun]] = dict(earlier.runs) if earlier else {}
+
+        # 2. What is measured: greedy answers, log-probabilities, searched levels, and what ended early.
         self.answers: dict[int, Answers] = {}
         """The greedy answers of each variant."""
         self.repeated_answers: Answers | None = None
         """The baseline's greedy answers to the same prompts, asked a second time."""
         self.logprobs: dict[int, served_logprobs.WindowLogprobs] = {}
         """The log-probabilities that the server of each variant reports on the held-out text."""
-        self._held_out_windows: list[list[int]] | None = None
-        self.loads = spec.options.loads
-        self._prompt_kinds = [prompt.kind for prompt in workload.prompts]
         self.searched: dict[int, list[SearchedLevel]] = {}
         """The levels that the search of each variant has judged."""
         self.lost_servers: dict[int, str] = {}
         """The error of each variant whose server stopped answering."""
         self.exhausted: dict[int, str] = {}
         """The reason why the search of a variant ended for lack of unused prompts."""
+        self.looks: list[SequentialTest] = []
+        """The tests of the stopping rule so far."""
+
+        # 3. How far the schedule is, and which prompts no request has used.
+        self.loads = spec.options.loads
+        self._prompt_kinds = [prompt.kind for prompt in workload.prompts]
+        self._held_out_windows: list[list[int]] | None = None
         self.unused_prompts = UnusedPrompts(spec.options, workload, spec.continues.origin if spec.continues else 0)
         self.blocks = spec.measured
         """Complete blocks so far, those of a continued evaluation included."""
-        self.looks: list[SequentialTest] = []
-        """The tests of the stopping rule so far."""
         self._load_number = 0
         self._warmed: dict[int, int] = {}
         """The start of each variant's server that was warmed."""
@@ -256,8 +261,10 @@ class Measurement:
 
     def check_answers(self) -> None:
         """Raise WorkError if every measured request failed: that is no measurement."""
-        records = [record for runs_of_load in self.runs.values() for run in runs_of_load for record in run.records]
-        measured = [record for record in records if not record.warm]
+        measured: list[RequestRecord] = []
+        for runs_of_load in self.runs.values():
+            for run in runs_of_load:
+                measured += [record for record in run.records if not record.warm]
         if not measured or any(record.ok for record in measured):
             return
         counts = Counter(record.status for record in measured)

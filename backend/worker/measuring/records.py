@@ -37,9 +37,10 @@ def write_records(path: Path, names: Sequence[str], measured: Iterable[MeasuredL
     loads = groupby(sorted(measured, key=lambda level: level.load), key=lambda level: level.load)
     with pyarrow.parquet.ParquetWriter(path, _schema(), compression="zstd") as file:
         for _, levels in loads:
-            table = pyarrow.Table.from_pylist(
-                [row for level in levels for row in _rows(names, level)], schema=_schema()
-            )
+            rows: list[dict[str, Any]] = []
+            for level in levels:
+                rows += _rows(names, level)
+            table = pyarrow.Table.from_pylist(rows, schema=_schema())
             file.write_table(table, row_group_size=max(1, len(table)))
 
 

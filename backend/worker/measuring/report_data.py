@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Level
 from backend.domain.load import order
@@ -34,7 +35,7 @@ class InMemorySource:
         self._runs = {(names[row.variant], row.load): row.runs for row in rows}
 
     def spreads(self, level: Level, names: Sequence[str]) -> dict[str, dict[str, Spread]]:
-        return spreads({name: [record for run in self._runs_of(name, level) for record in run] for name in names})
+        return spreads({name: list(chain.from_iterable(self._runs_of(name, level))) for name in names})
 
     def run(self, level: Level, name: str) -> Sequence[RequestRecord]:
         return next(iter(self._runs_of(name, level)), ())

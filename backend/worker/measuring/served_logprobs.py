@@ -33,6 +33,7 @@ def held_out_windows(variants: Sequence[Variant], text: str | None) -> list[list
         return []
     from backend.evaluate.quality import scoring
 
+    # Choose the text, then cut it into windows by the baseline's tokenizer.
     folder = Path(variants[0].model_path)
     documents = held_out_text.read(None if must_stay_local(variants, text) else text, folder).documents
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.evaluation.evidence.served_variant import StartEvidence
@@ -50,6 +51,19 @@ class Endpoint:
         return self.public.read() if self.public is not None else {}
 
 
+class ServerSetup(NamedTuple):
+    """Settings that every server of a pool starts with."""
+
+    python: Callable[[Variant], Path]
+    """Returns the interpreter that serves a variant."""
+    log: Callable[[str], Path]
+    """Returns the file for the log of a server, by its name."""
+    cache: Path
+    """vLLM's folder for what it compiles."""
+    tokens_in_flight: int | None = None
+    """The most tokens that all requests hold at once; None: not known before."""
+
+
 class ServerPool:
     """The servers of all variants. Mode `auto` becomes `resident` if all fit, else `restart`."""
 
@@ -57,18 +71,13 @@ class ServerPool:
         self,
         variants: Sequence[Variant],
         options: EvaluateOptions,
-        python: Callable[[Variant], Path],
-        log: Callable[[str], Path],
-        cache: Path,
+        setup: ServerSetup,
         progress: Progress,
-        tokens_in_flight: int | None = None,
         mode: str | None = None,
     ) -> None:
-        """`python` returns the interpreter that serves a variant; `mode` replaces the options' if an evaluation is
-        continued."""
+        """`mode` replaces the options' if an evaluation is continued."""
         self.variants, self.options = list(variants), options
-        self._python, self._log, self._cache, self._progress = python, log, cache, progress
-        self._tokens_in_flight = tokens_in_flight
+        self._setup, self._progress = setup, progress
         self._up: dict[int, VllmServer] = {}
         self.mode: str = mode or options.interleave
         self.startups: dict[int, list[Startup]] = {}
@@ -143,8 +152,10 @@ class ServerPool:
         Two on a processor if memory allows and start times are not measured: a start spends half of its time on one
         core. One on a GPU, where each server would count the other's memory as taken.
         """
-        on_processor = all(is_cpu_build(self._python(self.variants[index])) for index in ours)
-        return TOGETHER if on_processor and not self.options.starts_apart and self._fits(ours, TOGETHER) else 1
+        on_processor = all(is_cpu_build(self._setup.python(self.variants[index])) for index in ours)
+        if on_processor and not self.options.starts_apart and self._fits(ours, TOGETHER):
+            return TOGETHER
+        return 1
 
     def _start(self, *indices: int) -> None:
         """Start the servers at the same time and wait until all answer."""
@@ -155,11 +166,11 @@ class ServerPool:
             self._progress.note(f"Starting vLLM for {variant.name}.")
             waiting[index] = self._up[index] = VllmServer(
                 variant,
-                python=self._python(variant),
-                log=self._log(f"server-{index}"),
-                cache_root=self._cache,
+                python=self._setup.python(variant),
+                log=self._setup.log(f"server-{index}"),
+                cache_root=self._setup.cache,
                 progress=self._progress,
-                tokens_in_flight=self._tokens_in_flight,
+                tokens_in_flight=self._setup.tokens_in_flight,
             )
             waiting[index].launch()
 

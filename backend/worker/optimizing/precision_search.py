@@ -1,8 +1,7 @@
-"""Quantizes with a precision for each group of linears: within an average of bits, or raised until the quality floor
-holds.
+"""Finds a precision for each group of linears: within an average of bits, or raised until the quality floor holds.
 
-Groups are measured once; every attempt is quantized whole and scored as it would be kept. What was measured and what
-was missed lies in a folder, so that a job that was stopped goes on with the attempt it was at. Knows no channel and no
+Groups are measured once; every allocation is tried by quantizing the whole model and scoring it. Measurements and
+missed tries are stored in a folder, so that a stopped job goes on with the try it was at. Knows no channel and no
 manifest.
 """
 
@@ -27,12 +26,15 @@ if TYPE_CHECKING:
     from backend.engines.base import QuantizeRequest, QuantizeResult
 
 Score = Callable[[], Mapping[str, Any]]
-"""Scores what lies in the request's `out_dir`: `kl_mean`, `perplexity_before`, `perplexity_after`."""
+"""Scores the weights in the request's `out_dir`: `kl_mean`, `perplexity_before`, `perplexity_after`."""
 
 
 class PrecisionSearch:
-    """`options` are the planned step's, with `eight_bits` and perhaps `target_bits`; `folder` outlives an attempt of
-    the job."""
+    """Quantizes one request with several precisions.
+
+    `options` are the planned step's, with `eight_bits` and perhaps `target_bits`; `folder` outlives an attempt of the
+    job.
+    """
 
     def __init__(
         self, request: QuantizeRequest, options: Mapping[str, Any], limits: Limits, folder: Path, progress: Progress
@@ -48,27 +50,31 @@ class PrecisionSearch:
 
         Raises QualityFloorMissed if no attempt reaches the quality floor, and what the engine raises.
         """
-        chosen = self._first()
-        for earlier in self._earlier():
-            chosen = self._next(chosen, earlier)
+        # 1. Begin within the average of bits, and go through the tries of a job that was stopped.
+        chosen = self._choose_first()
+        for missed in self._stored_tries():
+            chosen = self._choose_next(chosen, missed)
+
+        # 2. Quantize and score until the quality floor holds.
         while True:
-            quantize = self._quantize(chosen)
+            result = self._quantize(chosen)
             if not self.limits.fall_back:
-                return quantize, self._record(chosen, [])
+                return result, self._record(chosen, [])
             quality = score()
             if precision_allocation.missed_limit(self.limits, quality) is None:
-                return quantize, self._record(chosen, [] if chosen is None else [self._attempt(chosen, quality)])
-            self._store_attempt(quality)
-            chosen = self._next(chosen, quality)
+                return result, self._record(chosen, [] if chosen is None else [self._describe_try(chosen, quality)])
+            self._store_try(quality)
+            chosen = self._choose_next(chosen, quality)
 
     @cached_property
     def groups(self) -> list[MeasuredGroup]:
+        """The groups of linears with what each loses at every candidate; measured when it is first read."""
         from backend.engines import native
 
-        quantize = self.request.model_copy(update={"work_dir": self.folder / "probe"})
-        return native.measure(quantize, self.candidates, self.progress)
+        request = self.request.model_copy(update={"work_dir": self.folder / "probe"})
+        return native.measure(request, self.candidates, self.progress)
 
-    def _first(self) -> Allocation | None:
+    def _choose_first(self) -> Allocation | None:
         """Return the allocation within the average number of bits; None, the step's own precision, if there is none."""
         if self.target is None:
             return None
@@ -79,28 +85,31 @@ class PrecisionSearch:
         )
         return chosen
 
-    def _next(self, last: Allocation | None, quality: Mapping[str, Any]) -> Allocation:
-        """Return what to try after an attempt missed the floor. Raises QualityFloorMissed if nothing is left to try."""
+    def _choose_next(self, last: Allocation | None, quality: Mapping[str, Any]) -> Allocation:
+        """Return the allocation to try after `last` missed the floor. Raises QualityFloorMissed if none is left."""
+        # 1. Record the try that missed.
         before = [self.candidates[0]] * len(self.groups) if last is None else last
-        attempt, excess = self._attempt(before, quality), precision_allocation.limit_excess(self.limits, quality)
-        self.missed.append(attempt)
+        last_try, excess = self._describe_try(before, quality), precision_allocation.limit_excess(self.limits, quality)
+        self.missed.append(last_try)
         tries = len(self.missed)
-        chosen = (
-            precision_allocation.raise_precisions(self.groups, self.candidates, before, excess)
-            if tries < MOST_TRIES
-            else None
-        )
+
+        # 2. Raise the precisions that gain most by it.
+        chosen = None
+        if tries < MOST_TRIES:
+            chosen = precision_allocation.raise_precisions(self.groups, self.candidates, before, excess)
         if chosen is None:
-            reason = str(attempt.missed)
+            reason = str(last_try.missed)
             raise QualityFloorMissed(
                 f"{reason[:1].upper()}{reason[1:]}, after {tries} tries of at most {MOST_TRIES}, the last with "
-                f"{attempt.average_bits:.2f} bits a weight: nothing was registered. Loosen the limit or keep the "
+                f"{last_try.average_bits:.2f} bits a weight: nothing was registered. Loosen the limit or keep the "
                 "original."
             )
+
+        # 3. Say what is tried and why.
         bits = precision.average_bits(self.groups, chosen)
         self.progress.phase(
             "raise",
-            f"Try {tries + 1} of at most {MOST_TRIES}: {bits:.2f} bits a weight, since {attempt.missed}",
+            f"Try {tries + 1} of at most {MOST_TRIES}: {bits:.2f} bits a weight, since {last_try.missed}",
             weight=0.0,
         )
         return chosen
@@ -109,25 +118,27 @@ class PrecisionSearch:
         from backend.engines import native
 
         shutil.rmtree(self.request.out_dir, ignore_errors=True)
-        return native.quantize(self.request.model_copy(update={"precisions": self._others(chosen)}), self.progress)
+        precisions = self._changed_precisions(chosen)
+        return native.quantize(self.request.model_copy(update={"precisions": precisions}), self.progress)
 
-    def _others(self, chosen: Allocation | None) -> dict[str, precision.Precision]:
+    def _changed_precisions(self, chosen: Allocation | None) -> dict[str, precision.Precision]:
         """Return the precisions by group that differ from the step's own."""
         if chosen is None:
             return {}
         pairs = zip(self.groups, chosen, strict=True)
-        return {group.name: each for group, each in pairs if each != self.candidates[0]}
+        return {group.name: candidate for group, candidate in pairs if candidate != self.candidates[0]}
 
-    def _attempt(self, chosen: Allocation, quality: Mapping[str, Any]) -> AllocationTry:
+    def _describe_try(self, chosen: Allocation, quality: Mapping[str, Any]) -> AllocationTry:
         return AllocationTry(
             average_bits=precision.average_bits(self.groups, chosen),
             kl_mean=quality["kl_mean"],
             perplexity_increase=precision_allocation.perplexity_increase(quality),
             missed=precision_allocation.missed_limit(self.limits, quality),
-            raised={name: each.name for name, each in self._others(chosen).items()},
+            raised={group: candidate.name for group, candidate in self._changed_precisions(chosen).items()},
         )
 
     def _record(self, chosen: Allocation | None, attempts: list[AllocationTry]) -> dict[str, Any] | None:
+        """Return the record of precisions for the manifest; None if every group has the step's own."""
         if chosen is None:
             return None
         return precision_allocation.precision_record(
@@ -137,19 +148,20 @@ class PrecisionSearch:
     @property
     def _key(self) -> str:
         request = self.request.model_dump(mode="json", exclude={"out_dir", "work_dir", "devices"})
-        described = [request, self.limits.model_dump(), [each.model_dump() for each in self.candidates], self.target]
+        candidates = [candidate.model_dump() for candidate in self.candidates]
+        described = [request, self.limits.model_dump(), candidates, self.target]
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
 
-    def _store_attempt(self, quality: Mapping[str, Any]) -> None:
-        """Store an attempt at once, so that a stopped job does not make it again."""
+    def _store_try(self, quality: Mapping[str, Any]) -> None:
+        """Store a missed try at once, so that a stopped job does not make it again."""
         from backend.engines.native.files.checkpoint import write_json
 
         self.folder.mkdir(parents=True, exist_ok=True)
         figures = {name: quality[name] for name in ("kl_mean", "perplexity_before", "perplexity_after")}
-        write_json(self._path, {"key": self._key, "missed": [*self._earlier(), figures]})
+        write_json(self._path, {"key": self._key, "missed": [*self._stored_tries(), figures]})
 
-    def _earlier(self) -> list[dict[str, float]]:
-        """Return the quality of each stored attempt that missed, also from before the job was stopped."""
+    def _stored_tries(self) -> list[dict[str, float]]:
+        """Return the quality of each missed try, those from before the job was stopped included."""
         try:
             document = json.loads(self._path.read_bytes())
             return list(document["missed"]) if document["key"] == self._key else []

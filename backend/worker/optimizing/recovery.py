@@ -1,7 +1,7 @@
-"""Runs pruning, recovery and quantization in a row, each on what the one before wrote; a resumed job repeats none.
+"""Runs pruning, recovery and quantization one after the other; a resumed job repeats none that was finished.
 
-The pruned and the recovered weights are checkpoints in 16 bit beside the job's scratch space; they go with the job's
-success.
+The pruned and the recovered weights are 16-bit checkpoints beside the job's scratch space, and are deleted when the job
+has succeeded.
 """
 
 from __future__ import annotations
@@ -41,19 +41,18 @@ def prune_and_recover(
     progress: Progress,
     quantize: Callable[[QuantizeRequest], QuantizeResult],
 ) -> tuple[QuantizeResult, dict[str, Any]]:
-    """Fill the request's `out_dir`, with `quantize` if the request has a method.
+    """Fill the request's `out_dir`; return its result and the record of the recovery for the manifest.
 
-    The second part of the answer is the record of the recovery for the manifest: options, results and the loss curve.
-
-    `request` asks for pruning, and a method or none; its `work_dir` is where stages are kept. Raises what the engines
-    raise.
+    `request` asks for pruning, and perhaps for a quantization method, which `quantize` runs. Finished stages are stored
+    in its `work_dir`. The record has the options, the results and the loss curve. Raises what the engines raise.
     """
     from backend.engines import native
     from backend.engines.base import QuantizeResult
     from backend.engines.native.recovery.recovery import RecoverRequest, RecoverResult, recover
 
+    # 1. Prune, without quantization.
     folder = request.work_dir or request.out_dir.with_name(request.out_dir.name + ".work")
-    alone = request.model_copy(
+    pruning = request.model_copy(
         update={
             "method": None,
             "bits": 16,
@@ -65,8 +64,10 @@ def prune_and_recover(
         }
     )
     pruned, _ = _run_stage(
-        folder / PRUNED, request.model_dir, alone, QuantizeResult, lambda: native.quantize(alone, progress)
+        folder / PRUNED, request.model_dir, pruning, QuantizeResult, lambda: native.quantize(pruning, progress)
     )
+
+    # 2. Train the weights that are left.
     recovery_request = RecoverRequest(
         original_dir=request.model_dir,
         pruned_dir=folder / PRUNED,
@@ -80,33 +81,48 @@ def prune_and_recover(
         device=request.devices[0],
         work_dir=folder / "recover",
     )
-    recovered, took = _run_stage(
+    recovered, seconds = _run_stage(
         folder / RECOVERED,
         folder / PRUNED,
         recovery_request,
         RecoverResult,
         lambda: recover(recovery_request, progress),
     )
-    later = {"model_dir": folder / RECOVERED, "pruning": None, "keep_zeros": True, "work_dir": folder / "quantize"}
-    result = quantize(request.model_copy(update=later)) if request.method else _moved(request, folder, pruned)
+
+    # 3. Quantize the recovered weights, or take them as they are.
+    if request.method:
+        later = {"model_dir": folder / RECOVERED, "pruning": None, "keep_zeros": True, "work_dir": folder / "quantize"}
+        result = quantize(request.model_copy(update=later))
+    else:
+        result = _copy_recovered(request, folder, pruned)
+
+    # 4. Describe all stages.
     versions = {**pruned.versions, **result.versions}
-    record = {"asked": options.all_options(), "objective": "kl" if options.teacher else "next token", "seconds": took}
+    objective = "kl" if options.teacher else "next token"
+    record = {"asked": options.all_options(), "objective": objective, "seconds": seconds}
     record |= recovered.model_dump(mode="json", exclude={"versions"})
     return result.model_copy(update={"versions": versions, "bytes_before": pruned.bytes_before}), record
 
 
 def _run_stage(
-    folder: Path, source: Path, base_model: BaseModel, kind: type[StageResult], make: Callable[[], StageResult]
+    folder: Path, source: Path, request: BaseModel, kind: type[StageResult], make: Callable[[], StageResult]
 ) -> tuple[StageResult, float]:
-    """Return the result of `make` and the seconds it took, or those of an earlier attempt with the same inputs."""
+    """Return the result of `make` and the seconds it took, or those of an earlier attempt with the same inputs.
+
+    `request` and the weights in `source` are those inputs.
+    """
     from backend.engines.native.files import resume
     from backend.layered.weight_source import weight_files
 
-    key = resume.request_key(base_model.model_dump(mode="json"), weight_files(source))
+    # 1. Take the result of an earlier attempt.
+    key = resume.request_key(request.model_dump(mode="json"), weight_files(source))
     mark = folder.with_name(folder.name + ".json")
     with suppress(ValidationError):
-        if earlier := _Done.read(mark, key):
+        earlier = _Done.read(mark, key)
+        if earlier is not None:
             return kind.model_validate(earlier.result), earlier.seconds
+
+    # 2. Else make it anew, and mark it as finished.
     mark.unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
     began = time.monotonic()
@@ -116,8 +132,8 @@ def _run_stage(
     return result, done.seconds
 
 
-def _moved(request: QuantizeRequest, folder: Path, pruned: QuantizeResult) -> QuantizeResult:
-    """Copy the recovered checkpoint to the output; a stopped attempt must find the original again."""
+def _copy_recovered(request: QuantizeRequest, folder: Path, pruned: QuantizeResult) -> QuantizeResult:
+    """Copy the recovered checkpoint to the output; it is not moved, since a later attempt may need it."""
     with files.disk_errors(request.out_dir):
         shutil.copytree(folder / RECOVERED, request.out_dir, dirs_exist_ok=True)
     return pruned
@@ -126,9 +142,9 @@ def _moved(request: QuantizeRequest, folder: Path, pruned: QuantizeResult) -> Qu
 def score_stages(
     folder: Path, quality: dict[str, Any], score: Callable[[Path], dict[str, Any]], *, quantized: bool
 ) -> dict[str, dict[str, float]]:
-    """Perplexity and mean KL of the `original`, `pruned` and `recovered` weights in 16 bit, on held-out text.
+    """Return perplexity and mean KL of the `original`, `pruned` and `recovered` 16-bit weights, on held-out text.
 
-    `quality` is the artifact's own report, which is the recovered weights' unless they were `quantized` after.
+    `quality` is the artifact's own report, which is that of the recovered weights unless they were `quantized` after.
     """
     pruned = score(folder / PRUNED)
     recovered = score(folder / RECOVERED) if quantized else {"perplexity": quality["perplexity_after"], **quality}

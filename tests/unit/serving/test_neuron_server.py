@@ -20,7 +20,7 @@ from backend.engines.neuron.compilation import CompileRequest
 from backend.hardware import neuron
 from backend.serving.vllm import VllmServer
 from backend.settings import ASSETS, CHECKOUT
-from backend.worker.measuring.server_pool import ServerPool
+from backend.worker.measuring.server_pool import ServerPool, ServerSetup
 
 pytestmark = pytest.mark.process
 FAKES = Path(__file__).parents[2] / "fakes" / "neuron"
@@ -175,6 +175,7 @@ def test_servers_stay_up_together_only_where_their_cores_are(
     first = compiled(VLLM, python, tmp_path)
     both = [first, first.model_copy(update={"name": "other"})]
     logs = tmp_path / "logs"
-    with ServerPool(both, EvaluateOptions(), lambda _: python, logs.joinpath, tmp_path / "cache", NoProgress()) as pool:
+    setup = ServerSetup(lambda _: python, logs.joinpath, tmp_path / "cache")
+    with ServerPool(both, EvaluateOptions(), setup, NoProgress()) as pool:
         assert pool.start_servers() == mode
         assert pool.use(1).served_name == "other"

@@ -17,7 +17,7 @@ from backend.domain.planner import draft_payoff
 from backend.domain.planner.draft_payoff import DraftProbe, DraftShape
 from backend.engines.drafts import random_draft as random_drafts
 from backend.worker.kinds.payoff import Server, Slot, SlotMeasurement
-from backend.worker.measuring.server_pool import ServerPool
+from backend.worker.measuring.server_pool import ServerPool, ServerSetup
 from backend.worker.progress import ChannelProgress
 from tests.payoffs import TARGET
 
@@ -50,9 +50,7 @@ def test_a_resumed_job_measures_no_slot_again(tmp_path: Path) -> None:
     never_started = ServerPool(
         [server.variant for server in servers],
         EvaluateOptions(),
-        lambda _: Path(sys.executable),
-        channel.side_log,
-        tmp_path,
+        ServerSetup(lambda _: Path(sys.executable), channel.side_log, tmp_path),
         NoProgress(),
     )
     measured.run(never_started)

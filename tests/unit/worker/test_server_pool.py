@@ -12,7 +12,7 @@ from backend.domain.errors import ServerFailed
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.jobs.progress import NoProgress
 from backend.settings import CHECKOUT
-from backend.worker.measuring.server_pool import HEADROOM, ServerPool, memory_for_others
+from backend.worker.measuring.server_pool import HEADROOM, ServerPool, ServerSetup, memory_for_others
 from tests.tiny import tiny_llama
 
 pytestmark = pytest.mark.process
@@ -40,9 +40,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pool(python: Path, model: Path, folder: Path, *names: str, apart: bool = False) -> ServerPool:
     options = EvaluateOptions(interleave="resident", starts_apart=apart)
     variants = [Variant(name=name, source=name, kind="model", model_path=str(model)) for name in names]
-    return ServerPool(
-        variants, options, lambda _: python, lambda name: folder / f"{name}.log", folder / "cache", NoProgress()
-    )
+    setup = ServerSetup(lambda _: python, lambda name: folder / f"{name}.log", folder / "cache")
+    return ServerPool(variants, options, setup, NoProgress())
 
 
 def moments(log: Path) -> tuple[float, float]:
