@@ -47,8 +47,7 @@ screenshots: ## Photograph every page in both themes and at both widths, and ren
 	@$(BIN)/python .ci/serve.py
 	@.ci/browser
 	rm -rf build/screenshots
-	$(BIN)/pytest --photograph tests/browser/test_loop.py tests/browser/test_pages.py tests/browser/test_report_accessible.py
-	@.ci/screenshots
+	$(BIN)/pytest --photograph tests/browser/test_pictures.py tests/browser/test_loop.py tests/browser/test_pages.py tests/browser/test_report_accessible.py
 
 audit: ## Ask the package index for known vulnerabilities of what the locks name
 	@.ci/setup test
