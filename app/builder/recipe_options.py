@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from app.builder import recovery_options as recovering
 from app.builder.option import TRI, Option
+from backend.domain.model.shapes import GROUP_SIZES
 from backend.domain.recipe import methods, quantize_step, speculation
 from backend.domain.recipe import recipe as recipes
 from backend.domain.recipe.capability_table import supported
@@ -55,9 +56,9 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
         Option(
             "group_size",
             "Group size",
-            "Weights that share one scale. Empty: 128. Smaller is more accurate and needs more bytes.",
+            f"Weights that share one scale. Empty: {GROUP_SIZES[0]}. Smaller is more accurate and needs more bytes.",
             "choice",
-            (None, 32, 64, 128),
+            (None, *sorted(GROUP_SIZES)),
         ),
         Option(
             "symmetric",

@@ -61,8 +61,8 @@ def linears(model: ModelFacts) -> tuple[Linear, ...]:
     )
 
 
-GROUPS = (128, 64, 32)
-"""The usual group sizes."""
+GROUP_SIZES = (128, 64, 32)
+"""The usual group sizes, the largest first; the first is the default of methods that quantize in groups."""
 
 
 def undivided(group: int, model: ModelFacts) -> tuple[Linear, ...]:
@@ -72,12 +72,12 @@ def undivided(group: int, model: ModelFacts) -> tuple[Linear, ...]:
 
 def usual_group(model: ModelFacts) -> int | None:
     """The largest usual group size that divides the inputs of every matrix; None where none does."""
-    return next((size for size in GROUPS if not undivided(size, model)), None)
+    return next((size for size in GROUP_SIZES if not undivided(size, model)), None)
 
 
 def groups_by_distance(size: int) -> list[int]:
     """Return the usual group sizes, nearest to `size` first, by their ratio."""
-    return sorted(GROUPS, key=lambda group: abs(math.log(group / size)))
+    return sorted(GROUP_SIZES, key=lambda group: abs(math.log(group / size)))
 
 
 def divides(group: int, inputs: int) -> bool:

@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from backend.domain.frozen import Frozen
+from backend.domain.limits.latency_limit import LatencyLimit
 from backend.domain.planner.estimate import Estimate
 from backend.domain.rules.plan import Verdict
 
@@ -27,6 +28,12 @@ class TargetGoal(Frozen):
     max_tpot_ms: float | None = Field(None, gt=0)
     min_output_tokens_per_s: float | None = Field(None, gt=0)
     min_context: int | None = Field(None, gt=0)
+
+    @property
+    def latency_limits(self) -> list[LatencyLimit]:
+        """The limits that are set; each holds for the worst end of an estimate."""
+        limits = {"ttft_ms": self.max_ttft_ms, "tpot_ms": self.max_tpot_ms}
+        return [LatencyLimit(metric, most_ms) for metric, most_ms in limits.items() if most_ms is not None]
 
 
 class TargetCandidate(Frozen):
@@ -145,23 +152,30 @@ def find_miss(estimate: Estimate, goal: TargetGoal) -> str | None:
     """Return the part of the goal that the estimate does not surely meet; None where it meets all."""
     if estimate.price_per_hour is None:
         return "No price is published for it, so it cannot be ranked."
-    limits = (
-        ("Time to first token", estimate.ttft_ms and estimate.ttft_ms[1], goal.max_ttft_ms, "ms", 1),
-        ("Time per output token", estimate.tpot_ms and estimate.tpot_ms[1], goal.max_tpot_ms, "ms", 1),
-        (
-            "Throughput",
-            estimate.output_tokens_per_s and estimate.output_tokens_per_s[0],
-            goal.min_output_tokens_per_s,
-            "tokens/s",
-            -1,
-        ),
-        ("Context", estimate.max_context, goal.min_context, "tokens", -1),
+    # 1. Latencies, at most their limits.
+    for latency_limit in goal.latency_limits:
+        estimated: tuple[float, float] | None = getattr(estimate, latency_limit.metric)
+        highest = estimated[1] if estimated else None
+        if not latency_limit.allows(highest):
+            return _miss(LATENCY_NAMES[latency_limit.metric], highest, latency_limit.most_ms, "ms")
+    # 2. Throughput and context, at least their limits.
+    rates = estimate.output_tokens_per_s
+    floors = (
+        ("Throughput", rates[0] if rates else None, goal.min_output_tokens_per_s, "tokens/s"),
+        ("Context", estimate.max_context, goal.min_context, "tokens"),
     )
-    for name, value, limit, unit, sign in limits:
-        if limit is not None and (value is None or value * sign > limit * sign):
-            shown = "unknown" if value is None else f"{value:,.4g} {unit}"
-            return f"{name} is {shown} at the worst end of the estimate, and the goal is {limit:,g} {unit}."
+    for name, value, least, unit in floors:
+        if least is not None and (value is None or value < least):
+            return _miss(name, value, least, unit)
     return None
+
+
+LATENCY_NAMES = {"ttft_ms": "Time to first token", "tpot_ms": "Time per output token"}
+
+
+def _miss(name: str, value: float | None, limit: float, unit: str) -> str:
+    shown = "unknown" if value is None else f"{value:,.4g} {unit}"
+    return f"{name} is {shown} at the worst end of the estimate, and the goal is {limit:,g} {unit}."
 
 
 def _score(estimate: Estimate, goal: TargetGoal) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from backend.domain.kernels.conditions import Scheme
+from backend.domain.model.shapes import GROUP_SIZES
 
 
 class Method(NamedTuple):
@@ -50,7 +51,7 @@ QUANTIZE: dict[str, Method] = {
         "Quantize to 4 bits (rtn)",
         "4-bit weights, each rounded to the nearest step: quick, and the mark that the others have to beat.",
         (4, 8),
-        128,
+        GROUP_SIZES[0],
         {"clip": False},
         "no paper: plain rounding",
         calibrated=False,
@@ -62,7 +63,7 @@ QUANTIZE: dict[str, Method] = {
         "Quantize to 4 bits (awq)",
         "4-bit weights; input channels that matter are scaled up before rounding.",
         (4,),
-        128,
+        GROUP_SIZES[0],
         {"clip": True},
         "Lin et al. 2023, arXiv 2306.00978",
         scheme="wNa16",
@@ -74,7 +75,7 @@ QUANTIZE: dict[str, Method] = {
         "Quantize to 4 bits (gptq)",
         "4-bit weights; columns not yet rounded make up for the error of those that are.",
         (4, 8),
-        128,
+        GROUP_SIZES[0],
         {"act_order": True, "awq_scales": False, "clip": True},
         "Frantar et al. 2022, arXiv 2210.17323",
         scheme="wNa16",

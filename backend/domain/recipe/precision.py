@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from backend.domain.frozen import Frozen
+from backend.domain.model.shapes import GROUP_SIZES
 
-FINER = 32
+FINER = GROUP_SIZES[-1]
 """Group size of the candidate between 4 bits in larger groups and 8 bits."""
 WEIGHT_SCALE, ACTIVE_SCALE = 16, 32
 """Bits of a scale: of weight-only formats in the model's 16-bit type, of those with 8-bit activations in fp32."""

@@ -26,7 +26,7 @@ LIKE = {name: method.alternatives for name, method in methods.QUANTIZE.items()} 
 """Alternatives to a quantization method, the nearest first."""
 EXCHANGED, ADDED, LEFT_OUT = 2, 3, 4
 """Costs of a change; options set right are free, a smaller group costs 1."""
-SMALLER_GROUPS = shapes.GROUPS[1:]
+SMALLER_GROUPS = shapes.GROUP_SIZES[1:]
 
 StepChoice = tuple[int, Any]
 """(cost, a step or None)."""
