@@ -132,22 +132,27 @@ def sources(root: Path) -> list[Path]:
     return sorted(path for top in ("app", "pages", "backend", "whetstone") for path in (root / top).rglob("*.py"))
 
 
-def imports(path: Path) -> list[tuple[str, bool]]:
-    """(dotted name, run when the module is imported) of every import; a TYPE_CHECKING block never runs."""
+def imports(path: Path, *, types: bool = True) -> list[tuple[str, bool]]:
+    """(dotted name, run when the module is imported) of every import; a TYPE_CHECKING block never runs.
+
+    Without `types` the imports of such blocks are left out.
+    """
     tree = ast.parse(path.read_text())
-    inside = {
-        id(node)
-        for function in ast.walk(tree)
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-        or (isinstance(function, ast.If) and ast.unparse(function.test) == "TYPE_CHECKING")
-        for node in ast.walk(function)
-    }
+    inside, for_types = set[int](), set[int]()
+    for block in ast.walk(tree):
+        if isinstance(block, ast.FunctionDef | ast.AsyncFunctionDef):
+            inside |= {id(node) for node in ast.walk(block)}
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
+            for_types |= {id(node) for node in ast.walk(block)}
     names = []
     for node in ast.walk(tree):
+        if id(node) in for_types and not types:
+            continue
+        at_top = id(node) not in inside | for_types
         if isinstance(node, ast.Import):
-            names += [(alias.name, id(node) not in inside) for alias in node.names]
+            names += [(alias.name, at_top) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names += [(f"{node.module}.{alias.name}", id(node) not in inside) for alias in node.names]
+            names += [(f"{node.module}.{alias.name}", at_top) for alias in node.names]
     return names
 
 
@@ -224,6 +229,22 @@ def circles(root: Path, package_root: str) -> list[str]:
     return []
 
 
+def module_circles(root: Path, package_root: str) -> list[str]:
+    """Modules of a package that import each other, however far around, inside functions too; types alone may."""
+    paths = {dotted(path, root): path for path in sources(root)}
+    modules = {name: path for name, path in paths.items() if name.startswith(f"{package_root}.")}
+    graph = {}
+    for module, path in modules.items():
+        names = [name for name, _ in imports(path, types=False)]
+        imported = {name if name in modules else name.rpartition(".")[0] for name in names}
+        graph[module] = (imported & set(modules)) - {module}
+    try:
+        TopologicalSorter(graph).prepare()
+    except ValueError as error:
+        return [" <- ".join(error.args[1])]
+    return []
+
+
 def vendor_breaks(root: Path) -> list[str]:
     """Vendor libraries outside their places or at module level, and anything but pydantic in what is pure."""
     breaks = []
@@ -283,6 +304,7 @@ def test_rooms_import_downwards_and_never_in_a_circle() -> None:
     assert [
         circle for inside in ("backend.present", "backend.service", "app") for circle in circles(ROOT, inside)
     ] == []
+    assert module_circles(ROOT, "backend.domain") == []
 
 
 def test_vendor_libraries_stay_in_their_places_and_inside_functions() -> None:
@@ -302,6 +324,11 @@ def test_each_wall_catches_a_break(tmp_path: Path) -> None:
     write("backend/domain/maths/paired_scores.py", "from backend.domain.rules import check\n")
     write("backend/domain/maths/student_t.py", "from scipy import special\n")
     write("backend/domain/attic/junk.py", "")
+    write("backend/domain/evaluation/energy.py", "from backend.domain.evaluation.document import Level\n")
+    write(
+        "backend/domain/evaluation/document.py",
+        "def add():\n    from backend.domain.evaluation import energy\n",
+    )
     write("app/jobs/cards.py", "from app.results import costs\n")
     write("app/results/costs.py", "from app.jobs import cards\n")
     write("backend/cli/main.py", "import torch\n")
@@ -318,6 +345,11 @@ def test_each_wall_catches_a_break(tmp_path: Path) -> None:
     ]
     assert private_breaks(tmp_path) == ["backend.catalog.hub imports huggingface_hub.utils._http.get_session"]
     assert circles(tmp_path, "app") and not circles(tmp_path, "backend.service")
+    energy, document = "backend.domain.evaluation.energy", "backend.domain.evaluation.document"
+    assert module_circles(tmp_path, "backend.domain") in (
+        [f"{energy} <- {document} <- {energy}"],
+        [f"{document} <- {energy} <- {document}"],
+    )
     assert vendor_breaks(tmp_path) == [
         "backend/cli/main.py imports torch",
         "backend/domain/maths/student_t.py imports scipy.special",
