@@ -10,8 +10,9 @@ from typing import Any
 from sqlalchemy import event
 
 from backend.channel import Channel, JobChannel
-from backend.domain.jobs.claims import GIB, Capacity
+from backend.domain.jobs.claims import Capacity
 from backend.domain.jobs.jobs import Event, Handle, WorkerState
+from backend.domain.machine.device import GIB
 from backend.launchers.base import Launcher
 from backend.settings import Settings
 from backend.store.database import open_store

@@ -8,6 +8,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from backend.domain.frozen import Frozen
+from backend.domain.needs.job_memory import SPILL_BYTES
+from backend.domain.needs.recovery_needs import LENGTH, SAMPLES
 from backend.domain.recipe.methods import QuantizeMethod
 from backend.domain.recipe.precision import Precision
 
@@ -45,9 +47,9 @@ class QuantizeRequest(Frozen):
     keep_zeros: bool = False
     """The model was pruned before: what is zero stays zero."""
     calibration_texts: list[str]
-    samples: int = Field(64, ge=1)
+    samples: int = Field(SAMPLES, ge=1)
     """Sequences; fewer are used where the text holds fewer."""
-    length: int = Field(512, ge=8)
+    length: int = Field(LENGTH, ge=8)
     """Tokens a sequence."""
     seed: int = 0
     devices: tuple[str, ...] = Field(("cpu",), min_length=1)
@@ -56,7 +58,7 @@ class QuantizeRequest(Frozen):
     work_dir: Path | None = None
     """Folder of finished layers until the end. A later attempt at the same request continues from it; it is removed
     after success. None: a folder beside `out_dir`, removed in any case."""
-    spill_bytes: int = Field(2_000_000_000, ge=0)
+    spill_bytes: int = Field(SPILL_BYTES, ge=0)
     """Hidden states of the calibration text above this live in files."""
 
     @model_validator(mode="after")

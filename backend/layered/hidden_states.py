@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backend import files
+from backend.domain.needs.job_memory import SPILL_BYTES
 
 if TYPE_CHECKING:
     import torch
 
-SPILL_BYTES = 2_000_000_000
-"""Largest buffer in memory; above this size both are in files."""
 CHUNK = 1 << 24
 
 

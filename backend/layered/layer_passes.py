@@ -12,6 +12,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from backend.domain.errors import WorkError
+from backend.domain.needs.job_memory import BATCH_TOKENS
 from backend.layered.hidden_states import HiddenStates
 from backend.layered.matrix_products import half_precision
 from backend.layered.outline import Call, Outline, moved
@@ -19,7 +20,7 @@ from backend.layered.outline import Call, Outline, moved
 if TYPE_CHECKING:
     import torch
 
-BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
+TOKENS_BY_DEVICE = {"cpu": BATCH_TOKENS, "cuda": 16384}
 """Tokens a batch on each kind of device."""
 MATRICES = "Memory ran out on the matrices of one layer: use a device with more memory, or fewer calibration sequences."
 
@@ -64,7 +65,7 @@ class LayerPasses:
         self.outline, self.tokens, self.devices, self.warn = outline, tokens, tuple(devices), warn
         # 2. Sequences per batch, by the kind of device.
         kind = self.devices[0].partition(":")[0]
-        self.batch = max(1, BATCH_TOKENS.get(kind, BATCH_TOKENS["cuda"]) // tokens.shape[1])
+        self.batch = max(1, TOKENS_BY_DEVICE.get(kind, TOKENS_BY_DEVICE["cuda"]) // tokens.shape[1])
         self._calls: dict[int, list[Call]] = {}
         self.given_up = Event()
         """Set when a pass is over for one device, by an error or a cancel: the others begin no further batch."""

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 from backend.domain.errors import InvalidModel
 from backend.domain.evaluation import vllm_flags
 from backend.domain.evaluation.document import Variant
+from backend.domain.model.facts import ASSUMED_CONTEXT
+from backend.domain.needs.kv_cache_tokens import BLOCK, reserved_bytes, sequence_bytes
 from backend.serving.vllm_plugin.whetstone_vllm import FORK, LAYERS
 from backend.settings import GUARD, PLUGIN
 
@@ -27,11 +29,6 @@ TOKENIZERS = "tokenizers"
 """Folder, below the server's cache, of tokenizers that replace the model's own files."""
 GUARD_ARGUMENTS = ("--middleware", "whetstone_guard.Guard")
 """Makes the server require its key on all paths."""
-BLOCK = 128
-"""Tokens in a block of vLLM's key-value cache on CPU."""
-SEQUENCES = 32
-"""Full-length sequences that the cache is sized for if the recipe does not say; more wait in vLLM's queue."""
-MAX_KV_BYTES = 4 << 30
 NAMES = {
     "heads": ("num_attention_heads", "n_head", "n_heads"),
     "hidden": ("hidden_size", "n_embd", "n_embed", "d_model"),
@@ -39,8 +36,6 @@ NAMES = {
     "context": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"),
 }
 """Names of each size in config.json, by model family."""
-ASSUMED_CONTEXT = 2048
-"""Context that vLLM assumes if a config has none."""
 
 INHERITED = (
     "PATH",
@@ -122,8 +117,8 @@ def standard_files(variant: Variant) -> list[str]:
 def kv_cache_bytes(variant: Variant, tokens_in_flight: int | None = None) -> int:
     """Return the bytes of cache for `max_num_seqs` sequences of `max_model_len` tokens.
 
-    At most MAX_KV_BYTES, but always enough for two sequences. If the load is known, by the `tokens_in_flight` of all
-    its streams, the cache fits those, and at least one full sequence, which vLLM requires.
+    If the load is known, by the `tokens_in_flight` of all its streams, the cache fits those, and at least one full
+    sequence, which vLLM requires.
 
     Per token and layer: 2 x KV heads x head size x bytes of an element; a draft's layers count as much as the target's,
     since vLLM pads all layers to one page size.
@@ -142,15 +137,14 @@ def kv_cache_bytes(variant: Variant, tokens_in_flight: int | None = None) -> int
         layers += _size(_config(variant.speculation.draft_path), "layers")
     token = 2 * layers * int(config.get("num_key_value_heads") or heads) * head_size * width
 
-    # 2. Bytes of a full sequence, in whole blocks, and of as many as may run.
+    # 2. Bytes of as many full sequences as may run.
     length = variant.serving.max_model_len or _size(config, "context", ASSUMED_CONTEXT)
-    sequence = token * BLOCK * (-(-length // BLOCK) + 1)
-    most = max(2 * sequence, min(sequence * min(variant.serving.max_num_seqs or SEQUENCES, SEQUENCES), MAX_KV_BYTES))
+    most = reserved_bytes(token, length, variant.serving.max_num_seqs)
 
     # 3. No more than a known load needs.
     if tokens_in_flight is None:
         return most
-    return min(most, max(sequence, token * (tokens_in_flight + BLOCK)))
+    return min(most, max(sequence_bytes(token, length), token * (tokens_in_flight + BLOCK)))
 
 
 def _config(path: str | None) -> dict[str, Any]:

@@ -13,11 +13,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from backend.domain.errors import InvalidModel
+from backend.domain.model.facts import ASSUMED_CONTEXT
 from backend.settings import ASSETS
 
 CONTEXT = ("n_positions", "max_seq_len", "seq_length", "max_sequence_length")
-ASSUMED_CONTEXT = 2048
-"""The context that vLLM 0.32 assumes if config.json and the class state none (BLOOM's positions are relative)."""
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 EXPERTS_PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "top_k_experts")
 EXPERT_SIZE = ("moe_intermediate_size", "expert_ffn_hidden_size")

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from pydantic import Field
 
 from backend.domain.frozen import Frozen
+from backend.domain.machine.device import GIB
 
-GIB = 1 << 30
 BACKGROUND = "background"
 """The one place of a host for jobs that neither compute nor measure: installs and downloads."""
 

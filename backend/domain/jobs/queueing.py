@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from backend.domain.jobs.claims import GIB, Capacity, Claim, claimed_units, find_shortages, fits
+from backend.domain.jobs.claims import Capacity, Claim, claimed_units, find_shortages, fits
+from backend.domain.machine.device import GIB
 
 
 class QueueEntry(NamedTuple):

@@ -20,6 +20,9 @@ Origin = Literal["starter", "imported", "folder", "artifact", "published", "refe
 Cell = Literal["Yes", "No", ""]
 """A cell of the published technique matrix; a blank stays blank."""
 
+ASSUMED_CONTEXT = 2048
+"""The context that vLLM 0.32 assumes if config.json and the class state none (BLOOM's positions are relative)."""
+
 
 class ModelFacts(Frozen):
     """Facts of one architecture. Sizes in elements."""

@@ -11,11 +11,14 @@ written."""
 TOKENS_A_SECOND = 1500
 """Tokens of answers per second, for the states stored of them: more than any processor tried gave."""
 ANSWERING = 0.45
-"""Share of the time in which the target answers."""
+"""Share of the time budget in which the target answers."""
 KEPT_LAYERS = {"small": 1, "eagle3": 4, "medusa": 1}
 """Layers whose hidden states are stored in 16 bits, the last included."""
 ROWS, VALUES = 256, 24
-"""Positions whose logits are in memory at once, and fp32 values a position and token of the vocabulary."""
+"""Positions whose logits are in memory at once (some tens of megabytes, which a processor's cache still helps with),
+and fp32 values a position and token of the vocabulary."""
+MOST_PROMPT = 512
+"""Tokens of a prompt that are used, its last."""
 REST_BYTES = 1 << 30
 """Activations of a batch, and caches of the answers in progress."""
 
@@ -50,5 +53,5 @@ def disk_bytes(model: ModelCard, options: Training) -> int:
 def _stored_bytes(model: ModelCard, options: Training) -> int:
     tokens = int(60 * options.minutes * ANSWERING * TOKENS_A_SECOND)
     if options.answers is not None:
-        tokens = options.answers * (options.answer_tokens + 512)
+        tokens = options.answers * (options.answer_tokens + MOST_PROMPT)
     return 2 * KEPT_LAYERS[options.kind] * model.hidden_size * tokens

@@ -15,20 +15,20 @@ from backend.domain.recipe.precision_allocation import MOST_TRIES
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
 
 REPORT_SAMPLES, REPORT_TOKENS = 8, 512
-"""engines/native/methods/nearest.py: the most sequences where calibration decides nothing, and the tokens of them that
-errors are reported from."""
-DEFAULT_TOKENS = 64 * 512
-"""engines/base.py, for pruning alone."""
+"""Sequences that run, and tokens spread over all that do, where calibration decides nothing but the reported errors."""
 FULL_SEARCHES = {name: method.searches for name, method in methods.QUANTIZE.items()} | {"sparsegpt": 2}
 """Times that all rows of a matrix meet its Gram matrix beside the report: awq's sample, finalists and clipping, gptq's
 sweep, factor and comparison with rounding, sparsegpt's sweep."""
 SEQUENTIAL = frozenset({"magnitude", "wanda", "sparsegpt"})
 """Each layer runs twice: before it is changed and after."""
 REPORT = 1
-PROBED, PROBED_GROUPS, PROBE_WINDOWS, PROBE_SEQUENCES = 3, 4, 4, 512
-"""engines/native/mixed/sensitivity.py: candidates below 16 bits, groups of a layer, windows and sequences."""
+PROBED, PROBED_GROUPS = 3, 4
+"""Candidates below 16 bits, and groups of a layer, while groups are measured."""
+PROBE_WINDOWS, PROBE_SEQUENCES = 4, 512
+"""Most windows of the calibration text that groups are measured on, and how many sequences may be under way at the end,
+originals left out."""
 WINDOW_TOKENS, WINDOWS, WINDOW_PARAMETERS = 512, (8, 24), 4_000_000_000
-"""worker/kinds/optimize.py: what is scored of the original and of the result."""
+"""Tokens of a window scored for the artifact's own quality report, fewest and most windows, and what they may cost."""
 SCORED_VALUES = 2.0
 """Values a position and vocabulary entry while two models' distributions are compared: recalibrate here when scoring
 changes."""
@@ -101,14 +101,19 @@ def _scoring_seconds(model: ModelFacts, recipe: Recipe, rates: HardwareRates, en
 
 
 def scored_windows(model: ModelFacts) -> int:
-    """Return the windows of text that are scored."""
+    """Return the windows of text that are scored: fewer for a large model, whose report has wider intervals."""
     return max(WINDOWS[0], min(WINDOWS[1], WINDOW_PARAMETERS // max(model.parameters, 1)))
 
 
 def sensitivity_copies(model: ModelFacts) -> tuple[int, int]:
     """Return (copies of the model's states that are carried while groups are measured, windows of each)."""
     copies = model.layers * PROBED_GROUPS * PROBED
-    return copies, max(1, min(PROBE_WINDOWS, PROBE_SEQUENCES // max(1, copies)))
+    return copies, probe_windows(copies)
+
+
+def probe_windows(copies: int) -> int:
+    """Return the windows that each of the copies is measured on."""
+    return max(1, min(PROBE_WINDOWS, PROBE_SEQUENCES // max(1, copies)))
 
 
 def _sensitivity_seconds(model: ModelFacts, recipe: Recipe, rates: HardwareRates, end: int) -> float:
@@ -151,7 +156,7 @@ def calibration_tokens(recipe: Recipe) -> int:
     """Return the tokens that go through every layer while it is optimized."""
     step = recipe.step("quantize")
     if not isinstance(step, Quantize):
-        return DEFAULT_TOKENS
+        return recovery_needs.SAMPLES * recovery_needs.LENGTH
     return (min(step.samples, REPORT_SAMPLES) if _only_reports_errors(recipe) else step.samples) * step.length
 
 

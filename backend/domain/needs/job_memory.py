@@ -16,16 +16,17 @@ from backend.domain.recipe.recipe import Quantize, Recipe
 PROCESS = 550_000_000
 """Memory of the libraries once they are imported and used: 450 MB and about 100 MB were measured."""
 SCORED_ROWS, SCORED_LOGITS, SCORED_COPIES = (16, 512), 1 << 22, 3
-"""evaluate/quality/scoring.py: positions of a block, its numbers over the vocabulary, and blocks in fp32 at a time."""
+"""Fewest and most positions that are scored at a time (with fewer, the head would be read from memory too often), their
+logits over the whole vocabulary (16 MB a model), and blocks of them in fp32."""
 MEASURED_ROWS, MEASURED_COPIES = 128, 6
-"""engines/native/mixed/sensitivity.py: positions of a block in double precision, and copies of it."""
+"""Positions whose distributions are in double precision while groups are measured, and copies of them."""
 COPIES = 6
 """Copies of a layer in fp32 while it is optimized: itself, pruned or scaled, rounded, packed, and what rounding needs
 meanwhile. Measured 5.6 with 116 million parameters in three layers."""
 BATCH_TOKENS = 2048
-"""layered/layer_passes.py: tokens that go through a layer at a time on a processor."""
+"""Tokens that go through a layer at a time on a processor."""
 SPILL_BYTES = 2_000_000_000
-"""layered/hidden_states.py: larger hidden states are on disk."""
+"""Largest buffer of hidden states in memory; above this size both are in files."""
 FORMULA = (
     "0.55 GB for the libraries + the largest of 6 fp32 copies of a decoder layer, a layer and what it computes for "
     "2,048 tokens, the embedding or the output head in fp32 + Gram matrices (for each input of the layer 4 bytes x "
@@ -55,11 +56,16 @@ def device_bytes(model: ModelFacts, recipe: Recipe) -> int:
     return largest + _gram_bytes(model, job_duration.error_tokens(recipe))
 
 
+def scored_rows(vocabulary: int) -> int:
+    """Return the positions that are scored at a time."""
+    fewest, most = SCORED_ROWS
+    return max(fewest, min(most, SCORED_LOGITS // vocabulary))
+
+
 def _scoring_bytes(model: ModelFacts) -> int:
-    parts, (fewest, most) = sizes(model), SCORED_ROWS
-    rows = max(fewest, min(most, SCORED_LOGITS // model.vocabulary))
-    heads = 4 * model.vocabulary * model.hidden_size
-    return 4 * parts.linears // max(model.layers, 1) + heads + SCORED_COPIES * 4 * rows * model.vocabulary
+    layer = 4 * sizes(model).linears // max(model.layers, 1)
+    head = 4 * model.vocabulary * model.hidden_size
+    return layer + head + SCORED_COPIES * 4 * scored_rows(model.vocabulary) * model.vocabulary
 
 
 def _sensitivity_bytes(model: ModelFacts) -> int:

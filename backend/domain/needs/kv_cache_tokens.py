@@ -1,4 +1,5 @@
-"""Tokens that a load has in progress at once: what a server's key-value cache must have room for. Pure."""
+"""Tokens that a load has in progress at once, for which a server's key-value cache must have room, and the cache that
+our servers reserve on a processor. Pure."""
 
 from __future__ import annotations
 
@@ -12,6 +13,9 @@ BLOCK = 128
 TEMPLATE_TOKENS = 64
 """Room for what a chat template puts around one turn."""
 MARGIN = 1.25
+RESERVED_SEQUENCES = 32
+"""Full-length sequences that the cache is sized for if the recipe does not say; more wait in vLLM's queue."""
+MOST_RESERVED_BYTES = 4 << 30
 
 
 def peak_tokens(prompts: Sequence[Prompt], levels: LevelOptions, longest_answer: int, least: int = 1) -> int | None:
@@ -32,3 +36,18 @@ def _blocks(prompt: Prompt, answer: int) -> int:
     turns = len(prompt.turns or (prompt.prompt,))
     words = sum(len(text.encode()) for text in prompt.texts())
     return -(-(words + turns * ((prompt.max_tokens or answer) + TEMPLATE_TOKENS)) // BLOCK) + 1
+
+
+def sequence_bytes(token_bytes: int, length: int) -> int:
+    """Return the bytes of a sequence of `length` tokens, in whole blocks and one to look ahead into."""
+    return token_bytes * BLOCK * (-(-length // BLOCK) + 1)
+
+
+def reserved_bytes(token_bytes: int, length: int, max_num_seqs: int | None) -> int:
+    """Return the bytes of cache that a server here reserves for sequences of `length` tokens.
+
+    At most MOST_RESERVED_BYTES, but always enough for two sequences.
+    """
+    sequence = sequence_bytes(token_bytes, length)
+    many = min(max_num_seqs or RESERVED_SEQUENCES, RESERVED_SEQUENCES)
+    return max(2 * sequence, min(sequence * many, MOST_RESERVED_BYTES))

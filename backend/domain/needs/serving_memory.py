@@ -13,6 +13,7 @@ from typing import NamedTuple
 from backend.domain.machine.device import GIB, Device
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import Sizes, linears, sizes
+from backend.domain.needs.kv_cache_tokens import reserved_bytes
 from backend.domain.recipe import quantize_step
 from backend.domain.recipe.recipe import Quantize, Recipe, Serving
 
@@ -28,8 +29,6 @@ MAX_SEQUENCES = 256
 """vLLM 0.32, engine/arg_utils.py: max_num_seqs of an API server on GPUs under 70 GiB."""
 BATCHED_TOKENS = ((160 * GIB, 16384), (70 * GIB, 8192), (0, 2048))
 """max_num_batched_tokens of an API server by the GPU's memory, from the same file (an A100 takes the lowest)."""
-CPU_CACHE_MAX, CPU_CACHE_BLOCK, CPU_CACHE_SEQUENCES = 4 << 30, 128, 32
-"""The cache that our server reserves on a CPU: serving/vllm_options.py, kv_cache_bytes."""
 RAM_SHARE = 0.9
 FORMULA = (
     "device memory x 0.92 (vLLM's share of a GPU; 0.9 of a processor's) - weights / tensor parallel - activations of "
@@ -189,17 +188,20 @@ def device_memory(
     model: ModelFacts, recipe: Recipe, device: Device, tensor_parallel: int, draft: ModelFacts | None = None
 ) -> DeviceMemory:
     """Return the memory of one device when the model, and its draft, are cut over `tensor_parallel` of them."""
+    # 1. Weights and cache per token of the model and its draft.
     weight_bytes = weights(model, recipe).total // tensor_parallel
     per_token = kv_bytes(model, effective_serving(recipe), tensor_parallel)
     if draft is not None:
         weight_bytes += weights(draft, Recipe()).total // tensor_parallel
         per_token += kv_bytes(draft, recipe.serving, tensor_parallel)
+    # 2. The memory that is left for the cache; on a processor no more than the server reserves.
     active = activations(model, device, tensor_parallel)
     _, runtime = _server_share(device)
     left = usable_bytes(device) - weight_bytes - active
     cache = (left - runtime[1], left - runtime[0])
     if device.hardware == "cpu":
-        reserved = _cpu_cache(model, recipe.serving, per_token)
+        length = recipe.serving.max_model_len or model.max_positions
+        reserved = reserved_bytes(per_token, length, recipe.serving.max_num_seqs)
         cache = (min(cache[0], reserved), min(cache[1], reserved))
     return DeviceMemory(tensor_parallel, weight_bytes, active, runtime, cache, per_token)
 
@@ -215,13 +217,6 @@ def _server_share(device: Device) -> tuple[float, tuple[int, int]]:
     if device.hardware == "neuron":
         return 1.0, (int(NEURON_RUNTIME[0]), int(NEURON_RUNTIME[1]))
     return RAM_SHARE, (0, int(0.5e9))
-
-
-def _cpu_cache(model: ModelFacts, serving: Serving, per_token: int) -> int:
-    length = serving.max_model_len or model.max_positions
-    sequence = per_token * CPU_CACHE_BLOCK * (-(-length // CPU_CACHE_BLOCK) + 1)
-    many = min(serving.max_num_seqs or CPU_CACHE_SEQUENCES, CPU_CACHE_SEQUENCES)
-    return max(2 * sequence, min(sequence * many, CPU_CACHE_MAX))
 
 
 def degrees(model: ModelFacts, recipe: Recipe, device: Device) -> list[int]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from backend.engines.drafts.losses import ROWS
+from backend.domain.needs.draft_training_needs import ROWS
 
 if TYPE_CHECKING:
     import torch

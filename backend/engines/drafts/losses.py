@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from backend.domain.needs.draft_training_needs import ROWS
+
 if TYPE_CHECKING:
     import torch
 
@@ -19,8 +21,6 @@ LEAST_OVERLAP = 1e-5
 """Smallest overlap that `nla` uses, so that its gradient stays finite."""
 ETA = 3.0
 """Parameter of `lk_hybrid`: the best that its authors tried."""
-ROWS = 256
-"""Positions whose logits are held at once: some tens of megabytes, which a processor's cache still helps with."""
 
 
 def kl(target: torch.Tensor, draft: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from backend.engines.drafts.losses import ROWS
+from backend.domain.needs.draft_training_needs import ROWS
 
 if TYPE_CHECKING:
     import torch

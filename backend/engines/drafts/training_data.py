@@ -20,6 +20,7 @@ from pydantic import Field
 
 from backend import files
 from backend.domain.jobs.progress import Progress
+from backend.domain.needs.draft_training_needs import ANSWERING, MOST_PROMPT
 from backend.domain.recipe.draft_training import Training
 from backend.engines.attempt_state import AttemptState
 from backend.engines.drafts.generation import Answer
@@ -40,10 +41,6 @@ FEW = 256
 """Prompts below which a chat model writes more."""
 WRITTEN = 64
 """Tokens of a prompt that the target writes, whether it has come to an end then or not: most have not."""
-SHARE = 0.45
-"""Share of the time budget for answers."""
-MOST_PROMPT = 512
-"""Tokens of a prompt that are kept, its last."""
 
 
 class AnsweredPrompt(NamedTuple):
@@ -119,13 +116,13 @@ class Gathering:
     def run(self, progress: Progress) -> TrainingData:
         """Gather answers until there are enough. Phase: answers (unit: seconds, or answers if the options give their
         number). Raises DiskFull or WorkError."""
-        budget, wanted_answers = SHARE * 60 * self.options.minutes, self.options.answers
+        budget, wanted_answers = ANSWERING * 60 * self.options.minutes, self.options.answers
         progress.phase(
             "answers",
             "The target answers the prompts",
             total=wanted_answers or budget,
             unit="answers" if wanted_answers else "s",
-            weight=SHARE,
+            weight=ANSWERING,
         )
         while not self._enough(budget):
             round_ = self._saved_round(len(self.rounds)) or self._make_round(len(self.rounds))

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from backend.domain.errors import ImpossibleStack, InvalidModel, ModelDamaged
 from backend.domain.model.announced_quantization import CONFIG
+from backend.domain.needs.job_memory import SPILL_BYTES
 from backend.evaluate.quality import int8_linears, quantized_reference
 from backend.layered import dequantize
-from backend.layered.hidden_states import SPILL_BYTES, HiddenStates
+from backend.layered.hidden_states import HiddenStates
 from backend.layered.layer_passes import LayerPasses, out_of_memory
 from backend.layered.outline import Outline
 from backend.layered.weight_source import PackedSource, WeightSource

@@ -20,6 +20,7 @@ from backend.domain.errors import InvalidModel, InvalidWorkload, WorkError
 from backend.domain.evaluation.answer_agreement import mean_interval
 from backend.domain.jobs.progress import Progress
 from backend.domain.maths.intervals import mean_ci95
+from backend.domain.needs.job_memory import scored_rows
 from backend.evaluate.quality import hidden_state_cache
 from backend.evaluate.quality.divergence import LogitComparer, Position
 from backend.evaluate.quality.model_logits import DEFAULT_PLACE, ScoredModel, ScoringPlace, is_quantized, open_model
@@ -30,10 +31,6 @@ from backend.layered.matrix_products import fast_products
 if TYPE_CHECKING:
     import torch
 
-LOGITS = 1 << 22
-"""Logits computed at a time, some positions over the whole vocabulary: 16 MB per model."""
-ROWS = (16, 512)
-"""Fewest and most positions at a time: with fewer, the head would be read from memory too often."""
 Document = str | tuple[str, str]
 """A text, or a prompt and its answer."""
 MAX_LOSS = 700.0
@@ -166,7 +163,7 @@ def _compare_logits(
     with ExitStack() as stack:
         head = stack.enter_context(models[0].head())
         other = head if models[-1].shares_head(models[0]) else stack.enter_context(models[-1].head())
-        rows = max(ROWS[0], min(ROWS[1], LOGITS // models[0].vocabulary))
+        rows = scored_rows(models[0].vocabulary)
         comparer = None
         for number, window in enumerate(tokens):
             for start in range(0, count, rows):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from backend.domain.jobs.claims import GIB, Claim
+from backend.domain.jobs.claims import Claim
 from backend.domain.jobs.jobs import JobKind, JobSpec, OptimizeSpec, TrainSpec
 from backend.domain.jobs.kinds import KINDS
 from backend.domain.jobs.terms import Terms
 from backend.domain.machine import targets
+from backend.domain.machine.device import GIB
 from backend.domain.needs import draft_training_needs
 from backend.domain.planner import estimate
 from backend.hardware import probe

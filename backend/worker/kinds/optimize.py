@@ -36,10 +36,6 @@ from backend.worker.resources import PeakMemory
 if TYPE_CHECKING:
     from backend.engines.base import QuantizeRequest, QuantizeResult
 
-QUALITY_WINDOWS = (8, 24)
-"""Fewest and most windows of 512 tokens that are scored for the artifact's own quality report."""
-QUALITY_PARAMETER_WINDOWS = 4_000_000_000
-"""Windows times parameters that this scoring may cost; a large model gets fewer windows."""
 NOMINAL_FLOPS = 0.2e12
 """16-bit operations/s of a core that was not measured: only the shares of the phases depend on it."""
 TUNING = (*TUNED, "kv_cache", "format")
@@ -202,8 +198,7 @@ class Optimization:
         from backend.evaluate.quality.model_logits import ScoringPlace
         from backend.layered.layer_passes import devices
 
-        fewest, most = QUALITY_WINDOWS  # fewer for a large model; the interval in the report widens with it
-        windows = max(fewest, min(most, QUALITY_PARAMETER_WINDOWS // max(self.spec.model.parameters, 1)))
+        windows = job_duration.scored_windows(self.spec.model)
         settings = configuration.load()
         original = Path(self.spec.model.path)
         place = ScoringPlace(devices(), self.channel.work, cache=settings.kept_scoring)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from backend.domain.errors import InvalidModel, PortTaken, RequestError
 from backend.domain.evaluation.document import Speculation, Variant
 from backend.domain.load import counters
+from backend.domain.needs.kv_cache_tokens import MOST_RESERVED_BYTES
 from backend.domain.recipe.recipe import Serving
 from backend.serving import vllm_options
 from backend.serving.process import check_port, free_port
@@ -178,7 +179,7 @@ def test_the_cache_always_holds_a_sequence_and_is_bounded_where_one_fits(
     one = 2 * layers * heads * (512 // heads) * (1 if kv == "fp8" else 2) * length
     found = vllm_options.kv_cache_bytes(sized)
     assert found >= one
-    assert found <= max(vllm_options.MAX_KV_BYTES, 2 * one + 4 * 128 * 2 * layers * 512 * 2)
+    assert found <= max(MOST_RESERVED_BYTES, 2 * one + 4 * 128 * 2 * layers * 512 * 2)
 
 
 def test_a_folder_without_config_is_refused_in_one_sentence(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from sqlalchemy import event, text
 from sqlmodel import select
 
 from backend.domain.errors import NotFound, NotNow
-from backend.domain.jobs.claims import GIB, Capacity, Claim
+from backend.domain.jobs.claims import Capacity, Claim
 from backend.domain.jobs.jobs import TERMINAL, TRANSITIONS, Event, JobState
+from backend.domain.machine.device import GIB
 from backend.service.jobs import jobs
 from backend.settings import Settings
 from backend.store import history, home, leases, queue

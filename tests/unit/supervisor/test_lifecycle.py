@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from backend.domain.errors import KeyReused, NotNow
-from backend.domain.jobs.claims import GIB, Claim
+from backend.domain.jobs.claims import Claim
 from backend.domain.jobs.endings import MOST_STRIKES, Ending
 from backend.domain.jobs.jobs import Handle, JobState, WorkerState
 from backend.domain.jobs.terms import Priority, Terms
+from backend.domain.machine.device import GIB
 from backend.store import history, leases, queue
 from backend.store.tables import JobRow
 from tests.homes import DATABASE, open_home

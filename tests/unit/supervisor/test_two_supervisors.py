@@ -29,10 +29,11 @@ from sqlmodel import col, select
 
 from backend.artifacts import artifact_folder
 from backend.domain.errors import NotNow
-from backend.domain.jobs.claims import GIB, Claim, claimed_units
+from backend.domain.jobs.claims import Claim, claimed_units
 from backend.domain.jobs.endings import MOST_STRIKES, POLICIES, Ending
 from backend.domain.jobs.jobs import LIVE, RESUMABLE, TERMINAL, JobState
 from backend.domain.jobs.terms import Priority, Terms
+from backend.domain.machine.device import GIB
 from backend.store import history, leases, queue
 from backend.store.tables import ArtifactRow, ClaimRow, JobRow
 from tests.homes import DATABASE, open_home

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from backend.domain.needs.job_duration import REPORT_SAMPLES, REPORT_TOKENS
 from backend.engines.base import QuantizeRequest
 from backend.engines.native.files import schemes
 from backend.engines.native.group import Linear, Stored
@@ -19,9 +20,6 @@ from backend.engines.native.methods.rounding import Grid, Rounding, Snapped, Wri
 
 if TYPE_CHECKING:
     import torch
-
-REPORT_SAMPLES, REPORT_TOKENS = 8, 512
-"""Sequences that run, and tokens spread over all that do, where nothing but the reported errors is made of X'X."""
 
 
 class SixteenBit:

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.domain.jobs.progress import Progress
+from backend.domain.needs.job_duration import probe_windows
+from backend.domain.needs.job_memory import MEASURED_ROWS
 from backend.domain.recipe.precision import SIXTEEN, MeasuredGroup, Precision
 from backend.engines.attempt_state import AttemptState
 from backend.engines.base import QuantizeRequest
@@ -35,13 +37,6 @@ from backend.layered.weight_source import weight_files
 
 if TYPE_CHECKING:
     import torch
-
-WINDOWS = 4
-"""Most windows of the calibration text that are run, and how many sequences may be under way at the end, originals left
-out:"""
-SEQUENCES = 512
-ROWS = 128
-"""Positions whose distributions are held in double precision at a time."""
 
 
 class SensitivityState(AttemptState):
@@ -97,7 +92,7 @@ class _Probe:
         """Linears by group."""
         every = range(self.outline.count)
         self.slots = [Slot(number, group, each) for number in every for each in self.candidates for group in groups]
-        windows = max(1, min(WINDOWS, SEQUENCES // max(1, len(self.slots))))
+        windows = probe_windows(len(self.slots))
         texts, length, seed = request.calibration_texts, request.length, request.seed
         self.tokens = calibration.sample_tokens(request.model_dir, texts, windows, length, seed)
         self.passes = LayerPasses(self.outline, self.tokens, [self.device], progress.warn)
@@ -247,8 +242,8 @@ def _inputs(linear: Linear, stored: Stored, scheme: Any) -> Any:
 def _kl(reference: torch.Tensor, logits: torch.Tensor) -> float:
     """The sum over positions; both [length, vocabulary]."""
     total = 0.0
-    for start in range(0, len(reference), ROWS):
-        part = slice(start, start + ROWS)
+    for start in range(0, len(reference), MEASURED_ROWS):
+        part = slice(start, start + MEASURED_ROWS)
         log_p, log_q = (each[part].double().log_softmax(-1) for each in (reference, logits))
         total += float((log_p.exp() * (log_p - log_q)).sum())
     return total

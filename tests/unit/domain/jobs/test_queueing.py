@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.domain.jobs import queueing
-from backend.domain.jobs.claims import BACKGROUND, GIB, Capacity, Claim, allocate, find_shortages, fits, make_grant
+from backend.domain.jobs.claims import BACKGROUND, Capacity, Claim, allocate, find_shortages, fits, make_grant
 from backend.domain.jobs.queueing import QueueEntry
 from backend.domain.jobs.terms import WORKING_DAY_S, Priority, queue_rank
+from backend.domain.machine.device import GIB
 
 HOST = Capacity(cores=4, memory_bytes=16 * GIB, gpus=2, disk_bytes=10**9)
 CLAIMS = st.one_of(
