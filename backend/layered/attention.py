@@ -21,7 +21,7 @@ NEAR = 1 << 20
 
 
 def install(model: Any) -> None:
-    """Let `model` use it where the family lets attention be chosen, and has torch's kernel now."""
+    """Let `model` use this attention, if its family lets attention be chosen and it uses torch's kernel now."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
@@ -65,8 +65,10 @@ def _special(options: dict[str, Any]) -> bool:
 
 
 def next_token(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """softmax(Q K' + mask) V for Q [batch, heads, 1, head size], scaled already, and K, V of as many heads or fewer.
-    The `mask` [batch, 1, 1, tokens] says which keys may be seen, or is added."""
+    """Compute softmax(Q K' + mask) V for Q [batch, heads, 1, head size], which is scaled already.
+
+    K and V have as many heads or fewer. The `mask` [batch, 1, 1, tokens] says which keys may be seen, or is added.
+    """
     import torch
 
     grouped = query.reshape(query.shape[0], key.shape[1], -1, query.shape[3])
@@ -77,18 +79,20 @@ def next_token(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask
 
 
 def causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """softmax(Q K' + causal mask) V for Q [batch, heads, tokens, head size], scaled already, and K, V of as many heads
-    or fewer.
+    """Compute softmax(Q K' + causal mask) V for Q [batch, heads, tokens, head size], which is scaled already.
 
-    Heads that share keys stand under each other in one product.
+    K and V have as many heads or fewer; heads that share keys stand under each other in one product.
     """
     import torch
 
+    # 1. Put the heads that share keys under each other: [key heads, sharing, tokens, size].
     sharing = query.shape[1] // key.shape[1]
     queries = query.reshape(-1, sharing, *query.shape[2:])
     keys, values = key.flatten(0, 1), value.flatten(0, 1)
     out = torch.empty_like(queries)
     above = torch.full((BLOCK, BLOCK), -torch.inf, dtype=query.dtype).triu(1)
+
+    # 2. Attend so many heads at a time that their scores fit the cache.
     size = max(1, NEAR // (BLOCK * sharing * query.shape[2] * query.element_size()))
     for start in range(0, len(out), size):
         heads = slice(start, start + size)
@@ -107,6 +111,7 @@ def _causal(
 
     heads, sharing, tokens, size = query.shape
     for start in range(0, tokens, BLOCK):
+        # A block of queries sees the keys up to its own end; inside the block the mask is added.
         stop = min(start + BLOCK, tokens)
         rows = query[:, :, start:stop].reshape(heads, -1, size)
         scores = torch.bmm(rows, key[:, :stop].transpose(1, 2))

@@ -1,22 +1,19 @@
-"""Reads a quantized checkpoint by the names and with the values of a plain one: each weight is dequantized as it is
-read.
+"""Reads a quantized checkpoint as if it were a plain one: each weight is dequantized as it is read.
 
-How a checkpoint is stored is told by `domain.model.stored`; what it does not know is refused, never guessed.
+`domain.model.stored_weights` says how a checkpoint is stored; what it does not know is refused, never guessed.
 compressed-tensors is read by that library, one module at a time: transformers' own loading does not reach every family
 (GPT-2's Conv1D, Falcon's own linear, experts with zero points, renamed heads). The other formats have one formula each,
 (number - zero) x scale:
 
 - FP8 and INT8 with `weight_scale` or `weight_scale_inv`, one scale a matrix, an output row, a block or a group. Both
-names
-  multiply (DeepSeek-V3's inference/kernel.py, `weight_dequant`; vLLM 0.32, layers/quantization/fp8.py and modelopt.py).
-- AutoAWQ's GEMM (AutoAWQ 0.2.9, utils/packing_utils.py): `qweight` int32 [in, out / 8] and `qzeros` int32 [groups, out
-/ 8] hold
-  eight unsigned 4-bit numbers each, the outputs in the order 0 2 4 6 1 3 5 7 from the lowest bits up; `scales` [groups,
-  out].
+  names multiply (DeepSeek-V3's inference/kernel.py, `weight_dequant`; vLLM 0.32, layers/quantization/fp8.py and
+  modelopt.py).
+- AutoAWQ's GEMM (AutoAWQ 0.2.9, utils/packing_utils.py): `qweight` int32 [in, out / 8] and `qzeros` int32
+  [groups, out / 8] hold eight unsigned 4-bit numbers each, the outputs in the order 0 2 4 6 1 3 5 7 from the lowest
+  bits up; `scales` [groups, out].
 - GPTQ (AutoGPTQ 0.7, nn_modules/qlinear/qlinear_cuda.py): `qweight` int32 [in x bits / 32, out] packs inputs from the
-lowest bits
-  up, `qzeros` int32 [groups, out x bits / 32] outputs; `g_idx` [in] names each input's group. Zero points are stored
-  minus one, in `gptq_v2` as they are.
+  lowest bits up, `qzeros` int32 [groups, out x bits / 32] outputs; `g_idx` [in] names each input's group. Zero points
+  are stored minus one, in `gptq_v2` as they are.
 """
 
 from __future__ import annotations
@@ -74,7 +71,7 @@ def _is_transposed(folder: Path) -> bool:
 
 
 def plain(folder: Path) -> WeightSource:
-    """The checkpoint by the names and with the values of a plain one.
+    """Open the checkpoint as a plain one, whatever its form.
 
     Raises ImpossibleStack for a layout without an exact reader, ModelDamaged, InvalidModel.
     """
@@ -94,7 +91,7 @@ def reader(folder: Path) -> PackedSource:
 
 
 class Dequantized(PackedSource):
-    """A checkpoint that announces compressed-tensors, by the names of a plain one.
+    """Reads a checkpoint that announces compressed-tensors by the names of a plain one.
 
     Raises ModelDamaged, also for a configuration or tensors that the library does not read.
     """
@@ -137,15 +134,18 @@ class Dequantized(PackedSource):
         return next(own, next(every, groups[0]))
 
     def weight(self, name: str, parts: dict[str, torch.Tensor]) -> torch.Tensor:
-        """`transposed` families store it [in, out]."""
+        """Make a weight, [in, out] for families that store it so. Raises ModelDamaged if the library refuses it."""
         from compressed_tensors.compressors import BaseCompressor
 
+        # 1. Give the library the parts by its own names, [out, in].
         module = name.removesuffix(".weight")
         scheme = self.scheme(module)
         state = {part.removeprefix(f"{module}."): tensor for part, tensor in parts.items()}
         state["weight_scale"] = state["weight_scale"].float()
         if self.transposed and "weight" in state:
             state["weight"] = state["weight"].T.contiguous()
+
+        # 2. Let it dequantize them.
         try:
             compressor = BaseCompressor.get_value_from_registry(scheme.format or self.quantization.format)
             weight: torch.Tensor = compressor.decompress(state, scheme)["weight"]
@@ -169,9 +169,9 @@ def _for_the_library(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Quantized(PackedSource):
-    """FP8, INT8, GPTQ and AWQ: each weight by its format's formula, fp32, turned where the family is.
+    """Reads FP8, INT8, GPTQ and AWQ by each format's formula: fp32, [in, out] if the family stores it so.
 
-    Raises ModelDamaged where the numbers of a module contradict what is announced.
+    Raises ModelDamaged if the numbers of a module contradict what is announced.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -189,7 +189,7 @@ class Quantized(PackedSource):
         self.named(parts)
 
     def weight(self, name: str, parts: dict[str, torch.Tensor]) -> torch.Tensor:
-        """`transposed` families store it [in, out]; packed integers are [out, in] everywhere."""
+        """Make a weight, [in, out] for families that store it so; packed integers are [out, in] everywhere."""
         module = name.removesuffix(".weight")
         kind = self.modules[module].kind
         formulas: dict[str, Callable[[str, Parts], torch.Tensor]] = {
@@ -216,12 +216,15 @@ class Quantized(PackedSource):
         return weight * spread(scale, (len(weight), weight.shape[1]), block, transposed=self.transposed)
 
     def _gptq(self, module: str, parts: Parts) -> torch.Tensor:
-        """[out, in] fp32."""
+        """Dequantize a GPTQ weight: [out, in] fp32. Raises ModelDamaged if its groups contradict each other."""
         import torch
 
+        # 1. Unpack the numbers [in, out] and the zero points [groups, out].
         bits = self.modules[module].bits or 4
         numbers, zeros = unpacked_rows(parts["qweight"], bits), unpacked_columns(parts["qzeros"], bits)
         zeros = self._zero_points(module, zeros, bits)
+
+        # 2. Find the group of each input, and compare it with what is announced.
         inputs, groups = len(numbers), len(zeros)
         even = torch.arange(inputs) // -(-inputs // groups)
         index = parts["g_idx"].long() if "g_idx" in parts else even
@@ -230,13 +233,19 @@ class Quantized(PackedSource):
         ordered = self.gptq.get("desc_act")
         if (ordered is True and "g_idx" not in parts) or (ordered is False and not torch.equal(index, even)):
             raise ModelDamaged(f"`g_idx` of {module} and `desc_act` contradict each other: export the model again.")
+
+        # 3. Apply the formula.
         return ((numbers - zeros[index]).float() * parts["scales"].float()[index]).T.contiguous()
 
     def _zero_points(self, module: str, zeros: torch.Tensor, bits: int) -> torch.Tensor:
-        """Return the zero points as they are subtracted. Those of symmetric weights are known, and are stored as they
-        are or minus one by writers that announce either (https://github.com/vllm-project/vllm/pull/38966)."""
+        """Return the zero points as they are subtracted.
+
+        Those of symmetric weights are known; writers store them as they are or minus one, whatever they announce
+        (https://github.com/vllm-project/vllm/pull/38966).
+        """
         import torch
 
+        # 1. Symmetric weights have their zero point in the middle.
         middle, most = 1 << (bits - 1), (1 << bits) - 1
         if self.gptq["sym"]:
             if not any(bool((zeros == known).all()) for known in (middle, middle - 1)):
@@ -245,6 +254,8 @@ class Quantized(PackedSource):
                     "export the model again."
                 )
             return torch.full_like(zeros, middle)
+
+        # 2. Others are stored as they are in `gptq_v2`, else minus one.
         if self.gptq.get("checkpoint_format") == announced_quantization.GPTQ_V2:
             return zeros
         if bool((zeros == most).any()):
@@ -273,12 +284,12 @@ def spread(
 
 
 def unpacked_rows(packed: torch.Tensor, bits: int) -> torch.Tensor:
-    """int32 [rows x bits / 32, columns] as numbers [rows, columns], the lowest bits first."""
+    """Unpack int32 [rows x bits / 32, columns] to numbers [rows, columns], the lowest bits first."""
     return unpacked_columns(packed.T.contiguous(), bits).T.contiguous()
 
 
 def unpacked_columns(packed: torch.Tensor, bits: int) -> torch.Tensor:
-    """int32 [rows, columns x bits / 32] as numbers [rows, columns], the lowest bits first."""
+    """Unpack int32 [rows, columns x bits / 32] to numbers [rows, columns], the lowest bits first."""
     import torch
 
     shifts = torch.arange(0, 32, bits, dtype=torch.int32)
@@ -294,7 +305,7 @@ def _awq(module: str, parts: Parts) -> torch.Tensor:
 
 
 def dequantized(qweight: torch.Tensor, qzeros: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """The weight [out, in] fp32 of AutoAWQ's three tensors."""
+    """Make the weight [out, in] fp32 from AutoAWQ's three tensors."""
     numbers, zeros = unpacked(qweight), unpacked(qzeros)
     size = len(numbers) // len(zeros)
     return (
@@ -303,7 +314,7 @@ def dequantized(qweight: torch.Tensor, qzeros: torch.Tensor, scales: torch.Tenso
 
 
 def unpacked(packed: torch.Tensor) -> torch.Tensor:
-    """AutoAWQ's int32 [rows, out / 8] as numbers [rows, out]."""
+    """Unpack AutoAWQ's int32 [rows, out / 8] to numbers [rows, out]."""
     import torch
 
     shifts = torch.tensor(AWQ_ORDER, dtype=torch.int32) * 4

@@ -274,8 +274,7 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
 
 
 def family_of(model_type: str, config: Any) -> Family:
-    """The row whose layout `config` (transformers') has. Raises ImpossibleStack for a family or layout that has no
-    row."""
+    """Return the row whose layout `config` (transformers') has. Raises ImpossibleStack if there is none."""
     if model_type not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))
         raise ImpossibleStack(f"The native engine cannot quantize models of type {model_type!r} yet: it knows {known}.")

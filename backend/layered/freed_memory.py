@@ -16,12 +16,12 @@ RETAINED_BYTES = 1 << 29
 
 @contextmanager
 def keep_freed_memory() -> Iterator[None]:
-    """While this lasts, glibc keeps up to half a gigabyte of freed memory in place of giving it back.
+    """Keep up to half a gigabyte of freed memory in the process, while the context lasts.
 
     Each batch frees what the next one takes again, and every page that comes back from the system is filled with zeros
-    first: a tenth of the time. Afterwards free memory is given back, and the limits are those that glibc's own rule
-    ends at. Where the C library is another, nothing is done.
+    first: a tenth of the time. Does nothing if the C library is not glibc.
     """
+    # 1. Raise glibc's limits.
     library = ctypes.CDLL(None)
     if not hasattr(library, "malloc_trim"):
         yield
@@ -30,6 +30,7 @@ def keep_freed_memory() -> Iterator[None]:
     library.mallopt(M_TRIM_THRESHOLD, RETAINED_BYTES)
     try:
         yield
+    # 2. Set the limits that glibc's own rule ends at, and give free memory back.
     finally:
         library.mallopt(M_TRIM_THRESHOLD, 2 * MAPPED)
         library.malloc_trim(0)

@@ -52,11 +52,11 @@ class HiddenStates:
         return self._buffers[(self.turn + 1) % 2]
 
     def advance(self) -> None:
-        """Return what left this layer enters the next."""
+        """Let what left this layer enter the next."""
         self.turn += 1
 
     def save(self) -> int:
-        """Keep `entering` in its file; return its checksum. Raises DiskFull or WorkError."""
+        """Write `entering` to its file and return its checksum. Raises DiskFull or WorkError."""
         if not self.spilled:
             with files.staged_file(self._path(self.turn % 2)) as staged:
                 self.entering.numpy().tofile(staged)

@@ -35,9 +35,9 @@ class Extent(NamedTuple):
 
 
 def make_recorder() -> Any:
-    """A transformers cache that keeps nothing. `extents[layer]` grows while `recording`; several threads may use it.
+    """Make a transformers cache that stores nothing. `extents[layer]` grows while `recording`; threads may share it.
 
-    Raises WorkError where a key or value is not finite, which no largest one would show.
+    Its update raises WorkError if a key or value is not finite, which the largest one would not show.
     """
     from transformers import DynamicCache
 
@@ -49,6 +49,7 @@ def make_recorder() -> Any:
             self._lock = threading.Lock()
 
         def update(self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_: Any, **__: Any) -> Any:
+            # Take the largest of this batch and of all before it.
             if self.recording:
                 extent = Extent(float(keys.abs().max()), float(values.abs().max()))
                 if not all(map(math.isfinite, extent)):

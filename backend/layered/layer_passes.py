@@ -106,7 +106,7 @@ class LayerPasses:
         while True:
             tallies = [taps(device) if taps else {} for device in self.devices]
             try:
-                self._spread(number, layers, hidden, tallies, keep, tick)
+                self._spread(number, list(zip(self.devices, layers, tallies, strict=True)), hidden, keep, tick)
                 return _merged(tallies)
             except RuntimeError as error:
                 if not out_of_memory(error):
@@ -124,20 +124,18 @@ class LayerPasses:
     def _spread(
         self,
         number: int,
-        layers: list[Any],
+        places: Sequence[tuple[str, Any, Mapping[str, Tap]]],
         hidden: HiddenStates,
-        tallies: list[dict[str, T]],
         keep: bool,
         tick: Callable[[float], None],
     ) -> None:
+        """Run all sequences once over `places`: each a device, the layer's copy there and its fresh taps."""
         # 1. Cut the sequences into batches, and prepare the call of each batch size.
         count = len(self.tokens)  # `hidden` may hold more than these, and what lies behind them is not theirs
         spans = [slice(start, min(start + self.batch, count)) for start in range(0, count, self.batch)]
         for size in {span.stop - span.start for span in spans}:
             self.calls(size, number)
         # 2. Each device takes every n-th batch [batch, length, hidden].
-        places = list(zip(self.devices, layers, tallies, strict=True))
-
         self.given_up.clear()
 
         def work(place: int) -> None:
@@ -190,8 +188,10 @@ class AllTapsRead(Exception):
 def tapped(layer: Any, taps: Mapping[str, Tap], *, stop: bool = False) -> Iterator[None]:
     """Send what the module at each path of `layer` reads to its tap, while the context lasts.
 
-    With `stop` a call of the layer ends by AllSeen as soon as every one of them was called.
+    With `stop` a call of the layer ends by AllTapsRead as soon as every one of them was called.
     """
+    # 1. Each tap reads what its module reads; the last one may end the call.
+    # 1. Each tap reads what its module reads; with `stop` the last one ends the call.
     read_paths: set[str] = set()
 
     def observer(path: str) -> Any:

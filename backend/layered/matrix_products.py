@@ -20,14 +20,15 @@ EXACT = 1e-5
 
 @contextmanager
 def fast_products() -> Iterator[None]:
-    """While this lasts, fp32 products on the processor are oneDNN's where those are exact.
+    """Let oneDNN compute fp32 products on the processor if they are exact there, while the context lasts.
 
     MKL, torch's own choice, reaches half of oneDNN's speed on processors that are not Intel's. torch hands fp32
-    products to oneDNN only where bfloat16 arithmetic is allowed, and oneDNN uses that only on processors with matrix
-    tiles (AMX). Which of the two happens is tried, not assumed.
+    products to oneDNN only if bfloat16 arithmetic is allowed, which oneDNN uses on processors with matrix tiles (AMX).
+    One product is tried, to see which of the two happens.
     """
     import torch
 
+    # Allow bfloat16, unless a product then loses digits.
     matmul: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
     before = matmul.fp32_precision
     matmul.fp32_precision = "bf16"

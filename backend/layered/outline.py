@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from backend.domain.errors import ModelDamaged, WorkError
 from backend.domain.model.stored_weights import is_harmless
 from backend.layered import attention
-from backend.layered.families import Experts, Family, family_of
+from backend.layered.experts import split_experts
+from backend.layered.families import Family, family_of
 from backend.layered.kv_cache_range import make_recorder
 from backend.layered.weight_source import WeightSource
 
@@ -191,21 +192,26 @@ class Outline:
         """
         from torch import nn
 
+        # 1. What stands outside the layers.
         state = {path: tuple(tensor.shape) for path, tensor in self.model.state_dict().items()}
         outside = {
             path for path in state if path.startswith(self._base) and not path.startswith(f"{self.family.layers}.")
         }
         for name, path in self._stored_outside(outside | self._head_paths()).items():
             yield name, state[path]
+
+        # 2. The layers; a linear of a transposed family is stored [in, out].
         for number, layer in enumerate(self.layers):
-            turned = {f"{path}.weight" for path, each in layer.named_modules() if isinstance(each, nn.Linear)}
-            begin = f"{self.family.layers}.{number}."
+            turned = {f"{path}.weight" for path, module in layer.named_modules() if isinstance(module, nn.Linear)}
+            prefix = f"{self.family.layers}.{number}."
             for name, path in self.stored_names(number).items():
-                if (shape := state.get(begin + path)) is not None:
-                    yield name, shape[::-1] if self.family.transposed and path in turned else shape
+                shape = state.get(prefix + path)
+                if shape is None:
+                    continue
+                yield name, shape[::-1] if self.family.transposed and path in turned else shape
 
     def fill(self, number: int, device: str) -> Any:
-        """The layer's module with its weights in fp32 on `device`; `drop` frees it.
+        """Return the layer's module with its weights in fp32 on `device`; `drop` frees it.
 
         Raises WorkError for values that are not finite, ModelDamaged for tensors that are misshapen.
         """
@@ -216,17 +222,23 @@ class Outline:
         return layer
 
     def drop(self, number: int) -> None:
+        """Free the weights of a filled layer."""
         self.layers[number].to_empty(device="meta")
 
     def replica(self, number: int, device: str) -> Any:
-        """A copy of a filled layer on another device."""
+        """Copy a filled layer to another device."""
         return copy.deepcopy(self.layers[number]).to(device)
 
     def _load(self, module: Any, paths: dict[str, str], device: str, *, turn: bool = False) -> None:
+        """Read tensors into the module: `paths` from their names in the checkpoint. `turn` linears that are [in, out].
+
+        Raises WorkError for values that are not finite, ModelDamaged for tensors that are misshapen.
+        """
         import torch
 
+        # 1. Read each tensor and check it.
         shapes = {name: tensor.shape for name, tensor in module.state_dict().items()}
-        linears = {f"{path}.weight" for path, each in module.named_modules() if isinstance(each, torch.nn.Linear)}
+        linears = {f"{path}.weight" for path, inner in module.named_modules() if isinstance(inner, torch.nn.Linear)}
         state = {}
         for name, tensor in self.source.read(paths):
             path = paths[name]
@@ -239,6 +251,8 @@ class Outline:
                 raise ModelDamaged(
                     f"{name} has not the shape that config.json asks for: download or export the model again."
                 )
+
+        # 2. Assign them all, which copies nothing.
         module.load_state_dict(state, strict=False, assign=True)
         module.requires_grad_(False)
 
@@ -246,12 +260,12 @@ class Outline:
         """Compute what is never stored (rotary frequencies), as transformers does when it loads a model."""
         import torch
 
-        for each in module.modules():
-            unstored = [name for name in each._non_persistent_buffers_set if getattr(each, name).is_meta]
+        for inner in module.modules():
+            unstored = [name for name in inner._non_persistent_buffers_set if getattr(inner, name).is_meta]
             for name in unstored:
-                setattr(each, name, torch.empty_like(getattr(each, name), device=device))
+                setattr(inner, name, torch.empty_like(getattr(inner, name), device=device))
             if unstored:
-                self.model._init_weights(each)  # parameters are without storage yet: only buffers get values
+                self.model._init_weights(inner)  # parameters are without storage yet: only buffers get values
 
     def embed(self, batches: Iterable[torch.Tensor], device: str) -> Iterator[tuple[torch.Tensor, list[Call]]]:
         """Return what enters the first layer [sequences, length, hidden] for each batch of token ids, and every layer's
@@ -261,11 +275,14 @@ class Outline:
         """
         import torch
 
+        # 1. Load what stands before the layers.
         base = self.model.base_model
         inside = {path for path in self.model.state_dict() if path.startswith(self._base)}
         paths = self._stored_outside({path for path in inside if not path.startswith(f"{self.family.layers}.")})
         self._buffers(base, device)
         self._load(self.model, paths, device)
+
+        # 2. Run the model on each batch up to its last layer; every layer only records its call.
         try:
             for batch in batches:
                 with torch.no_grad(), _recording(self.layers) as recorded, suppress(_Recorded):
@@ -284,24 +301,34 @@ class Outline:
     def _stored_outside(self, paths: set[str]) -> dict[str, str]:
         """Map tensors outside the layers from their names in the checkpoint to their paths. Raises ModelDamaged where
         one is missing."""
-        stored = {name: path for name in self.outside_names() if (path := self._outside(name, paths))}
+        stored: dict[str, str] = {}
+        for name in self.outside_names():
+            path = self._outside(name, paths)
+            if path is not None:
+                stored[name] = path
         missing = paths - set(stored.values())
         if missing:
             raise ModelDamaged(f"{min(missing)} is missing: download or export the model again.")
         return stored
 
     def _outside(self, name: str, paths: set[str]) -> str | None:
-        """Checkpoints may leave out the name of the base model, and call the head otherwise."""
+        """Return which of `paths` a name in the checkpoint stands for, or None.
+
+        Checkpoints may leave out the name of the base model, and call the head otherwise.
+        """
+        candidates = [name, self._base + name]
         head = self.family.head + "."
-        called = (name, self._base + name, *([self._output + name.removeprefix(head)] if name.startswith(head) else []))
-        return next((path for path in called if path in paths), None)
+        if name.startswith(head):
+            candidates.append(self._output + name.removeprefix(head))
+        return next((path for path in candidates if path in paths), None)
 
     def shares_head(self, other: Outline) -> bool:
         """Return whether all that stands after the last layer is the same in the other checkpoint, bit by bit."""
         import torch
 
         mine, its = (
-            {path: name for name, path in each._stored_outside(each._head_paths()).items()} for each in (self, other)
+            {path: name for name, path in outline._stored_outside(outline._head_paths()).items()}
+            for outline in (self, other)
         )
         if mine.keys() != its.keys():
             return False
@@ -315,19 +342,23 @@ class Outline:
 
     @contextmanager
     def head(self, device: str) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
-        """Return a function from what left the last layer [rows, hidden] to logits [rows, vocabulary]: the last norm
-        and the output head, with what the family does to logits (scales, soft caps), by the model's own forward. Loaded
-        for as long as this runs.
+        """Yield a function from what left the last layer [rows, hidden] to logits [rows, vocabulary].
+
+        It is the last norm and the output head, with what the family does to logits (scales, soft caps), by the model's
+        own forward. Their weights are loaded for as long as this runs.
         """
         import torch
         from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions, MoeModelOutputWithPast
 
+        # 1. Load the last norm and the output head.
         left = MoeModelOutputWithPast if self.family.experts else BaseModelOutputWithPastAndCrossAttentions
         stored = self._stored_outside(self._head_paths())
         self._load(self.model, stored, device)
         output, table = self.model.get_output_embeddings(), self.model.get_input_embeddings()
         if self.tied:
             output.weight = table.weight
+
+        # 2. Run the model with only the norm in place of its layers.
         base, norm = self.model.base_model, self.model.get_submodule(self.family.norm)
 
         def logits(rows: torch.Tensor) -> torch.Tensor:
@@ -346,9 +377,10 @@ class Outline:
 
 @contextmanager
 def _recording(layers: Any) -> Iterator[list[tuple[torch.Tensor, Call]]]:
-    """Each layer only keeps what it is called with and passes its input on; the last one ends the run."""
+    """Let each layer only record its call and pass its input on, while the context lasts; the last one ends the run."""
     recorded: list[tuple[Any, Call]] = []
 
+    # 1. Stand in for every layer.
     def forward(*args: Any, **kwargs: Any) -> Any:
         hidden = args[0] if args else kwargs.pop("hidden_states")
         recorded.append((hidden, Call(args[1:], kwargs)))
@@ -358,6 +390,8 @@ def _recording(layers: Any) -> Iterator[list[tuple[torch.Tensor, Call]]]:
 
     for layer in layers:
         layer.forward = forward
+
+    # 2. Run, and give every layer its own forward back.
     try:
         yield recorded
     finally:
@@ -372,56 +406,9 @@ def moved(value: Any, device: str) -> Any:
     if isinstance(value, torch.Tensor):
         return value.to(device)
     if isinstance(value, dict):
-        return {key: moved(each, device) for key, each in value.items()}
+        return {key: moved(item, device) for key, item in value.items()}
     if isinstance(value, Call):
         return Call(moved(value.args, device), moved(value.kwargs, device))
     if isinstance(value, list | tuple):
-        return type(value)(moved(each, device) for each in value)
+        return type(value)(moved(item, device) for item in value)
     return value
-
-
-def split_experts(fused: Any, names: Experts) -> Any:
-    """A drop-in for a module with fused `gate_up_proj` [experts, 2 x intermediate, hidden]; its children are
-    numbered."""
-    from torch import nn
-
-    hidden, width, device = fused.hidden_dim, fused.intermediate_dim, fused.down_proj.device
-    activation = (fused.act_fn,)  # in a tuple, so that it is no child: those are the experts
-
-    class Split(nn.ModuleList):
-        def forward(self, hidden: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-            return combined_experts(list(self), names, activation[0], hidden, chosen, weights)
-
-    class Unfilled(nn.Linear):
-        """Without random values, which take most of the time that tens of thousands of linears on the meta device
-        take."""
-
-        def reset_parameters(self) -> None:
-            pass
-
-    def linears() -> dict[str, nn.Module]:
-        shapes = {names.gate: (hidden, width), names.up: (hidden, width), names.down: (width, hidden)}
-        return {name: Unfilled(*shape, bias=False, device=device) for name, shape in shapes.items()}
-
-    return Split([nn.ModuleDict(linears()) for _ in range(fused.num_experts)])
-
-
-def combined_experts(
-    experts: list[Any],
-    names: Experts,
-    activation: Any,
-    hidden: torch.Tensor,
-    chosen: torch.Tensor,
-    weights: torch.Tensor,
-) -> torch.Tensor:
-    """Sum the chosen experts by weight [tokens, hidden]; `chosen` and `weights` are [tokens, experts per token]."""
-    import torch
-
-    result = torch.zeros_like(hidden)
-    for number, expert in enumerate(experts):
-        token, place = torch.where(chosen == number)
-        if len(token):
-            routed = hidden[token]
-            inner = activation(expert[names.gate](routed)) * expert[names.up](routed)
-            result.index_add_(0, token, (expert[names.down](inner) * weights[token, place, None]).to(result))
-    return result

@@ -1,5 +1,4 @@
-"""The one loader of a model's tokenizer: what its own tokenizer.json says, whatever class is named for it; and its chat
-template.
+"""Loads a model's tokenizer as its own tokenizer.json says, whatever class is named for it; and writes chat templates.
 
 transformers 5 builds the class that tokenizer_config.json or the model's type names. Many classes take only the
 vocabulary from tokenizer.json and rebuild the normalizer, the pre-tokenizer and the decoder (transformers 5.17,
@@ -80,7 +79,7 @@ class Reading(NamedTuple):
 
 
 def load(folder: Path) -> Any:
-    """The tokenizer that the folder's own files describe. Raises InvalidModel where none can be built from them.
+    """Load the tokenizer that the folder's own files describe. Raises InvalidModel if none can be built from them.
 
     Its `embedding_rows` says how many tokens the model knows, None where config.json does not.
     """
@@ -88,7 +87,7 @@ def load(folder: Path) -> Any:
 
 
 def read(folder: Path) -> Reading:
-    """Like `load`, with how it was read."""
+    """Load the tokenizer, and say how it was read."""
     reading = _read(folder)
     reading.tokenizer.embedding_rows = _embedding_rows(folder)
     return reading
@@ -104,20 +103,23 @@ def _embedding_rows(folder: Path) -> int | None:
 
 
 def _read(folder: Path) -> Reading:
+    # 1. Refuse files that are no tokenizer's.
     for name in (FILE, SETTINGS):
         if (folder / name).is_file() and (folder / name).stat().st_size > MANY_BYTES:
             raise InvalidModel(f"{name} has more than {MANY_BYTES // 1_000_000} MB, which no tokenizer has.")
+
+    # 2. Without tokenizer.json there is only the class that transformers chooses.
     built = _by_class(folder)
     if not (folder / FILE).is_file():
         if isinstance(built, Exception):
             why = _lacking(folder) or _first(built)
             raise InvalidModel(
                 f"No tokenizer can be built from the files of {folder.name} ({why}): save it with a tokenizer.json, "
-                "which "
-                "`AutoTokenizer.from_pretrained(...).save_pretrained(...)` writes where its library is installed."
+                "which `AutoTokenizer.from_pretrained(...).save_pretrained(...)` writes where its library is installed."
             )
         return Reading(built, False, type(built).__name__)
-    # the class that takes tokenizer.json as it is was chosen already
+
+    # 3. The chosen class may be the one that takes tokenizer.json as it is; else compare both.
     from transformers import PreTrainedTokenizerFast
 
     if type(built) is PreTrainedTokenizerFast:
@@ -155,15 +157,19 @@ def _first(error: Exception) -> str:
 
 
 def _compared(folder: Path, built: Any, own: Any) -> Reading:
-    """The class's where it is made as the file says, else the file's with the special tokens that only the class
-    knows."""
+    """Choose the tokenizer `built` by the class if it reads as the file says, else the file's `own`."""
+    # 1. A class that cannot be built decides nothing.
     if isinstance(built, Exception):
         settings = folder / SETTINGS
         named = json.loads(settings.read_bytes()).get("tokenizer_class") if settings.is_file() else None
         return Reading(own, True, str(named or "(by the model's type)"), f"it cannot be built ({_first(built)})")
+
+    # 2. Keep the class's if both read alike.
     differs = _difference(built, own)
     if differs is None and _settings(built) == _settings(own):
         return Reading(built, False, type(built).__name__)
+
+    # 3. Else take the file's, with the special tokens that only the class knows.
     vocabulary = own.get_vocab()
     for name in SPECIAL:
         token = getattr(built, name)
@@ -207,7 +213,7 @@ def _settings(tokenizer: Any) -> list[Any]:
 def _plain(state: Any) -> Any:
     """Without what changes no token: where a token stands in the text (`trim_offsets`), and a sequence of one."""
     if isinstance(state, list):
-        return [_plain(each) for each in state]
+        return [_plain(item) for item in state]
     if not isinstance(state, dict):
         return state
     for inner in ("normalizers", "pretokenizers", "decoders"):
@@ -289,7 +295,7 @@ class NoChat(Exception):
 
 
 def chat(loaded: Any, turns: Sequence[tuple[str, str]], *, answer_follows: bool = False) -> str:
-    """A conversation of (role, text) turns in the tokenizer's chat template, as vLLM 0.32 writes it.
+    """Write a conversation of (role, text) turns in the tokenizer's chat template, as vLLM 0.32 does.
 
     Where the template takes a turn's content as a list of typed parts, it is given so (vLLM, renderers/hf.py, content
     format "openai"). Raises NoChat where the template raises, or leaves a text out.
@@ -297,6 +303,7 @@ def chat(loaded: Any, turns: Sequence[tuple[str, str]], *, answer_follows: bool 
     if not loaded.chat_template:
         raise NoChat("it has none")
     why = "it leaves out what is said"
+    # Try content as text, then as typed parts; the first form that holds every text is taken.
     for typed in (False, True):
         messages = [
             {"role": role, "content": [{"type": "text", "text": text}] if typed else text} for role, text in turns
@@ -338,8 +345,7 @@ def chat_problem(loaded: Any) -> str | None:
 
 
 def written(loaded: Any, prompt: str, answer: str) -> str:
-    """A prompt and its answer in the chat template; one under the other where it has none, or none that can write
-    them."""
+    """Write a prompt and its answer in the chat template; one under the other if it has none that can write them."""
     try:
         return chat(loaded, [("user", prompt), ("assistant", answer)])
     except NoChat:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -59,7 +60,7 @@ class WeightSource:
                 slices = {name: file.get_slice(name) for name in names}
                 self.files |= dict.fromkeys(slices, path)
                 self.tensors |= {
-                    name: Header(each.get_dtype(), tuple(each.get_shape())) for name, each in slices.items()
+                    name: Header(part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()
                 }
         # 2. Compare with the index, which may promise more.
         index = folder / INDEX
@@ -96,8 +97,10 @@ class WeightSource:
 
 
 class PackedSource(WeightSource):
-    """A checkpoint that stores weights in parts, under the names and with the values of a plain one as well: subclasses
-    fill `parts`, from the name of a weight to the stored names it is made of, and say how in `weight`."""
+    """A checkpoint that stores weights in parts, read by the names of a plain one.
+
+    Subclasses fill `parts`, from the name of a weight to the stored names it is made of, and make it in `weight`.
+    """
 
     parts: dict[str, list[str]]
 
@@ -109,7 +112,7 @@ class PackedSource(WeightSource):
                     raise ModelDamaged(f"The checkpoint in {self.folder} lacks {part}: make it again.")
         self.parts = parts
         self.files |= {name: self.files[stored_names[0]] for name, stored_names in parts.items()}
-        mere = {part for stored_names in parts.values() for part in stored_names} - parts.keys()
+        mere = set(chain.from_iterable(parts.values())) - parts.keys()
         self._plain = [name for name in self.files if name not in mere and name.rpartition(".")[2] not in ASIDE]
 
     def plain(self) -> list[str]:

@@ -10,7 +10,7 @@ from backend.domain.errors import InvalidModel
 
 
 def read_config(folder: Path) -> Any:
-    """transformers' config of the model. Raises InvalidModel where its checks refuse it."""
+    """Read transformers' config of the model. Raises InvalidModel if its checks refuse it."""
     from transformers import AutoConfig
 
     try:
@@ -38,7 +38,7 @@ def problem(config: Any) -> str | None:
 
 
 def cannot_build(error: Exception) -> str:
-    """The sentence for what a model's class raised."""
+    """Return the sentence for what a model's class raised."""
     return (
         f"transformers cannot build the model that config.json describes ({_first_line(error)}): correct config.json."
     )

@@ -76,10 +76,13 @@ class ServerPool:
         mode: str | None = None,
     ) -> None:
         """`mode` replaces the options' if an evaluation is continued."""
+        # 1. What is to be served, and how.
         self.variants, self.options = list(variants), options
         self._setup, self._progress = setup, progress
-        self._up: dict[int, VllmServer] = {}
         self.mode: str = mode or options.interleave
+
+        # 2. What is known of the servers: those that are up, and what is left of those that were stopped.
+        self._up: dict[int, VllmServer] = {}
         self.startups: dict[int, list[Startup]] = {}
         """Every start of each variant's server."""
         self.evidence: dict[int, list[StartEvidence]] = {}
