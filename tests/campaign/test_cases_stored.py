@@ -1,5 +1,5 @@
-"""Checkpoints that are easily misread, each through the command: its scores are those that transformers alone computes,
-or one sentence says why not."""
+"""Checkpoints that are easily misread: their scores are those that transformers alone computes, or one sentence says why
+not. One of those that are made goes through the command and a worker, the others through the worker's functions here."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ import pytest
 
 from backend.catalog.text import held_out_text
 from backend.evaluate.quality.scoring import window_tokens
+from backend.service.plans.recipe_files import read_file
 from tests.campaign.test_checkpoint_shapes import WINDOW, command, quantized_logits
 from tests.cases import stored
 from tests.cases.models import llama
 from tests.families import dense, divergence, logits
-from tests.integration.cli.calling import process, whetstone
+from tests.homes import open_home
+from tests.integration.cli.calling import whetstone
+from tests.worker_here import run_optimize
 
 pytestmark = pytest.mark.campaign
 
@@ -49,6 +52,7 @@ RIGHT = {
     "biases in float16": Case(lambda folder: stored.biases(folder, "float16"), ("w8a8",)),
     "large numbers": Case(stored.large_numbers, ("fp8",)),
 }
+BY_COMMAND = ("ModelOpt FP8", "fp8")
 REFUSED = {
     "a mixture whose first layer is dense": (stored.first_layer_dense, "mlp_only_layers"),
     "no output head": (stored.head_missing, "The output head (lm_head.weight) is missing"),
@@ -69,6 +73,16 @@ def recipes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def make_by_command(home: Path, model: Path, recipe: Path) -> Path:
+    """Optimize by the command, which starts a supervisor and a worker, and return the artifact's folder."""
+    return home / "artifacts" / str(command(home, "optimize", model, "--recipe", recipe, "--wait")["artifact"])
+
+
+def make_here(home: Path, model: Path, recipe: Path) -> Path:
+    """Run the same job in this process, which imports torch once, and return what would become the artifact."""
+    return run_optimize(open_home(home), str(model), read_file(recipe), home / "job")
+
+
 def perplexity(scored: Any, tokens: Any) -> float:
     """Of logits [windows, length, vocabulary] on the tokens that follow."""
     chosen = scored[:, :-1].double().log_softmax(-1).gather(-1, tokens[:, 1:, None])
@@ -86,10 +100,10 @@ def test_scores_are_those_that_transformers_alone_computes(
     plain = case.plain(tmp_path / "plain") if case.plain else model
     for each in RECIPES:
         assert whetstone(home, "recipe", "check", recipes / f"{each}.yaml", "--model", model).returncode == 0, each
-    # 1. The artifact by the command.
-    command(home, "models", "import", model)
-    done = command(home, "optimize", model, "--recipe", recipes / f"{recipe}.yaml", "--wait")
-    saved = home / "artifacts" / done["artifact"]
+    # 1. The artifact.
+    assert whetstone(home, "models", "import", model).returncode == 0
+    make = make_by_command if (name, recipe) == BY_COMMAND else make_here
+    saved = make(home, model, recipes / f"{recipe}.yaml")
     manifest = json.loads((saved / "manifest.json").read_text())
     assert (manifest["parent"].get("stored") is None) == (case.plain is None)
     # 2. The original, and the saved file, scored by transformers alone.
@@ -112,6 +126,6 @@ def test_scores_are_those_that_transformers_alone_computes(
 def test_what_cannot_be_right_is_refused_in_one_sentence(name: str, recipes: Path, tmp_path: Path) -> None:
     make, words = REFUSED[name]
     model = make(tmp_path / "model")
-    done = process(tmp_path / "home", "optimize", model, "--recipe", recipes / "prune.yaml", "--wait")
+    done = whetstone(tmp_path / "home", "optimize", model, "--recipe", recipes / "prune.yaml", "--wait")
     assert done.returncode in {1, 2} and words in done.stderr and "Traceback" not in done.stderr + done.stdout, done
     assert not list((tmp_path / "home").glob("artifacts/a-*")), "nothing was made"

@@ -1,4 +1,5 @@
-"""The ten checkpoint shapes that people use most, each through import and three methods by the command line.
+"""The ten checkpoint shapes that people use most, each through import and three methods; one of them by the command and
+by processes of their own, the others in this process by the functions that those run.
 
 The scores in an artifact's manifest are computed again here from the saved file: transformers builds the model, and
 this module rounds what a quantized linear reads. Nothing of Whetstone's scoring takes part but the choice of the text's
@@ -19,7 +20,11 @@ import pytest
 
 from backend.catalog.text import held_out_text
 from backend.evaluate.quality.scoring import window_tokens
+from backend.service.plans.recipe_files import read_file
 from tests.families import dense, divergence, logits, tiny
+from tests.homes import open_home
+from tests.integration.cli.calling import whetstone
+from tests.worker_here import run_optimize
 
 pytestmark = pytest.mark.campaign
 
@@ -31,6 +36,8 @@ WINDOW = 512
 LARGEST = {"int8": 127.5, "fp8": 448.0}
 """What the largest input of a token becomes: half of INT8's range of 255 steps, the largest number of FP8 E4M3."""
 EXPERTS = {"mixtral", "qwen2-moe"}
+BY_COMMAND = "mistral"
+"""The shape of most files: two shards beside a consolidated one."""
 SHAPES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "mistral", "mixtral", "qwen2-moe", "phi", "gpt2")
 
 
@@ -130,17 +137,29 @@ def read_by_transformers(saved: Path, folder: Path, shape: str, kind: str | None
     return quantized_logits(saved, folder, shape, kind, tokens)
 
 
+def make_by_command(home: Path, model: Path, method: str) -> Path:
+    """Optimize by the command, which starts a supervisor and a worker, and return the artifact's folder."""
+    done = command(home, "optimize", model, "--recipe", method, "--target", TARGET, "--wait")
+    return home / "artifacts" / str(done["artifact"])
+
+
+def make_here(home: Path, model: Path, method: str) -> Path:
+    """Run the same job in this process, which imports torch once, and return what would become the artifact."""
+    return run_optimize(open_home(home), str(model), read_file(Path(method)), home / f"job-{method}", TARGET)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_scores_hold_when_transformers_alone_reads_the_saved_file(tmp_path: Path, shape: str) -> None:
     import torch
 
     model, home = as_people_have_it(tmp_path, shape), tmp_path / "home"
-    name = command(home, "models", "import", model)["id"]
+    imported = whetstone(home, "models", "import", model)
+    assert imported.returncode == 0, imported.stderr
+    make = make_by_command if shape == BY_COMMAND else make_here
     tokens = None
     for method, kind in METHODS.items():
-        # 1. Make the artifact by the command, and read what its manifest says of its quality.
-        done = command(home, "optimize", name, "--recipe", method, "--target", TARGET, "--wait")
-        saved = home / "artifacts" / done["artifact"]
+        # 1. Make the artifact, and read what its manifest says of its quality.
+        saved = make(home, model, method)
         quality = json.loads((saved / "manifest.json").read_text())["quality"]
         # 2. Score the saved file again without Whetstone's engine.
         if tokens is None:

@@ -1,0 +1,25 @@
+"""Runs an optimize job in the test's own process: no supervisor and no worker, which import torch anew for each job."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from backend.channel import Channel, JobChannel
+from backend.domain.recipe.recipe import Recipe
+from backend.service import Workspace
+from backend.worker.kinds import optimize
+from backend.worker.resources import PeakMemory
+from tests.homes import prepare
+
+
+def run_optimize(workspace: Workspace, source: str, recipe: Recipe, folder: Path, target: str = "local") -> Path:
+    """Check the job as a submit does, do its work with `folder` as the job's channel, and return the folder of the
+    artifact that a supervisor would register."""
+    spec = prepare(workspace, source, recipe, target).spec
+    Channel(folder).open(spec.model_dump_json())
+    channel = JobChannel(folder / "1")
+    with PeakMemory() as memory:
+        optimize.run(spec, channel, memory)
+    assert json.loads((channel.output / "manifest.json").read_text())["parent"]["path"] == spec.model.path
+    return channel.output
