@@ -30,25 +30,6 @@ READABLE = """<style>
 be read, and leaves a sixth of a laptop's screen free above the title and as much beside the page."""
 
 
-STEPS = """<script>(() => {
-    if (window.whetstoneSteps) return
-    window.whetstoneSteps = true
-    const push = history.pushState.bind(history)
-    let acted = false
-    for (const kind of ["pointerdown", "keydown"]) window.addEventListener(kind, () => { acted = true }, true)
-    history.pushState = (state, title, url) => {
-        const moved = new URL(url, location.href).pathname !== location.pathname
-        if (acted) push(state, title, url)
-        else history.replaceState(state, title, url)
-        acted = false
-        if (moved) document.querySelector("[data-testid=stMain]")?.scrollTo(0, 0)
-    }
-})()</script>"""
-"""Make one action of a person one step of the browser's history.
-
-Streamlit makes each parameter that a page writes as it opens a step, the first of them under the address of the page
-before: Back would lead to a page with parameters of another. And a page that is opened begins at its top.
-"""
 REACHED = """<script>(() => {
     if (window.whetstoneReached) return
     const look = box => {
@@ -77,8 +58,7 @@ def run_page(draw_beside: Callable[[Workspace], None]) -> None:
     """Run the page of the URL inside the shell. `draw_beside` is drawn with every page."""
     page = navigation.draw_menu()
     st.html(READABLE)
-    for script in (STEPS, REACHED):
-        st.html(script, unsafe_allow_javascript=True)
+    st.html(REACHED, unsafe_allow_javascript=True)
     opened = workspace()
     show_account(opened)
     try:

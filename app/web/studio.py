@@ -1,4 +1,4 @@
-"""The entry of the web server: Streamlit's application inside guard, gate and upload limits.
+"""The entry of the web server: Streamlit's application inside guard, gate, upload limits and history steps.
 
 `whetstone up` passes it to `python -m streamlit run`.
 """
@@ -9,6 +9,7 @@ from starlette.middleware import Middleware
 from streamlit.starlette import App
 
 from app.web import error_page
+from app.web.history_steps import HistorySteps
 from app.web.origin_guard import Guard
 from app.web.sign_in_gate import Gate
 from app.web.upload_limits import UploadLimits
@@ -23,6 +24,7 @@ if configuration is not None:
     layers.append(Middleware(Gate, sign_in=configuration[0], cookie_secret=configuration[1]["cookie_secret"]))
 actor, most_bytes = upload_limit()
 layers.append(Middleware(UploadLimits, actor=actor, most=most_bytes))
+layers.append(Middleware(HistorySteps))
 secrets = None if configuration is None else {"auth": configuration[1]}
 app = App(
     Path(__file__).resolve().parents[1] / "main.py", middleware=layers, secrets=secrets, on_script_error=error_page.show

@@ -4,6 +4,7 @@ top."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
 from typing import NamedTuple
@@ -61,6 +62,23 @@ def test_the_running_studio_answers_under_its_own_names_alone(made: tuple[Studio
     answer = connection.getresponse()
     assert (answer.status, answer.getheader("x-frame-options")) == (status, "DENY")
     connection.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "last"),
+    [("/build?model=starter", "recipe="), ("/build", "recipe="), ("/train", "model=starter")],
+)
+def test_a_page_that_completes_its_address_is_one_step_back(
+    chromium: Browser, made: tuple[Studio, str], address: str, last: str
+) -> None:
+    """`last`: the parameter that the page writes last."""
+    with visiting(chromium, made[0].url) as visit:
+        visit.open("/catalog")
+        visit.open(address)
+        expect(visit.page).to_have_url(re.compile(last))
+        visit.page.go_back()
+        visit.heading("Catalog")
+        expect(visit.page).to_have_url(f"{made[0].url}/catalog")
 
 
 @pytest.mark.campaign
