@@ -108,9 +108,9 @@ class Metrics(Collector):
         """Answer in a thread of its own. A port that cannot be opened is only logged, since jobs matter more."""
         try:
             start_http_server(port, addr=host, registry=self.registry)
-        except OSError as error:
+        except (OSError, OverflowError) as error:  # OverflowError: the number is not a port
             message = (
-                f"No metrics: {host}:{port} cannot be listened on ({error.strerror}); "
+                f"No metrics: {host}:{port} cannot be listened on ({getattr(error, 'strerror', error)}); "
                 "set WHETSTONE_METRICS_PORT to another."
             )
             logs.log_event("metrics", message, level=logging.ERROR)

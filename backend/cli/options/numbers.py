@@ -1,4 +1,4 @@
-"""Options that take a finite number: Python's float also accepts `inf` and `nan`, which no calculation here can use."""
+"""Options that take a number: a finite one, since no calculation here can use Python's `inf` and `nan`, or a port."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 from typing import Any
 
 import typer
+
+PORTS = range(1, 65_536)
 
 
 def require_finite(value: float | None) -> float | None:
@@ -18,3 +20,15 @@ def require_finite(value: float | None) -> float | None:
 def number_option(words: str, least: float = 0.0, most: float | None = None, metavar: str | None = None) -> Any:
     """Return an option that takes a finite number from `least` to `most`; `words` is its help text."""
     return typer.Option(callback=require_finite, min=least, max=most, metavar=metavar, help=words)
+
+
+def require_port(value: int | None) -> int | None:
+    """Return the port; the callback of port options. Raises typer.BadParameter."""
+    if value is not None and value not in PORTS:
+        raise typer.BadParameter(f"{value} is not a port: give a number from {PORTS[0]} to {PORTS[-1]}.")
+    return value
+
+
+def port_option(words: str) -> Any:
+    """Return an option that takes a port; `words` is its help text."""
+    return typer.Option(callback=require_port, help=words)

@@ -10,6 +10,7 @@ import typer
 
 from backend import service
 from backend.cli.interrupts import defer_interrupts
+from backend.cli.options.numbers import port_option
 from backend.cli.output import Json, emit, say, table
 from backend.cli.submit_and_wait import wait_for_end
 from backend.cli.verbs.evaluate import summary_text
@@ -24,7 +25,7 @@ supervisor = typer.Typer(no_args_is_help=True)
 
 
 def up(
-    port: Annotated[int, typer.Option(help="Port of the web studio.")] = 8501,
+    port: Annotated[int, port_option("Port of the web studio.")] = 8501,
     host: Annotated[
         str,
         typer.Option(help="Address to listen on. Other addresses than loopback also need names in WHETSTONE_HOSTS."),
@@ -35,10 +36,7 @@ def up(
     ] = False,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser if there is one.")] = True,
     metrics_port: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=65535, help="Port of the supervisor's Prometheus metrics. Default: WHETSTONE_METRICS_PORT."
-        ),
+        int | None, port_option("Port of the supervisor's Prometheus metrics. Default: WHETSTONE_METRICS_PORT.")
     ] = None,
     demo: Annotated[
         bool,

@@ -72,6 +72,14 @@ def model(tiny: Path, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("option", ["--port", "--metrics-port"])
+@pytest.mark.parametrize("port", ["99999", "0", "-1"])
+def test_a_number_that_is_not_a_port(tmp_path: Path, option: str, port: str) -> None:
+    answer = whetstone(tmp_path, "up", f"{option}={port}", "--no-browser")
+    assert answer.returncode == 2 and "Traceback" not in answer.stderr
+    assert f"{port} is not a port: give a number from 1 to 65535." in answer.stderr
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 @pytest.mark.parametrize("home", ["/proc/sys", "/dev/null"])
 def test_a_home_that_cannot_be_written(command: list[str], home: str) -> None:
