@@ -132,9 +132,7 @@ def _text(model: str, document: dict[str, Any], unserved: str | None) -> str:
     # 2. Quality, and what recovery gained.
     if quality.get("kl_mean") is not None:
         change = f"{quality['perplexity_before']:.2f} -> {quality['perplexity_after']:.2f}"
-        match = quality.get("same_top")
-        same = "" if match is None else f", same top token at {match:.1%} of positions"
-        lines.append(f"  perplexity {change}, mean KL divergence {quality['kl_mean']:.5f}{same}")
+        lines.append(f"  perplexity {change}, mean KL divergence {quality['kl_mean']:.5f}")
         lines.append(f"  {quality_loss.manifest_words(quality)}, scored on the held-out text `{quality.get('text')}`")
     if ruined := quality.get("below_floor"):
         lines.append(f"  WARNING: {ruined}")

@@ -167,7 +167,7 @@ def short_quality(quality: Quality | None) -> str:
     if quality.same_top is None:
         detail = quality_loss.words(quality)
     else:
-        detail = f"same top token at {quality.same_top:.0%} of positions"
+        detail = quality_loss.same_top(quality.same_top)
     return f"KL {small(quality.kl_mean)}{f': {detail}' if detail else ''}"
 
 

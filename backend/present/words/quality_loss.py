@@ -1,10 +1,11 @@
-"""Loss of output quality in words: how often the top token differs, and how large the loss is.
+"""Loss of output quality in words: how often the top token is the same, and how large the loss is.
 
 Thresholds and their sources: `domain.limits.quality_loss`, docs/measuring.md.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +22,7 @@ GRADES: dict[LossGrade, str] = {
 
 
 def words(quality: Quality | None) -> str | None:
-    """`top token differs at 7% of positions; loss hardly measurable`; None if nothing was scored."""
+    """`same top token at 93% of positions; loss hardly measurable`; None if nothing was scored."""
     if quality is None or quality.scored == "unavailable":
         return None
     if quality.scored == "original":
@@ -38,16 +39,19 @@ def manifest_words(quality: Mapping[str, Any]) -> str | None:
 def _words(lost: float | None, same: float | None) -> str | None:
     if lost is None:
         return None
-    return "; ".join([*([] if same is None else [changes(same)]), GRADES[loss_grade(lost)]])
+    return "; ".join([*([] if same is None else [same_top(same)]), GRADES[loss_grade(lost)]])
 
 
-def changes(same: float) -> str:
-    """`top token differs at 7% of positions`: how often another token is most probable, with the text as context."""
-    if same >= 1:
-        return "top token differs nowhere"
-    return f"top token differs at {_percent(1 - same)} of positions"
+def same_top(share: float) -> str:
+    """`same top token at 93% of positions`: how often the original's most probable token is the most probable one, with
+    the text as context."""
+    if share >= 1:
+        return "same top token at every position"
+    return f"same top token at {_percent(share)} of positions"
 
 
 def _percent(share: float) -> str:
-    """`7%`; below 1% with one significant digit: `0.04%`."""
-    return f"{share:.0%}" if share >= 0.01 else f"{share * 100:.1g}%"
+    """`93%`; above 99% as many digits as show that it is not all: `99.96%`."""
+    lost = round(100 * (1 - share), 9)
+    decimals = 0 if lost >= 1 else -math.floor(math.log10(lost))
+    return f"{100 * share:.{decimals}f}%"

@@ -218,7 +218,7 @@ def _grid_row(compared: Mapping[tuple[str, Load], list[Comparison]], index: int,
 
 
 def quality_words(quality: Quality | None) -> str:
-    """Say how large the loss is, with its figures: `top token differs at 7% of positions; loss hardly measurable
+    """Say how large the loss is, with its figures: `same top token at 93% of positions; loss hardly measurable
     (KL 0.0004, ...)`."""
     words, scores = quality_loss.words(quality), quality_scores(quality)
     return f"{words} ({scores})" if words and scores else quality_cost(quality)

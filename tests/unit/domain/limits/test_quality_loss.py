@@ -6,7 +6,7 @@ import pytest
 
 from backend.domain.evaluation.document import Quality
 from backend.domain.limits.quality_loss import floor_problem, loss_grade, loss_nats
-from backend.present.words.quality_loss import changes, manifest_words, words
+from backend.present.words.quality_loss import manifest_words, same_top, words
 
 RUINED = {"perplexity_before": 7.6, "perplexity_after": 39.0, "kl_mean": 1.66, "same_top": 0.42}
 
@@ -27,14 +27,20 @@ def test_a_loss_has_a_grade(kl: float, name: str) -> None:
 
 def test_quality_gets_a_word_beside_its_figure() -> None:
     w8a8 = Quality(perplexity=7.79, perplexity_original=7.58, kl_mean=0.026, same_top=0.93)
-    assert words(w8a8) == "top token differs at 7% of positions; loss hardly measurable"
+    assert words(w8a8) == "same top token at 93% of positions; loss hardly measurable"
     assert words(Quality(scored="original", perplexity=7.58)) == "the original's weights"
     assert words(Quality(scored="unavailable")) is None and words(None) is None
-    assert (changes(1.0), changes(0.42)) == ("top token differs nowhere", "top token differs at 58% of positions")
+    assert (same_top(1.0), same_top(0.42)) == ("same top token at every position", "same top token at 42% of positions")
     assert (
-        manifest_words(RUINED)
-        == "top token differs at 58% of positions; ruined: its answers are no longer the original's"
+        manifest_words(RUINED) == "same top token at 42% of positions; ruined: its answers are no longer the original's"
     )
+
+
+@pytest.mark.parametrize(
+    ("share", "written"), [(0.754, "75%"), (0.99, "99%"), (0.9904, "99.0%"), (0.9996, "99.96%"), (0.99999, "99.999%")]
+)
+def test_a_share_below_one_is_never_called_all(share: float, written: str) -> None:
+    assert same_top(share) == f"same top token at {written} of positions"
 
 
 def test_a_ruined_artifact_is_below_the_floor_and_says_so() -> None:
