@@ -191,7 +191,7 @@ def show_progress(opened: Workspace, job_id: str) -> str:
         aws = now.kind == JobKind.MANAGED
         how = "by AWS's clock" if aws else "this attempt"
         cost = f"{figure(spent.spent)}{' USD' if aws else ''}"
-        cells.append(("Cost" if now.ended else "Cost so far", cost, f"{how}, at {figure(spent.per_hour)} an hour"))
+        cells.append(("Cost" if now.ended else "Cost so far", cost, f"{how}, at {figure(spent.per_hour)} per hour"))
     cells += [("Attempt", str(now.attempt), None), ("Last event", ago(now.event_at), None)]
     shell.show_figures(cells)
     where = f"{'Ran' if now.ended else 'Runs'} on {now.place}. " if now.place else ""

@@ -134,7 +134,7 @@ def _products(texts: list[object]) -> tuple[list[_Product], list[str]]:
         if before.usd_per_hour != product.usd_per_hour and product.instance not in twice:
             twice.add(product.instance)
             skipped.append(
-                f"{product.instance} has two prices, {before.usd_per_hour:g} and {product.usd_per_hour:g} USD an hour"
+                f"{product.instance} has two prices, {before.usd_per_hour:g} and {product.usd_per_hour:g} USD per hour"
             )
     return [product for name, product in products.items() if name not in twice], skipped
 
@@ -162,7 +162,7 @@ def parse(text: object) -> _Product | None:
 
 def _usd(name: str, prices: set[str]) -> float:
     if len(prices) > 1:
-        raise ValueError(f"{name} has {len(prices)} prices an hour")
+        raise ValueError(f"{name} has {len(prices)} prices per hour")
     (text,) = prices
     try:
         value = float(text)

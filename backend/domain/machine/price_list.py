@@ -33,7 +33,7 @@ class PriceList(NamedTuple):
 
 
 class PriceChange(Frozen):
-    """A price that one refresh found other than the one before it, USD an hour."""
+    """A price that one refresh found other than the one before it, USD per hour."""
 
     instance: str
     region: str

@@ -40,7 +40,7 @@ class GoalWords(NamedTuple):
 
 
 GOALS: dict[Goal, GoalWords] = {
-    "lower-cost": GoalWords("Lower cost", "the lowest price an hour that still serves many requests at once"),
+    "lower-cost": GoalWords("Lower cost", "the lowest price per hour that still serves many requests at once"),
     "lower-latency": GoalWords("Lower latency", "the shortest wait for each user"),
     "balanced": GoalWords("Balanced", "between the two: a middling hour, a middling wait"),
     "highest-quality": GoalWords(

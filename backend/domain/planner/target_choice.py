@@ -190,7 +190,7 @@ def _rejected(estimate: Estimate, why: str) -> RejectedTarget:
     return RejectedTarget(target=estimate.target, fits=True, why=why, price_per_hour=estimate.price_per_hour)
 
 
-UNITS = {"cost": "USD an hour", "throughput": "USD a million output tokens", "latency": "ms per output token"}
+UNITS = {"cost": "USD per hour", "throughput": "USD per million output tokens", "latency": "ms per output token"}
 
 
 def _comparison(estimate: Estimate, winner: Estimate, goal: TargetGoal) -> str:

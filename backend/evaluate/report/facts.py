@@ -77,7 +77,7 @@ def _price(options: EvaluateOptions) -> str:
     if options.price_per_hour is None:
         return "none given"
     discount = f", less {options.discount:.0%}" if options.discount else ""
-    return f"{options.price_per_hour:g} an hour{discount}; input to output tokens {options.input_output_ratio:g}:1"
+    return f"{options.price_per_hour:g} per hour{discount}; input to output tokens {options.input_output_ratio:g}:1"
 
 
 def variant_facts(evaluation: Evaluation, result: VariantResult) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def variant_facts(evaluation: Evaluation, result: VariantResult) -> dict[str, An
 
 def _remote(remote: Remote) -> Facts:
     basis = f"on demand in {remote.price_region}{price_list.discount_text(remote.discount)}"
-    price = "not known" if remote.usd_per_hour is None else f"{remote.usd_per_hour:g} USD an hour, {basis}"
+    price = "not known" if remote.usd_per_hour is None else f"{remote.usd_per_hour:g} USD per hour, {basis}"
     return [
         ("Endpoint at SageMaker", f"{remote.endpoint} in {remote.region}, {remote.instances}"),
         ("Its price", price),

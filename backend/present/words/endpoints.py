@@ -12,7 +12,7 @@ UNREAD = "the number of requests cannot be read: that needs cloudwatch:GetMetric
 def hour(usd: float | None, discount: float) -> str:
     """Return the price of an hour."""
     return (
-        "an unknown price" if usd is None else f"{usd:,.2f} USD an hour on demand{price_list.discount_text(discount)}"
+        "an unknown price" if usd is None else f"{usd:,.2f} USD per hour on demand{price_list.discount_text(discount)}"
     )
 
 

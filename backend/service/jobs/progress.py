@@ -46,8 +46,8 @@ class JobCost(NamedTuple):
 
     @property
     def words(self) -> str:
-        """`0.0412 at 1.2 an hour`."""
-        return f"{figure(self.spent)} at {figure(self.per_hour)} an hour"
+        """`0.0412 at 1.2 per hour`."""
+        return f"{figure(self.spent)} at {figure(self.per_hour)} per hour"
 
 
 def find_cost(workspace: Workspace, job: JobView, now: datetime | None = None) -> JobCost | None:

@@ -27,7 +27,7 @@ PREFIX = "sagemaker:"
 TRIAL = "j-0000000000"
 """Stands for a job's id in the name of a request that is only shown."""
 PRICE = (
-    "USD an hour of the instance that the result is for; SageMaker chooses the instance that the job runs on "
+    "USD per hour of the instance that the result is for; SageMaker chooses the instance that the job runs on "
     "and bills that one."
 )
 
@@ -59,7 +59,7 @@ def preview(workspace: Workspace, case: Case, aws_settings: Sequence[str]) -> Ma
         requests=tuple(optimization_requests.with_name(each, name) for each in planned.create),
         notes=planned.notes,
         price_per_hour=case.target.price_per_hour,
-        price=PRICE.replace("USD an hour", f"USD an hour{price_list.discount_text(case.target.discount)}", 1),
+        price=PRICE.replace("USD per hour", f"USD per hour{price_list.discount_text(case.target.discount)}", 1),
     )
 
 

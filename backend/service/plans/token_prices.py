@@ -49,12 +49,12 @@ class ModelPrice(Frozen):
     def where(self) -> str:
         """Instance, region, hour and load."""
         place = f"{self.target}{f' ({self.region})' if self.region else ''}"
-        return f"on {place} at {figure(self.per_hour)} USD an hour; {self.load_text}; estimated"
+        return f"on {place} at {figure(self.per_hour)} USD per hour; {self.load_text}; estimated"
 
     @property
     def words(self) -> str:
         """The figure with all that beside it."""
-        return f"{self.span} USD a million output tokens {self.where}"
+        return f"{self.span} USD per million output tokens {self.where}"
 
 
 def find_price(

@@ -113,5 +113,5 @@ def price_claim_today(workspace: Workspace, preset: Preset, claim: Claim) -> str
         return None
     share = 1 - mine.price_per_hour / other.price_per_hour
     words = f"{share:.2%} cheaper" if share >= 0 else f"{-share:.2%} dearer"
-    prices = f"{mine.price_per_hour:,.4g} against {other.price_per_hour:,.4g} USD an hour"
+    prices = f"{mine.price_per_hour:,.4g} against {other.price_per_hour:,.4g} USD per hour"
     return f"At today's prices {words}: {prices}, {price_list.price_note(mine.instance)}."

@@ -47,7 +47,7 @@ def test_a_running_job_says_where_it_is_and_what_it_has_cost(running: Studio, aw
     at = studio.open_page("job", id=JOB)
     said = studio.says(at)
     assert "Runs at SageMaker" in said and "Made for ml.g6.12xlarge" in said and "At AWS running" in said
-    assert f":optimization-job/{running.name}" in said and "at 6.00 an hour" in said and "Resources" not in said
+    assert f":optimization-job/{running.name}" in said and "at 6.00 per hour" in said and "Resources" not in said
     links = [link.proto.url for link in at.get("link_button")]
     assert links == ["https://us-east-1.console.aws.amazon.com/sagemaker/home?region=us-east-1"]
 

@@ -325,7 +325,7 @@ def test_a_running_job_shows_what_it_has_cost_so_far(home: Workspace, monkeypatc
     monkeypatch.setenv("WHETSTONE_PRICE_PER_HOUR", "3")
     st.cache_resource.clear()
     said = studio.says(studio.open_page("job", id=job.id))
-    assert "Cost so far 3.00" in said and "this attempt, at 3.00 an hour" in said
+    assert "Cost so far 3.00" in said and "this attempt, at 3.00 per hour" in said
 
 
 def test_a_job_without_a_rate_says_that_its_end_is_unknown(home: Workspace) -> None:

@@ -129,7 +129,7 @@ def test_a_models_page_opens_with_its_price_on_the_instance_that_is_chosen(home:
         r"[\d.]+ to [\d.]+ USD per 1M output tokens\*\* on the instance with the lowest price per token", said
     )
     assert re.search(
-        r"On ml\.\S+ \(us-\S+\) at [\d.]+ USD an hour; 622 tokens in, 250 out, 16 streams; estimated", said
+        r"On ml\.\S+ \(us-\S+\) at [\d.]+ USD per hour; 622 tokens in, 250 out, 16 streams; estimated", said
     )
     named = studio.says(studio.open_page("model", id=LLAMA, model_on="ml.p4d.24xlarge"))
     assert "on the instance chosen below" in named and "On ml.p4d.24xlarge (us-west-2)" in named

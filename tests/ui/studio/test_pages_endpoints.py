@@ -55,7 +55,7 @@ def test_an_endpoint_shows_its_cost_and_is_deleted_by_a_second_click(
     assert "0 requests in the last hour; 1 request since it was created." in said
     assert "Idle: no requests" in said and "There is no artifact to serve instead" in said
     assert (
-        "chat" in said and "InService" in said and "USD an hour on demand, since" in said and "invoke_endpoint" in said
+        "chat" in said and "InService" in said and "USD per hour on demand, since" in said and "invoke_endpoint" in said
     )
     sleep = time.sleep
     monkeypatch.setattr(time, "sleep", lambda seconds: aws.clock.advance(seconds) if seconds >= 5 else sleep(seconds))
@@ -75,7 +75,7 @@ def test_an_endpoint_is_updated_in_place_after_its_cost_was_shown(
     at.selectbox(key="endpoints_artifact-chat").select(second).run()
     at.selectbox(key="endpoints_instance-chat").select("ml.g6.24xlarge").run()
     said = studio.says(at)
-    assert "until then it costs 14.10 USD an hour on demand, then 8.34." in said.replace("\\", "")
+    assert "until then it costs 14.10 USD per hour on demand, then 8.34." in said.replace("\\", "")
     assert f"whetstone endpoints update chat {second} --region us-east-1 --instance ml.g6.24xlarge" in said
     assert aws.asked("UpdateEndpoint") == [], "nothing happens before it is confirmed"
     at.button(key="endpoints_update-chat").click().run()

@@ -209,7 +209,7 @@ def test_the_command_deploys_proves_lists_and_deletes(
     ]
     for wrong in (["--schedule", "daily=1:2"], ["--idle-topic", "x"], ["--idle", "5", "--idle-topic", "x"]):
         assert command(home, monkeypatch, *asked, *wrong) == 2 and wrong[-2] in capsys.readouterr().err
-    assert command(home, monkeypatch, *asked, "--dry-run") == 0 and "USD an hour" in capsys.readouterr().out
+    assert command(home, monkeypatch, *asked, "--dry-run") == 0 and "USD per hour" in capsys.readouterr().out
     assert (
         command(home, monkeypatch, *asked, "--autoscale", "4:1:60") == 2
         and "--autoscale" in capsys.readouterr().err.lower()
