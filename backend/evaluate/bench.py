@@ -72,6 +72,7 @@ class EndpointBench:
         return self._measure(load, self._unused_prompts.take_lines(0, load, requests), requests)
 
     def _measure(self, load: Load, first_line: int, requests: int | None) -> RecordsAndAudit:
+        # Make the plan, with prompts that the server has not seen.
         print(f"{self.url}: {load.words}", file=sys.stderr, flush=True)
         plan = load_plans.make_plan(
             load,
@@ -83,9 +84,11 @@ class EndpointBench:
             requests=requests,
         )
         plan = self._unused_prompts.plan_with_salt(0, plan).model_copy(update={"first_line": first_line})
+        # Send the requests between two readings of the server's counters.
         before = self._counters.read()
         run = run_level(plan, self.folder / f"{load.key}-{first_line}")
         after = self._counters.read()
+        # Record the prefix-cache hits, which tell whether the prompts were new to the server.
         self._hits.append(
             self._unused_prompts.record_sent(
                 0, plan, run[0], counters.counter_increase(before, after), cache_block_tokens(after)
@@ -113,6 +116,7 @@ class EndpointBench:
 
 
 def main(folder: Path) -> int:
+    # Measure; an error is kept beside the levels that were measured before it.
     bench = EndpointBench(json.loads((folder / "request.json").read_text()), folder)
     code: int = 0
     error: WhetstoneError | None = None
@@ -122,6 +126,7 @@ def main(folder: Path) -> int:
         code, error = 3, failure
     except WhetstoneError as failure:
         code, error = failure.exit_code, failure
+    # Write both for the worker, which also reads the exit code.
     document = {
         "levels": [level.model_dump(mode="json") for level in bench.results()],
         "error": error and _error_fields(error),

@@ -26,10 +26,12 @@ UNREACHABLE = 3
 
 
 def main(arguments: list[str]) -> int:
+    # End with the process that started this one, and take the processor before others.
     if "--while-stdin" in arguments:
         arguments = [a for a in arguments if a != "--while-stdin"]
         threading.Thread(target=_end_with_stdin, daemon=True).start()
     _raise_priority()
+    # Run the plan; every failure is one sentence and an exit code.
     if len(arguments) != 2:
         return _print_error("usage: python -m backend.evaluate.load PLAN.json OUT_DIR", 2)
     try:

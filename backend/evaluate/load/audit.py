@@ -127,10 +127,13 @@ def _underloaded(
 
     Errors, and a server that closes connections, are not the client's fault.
     """
+    # Too few requests for the streams.
     if plan.requests is not None and plan.requests < plan.streams:
         return f"{plan.requests} requests cannot keep {plan.streams} streams busy"
+    # A run that is too short says nothing.
     if window is None or achieved is None or window[1] - window[0] < SHORTEST_WINDOW_S:
         return None
+    # Failed requests and new connections are the server's doing.
     servers_doing = run.reconnects > 0 or not all(record.ok for record in records)
     if servers_doing or achieved >= CONCURRENCY_LIMIT * plan.streams:
         return None

@@ -52,6 +52,7 @@ def read_head(raw: bytes, start: int = 0) -> Head | None:
 
     `size` counts from the beginning of `raw`. Raises Malformed.
     """
+    # Skip interim responses until the head of the final one is complete.
     status = 100
     while 100 <= status < 200:
         if start > HEAD_LIMIT:
@@ -67,6 +68,7 @@ def read_head(raw: bytes, start: int = 0) -> Head | None:
             raise Malformed(f"the status line is {first[:40]!r}")
         status = int(rest[:3])
         start = end + 4
+    # Read the header fields of the final head.
     pairs = (line.partition(":") for line in lines)
     fields = {name.strip().lower(): value.strip() for name, _, value in pairs}
     if version == "HTTP/1.0":
@@ -92,12 +94,14 @@ class Framing:
         self._left = 0
 
     def _head(self, data: bytes) -> bool:
+        # Wait until the head is complete.
         data = self._pending + data
         self.head = head = read_head(data)
         if head is None:
             self._pending = data
             return False
         self._pending = b""
+        # Choose by its fields what tells the end of the body.
         self.keep_alive = "close" not in head.fields.get("connection", "").lower()
         length = head.length
         if head.chunked:
@@ -123,9 +127,11 @@ class Framing:
 
     def _chunked(self, data: bytes) -> bool:
         """`_left` is how many bytes from here the next chunk-size line is away."""
+        # Begin with the part of a size line that came last time.
         if self._pending:
             data, self._pending = self._pending + data, b""
         position, size = self._left, len(data)
+        # Jump from one size line to the next; the rest of an unfinished one waits for more data.
         while position < size:
             line = data.find(b"\r\n", position)
             if line < 0:
@@ -136,6 +142,7 @@ class Framing:
                 self.feed = self._trailer
                 return self._trailer(data[line:])
             position = line + length + 4
+        # Look for the end mark, since a server may go on after it.
         self._left = position - size
         if data.find(b"[DONE]", -END_MARK_WITHIN) >= 0:
             self.marked = _END_MARK_OF_READ.search(data, max(0, size - END_MARK_WITHIN)) is not None

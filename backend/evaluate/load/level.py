@@ -54,6 +54,7 @@ class LoadLevel:
     """Gives requests to its streams and counts answers; subclasses say in `start` and `next` when requests begin."""
 
     def __init__(self, plan: LoadPlan, payloads: Payloads, *, break_off: bool) -> None:
+        # What streams read and write while they run.
         self.timeout_s = plan.timeout_s
         self.exchanges: list[Exchange] = []
         self.streams: list[Stream] = []
@@ -66,6 +67,7 @@ class LoadLevel:
         self._reading: set[asyncio.Task[None]] = set()
         self.send_lags_s: list[float] = []
         self.waited = 0
+        # What the level itself counts: prompts, conversations, answers.
         self._plan = plan
         self._payloads = payloads
         self._break_off = break_off

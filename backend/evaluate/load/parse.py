@@ -120,6 +120,7 @@ def make_record(exchange: Exchange, secret: str | None = None, *, sagemaker: boo
 
     `secret` is removed from the server's words; `sagemaker`: refusals are read as SageMaker writes them.
     """
+    # Read the answer as far as it goes; what stops the reading becomes the status.
     answer = _Answer()
     status, error = "ok", exchange.error
     try:
@@ -132,6 +133,7 @@ def make_record(exchange: Exchange, secret: str | None = None, *, sagemaker: boo
         status, error = "server_error", str(failure)
     except _Broken as failure:
         status, error = failure.status, str(failure)
+    # A request that was ended early has the status of its end.
     if exchange.status != "done":
         status, error = exchange.status or "truncated", exchange.error
     return _record(exchange, answer, status, _short(error, secret))
@@ -156,9 +158,11 @@ def is_over(exchange: Exchange, *, late: bool) -> bool:
     `late`: its time is up, and a finish reason alone is enough. If the last bytes show no end, nothing else is read,
     since this runs while other answers are measured.
     """
+    # Look at the last bytes only, unless the time is up.
     tail = b"".join(exchange.reads[-TAIL_READS:])[-TAIL_BYTES:]
     if not late and not _ENDING.search(tail):
         return False
+    # Read the whole answer and see whether it is complete.
     answer = _Answer()
     try:
         _read(exchange, answer, sagemaker=False)
@@ -171,6 +175,7 @@ def is_over(exchange: Exchange, *, late: bool) -> bool:
 
 def _read(exchange: Exchange, answer: _Answer, sagemaker: bool) -> None:
     """Fill `answer` as far as the bytes go. Raises Malformed, NotAnAnswer, ServerReportedError or _Broken."""
+    # An answer whose head is incomplete or refuses has no body to read.
     wire = ReceivedAnswer(exchange)
     head = wire.head
     if head is None:
@@ -181,6 +186,7 @@ def _read(exchange: Exchange, answer: _Answer, sagemaker: bool) -> None:
         else:
             message = openai_json.server_message(wire.body)
         raise _Broken(f"http_{head.status}", message)
+    # Read the body by its content type.
     kind = wire.kind
     if kind == "application/json" and wire.broken is None:
         _take(wire.body, "", len(wire.body), wire, answer)

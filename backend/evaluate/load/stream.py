@@ -129,11 +129,13 @@ class Stream:
     """Sends requests until its source has no more. Never raises: a failure becomes the exchange's status."""
 
     def __init__(self, number: int, source: Source, peer: Peer, loop: asyncio.AbstractEventLoop) -> None:
+        # Who asks for the next request, and where it is sent.
         self.number = number
         self.reconnects = -1
         self._source = source
         self._peer = peer
         self._loop = loop
+        # The connection and the request under way.
         self._connection: Connection | None = None
         self._exchange: Exchange | None = None
         self._framing = Framing()
@@ -166,6 +168,7 @@ class Stream:
         self._disarm()
         self._drop()
 
+    # Connect, with TLS if the address says so.
     async def _connect(self) -> None:
         peer, connection = self._peer, Connection(self)
         self._connection = connection
@@ -236,11 +239,13 @@ class Stream:
 
     def _check_progress(self) -> None:
         """End the request if its time is up, or if its answer is complete although the response goes on."""
+        # See whether the time is up, and since when nothing has come.
         exchange = self._exchange
         assert exchange is not None
         now = perf_counter()
         late = now >= self._deadline
         last = exchange.times[-1] if exchange.times else now
+        # End what is complete, fail what is late, and look again at the rest.
         if last == self._end_mark_time:
             self._lingered += 1
             self._end_answer(last)
@@ -274,6 +279,7 @@ class Stream:
         """
         self._connection = None
         exchange = self._exchange
+        # An answer without a length is complete when its connection ends.
         if exchange is None or self._connecting is not None:
             return
         if exchange.reads and self._framing.until_close and exc is None:

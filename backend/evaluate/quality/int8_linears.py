@@ -34,6 +34,7 @@ def int8_products(source: Dequantized, modules: Iterable[Named], device: str) ->
     """Compute those linears in integers that can be, until the block ends; yield the others."""
     round_inputs, others, changed = _InputRounder(), list[Named](), list[Any]()
     try:
+        # Replace the forward of each linear that can be computed in integers.
         for name, module in modules:
             weight = _weight(source, name) if has_int8(device) else None
             if weight is None:
@@ -42,6 +43,7 @@ def int8_products(source: Dequantized, modules: Iterable[Named], device: str) ->
             args, static = source.scheme(name).input_activations, source.scale(f"{name}.input_scale")
             module.forward = _forward(module, weight, partial(round_inputs, args=args, static=static))
             changed.append(module)
+        # Lend the others to the caller, then restore the forwards.
         yield others
     finally:
         for module in changed:
@@ -52,6 +54,7 @@ def _weight(source: Dequantized, name: str) -> Int8Weight | None:
     """Return the weight; None if it, or its inputs, are not symmetric 8-bit integers."""
     import torch
 
+    # Weights and inputs must be symmetric 8-bit integers.
     scheme = source.scheme(name)
     if scheme is None or scheme.input_activations is None or source.transposed:
         return None
@@ -63,6 +66,7 @@ def _weight(source: Dequantized, name: str) -> Int8Weight | None:
         "tensor",
     }:
         return None
+    # The stored weight must be int8 too.
     tensors = source.stored(f"{name}.weight")
     numbers = tensors[f"{name}.weight"]
     if numbers.dtype != torch.int8:

@@ -78,6 +78,7 @@ def open_model(folder: Path, place: ScoringPlace, warn: Callable[[str], None]) -
     from safetensors import SafetensorError
 
     try:
+        # Read one layer after the other if their places are known; else load the whole model.
         source = _source(folder)
         if source is not None:
             try:
@@ -85,6 +86,7 @@ def open_model(folder: Path, place: ScoringPlace, warn: Callable[[str], None]) -
             except ImpossibleStack:
                 warn("The layers of this family are not known here: it is scored with the whole model in memory.")
         return WholeModel(folder)
+    # Name the folder in the error.
     except (ModelDamaged, InvalidModel) as error:
         raise _damaged(folder, str(error).rpartition(":")[0] or str(error).rstrip(".")) from None
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
@@ -160,13 +162,16 @@ class LayerwiseModel:
     @contextmanager
     def _as_stored(self, number: int) -> Iterator[None]:
         """Make the loaded layer round inputs, keys and values as its checkpoint says, until the block ends."""
+        # Weights that are not quantized need no rounding.
         if not isinstance(self.source, dequantize.Dequantized):
             yield
             return
+        # Round keys and values with the scales of this layer.
         outline = self.outline
         scales = quantized_reference.cache_scales(self.source, outline.stored_name(number, outline.family.attention))
         if scales is not None:
             self.cache.scales[number] = scales
+        # Compute in integers what can be; round the inputs of the other linears.
         modules = (
             (outline.stored_name(number, path), module)
             for path, module in outline.layers[number].named_modules()
@@ -200,6 +205,7 @@ class WholeModel:
         from transformers import AutoModelForCausalLM
         from transformers.utils import logging
 
+        # Build the model from what the folder holds: quantized, packed or plain.
         logging.disable_progress_bar()
         source = _source(folder)
         if isinstance(source, dequantize.Dequantized):
@@ -216,6 +222,7 @@ class WholeModel:
                 output_loading_info=True,
             )
             quantized_reference.check_loaded(self.model, info)
+        # Score it as it is served: without dropout.
         self.model.eval()
         self.vocabulary = int(self.model.config.get_text_config().vocab_size)
 

@@ -58,8 +58,10 @@ def load_quantized(folder: Path) -> Any:
     Experts that transformers fuses into one module read their input unrounded.
     Raises OSError, ValueError, RuntimeError, KeyError, SafetensorError or ModelDamaged if it cannot be read.
     """
+    # Build the model with its stored weights, dequantized.
     source = Dequantized(folder)
     model = build_plain_model(folder, dict(source.read(source.plain())))
+    # Find what each module is called in the checkpoint, and its scales of keys and values.
     named = dict(model.named_modules())
     stored = []
     scales: dict[str, Scales] = {}
@@ -68,6 +70,7 @@ def load_quantized(folder: Path) -> Any:
         module_scales = cache_scales(source, name)
         if module_scales:
             scales[name] = module_scales
+    # Round inputs and the cache as the checkpoint says.
     round_inputs(source, stored)
     round_cache(model, scales)
     return model

@@ -62,6 +62,7 @@ def score(
     Raises InvalidWorkload (text too short), InvalidModel (other vocabulary), ModelDamaged (a checkpoint cannot be
     loaded), WorkError (weights or output not finite, out of memory), DiskFull.
     """
+    # Both models take the same windows of the text through their layers.
     tokens = window_tokens(original_dir, text, length, windows)
     figures = positions(original_dir, candidate_dir, tokens, progress, place)
     return _summarise(figures, tokens, "dequantized" if is_quantized(candidate_dir) else "original")
@@ -158,13 +159,16 @@ def _compare_logits(
     """Compare the logits of the first and the last model at the same positions, some at a time."""
     import torch
 
+    # One row of figures per position.
     count = tokens.shape[1] - 1
     figures = torch.empty(len(tokens), count, len(Position._fields), dtype=torch.float64)
+    # Load the heads; a head that both models share is loaded once.
     with ExitStack() as stack:
         head = stack.enter_context(models[0].head())
         other = head if models[-1].shares_head(models[0]) else stack.enter_context(models[-1].head())
         rows = scored_rows(models[0].vocabulary)
         comparer = None
+        # Compare some positions at a time, since logits over the vocabulary are large.
         for number, window in enumerate(tokens):
             for start in range(0, count, rows):
                 part = slice(start, min(start + rows, count))
@@ -179,11 +183,13 @@ def _compare_logits(
 
 
 def _summarise(figures: torch.Tensor, tokens: torch.Tensor, scored: str) -> dict[str, Any]:
+    # Means of each window; figures that are not finite say that the weights are damaged.
     before, after, kl, same = figures.mean(1).T.tolist()
     if not bool(figures.isfinite().all()) or max(*before, *after) > MAX_LOSS:
         raise WorkError(
             "The model's output is not finite on the held-out text: the weights are damaged, make it again."
         )
+    # Quantiles are over all positions, intervals over windows.
     median, p99, p999 = (float(figures[..., 2].flatten().quantile(share)) for share in (0.5, 0.99, 0.999))
     return {
         "perplexity_original": math.exp(fmean(before)),
@@ -209,12 +215,14 @@ def greedy_match(baseline: Sequence[Sequence[Any]], variant: Sequence[Sequence[A
     `first_divergence_share`: pairs that differ at all, in length too, over the tokens that the variant generated.
     Shares are None if there is nothing to compare. Raises ValueError for lists of different length.
     """
+    # Count the positions that both answers have, and those that agree.
     pairs = list(zip(baseline, variant, strict=True))
     positions = sum(min(len(a), len(b)) for a, b in pairs)
     generated = sum(len(b) for _, b in pairs)
     same = 0
     for a, b in pairs:
         same += sum(x == y for x, y in zip(a, b, strict=False))
+    # Count the pairs that differ at all, in length too.
     diverged = sum(list(a) != list(b) for a, b in pairs)
     return {
         "greedy_match": same / positions if positions else None,

@@ -71,13 +71,16 @@ PROVENANCE = "\x1f"
 
 def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
     """Return everything that the template names, at the price of the what-if; the JSON is the stored document."""
+    # Take the document as stored, then price it as the what-if says.
     document = _encoded(evaluation.model_dump_json())
     price_basis = cost_words.hour_words(evaluation, extras.what_if)
     evaluation = repriced(evaluation, extras.what_if)
+    # Draw what several parts of the page show.
     shown, at_load = _charts(evaluation), request_plots(evaluation, extras.requests)
     imported_charts = imported_plots(evaluation, extras.imported)
     rows = tables.rows_by_table(evaluation)
     costed, within = costs(evaluation, extras), goodput(evaluation, extras)
+    # Name everything as the template does.
     return {
         "title": headline(evaluation),
         "measured_at": moment(evaluation.measured_at),
@@ -186,7 +189,7 @@ def goodput(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
     """Requests a second of which every latency was within the limits, a row a variant and level; empty without
     limits."""
     durations = {(r.name, level.load): level.duration_s for r in evaluation.variants for level in r.levels}
-    rows = [_goodput(each, durations[each.variant, each.load]) for each in extras.goodput if each.of]
+    rows = [_goodput(count, durations[count.variant, count.load]) for count in extras.goodput if count.of]
     limits = extras.what_if.request_limits
     words = [
         f"{name.lower()} at most {figure(limits[metric])} ms" for metric, name in LATENCIES.items() if metric in limits
@@ -210,6 +213,7 @@ def request_plots(evaluation: Evaluation, requests_shown: Requests | None) -> di
     """Distributions with a choice of load, then a run on the clock a variant."""
     if requests_shown is None:
         return {}
+    # The distribution of each latency, at each load.
     where, decimals = provenance(evaluation), places(evaluation)
     plots: dict[str, Plot] = {}
     for metric, title in LATENCIES.items():
@@ -220,6 +224,7 @@ def request_plots(evaluation: Evaluation, requests_shown: Requests | None) -> di
             for load in requests_shown.loads
         }
         plots[f"spread_{metric}"] = Plot(f"{title} of every request (ms)", choices)
+    # One run of each variant.
     for number, (name, run) in enumerate(requests_shown.runs.items()):
         draw: Draw = partial(_timeline, name, requests_shown.at, run, where)
         plots[f"run_{number}"] = Plot(f"{name} at {requests_shown.at}: {_shown(run)}", {"any": draw_choice(draw)})
@@ -265,11 +270,13 @@ def imported(results: Sequence[ImportedResult]) -> dict[str, Any] | None:
     if not results:
         return None
     return {
-        "lines": [f"{each.name}: {each.provenance}, {each.measured_at or 'moment not recorded'}." for each in results],
+        "lines": [
+            f"{result.name}: {result.provenance}, {result.measured_at or 'moment not recorded'}." for result in results
+        ],
         "notes": [
             NO_TEST,
             "What a file does not hold is left empty.",
-            *(note for each in results for note in each.notes),
+            *(note for result in results for note in result.notes),
         ],
         "figures": table_data(figure_rows(results), "Result"),
         "definitions": table_data(definition_rows(results), "Tool"),

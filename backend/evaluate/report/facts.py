@@ -81,15 +81,18 @@ def _price(options: EvaluateOptions) -> str:
 
 
 def variant_facts(evaluation: Evaluation, result: VariantResult) -> dict[str, Any]:
+    # Leave out what another's server does not tell us.
     variant = result.variant
     speculation = variant.speculation
     serving = {name: value for name, value in variant.serving.model_dump().items() if value is not None}
+    # Recipe and settings of a server that we started.
     ours: Facts = [
         ("Recipe", variant.recipe_hash[:12] if variant.recipe_hash else "none: as it came"),
         ("Serving", ", ".join(f"{name} {_value(value)}" for name, value in serving.items())),
         ("Speculation", f"{speculation.method}, {speculation.tokens} tokens" if speculation else "none"),
         ("Compile cache", "built ahead of time" if variant.compile_cache else "none"),
     ]
+    # All facts in the order of the report.
     shown: Facts = [
         ("Source", f"{variant.source} ({variant.kind})"),
         ("Size on disk", _bytes(variant.bytes_on_disk)),

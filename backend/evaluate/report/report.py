@@ -49,11 +49,13 @@ def render(evaluation: Evaluation, extras: Extras | None = None) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
+    # A template that escapes every text.
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters["code"] = _code
     template = environment.get_template("report.html")
+    # Our own scripts and styles go in unescaped.
     parts: dict[str, Any] = {
         "plotly": Markup(_plotly_script()),
         "style": Markup((TEMPLATES / "report.css").read_text("utf-8")),

@@ -84,6 +84,7 @@ def _comparison(evaluation: Evaluation) -> list[Row]:
 
 
 def _quality(result: VariantResult) -> Row:
+    # A variant that was not scored has empty cells.
     quality = result.quality or Quality(scored="unavailable")
     low, high = quality.kl_ci95 or (None, None)
     shares = agreed_shares(quality)

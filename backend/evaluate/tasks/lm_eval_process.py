@@ -73,10 +73,12 @@ def score(request: dict[str, Any]) -> dict[str, Any]:
     """
     import lm_eval
 
+    # Load the tasks, and count what lm-eval cuts and only logs.
     tasks, cut = _load(request), _CutCounter()
     context = _context(request["url"], request["served_name"])
     logging.getLogger("lm_eval.models.api_models").addHandler(cut)
     scores, cuts = [], {}
+    # Score one task after the other, so that each has its own count.
     for name, task in tasks.items():
         cut.count = 0
         results = lm_eval.simple_evaluate(
@@ -150,10 +152,12 @@ def _cut_answers(task: Any, tokenizer: str, context: int) -> int:
     """
     from tokenizers import Tokenizer
 
+    # Without open answers or a tokenizer there is nothing to count.
     file = Path(tokenizer) / "tokenizer.json"
     prompts = [instance.args for instance in task.instances if instance.request_type == "generate_until"]
     if not prompts or not file.is_file():
         return 0
+    # Count the prompts that are longer than their room.
     encoder = Tokenizer.from_file(str(file))
     cut = 0
     for text, options in prompts:
@@ -173,6 +177,7 @@ class _CutCounter(logging.Handler):
 
 def _scores(name: str, results: Any) -> list[dict[str, Any]]:
     """Return one row per metric and filter; the filter is named only if it is not lm-eval's `none`."""
+    # Skip standard errors and what is no figure.
     figures, better = results["results"][name], results["higher_is_better"][name]
     rows = []
     for key, value in figures.items():
@@ -180,6 +185,7 @@ def _scores(name: str, results: Any) -> list[dict[str, Any]]:
         if not chosen or metric.endswith("_stderr") or not isinstance(value, int | float):
             continue
         stderr = figures.get(f"{metric}_stderr,{chosen}")
+        # Each figure with its standard error and the scores of single samples.
         samples = [row for row in results["samples"][name] if row["filter"] == chosen]
         rows.append(
             {

@@ -55,6 +55,7 @@ def score_tasks(
 
     `limit`: number of samples of each task, from the first; `cache`: folder for what the data library writes.
     """
+    # Run lm-eval in its own environment against the server.
     target = {
         "url": server.url,
         "served_name": server.served_name,
@@ -62,6 +63,7 @@ def score_tasks(
         "streams": STREAMS,
     }
     answer = _ask(python, {**_request(folders, limit), **target}, cache, server.bearer)
+    # Name each score by the hash of its task and data.
     hashes = dict(map(_identity, folders))
     return [_scored(row, answer, hashes) for row in answer["scores"] if row["value"] is not None]
 
