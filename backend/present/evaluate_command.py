@@ -39,6 +39,7 @@ def command(sources: Sequence[str], options: EvaluateOptions) -> str:
 
 
 def _parts(name: str, options: EvaluateOptions) -> Iterator[str]:
+    # The value decides its form: a flag alone, a flag for each item, or items joined.
     value, (on, _, off) = getattr(options, name), flag(name).partition("/")
     if name == "trace":
         yield from (on, options.workload)
@@ -47,9 +48,11 @@ def _parts(name: str, options: EvaluateOptions) -> Iterator[str]:
     elif name in {"endpoint", "process"}:
         yield on
     elif isinstance(value, dict):
-        yield from (part for field, column in value.items() for part in (on, f"{field}={column}"))
+        for field, column in value.items():
+            yield from (on, f"{field}={column}")
     elif isinstance(value, tuple) and isinstance(value[0], str):
-        yield from (part for item in value for part in (on, item))
+        for item in value:
+            yield from (on, item)
     elif isinstance(value, tuple):
         yield from (on, (":" if name == "ramp" else ",").join(map(_written, value)))
     else:

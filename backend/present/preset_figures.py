@@ -108,6 +108,7 @@ def _has_recipe(result: VariantResult, recipe: Recipe, evaluation: Evaluation, r
 
 def measurement(evaluation: Evaluation, result: VariantResult, identity: str, bundled: bool = False) -> Measurement:
     """Return the measurement of one variant of an evaluation."""
+    # A price of one hour is after the discount.
     options = evaluation.options
     hour = options.hourly_price(result.variant)
     return Measurement(

@@ -192,7 +192,7 @@ def shown_run(records: Sequence[RequestRecord]) -> Run:
 def changed(pairs: Iterable[Pair]) -> Changed:
     """Count the pairs with the same words, and return the pairs with the fewest words in common first."""
     listed = list(pairs)
-    scored = sorted(((token_f1(a, b), place) for place, (_, _, a, b) in enumerate(listed)), key=lambda each: each)
+    scored = sorted((token_f1(a, b), place) for place, (_, _, a, b) in enumerate(listed))
     most = [_answers(listed[place], score) for score, place in scored[:MOST_ANSWERS]]
     same = sum(is_exact_match(a, b) for _, _, a, b in listed)
     return Changed(compared=len(listed), same=same, most=tuple(most))

@@ -115,6 +115,7 @@ def before_after(evaluation: Evaluation, before: str, after: str, theme: Theme =
 
 
 def _bars(result: VariantResult, place: int, theme: Theme) -> dict[str, Any]:
+    # Levels without a figure have no bar.
     points = [(level, value) for level in result.levels if (value := finite(typical(level))) is not None]
     mark_style = style(place, theme)
     return {
@@ -147,6 +148,7 @@ def _line_chart(evaluation: Evaluation, line: _Line, theme: Theme, missing: str)
 
 
 def _trace(evaluation: Evaluation, index: int, line: _Line, theme: Theme) -> dict[str, Any]:
+    # Levels without a figure have no mark.
     result = evaluation.variants[index]
     points = [(level, value) for level in result.levels if (value := finite(line.value(level))) is not None]
     place = places(evaluation)[result.name]
@@ -156,6 +158,7 @@ def _trace(evaluation: Evaluation, index: int, line: _Line, theme: Theme) -> dic
         f"{flags(level)}<br>{where}"
         for level, value in points
     ]
+    # Draw the line with its intervals, hollow marks for invalid levels.
     x, y = [level.concurrency for level, _ in points], [value for _, value in points]
     return {
         **curve(text(result.name), place, theme, x, y, hover_texts),

@@ -40,18 +40,20 @@ def goodput(evaluation: Evaluation, counts: Mapping[VariantLoad, CountWithin], t
 def _trace(
     evaluation: Evaluation, result: VariantResult, counts: Mapping[VariantLoad, CountWithin], theme: Theme
 ) -> dict[str, Any]:
+    # What was within the limits at each level.
     goodputs, place, where = level_goodputs(result, counts), places(evaluation)[result.name], provenance(evaluation)
-    x, y = [each.level.concurrency for each in goodputs], [each.requests_per_s for each in goodputs]
+    x, y = [point.level.concurrency for point in goodputs], [point.requests_per_s for point in goodputs]
     hover_texts = [
-        f"{point_title(result, each.level)}<br>{figure(each.requests_per_s)} requests/s,<br>"
-        f"{each.share:.1%} of them within the limits{flags(each.level)}<br>{where}"
-        for each in goodputs
+        f"{point_title(result, point.level)}<br>{figure(point.requests_per_s)} requests/s,<br>"
+        f"{point.share:.1%} of them within the limits{flags(point.level)}<br>{where}"
+        for point in goodputs
     ]
-    above = [each.requests_per_s_interval[1] - each.requests_per_s for each in goodputs]
-    below = [each.requests_per_s - each.requests_per_s_interval[0] for each in goodputs]
+    # Intervals as distances from the marks.
+    above = [point.requests_per_s_interval[1] - point.requests_per_s for point in goodputs]
+    below = [point.requests_per_s - point.requests_per_s_interval[0] for point in goodputs]
     return {
         **curve(text(result.name), place, theme, x, y, hover_texts),
         "name": legend_name(result.name),
-        "marker": marker(place, theme, [each.level for each in goodputs]),
+        "marker": marker(place, theme, [point.level for point in goodputs]),
         "error_y": whiskers(above, below, style(place, theme).colour, thickness=1, width=3),
     }

@@ -27,12 +27,14 @@ def imported_comparison(
 
     Median milliseconds or tokens/s.
     """
+    # Draw ours, then theirs in the styles that follow.
     ours = _ours(evaluation, metric, theme)
     drawn = [*ours.get("data", ())]
     theirs = [trace for index, one in enumerate(results) if (trace := _trace(one, len(drawn) + index, metric, theme))]
     title = f"{TITLES[metric]}, p50 (ms)" if metric.endswith("_ms") else f"{TITLES[metric]}, all streams"
     if not theirs:
         return empty(title, NOTHING, theme)
+    # One axis for both, and the provenance of each.
     ticks = sorted({x for trace in [*drawn, *theirs] for x in trace["x"] if x is not None})
     sources = "; ".join(dict.fromkeys(text(one.provenance) for one in results))
     where = ours["layout"]["meta"]["provenance"] if drawn else ""
@@ -50,6 +52,7 @@ def _ours(evaluation: Evaluation | None, metric: str, theme: Theme) -> Figure:
 
 
 def _trace(result: ImportedResult, index: int, metric: str, theme: Theme) -> dict[str, Any] | None:
+    # Levels without the figure have no mark.
     points = [
         (level, value)
         for level in sorted(result.levels, key=lambda level: level.concurrency or 0)
@@ -57,6 +60,7 @@ def _trace(result: ImportedResult, index: int, metric: str, theme: Theme) -> dic
     ]
     if not points:
         return None
+    # Open marks and dotted lines tell results of other tools apart.
     mark_style, name = style(index, theme), f"{result.name}, {result.provenance}"
     x, y = [level.concurrency for level, _ in points], [value for _, value in points]
     return {

@@ -22,18 +22,22 @@ def memory(footprints: Sequence[Footprint], theme: Theme = "light") -> Figure:
     """Chart one bar per kind of hardware, in order. Hover text has bytes, tokens and the instances."""
     if not footprints:
         return empty(TITLE, "There is no instance to compare with.", theme)
-    fitting, too_large = [each for each in footprints if each.fits], [each for each in footprints if not each.fits]
+    # One stacked bar for each kind of hardware; what does not fit has one pale bar.
+    fitting = [footprint for footprint in footprints if footprint.fits]
+    too_large = [footprint for footprint in footprints if not footprint.fits]
     traces = [_trace(name, number, fitting, theme) for number, name in enumerate(PARTS)] if fitting else []
     traces += [_over(too_large, theme)] if too_large else []
+    # A line at 100% is the end of the memory.
     x = {"label": "Share of one accelerator's memory (%)", "range": [0, WIDEST], "dtick": 25}
     y = {
         "type": "category",
         "autorange": "reversed",
         "categoryorder": "array",
-        "categoryarray": [label(each) for each in footprints],
+        "categoryarray": [label(footprint) for footprint in footprints],
     }
     full = upright(100, COLOURS[theme].muted)
     around = {**layout(TITLE, x, y, theme, provenance=ESTIMATED), "shapes": [full]}
+    # Each bar adds to the height.
     height = 170 + BAR * len(footprints)
     legend = {**around["legend"], "y": -70 / height, "traceorder": "normal"}
     return {
@@ -42,16 +46,16 @@ def memory(footprints: Sequence[Footprint], theme: Theme = "light") -> Figure:
     }
 
 
-def label(each: Footprint) -> str:
+def label(footprint: Footprint) -> str:
     """`4 x A10G (g5)`: the accelerators, and the family of the instances that have them."""
-    families = dict.fromkeys(name.removeprefix("ml.").partition(".")[0] for name in each.names)
-    return f"{each.device.units} x {each.device.name} ({', '.join(families)})"
+    families = dict.fromkeys(name.removeprefix("ml.").partition(".")[0] for name in footprint.names)
+    return f"{footprint.device.units} x {footprint.device.name} ({', '.join(families)})"
 
 
-def parts(each: Footprint) -> tuple[float, float, float]:
+def parts(footprint: Footprint) -> tuple[float, float, float]:
     """Return percent of one accelerator's memory: weights, activations with the largest runtime, smallest cache."""
-    share = 100 / each.device.memory_bytes
-    room = each.memory
+    share = 100 / footprint.device.memory_bytes
+    room = footprint.memory
     return room.weights_per_device * share, (room.activations + room.runtime[1]) * share, max(0, room.cache[0]) * share
 
 
@@ -62,23 +66,23 @@ def _trace(name: str, number: int, footprints: Sequence[Footprint], theme: Theme
         "type": "bar",
         "orientation": "h",
         "name": name,
-        "x": [parts(each)[number] for each in footprints],
-        "y": [label(each) for each in footprints],
-        "hovertext": [_hover(each) for each in footprints],
+        "x": [parts(footprint)[number] for footprint in footprints],
+        "y": [label(footprint) for footprint in footprints],
+        "hovertext": [_hover(footprint) for footprint in footprints],
         "hoverinfo": "text",
         "marker": {"color": mark_style.colour, "pattern": {"shape": patterns[number], "solidity": 0.2}},
     }
 
 
 def _over(footprints: Sequence[Footprint], theme: Theme) -> dict[str, Any]:
-    shares = [100 * each.used_bytes / each.device.memory_bytes for each in footprints]
+    shares = [100 * footprint.used_bytes / footprint.device.memory_bytes for footprint in footprints]
     return {
         "type": "bar",
         "orientation": "h",
         "name": TOO_LARGE,
         "x": [min(share, WIDEST) for share in shares],
-        "y": [label(each) for each in footprints],
-        "hovertext": [_hover(each) for each in footprints],
+        "y": [label(footprint) for footprint in footprints],
+        "hovertext": [_hover(footprint) for footprint in footprints],
         "hoverinfo": "text",
         "text": [f"needs {share:,.0f} %" for share in shares],
         "textposition": "inside",
@@ -88,34 +92,33 @@ def _over(footprints: Sequence[Footprint], theme: Theme) -> dict[str, Any]:
     }
 
 
-def _hover(each: Footprint) -> str:
-    room, gb = each.memory, 1e9
-    over = _over_which(each)
+def _hover(footprint: Footprint) -> str:
+    room, gb = footprint.memory, 1e9
+    over = _over_which(footprint)
     least, most = room.tokens
-    cache = f"{least:,} to {most:,} tokens in the cache" if each.fits else "no room for a cache"
-    weights_text = (
-        f"{room.weights_per_device / gb:,.3g} GB of weights of {each.device.memory_bytes / gb:,.3g} GB each, {over}"
-    )
-    return f"<b>{text(label(each))}</b><br>{weights_text}<br>{cache}<br>{text(', '.join(each.names))}<br>{ESTIMATED}"
+    cache = f"{least:,} to {most:,} tokens in the cache" if footprint.fits else "no room for a cache"
+    weights = f"{room.weights_per_device / gb:,.3g} GB of weights of {footprint.device.memory_bytes / gb:,.3g} GB each"
+    instances = text(", ".join(footprint.names))
+    return f"<b>{text(label(footprint))}</b><br>{weights}, {over}<br>{cache}<br>{instances}<br>{ESTIMATED}"
 
 
-def _over_which(each: Footprint) -> str:
-    if each.device.units == 1:
+def _over_which(footprint: Footprint) -> str:
+    if footprint.device.units == 1:
         return "on one"
     cut = (
-        f"split over {each.memory.tensor_parallel} of {each.device.units}"
-        if each.memory.tensor_parallel > 1
+        f"split over {footprint.memory.tensor_parallel} of {footprint.device.units}"
+        if footprint.memory.tensor_parallel > 1
         else "whole on each"
     )
-    return f"{each.replicas} replicas, {cut}" if each.replicas > 1 else cut
+    return f"{footprint.replicas} replicas, {cut}" if footprint.replicas > 1 else cut
 
 
 def alt(footprints: Sequence[Footprint]) -> str:
     """Return the chart in words."""
     if not footprints:
         return f"{TITLE}: there is no instance to compare with."
-    fits = [label(each) for each in footprints if each.fits]
-    others = [label(each) for each in footprints if not each.fits]
+    fits = [label(footprint) for footprint in footprints if footprint.fits]
+    others = [label(footprint) for footprint in footprints if not footprint.fits]
     sentences = [f"{TITLE} on each kind of instance, estimated."]
     sentences += [f"It fits on {', '.join(fits)}."] if fits else ["It fits on none of them."]
     return " ".join([*sentences, f"It does not fit on {', '.join(others)}."] if others else sentences)
@@ -125,14 +128,16 @@ def rows(footprints: Sequence[Footprint]) -> list[dict[str, Any]]:
     """Return the chart as a table; GB are 10^9 bytes of one accelerator."""
     return [
         {
-            "Hardware": label(each),
-            "Fits": "yes" if each.fits else "no",
-            "Accelerators used": each.replicas * each.memory.tensor_parallel,
-            "Weights (GB)": round(each.memory.weights_per_device / 1e9, 2),
-            "Activations and runtime (GB)": round((each.memory.activations + each.memory.runtime[1]) / 1e9, 2),
-            "Memory (GB)": round(each.device.memory_bytes / 1e9, 1),
-            "Tokens in the cache, at least": each.memory.tokens[0] if each.fits else 0,
-            "Instances": ", ".join(each.names),
+            "Hardware": label(footprint),
+            "Fits": "yes" if footprint.fits else "no",
+            "Accelerators used": footprint.replicas * footprint.memory.tensor_parallel,
+            "Weights (GB)": round(footprint.memory.weights_per_device / 1e9, 2),
+            "Activations and runtime (GB)": round(
+                (footprint.memory.activations + footprint.memory.runtime[1]) / 1e9, 2
+            ),
+            "Memory (GB)": round(footprint.device.memory_bytes / 1e9, 1),
+            "Tokens in the cache, at least": footprint.memory.tokens[0] if footprint.fits else 0,
+            "Instances": ", ".join(footprint.names),
         }
-        for each in footprints
+        for footprint in footprints
     ]

@@ -81,6 +81,7 @@ def estimated_series(name: str, place: int, estimated: Estimated) -> Series:
 
 def measured_series(name: str, place: int, measurement: Measurement) -> Series:
     """Return the series of sound measured levels: other levels are not the server's figures."""
+    # Each figure with its interval.
     points = tuple(
         Point(
             level.concurrency,
@@ -92,6 +93,7 @@ def measured_series(name: str, place: int, measurement: Measurement) -> Series:
         for level in measurement.levels
         if level.sound
     )
+    # Say where the price comes from.
     hour = ""
     if measurement.price_per_hour is not None:
         hour = f" At {figure(measurement.price_per_hour)} per hour, as entered with the evaluation."
@@ -211,6 +213,7 @@ def _line(one: Series, points: Sequence[tuple[Point, Ends]], unit: str, theme: T
 
 
 def _series(one: Series, theme: Theme, x: list[Any], y: list[float]) -> dict[str, Any]:
+    # Estimates are open marks.
     mark_style = style(one.place, theme)
     symbol = f"{mark_style.symbol}-open" if one.kind == "estimated" else mark_style.symbol
     return {

@@ -16,12 +16,14 @@ def token_histogram(lengths: Sequence[int], workload: str, model: str, theme: Th
     title = "Prompts by length"
     if not lengths:
         return empty(title, "No prompt was counted.", theme)
+    # Count the prompts of each bar.
     bars = histogram(lengths)
     width = bars[0][1] - bars[0][0]
     hover_texts = [
         f"{count} prompts of {start} to {end - 1} tokens" if width > 1 else f"{count} prompts of {start} tokens"
         for start, end, count in bars
     ]
+    # Draw the bars between the first and the last token that they count.
     x = {"label": "Tokens", "rangemode": "normal"}
     where = f"counted with the tokenizer of {text(model)}"
     drawn = layout(title, x, {"label": "Prompts", "rangemode": "tozero"}, theme, provenance=where)
@@ -36,6 +38,7 @@ def token_histogram(lengths: Sequence[int], workload: str, model: str, theme: Th
         "hoverinfo": "text",
         "marker": {"color": style(1, theme).colour, "line": {"width": 1, "color": COLOURS[theme].panel}},
     }
+    # The chart is low, since the page has more below it.
     return {
         "data": [series],
         "layout": {**drawn, "height": 240, "margin": {**drawn["margin"], "b": 52}, "showlegend": False},

@@ -65,6 +65,7 @@ def _bars(
     start: float,
     colour: str,
 ) -> dict[str, Any]:
+    # Leave out requests without both times.
     timed = [(record, *ends(record)) for record in records]
     spans = [(record, a - start, b - a) for record, a, b in timed if a is not None and b is not None]
     return {
@@ -91,9 +92,11 @@ def _hover_text(name: str, record: RequestRecord, after: float, lasted: float) -
 
 
 def _window(records: Records, start: float, colour: str) -> list[dict[str, Any]]:
+    # Without a window nothing is shaded.
     window = steady_window(records)
     if window is None:
         return []
+    # Shade the time before the window, and draw both of its ends.
     shade = {
         "type": "rect",
         "xref": "x",
@@ -123,6 +126,7 @@ def distribution(
     `latencies`: milliseconds of each good request by variant, ascending. `style_indices`: from `markers.places`. Many
     variants have fewer points each.
     """
+    # Share the points of the chart among the variants.
     most = max(LEAST_POINTS, MOST_POINTS // max(1, len(latencies)))
     traces = [
         _steps(variant, style_indices[variant], values, most, provenance, theme)

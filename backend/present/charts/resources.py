@@ -28,9 +28,11 @@ def resources(points: Sequence[tuple[float, float, float]], theme: Theme = "ligh
     """Chart a job's memory and processor. `points`: (seconds since the start, resident bytes, percent of one core)."""
     if not points:
         return empty(TITLE, "The first point arrives a few seconds after the start.", theme)
+    # Choose units by the last time and the largest size.
     unit, one = ("min", 60.0) if points[-1][0] >= 180 else ("s", 1.0)
     times = [seconds / one for seconds, _, _ in points]
     size, scale = ("GB", 1e9) if max(memory for _, memory, _ in points) >= 1e9 else ("MB", 1e6)
+    # Two panels, one above the other, with one axis of time.
     memory = _trace("Memory", "y", times, [value / scale for _, value, _ in points], f"{size} at most", unit, 0, theme)
     cpu = _trace(
         "Processor", "y2", times, [value for _, _, value in points], "% of one core on average", unit, 1, theme

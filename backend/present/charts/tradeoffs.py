@@ -209,16 +209,20 @@ def _why_not(result: VariantResult) -> str:
 
 
 def _quality_trace(evaluation: Evaluation, index: int, level: Level, shared: bool, theme: Theme) -> dict[str, Any]:
+    # A variant without a divergence is at zero: it is the original.
     result = evaluation.variants[index]
     kl = _divergence(result.quality) or 0.0
     interval = (result.quality and result.quality.kl_ci95) or (kl, kl)
     place = places(evaluation)[result.name]
+    # Say all figures of the mark in words.
     hover = f"{point_title(result, level)}<br>KL {figure(kl)} nats per token,<br>"
     hover += f"{figure(level.output_tokens_per_s)} tokens/s{flags(level)}"
     price = finite(level.price.per_million_output) if level.price else None
     if price is not None:
         hover = f"{hover}<br>{folded(f'{PRICE}: {figure(price)}')}"
+    # Write beside the mark what the legend does not say.
     label = ", ".join([*([] if shared else [level.load.words]), *([] if price is None else [figure(price)])])
+    # Draw the mark with the interval of the divergence.
     return {
         "type": "scatter",
         "mode": "markers+text" if label else "markers",

@@ -35,9 +35,9 @@ def by_position(evaluation: Evaluation, load: Load, theme: Theme = "light") -> F
     x = {"label": "Position in the draft", "dtick": 1}
     y = {"label": "Share of drafts accepted", "range": [0, 1.02], "tickformat": ".0%"}
     series = [
-        _line(evaluation, each, dict(enumerate(each.drafting.rates, 1)), "position {x}: {y:.0%} accepted", theme)
-        for each in drafted_levels(evaluation, load)
-        if each.drafting.rates
+        _line(evaluation, drafted, dict(enumerate(drafted.drafting.rates, 1)), "position {x}: {y:.0%} accepted", theme)
+        for drafted in drafted_levels(evaluation, load)
+        if drafted.drafting.rates
     ]
     return _drawn(f"{BY_POSITION}, {load.words}", series, x, y, evaluation, theme)
 
@@ -49,9 +49,9 @@ def lengths(evaluation: Evaluation, load: Load, theme: Theme = "light") -> Figur
         {"label": "Share of drafts", "rangemode": "tozero", "tickformat": ".0%"},
     )
     series = [
-        _bars(evaluation, each, dict(enumerate(each.drafting.lengths, 1)), "{y:.0%} gave {x} tokens", theme)
-        for each in drafted_levels(evaluation, load)
-        if each.drafting.lengths
+        _bars(evaluation, drafted, dict(enumerate(drafted.drafting.lengths, 1)), "{y:.0%} gave {x} tokens", theme)
+        for drafted in drafted_levels(evaluation, load)
+        if drafted.drafting.lengths
     ]
     return _drawn(f"{LENGTHS}, {load.words}", series, x, y, evaluation, theme)
 
@@ -60,12 +60,12 @@ def by_kind(evaluation: Evaluation, load: Load, theme: Theme = "light") -> Figur
     """Chart tokens per step by kind of prompt, over all steps of measured answers, with or without a draft."""
     x, y = {"label": "Kind of prompt", "type": "category"}, {"label": "Tokens per step", "rangemode": "tozero"}
     series = []
-    for each in drafted_levels(evaluation, load):
-        if each.drafting.steps:
+    for drafted in drafted_levels(evaluation, load):
+        if drafted.drafting.steps:
             known = {
-                text(kind): steps.length for kind, steps in each.drafting.steps.items() if steps.length is not None
+                text(kind): steps.length for kind, steps in drafted.drafting.steps.items() if steps.length is not None
             }
-            series.append(_bars(evaluation, each, known, "{x}: {y:.2f} tokens per step", theme))
+            series.append(_bars(evaluation, drafted, known, "{x}: {y:.2f} tokens per step", theme))
     return _drawn(f"{BY_KIND}, {load.words}", series, x, y, evaluation, theme)
 
 
@@ -77,6 +77,7 @@ def gain(evaluation: Evaluation, theme: Theme = "light", predicted: PredictedGai
     rows = measured_gains(evaluation)
     if not rows:
         return empty(GAIN, "The same variant without speculation was not measured.", theme)
+    # The axes, and what both bars of a row have in common.
     x, y = (
         {"label": "Variant and load", "type": "category"},
         {"label": "Speed-up over no speculation", "rangemode": "tozero"},
@@ -86,6 +87,7 @@ def gain(evaluation: Evaluation, theme: Theme = "light", predicted: PredictedGai
     line = {"color": COLOURS[theme].muted, "width": 1}
     hover_texts = [f"theoretical {figure(row.allowed)}x, measured {figure(row.measured)}x" for row in rows]
     shared: dict[str, Any] = {"type": "bar", "x": names, "hovertext": hover_texts, "hoverinfo": "text"}
+    # The pale bar is what acceptance allows.
     allowed = {
         **shared,
         "name": "if drafting cost nothing",
@@ -93,6 +95,7 @@ def gain(evaluation: Evaluation, theme: Theme = "light", predicted: PredictedGai
         "customdata": ["allowed"] * len(rows),
         "marker": {"color": COLOURS[theme].grid, "line": line},
     }
+    # The full bar is what was measured, with its interval.
     reach = _whiskers([(row.measured, row.interval) for row in rows], COLOURS[theme].muted, thickness=1)
     measured = {
         **shared,
@@ -102,6 +105,7 @@ def gain(evaluation: Evaluation, theme: Theme = "light", predicted: PredictedGai
         "marker": {"color": colours},
         "error_y": reach,
     }
+    # Diamonds are predictions; a dotted line is no gain.
     marks = _marks(rows, names, predicted or {}, theme)
     drawn = layout(GAIN, x, y, theme, provenance=provenance(evaluation))
     shape = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 1, "y1": 1, "line": {**line, "dash": "dot"}}
@@ -115,10 +119,12 @@ def _marks(
     rows: Sequence[SpeculationGain], names: Sequence[str], predicted: PredictedGains, theme: Theme
 ) -> list[dict[str, Any]]:
     """Mark the predicted speed-up at the measured acceptance; its whiskers are the map's own error."""
+    # Only some rows have a prediction.
     keys = [(row.drafted.result.name, row.drafted.level.load.key) for row in rows]
     known = [(name, predicted[key]) for name, key in zip(names, keys, strict=True) if key in predicted]
     if not known:
         return []
+    # Draw the diamonds with their whiskers.
     marker = {"symbol": "diamond-open", "size": 11, "color": COLOURS[theme].ink}
     return [
         {
@@ -126,11 +132,13 @@ def _marks(
             "mode": "markers",
             "name": "predicted by the payoff map",
             "x": [name for name, _ in known],
-            "y": [each.gain for _, each in known],
+            "y": [prediction.gain for _, prediction in known],
             "customdata": ["predicted"] * len(known),
             "marker": marker,
-            "error_y": _whiskers([(each.gain, each.interval) for _, each in known], COLOURS[theme].ink),
-            "hovertext": [f"predicted {figure(each.gain)}x" for _, each in known],
+            "error_y": _whiskers(
+                [(prediction.gain, prediction.interval) for _, prediction in known], COLOURS[theme].ink
+            ),
+            "hovertext": [f"predicted {figure(prediction.gain)}x" for _, prediction in known],
             "hoverinfo": "text",
         }
     ]
@@ -147,19 +155,19 @@ def _whiskers(
 
 
 def _line(
-    evaluation: Evaluation, each: DraftedLevel, points: Mapping[Any, float], words: str, theme: Theme
+    evaluation: Evaluation, drafted: DraftedLevel, points: Mapping[Any, float], words: str, theme: Theme
 ) -> dict[str, Any]:
     """Draw `points` (x -> y); `words` is the hover text's format, with x and y."""
     hover_texts = [words.format(x=x, y=y) for x, y in points.items()]
-    name, values = each.result.name, [round(y, 5) for y in points.values()]
+    name, values = drafted.result.name, [round(y, 5) for y in points.values()]
     drawn = curve(text(name), places(evaluation)[name], theme, list(points), values, hover_texts, size=9)
     return {**drawn, "name": legend_name(name), "hoverinfo": "text+name"}
 
 
 def _bars(
-    evaluation: Evaluation, each: DraftedLevel, points: Mapping[Any, float], words: str, theme: Theme
+    evaluation: Evaluation, drafted: DraftedLevel, points: Mapping[Any, float], words: str, theme: Theme
 ) -> dict[str, Any]:
-    drawn = _line(evaluation, each, points, words, theme)
+    drawn = _line(evaluation, drafted, points, words, theme)
     del drawn["mode"], drawn["line"]
     return {**drawn, "type": "bar", "marker": {"color": drawn["marker"]["color"]}}
 

@@ -127,6 +127,7 @@ def _measured(evaluation: Evaluation) -> Iterable[tuple[VariantResult, Level]]:
 
 def csv(evaluation: Evaluation) -> str:
     """Return one row per variant and level: the page's metrics, every percentile, our own. Empty if not measured."""
+    # The columns: those of the page, then all percentiles.
     tails = {
         f"{title} {name} (ms)": part(metric, name)
         for title, metric in DISTRIBUTIONS.items()
@@ -140,6 +141,7 @@ def csv(evaluation: Evaluation) -> str:
         **MORE_COLUMNS,
         **tails,
     }
+    # The rows: each level with the cells of its variant.
     tasks = [*task_table.cells(evaluation, evaluation.variants[0])] if evaluation.variants else []
     lines = [{**row, **own} for row, own in zip(rows(evaluation, columns), _variant_cells(evaluation), strict=True)]
     return sheet(["Variant", "Concurrency", *columns, *VARIANT_COLUMNS, *tasks], lines)

@@ -80,9 +80,11 @@ def cells(evaluation: Evaluation, result: VariantResult) -> dict[str, float | No
 
 def basis(evaluation: Evaluation) -> str | None:
     """Return how the tasks were scored, and what the intervals are; None without tasks."""
+    # Without scores there is nothing to explain.
     scores = [score for result in evaluation.variants for score in result.tasks]
     if not scores:
         return None
+    # Name each task with the hash of its files, and a limit on its samples.
     files = ", ".join(
         f"{task} {sha256[:12]}" for task, sha256 in dict.fromkeys((score.task, score.sha256) for score in scores)
     )

@@ -68,10 +68,12 @@ def _row(result: VariantResult, point: OperatingPoint | None, pricing: Pricing |
 
 def _prices(result: VariantResult, pricing: Pricing, point: OperatingPoint) -> Row:
     """Return the prices of input, output and all tokens at the load's rates; blended ones only for a measured load."""
+    # Blended prices need measured levels; figures between two levels have none.
     level = None
     if not point.interpolated:
         level = next((level for level in result.levels if level.load == point.load), None)
     price = level_price(pricing, level) if level else None
+    # The rate of all tokens, where both rates are known.
     total = None
     if point.input_tokens_per_s is not None and point.output_tokens_per_s is not None:
         total = point.input_tokens_per_s + point.output_tokens_per_s

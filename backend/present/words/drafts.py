@@ -59,15 +59,18 @@ def step(training: Mapping[str, Any], artifact: str) -> dict[str, Any]:
 
 def card(target: str, training: Mapping[str, Any], hardware: Mapping[str, Any]) -> str:
     """Return the card in Markdown: purpose, training, acceptance by position, machine and versions."""
+    # One row for each temperature: tokens per step, then the acceptance at each position.
     options = Training.model_validate(training["asked"])
     rows = []
     for row in training["acceptance"]:
         numbers = [f"{number:.3f}" for number in (row["length"], *row["by_position"])]
         rows.append(f"| {' | '.join([temperature_words(row['temperature']), *numbers])} |")
     places = [f"position {number}" for number in range(1, options.tokens + 1)]
+    # Time, machine and versions in words.
     seconds, machine = training["seconds"], hardware.get("cpu_model") or hardware.get("cpu") or "an unnamed processor"
     took = f"{seconds['answers'] / 60:.1f} min for answers, {seconds['training'] / 60:.1f} min for training"
     versions = ", ".join(f"{name} {number}" for name, number in training["versions"].items())
+    # The card.
     return "\n".join(
         [
             f"# A draft for {target}: {title(options)}",

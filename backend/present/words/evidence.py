@@ -33,6 +33,7 @@ def line(evaluation: Evaluation) -> str:
 
     Empty if no server was checked.
     """
+    # A setting is verified if no check of it failed and some check showed it.
     checked = [result for result in evaluation.variants if result.findings]
     if not checked:
         return ""
@@ -42,10 +43,12 @@ def line(evaluation: Evaluation) -> str:
         for what, name in ASPECT_NAMES.items()
         if what not in missed and any(_proven(result, what) for result in checked)
     ]
+    # Count what failed and what could not be checked.
     missing = sum(finding.proven is None for result in checked for finding in result.findings)
     wrong = sum(len(failed_findings(result.findings)) for result in checked)
     count = f" for {len(checked)} of {len(evaluation.variants)} variants"
     where = "" if len(checked) == len(evaluation.variants) else count
+    # The sentence; it says for how many variants only if not for all.
     parts = [f"Verified{where} while it was measured: {listed([name.lower() for name in known]) or 'nothing'}"]
     parts += [f"not as configured: {wrong}"] if wrong else []
     parts += [f"not verified: {missing}"] if missing else []
@@ -66,14 +69,14 @@ def _rows(result: VariantResult) -> Sequence[dict[str, str]]:
     if not result.findings:
         empty = {"Setting": "", "State": "not verified", "Evidence": NOT_CHECKED, "Likely cause": ""}
         return [{"Variant": result.name, **empty}]
-    ordered = sorted(result.findings, key=lambda each: each.proven is not False)
+    ordered = sorted(result.findings, key=lambda finding: finding.proven is not False)
     return [
         {
             "Variant": result.name,
-            "Setting": ASPECT_NAMES[each.what],
-            "State": STATES[each.proven],
-            "Evidence": each.words,
-            "Likely cause": each.cause,
+            "Setting": ASPECT_NAMES[finding.what],
+            "State": STATES[finding.proven],
+            "Evidence": finding.words,
+            "Likely cause": finding.cause,
         }
-        for each in ordered
+        for finding in ordered
     ]

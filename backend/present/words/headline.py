@@ -138,15 +138,18 @@ def headline_sentence(evaluation: Evaluation) -> str:
     `w8a8 is 1.9x faster at 1 stream (1.8 to 2.0), 47% smaller, KL 0.03: same top token at 93% of positions; costs 0.52x
     as much per token.` Where nothing wins, the reason and what to try.
     """
+    # Without a win the sentence says why.
     win = find_win(evaluation)
     if win is None:
         return no_win_sentence(evaluation)
+    # Speed, size and quality, in this order.
     factor, bounds = short_factor(win.row.ratio or 1.0, win.row.ci95)
     parts = [f"{code(win.after.name)} is {factor} faster at {win.row.load.words} ({bounds})"]
     size = size_change(win)
     if size:
         parts.append(size)
     parts.append(short_quality(win.after.quality))
+    # The cost last, if the prices are known.
     share = cost_share(evaluation, win)
     cost = "" if share is None else f"; costs {share:.2f}x as much per token"
     return f"{', '.join(parts)}{cost}."

@@ -25,9 +25,11 @@ def measured_repeats(document: Evaluation) -> str:
 def describe_tests(document: Evaluation) -> str:
     """Return `once, at 5%`; for a stopping rule its tests and the level that each spent; for a continued evaluation
     the level that pays for the earlier tests."""
+    # No test at all.
     if not document.looks:
         return "none"
     last = document.looks[-1]
+    # A stopping rule with its tests.
     if last.most is not None:
         tests = [test for test in document.looks if test.most is not None]
         places = listed([str(test.blocks) for test in tests])
@@ -37,6 +39,7 @@ def describe_tests(document: Evaluation) -> str:
             f"after {places} of at most {last.most} blocks, as planned; {end}. The last test used {level(last.alpha)}, "
             f"all tests {level(spent)} of 5%, so that 95% intervals stay valid whenever it stops"
         )
+    # A fixed number of blocks, continued or not.
     if last.continuation:
         earlier = counted(last.continuation, "test")
         return f"at {level(last.alpha)}: lower than 5% because it was continued after {earlier}"

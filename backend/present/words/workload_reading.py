@@ -30,6 +30,7 @@ def read_words(prompts: int, reading: ReadReport | None, *, traced: bool, forced
 
     `traced`: the load is a replay; `forced`: answers have exactly the requested length.
     """
+    # What is not used of the file.
     if reading is None:
         return
     if reading.left_out:
@@ -39,6 +40,7 @@ def read_words(prompts: int, reading: ReadReport | None, *, traced: bool, forced
         )
     if reading.settings_left_out:
         yield f"Only texts are sent: {', '.join(reading.settings_left_out)} of the requests are left out."
+    # How the used rows become requests.
     if reading.lengths is not None:
         yield _lengths(reading, forced)
     if traced and reading.seconds is not None:
@@ -57,12 +59,14 @@ def _times(reading: ReadReport) -> str:
 
 def _lengths(reading: ReadReport, forced: bool) -> str:
     """Return how the prompts of a trace of lengths are made, and what they share."""
+    # How long the prompts are, and how exactly that is known.
     low, high = reading.lengths or (0, 0)
     extent = f"{low:,} tokens" if low == high else f"{low:,} to {high:,} tokens"
     if reading.exact_lengths:
         precision = "counted by the model's tokenizer"
     else:
         precision = "approximate, at four characters per token, since there is no tokenizer here"
+    # What they share, and how long the answers are.
     shared = (
         f"they share prefixes as its hash_ids say, in blocks of {reading.block_size:,} tokens"
         if reading.block_size

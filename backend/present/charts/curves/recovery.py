@@ -25,12 +25,14 @@ def loss_curve(
     """
     if not points:
         return empty(TITLE, "The first point arrives when the models are loaded.", theme)
+    # Validation at every point, training where it is known, and a ring around the saved weights.
     loss = LOSSES[objective]
     trained = [point for point in points if point["training"] is not None]
     best = [point for point in points if point["step"] == best_step]
     traces = [_trace(VALIDATION, 1, points, "validation", loss, theme)]
     traces += [_trace(TRAINING, 2, trained, "training", loss, theme)] if trained else []
     traces += [ringed(_trace(BEST, 0, best, "validation", loss, theme))] if best else []
+    # Both axes begin at zero.
     x, y = {"label": "Step", "rangemode": "tozero"}, {"label": f"{loss} (nats/token)", "rangemode": "tozero"}
     return {"data": traces, "layout": layout(TITLE, x, y, theme, provenance=MEASURED)}
 

@@ -23,7 +23,7 @@ def lengths(points: Sequence[Point], theme: Theme = "light", *, best_step: int |
         return empty(LENGTH, WAITING, theme)
     traces = [
         _line(name, number, points, [_parts_of(point, name)["length"] for point in points], "tokens per step", theme)
-        for number, name in enumerate((temperature_words(each["temperature"]) for each in points[0]["acceptance"]), 1)
+        for number, name in enumerate((temperature_words(row["temperature"]) for row in points[0]["acceptance"]), 1)
     ]
     traces += _best_point_rings([point for point in points if point["step"] == best_step], theme)
     most = 1 + len(points[0]["acceptance"][0]["by_position"])
@@ -46,8 +46,8 @@ def losses(points: Sequence[Point], loss: LossName, theme: Theme = "light") -> F
 def positions(acceptance: Sequence[Point], theme: Theme = "light") -> Figure:
     """Chart the share of drafts whose token at each position was accepted, as vLLM counts it."""
     traces = []
-    for number, each in enumerate(acceptance, 1):
-        name, rates = temperature_words(each["temperature"]), dict(enumerate(each["by_position"], 1))
+    for number, row in enumerate(acceptance, 1):
+        name, rates = temperature_words(row["temperature"]), dict(enumerate(row["by_position"], 1))
         hover_texts = [
             f"<b>{name}</b>, position {place}<br>accepted in {rate:.1%} of drafts<br>{MEASURED}"
             for place, rate in rates.items()
@@ -65,7 +65,7 @@ def _steps() -> dict[str, Any]:
 
 
 def _parts_of(point: Point, name: str) -> Point:
-    return next(each for each in point["acceptance"] if temperature_words(each["temperature"]) == name)
+    return next(row for row in point["acceptance"] if temperature_words(row["temperature"]) == name)
 
 
 def _line(
@@ -83,6 +83,6 @@ def _best_point_rings(points: Sequence[Point], theme: Theme) -> list[dict[str, A
     """Return rings around the point whose weights are saved."""
     traces = []
     for point in points[:1]:
-        values = [each["length"] for each in point["acceptance"]]
+        values = [row["length"] for row in point["acceptance"]]
         traces.append(ringed(_line(BEST, 0, [point] * len(values), values, "tokens per step", theme)))
     return traces

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from backend.domain.figures import figure, streams
 from backend.domain.planner.draft_payoff import LENGTHS, DraftShape, PayoffMap
@@ -30,9 +30,11 @@ def payoff_map(payoff: PayoffMap, draft: DraftShape, theme: Theme = "light", len
 
     `lengths`: measured mean tokens per step with 1, 2, ... draft tokens; they place the draft on the map.
     """
+    # The frame that all panels share.
     title, rows = f"{subject(payoff, draft)}: gain", -(-len(payoff.streams) // COLUMNS)
     meta = {"provenance": provenance(payoff)}
     around = layout(title, {}, {}, theme, **meta)
+    # One panel for each concurrency, with axes of its own.
     traces, notes = [], []
     for place, concurrency in enumerate(payoff.streams):
         number, domain = str(place + 1) if place else "", _domain(place, rows)
@@ -41,17 +43,34 @@ def payoff_map(payoff: PayoffMap, draft: DraftShape, theme: Theme = "light", len
         )
         axes = layout(title, x, y, theme)
         around |= {f"xaxis{number}": axes["xaxis"], f"yaxis{number}": axes["yaxis"]}
-        traces += [
-            _cells(payoff, draft, concurrency, number),
-            _line(payoff, draft, concurrency, number, theme, first=not place),
-        ]
-        traces += [_own(payoff, draft, concurrency, number, lengths, theme, first=not place)] if lengths else []
+        panel = _Panel(payoff, draft, concurrency, number)
+        traces += [_cells(panel), _line(panel, theme)]
+        if lengths:
+            traces.append(_own(panel, lengths, theme))
         notes.append(_name(streams(concurrency), domain, theme))
+    # Leave room for the names above and the colour bar below.
     inside, top = rows * (PANEL + 40), around["margin"]["t"] + NAME
     around["margin"] = {**around["margin"], "t": top, "b": BELOW}
     around |= {"annotations": notes, "coloraxis": _colours(theme, -BAR / inside), "height": top + inside + BELOW}
     around["legend"] = {**around["legend"], "y": -(BAR + 38) / inside}
     return {"data": traces, "layout": around}
+
+
+class _Panel(NamedTuple):
+    """The map at one concurrency. `number` is that of its axes; the first panel's axes have none."""
+
+    payoff: PayoffMap
+    draft: DraftShape
+    concurrency: int
+    number: str
+
+    @property
+    def name(self) -> str:
+        return streams(self.concurrency)
+
+    @property
+    def axes(self) -> dict[str, Any]:
+        return {"xaxis": f"x{self.number}", "yaxis": f"y{self.number}"}
 
 
 def _domain(place: int, rows: int) -> tuple[list[float], list[float]]:
@@ -68,65 +87,61 @@ def _axis(end: int) -> dict[str, Any]:
     return {"label": "Acceptance", "tickformat": ".0%", "range": [-0.025, 1.025], "tickvals": [0, 0.5, 1]}
 
 
-def _cells(payoff: PayoffMap, draft: DraftShape, concurrency: int, number: str) -> dict[str, Any]:
-    gains = [[payoff.gain(concurrency, tokens, draft, acceptance) for acceptance in ACCEPTANCES] for tokens in LENGTHS]
+def _cells(panel: _Panel) -> dict[str, Any]:
+    gains = [
+        [panel.payoff.gain(panel.concurrency, tokens, panel.draft, acceptance) for acceptance in ACCEPTANCES]
+        for tokens in LENGTHS
+    ]
     return {
         "type": "heatmap",
         "x": list(ACCEPTANCES),
         "y": list(LENGTHS),
-        "xaxis": f"x{number}",
-        "yaxis": f"y{number}",
+        **panel.axes,
         "z": [[math.log2(gain) for gain in row] for row in gains],
         "customdata": gains,
         "coloraxis": "coloraxis",
-        "hovertemplate": f"{streams(concurrency)}, %{{x:.0%}} accepted,<br>"
+        "hovertemplate": f"{panel.name}, %{{x:.0%}} accepted,<br>"
         "%{y} draft tokens: %{customdata:.2f}x<extra></extra>",
-        "name": streams(concurrency),
+        "name": panel.name,
         "showlegend": False,
     }
 
 
-def _line(
-    payoff: PayoffMap, draft: DraftShape, concurrency: int, number: str, theme: Theme, *, first: bool
-) -> dict[str, Any]:
-    each = [(payoff.break_even_at(concurrency, tokens, draft), tokens) for tokens in LENGTHS]
-    paying = [(acceptance, tokens) for acceptance, tokens in each if acceptance is not None]
+def _line(panel: _Panel, theme: Theme) -> dict[str, Any]:
+    # Only numbers of draft tokens that pay at some acceptance are on the line.
+    thresholds = [(panel.payoff.break_even_at(panel.concurrency, tokens, panel.draft), tokens) for tokens in LENGTHS]
+    paying = [(acceptance, tokens) for acceptance, tokens in thresholds if acceptance is not None]
     ink = COLOURS[theme].ink
+    # Draw the line with what it means in words.
     return {
         "type": "scatter",
         "mode": "lines+markers",
         "x": [acceptance for acceptance, _ in paying],
         "y": [k for _, k in paying],
-        "xaxis": f"x{number}",
-        "yaxis": f"y{number}",
+        **panel.axes,
         "name": "break-even",
         "legendgroup": "break-even",
-        "showlegend": first,
+        "showlegend": not panel.number,
         "line": {"color": ink, "width": 2},
         "marker": {"color": ink, "size": 6, "symbol": "circle"},
-        "customdata": [text(f"break-even at {streams(concurrency)}")] * len(paying),
+        "customdata": [text(f"break-even at {panel.name}")] * len(paying),
         "hoverinfo": "text",
         "hovertext": [
-            f"{streams(concurrency)}, {k} draft tokens:<br>pays from {acceptance:.0%} acceptance"
-            for acceptance, k in paying
+            f"{panel.name}, {k} draft tokens:<br>pays from {acceptance:.0%} acceptance" for acceptance, k in paying
         ],
     }
 
 
-def _own(
-    payoff: PayoffMap,
-    draft: DraftShape,
-    concurrency: int,
-    number: str,
-    lengths: Sequence[float],
-    theme: Theme,
-    *,
-    first: bool,
-) -> dict[str, Any]:
+def _own(panel: _Panel, lengths: Sequence[float], theme: Theme) -> dict[str, Any]:
     """Return marks of the draft itself, at the constant acceptance that gives its tokens per step."""
+    # Find where each measured length is on the map.
     guesses = range(1, len(lengths) + 1)
     x = [acceptance_from_rate((length - 1) / k, k) for k, length in zip(guesses, lengths, strict=True)]
-    gains = [payoff.gain_at(concurrency, k, draft, length) for k, length in zip(guesses, lengths, strict=True)]
+    gains = [
+        panel.payoff.gain_at(panel.concurrency, k, panel.draft, length)
+        for k, length in zip(guesses, lengths, strict=True)
+    ]
+    # Draw the marks with the gain in words.
     marker = {
         "color": COLOURS[theme].panel,
         "size": 9,
@@ -138,17 +153,15 @@ def _own(
         "mode": "markers",
         "x": x,
         "y": list(guesses),
-        "xaxis": f"x{number}",
-        "yaxis": f"y{number}",
+        **panel.axes,
         "name": OWN,
         "legendgroup": OWN,
-        "showlegend": first,
+        "showlegend": not panel.number,
         "marker": marker,
         "hoverinfo": "text",
-        "customdata": [text(f"{OWN} at {streams(concurrency)}")] * len(x),
+        "customdata": [text(f"{OWN} at {panel.name}")] * len(x),
         "hovertext": [
-            f"{OWN}, {streams(concurrency)}, {k} draft tokens: {gain:.2f}x"
-            for k, gain in zip(guesses, gains, strict=True)
+            f"{OWN}, {panel.name}, {k} draft tokens: {gain:.2f}x" for k, gain in zip(guesses, gains, strict=True)
         ],
     }
 
@@ -167,6 +180,7 @@ def _name(words: str, domain: tuple[list[float], list[float]], theme: Theme) -> 
 
 
 def _colours(theme: Theme, y: float) -> dict[str, Any]:
+    # Colours are even in the logarithm: twice as fast is as far from 1 as half as fast.
     colours, most = COLOURS[theme], math.log2(TICKS[-1])
     bar = {
         "orientation": "h",
