@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run setup serve check test lint screenshots audit campaign ray test-gpu clean
+.PHONY: help run setup serve check unit test lint screenshots audit campaign ray test-gpu clean
 
 BIN := .venv/bin
 # Tests run beside each other, each on one thread, but what measures time has the machine to itself. Three processes on two
@@ -24,7 +24,11 @@ setup: ## Make .venv from assets/locks/studio.txt
 serve: setup ## Install the environment that serves models, from its lock
 	@$(BIN)/python .ci/serve.py
 
-check: lint ## Lint, types and the unit tests that start no process: the inner loop
+check: ## Lint, types and the unit tests that start no process: the inner loop
+	@.ci/setup test
+	@$(MAKE) --no-print-directory -j 2 lint unit
+
+unit:
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q -m "not process and not campaign and not gpu" tests/unit
 
 test: ## Set up what the tests need and run all but the long ones

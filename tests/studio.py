@@ -57,16 +57,20 @@ def _components() -> BidiComponentManager:
     return components
 
 
-def start() -> AppTest:
-    """The studio as a browser that comes to it sees it: Home."""
+def _new_session() -> AppTest:
     at = AppTest.from_file(str(ROOT / "app" / "main.py"), default_timeout=TIMEOUT_S)
     at._bidi_component_manager = _components()
-    return at.run()
+    return at
+
+
+def start() -> AppTest:
+    """The studio as a browser that comes to it sees it: Home."""
+    return _new_session().run()
 
 
 def open_page(name: str, **query: str | Sequence[str]) -> AppTest:
-    """The page as the entry script shows it, which must not end in an exception."""
-    at = start()
+    """The page as a browser sees it that comes to its address, Home never drawn; it must not end in an exception."""
+    at = _new_session()
     at.switch_page(f"../pages/{name}.py")
     for key, value in query.items():
         at.query_params[key] = value if isinstance(value, str) else list(value)

@@ -1,5 +1,5 @@
-"""Checkpoints that are easily misread: their scores are those that transformers alone computes, or one sentence says why
-not. One of those that are made goes through the command and a worker, the others through the worker's functions here."""
+"""Checkpoints that are easily misread: their scores are those that transformers alone computes, or one sentence says
+why not. One goes through the command and a worker, the others through the worker's functions in this process."""
 
 from __future__ import annotations
 

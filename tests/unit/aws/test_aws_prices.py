@@ -23,6 +23,8 @@ from tests.fakes.running import ask, running
 from tests.homes import open_home
 from tests.pricing import credentials, no_credentials, product, put
 
+pytestmark = pytest.mark.process
+
 KNOWN = [product("ml.g5.xlarge", "1.5000000000"), product("ml.g5.12xlarge", "7.5000000000")]
 
 

@@ -29,6 +29,8 @@ from tests.fakes.running import running
 from tests.hubs import FakeHub, shard
 from tests.tiny import edit_json, tiny_llama
 
+pytestmark = pytest.mark.process
+
 ID = "org/tiny"
 
 

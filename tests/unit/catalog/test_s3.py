@@ -28,6 +28,8 @@ from tests.buckets import empty_bucket, post
 from tests.fakes.running import running
 from tests.tiny import tiny_llama
 
+pytestmark = pytest.mark.process
+
 URI = "s3://models/team/tiny"
 
 

@@ -18,6 +18,8 @@ from tests.homes import eventually
 from tests.hubs import FakeHub
 from tests.tiny import tiny_llama
 
+pytestmark = pytest.mark.process
+
 ID = "org/tiny"
 QUICK = (0.01, 0.01, 0.01)
 WEIGHTS = "model.safetensors"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Callable
@@ -49,6 +50,9 @@ COMMANDS = (
     ["demo"],
 )
 
+UNWRITABLE = ("/proc/sys", "/dev/null")
+"""A folder where nobody may write, and no folder."""
+
 
 def called(command: list[str], home: str) -> Answer:
     return whetstone(Path(home), *command)
@@ -80,9 +84,13 @@ def test_a_number_that_is_not_a_port(tmp_path: Path, option: str, port: str) -> 
     assert f"{port} is not a port: give a number from 1 to 65535." in answer.stderr
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-@pytest.mark.parametrize("home", ["/proc/sys", "/dev/null"])
+@pytest.mark.parametrize(
+    ("command", "home"),
+    [*zip(COMMANDS, itertools.cycle(UNWRITABLE), strict=False)],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
 def test_a_home_that_cannot_be_written(command: list[str], home: str) -> None:
+    """Every command once, on the two kinds of home by turns: all open their home in one place."""
     said = called(command, home)
     assert said.returncode == 2 and f"WHETSTONE_HOME, {home}, cannot be used (" in said.stderr
 
@@ -163,6 +171,7 @@ def test_a_config_out_of_bounds(model: Path, tmp_path: Path, changes: dict[str, 
         ("w.parquet", b"PAR1", "is not a Parquet file"),
     ],
 )
+@pytest.mark.process
 def test_a_workload_that_is_none(tmp_path: Path, file: str, content: bytes, says: str) -> None:
     (tmp_path / file).write_bytes(content)
     said = called(["bench", "http://127.0.0.1:9", "--workload", str(tmp_path / file)], str(tmp_path / "home"))

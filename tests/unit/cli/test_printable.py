@@ -54,6 +54,7 @@ def run(home: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return int(ended.value.code or 0)
 
 
+@pytest.mark.process
 def test_the_summary_of_a_preset_and_the_name_of_a_folder_are_shown_and_not_obeyed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

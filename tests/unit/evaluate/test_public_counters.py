@@ -15,6 +15,8 @@ from backend.evaluate.public_counters import PublicCounters
 from backend.worker.measuring.server_pool import Endpoint
 from tests.fakes.running import running
 
+pytestmark = pytest.mark.process
+
 OF = Variant(name="v", source="s", kind="model")
 GUESSING = Speculation(method="ngram", tokens=2)
 

@@ -31,6 +31,8 @@ from tests.unit.domain.deploy.test_deploy_requests import PLAIN
 from tests.unit.evaluate.test_load_parse import chunk, event, exchange
 
 __all__ = ["aws"]
+
+pytestmark = pytest.mark.process
 HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/vnd.amazon.eventstream\r\n"
     b"X-Amzn-SageMaker-Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -133,7 +135,6 @@ def test_botocore_reads_the_fakes_stream_and_sends_what_we_send(aws: Account, tm
     assert aws.asked("InvokeEndpointWithResponseStream")[-1] == ours
 
 
-@pytest.mark.process
 def test_load_on_an_endpoint_counts_and_stamps_as_on_the_container_itself(aws: Account, tmp_path: Path) -> None:
     with running("exact_server.py", "--ttft-ms", 5, "--rate", 400) as url:
         name = in_service(aws, DEPLOYMENT, url=url)
@@ -148,7 +149,6 @@ def test_load_on_an_endpoint_counts_and_stamps_as_on_the_container_itself(aws: A
     assert all(later >= earlier for earlier, later in zip(left, arrived, strict=False))
 
 
-@pytest.mark.process
 def test_a_container_that_takes_no_counts_under_way_is_asked_for_less(aws: Account, tmp_path: Path) -> None:
     with running("broken_server.py") as url:
         name = in_service(aws, DEPLOYMENT, url=url)

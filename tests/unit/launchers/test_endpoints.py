@@ -29,6 +29,8 @@ from tests.fakes.sagemaker.shapes import moment
 from tests.unit.domain.deploy.test_deploy_requests import DRAFT, PLAIN
 
 __all__ = ["aws", "bucket", "s3"]
+
+pytestmark = pytest.mark.process
 FILES = {"model/config.json": 2, "model/weights.safetensors": 6 << 20, "draft/config.json": 2}
 HERE = {"region": "us-east-1"}
 WATCHED = DRAFT.model_copy(

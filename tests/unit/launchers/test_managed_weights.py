@@ -26,6 +26,8 @@ from tests.optimization_jobs import JOB, REQUEST, Studio
 from tests.unit.launchers.test_endpoints import IAM
 
 __all__ = ["aws", "s3"]
+
+pytestmark = pytest.mark.process
 NAME = f"whetstone-{JOB}-1"
 HERE = {
     **REQUEST,

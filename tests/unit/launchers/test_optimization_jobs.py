@@ -23,6 +23,8 @@ from tests.optimization_jobs import BETWEEN_S, JOB, REQUEST, Studio
 
 __all__ = ["aws"]
 
+pytestmark = pytest.mark.process
+
 NAME = "whetstone-j-0123456789-1"
 
 

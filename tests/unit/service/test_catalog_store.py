@@ -97,6 +97,7 @@ def edit(path: Path, folder: Path, change: Callable[[str], str]) -> Path:
     return edited
 
 
+@pytest.mark.process
 def test_an_edited_file_is_taken_over_and_the_folder_of_ones_own_stays(
     tmp_path: Path, starter_draft: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

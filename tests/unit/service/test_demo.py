@@ -43,6 +43,7 @@ def test_the_starter_is_tried_with_its_draft_everywhere(features: tuple[str, ...
     assert demo.candidate_names(starter=True, gpu=False, features=features) == ("w8a8", "draft", "w8a8 + draft")
 
 
+@pytest.mark.process
 def test_only_what_is_valid_here_is_tried(tmp_path: Path) -> None:
     home, odd = open_home(tmp_path / "home"), tiny_llama(tmp_path / "odd", hidden=96, heads=4, intermediate=160)
     card = models.resolve(home, str(odd))
@@ -56,6 +57,7 @@ def test_only_what_is_valid_here_is_tried(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.process
 def test_the_load_asks_chat_of_a_chat_model_and_may_go_on(tmp_path: Path) -> None:
     home, folder = open_home(tmp_path / "home"), tiny_llama(tmp_path / "chat")
     (folder / "chat_template.jinja").write_text("{% for message in messages %}{{ message['content'] }}{% endfor %}")

@@ -41,6 +41,8 @@ from tests.small_artifacts import CARD
 from tests.unit.service.test_unreadable_rows import command
 
 __all__ = ["aws", "bucket", "s3"]
+
+pytestmark = pytest.mark.process
 ROLE = "arn:aws:iam::123456789012:role/serving"
 WANTED = DeploymentRequest(instance="ml.g6.12xlarge", role=ROLE, bucket="weights")
 AWQ = Recipe.model_validate(

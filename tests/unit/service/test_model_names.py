@@ -11,6 +11,7 @@ from backend.service.models import catalog, imports, models, variants
 from tests.tiny import tiny_llama
 
 
+@pytest.mark.process
 def test_two_folders_called_model_have_two_names_and_are_found_by_them(home: Workspace, tmp_path: Path) -> None:
     first, second = (tiny_llama(tmp_path / name / "model", hidden=64, layers=1) for name in ("reviews", "letters"))
     assert models.remember(home, str(first)).card.id == "reviews-model"

@@ -53,6 +53,7 @@ def test_one_persons_imports_are_counted_by_jobs_under_way_and_by_disk(tmp_path:
         jobs.submit(ann, spec("c", 200_000), "Import c")
 
 
+@pytest.mark.process
 def test_a_home_holds_so_many_bytes_of_uploads(tmp_path: Path) -> None:
     home = open_home(tmp_path / "home", max_uploads_gb=3e-6)
     workloads.save(home, "mine.jsonl", ROWS)

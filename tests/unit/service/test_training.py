@@ -73,6 +73,7 @@ def test_prompts_are_looked_at_before_the_start(opened: Workspace, tmp_path: Pat
         assert str(refused.value).startswith(sentence)
 
 
+@pytest.mark.process
 def test_a_quantized_target_is_refused_with_its_original(opened: Workspace, tiny: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(tiny, tmp_path / "other"))
     stored.store(folder, stored.fp8)

@@ -23,6 +23,7 @@ def test_a_size_beyond_its_field_is_refused_before_anything_is_made(name: str, v
         evaluations.read_options(workload="question-answering", **{name: value})
 
 
+@pytest.mark.process
 def test_a_long_one_of_our_own_model_comes_to_the_limit_of_the_child(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -45,6 +46,7 @@ def test_a_look_at_a_page_makes_no_long_workload(tmp_path: Path) -> None:
     assert workload_files.make_workload.cache_info().misses == before
 
 
+@pytest.mark.process
 def test_what_the_child_makes_is_what_is_made_here(tmp_path: Path) -> None:
     home = open_home(tmp_path / "home")
     starter = variants.resolve(home, "starter")
