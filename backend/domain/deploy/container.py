@@ -79,6 +79,7 @@ def _lmi(deployment: Deployment, paths: Paths) -> dict[str, str]:
 
 
 def _vllm(deployment: Deployment, paths: Paths) -> dict[str, str]:
+    # 1. The options that have a value.
     chosen = deployment.serving
     settings: dict[str, object] = {
         "model": paths.model,
@@ -91,9 +92,11 @@ def _vllm(deployment: Deployment, paths: Paths) -> dict[str, str]:
         "enforce_eager": True if chosen.enforce_eager else None,
         "speculative_config": _speculation(deployment, paths),
     }
+    # 2. Switches, which have a name for on and another for off.
     for name, value in (("prefix_caching", chosen.prefix_caching), ("chunked_prefill", chosen.chunked_prefill)):
         if value is not None:
             settings[f"{'' if value else 'no_'}enable_{name}"] = True
+    # 3. Options that were not chosen are left to vLLM.
     return {f"SM_VLLM_{name.upper()}": _text(value) for name, value in settings.items() if value is not None}
 
 

@@ -78,21 +78,25 @@ def tags(deployment: Deployment) -> list[dict[str, str]]:
 def model(deployment: Deployment) -> dict[str, Any]:
     """Each folder of weights is a data source of its own. The container needs no network: all that it reads is
     there."""
-    draft = {"AdditionalModelDataSources": [{"ChannelName": CHANNEL, **source(deployment.data + "draft/")}]}
-    container = {
-        "Image": deployment.image,
-        "ModelDataSource": source(deployment.data + "model/"),
-        **(draft if deployment.draft else {}),
-        "Environment": environment(deployment, Paths()),
-    }
-    vpc = {"VpcConfig": {"SecurityGroupIds": [*deployment.security_groups], "Subnets": [*deployment.subnets]}}
-    return {
+    # 1. The container, with the weights of the model and of a draft.
+    container: dict[str, Any] = {"Image": deployment.image, "ModelDataSource": source(deployment.data + "model/")}
+    if deployment.draft:
+        draft = {"ChannelName": CHANNEL, **source(deployment.data + "draft/")}
+        container["AdditionalModelDataSources"] = [draft]
+    container["Environment"] = environment(deployment, Paths())
+    # 2. The model around it.
+    request: dict[str, Any] = {
         "ModelName": deployment.version,
         "PrimaryContainer": container,
         "ExecutionRoleArn": deployment.role,
         "EnableNetworkIsolation": True,
-        **(vpc if deployment.subnets else {}),
     }
+    if deployment.subnets:
+        request["VpcConfig"] = {
+            "SecurityGroupIds": [*deployment.security_groups],
+            "Subnets": [*deployment.subnets],
+        }
+    return request
 
 
 def configuration(deployment: Deployment) -> dict[str, Any]:
@@ -103,20 +107,17 @@ def configuration(deployment: Deployment) -> dict[str, Any]:
 def read(model: Mapping[str, Any], configuration: Mapping[str, Any]) -> dict[str, Any]:
     """The deployment's fields that an answer of `describe_model` and of `describe_endpoint_config` show: what an update
     keeps."""
-    container, served, vpc = (
-        model["PrimaryContainer"],
-        configuration["ProductionVariants"][0],
-        model.get("VpcConfig") or {},
-    )
+    container = model["PrimaryContainer"]
+    served = configuration["ProductionVariants"][0]
+    vpc = model.get("VpcConfig") or {}
+    data = container["ModelDataSource"]["S3DataSource"]["S3Uri"]
     kind, parallel = read_environment(container.get("Environment", {}))
     return {
         "role": model["ExecutionRoleArn"],
         "image": container["Image"],
         "container": kind,
         "tensor_parallel": parallel,
-        "bucket": container["ModelDataSource"]["S3DataSource"]["S3Uri"]
-        .removeprefix("s3://")
-        .partition(f"/{FOLDER}/")[0],
+        "bucket": data.removeprefix("s3://").partition(f"/{FOLDER}/")[0],
         "instance": served["InstanceType"],
         "instances": served["InitialInstanceCount"],
         "kms_key": configuration.get("KmsKeyId"),
@@ -209,6 +210,7 @@ def tracking(deployment: Deployment) -> dict[str, Any]:
 def around(deployment: Deployment) -> tuple[Call, ...]:
     """Return the calls for the surroundings of an endpoint in service: its number of instances over time, and the alarm
     of an idle one."""
+    # 1. The bounds of the number of instances, and what changes it: the load and the clock.
     where, service = scaled(deployment.resource), "application-autoscaling"
     calls = []
     if deployment.capacity or deployment.schedule:
@@ -222,6 +224,7 @@ def around(deployment: Deployment) -> tuple[Call, ...]:
         }
         calls.append(Call(service, "put_scaling_policy", policy))
     calls += [Call(service, "put_scheduled_action", {**where, **call}) for call in scheduled(deployment)]
+    # 2. The alarm.
     if deployment.idle:
         calls.append(Call("cloudwatch", "put_metric_alarm", {**alarm(deployment), "Tags": tags(deployment)}))
     return tuple(calls)

@@ -67,6 +67,7 @@ def cloudformation(deployment: Deployment) -> str:
 def _scaling_resources(deployment: Deployment) -> dict[str, Any]:
     if not (deployment.capacity or deployment.schedule):
         return {}
+    # 1. The bounds of the number of instances, with its changes over time.
     actions = {"ScheduledActions": sagemaker_requests.scheduled(deployment)} if deployment.schedule else {}
     target = {**sagemaker_requests.scaled(deployment.resource), **sagemaker_requests.limits(deployment), **actions}
     registered = {
@@ -78,6 +79,7 @@ def _scaling_resources(deployment: Deployment) -> dict[str, Any]:
     }
     if deployment.capacity is None:
         return registered
+    # 2. The policy that follows the load.
     policy = {
         "PolicyName": sagemaker_requests.policy_name(deployment),
         "PolicyType": "TargetTrackingScaling",
@@ -118,16 +120,19 @@ def _attribute(resource: str, name: str) -> dict[str, list[str]]:
 
 def terraform(deployment: Deployment) -> str:
     """Return a `.tf.json` for the provider hashicorp/aws."""
+    # 1. The model, whose container is a block of its own form.
     marked = {"tags": deployment.marks}
     model = _snaked(_model(deployment) | {"PrimaryContainer": None})
     model |= {"name": model.pop("model_name"), "primary_container": _container(deployment), **marked, **REPLACED}
     if deployment.subnets:
         model["vpc_config"] = _snaked(model["vpc_config"])
+    # 2. The configuration, and the endpoint that refers to it.
     variant = _snaked(sagemaker_requests.variant(deployment)) | {"model_name": "${aws_sagemaker_model.model.name}"}
     key = {"kms_key_arn": deployment.key_arn} if deployment.kms_key else {}
     configuration = {"name": deployment.version, "production_variants": [variant], **key, **marked, **REPLACED}
     named = "${aws_sagemaker_endpoint_configuration.configuration.name}"
     endpoint = {"name": deployment.endpoint, "endpoint_config_name": named, **marked}
+    # 3. The file, with what scales and watches the endpoint.
     resources = {
         "aws_sagemaker_model": {"model": model},
         "aws_sagemaker_endpoint_configuration": {"configuration": configuration},
@@ -158,10 +163,12 @@ def _container(deployment: Deployment) -> dict[str, Any]:
 def _scaling_blocks(deployment: Deployment) -> dict[str, Any]:
     if not (deployment.capacity or deployment.schedule):
         return {}
+    # 1. The bounds of the number of instances; other blocks refer to them.
     target = _snaked(sagemaker_requests.scaled(deployment.resource) | sagemaker_requests.limits(deployment))
     resource = f"endpoint/${{aws_sagemaker_endpoint.endpoint.name}}/variant/{VARIANT}"
     same = {name: f"${{aws_appautoscaling_target.capacity.{name}}}" for name in _snaked(sagemaker_requests.scaled(""))}
     blocks: dict[str, Any] = {"aws_appautoscaling_target": {"capacity": target | {"resource_id": resource}}}
+    # 2. The policy that follows the load.
     if deployment.capacity:
         tracked = _snaked(sagemaker_requests.tracking(deployment))
         tracked["predefined_metric_specification"] = _snaked(tracked["predefined_metric_specification"])
@@ -172,6 +179,7 @@ def _scaling_blocks(deployment: Deployment) -> dict[str, Any]:
             "target_tracking_scaling_policy_configuration": tracked,
         }
         blocks["aws_appautoscaling_policy"] = {"load": policy}
+    # 3. Changes over time, a block each.
     if deployment.schedule:
         scheduled = sagemaker_requests.scheduled(deployment)
         actions = [

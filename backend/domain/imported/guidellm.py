@@ -125,6 +125,7 @@ def is_report(document: Any) -> bool:
 
 def parse_report(name: str, document: dict[str, Any]) -> FileContents:
     """The levels of one report; `name` is the file's. Raises InvalidImport."""
+    # 1. The form, which must be the one that is read here.
     metadata = document.get("metadata")
     if not isinstance(metadata, dict):
         metadata = {}
@@ -136,13 +137,16 @@ def parse_report(name: str, document: dict[str, Any]) -> FileContents:
             f"{name} is a GuideLLM report of {written}; this version reads form {FORM}, of GuideLLM 0.8: measure with "
             "that."
         )
+    # 2. The benchmarks, one a level.
     entries = document["benchmarks"] if isinstance(document["benchmarks"], list) else []
     benchmarks = [_benchmark(name, number, entry) for number, entry in enumerate(entries, 1)]
     if not benchmarks:
         raise InvalidImport(f"{name} holds no finished benchmark of GuideLLM: let it run to its end.")
-    kinds = [each.config.strategy.type_ for each in benchmarks]
-    levels = tuple(_level(name, each) for each in benchmarks)
-    began = datetime.fromtimestamp(min(each.start_time for each in benchmarks), UTC).isoformat(timespec="seconds")
+    # 3. What the file says.
+    kinds = [benchmark.config.strategy.type_ for benchmark in benchmarks]
+    levels = tuple(_level(name, benchmark) for benchmark in benchmarks)
+    first_start = min(benchmark.start_time for benchmark in benchmarks)
+    began = datetime.fromtimestamp(first_start, UTC).isoformat(timespec="seconds")
     return FileContents(TOOL, version, _model(document), began, levels, _definitions(kinds), _notes(benchmarks))
 
 
@@ -163,6 +167,7 @@ def _load(rate: float | None, kind: str, concurrency: float | None) -> Load:
 
 
 def _level(name: str, benchmark: _Benchmark) -> ImportedLevel:
+    # 1. The load, which must have a counterpart here.
     strategy, metrics = benchmark.config.strategy, benchmark.metrics
     rated = strategy.type_ in RATES
     if not rated and strategy.type_ not in (*CLOSED, "throughput"):
@@ -171,9 +176,10 @@ def _level(name: str, benchmark: _Benchmark) -> ImportedLevel:
             "run."
         )
     streams = 1 if strategy.type_ == "synchronous" else strategy.streams
-    latency = (
-        metrics.request_scheduled_latency if rated and metrics.request_scheduled_latency else metrics.request_latency
-    )
+    # 2. The latency: at a rate it counts from the moment at which the request was due.
+    latency = metrics.request_latency
+    if rated and metrics.request_scheduled_latency:
+        latency = metrics.request_scheduled_latency
     concurrency = _mean(metrics.request_concurrency) if rated or streams is None else streams
     totals = metrics.request_totals
     return ImportedLevel(
@@ -218,10 +224,10 @@ def _definitions(kinds: list[str]) -> tuple[Definition, ...]:
     rated = [kind in RATES for kind in kinds]
     if not any(rated):
         return DEFINITIONS
-    replaced = {each.metric for each in OPEN_LOOP} if all(rated) else set()
-    return (*(each for each in DEFINITIONS if each.metric not in replaced), *OPEN_LOOP)
+    replaced = {definition.metric for definition in OPEN_LOOP} if all(rated) else set()
+    return (*(definition for definition in DEFINITIONS if definition.metric not in replaced), *OPEN_LOOP)
 
 
 def _notes(benchmarks: list[_Benchmark]) -> tuple[str, ...]:
-    cut = sum(each.metrics.request_totals.incomplete for each in benchmarks)
+    cut = sum(benchmark.metrics.request_totals.incomplete for benchmark in benchmarks)
     return (f"{cut} requests were cut off at the end of a level and are in no figure.",) if cut else ()

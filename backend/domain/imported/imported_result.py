@@ -143,20 +143,16 @@ FITS: dict[DefinitionFit, str] = {"same": "coincides", "close": "nearly", "diffe
 
 def definition_rows(results: Sequence[ImportedResult]) -> list[dict[str, str]]:
     """One a tool and metric: whether its definition coincides with ours, and where not, how."""
-    definitions = {
-        (result.tool, definition.metric, definition.words): (result, definition)
-        for result in results
-        for definition in result.definitions
-    }
-    return [
-        {
-            "Tool": result.tool,
-            "Metric": TITLES[definition.metric],
-            "With ours": FITS[definition.fit],
-            "How it is defined there": definition.words,
-        }
-        for result, definition in definitions.values()
-    ]
+    rows: dict[tuple[str, str, str], dict[str, str]] = {}
+    for result in results:
+        for definition in result.definitions:
+            rows[result.tool, definition.metric, definition.words] = {
+                "Tool": result.tool,
+                "Metric": TITLES[definition.metric],
+                "With ours": FITS[definition.fit],
+                "How it is defined there": definition.words,
+            }
+    return list(rows.values())
 
 
 def figure_rows(results: Sequence[ImportedResult]) -> list[dict[str, str | int | float | None]]:

@@ -19,6 +19,7 @@ MAX_BYTES = 200_000_000
 
 def parse_results(files: Sequence[tuple[str, bytes]]) -> ImportedResult:
     """One result of (name, content) of one tool and model: vLLM's bench writes a file a level. Raises InvalidImport."""
+    # 1. Read the files, which must be of one run.
     if not files:
         raise InvalidImport(f"No file was given: {ADVICE}.")
     parts = [part for name, content in files for part in _contents(PurePath(name).name, content)]
@@ -29,6 +30,7 @@ def parse_results(files: Sequence[tuple[str, bytes]]) -> ImportedResult:
                 f"These files are of different runs ({_describe_run(first)}; {_describe_run(other)}): "
                 "import those of one tool and model at a time."
             )
+    # 2. Join what they say; the id is made of their content alone.
     digest = hashlib.sha256(b"".join(sorted(hashlib.sha256(content).digest() for _, content in files))).hexdigest()
     levels = tuple(sorted((level for part in parts for level in part.levels), key=lambda level: level.load))
     moments = sorted(part.measured_at for part in parts if part.measured_at)
@@ -81,17 +83,20 @@ def _read(name: str, document: Any) -> FileContents:
             return vllm.parse_result(name, document)
     except (ValueError, OverflowError):  # a figure below zero or not finite, found when the level was made
         raise InvalidImport(f"{name} holds a figure that is below zero or not a number: write it anew.") from None
-    if tool := unsupported_tools.find_unsupported_tool(document):
+    tool = unsupported_tools.find_unsupported_tool(document)
+    if tool is not None:
         raise InvalidImport(f"{name} is a result of {tool}, which is not read here: {unsupported_tools.INSTEAD}.")
     raise InvalidImport(f"{name} is JSON, but no result of a load generator that is known here: {ADVICE}.")
 
 
 def _documents(name: str, content: bytes) -> list[Any]:
     """One, or with vLLM's `--append-result` one a line."""
+    # 1. The text.
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InvalidImport(f"{name} is not text: {ADVICE}.") from None
+    # 2. One document, or one a line.
     try:
         return [json.loads(text)]
     except (ValueError, RecursionError) as whole:

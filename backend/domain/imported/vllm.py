@@ -17,6 +17,7 @@ from backend.domain.imported.imported_result import (
     TITLES,
     Definition,
     FileContents,
+    ImportedLatency,
     ImportedLevel,
     is_placeholder,
     measured_latency,
@@ -117,30 +118,38 @@ def parse_result(name: str, document: dict[str, Any]) -> FileContents:
 
 
 def _level(result: _Result, document: dict[str, Any]) -> ImportedLevel:
-    rate = None if result.request_rate == "inf" else float(result.request_rate)
-    answered, streams = result.completed or None, result.max_concurrency
-    silent = bool(answered) and not result.total_output_tokens
-    accepted = result.spec_decode_acceptance_rate
-    if rate is not None:
-        load = Load("rate", rate)
+    # 1. The load.
+    streams = result.max_concurrency
+    if result.request_rate != "inf":
+        load, streams = Load("rate", float(result.request_rate)), None
+    elif streams:
+        load = Load("closed", streams)
     else:
-        load = Load("closed", streams) if streams else Load("burst")
+        load = Load("burst")
+    # 2. Figures of an answer, which there are only where requests were answered and their tokens counted.
+    latencies: dict[str, ImportedLatency | None] = dict.fromkeys(LATENCIES)
+    input_tokens = output_tokens = output_rate = None
+    if result.completed:
+        latencies = {metric: measured_latency(_statistics(document, name)) for metric, name in LATENCIES.items()}
+        input_tokens = result.total_input_tokens / result.completed
+    if result.completed and result.total_output_tokens:
+        output_tokens = result.total_output_tokens / result.completed
+    if result.total_output_tokens or not result.completed:
+        output_rate = _finite(result.output_throughput)
+    accepted = _finite(result.spec_decode_acceptance_rate)
     return ImportedLevel(
         load=load,
-        concurrency=None if rate is not None else streams,
+        concurrency=streams,
         requests=result.completed + result.failed,
         failed=result.failed,
         duration_s=result.duration,
-        **{
-            metric: measured_latency(_statistics(document, name)) if answered else None
-            for metric, name in LATENCIES.items()
-        },
+        **latencies,
         requests_per_s=_finite(result.request_throughput),
         input_tokens_per_s=result.total_input_tokens / result.duration,
-        output_tokens_per_s=None if silent else _finite(result.output_throughput),
-        input_tokens=result.total_input_tokens / answered if answered else None,
-        output_tokens=result.total_output_tokens / answered if answered and not silent else None,
-        acceptance_rate=None if accepted is None or not math.isfinite(accepted) else accepted / 100,
+        output_tokens_per_s=output_rate,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        acceptance_rate=None if accepted is None else accepted / 100,
     )
 
 
@@ -172,10 +181,11 @@ def _notes(result: _Result, document: dict[str, Any]) -> tuple[str, ...]:
     goodput = document.get("request_goodput")
     known = isinstance(goodput, int | float) and not is_placeholder(goodput)
     own = (f"Its own goodput, by limits that the file does not name: {goodput:.3g} requests/s.",) if known else ()
-    left_out = [
-        TITLES[metric]
-        for metric, name in LATENCIES.items()
-        if (figures := _statistics(document, name)) and result.completed and any(map(is_placeholder, figures.values()))
-    ]
-    no_tokens = bool(result.completed) and not result.total_output_tokens
-    return (*own, *placeholder_note([*left_out, *[TITLES["output_tokens_per_s"]] * no_tokens]))
+    left_out = []
+    if result.completed:
+        for metric, name in LATENCIES.items():
+            if any(map(is_placeholder, _statistics(document, name).values())):
+                left_out.append(TITLES[metric])
+        if not result.total_output_tokens:
+            left_out.append(TITLES["output_tokens_per_s"])
+    return (*own, *placeholder_note(left_out))

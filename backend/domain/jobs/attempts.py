@@ -26,10 +26,12 @@ def list_attempts(events: Iterable[Event]) -> list[Attempt]:
     """Return the attempts in order; a job that was only ever queued has none."""
     attempts: dict[int, Attempt] = {}
     for event in events:
+        # Events without a number are of the job itself.
         number, state = event.data.get("attempt"), event.data.get("state")
         if event.kind != "state" or not isinstance(number, int):
             continue
         attempt = attempts.get(number, Attempt(number=number))
+        # An attempt that runs has a place; any other state of it is its end.
         if state == JobState.RUNNING:
             where = {"place": event.data.get("place"), "host": event.data.get("host")}
             attempts[number] = attempt.model_copy(update={"began": event.at, **where})

@@ -6,6 +6,7 @@ granted. Pure arithmetic.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -88,8 +89,8 @@ def find_shortages(claims: Iterable[Claim], capacity: Capacity) -> list[str]:
     they fit."""
     claimed = [claimed_units(claim, capacity) for claim in claims]
     every = {f"gpu{number}" for number in range(capacity.gpus)} | {BACKGROUND}
-    names = [name for units in claimed for name in units.named]
-    short = sorted({name for name in names if names.count(name) > 1 or name not in every})
+    counts = Counter(name for units in claimed for name in units.named)
+    short = sorted(name for name, count in counts.items() if count > 1 or name not in every)
     if sum(units.cores for units in claimed) > capacity.cores:
         short.append("cores")
     if sum(units.memory for units in claimed) > memory_units(capacity):

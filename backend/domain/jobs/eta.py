@@ -110,10 +110,11 @@ def from_runs(earlier: Sequence[tuple[float, EvaluationSize]], runs: EvaluationS
     """
     if not earlier or runs.runs < 1:
         return None
-    ends = [
-        took * (share * runs.runs / did.runs + (1 - share) * runs.rounds / did.rounds)
-        for took, did in earlier
-        for share in (0.0, SETTLING)
-    ]
+    # 1. Both ends for each earlier one.
+    ends = []
+    for took, did in earlier:
+        for share in (0.0, SETTLING):
+            ends.append(took * (share * runs.runs / did.runs + (1 - share) * runs.rounds / did.rounds))
+    # 2. The widest range, and what it rests on.
     what = "an earlier evaluation" if len(earlier) == 1 else f"{len(earlier)} earlier evaluations"
     return TimeLeft(min(ends), max(ends), f"at the pace of {what} here")

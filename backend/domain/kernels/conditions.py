@@ -167,10 +167,12 @@ def _dtype(conditions: Conditions, chip: Chip) -> UnmetCondition | None:
 
 def _group(conditions: Conditions, layout: StoredLayout, layer: Layer) -> UnmetCondition | None:
     """Return the first condition on groups that does not hold."""
+    # 1. One scale for each output channel.
     size = layout.group
     if size == CHANNEL:
         fails = conditions.grouped or bool(conditions.groups and CHANNEL not in conditions.groups)
         return UnmetCondition("group-size", "takes no scale an output channel, only groups") if fails else None
+    # 2. The sizes that the kernel takes.
     whole = conditions.whole_group and size == layer.all_inputs
     if conditions.groups and size not in conditions.groups and not whole:
         return UnmetCondition("group-size", f"takes groups of {_listed(conditions.groups - {CHANNEL})}, not of {size}")
@@ -178,12 +180,14 @@ def _group(conditions: Conditions, layout: StoredLayout, layer: Layer) -> UnmetC
         return UnmetCondition("group-size", f"takes groups of a multiple of {conditions.group_multiple}, not of {size}")
     if size < conditions.least_group:
         return UnmetCondition("group-size", f"takes groups of {conditions.least_group} and more, not of {size}")
+    # 3. Sizes beside the block that the kernel works on.
     block = conditions.group_block
     if block and ((size > block and size % block) or (size < block and conditions.divides_block and block % size)):
         fits = (
             f"a multiple or a divisor of {block}" if conditions.divides_block else f"up to {block} or a multiple of it"
         )
         return UnmetCondition("group-size", f"takes groups of {fits}, not of {size}")
+    # 4. Groups that do not divide the inputs.
     width = layer.inputs if conditions.even_groups == "device" else layer.all_inputs
     spanning = conditions.spans and size >= layer.all_inputs
     if conditions.even_groups and not spanning and width % size:

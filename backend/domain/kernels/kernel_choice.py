@@ -29,10 +29,12 @@ def choose_kernel(
     A kernel of an optional package is never the only one: where the package is missing, or was never tried in that
     shape, the recipe would fail on the server. It is named where vLLM prefers it to one of its own.
     """
+    # 1. Conditions of vLLM itself, before any kernel is chosen.
     for conditions, source in _entry(layout, layer, chip):
         lacking = unmet_conditions(conditions, layout, layer, chip, packages)
         if lacking:
             return KernelChoice(None, "vLLM", lacking[0], source)
+    # 2. One of its own must work; then the first of all is taken.
     kernels = kernel_order(layout, layer, chip)
     own = _first([kernel for kernel in kernels if not kernel.optional], layout, layer, chip, packages)
     if own.kernel is None:
@@ -80,6 +82,7 @@ def _first(
     kernels: tuple[Kernel, ...] | list[Kernel], layout: StoredLayout, layer: Layer, chip: Chip, packages: frozenset[str]
 ) -> KernelChoice:
     """Return the first kernel that vLLM would take, if it computes correctly; else what the nearest one lacks."""
+    # 1. vLLM takes the first whose conditions hold, whether it computes correctly or not.
     refused: list[tuple[Kernel, tuple[UnmetCondition, ...]]] = []
     for kernel in kernels:
         lacking = unmet_conditions(kernel.asks, layout, layer, chip, packages)
@@ -87,6 +90,7 @@ def _first(
             wrong = unmet_conditions(kernel.needs, layout, layer, chip, packages)
             return KernelChoice(None, kernel.title, wrong[0], kernel.needs_source) if wrong else KernelChoice(kernel)
         refused.append((kernel, lacking))
+    # 2. None: name the kernel that lacks least.
     if not refused:
         missing = UnmetCondition("bits", f"has no kernel for {layout.scheme} there")
         return KernelChoice(None, "vLLM", missing, f"{table.VLLM}, kernels/linear")

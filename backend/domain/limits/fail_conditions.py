@@ -163,16 +163,19 @@ def check_conditions(conditions: Sequence[FailCondition], options: EvaluateOptio
     """
     levels = fixed_loads(options)
     for condition in conditions:
+        # 1. The load.
         if levels is not None and not any(map(condition.applies_at, levels)):
             measured = ", ".join(load.words for load in levels)
             problem = f"is at a load that is not measured; add it (measured: {measured}), or leave out `at`"
             raise InvalidGate(f"`{condition.written}` {problem}.")
+        # 2. Figures that an option leaves out.
         if condition.needs_quality and not options.quality:
             raise InvalidGate(f"`{condition.written}` needs quality, which {{}} leaves out.", "quality")
         if condition.metric == "ready_seconds" and options.interleave != "restart" and not options.starts_apart:
             raise InvalidGate(f"`{condition.written}` needs {{}}.", "starts_apart")
         if condition.needs_price and options.price_per_hour is None:
             raise InvalidGate(f"`{condition.written}` needs {{}}.", "price_per_hour")
+        # 3. Figures of tasks.
         if condition.metric.startswith(TASK_PREFIX) and condition.metric not in tasks:
             known = f"the tasks give {', '.join(tasks)}" if tasks else "it needs {}"
             raise InvalidGate(f"there is no figure `{condition.metric[:80]}`; {known}.", "tasks")

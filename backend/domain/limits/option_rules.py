@@ -60,6 +60,7 @@ def _until_decided(options: EvaluateOptions) -> None:
 
 
 def _sweep(options: EvaluateOptions) -> None:
+    # 1. A search, and nothing that excludes one.
     if not options.sweep:
         if options.sweep_to is not None:
             raise InvalidOptions("needs {}, such as 'ttft_p95<=300ms'.", "sweep", field="sweep_to")
@@ -67,11 +68,13 @@ def _sweep(options: EvaluateOptions) -> None:
     if options.ramp is not None or options.trace:
         problem = "searches over {} or {}: leave out {} and {}."
         raise InvalidOptions(problem, "concurrency", "rate", "ramp", "trace", field="sweep")
+    # 2. Its last level is above the first, and within what a generator serves.
     first = min(options.rate) if options.rate else min(options.concurrency)
     if options.sweep_to is not None and options.sweep_to < first:
         raise InvalidOptions(f"is wrong: {options.sweep_to:g} is below the first level, {first:g}.", field="sweep_to")
     if options.sweep_to is not None and not options.rate and options.sweep_to > MOST_STREAMS:
         raise InvalidOptions(f"is wrong: one load generator serves at most {MOST_STREAMS} streams.", field="sweep_to")
+    # 3. Its objectives.
     try:
         for text in options.sweep:
             objective.parse_objective(text)

@@ -45,13 +45,14 @@ def floor_problem(quality: Mapping[str, Any], floor: float | None) -> str | None
     `quality` has `perplexity_before`, `perplexity_after` and `kl_mean`. A `floor` of 0 means no floor, None the
     default.
     """
+    # 1. The loss, against the floor.
     floor = QUALITY_FLOOR if floor is None else floor
     before, after, kl = (quality.get(name) for name in ("perplexity_before", "perplexity_after", "kl_mean"))
     loss = loss_nats(kl, before, after)
     if not floor or loss is None or loss <= floor:
         return None
+    # 2. What the person reads.
     return (
         f"The result is ruined: perplexity goes from {before:.1f} to {after:.1f}, mean KL divergence is {kl:.2f} nats "
-        "per "
-        f"token, and the quality floor is {floor:g}. Use more bits, less sparsity or `recover`."
+        f"per token, and the quality floor is {floor:g}. Use more bits, less sparsity or `recover`."
     )

@@ -37,6 +37,7 @@ def compare_windows(
     original: Sequence[Sequence[TokenLogprobs]], variant: Sequence[Sequence[TokenLogprobs]]
 ) -> ServedDivergence | None:
     """Compare windows of the same text; None where both servers report no common position."""
+    # 1. Means of each window, over positions that both servers report.
     divergences: list[float] = []
     same_tops: list[float] = []
     positions = 0
@@ -46,6 +47,7 @@ def compare_windows(
             divergences.append(fmean(position_divergence(p, q) for p, q in pairs))
             same_tops.append(fmean(most_probable_token(p) == most_probable_token(q) for p, q in pairs))
             positions += len(pairs)
+    # 2. Means over windows, which are independent texts.
     if not positions:
         return None
     return ServedDivergence(

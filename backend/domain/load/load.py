@@ -50,8 +50,10 @@ class Load:
         """`4 streams`, `8 requests/s`, `up to 20 requests/s` or `the trace`."""
         if self.is_closed:
             return counted(self.value, "stream")
-        if self.mode in {"rate", "ramp"}:
-            return f"{'up to ' * (self.mode == 'ramp')}{self.value:g} requests/s"
+        if self.mode == "rate":
+            return f"{self.value:g} requests/s"
+        if self.mode == "ramp":
+            return f"up to {self.value:g} requests/s"
         return "the trace" if self.mode == "trace" else "all at once"
 
     @property

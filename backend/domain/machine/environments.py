@@ -147,6 +147,7 @@ def require_index(environment: EnvironmentInfo, index: str | None, public: str |
 
     `public` is the host of the index that pip asks by default, which has placeholders only of vendors' packages.
     """
+    # 1. Packages of a vendor need an index, others take none.
     if index is None:
         if environment.vendor:
             raise RequestError(
@@ -158,6 +159,7 @@ def require_index(environment: EnvironmentInfo, index: str | None, public: str |
         raise RequestError(
             f"`{environment.name}` is installed from its lock, so it takes no index: leave {{}} out.", "index"
         )
+    # 2. The address: without a person's secret, and of the vendor's own index.
     parts = urlsplit(index)
     if parts.username or parts.password:
         raise RequestError("Leave user and password out of the index's address: pip reads them from ~/.netrc.")

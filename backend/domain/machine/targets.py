@@ -65,8 +65,10 @@ class HardwareTables(NamedTuple):
     def find(self, name: str) -> Target | None:
         """Return the planning target of that name; None for `local...` and `auto`. Raises InvalidRecipe for an unknown
         one."""
+        # 1. Names that are no planning target.
         if name == "auto" or name in LOCAL or GPUS.match(name):
             return None
+        # 2. Instances of AWS.
         prefix, _, rest = name.partition(":")
         if not rest and name in self.instances:
             return self._target(self.instances[name], managed=False)
@@ -75,11 +77,13 @@ class HardwareTables(NamedTuple):
         if prefix == "neuron" and rest in self.neuron:
             row = self.instances[rest]
             return Target(name, "neuron", self.device(row), row)
-        if prefix == "neuron" and (chip := self._card(rest)) and chip.hardware == "neuron":
-            return Target(f"neuron:{slug(chip.name)}", "neuron", card_device(chip))
+        # 3. Single accelerators.
+        card = self._card(rest) if prefix in {"neuron", "accelerator"} else None
+        if prefix == "neuron" and card is not None and card.hardware == "neuron":
+            return Target(f"neuron:{slug(card.name)}", "neuron", card_device(card))
         if prefix == "neuron" and "trn3" in rest:
             raise InvalidRecipe(NO_TRN3)
-        if prefix == "accelerator" and (card := self._card(rest)):
+        if prefix == "accelerator" and card is not None:
             return Target(f"accelerator:{slug(card.name)}", "accelerator", card_device(card))
         raise InvalidRecipe(self._unknown(name))
 
