@@ -125,11 +125,13 @@ def refusal(actor: Actor, action: Action, owner: str | None = None) -> str | Non
 
     `owner`: of what is changed, None if nobody.
     """
+    # 1. The actor's role.
     rule = RULES[action]
     if actor.role is None:
         return f"{actor.name} has no role in this studio: ask an admin for one."
     if actor.role.rank < rule.least.rank:
         return f"The role {actor.role} may not {rule.words}: ask an admin for the role {rule.least}."
+    # 2. The owner, for those who may change only their own.
     if rule.own and owner not in {None, actor.name} and actor.role is not ADMIN:
         return (
             f"This {rule.kind} is {owner or 'nobody'}'s, and an operator may {rule.words} of their own only: ask an "

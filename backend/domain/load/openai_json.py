@@ -81,6 +81,7 @@ def parse_chunk(document: dict[str, Any], event_name: str = "") -> AnswerChunk |
 
     Raises ServerReportedError, NotAnAnswer.
     """
+    # 1. Events that are no part of an answer.
     if event_name == "ping" or document.get("type") == "ping":
         return None
     if document.get("error") or event_name == ERROR:
@@ -91,6 +92,7 @@ def parse_chunk(document: dict[str, Any], event_name: str = "") -> AnswerChunk |
     choices = document.get("choices")
     if choices is not None and not isinstance(choices, list):
         raise NotAnAnswer(f"choices is not a list: {excerpt_of(document)}")
+    # 2. The texts of all choices.
     words = reasoning = calls = ""
     finish_reason = None
     usage = document.get("usage")
@@ -106,6 +108,7 @@ def parse_chunk(document: dict[str, Any], event_name: str = "") -> AnswerChunk |
             words, reasoning = words + text, reasoning + thoughts
             if "tool_calls" in holder or "function_call" in holder:
                 calls += "".join(_calls(holder))
+    # 3. Token counts, which Groq writes elsewhere.
     if not usage and isinstance(document.get("x_groq"), dict):
         usage = document["x_groq"].get("usage")
     return AnswerChunk(words, reasoning, calls, finish_reason, parse_usage(usage) if usage else None)
@@ -157,7 +160,8 @@ def _calls(holder: dict[str, Any]) -> Iterator[str]:
     functions = [call.get("function") for call in listed if isinstance(call, dict)] if isinstance(listed, list) else []
     for function in [*functions, holder.get("function_call")]:
         if isinstance(function, dict):
-            yield from (text for name in ("name", "arguments") if isinstance(text := function.get(name), str))
+            texts = (function.get("name"), function.get("arguments"))
+            yield from (text for text in texts if isinstance(text, str))
 
 
 def parse_usage(value: Any) -> Usage | None:
@@ -204,7 +208,7 @@ def _message_of(value: Any, depth: int = NESTED_MESSAGES) -> str:
     if depth == 0:
         return ""
     if isinstance(value, list):
-        return "; ".join(filter(None, (_message_of(each, depth - 1) for each in value[:3])))[:MESSAGE_LENGTH]
+        return "; ".join(filter(None, (_message_of(entry, depth - 1) for entry in value[:3])))[:MESSAGE_LENGTH]
     if isinstance(value, dict):
         parts = (
             _message_of(value[name], depth - 1) for name in ("error", "message", "detail", "msg") if value.get(name)

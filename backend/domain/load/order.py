@@ -42,7 +42,10 @@ def schedule(
     if variants < 1 or repeats < 1 or not levels:
         raise RequestError("Nothing to measure: give at least one variant, one concurrency and one repeat.")
     once = list(dict.fromkeys(levels))
-    return [slot for block in range(first, repeats) for slot in _block(block, once, variants, interleave)]
+    slots: list[Slot] = []
+    for block in range(first, repeats):
+        slots += _block(block, once, variants, interleave)
+    return slots
 
 
 def _block(block: int, levels: list[int], variants: int, interleave: str) -> list[Slot]:
@@ -90,7 +93,7 @@ def request_pairs(
     baseline_records, variant_records = by_request_key(baseline), by_request_key(variant)
     for key, record in sorted(variant_records.items(), key=lambda item: item[1].index):
         other = baseline_records.get(key)
-        if other is not None and all(each.ok and not each.warm for each in (record, other)):
+        if other is not None and all(request.ok and not request.warm for request in (record, other)):
             yield other, record
 
 

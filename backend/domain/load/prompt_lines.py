@@ -117,6 +117,7 @@ def find_shortage(options: LoadOptions, lines: int, *, greedy: bool, turns: int 
     """
     if options.prefix_cache == "off":
         return None
+    # The lines that all runs take, or one run where lines may come again.
     allocation = allocate_lines(options, greedy=greedy, turns=turns, lines=lines)
     if options.trace:
         needed = lines * (1 if options.may_repeat else options.most_blocks)

@@ -21,6 +21,7 @@ def parse_server_events(body: bytes) -> Iterator[tuple[str, bytes, int]]:
     in the middle of is not given, as the standard says, except where only the last blank line is missing, or the end
     mark lacks its line end.
     """
+    # 1. Lines, of which a blank one ends an event.
     data: list[bytes] = []
     name = ""
     start = len(_BOM) if body.startswith(_BOM) else 0
@@ -41,6 +42,7 @@ def parse_server_events(body: bytes) -> Iterator[tuple[str, bytes, int]]:
         elif line.startswith(b"error:"):
             name = ERROR
             data.append(line[6:].strip())
+    # 2. The last event, where only its end is missing.
     if body[start:].strip() in {b"data: " + DONE, b"data:" + DONE}:
         data.append(DONE)
     if data:

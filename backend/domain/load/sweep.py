@@ -48,12 +48,14 @@ def knee(points: Sequence[tuple[float, float | None]]) -> float | None:
     None of fewer than three points with a throughput, and where the curve nowhere bends by 5%: then it lies beyond what
     was tried.
     """
+    # 1. Scale load and throughput to 0..1; without a rise there is no knee.
     ordered = sorted((load, value) for load, value in points if value is not None)
     if len(ordered) < 3:
         return None
     (low, start), high, best = ordered[0], ordered[-1][0], max(value for _, value in ordered)
     if high <= low or best <= start:
         return None
+    # 2. The point farthest above the chord.
     bend, where = max(
         (((value - start) / (best - start) - (load - low) / (high - low)), load) for load, value in ordered
     )

@@ -112,6 +112,7 @@ def _pair(written: str) -> tuple[str, str]:
 
 
 def _put(values: dict[str, object], name: str, value: str) -> None:
+    # 1. Tags and variables of the environment, by names of their own.
     kind, dot, rest = name.partition(".")
     if dot and kind in {"tag", "env"} and rest:
         if kind == "env" and SECRET.search(rest):
@@ -120,9 +121,11 @@ def _put(values: dict[str, object], name: str, value: str) -> None:
             )
         values["tags" if kind == "tag" else "environment"][rest] = value  # type: ignore[index]
         return
+    # 2. A known setting.
     if name not in WORDS or dot:
         near = ", ".join(nearest(name, WORDS))
         raise InvalidOptions(f"There is no AWS setting `{name[:60]}`: the nearest are {near}.")
+    # 3. Its value, in the form of its field.
     field = name.replace("-", "_")
     if field in LISTS:
         values[field] = tuple(filter(None, map(str.strip, value.split(","))))

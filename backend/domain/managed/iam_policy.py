@@ -19,21 +19,24 @@ def document(request: Mapping[str, Any], region: str | None, *, fetched: bool) -
 
     `region` None: that of the environment, which a policy cannot name. `fetched`: its result comes back.
     """
-    partition, account = request["RoleArn"].split(":")[1], request["RoleArn"].split(":")[4]
+    # 1. What the policy names: jobs, the folder of results and its key.
+    _, partition, _, _, account, _ = request["RoleArn"].split(":", 5)
     job = f"arn:{partition}:sagemaker:{region or '*'}:{account}:optimization-job/{NAMES}"
     output = request["OutputConfig"]
-    arn, key = f"{output['S3OutputLocation']}{NAMES}", output.get("KmsKeyId") if fetched else None
-    return {
-        "Version": "2012-10-17",
-        "Statement": [
-            allow("Job", "sagemaker", (*JOB, *(("AddTags",) if request.get("Tags") else ())), job),
-            allow("Role", "iam", ("PassRole",), request["RoleArn"])
-            | {"Condition": {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}}},
-            *_uploaded(partition, request["ModelSource"].get("S3", {}).get("S3Uri", "")),
-            *(_folder("Result", partition, arn, ("GetObject",), ("ListBucket",)) if fetched else ()),
-            *(key_statement(key, partition, region or "*", account, "Decrypt") if key else ()),
-        ],
-    }
+    results, key = f"{output['S3OutputLocation']}{NAMES}", output.get("KmsKeyId")
+    # 2. A statement for each thing that is done.
+    actions = (*JOB, "AddTags") if request.get("Tags") else JOB
+    passed = {"Condition": {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}}}
+    statements = [
+        allow("Job", "sagemaker", actions, job),
+        allow("Role", "iam", ("PassRole",), request["RoleArn"]) | passed,
+        *_uploaded(partition, request["ModelSource"].get("S3", {}).get("S3Uri", "")),
+    ]
+    if fetched:
+        statements += _folder("Result", partition, results, ("GetObject",), ("ListBucket",))
+        if key:
+            statements += key_statement(key, partition, region or "*", account, "Decrypt")
+    return {"Version": "2012-10-17", "Statement": statements}
 
 
 def _uploaded(partition: str, source: str) -> list[dict[str, Any]]:

@@ -47,10 +47,12 @@ def build_requests(
     `tensor_parallel`: the degree of the plan. Raises ImpossibleStack for what the toolkit does not stack or does
     otherwise, InvalidRecipe for an instance that it does not know.
     """
+    # 1. Refuse what the toolkit does not do.
     instance_types.check(instance)
     _, refused = sagemaker_toolkit.find_stack(recipe, hardware)
     if refused:
         raise ImpossibleStack(f"The SageMaker toolkit refuses this: {refused}.")
+    # 2. One request for all steps of the job, in the order of the toolkit.
     ordered = sorted(recipe.steps, key=lambda step: TECHNIQUES.index(step.technique))
     configs = [_config(step, recipe, hardware, settings, tensor_parallel) for step in ordered if _of_job(step)]
     create = (_request(configs, instance, settings),) if configs else ()
@@ -104,23 +106,29 @@ def job_name(job_id: str, attempt: int) -> str:
 
 
 def _request(configs: list[dict[str, Any]], instance: str, settings: AwsSettings) -> dict[str, Any]:
-    network = {"SecurityGroupIds": list(settings.security_groups), "Subnets": list(settings.subnets)}
+    # 1. What every request has.
     key = {"KmsKeyId": settings.kms_key} if settings.kms_key else {}
-    return {
+    request: dict[str, Any] = {
         "RoleArn": settings.role,
         "ModelSource": _source(settings),
         "DeploymentInstanceType": instance,
-        **({"OptimizationEnvironment": dict(settings.environment)} if settings.environment else {}),
+    }
+    if settings.environment:
+        request["OptimizationEnvironment"] = dict(settings.environment)
+    request |= {
         "OptimizationConfigs": configs,
         "OutputConfig": {**key, "S3OutputLocation": f"{settings.output.rstrip('/')}/"},
         "StoppingCondition": {"MaxRuntimeInSeconds": settings.max_runtime_s},
-        **(
-            {"Tags": [{"Key": tag, "Value": value} for tag, value in sorted(settings.tags.items())]}
-            if settings.tags
-            else {}
-        ),
-        **({"VpcConfig": network} if settings.subnets else {}),
     }
+    # 2. What only some settings ask for.
+    if settings.tags:
+        request["Tags"] = [{"Key": tag, "Value": value} for tag, value in sorted(settings.tags.items())]
+    if settings.subnets:
+        request["VpcConfig"] = {
+            "SecurityGroupIds": list(settings.security_groups),
+            "Subnets": list(settings.subnets),
+        }
+    return request
 
 
 def _source(settings: AwsSettings) -> dict[str, Any]:
@@ -187,9 +195,11 @@ def _check_quantize(step: Quantize) -> None:
 def notes(recipe: Recipe, hardware: Hardware) -> tuple[str, ...]:
     """Return what happens beside the requests, a sentence each."""
     quantize, speculate = recipe.step("quantize"), recipe.step("speculate")
+    # 1. What the job does by itself, or that there is none.
     sentences = [NOTE] if isinstance(quantize, Quantize) and quantize.method != "fp8" else []
     if not recipe.steps:
         sentences.append("The recipe has no steps: no optimization job is created, the model is deployed as it is.")
+    # 2. What happens at deployment, or not at all.
     if isinstance(speculate, Speculate) and speculate.method == "draft":
         sentences.append(
             "The draft is set up at deployment, beside the result of the job."

@@ -58,18 +58,22 @@ def allocate(groups: Sequence[Sequence[KnapsackChoice]], budget: int) -> list[in
 
     Costs are whole and not negative. Raises ValueError where the cheapest choices together cost more than the budget.
     """
+    # 1. Groups whose choices differ most come first, and the steps between choices by their gain.
     order = sorted(range(len(groups)), key=lambda number: -_spread(groups[number]))
     placed = [groups[number] for number in order]
     steps = sorted(
         (step for number, choices in enumerate(placed) for step in _hull(choices, number)), key=lambda s: -s.rate
     )
+    # 2. What is still to come after each group.
     rests = [_Rest(placed[n:], [step for step in steps if step.group >= n]) for n in range(len(placed) + 1)]
     if rests[0].cost > budget:
         raise ValueError(f"a budget of {budget} is below {rests[0].cost}, which the cheapest choices cost")
+    # 3. Extend partial choices group by group, from a bound that a greedy choice gives.
     best = _greedy(placed, steps, budget)
     states: list[tuple[int, float, tuple[int, ...]]] = [(0, 0.0, ())]
     for number, choices in enumerate(placed):
         states = _extended(states, choices, rests[number + 1], budget, best)
+    # 4. The best, in the order of the groups.
     chosen = min(states, key=lambda state: (state[1], state[0]))[2]
     return [index for _, index in sorted(zip(order, chosen, strict=True))]
 
@@ -144,12 +148,14 @@ def _extended(
 
     Leaves out those that cost too much, are dominated by another, or cannot win.
     """
-    longer = [
-        (cost + choices[index].cost, loss + choices[index].loss, (*indexes, index))
-        for cost, loss, indexes in states
-        for index in _front(choices)
-        if cost + choices[index].cost + rest.cost <= budget
-    ]
+    # 1. Every extension that leaves enough of the budget for the rest.
+    longer = []
+    front = _front(choices)
+    for cost, loss, indexes in states:
+        for index in front:
+            if cost + choices[index].cost + rest.cost <= budget:
+                longer.append((cost + choices[index].cost, loss + choices[index].loss, (*indexes, index)))
+    # 2. Those that no cheaper one beats and that may still win.
     promising: list[tuple[int, float, tuple[int, ...]]] = []
     limit = best + HAIR * max(1.0, abs(best))
     for state in sorted(longer):

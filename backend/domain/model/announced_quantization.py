@@ -37,11 +37,14 @@ def announcements(config: Mapping[str, Any], side_files: Mapping[str, Any]) -> l
 
     Raises InvalidModel for a `quantization_config` that is no object or names no method.
     """
+    # 1. config.json: its own announcement, else that of the model inside it.
     inner = [config[name] for name in sorted(config) if name.endswith("_config") and isinstance(config[name], Mapping)]
+    models = [part for part in inner if "hidden_size" in part or "num_hidden_layers" in part]
     stated = []
-    for part in (config, *(each for each in inner if "hidden_size" in each or "num_hidden_layers" in each)):
+    for part in (config, *models):
         documents = [part[field] for field in ANNOUNCING if part.get(field)]
         stated += [Announcement(CONFIG, _method(document), document) for document in documents[:1]]
+    # 2. The files beside it.
     announced = [
         Announcement(file, _side_announcement(file, side_files[file]), side_files[file])
         for file in SIDE_FILES
@@ -113,14 +116,16 @@ def recognise(
 
     Raises InvalidModel where what is announced and what is stored disagree.
     """
+    # 1. What is stored, which must agree with what is announced.
     stored = stored_weights.modules(tensors, block_shape(announced), transposed=transposed)
-    for each in announced:
-        _check_agreement(each, stored)
+    for announcement in announced:
+        _check_agreement(announcement, stored)
     if not stored and not announced:
         return None
+    # 2. Its words and method: the announced one, else the usual one of that kind.
     words = _listed({module.words for module in stored.values()}) or "plain floats"
     kinds = {module.kind for module in stored.values()}
-    first = next((each for each in announced if each.method), None)
+    first = next((announcement for announcement in announced if announcement.method), None)
     usual = min((kind.method for kind in kinds), default=stored_weights.UNKNOWN)
     return StoredWeights(
         layout=words,
@@ -149,8 +154,8 @@ PACKED_BITS = frozenset({1, 2, 3, 4, 8, 16})
 def packed_bits(announced: list[Announcement]) -> int | None:
     """Bits of one packed integer, as is announced (compressed-tensors: config_groups; awq, gptq: bits); None:
     nowhere."""
-    for each in announced:
-        document = each.document if isinstance(each.document, Mapping) else {}
+    for announcement in announced:
+        document = announcement.document if isinstance(announcement.document, Mapping) else {}
         weights = _weights_of_a_group(document)
         bits = weights.get("num_bits") if isinstance(weights, Mapping) else document.get("bits", document.get("w_bit"))
         if type(bits) is int and bits in PACKED_BITS:
@@ -166,8 +171,8 @@ def _weights_of_a_group(document: Mapping[str, Any]) -> Any:
 
 def block_shape(announced: list[Announcement]) -> tuple[int, int]:
     """Rows and columns of an FP8 weight that share a scale."""
-    for each in announced:
-        document = each.document if isinstance(each.document, Mapping) else {}
+    for announcement in announced:
+        document = announcement.document if isinstance(announcement.document, Mapping) else {}
         weights = _weights_of_a_group(document)
         block = document.get(
             "weight_block_size", weights.get("block_structure") if isinstance(weights, Mapping) else None
@@ -228,17 +233,21 @@ def _refusal(stored: Mapping[str, StoredModule], announced: list[Announcement]) 
 
 
 def _reasons(stored: Mapping[str, StoredModule], announced: list[Announcement]) -> Iterator[str]:
-    if unread := {module.words for module in stored.values() if module.kind.parts is None}:
+    # 1. Modules and tensors that no reader knows.
+    unread = {module.words for module in stored.values() if module.kind.parts is None}
+    if unread:
         yield f"there is no reader here for {_listed(unread)}"
     for name, module in stored.items():
-        if left := stored_weights.beyond(module.kind, module.tensors):
-            yield f"{name} holds `{min(left)}`, which nothing here reads"
+        beyond = stored_weights.beyond(module.kind, module.tensors)
+        if beyond:
+            yield f"{name} holds `{min(beyond)}`, which nothing here reads"
         if (
             module.kind is stored_weights.INT8
             and "weight_zero_point" in module.tensors
             and settings(announced, COMPRESSED_TENSORS) is None
         ):
             yield "it has zero points, and nothing announces how they are packed"
+    # 2. Settings that the kinds of storage need.
     kinds = {module.kind for module in stored.values()}
     for kind, reasons in (
         (stored_weights.PACKED, _compressed_tensors_settings),
@@ -249,15 +258,22 @@ def _reasons(stored: Mapping[str, StoredModule], announced: list[Announcement]) 
             yield from reasons(announced)
     if stored_weights.PACKED not in kinds and settings(announced, COMPRESSED_TENSORS) is not None:
         yield from _compressed_tensors_settings(announced)
-    yield from (
-        f"there is no reader here for {each.method}" for each in announced if each.method and _means(each) is None
-    )
+    # 3. Announced methods that no reader knows.
+    for announcement in announced:
+        if announcement.method and _means(announcement) is None:
+            yield f"there is no reader here for {announcement.method}"
 
 
 def settings(announced: list[Announcement], method: str) -> dict[str, Any] | None:
     """Return what all documents of a method say, config.json before the others; None where none announces it."""
-    documents = [each.document for each in announced if each.method == method and isinstance(each.document, Mapping)]
-    return {key: value for document in reversed(documents) for key, value in document.items()} if documents else None
+    own = [announcement.document for announcement in announced if announcement.method == method]
+    documents = [document for document in own if isinstance(document, Mapping)]
+    if not documents:
+        return None
+    joined: dict[str, Any] = {}
+    for document in reversed(documents):
+        joined |= document
+    return joined
 
 
 FORMATS = (
@@ -280,7 +296,7 @@ def _compressed_tensors_settings(announced: list[Announcement]) -> Iterator[str]
         yield "nothing announces how its integers are packed (`config_groups` of compressed-tensors)"
         return
     groups = [group for group in _groups(document).values() if isinstance(group, Mapping)]
-    formats = {str(each.get("format")) for each in (document, *groups)}
+    formats = {str(part.get("format")) for part in (document, *groups)}
     if odd := sorted(formats - set(FORMATS)):
         yield f"there is no reader here for its format {odd[0]}"
     sparsity = document.get("sparsity_config")
@@ -292,6 +308,7 @@ def _compressed_tensors_settings(announced: list[Announcement]) -> Iterator[str]
 
 def _gptq_settings(announced: list[Announcement]) -> Iterator[str]:
     """Old writers store zero points minus one, `gptq_v2` as they are; those of symmetric weights are known."""
+    # 1. Without a document nothing is known of the zero points.
     document = settings(announced, "gptq")
     if document is None:
         yield (
@@ -299,11 +316,13 @@ def _gptq_settings(announced: list[Announcement]) -> Iterator[str]:
             "config.json)"
         )
         return
+    # 2. Forms and settings that are not read.
     form = str(document.get("checkpoint_format") or "gptq")
     if form not in {"gptq", GPTQ_V2}:
         yield f"there is no reader here for its format {form}"
     if document.get("dynamic"):
         yield "its settings differ between modules (`dynamic`)"
+    # 3. Zero points that cannot be told.
     if not isinstance(document.get("sym"), bool):
         yield "nothing says whether it is symmetric (`sym`)"
     elif not document["sym"] and form != GPTQ_V2 and NEWER.search(json.dumps(document.get("meta"))):

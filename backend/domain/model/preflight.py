@@ -22,5 +22,5 @@ class Preflight(Frozen):
     @property
     def sentences(self) -> tuple[str, ...]:
         """All that a person is told of a model that is not refused."""
-        parts = (self.unbuilt, self.unrewritable, self.no_chat)
-        return (*(each for each in parts if each), *self.notes)
+        reasons = (self.unbuilt, self.unrewritable, self.no_chat)
+        return (*filter(None, reasons), *self.notes)

@@ -225,6 +225,7 @@ def _owner(name: str) -> tuple[str, str]:
 
 def _module(parts: Mapping[str, Tensor], block: tuple[int, int], transposed: bool) -> StoredModule:
     """Return the kind of one module from its tensors."""
+    # 1. Kinds that the names of their tensors tell.
     if not TELLING.isdisjoint(parts):
         for names, kind in NAMED:
             if names <= parts.keys():
@@ -233,10 +234,12 @@ def _module(parts: Mapping[str, Tensor], block: tuple[int, int], transposed: boo
         return StoredModule(MXFP4, parts)
     if "qweight" in parts:
         return _module_of_qweight(parts)
+    # 2. Packed weights, by dtype and scales.
     if "weight_packed" in parts:
         if parts["weight_packed"].dtype == "I32":
             return StoredModule(PACKED, parts) if {"weight_scale", "weight_shape"} <= parts.keys() else _unknown(parts)
         return StoredModule(NVFP4 if parts.keys() & {"weight_global_scale", "input_global_scale"} else MXFP4, parts)
+    # 3. Weights of their own name: plain with scales of the cache, or quantized.
     weight = parts.get("weight")
     if weight is None or weight.dtype in FLOATS:
         quantized = parts.keys() & {"k_scale", "v_scale"} and not beyond(CACHE, parts)
@@ -285,6 +288,7 @@ def shared(
 
     `weight` is the shape of a matrix. Without a `block`, scales of two dimensions are for groups along the inputs.
     """
+    # 1. One scale in all, or one an output.
     if scale.dtype not in FLOATS | {"F8_E8M0"}:
         return None
     rows, columns = weight
@@ -293,6 +297,7 @@ def shared(
     outputs = columns if transposed else rows
     if scale.shape in {(outputs,), (outputs, 1)}:
         return "an output"
+    # 2. Scales in two dimensions: blocks where they are known, else groups along the inputs.
     if transposed or len(scale.shape) != 2:
         return None
     if block is not None:

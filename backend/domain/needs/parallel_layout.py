@@ -69,13 +69,13 @@ def default_layout(
     A replica on each where one has room for the model, else the model cut over as many as divide it. The recipe's own
     degree where it states one (above 1) at which the model fits, and then one replica.
     """
+    # 1. The degree that the recipe states.
     possible = possible_layouts(model, recipe, device, draft, tokens=tokens)
     stated_degree = recipe.serving.tensor_parallel
     stated = next((layout for layout in possible if layout.degree == stated_degree > 1), None)
     if stated is not None:
         return stated._replace(replicas=1)
-    return (
-        possible[0]
-        if possible and possible[0].degree == 1
-        else max(possible, key=lambda layout: layout.degree, default=None)
-    )
+    # 2. A replica on each accelerator, else the model cut over as many as possible.
+    if possible and possible[0].degree == 1:
+        return possible[0]
+    return max(possible, key=lambda layout: layout.degree, default=None)

@@ -57,6 +57,7 @@ def look_up(plan: CompilePlan, entries: Iterable[CacheEntry]) -> CacheLookup:
 
     A model whose weights are not here has no hash: then an entry of a model of that name counts.
     """
+    # 1. The entry that differs in the fewest fields, of the same stack first.
     fields = plan.fields
     ranked = []
     for entry in entries:
@@ -65,6 +66,7 @@ def look_up(plan: CompilePlan, entries: Iterable[CacheEntry]) -> CacheLookup:
     nearest = min(
         ranked, key=lambda pair: (pair[1].fields.get("stack") != plan.stack, len(pair[0]), pair[1].key), default=None
     )
+    # 2. One that differs in nothing is a hit; another is named if it is of the same stack.
     if nearest is not None and not nearest[0]:
         return CacheLookup(state="hit", key=nearest[1].key)
     if nearest is None or nearest[1].fields.get("stack") != plan.stack:

@@ -21,6 +21,7 @@ def nxd_options(plan: CompilePlan) -> dict[str, Any]:
     The shards of the weights are saved beside the graphs, or a server would look for the weights where they were
     compiled.
     """
+    # 1. What every graph has.
     chosen: dict[str, Any] = {
         "tp_degree": plan.tensor_parallel,
         "batch_size": plan.batch,
@@ -35,6 +36,7 @@ def nxd_options(plan: CompilePlan) -> dict[str, Any]:
         "token_generation_buckets": list(plan.token_buckets),
         "is_continuous_batching": plan.batch > 1,
     }
+    # 2. What the recipe asks for.
     if plan.weights:
         chosen |= {"quantized": True, "quantization_dtype": plan.weights, "quantization_type": "per_channel_symmetric"}
     if plan.cache:

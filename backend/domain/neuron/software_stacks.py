@@ -122,4 +122,7 @@ def choose_stack(accelerator: str, model_type: str, stated: StackName | None = N
 
 def named_model_types(accelerator: str) -> list[str]:
     """Return every model type that some stack for that accelerator names."""
-    return sorted({kind for name in ORDER.get(accelerator, ()) for kind in STACKS[name].model_types})
+    named: set[str] = set()
+    for name in ORDER.get(accelerator, ()):
+        named |= STACKS[name].model_types
+    return sorted(named)

@@ -238,10 +238,12 @@ def fit_costs(points: Sequence[PayoffPoint]) -> StepCosts:
 
     Raises ValueError where no server without speculation, or none with it, was measured.
     """
+    # 1. Seconds of a step without speculation, by streams.
     base = tuple(sorted((point.streams, point.step_s) for point in points if point.draft is None))
     drafted = [(point, point.draft) for point in points if point.draft is not None]
     if not base or not drafted:
         raise ValueError("costs need a server without speculation and one with it")
+    # 2. An equation for each point with speculation, divided by its own seconds: the error is relative.
     plain = StepCosts(base=base, coefficients=())
     rows, values = [], []
     for point, draft in drafted:
@@ -269,15 +271,16 @@ def cross_validate(points: Sequence[PayoffPoint]) -> list[LeftOutPoint]:
     None with fewer than three servers.
     """
     servers = {(point.tokens, point.draft) for point in points if point.draft is not None}
+    if len(servers) < 3:
+        return []
     predictions = []
-    for server in servers if len(servers) > 2 else ():
-        costs = fit_costs([point for point in points if (point.tokens, point.draft) != server])
-        own = (point for point in points if (point.tokens, point.draft) == server)
-        predictions += [
-            LeftOutPoint(point, costs.step(point.streams, point.tokens, point.draft) / costs.plain(point.streams))
-            for point in own
-            if point.draft is not None
-        ]
+    for tokens, draft in servers:
+        # Fit without the server, then predict its points.
+        costs = fit_costs([point for point in points if (point.tokens, point.draft) != (tokens, draft)])
+        for point in points:
+            if (point.tokens, point.draft) == (tokens, draft):
+                relative = costs.step(point.streams, tokens, draft) / costs.plain(point.streams)
+                predictions.append(LeftOutPoint(point, relative))
     return sorted(predictions, key=lambda prediction: (prediction.point.streams, prediction.point.tokens))
 
 

@@ -165,7 +165,7 @@ def estimate(model: ModelFacts, recipe: Recipe, context: EstimateContext, degree
     needs = estimate_needs(model, recipe, facts.draft)
     serving = _serving_memory(model, recipe, context, degree, replicas, compiled=compiled)
     # 3. Time.
-    speed = _speed(model, recipe, context, degree, replicas, serving.memory, unknown)
+    speed = _speed(model, recipe, context, serving.memory, replicas, unknown)
     job_seconds = _job_seconds(model, recipe, context, needs, unknown)
     ttft = scale(speed.ttft, 1000) if speed else None
     tpot = scale(speed.tpot, 1000) if speed else None
@@ -264,9 +264,8 @@ def _speed(
     model: ModelFacts,
     recipe: Recipe,
     context: EstimateContext,
-    degree: int,
-    replicas: int,
     memory: DeviceMemory | None,
+    replicas: int,
     unknown: list[str],
 ) -> roofline.Speed | None:
     """Return the speed, corrected by the calibration; None where it is not known. Adds to `unknown` what is assumed."""
@@ -286,7 +285,7 @@ def _speed(
             model,
             recipe,
             facts.device,
-            degree,
+            memory.tensor_parallel,
             load,
             draft=facts.serving_draft(recipe),
             acceptance=acceptance,

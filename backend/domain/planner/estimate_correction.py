@@ -100,10 +100,10 @@ def calibrate(
         measured_at=measured_at,
     )
     # 2. The errors that remain once they are applied.
-    after = tuple(
-        point for predicted, level in pairs for point in compare_prediction(calibration.correct(predicted), level)
-    )
-    return calibration.model_copy(update={"after": after})
+    after: list[PredictionPoint] = []
+    for predicted, level in pairs:
+        after += compare_prediction(calibration.correct(predicted), level)
+    return calibration.model_copy(update={"after": tuple(after)})
 
 
 def scale(ends: tuple[float, float], factor: float) -> tuple[float, float]:

@@ -140,11 +140,13 @@ def make_scenario(
     """Return the scenario; None where the device's rates, or the draft that the recipe needs, are not known."""
     if not device.bandwidth or not device.flops or not model.generates:
         return None
+    # 1. The draft, where the recipe has one.
     step = recipe.step("speculate")
     speculate = step if isinstance(step, Speculate) else None
     if speculate is not None and speculate.drafts and draft is None:
         return None
     small = served_model(draft, Recipe(serving=recipe.serving), degree) if draft else None
+    # 2. The model as it is served.
     served = served_model(model, recipe, degree)
     return Scenario(served, device, degree, load, speculate, small, acceptance, gains)
 

@@ -73,6 +73,7 @@ def refusals(step: Quantize, model_id: str, model_type: str) -> Iterator[tuple[s
     """Yield (sentence, source) for each option of the step that its library does not support."""
     if step.engine == "native":
         return
+    # 1. Options that no library takes.
     for name in NATIVE_ONLY:
         if getattr(step, name, None) is not None:
             yield (
@@ -81,6 +82,7 @@ def refusals(step: Quantize, model_id: str, model_type: str) -> Iterator[tuple[s
             )
     if step.bits == 8 and step.method in {"awq", "gptq", "rtn"}:
         yield f"{step.engine} quantizes with {step.method} to 4 bits here: leave `bits` out.", "capability table"
+    # 2. Each library, by its own format.
     if step.engine == "llm-compressor" and step.format != "compressed-tensors":
         yield (
             "llm-compressor writes compressed-tensors: leave `format` out, or use another engine.",

@@ -153,6 +153,7 @@ def short_name(step: Step) -> str:
     """Return the step's part of a recipe's name: `AWQ 4-bit`, `Wanda 50 %`, `draft`."""
     method = _method(step) or ""
     match step:
+        # Bits belong to the name unless they are 8, which the method says.
         case Quantize():
             name = SHORT_NAMES.get(method, method.upper())
             if step.bits == 8:

@@ -112,8 +112,10 @@ def stored_layouts(step: Quantize, recipe: Recipe, facts: TargetFacts) -> list[t
     """
     if quantize_step.method_row(step).scheme is None:
         return []
+    # 1. The step's own.
     own = stored_layout(step)
     every = [(f"{step.method} in {own.scales}" if own.scheme == "wNa16" else step.method, own)]
+    # 2. Those of other precisions.
     if step.target_bits is None and not recipe.limits.fall_back:
         return every
     eight: precision.EightBitForm = step.eight_bits or ("w8a8" if facts.hardware == "cpu" else "int8")
@@ -176,6 +178,7 @@ def unquantized_matrices(model: ModelFacts, step: Quantize) -> list[str]:
 
 def kernel_title(model: ModelFacts, recipe: Recipe, facts: TargetFacts, degree: int) -> str:
     """Return the kernel that serves the step's own layout, `weight-only INT4 (Marlin)`; empty where none does."""
+    # 1. The words for the arithmetic; where the GPU is not known, nothing more can be said.
     step = recipe.step("quantize")
     if not isinstance(step, Quantize) or quantize_step.method_row(step).scheme is None or facts.hardware == "neuron":
         return ""
@@ -183,6 +186,7 @@ def kernel_title(model: ModelFacts, recipe: Recipe, facts: TargetFacts, degree: 
     what = _arithmetic_words(layout, here)
     if here.hardware == "cuda" and here.capability is None:
         return what
+    # 2. The kernels of all layers; a layer without one is not served at all.
     choices = [(layer, choose_kernel(layout, layer, here).kernel) for layer in served_layers(model, step, degree)]
     dense = list(dict.fromkeys(kernel.title for layer, kernel in choices if kernel and not layer.experts))
     experts = [kernel.title for layer, kernel in choices if kernel and layer.experts]
@@ -215,10 +219,12 @@ def nearest_group(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> int 
 
     None where none has.
     """
+    # 1. The stated size.
     step = recipe.step("quantize")
     stated = quantize_step.group_size(step) if isinstance(step, Quantize) else None
     if not isinstance(step, Quantize) or stated is None:
         return None
+    # 2. Try the usual ones.
     for size in shapes.groups_by_distance(stated):
         changed = step.model_copy(update={"group_size": size})
         layers = served_layers(model, changed, recipe.serving.tensor_parallel)

@@ -76,6 +76,7 @@ def check_one_pass(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Ite
 
 def check_mixed_precision(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Refuse `target_bits` and a floor to fall back from where something they need is missing."""
+    # 1. An option that means nothing by itself.
     step, fall_back = recipe.step("quantize"), recipe.limits.fall_back
     has_average = getattr(step, "target_bits", None) is not None
     if not fall_back and not has_average:
@@ -83,10 +84,12 @@ def check_mixed_precision(model: ModelFacts, recipe: Recipe, facts: TargetFacts)
             message = "`eight_bits` says what 8 bits are beside 4: give `target_bits` too, or leave it out."
             yield Reason(rule="mixed-precision", message=message, source=MIXED)
         return
+    # 2. A fall-back needs a floor.
     name = "limits.fall_back" if fall_back else "target_bits"
     if fall_back and recipe.limits.max_kl is None and recipe.limits.max_perplexity_increase is None:
         message = "`limits.fall_back` needs a floor to fall back from: give `max_kl` or `max_perplexity_increase`."
         yield Reason(rule="no-floor", message=message, source="recipe limits")
+    # 3. Only the native engine, quantizing in its own format, gives groups different precisions.
     if facts.place == "managed":
         message = f"The SageMaker toolkit gives every linear the same precision: leave `{name}` out."
         yield Reason(rule="mixed-precision", message=message, source=sagemaker_toolkit.SDK)
@@ -113,9 +116,11 @@ def check_recovery(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Ite
     step = recovery_needs.find_recovery(recipe)
     if step is None:
         return
+    # 1. The model.
     if model.experts:
         message = "Recovery has no adapters for models made of experts: leave `recover` out."
         yield Reason(rule="recovery-experts", message=message, source="docs/decisions/0014-recovery.md")
+    # 2. The memory.
     available, where = _recovery_memory(facts)
     needed = recovery_needs.memory_bytes(model, recipe)
     if available is not None and needed > available:

@@ -72,6 +72,7 @@ def _cost(row: tuple[StepChoice, ...]) -> tuple[int, tuple[Any, ...]]:
 
 
 def _choices(technique: str, step: Any) -> Iterator[StepChoice]:
+    # 1. Without a step: none, or one that makes the recipe useful.
     if step is None:
         yield 0, None
         if technique == "quantize":
@@ -80,6 +81,7 @@ def _choices(technique: str, step: Any) -> Iterator[StepChoice]:
         if technique == "compile":
             yield ADDED, Compile()
         return
+    # 2. The step as it is, changed, and left out.
     yield 0, step
     if isinstance(step, Quantize):
         yield from _quantize_choices(step)

@@ -44,10 +44,12 @@ def check_compiled(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Ite
 
 def check_family(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Refuse architectures that the stack does not name for that accelerator."""
+    # 1. A stack that names the model type is enough.
     device, stack = facts.device, _compile_step(recipe).stack
     name = device.name if device else facts.where
     if software_stacks.choose_stack(name, model.model_type, stack) is not None:
         return
+    # 2. Else say which stack or type would do.
     rest = software_stacks.choose_stack(name, model.model_type)
     known = ", ".join(sorted(STACKS[stack].model_types) if stack else software_stacks.named_model_types(name))
     if stack and name not in STACKS[stack].accelerators:
@@ -69,11 +71,13 @@ def check_steps(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterat
     if name is None:
         return
     stack = STACKS[name]
+    # 1. Parts of the recipe.
     for part in compile_plan.recipe_parts(recipe):
         if part not in stack.can:
             known = ", ".join(sorted(stack.can - {"compile"}))
             message = f"{stack.title} compiles no `{part}` ahead of time: leave it out, or use one of {known}."
             yield Reason(rule="neuron-stack", message=message, source=stack.source)
+    # 2. The compiler's level.
     if _compile_step(recipe).optimize_level is not None and not stack.levels:
         message = f"{stack.title} sets the compiler's level itself: leave `optimize_level` out."
         yield Reason(rule="neuron-stack", message=message, source=stack.source)
@@ -88,12 +92,14 @@ def check_speculation(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> 
     if name is None or not isinstance(step, Speculate) or step.method not in STACKS[name].can:
         return
     stack = STACKS[name]
+    # 1. Where it is compiled.
     if not stack.alone and not facts.attached:
         message = (
             f"{stack.title} compiles speculation only where its device is: use `local:neuron` on that instance, or "
             "no draft."
         )
         yield Reason(rule="neuron-speculation", message=message, source=ALONE)
+    # 2. A draft: one sequence.
     if step.method == "draft":
         if name == "nxd-inference" and cores.batch_size(recipe) > 1:
             message = (
@@ -102,6 +108,7 @@ def check_speculation(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> 
             )
             yield Reason(rule="neuron-speculation", message=message, source=ONE_SEQUENCE)
         return
+    # 3. A head: the families and heads that the stack has.
     if model.model_type not in stack.eagle:
         known = ", ".join(sorted(stack.eagle))
         message = f"{stack.title} compiles EAGLE heads for {known}, not for {model.model_type}: leave the step out."
@@ -201,21 +208,21 @@ def candidates(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterato
 def notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> list[str]:
     """Return the notes of the plan: the stack's age, padded heads, memory."""
     assert facts.device is not None
+    # 1. The stack.
     name = software_stacks.choose_stack(facts.device.name, model.model_type, _compile_step(recipe).stack)
     degree = recipe.serving.tensor_parallel
     sentences = [f"{STACKS[name].title} is legacy: {STACKS[name].legacy}"] if name and STACKS[name].legacy else []
+    # 2. Heads, which each core has a whole number of.
     heads, kv_heads = cores.padded_heads(model, degree)
     if (heads, kv_heads) != (model.heads, model.kv_heads):
         sentences.append(
             f"Padded for {degree} cores: {model.heads} heads to {heads}, {model.kv_heads} KV heads to {kv_heads}."
         )
+    # 3. Memory of a core.
     memory = cores.core_memory(model, recipe, facts.device, degree, facts.serving_draft(recipe))
-    weights, left = (
-        f"{memory.weights_per_device / 1e9:.2f} GB of weights",
-        f"{memory.cache[0] / 1e9:.1f} GB left for the cache",
-    )
+    weights_gb, left_gb = memory.weights_per_device / 1e9, memory.cache[0] / 1e9
     sentences.append(
-        f"Each of {degree} cores holds {weights}; {left} after {serving_memory.NEURON_RUNTIME[1] / 1e9:.0f} GB of "
-        "runtime."
+        f"Each of {degree} cores holds {weights_gb:.2f} GB of weights; {left_gb:.1f} GB left for the cache after "
+        f"{serving_memory.NEURON_RUNTIME[1] / 1e9:.0f} GB of runtime."
     )
     return sentences

@@ -227,6 +227,7 @@ def _with_eight_bits(step: PlannedStep, recipe: Recipe, facts: TargetFacts) -> P
 def _with_defaults(step: Step) -> PlannedStep:
     """Return the step as an engine on this machine receives it."""
     engine, options = "native", dict[str, Any]()
+    # Options that nobody wrote have the values that the method has for them.
     match step:
         case Quantize():
             engine, options = step.engine, quantize_step.engine_options(step)

@@ -198,6 +198,7 @@ def _check_memory(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iter
 
     On this machine at the recipe's own degree.
     """
+    # 1. It fits at the stated degree, or at another where the plan may choose one.
     device, stated = facts.device, recipe.serving.tensor_parallel
     if device is None or not device.memory_bytes or stated > device.units:
         return
@@ -207,12 +208,11 @@ def _check_memory(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iter
     least = serving_memory.find_smallest_fit(model, recipe, device, draft, tokens=tokens)
     if least is not None and facts.place != "local":
         return
+    # 2. What it takes, what is there, and what to change.
     wants = f"{serving_memory.weights(model, recipe).total / 1e9:.1f} GB of weights and a cache of {tokens:,} tokens"
-    mend = (
-        "use fewer bits or a larger instance"
-        if least is None
-        else f"set `serving.tensor_parallel: {least.tensor_parallel}`"
-    )
+    mend = "use fewer bits or a larger instance"
+    if least is not None:
+        mend = f"set `serving.tensor_parallel: {least.tensor_parallel}`"
     message = f"{model.id} does not fit on {facts.where}: {wants} against {_memory_words(device)}: {mend}."
     has = f"{device.units * device.memory_bytes / 1e9:.0f} GB"
     yield Reason(

@@ -100,18 +100,19 @@ def check_own_head(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Ite
     step, draft = _speculate_step(recipe), facts.draft
     if step is None or SPECULATE[step.method].needs != "head" or facts.place not in {"local", "planned"}:
         return
-    own = _head_of(draft)
+    own, most_tokens = _head_of(draft), most_head_tokens(facts)
     if own is not None and draft is not None and draft.model_type != step.method:
-        kind = next((name for name in SPECULATE if name == draft.model_type), None)
-        what = (
-            f"{SPECULATE[kind].title}: use `method: {kind}`"
-            if kind
-            else "a whole model and no head: use `method: draft`"
-        )
+        # 1. It is of another method.
+        what = "a whole model and no head: use `method: draft`"
+        if draft.model_type in SPECULATE:
+            what = f"{SPECULATE[draft.model_type].title}: use `method: {draft.model_type}`"
         yield Reason(rule="head-method", message=f"{draft.id} is {what}.", source=TRIED)
-    elif draft is not None and (can := most_head_tokens(facts)) is not None and step.tokens > can:
-        message = f"{draft.id} has heads for {can} tokens and `tokens` is {step.tokens}: set `tokens: {can}`."
+    elif draft is not None and most_tokens is not None and step.tokens > most_tokens:
+        # 2. It proposes fewer tokens.
+        can = f"set `tokens: {most_tokens}`"
+        message = f"{draft.id} has heads for {most_tokens} tokens and `tokens` is {step.tokens}: {can}."
         yield Reason(rule="head-tokens", message=message, source=TRIED)
+    # 3. It is of another model.
     yield from check_head(model, step.method, draft, TRIED)
 
 
@@ -155,6 +156,8 @@ def check_proposer(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Ite
     step = _speculate_step(recipe)
     if step is None or step.method != "custom":
         return
+    module = (step.proposer or "").partition(".")[0]
+    # The first thing that is missing: the class, the right to run it here, the folder, the module.
     if step.proposer is None:
         message = "`method: custom` needs the class that proposes: name it with `proposer: package.module.Class`."
     elif facts.place != "local":
@@ -166,7 +169,7 @@ def check_proposer(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Ite
             "A proposer of one's own runs its code in the server: put it into a folder and start Whetstone with "
             "WHETSTONE_PROPOSERS=FOLDER."
         )
-    elif (module := step.proposer.partition(".")[0]) not in facts.proposers:
+    elif module not in facts.proposers:
         has = f"which has {', '.join(facts.proposers)}" if facts.proposers else "which has no Python module"
         message = f"There is no module `{module}` in the folder of WHETSTONE_PROPOSERS, {has}: put it there."
     else:

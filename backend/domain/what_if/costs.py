@@ -152,9 +152,11 @@ def monthly_cost(pricing: Pricing, point: OperatingPoint, requests: float, peak:
     """
     if point.requests_per_s <= 0 or requests <= 0:
         return None
+    # 1. Machines for the busiest moment, which are paid for all month.
     mean_per_s = requests / (HOURS_A_MONTH * SECONDS_AN_HOUR)
     machines = max(1, math.ceil(mean_per_s * peak / point.requests_per_s))
     cost = machines * pricing.hour * HOURS_A_MONTH
+    # 2. What they cost, and how much of them is used.
     return MonthlyCost(
         machines=machines,
         cost=cost,

@@ -42,6 +42,7 @@ class Table(NamedTuple):
 
 def decode_text(name: str, content: bytes) -> str:
     """The text of a file, without its mark. Raises InvalidWorkload where it is neither UTF-8 nor marked UTF-16."""
+    # 1. The encoding that its mark says.
     encoding = next((encoding for mark, encoding in MARKS if content.startswith(mark)), "utf-8")
     try:
         text = content.decode(encoding)
@@ -51,6 +52,7 @@ def decode_text(name: str, content: bytes) -> str:
         raise InvalidWorkload(
             f"{name} is not {written} text (line {line}, byte {error.start + 1}): save it as UTF-8."
         ) from None
+    # 2. Text of another encoding that decodes by chance.
     if "\0" in text[:1000]:
         raise InvalidWorkload(
             f"{name} is not UTF-8 text (it has zero bytes, as UTF-16 without its mark): save it as UTF-8."

@@ -136,17 +136,18 @@ def _fitted(name: str, kind: WorkloadKind, context: int | None) -> WorkloadKind:
     """Within the context: long-context fills three quarters of it, and the others must fit whole or get shorter."""
     if context is None:
         return kind
+    # 1. The lengths that fit, by kind.
     most = context - kind.answer - SPARE
     if name == "long-context":
         size = min(LONGEST, int(0.75 * most))
         high, low = size, size
     elif name == "chat":
-        high, low = (
-            (kind.high, kind.low) if MOST_TURNS * (kind.high + kind.answer + SPARE) <= context else (0, kind.low)
-        )
+        fits = MOST_TURNS * (kind.high + kind.answer + SPARE) <= context
+        high, low = kind.high if fits else 0, kind.low
     else:
         fixed = PREFIX_TOKENS if name == "shared-prefix" else 0
         high, low = min(kind.high, most - fixed), kind.low
+    # 2. The same kind with them; the mean holds only where nothing was cut.
     if high < low or high < 1:
         raise InvalidWorkload(f"The workload {name} does not fit into a context of {context:,} tokens: choose another.")
     mean = kind.mean if high == kind.high else None

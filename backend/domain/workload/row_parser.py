@@ -90,6 +90,7 @@ class WorkloadEntry(NamedTuple):
 
 def parse_row(row: Row, columns: Mapping[str, str]) -> WorkloadEntry:
     """Raises UnusableRow."""
+    # 1. The object, and the request inside it.
     document = row.document
     if isinstance(document, UnusableRow):
         raise document
@@ -97,6 +98,7 @@ def parse_row(row: Row, columns: Mapping[str, str]) -> WorkloadEntry:
         raise UnusableRow("it is not a JSON object")
     outer = decoding.plain_fields(document)
     body = decoding.plain_fields(outer["body"]) if isinstance(outer.get("body"), dict) else outer
+    # 2. Its prompt, then what else it says.
     entry = _words(row.number, _request(outer, body), columns)
     recorded = OUTPUT_TOKENS if entry.input_tokens is not None or "text_input" in body else ()
     entry = entry._replace(
@@ -105,6 +107,7 @@ def parse_row(row: Row, columns: Mapping[str, str]) -> WorkloadEntry:
         kind=prompt_kind(outer),
         not_sent=tuple(field for field in NOT_SENT if body.get(field)),
     )
+    # 3. Text that can be sent.
     if not all(map(is_unicode, (*entry.turns, entry.system or ""))):
         raise UnusableRow("it has half a character (a lone surrogate)")
     return entry
@@ -128,21 +131,26 @@ def _request(outer: Mapping[str, Any], body: dict[str, Any]) -> dict[str, Any]:
 
 def _words(number: int, row: Mapping[str, Any], columns: Mapping[str, str]) -> WorkloadEntry:
     """Return the prompt of a row, or the prompt's length in a trace of lengths. Raises UnusableRow."""
+    # 1. A length, where the person named its column.
     if "input_tokens" in columns:
         length = _field(row, columns["input_tokens"])
         return WorkloadEntry(number, input_tokens=_length(length), blocks=_blocks(row.get("hash_ids")))
+    # 2. A conversation, where no column of prompts was named.
     if "prompt" not in columns:
         spoken = next((row[name] for name in CONVERSATIONS if row.get(name)), None)
         if spoken is not None:
             return _spoken(number, spoken)
         if row.get("turns"):
             return WorkloadEntry(number, turns=_turns(row["turns"]), system=_system(row, columns))
+    # 3. The field of the prompt, or of its length.
     column = columns.get("prompt", "prompt")
     prompt = _field(row, column)
     if prompt is None and "prompt" not in columns:
         prompt = row.get("text_input")
-        if prompt is None and (length := _first(row, columns, "input_tokens", INPUT_TOKENS)) is not None:
+        length = _first(row, columns, "input_tokens", INPUT_TOKENS) if prompt is None else None
+        if length is not None:
             return WorkloadEntry(number, input_tokens=_length(length), blocks=_blocks(row.get("hash_ids")))
+    # 4. Instruction and input of Alpaca are one prompt.
     if column == ALPACA and isinstance(prompt, str) and isinstance(row.get("input"), str) and row["input"]:
         prompt = f"{prompt}\n\n{row['input']}"
     if prompt is None and any(name in row for name in CONVERSATIONS):
@@ -235,6 +243,6 @@ def _blocks(ids: Any) -> tuple[int, ...] | None:
     """The blocks of a prompt, which others share. Raises UnusableRow."""
     if ids is None:
         return None
-    if not isinstance(ids, list) or not ids or not all(type(each) is int for each in ids):
+    if not isinstance(ids, list) or not ids or not all(type(block) is int for block in ids):
         raise UnusableRow('its "hash_ids" are not a list of whole numbers')
     return tuple(ids)

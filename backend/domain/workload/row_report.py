@@ -62,30 +62,25 @@ class ReadReport(Frozen):
 
 def require_enough_rows(name: str, reading: ReadReport) -> None:
     """Raises InvalidWorkload where too many rows are left out, or none is left."""
+    # 1. Enough.
     if reading.rows == 0:
         raise InvalidWorkload(f"{name} is empty: give at least one prompt.")
     if reading.left_out * LEAST_USED <= reading.rows:
         return
+    # 2. Too many: say how many, why, and what to do.
     share = f"{reading.left_out:,} of {row_count_words(reading)}" if reading.rows > 1 else f"its only {reading.unit}"
-    advice = "correct the file"
-    if any(NO_PROMPT in each.reason for each in reading.named):
-        raise InvalidWorkload(
-            f"{name}: {share} cannot be used, and at most 1 in {LEAST_USED} may be left out "
-            f"({unused_reasons(reading)}): {advice}, or "
-            "name the field of its prompts with {}.",
-            "columns",
-        )
-    raise InvalidWorkload(
-        f"{name}: {share} cannot be used, and at most 1 in {LEAST_USED} may be left out ({unused_reasons(reading)}): "
-        f"{advice}."
-    )
+    problem = f"cannot be used, and at most 1 in {LEAST_USED} may be left out ({unused_reasons(reading)})"
+    sentence = f"{name}: {share} {problem}: correct the file"
+    if any(NO_PROMPT in row.reason for row in reading.named):
+        raise InvalidWorkload(f"{sentence}, or name the field of its prompts with {{}}.", "columns")
+    raise InvalidWorkload(f"{sentence}.")
 
 
 def unused_reasons(reading: ReadReport) -> str:
     """`line 3: no user speaks in it; lines 5, 9 and 4 more: it is not JSON`."""
     by_reason: dict[str, list[int]] = {}
-    for each in reading.named:
-        by_reason.setdefault(each.reason, []).append(each.number)
+    for row in reading.named:
+        by_reason.setdefault(row.reason, []).append(row.number)
     more = reading.left_out - len(reading.named)
     parts = [_numbered(reading.unit, numbers, reason) for reason, numbers in by_reason.items()]
     return "; ".join([*parts, *([f"and {more:,} more"] if more else [])])

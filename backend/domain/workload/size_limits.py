@@ -27,10 +27,8 @@ def require_generated_size(name: str, prompts: int, tokens: float) -> None:
         return
     raise InvalidWorkload(
         f"This load takes {prompts:,} prompts, and of {name} they would have about {tokens / 1e6:,.0f} million "
-        "tokens. At most "
-        f"{MOST_LINES:,} prompts of {MOST_MADE_TOKENS // 1_000_000} million tokens in all are made: ask for less "
-        f"({{}}, {{}}), "
-        "or let prompts come round with {}.",
+        f"tokens. At most {MOST_LINES:,} prompts of {MOST_MADE_TOKENS // 1_000_000} million tokens in all are made: "
+        "ask for less ({}, {}), or let prompts come round with {}.",
         "requests",
         "repeats",
         "prefix_cache",

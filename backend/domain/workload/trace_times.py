@@ -118,6 +118,7 @@ def _read(value: Any) -> _Time | UnusableRow | None:
 
 def _moment(text: str) -> _Time | UnusableRow:
     """Exact to the last digit, which `datetime` is not beyond microseconds."""
+    # 1. Day and time of day, in the zone.
     match = _MOMENT.fullmatch(text)
     if match is None:
         return UnusableRow(_FORM)
@@ -128,6 +129,7 @@ def _moment(text: str) -> _Time | UnusableRow:
         whole = datetime(year, month, day, hour, minute, min(second, 59), tzinfo=UTC).timestamp()
     except (ValueError, OverflowError):
         return UnusableRow(_FORM)
+    # 2. A leap second, and the part of a second.
     leap = max(0, second - 59)
     part = Decimal("0" + match["part"].replace(",", ".")) if match["part"] else Decimal(0)
     form = "moment without a zone" if match["zone"] is None else "moment with a zone"

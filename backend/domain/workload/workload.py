@@ -164,6 +164,7 @@ def _document(number: int, line: bytes) -> Any:
 
 def _prompt(where: str, document: Any) -> Prompt:
     """`where` is "Line 7" or the like."""
+    # 1. The text: of one turn, or of the first of several.
     turns = document.get("turns") if isinstance(document, dict) else None
     if turns is not None:
         _check_turns(where, turns, document.get("system"))
@@ -172,6 +173,7 @@ def _prompt(where: str, document: Any) -> Prompt:
         text = turns[0]
     if not isinstance(text, str) or not text:
         raise InvalidWorkload(f'{where} of the workload has no "prompt": every line is an object with that text.')
+    # 2. What else the line says.
     tokens, time = document.get("max_tokens"), document.get("timestamp")
     prompt = Prompt(
         prompt=text,
@@ -181,6 +183,7 @@ def _prompt(where: str, document: Any) -> Prompt:
         timestamp=_time(where, time),
         kind=prompt_kind(document),
     )
+    # 3. Text that can be sent.
     if not all(is_unicode(part) for part in prompt.texts()):
         raise InvalidWorkload(f"{where} of the workload has half a character (a lone surrogate): write the file anew.")
     return prompt

@@ -113,10 +113,12 @@ def prompt_candidates(name: str, suffix: str, content: bytes) -> list[str]:
 
     None where a known format says it, and of a trace of lengths. Raises InvalidWorkload.
     """
+    # 1. A table: its columns.
     text = decoding.decode_text(name, content)
     if suffix in {".csv", ".tsv"}:
         names = [column for column in decoding.parse_table(name, text, _likely({})).names if column]
         return [] if _is_lengths({plain_name(column) for column in names}) else names
+    # 2. JSON: the plain fields of the first object.
     first = next(
         (row.document for row in decoding.parse_json_rows(name, text)[1] if isinstance(row.document, dict)), {}
     )
@@ -135,7 +137,8 @@ def first_objects(name: str, content: bytes, most: int) -> list[dict[str, Any]]:
 def _read(
     name: str, unit: RowUnit, rows: Sequence[Row], columns: Mapping[str, str], time_unit: TimeUnit, timed: bool
 ) -> ReadWorkload:
-    if unknown := set(columns) - set(FIELDS):
+    unknown = set(columns) - set(FIELDS)
+    if unknown:
         raise InvalidWorkload(f"`{min(unknown)}` is not a field of a workload: the fields are {', '.join(FIELDS)}.")
     # 1. Each row by itself.
     unusable: dict[int, str] = {}
@@ -248,9 +251,11 @@ def _likely(columns: Mapping[str, str]) -> set[str]:
 def _guessed(name: str, names: Sequence[str], columns: Mapping[str, str]) -> dict[str, str]:
     """The columns of a table: those that were named, and the column of prompts where it was not. Raises
     InvalidWorkload."""
+    # 1. Columns that the person named, and a trace of lengths.
     known = {plain_name(column) for column in names}
     if {"prompt", "input_tokens"} & set(columns) or _is_lengths(known):
         return dict(columns)
+    # 2. Known names of prompts and conversations.
     if {"instruction", "input"} <= known and "prompt" not in known:
         return {**columns, "prompt": ALPACA}
     prompt = next((candidate for candidate in PROMPT_COLUMNS if candidate in known), None)
@@ -258,6 +263,7 @@ def _guessed(name: str, names: Sequence[str], columns: Mapping[str, str]) -> dic
         return {**columns, "prompt": prompt}
     if known & {*CONVERSATIONS, "turns"}:
         return dict(columns)
+    # 3. None: the person must say.
     shown = ", ".join(sorted(names)[:10])
     raise InvalidWorkload(
         f"None of the columns of {name} ({shown}) is known as the prompt: name it with {{}}, as prompt=COLUMN, or as "

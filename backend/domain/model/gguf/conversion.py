@@ -203,11 +203,13 @@ def _tensors(model_type: str, config: Mapping[str, Any], present: Mapping[str, S
     def plain(name: str, becomes: str, *shape: int, turned: int = 0) -> CarriedTensor:
         return CarriedTensor(name=name, becomes=(becomes,), shape=shape, turned_heads=turned)
 
+    # 1. Tensors outside of the layers.
     hidden, vocabulary = config["hidden_size"], config["vocab_size"]
     yield plain("token_embd.weight", "model.embed_tokens.weight", vocabulary, hidden)
     yield plain("output_norm.weight", "model.norm.weight", hidden)
     if not config["tie_word_embeddings"]:
         yield plain("output.weight", "lm_head.weight", vocabulary, hidden)
+    # 2. Each layer: norms, attention, feed-forward or experts.
     for number in range(config["num_hidden_layers"]):
         prefix, block = f"model.layers.{number}.", f"blk.{number}."
         yield plain(f"{block}attn_norm.weight", f"{prefix}input_layernorm.weight", hidden)
@@ -221,10 +223,12 @@ def _tensors(model_type: str, config: Mapping[str, Any], present: Mapping[str, S
 
 def _attention(model_type: str, config: Mapping[str, Any], block: str, prefix: str) -> Iterator[CarriedTensor]:
     """Projections [out, in], their biases, and Qwen3's norms of a head."""
+    # 1. What the family has: rows in another order, biases.
     hidden, size = config["hidden_size"], config["head_dim"]
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     turned = model_type in {"llama", "mixtral"}
     biased = {"qwen2": "qkv"}.get(model_type, "qkvo" if config.get("attention_bias") else "")
+    # 2. Queries, keys and values.
     for letter, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
         rows = count if turned and letter != "v" else 0
         own, name = f"{block}attn_{letter}", f"{prefix}self_attn.{letter}_proj"
@@ -236,6 +240,7 @@ def _attention(model_type: str, config: Mapping[str, Any], block: str, prefix: s
         if model_type == "qwen3" and letter != "v":
             norm = f"{prefix}self_attn.{letter}_norm.weight"
             yield CarriedTensor(name=f"{own}_norm.weight", becomes=(norm,), shape=(size,))
+    # 3. The output.
     own, name = f"{block}attn_output", f"{prefix}self_attn.o_proj"
     yield CarriedTensor(name=f"{own}.weight", becomes=(f"{name}.weight",), shape=(hidden, heads * size))
     if "o" in biased:

@@ -72,14 +72,16 @@ def rope_parameters(
 
 def _llama3(file: str, factors: Sequence[float], base: float, head_dim: int) -> dict[str, Any]:
     """The parameters of Llama 3.1's scaling that give these factors. Raises InvalidModel where none do."""
+    # 1. Factors of 1 scale nothing.
     largest = max(factors)
     if all(abs(factor - 1.0) <= TOLERANCE for factor in factors):
         return {"rope_type": "default"}
+    # 2. Try the context lengths that such models were trained with.
     for length in TRAINED_LENGTHS if math.isfinite(largest) else ():
         expected = llama3_factors(largest, length, base, head_dim)
-        if len(expected) == len(factors) and all(
-            abs(one - other) <= TOLERANCE * other for one, other in zip(factors, expected, strict=True)
-        ):
+        if len(expected) != len(factors):
+            continue
+        if all(abs(one - other) <= TOLERANCE * other for one, other in zip(factors, expected, strict=True)):
             scaling = {"factor": round(largest, 6), "low_freq_factor": LOW, "high_freq_factor": HIGH}
             return {"rope_type": "llama3", "original_max_position_embeddings": length, **scaling}
     raise InvalidModel(
