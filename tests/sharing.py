@@ -15,10 +15,15 @@ MEASURED = (
 )
 """How the ids of those begin that look at what test_loop.py measured."""
 
+SERVED = ("tests/integration/vllm/test_vllm_server.py", "tests/campaign/test_tasks_served.py")
+"""Files that ask the session's one vLLM server, which each process would start anew."""
+
 
 def group(nodeid: str) -> str:
     """Tests of equal groups run in one process, in their order."""
-    return "measured" if nodeid.startswith(MEASURED) else nodeid.partition("::")[0]
+    if nodeid.startswith(MEASURED):
+        return "measured"
+    return "served" if nodeid.startswith(SERVED) else nodeid.partition("::")[0]
 
 
 class Sharing(LoadScopeScheduling):

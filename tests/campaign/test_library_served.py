@@ -23,14 +23,13 @@ EIGHT: dict[str, Any] = {"bits": 8}
 MADE: dict[str, tuple[str, dict[str, Any]]] = {
     "awq": ("llm-compressor", {"method": "awq", **FOUR}),
     "gptq": ("llm-compressor", {"method": "gptq", **FOUR}),
-    "rtn": ("llm-compressor", {"method": "rtn", **FOUR}),
     "autoawq": ("autoawq", {"method": "awq", **FOUR}),
     "wanda": ("llm-compressor", {"pruning": Pruning(method="wanda", pattern="2:4")}),
-    "sparsegpt": ("llm-compressor", {"pruning": Pruning(method="sparsegpt")}),
     "smoothquant": ("llm-compressor", {"method": "smoothquant", **EIGHT}),
-    "w8a8": ("llm-compressor", {"method": "w8a8", **EIGHT}),
     "fp8": ("llm-compressor", {"method": "fp8", **EIGHT}),
 }
+"""A method of each form of file: rtn writes what gptq writes, w8a8 what smoothquant does, sparsegpt what wanda does.
+tests/integration/engines/test_library_engines.py has every method."""
 
 
 @pytest.mark.timeout(1800)

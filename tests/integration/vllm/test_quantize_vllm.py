@@ -140,11 +140,6 @@ def agree(tmp_path: Path, names: list[str]) -> None:
 
 
 @pytest.mark.campaign
-def test_vllm_computes_what_the_dequantized_reference_computes(tmp_path: Path) -> None:
-    agree(tmp_path, ["w8a8", "awq"])
-
-
-@pytest.mark.campaign
 @pytest.mark.timeout(900)
 def test_vllm_computes_every_format_that_it_serves_on_a_processor(tmp_path: Path) -> None:
     agree(tmp_path, [name for name in REQUESTS if "kv_cache" not in name])

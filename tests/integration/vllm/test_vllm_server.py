@@ -35,7 +35,7 @@ from backend.worker.measuring.evidence import read_config
 from tests import simulated
 from tests.tiny import tiny_llama
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.campaign, pytest.mark.vllm, pytest.mark.timeout(600)]
 
 
 def complete(server: VllmServer, prompt: str | list[list[int]], tokens: int, **asked: Any) -> dict[str, Any]:
@@ -81,7 +81,6 @@ def test_nobody_is_answered_without_its_key_which_no_command_line_shows(vllm_ser
     assert vllm_server.key == vllm_server.key_file.read_text() and vllm_server.key not in vllm_server.log.read_text()
 
 
-@pytest.mark.campaign
 def test_prompts_that_are_read_in_parts_may_have_seeds(vllm_server: VllmServer) -> None:
     """More tokens than one step of the server reads: without the plugin's mend the server ends."""
     many = [[3 + (row * 7 + place) % 900 for place in range(400)] for row in range(24)]
@@ -103,7 +102,6 @@ def test_it_listens_on_loopback_only(vllm_server: VllmServer) -> None:
     assert {address.ip for address in listening} == {"127.0.0.1"}
 
 
-@pytest.mark.campaign
 def test_vllm_reads_the_tokens_of_its_model_and_no_others(
     vllm_server: VllmServer, starter_target: Path, tmp_path: Path
 ) -> None:
@@ -115,7 +113,6 @@ def test_vllm_reads_the_tokens_of_its_model_and_no_others(
     assert missing is not None and "HTTP 404" in missing
 
 
-@pytest.mark.campaign
 def test_a_draft_of_another_shape_drafts_and_changes_no_greedy_token(
     vllm_server: VllmServer, drafted_server: VllmServer
 ) -> None:
@@ -126,7 +123,6 @@ def test_a_draft_of_another_shape_drafts_and_changes_no_greedy_token(
     assert 0 <= counters["accepted_tokens"] <= counters["drafted_tokens"]
 
 
-@pytest.mark.campaign
 def test_what_a_real_server_shows_proves_how_it_serves(
     vllm_server: VllmServer, drafted_server: VllmServer, starter_target: Path, starter_draft: Path
 ) -> None:
@@ -158,7 +154,6 @@ def test_what_a_real_server_shows_proves_how_it_serves(
     assert level.drafting is not None and len(level.drafting.rates) == 4
 
 
-@pytest.mark.campaign
 def test_a_draft_changes_no_more_greedy_answers_than_the_engine_itself(
     vllm_server: VllmServer, drafted_server: VllmServer
 ) -> None:
@@ -189,7 +184,6 @@ def replayed(prompt: list[int], answer: list[int], looking: Looking) -> Iterator
             yield len(guessed), min(taken, len(answer) - at)
 
 
-@pytest.mark.campaign
 def test_adaptive_n_grams_propose_what_they_say_and_change_no_greedy_answer(
     vllm_server: VllmServer, starter_target: Path, serve_python: Path, vllm_cache: Path, tmp_path: Path
 ) -> None:
@@ -220,7 +214,6 @@ def test_adaptive_n_grams_propose_what_they_say_and_change_no_greedy_answer(
     assert failed_findings(found) == []
 
 
-@pytest.mark.campaign
 def test_drafts_are_accepted_at_both_temperatures(drafted_server: VllmServer, tmp_path: Path) -> None:
     """At temperature 1 vLLM's CPU build as installed accepts next to nothing and answers gibberish: the plugin mends
     it."""
@@ -245,7 +238,6 @@ def test_drafts_are_accepted_at_both_temperatures(drafted_server: VllmServer, tm
     assert min(shares) > 0.4, shares
 
 
-@pytest.mark.campaign
 def test_a_failed_start_is_one_sentence_and_leaves_no_process(
     starter_target: Path, serve_python: Path, vllm_cache: Path, tmp_path: Path
 ) -> None:
@@ -258,7 +250,6 @@ def test_a_failed_start_is_one_sentence_and_leaves_no_process(
     assert set(psutil.Process().children(recursive=True)) <= before
 
 
-@pytest.mark.campaign
 def test_a_compile_cache_is_used_after_the_cache_and_the_model_have_moved(serve_python: Path, tmp_path: Path) -> None:
     """Used: the second start loads what the first compiled, and adds no kernel to its copy. It has n-grams, which the
     first had not: they change nothing of what is compiled."""

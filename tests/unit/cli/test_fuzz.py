@@ -1,7 +1,7 @@
 """Seeded bad input for the command line and for every kind of file: a sentence or an answer, never a traceback, never a
 hang.
 
-Four hundred in the campaign, of which a small share runs everywhere; WHETSTONE_FUZZ says how many else. A seed that
+160 in the campaign, of which a small share runs everywhere; WHETSTONE_FUZZ says how many else. A seed that
 fails is repeated by its number.
 """
 
@@ -34,7 +34,7 @@ from tests.tiny import tiny_llama
 from tests.unit.domain.imported.test_importer import RECORDED
 
 pytestmark = pytest.mark.process
-QUICK, ALL = 6, int(os.environ.get("WHETSTONE_FUZZ", "400"))
+QUICK, ALL = 6, int(os.environ.get("WHETSTONE_FUZZ", "160"))
 HANGS_S, PATIENCE_S, MEMORY_KB = 10.0, 120.0, 1_000_000
 """Of the processor, children included, since other tests may run beside this one; of the clock; of memory."""
 NASTY: list[Any] = [
