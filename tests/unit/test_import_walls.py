@@ -106,8 +106,12 @@ HEAVY = {
     "neuronx_distributed_inference",
     "scipy",
 }
-OWN_PLACES = {"pandas": ("app/",), "scipy": ("backend/domain/maths/",)}
-"""Streamlit's tables are coloured by pandas' own styles alone; statistics are in one room."""
+OWN_PLACES = {
+    "pandas": ("app/",),
+    "scipy": ("backend/domain/maths/",),
+    "botocore": ("backend/domain/load/aws_event_stream.py", "backend/aws/"),
+}
+"""Streamlit's tables are coloured by pandas' own styles alone; statistics are in one room, framing in one module."""
 HEAVY_PLACES = (
     "backend/engines/",
     "backend/layered/",

@@ -98,7 +98,7 @@ def test_a_stream_with_a_wrong_checksum_is_malformed() -> None:
 
 def test_headers_of_every_type_are_passed_over() -> None:
     values = {0: b"", 1: b"", 2: b"x", 3: b"xx", 4: b"xxxx", 5: b"x" * 8, 6: b"\0\3abc", 8: b"x" * 8, 9: b"x" * 16}
-    named = b"".join(b"\1h" + bytes([kind]) + value for kind, value in values.items())
+    named = b"".join(b"\2h%d" % kind + bytes([kind]) + value for kind, value in values.items())
     plain = aws_writes.part(b"p")
     size = int.from_bytes(plain[4:8])
     prelude = struct.pack(">II", len(plain) + len(named), size + len(named))
