@@ -91,8 +91,7 @@ def main() -> None:
 def gathered(folder: Path, kind: DraftKind, minutes: float, work: Path) -> tuple[Target, tuple[str, ...], TrainingData]:
     target, options = Target(folder), Training(kind=kind, minutes=minutes)
     texts = training_prompts.read(None, folder).texts
-    layers = make_proposer(target, options).layers
-    gathering = Gathering(target, options, texts, work / kind, KEY, layers=layers, held=training_prompts.is_held_out)
+    gathering = Gathering(make_proposer(target, options), texts, work / kind, KEY, training_prompts.is_held_out)
     return target, texts, gathering.run(NoProgress())
 
 
@@ -108,7 +107,7 @@ def trained(folder: Path, kind: DraftKind, minutes: float, seconds: float, work:
         out = Path(made) / "draft"
         out.mkdir()
         request = TrainRequest(target_dir=folder, out_dir=out, options=options, prompts=texts, work_dir=Path(made))
-        found = learn(request, target, make_proposer(target, options), data._replace(seconds=0.0), KEY, Told(arm))
+        found = learn(request, make_proposer(target, options), data._replace(seconds=0.0), KEY, Told(arm))
     lengths = {f"{each.temperature:g}": each.length for each in found.acceptance}
     return {
         "loss": arm.loss,

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     import torch
 
 
+Logits = Callable[[slice], "torch.Tensor"]
+"""Returns the logits [rows, V] of some positions."""
+
+
 class Acceptance(NamedTuple):
     """Expected counts: rounds, and of each position of a round the proposals accepted."""
 
@@ -28,7 +32,7 @@ class Acceptance(NamedTuple):
     @property
     def by_position(self) -> tuple[float, ...]:
         """The share of rounds in which the token at each position was accepted, as vLLM counts it."""
-        return tuple(each / self.rounds if self.rounds else 0.0 for each in self.accepted)
+        return tuple(count / self.rounds if self.rounds else 0.0 for count in self.accepted)
 
     @property
     def rate(self) -> float:
@@ -53,50 +57,45 @@ def total(parts: Iterable[Acceptance]) -> Acceptance:
 def acceptance_probability(
     answered: torch.Tensor, draft: torch.Tensor, target: torch.Tensor, temperature: torch.Tensor, *, certain: bool
 ) -> torch.Tensor:
-    """Compute the probability [N] that the token `answered` [N] was accepted from a draft with these logits [N, V] of a
-    target with those.
+    """Compute the probability [N] that a proposal of the draft became the token `answered` [N].
 
-    `temperature` [N]. `certain`: the draft proposes its most probable token without a distribution, whatever the
-    temperature.
+    `draft` and `target` are logits [N, V], `temperature` is [N]. `certain`: the draft proposes its most probable token
+    without a distribution, whatever the temperature.
     """
     import torch
 
+    # 1. A certain or greedy draft proposes one token: it is the answered one, or not.
     most = (draft.argmax(-1) == answered).float()
     if certain:
         return most
+
+    # 2. A drawn one was accepted with probability min(1, q / p).
     warm = temperature.clamp_min(1e-5).unsqueeze(-1)
     place = answered.unsqueeze(-1)
     q, p = ((logits.float() / warm).log_softmax(-1).gather(-1, place).squeeze(-1) for logits in (draft, target))
     return torch.where(temperature > 0, (q - p).clamp_max(0.0).exp(), most)
 
 
-def acceptance_of_states(
-    answered: torch.Tensor,
-    states: torch.Tensor,
-    head: torch.Tensor,
-    final: torch.Tensor,
-    target: Callable[[torch.Tensor], torch.Tensor],
-    temperature: torch.Tensor,
-    *,
-    certain: bool,
+def acceptance_by_rows(
+    answered: torch.Tensor, draft: Logits, target: Logits, temperature: torch.Tensor, *, certain: bool
 ) -> torch.Tensor:
-    """Compute `acceptance_probability` [N] for the draft's states [N, h] and its head [V, h], and of the target's last
-    states [N, H], which `target` makes logits of, `ROWS` at a time."""
+    """Compute `acceptance_probability` [N], `ROWS` positions at a time: all logits are never in memory together."""
     import torch
 
-    parts = [slice(start, start + ROWS) for start in range(0, len(answered), ROWS)]
-    probabilities = [
-        acceptance_probability(
-            answered[rows], states[rows] @ head.T, target(final[rows]), temperature[rows], certain=certain
+    probabilities = [torch.zeros(0, device=answered.device)]
+    for start in range(0, len(answered), ROWS):
+        rows = slice(start, start + ROWS)
+        probabilities.append(
+            acceptance_probability(answered[rows], draft(rows), target(rows), temperature[rows], certain=certain)
         )
-        for rows in parts
-    ]
-    return torch.cat(probabilities) if probabilities else states.new_zeros(0, dtype=torch.float32)
+    return torch.cat(probabilities)
 
 
 def chained(accepted: torch.Tensor, tokens: int) -> torch.Tensor:
-    """[B, T, tokens] of a draft that reads nothing but tokens, from [B, T]: of position t that the token after it is
-    accepted."""
+    """Make [B, T, tokens], as `walk` takes it, from [B, T] of a draft that reads nothing but tokens.
+
+    At position t is the probability that the token after it is accepted.
+    """
     import torch
 
     length = accepted.shape[1]
@@ -105,18 +104,21 @@ def chained(accepted: torch.Tensor, tokens: int) -> torch.Tensor:
 
 
 def walk(accepted: torch.Tensor, begins: torch.Tensor, ends: torch.Tensor) -> Acceptance:
-    """The rounds of answers. `accepted` [B, T, k]: of a round whose last known token is t, that the token at t + 1 + i
-    is accepted where those before it were. `begins`, `ends` [B]: the first token of the answer, which the target says
-    itself, and its last.
+    """Walk the rounds of answers and return what is expected of them.
 
-    A round that reaches beyond the end counts nowhere: what would have been proposed there is not known.
+    `accepted` [B, T, k]: of a round whose last known token is t, the probability that the token at t + 1 + i is
+    accepted if those before it were. `begins`, `ends` [B]: the first token of the answer, which the target says itself,
+    and its last. A round that reaches beyond the end counts nowhere: what it would have proposed is not known.
     """
     import torch
 
+    # 1. Of a round that begins at t: that so many are accepted at least, and that exactly so many are [B, T, k + 1].
     size, length, tokens = accepted.shape
     whole = accepted.double().cumprod(-1)
     refused = torch.cat([torch.ones_like(whole[..., :1]), whole], -1)
-    refused[..., :-1] -= whole  # [B, T, k + 1]: that exactly so many are accepted
+    refused[..., :-1] -= whole
+
+    # 2. That a round begins at each position: the first at `begins`, each next one where the one before ended.
     here = torch.zeros(size, length + tokens + 1, dtype=torch.double, device=accepted.device)
     here[torch.arange(size, device=accepted.device), begins] = 1.0
     rounds, counts = torch.zeros((), dtype=torch.double), torch.zeros(tokens, dtype=torch.double)

@@ -1,5 +1,7 @@
-"""The common base of EAGLE-3 and Medusa heads: they read the target's states, and propose tokens of a reduced
-vocabulary as certain."""
+"""The common base of EAGLE-3 and Medusa heads, which read the target's states and propose tokens as certain.
+
+They propose tokens of a reduced vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,7 @@ DECAY = 0.8
 
 
 class Heads(Proposer):
-    """`head` is all that is trained, its output matrix `lm_head` [v, H] among it, which begins as the target's own
-    rows."""
+    """A proposer of which `head` is trained; its output matrix `lm_head` [v, H] begins as rows of the target's own."""
 
     certain = True
     head: Any
@@ -48,16 +49,18 @@ class Heads(Proposer):
 
     @abstractmethod
     def ahead(self, batch: Batch, count: int) -> list[torch.Tensor]:
-        """Return for each of `count` proposals the states [B, T, H] that `lm_head` turns into logits: at t, of the
-        token after t, which is proposal i of the round whose last known token is t - i."""
+        """Return for each of `count` proposals the states [B, T, H] that `lm_head` turns into logits.
+
+        At t they are of the token after t, which is proposal i of the round whose last known token is t - i.
+        """
 
     @abstractmethod
     def configuration(self) -> dict[str, Any]:
-        """config.json as vLLM reads it."""
+        """Return config.json as vLLM reads it."""
 
     @abstractmethod
     def maps(self) -> Mapping[str, torch.Tensor]:
-        """The tensors that say which tokens the reduced vocabulary has."""
+        """Return the tensors that say which tokens the reduced vocabulary has."""
 
     def prepare(self, answers: Sequence[Sequence[int]]) -> None:
         self.vocabulary = reduced_vocabulary.frequent(answers, len(self.vocabulary), self.target.config.vocab_size)
@@ -77,11 +80,14 @@ class Heads(Proposer):
     def loss(self, batch: Batch, loss: Loss) -> torch.Tensor:
         import torch
 
+        # 1. Positions whose next token the head can say, and all that it reads.
         places, count = batch.answers & batch.predicting, self.count
         known = torch.isin(batch.next[places], self.vocabulary.to(batch.tokens.device)).float()
         with torch.autocast(batch.tokens.device.type, torch.bfloat16):
             target_logits = torch.nn.functional.linear(batch.final[places], self.target.head[self.vocabulary])
-            states = torch.cat([each[places] for each in self.ahead(batch, count)])
+            states = torch.cat([proposal[places] for proposal in self.ahead(batch, count)])
+
+            # 2. All proposals in one product with the head, the later ones with less weight.
             weights = torch.cat([known * DECAY**number for number in range(count)])
             number = torch.arange(len(known), device=known.device).repeat(count)
             return through_head(

@@ -54,6 +54,8 @@ are."""
 
 
 class Eagle3(Heads):
+    """The head as a proposer."""
+
     def __init__(self, target: Target, options: Training) -> None:
         """Make the head. Raises RequestError for a family without one."""
         if target.config.model_type not in FAMILIES:
@@ -66,18 +68,23 @@ class Eagle3(Heads):
         super().__init__(target, options)
 
     def _make(self) -> torch.nn.Module:
-        """Each state is read through the norm by which the target's own next layer reads it, since a few of its
-        dimensions are hundreds of times as large as the others; the highest passes through at first, by the target's
-        last norm."""
+        """Make the head so that it begins as the target's last layer: the highest state passes through.
+
+        Each state is read through the norm by which the target's own next layer reads it, since a few of its dimensions
+        are hundreds of times as large as the others.
+        """
         import torch
 
         head = module(self.config, len(self.layers), len(self.vocabulary))
         theirs, size = self.target.model.base_model, self.config.hidden_size
         with torch.no_grad():
+            # 1. The norms of the states that are read.
             for number, norm in zip(self.layers, head.fc_norm, strict=True):
                 weight = theirs.layers[number].input_layernorm.weight.float()
                 norm.weight.copy_(weight / weight.square().mean().sqrt())
             head.fc_norm[-1].weight.copy_(theirs.norm.weight)
+
+            # 2. The highest state passes `fc`, and each position sees above all itself.
             head.fc.weight[:, -size:] += torch.eye(size)
             look_at_oneself(head.midlayer.self_attn, self.config)
         head.lm_head.requires_grad_(requires_grad=False)
@@ -88,15 +95,18 @@ class Eagle3(Heads):
         self.count = 1 if share < ALONE else self.options.tokens
 
     def ahead(self, batch: Batch, count: int) -> list[torch.Tensor]:
-        """Step i at t has read the target's state of position t - 1 - i, and the tokens up to t."""
+        """Make `count` steps; step i at t has read the target's state of position t - 1 - i, and the tokens up to t."""
         import torch
 
+        # 1. What all steps read: embeddings of the next tokens, and the target's states made one.
         head, length = self.head, batch.tokens.shape[1] - 1
         assert batch.hidden is not None
         turn = rotation(self.config, torch.arange(length, device=batch.tokens.device))
         words = head.midlayer.input_layernorm(self.target.embedding[batch.tokens[:, 1:]].float())
         read = [norm(batch.hidden[:, :-1, place]) for place, norm in enumerate(head.fc_norm)]
         state, keys, states = head.fc(torch.cat(read, -1)), KeptKeys(self.config), []
+
+        # 2. Each step goes on from the state of the one before, moved to the position where it is known.
         for _ in range(count):
             state = layer(head.midlayer, words, state, turn, keys)
             states.append(torch.nn.functional.pad(head.norm(state), (0, 0, 1, 0)))
@@ -132,7 +142,7 @@ def depths(layers: int) -> tuple[int, ...]:
 
 
 def llama(target: Any) -> Any:
-    """The head's, as a Llama of one layer as wide as its target."""
+    """Make the head's configuration: a Llama of one layer as wide as its target."""
     from transformers import LlamaConfig
 
     fields = {name: getattr(target, name) for name in SAME if getattr(target, name, None) is not None}
@@ -144,6 +154,7 @@ def module(config: Any, states: int, tokens: int) -> Any:
     from torch import nn
     from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 
+    # 1. The decoder layer, whose attention reads embeddings beside states.
     size, eps = config.hidden_size, config.rms_norm_eps
     heads, kv_rows = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
     attention = {
@@ -157,25 +168,31 @@ def module(config: Any, states: int, tokens: int) -> Any:
     middle.mlp = LlamaMLP(config)
     for name in ("input_layernorm", "hidden_norm", "post_attention_layernorm"):
         middle.add_module(name, LlamaRMSNorm(size, eps))
+
+    # 2. Norms and the matrix before it, norm and output matrix behind it.
     whole.fc_norm = nn.ModuleList(LlamaRMSNorm(size, eps) for _ in range(states))
     whole.fc, whole.midlayer = nn.Linear(states * size, size, bias=False), middle
     whole.norm, whole.lm_head = LlamaRMSNorm(size, eps), nn.Linear(size, tokens, bias=False)
-    for each in whole.modules():
-        if isinstance(each, nn.Linear):
-            nn.init.normal_(each.weight, std=SPREAD)
+
+    # 3. Initial weights.
+    for part in whole.modules():
+        if isinstance(part, nn.Linear):
+            nn.init.normal_(part.weight, std=SPREAD)
     return whole
 
 
 def look_at_oneself(attention: Any, config: Any) -> None:
-    """Begin queries as keys, so that a position sees above all itself and what is like it: a token comes into the head
-    by its attention alone, and would be one of hundreds there."""
+    """Begin queries as keys, so that a position sees above all itself and what is like it.
+
+    A token comes into the head by its attention alone, and would be one of hundreds there.
+    """
     kv_rows, size = config.num_key_value_heads, config.head_dim
     keys = attention["k_proj"].weight.mul_(math.sqrt(ALIKE)).unflatten(0, (kv_rows, size))
     attention["q_proj"].weight.copy_(keys.repeat_interleave(config.num_attention_heads // kv_rows, 0).flatten(0, 1))
 
 
 def rotation(config: Any, places: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosine and sine [1, T, head size] of rotary embeddings at `places` [T]."""
+    """Compute cosine and sine [1, T, head size] of rotary embeddings at `places` [T]."""
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
     cos_sin: tuple[torch.Tensor, torch.Tensor] = LlamaRotaryEmbedding(config).to(places.device)(
@@ -187,8 +204,10 @@ def rotation(config: Any, places: torch.Tensor) -> tuple[torch.Tensor, torch.Ten
 def layer(
     own: Any, words: torch.Tensor, state: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor], keys: KeptKeys
 ) -> Any:
-    """The decoder layer over normed embeddings and states [B, T, H] each: attention reads both, the residual is the
-    state."""
+    """Run the decoder layer over normed embeddings and states [B, T, H] each.
+
+    Attention reads both; the residual is the state.
+    """
     import torch
 
     both = torch.cat([words.to(state.dtype), own.hidden_norm(state).to(state.dtype)], -1)
@@ -197,9 +216,11 @@ def layer(
 
 
 class KeptKeys:
-    """Keys and values of the steps made so far. Step j of position t sees the first step's up to t - j, made of the
-    target's states, and of each later step i the one on its own way, at t - j + i: what a server's cache holds when it
-    proposes."""
+    """Keys and values of the steps made so far.
+
+    Step j of position t sees the first step's up to t - j, made of the target's states, and of each later step i the
+    one on its own path, at t - j + i: what a server's cache holds when it proposes.
+    """
 
     def __init__(self, config: Any) -> None:
         self.heads, self.kv_heads, self.size = config.num_attention_heads, config.num_key_value_heads, config.head_dim
@@ -207,7 +228,7 @@ class KeptKeys:
         self.values: list[torch.Tensor] = []
 
     def attend(self, own: Any, read: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-        """[B, T, heads x size] of what is read [B, T, 2 H]; the step's keys and values are kept."""
+        """Attend from what is read [B, T, 2 H]; return [B, T, heads x size] and store the step's keys and values."""
         import torch
         from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
@@ -216,7 +237,8 @@ class KeptKeys:
             own[name](read).unflatten(-1, (count, self.size)).transpose(1, 2)
             for name, count in (("q_proj", self.heads), ("k_proj", self.kv_heads), ("v_proj", self.kv_heads))
         )
-        query, key = apply_rotary_pos_emb(query, key, *(each.to(query.dtype) for each in turn))
+        cosine, sine = turn
+        query, key = apply_rotary_pos_emb(query, key, cosine.to(query.dtype), sine.to(query.dtype))
         group = self.heads // self.kv_heads
         self.keys.append(key.repeat_interleave(group, 1))
         self.values.append(value.repeat_interleave(group, 1))

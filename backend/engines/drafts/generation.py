@@ -14,29 +14,34 @@ if TYPE_CHECKING:
     import torch
 
 
+class Sampling(NamedTuple):
+    """The rule by which tokens are drawn."""
+
+    temperature: float
+    """0: the most probable token; else one drawn from the whole distribution."""
+    most: int
+    """Most tokens of an answer."""
+    seed: int
+
+
 class Answer(NamedTuple):
-    """`tokens` with the one that ended it. States of the prompt and of all tokens but the last, which nothing was said
-    after: the last ones `final` [T - 1, H], and `hidden` [T - 1, layers, H] of the layers that were asked for."""
+    """One answer, with the states of its prompt and of all its tokens but the last, after which nothing was said."""
 
     tokens: list[int]
+    """The tokens, with the one that ended it."""
     final: torch.Tensor
+    """[T - 1, H] after the last norm."""
     hidden: torch.Tensor
+    """[T - 1, layers, H] of the layers that were asked for."""
 
 
 def generate(
-    model: Any,
-    prompts: list[list[int]],
-    ends: Sequence[int],
-    *,
-    temperature: float,
-    most: int,
-    seed: int,
-    layers: Sequence[int] = (),
+    model: Any, prompts: list[list[int]], ends: Sequence[int], sampling: Sampling, layers: Sequence[int] = ()
 ) -> list[Answer]:
-    """Generate up to `most` tokens per prompt, drawn from the whole distribution, or at temperature 0 the most probable
-    ones."""
+    """Generate an answer to each prompt, which one of the tokens `ends` ends, with the hidden states of `layers`."""
     import torch
 
+    temperature, most, seed = sampling
     # 1. Pad the prompts at the left: tokens [prompts, longest + most], `real` false where padded.
     longest, device = max(map(len, prompts)), model.device
     tokens = torch.zeros(len(prompts), longest + most, dtype=torch.long, device=device)
@@ -84,8 +89,10 @@ def generate(
 
 
 def _cache(config: Any, tokens: int) -> Any:
-    """Make transformers' cache with room for `tokens`, so that a new token does not copy the others. Layers that see a
-    window stay as they are."""
+    """Make transformers' cache with room for `tokens`, so that a new token does not copy the others.
+
+    Layers that see a window stay as they are.
+    """
     from transformers import DynamicCache
     from transformers.cache_utils import DynamicLayer
 
@@ -93,10 +100,11 @@ def _cache(config: Any, tokens: int) -> Any:
         def update(
             self, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any
         ) -> tuple[torch.Tensor, torch.Tensor]:
+            # Write behind what is there, and return a view of all so far.
             begin = self.get_seq_length()
             if not self.is_initialized:
                 self.lazy_initialization(key, value)
-                self.room = [each.new_empty(*each.shape[:2], tokens, each.shape[3]) for each in (key, value)]
+                self.room = [part.new_empty(*part.shape[:2], tokens, part.shape[3]) for part in (key, value)]
             end = begin + key.shape[2]
             for room, new in zip(self.room, (key, value), strict=True):
                 room[:, :, begin:end] = new

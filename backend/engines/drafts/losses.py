@@ -74,7 +74,7 @@ LOSSES: dict[str, Loss] = {"kl": kl, "rkl": rkl, "jsd": jsd, "tv": tv, "ce": ce,
 
 
 def overlap(target: torch.Tensor, draft: torch.Tensor) -> torch.Tensor:
-    """alpha: sum of min(p, q)."""
+    """Compute alpha: the sum of min(p, q)."""
     import torch
 
     return torch.minimum(_log(target).exp(), _log(draft).exp()).sum(-1)
@@ -91,10 +91,11 @@ def through_head(
     loss: Loss,
     weights: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Mean loss of the logits `states` [N, h] @ `weight` [V, h]' against `target` of rows (logits [n, V]), `ROWS` at a
-    time: neither all logits nor their gradients are ever in memory. `weights` [N]: of the positions, else alike.
+    """Compute the mean loss of the logits `states` [N, h] @ `weight` [V, h]' against `target` of rows (logits [n, V]).
 
-    A scalar in fp32 whose gradient reaches `states` and `weight`. Products are in the dtype that autocast says.
+    `ROWS` at a time: neither all logits nor their gradients are ever in memory. `weights` [N] are those of the
+    positions; None: all alike. The result is a scalar in fp32 whose gradient reaches `states` and `weight`. Products
+    are in the dtype that autocast says.
     """
     return _function().apply(states, weight, target, loss, weights)  # type: ignore[no-any-return]
 
@@ -107,11 +108,14 @@ def _function() -> Any:
         def forward(
             ctx: Any, states: torch.Tensor, weight: torch.Tensor, target: Any, loss: Any, weights: Any
         ) -> torch.Tensor:
+            # 1. Room for the gradients, and the head rounded once for all parts.
             own, into = torch.empty_like(states), torch.zeros_like(weight) if weight.requires_grad else None
             whole = float(len(states)) if weights is None else float(weights.sum())
             device = states.device.type
             rounded = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
             once = weight.detach().to(rounded)  # autocast would round it again for each part
+
+            # 2. Loss and gradient of some rows at a time; their logits are freed with them.
             total = torch.zeros((), dtype=torch.float32, device=states.device)
             for start in range(0, len(states), ROWS):
                 rows = slice(start, start + ROWS)

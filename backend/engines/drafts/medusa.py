@@ -1,6 +1,6 @@
-"""Medusa heads: one small block for each token ahead, all on the state of which the target said the last (Cai et al.
-2024, arXiv
-2401.10774, section 2.1).
+"""Medusa heads: one small block for each token ahead, all on the state from which the target said its last token.
+
+Cai et al. 2024 (arXiv 2401.10774), section 2.1.
 
 Block i is `layers` times x + silu(W x); at zero, as at first, it says what the target says. Unlike the authors' heads
 all share one output matrix over a reduced vocabulary (`original_lm_head` of vLLM, `model_executor/models/medusa.py`),
@@ -23,6 +23,8 @@ LAYERS = 1
 
 
 class Medusa(Heads):
+    """The heads as a proposer."""
+
     def _make(self) -> torch.nn.Module:
         from torch import nn
 
@@ -34,13 +36,13 @@ class Medusa(Heads):
                 nn.Linear(size, size, bias=False) for _ in range(self.options.layers or LAYERS)
             )
             head.blocks.append(block)
-        for each in head.parameters():
-            nn.init.zeros_(each)
+        for parameter in head.parameters():
+            nn.init.zeros_(parameter)
         head.lm_head = nn.Linear(size, len(self.vocabulary), bias=False)
         return head
 
     def ahead(self, batch: Batch, count: int) -> list[torch.Tensor]:
-        """Block i at t has read the state of position t - 1 - i."""
+        """Run `count` blocks; block i at t has read the state of position t - 1 - i."""
         import torch
 
         states = []
@@ -55,6 +57,7 @@ class Medusa(Heads):
         return {"token_map": self.vocabulary}
 
     def configuration(self) -> dict[str, Any]:
+        # The fields that vLLM's medusa.py reads.
         size, whole = self.target.embedding.shape[1], self.target.config.vocab_size
         blocks = {
             "num_heads": self.options.tokens,

@@ -80,17 +80,19 @@ class Proposer(ABC):
 
     @abstractmethod
     def loss(self, batch: Batch, loss: Loss) -> torch.Tensor:
-        """The mean over the answers' positions, a scalar with a gradient."""
+        """Compute the mean loss over the answers' positions, a scalar with a gradient."""
 
     @abstractmethod
     def accepted(self, batch: Batch, tokens: int) -> torch.Tensor:
-        """[B, T, tokens]: of a round whose last known token is t, the probability that the token that the answer has at
-        t + 1 + i is accepted from this draft where those before it were (`acceptance`). What lies beyond the sequence
-        may be anything."""
+        """Compute [B, T, tokens] for `acceptance.walk`.
+
+        At [t, i] is the probability that, in a round whose last known token is t, this draft's proposal for the
+        answer's token at t + 1 + i is accepted if those before it were. Beyond the sequence it may be anything.
+        """
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Weights and configuration as vLLM loads them, into a folder that is there and empty."""
+        """Write weights and configuration as vLLM loads them, into a folder that exists and is empty."""
 
     def answer(self, prompts: list[list[int]], seed: int) -> list[list[int]] | None:
         """Generate the draft's own answers to prompts, for training on them; None if it cannot generate."""
@@ -98,33 +100,37 @@ class Proposer(ABC):
 
     def described(self) -> dict[str, Any]:
         """Facts for the model card."""
-        return {"parameters": sum(each.numel() for each in self.parameters())}
+        return {"parameters": sum(parameter.numel() for parameter in self.parameters())}
 
     def parameters(self) -> list[torch.nn.Parameter]:
-        return [each for each in self.modules.parameters() if each.requires_grad]
+        return list(self._trained().values())
+
+    def _trained(self) -> dict[str, torch.nn.Parameter]:
+        """Return the parameters that are trained, by name."""
+        return {name: parameter for name, parameter in self.modules.named_parameters() if parameter.requires_grad}
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return copies of what is trained, by name."""
-        return {name: each.detach().clone() for name, each in self.modules.named_parameters() if each.requires_grad}
+        return {name: parameter.detach().clone() for name, parameter in self._trained().items()}
 
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Copy what `state` returned into the parameters."""
         import torch
 
         with torch.no_grad():
-            for name, each in self.modules.named_parameters():
-                if each.requires_grad:
-                    each.copy_(state[name])
+            for name, parameter in self._trained().items():
+                parameter.copy_(state[name])
 
 
 def write(folder: Path, tensors: Mapping[str, torch.Tensor], config: Mapping[str, Any]) -> None:
-    """A checkpoint: weights in bfloat16, maps of tokens as they are, and of the configuration what is not None."""
+    """Write a checkpoint: weights in bfloat16, token maps as they are, and what is not None of the configuration."""
     import torch
     from safetensors.torch import save_file
 
-    unique = {
-        name: each.detach().to(torch.bfloat16) if each.is_floating_point() else each for name, each in tensors.items()
-    }
-    stored = {name: each.contiguous().cpu() for name, each in unique.items()}
+    stored = {}
+    for name, tensor in tensors.items():
+        rounded = tensor.detach().to(torch.bfloat16) if tensor.is_floating_point() else tensor
+        stored[name] = rounded.contiguous().cpu()
     save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
     stated = {name: value for name, value in config.items() if value is not None}
     (folder / "config.json").write_text(json.dumps(stated, indent=2, sort_keys=True, default=str))

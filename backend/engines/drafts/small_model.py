@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.domain.recipe.draft_training import Training
 from backend.engines.drafts import acceptance
-from backend.engines.drafts.generation import generate
+from backend.engines.drafts.generation import Sampling, generate
 from backend.engines.drafts.losses import Loss, through_head
 from backend.engines.drafts.proposer import Batch, Proposer, write
 from backend.engines.drafts.target import Target
@@ -40,6 +40,8 @@ COPIED = (
 
 
 class Small(Proposer):
+    """A small model as a proposer: it draws from its own distribution."""
+
     def __init__(self, target: Target, options: Training) -> None:
         import torch
 
@@ -66,33 +68,25 @@ class Small(Proposer):
     def accepted(self, batch: Batch, tokens: int) -> torch.Tensor:
         import torch
 
+        # Of each position that predicts a token of the answer; a small model reads nothing but tokens.
         places, accepted = batch.predicting, torch.zeros(batch.tokens.shape, device=batch.tokens.device)
         with torch.no_grad(), torch.autocast(batch.tokens.device.type, torch.bfloat16):
-            states = self._states(batch)[places]
-            accepted[places] = acceptance.acceptance_of_states(
+            states, final = self._states(batch)[places], batch.final[places]
+            accepted[places] = acceptance.acceptance_by_rows(
                 batch.next[places],
-                states,
-                self._head,
-                batch.final[places],
-                batch.target.logits,
+                lambda rows: states[rows] @ self._head.T,
+                lambda rows: batch.target.logits(final[rows]),
                 batch.temperature[:, None].expand_as(accepted)[places],
                 certain=self.certain,
             )
         return acceptance.chained(accepted, tokens)
 
     def answer(self, prompts: list[list[int]], seed: int) -> list[list[int]]:
-        options = self.options
+        sampling = Sampling(self.options.temperature, self.options.answer_tokens, seed)
         self.model.eval()
-        generated = generate(
-            self.model,
-            prompts,
-            self.target.ends,
-            temperature=options.temperature,
-            most=options.answer_tokens,
-            seed=seed,
-        )
+        answers = generate(self.model, prompts, self.target.ends, sampling)
         self.model.train()
-        return [each.tokens for each in generated]
+        return [answer.tokens for answer in answers]
 
     def save(self, folder: Path) -> None:
         import shutil
@@ -120,7 +114,7 @@ class Small(Proposer):
         return weight
 
     def _states(self, batch: Batch) -> torch.Tensor:
-        """[B, T, h] after the last norm."""
+        """Compute the states [B, T, h] after the last norm."""
         states: torch.Tensor = self.model.base_model(
             batch.tokens, attention_mask=batch.real.long(), use_cache=False
         ).last_hidden_state
@@ -128,13 +122,16 @@ class Small(Proposer):
 
 
 def fresh(target: Target, options: Training) -> Any:
-    """A Llama of the target's vocabulary and positions in fp32, seeded by torch's global generator."""
+    """Make a Llama of the target's vocabulary and positions in fp32, drawn from torch's global generator."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
+    # 1. Choose a width that the heads divide.
     hidden = min(options.hidden or FRESH_HIDDEN, target.embedding.shape[1])
     heads = max(1, hidden // HEAD)
     hidden = heads * (hidden // heads // 2 * 2)  # rotary embeddings turn pairs
+
+    # 2. Describe the model.
     theirs = target.config
     config = LlamaConfig(
         vocab_size=target.embedding.shape[0],
@@ -150,6 +147,8 @@ def fresh(target: Target, options: Training) -> Any:
         eos_token_id=theirs.eos_token_id,
         pad_token_id=theirs.pad_token_id,
     )
+
+    # 3. Make it, with what the target knows of tokens.
     model = LlamaForCausalLM(config).float()
     with torch.no_grad():
         model.get_input_embeddings().weight.copy_(leading(target.embedding, hidden))
@@ -157,8 +156,10 @@ def fresh(target: Target, options: Training) -> Any:
 
 
 def leading(embedding: torch.Tensor, width: int) -> torch.Tensor:
-    """[V, width]: the embedding [V, H] in its principal components of largest variance, scaled to `SPREAD`. Signs are
-    fixed, so that it is the same on every run."""
+    """Return the embedding [V, H] in its principal components of largest variance [V, width], scaled to `SPREAD`.
+
+    Signs are fixed, so that it is the same on every run.
+    """
     import torch
 
     table = embedding.float()
@@ -171,26 +172,29 @@ def leading(embedding: torch.Tensor, width: int) -> torch.Tensor:
 
 
 def pruned(target: Target, options: Training) -> Any:
-    """The target in fp32 with so many of its layers, spread evenly from the first to the last."""
+    """Copy the target in fp32 with some of its layers, spread evenly from the first to the last."""
     from transformers import AutoModelForCausalLM
 
+    # 1. Choose the layers.
     config = type(target.config).from_dict(target.config.to_dict())
     layers = spread(target.config.num_hidden_layers, options.layers or PRUNED_LAYERS)
     config.num_hidden_layers = len(layers)
     if getattr(config, "layer_types", None):
         config.layer_types = [config.layer_types[layer] for layer in layers]
     model = AutoModelForCausalLM.from_config(config).float()
+
+    # 2. Copy every tensor from the same name in the target, with the chosen layer's number.
     theirs = target.model.state_dict()
     own = {}
     for name in model.state_dict():
-        head, draft, rest = name.partition(".layers.")
-        number, _, below = rest.partition(".")
-        own[name] = theirs[f"{head}.layers.{layers[int(number)]}.{below}" if draft else name]
+        before, in_layer, rest = name.partition(".layers.")
+        number, _, local = rest.partition(".")
+        own[name] = theirs[f"{before}.layers.{layers[int(number)]}.{local}" if in_layer else name]
     model.load_state_dict(own)
     return model
 
 
 def spread(layers: int, count: int) -> list[int]:
-    """Numbers of `count` of so many layers, all where there are no more; one is the first."""
+    """Choose `count` of so many layers, or all if there are no more; a single one is the first."""
     count = min(count, layers)
     return [round(number * (layers - 1) / max(1, count - 1)) for number in range(count)]

@@ -1,5 +1,4 @@
-"""The frozen target of a training: its answers, the hidden states that drafts read, and the logits that they are held
-to."""
+"""The frozen target of a training: its answers, the hidden states that drafts read, and the logits to reach."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend.engines.drafts.generation import Answer, generate
+from backend.engines.drafts.generation import Answer, Sampling, generate
 from backend.engines.native.recovery.adapters import load
 from backend.layered import attention, tokenizers
 
@@ -42,13 +41,8 @@ class Target:
         """Bytes of the keys and values of one token."""
         layers, heads, size = self.config.num_hidden_layers, self.config.num_attention_heads, self.config.hidden_size
         kv_heads = getattr(self.config, "num_key_value_heads", None) or heads
-        return int(
-            2
-            * layers
-            * kv_heads
-            * (getattr(self.config, "head_dim", None) or size // heads)
-            * self.model.dtype.itemsize
-        )
+        head_size = getattr(self.config, "head_dim", None) or size // heads
+        return int(2 * layers * kv_heads * head_size * self.model.dtype.itemsize)
 
     @property
     def ends(self) -> tuple[int, ...]:
@@ -69,8 +63,10 @@ class Target:
     def states(
         self, tokens: torch.Tensor, real: torch.Tensor, layers: Sequence[int] = ()
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Compute for sequences [B, T] padded at the right the last states [B, T, H], and those of `layers` [B, T,
-        layers, H]."""
+        """Compute the last states [B, T, H] of sequences [B, T], and those of `layers` [B, T, layers, H].
+
+        `real` [B, T] is false where a sequence is padded, at the right.
+        """
         import torch
 
         with torch.inference_mode():
@@ -83,7 +79,7 @@ class Target:
             return final, torch.stack(hidden, 2) if hidden else final.new_empty(*final.shape[:2], 0, final.shape[2])
 
     def prompt(self, text: str) -> list[int]:
-        """Token ids of a user's words up to where the answer begins, in the chat template where it can write them."""
+        """Encode a user's words up to where the answer begins, in the chat template if it can write them."""
         written = self._user_turn(text)
         if written is None:
             return list(self.tokenizer(text)["input_ids"])
@@ -98,7 +94,7 @@ class Target:
         return list(self.tokenizer(written.partition(mark)[0], add_special_tokens=False)["input_ids"])
 
     def _user_turn(self, text: str) -> str | None:
-        """The chat template around a user's words, up to where the answer begins; None where it cannot write them."""
+        """Write a user's words in the chat template, up to where the answer begins; None if it cannot write them."""
         try:
             return tokenizers.chat(self.tokenizer, [("user", text)], answer_follows=True)
         except tokenizers.NoChat:
@@ -112,4 +108,4 @@ class Target:
         self, prompts: list[list[int]], temperature: float, most: int, seed: int, layers: Sequence[int] = ()
     ) -> list[Answer]:
         """Generate up to `most` tokens after each prompt, with the token that ended it; greedy at temperature 0."""
-        return generate(self.model, prompts, self.ends, temperature=temperature, most=most, seed=seed, layers=layers)
+        return generate(self.model, prompts, self.ends, Sampling(temperature, most, seed), layers)

@@ -1,10 +1,9 @@
-"""The training of a draft: answers, steps under a budget of time, acceptance on what was set aside, the best weights at
-the end.
+"""Trains a draft: answers of the target, steps within a budget of time, acceptance on what was set aside, best weights.
 
-AdamW with a warm-up and a cosine. How many steps fit the budget is settled once, from the first of them, and kept: from
-there on everything depends on the step alone, so that a run that was killed and went on comes to the same bytes on a
-processor. Stops early where the accepted length no longer grows. Knows nothing of jobs, and of a proposer only what
-`base` says.
+AdamW with a warm-up and a cosine. How many steps fit the budget is decided once, by timing a few of them, and stored:
+everything after that depends on the step alone, so that a run that was killed and went on comes to the same bytes on a
+processor. Stops early if the accepted length no longer grows. Knows nothing of jobs, and of a proposer only what
+`proposer` says.
 """
 
 from __future__ import annotations
@@ -68,9 +67,11 @@ RATES: dict[str, float] = {"fresh": 3e-3, "pruned": 5e-4, "head": 2e-3}
 
 
 class TrainRequest(Frozen):
+    """One training."""
+
     target_dir: Path
     out_dir: Path
-    """A folder that is there and empty."""
+    """A folder that exists and is empty."""
     options: Training
     prompts: tuple[str, ...]
     device: str = "cpu"
@@ -103,19 +104,22 @@ class Checkpoint(Frozen):
     @property
     def length(self) -> float:
         """Tokens a round, over the temperatures: what is optimized."""
-        return sum(each.length for each in self.acceptance) / len(self.acceptance)
+        return sum(measured.length for measured in self.acceptance) / len(self.acceptance)
 
 
 class State(training_state.Steps):
-    """`total` steps are to be made; None until that is settled."""
+    """The state of a training."""
 
     total: int | None = None
+    """Steps to be made; None until that is decided."""
     seconds: float = 0.0
     """Seconds of steps and checks so far, over all attempts."""
     curve: list[Checkpoint] = Field(default_factory=list)
 
 
 class TrainResult(Frozen):
+    """The result of a training, for the manifest."""
+
     kind: DraftKind
     best_step: int
     steps: int
@@ -141,44 +145,46 @@ def make_proposer(target: Target, options: Training) -> Proposer:
 def train(
     request: TrainRequest, progress: Progress, is_held_out: Callable[[str], bool] = lambda text: False
 ) -> TrainResult:
-    """Train a draft and write it to `out_dir`. Phases: answers, train, save. `is_held_out` says which prompts the
-    target may not write for itself.
+    """Train a draft and write it to `out_dir`. Phases: answers, train, save.
 
-    Raises RequestError (the budget, options that the kind has not), ModelDamaged, WorkError (memory ran out, nothing
-    finite) and DiskFull.
+    `is_held_out` says which prompts the target may not write for itself. Raises RequestError (the budget, options that
+    the kind has not), ModelDamaged, WorkError (memory ran out, nothing finite) and DiskFull.
     """
     with memory_errors("Memory ran out in training: use a smaller `batch`, shorter answers, or more memory."):
+        # 1. Load the target, and make the draft.
         target = Target(request.target_dir, request.device)
         draft = make_proposer(target, request.options)
+
+        # 2. Let the target answer the prompts; an earlier attempt at the same request may have begun.
         described = {"prompts": request.prompts, "options": request.options.model_dump(mode="json"), **versions()}
         key = request_key(described, weight_files(request.target_dir))
-        folder = request.work_dir / "answers"
-        gathering = Gathering(
-            target, request.options, request.prompts, folder, key, layers=draft.layers, is_held_out=is_held_out
-        )
-        return learn(request, target, draft, gathering.run(progress), key, progress)
+        gathering = Gathering(draft, request.prompts, request.work_dir / "answers", key, is_held_out=is_held_out)
+        data = gathering.run(progress)
+
+        # 3. Train on the answers.
+        return learn(request, draft, data, key, progress)
 
 
-def learn(
-    request: TrainRequest, target: Target, draft: Proposer, data: TrainingData, key: str, progress: Progress
-) -> TrainResult:
+def learn(request: TrainRequest, draft: Proposer, data: TrainingData, key: str, progress: Progress) -> TrainResult:
     """Train on gathered answers; otherwise as `train`."""
     draft.prepare([sequence.answered.answer for sequence in data.training])
-    return _Run(request, target, draft, data, key, progress).run()
+    return _Run(request, draft, data, key, progress).run()
 
 
 class _Run:
+    """One training: the draft, its optimizer, and how far it is."""
+
     def __init__(
-        self, request: TrainRequest, target: Target, draft: Proposer, data: TrainingData, key: str, progress: Progress
+        self, request: TrainRequest, draft: Proposer, data: TrainingData, key: str, progress: Progress
     ) -> None:
         import torch
 
         # 1. What is trained, on what, and at which rate.
-        self.request, self.options, self.target, self.draft, self.data = request, request.options, target, draft, data
-        self.progress, self.loss = progress, LOSSES[request.options.loss]
+        self.request, self.options, self.draft, self.data = request, request.options, draft, data
+        self.target, self.progress, self.loss = draft.target, progress, LOSSES[request.options.loss]
         start = self.options.start if self.options.kind == "small" else "head"
         self.highest = self.options.learning_rate or RATES[start]
-        self.batch = self.options.batch or (SEQUENCES_ON_CPU if target.device == "cpu" else SEQUENCES)
+        self.batch = self.options.batch or (SEQUENCES_ON_CPU if self.target.device == "cpu" else SEQUENCES)
         self.optimizer = torch.optim.AdamW(draft.parameters(), lr=self.highest, betas=(0.9, 0.95), weight_decay=0.01)
         # 2. Continue from an earlier attempt, if there is one.
         self.state, self.best = State(key=key), draft.state()
@@ -196,9 +202,9 @@ class _Run:
         return self.request.work_dir / "state"
 
     def run(self) -> TrainResult:
-        # 1. Settle the number of steps, and check the untrained draft.
+        # 1. Decide the number of steps, and measure the untrained draft.
         if self.state.total is None:
-            self.state.total = self._settled()
+            self.state.total = self._decide_steps()
         self.every = max(1, math.ceil(self.state.total / (CHECKS - 1)))
         self.progress.phase("train", "Training the draft", total=self.state.total, unit="steps", weight=0.9 - 0.45)
         for point in self.state.curve:
@@ -215,9 +221,11 @@ class _Run:
         self.draft.save(self.request.out_dir)
         return self._result()
 
-    def _settled(self) -> int:
-        """Return how many steps the rest of the budget gives, from a few that are taken back. Raises RequestError for
-        too few."""
+    def _decide_steps(self) -> int:
+        """Return how many steps fit the rest of the budget, by timing a few that are undone.
+
+        Raises RequestError if they are too few.
+        """
         if self.options.steps is not None:
             return self.options.steps
         # 1. Time a few steps (after a first one that warms up) and one check, and undo them.
@@ -226,33 +234,35 @@ class _Run:
         began = time.monotonic()
         for step in range(1, 1 + TIMED):
             self._learn(step, (step - 0.5) / TIMED)
-        each = (time.monotonic() - began) / TIMED
+        step_s = (time.monotonic() - began) / TIMED
         began = time.monotonic()
-        self._measured()
-        check = time.monotonic() - began
+        self._measure()
+        check_s = time.monotonic() - began
         self.draft.load(before)
         self.optimizer = type(self.optimizer)(
             self.draft.parameters(), lr=self.highest, betas=(0.9, 0.95), weight_decay=0.01
         )
         # 2. Divide what is left of the budget by the time of a step.
-        budget = 60 * self.options.minutes - self.data.seconds - CHECKS * check
+        budget = 60 * self.options.minutes - self.data.seconds - CHECKS * check_s
         self.clock_s = time.monotonic()
-        if budget / each < FEWEST:
-            needed = (self.data.seconds + CHECKS * check + 2 * FEWEST * each) / 60
+        if budget / step_s < FEWEST:
+            needed = (self.data.seconds + CHECKS * check_s + 2 * FEWEST * step_s) / 60
             raise RequestError(
                 f"{self.options.minutes:g} minutes end before a first checkpoint (the answers took "
-                f"{self.data.seconds:.0f} s, a step takes {each:.1f} s here): give {math.ceil(needed)} minutes or more."
+                f"{self.data.seconds:.0f} s, a step takes {step_s:.1f} s here): give {math.ceil(needed)} minutes or "
+                "more."
             )
-        return int(budget / each)
+        return int(budget / step_s)
 
     def _batch(self, step: int) -> Batch:
         """Make the batch of a step: known answers, or their prompts answered now by the draft."""
         training = self.data.training
         chosen = [training[place] for place in sequence_numbers(len(training), step, self.batch, self.options.seed)]
         own = int((step + 1) * self.options.on_policy) > int(step * self.options.on_policy)
-        return self._own(chosen, step) if own else batch_of(self.target, chosen)
+        return self._answered_by_draft(chosen, step) if own else batch_of(self.target, chosen)
 
-    def _own(self, known: list[TrainingSequence], step: int) -> Batch:
+    def _answered_by_draft(self, known: list[TrainingSequence], step: int) -> Batch:
+        """Make a batch of the same prompts with answers of the draft. Raises RequestError if it cannot answer."""
         prompts = [sequence.answered.prompt for sequence in known]
         generated = self.draft.answer(prompts, self.options.seed * 1_000_003 + step)
         if generated is None:
@@ -269,6 +279,7 @@ class _Run:
         return descend(self.optimizer, self.draft.loss(self._batch(step), self.loss))
 
     def _step(self) -> None:
+        """Make one step, then measure or save as its number and the time ask for."""
         # 1. Make a step at the rate of its time.
         state, total = self.state, self.state.total
         assert total is not None
@@ -291,7 +302,7 @@ class _Run:
     def _check(self, *, overdue: bool = False) -> None:
         """Add a point to the curve: keep the best weights, and stop after too many worse points."""
         # 1. Measure on what was set aside.
-        state, (validation, measured) = self.state, self._measured()
+        state, (validation, measured) = self.state, self._measure()
         training = state.summed / state.counted if state.counted else None
         point = Checkpoint(
             step=state.step,
@@ -302,7 +313,7 @@ class _Run:
         )
         # 2. Keep the weights if the accepted length is the longest so far.
         better = not state.curve or point.length > next(
-            each.length for each in state.curve if each.step == state.best_step
+            earlier.length for earlier in state.curve if earlier.step == state.best_step
         )
         state.curve.append(point)
         state.summed, state.counted, state.worse = 0.0, 0, 0 if better else state.worse + 1
@@ -321,10 +332,14 @@ class _Run:
     def _tell(self, point: Checkpoint) -> None:
         self.progress.point(**point.model_dump(mode="json"), best=point.step == self.state.best_step)
 
-    def _measured(self) -> tuple[float, tuple[MeasuredAcceptance, ...]]:
-        """Mean loss over what was set aside, and acceptance by temperature. Raises WorkError where it is not finite."""
+    def _measure(self) -> tuple[float, tuple[MeasuredAcceptance, ...]]:
+        """Return the mean loss on what was set aside, and acceptance by temperature.
+
+        Raises WorkError if the loss is not finite.
+        """
         import torch
 
+        # 1. Loss and acceptance of a few sequences at a time, all of one temperature.
         loss, parts, positions = 0.0, dict[float, list[Acceptance]](), 0
         self.draft.set_share(1.0)
         for known in _chunks(sorted(self.data.aside, key=lambda sequence: sequence.answered.temperature), SEQUENCES):
@@ -334,13 +349,16 @@ class _Run:
                 loss, positions = loss + float(self.draft.loss(batch, self.loss)) * count, positions + count
                 accepted = self.draft.accepted(batch, self.options.tokens)
             begins = torch.tensor([len(sequence.answered.prompt) for sequence in known], device=accepted.device)
-            ends = torch.tensor([len(each) - 1 for each in known], device=accepted.device)
+            ends = torch.tensor([len(sequence) - 1 for sequence in known], device=accepted.device)
             parts.setdefault(known[0].answered.temperature, []).append(acceptance.walk(accepted, begins, ends))
         if not math.isfinite(loss):
             raise WorkError("The draft's loss is not finite: lower `learning_rate`, or check the target's weights.")
-        return loss / max(1, positions), tuple(
-            _measured_acceptance(temperature, acceptance.total(each)) for temperature, each in sorted(parts.items())
+
+        # 2. Sum the counts of each temperature.
+        by_temperature = tuple(
+            _measured_acceptance(temperature, acceptance.total(counts)) for temperature, counts in sorted(parts.items())
         )
+        return loss / max(1, positions), by_temperature
 
     def _save(self) -> None:
         tensors = {"draft": self.draft.state(), "best": self.best, "optimizer": self.optimizer.state_dict()}
@@ -357,6 +375,7 @@ class _Run:
         return f"Training ended at step {self.state.step}, {why}; step {self.state.best_step} is kept."
 
     def _result(self) -> TrainResult:
+        # The acceptance is that of the weights that are saved, not of the last ones.
         state = self.state
         best = next(point for point in state.curve if point.step == state.best_step)
         return TrainResult(
@@ -385,9 +404,12 @@ def _measured_acceptance(temperature: float, acceptance: Acceptance) -> Measured
 
 
 def _chunks(known: list[TrainingSequence], size: int) -> list[list[TrainingSequence]]:
-    """At most `size` each, and of one temperature."""
-    alike = [list(each) for _, each in groupby(known, key=lambda sequence: sequence.answered.temperature)]
-    return [part[start : start + size] for part in alike for start in range(0, len(part), size)]
+    """Cut the sequences into lists of at most `size`, each of one temperature."""
+    chunks: list[list[TrainingSequence]] = []
+    for _, group in groupby(known, key=lambda sequence: sequence.answered.temperature):
+        alike = list(group)
+        chunks += [alike[start : start + size] for start in range(0, len(alike), size)]
+    return chunks
 
 
 def rate(step: int, steps: int) -> float:

@@ -1,12 +1,11 @@
-"""Gathers the training data of a draft: the user's prompts answered by the target, in rounds that a later attempt
-continues.
+"""Gathers the training data of a draft: the target answers prompts, in rounds that a later attempt continues.
 
-Answers of the target, greedy and drawn, are what its drafts are held to in service (self-generated data; DistillSpec,
-Zhou et al. 2023, arXiv 2310.08461, section 4). Where a chat model has few prompts it writes more itself, from the
-beginning of a user's turn (Magpie, Xu et al. 2024, arXiv 2406.08464, section 2); they are its words too, and learned
-from like answers. A few prompts are set aside: acceptance is measured on their answers, and nothing is learned from
-them. A round is a batch of answers with the hidden states that the target had of them: two files, the small one written
-last.
+A draft proposes what the target then accepts, so it learns from the target's own answers, greedy and drawn
+(self-generated data; DistillSpec, Zhou et al. 2023, arXiv 2310.08461, section 4). A chat model that has few prompts
+writes more itself, from the beginning of a user's turn (Magpie, Xu et al. 2024, arXiv 2406.08464, section 2); they are
+its words too, and learned from like answers. A few prompts are set aside: acceptance is measured on their answers, and
+nothing is learned from them. A round is a batch of answers with the target's hidden states: two files, the small one
+written last.
 """
 
 from __future__ import annotations
@@ -21,10 +20,9 @@ from pydantic import Field
 from backend import files
 from backend.domain.jobs.progress import Progress
 from backend.domain.needs.draft_training_needs import ANSWERING, MOST_PROMPT
-from backend.domain.recipe.draft_training import Training
 from backend.engines.attempt_state import AttemptState
 from backend.engines.drafts.generation import Answer
-from backend.engines.drafts.proposer import Batch
+from backend.engines.drafts.proposer import Batch, Proposer
 from backend.engines.drafts.target import Target
 from backend.engines.native.recovery.recovery import order
 
@@ -52,7 +50,8 @@ class AnsweredPrompt(NamedTuple):
 
 
 class Round(AttemptState):
-    """`said` has the same order as the hidden states beside it; `wrote`: prompts of the target's own."""
+    """One round of answers; `said` has the same order as the hidden states beside it, `wrote` are prompts of the
+    target's own."""
 
     seconds: float
     aside: bool
@@ -74,6 +73,8 @@ class TrainingSequence(NamedTuple):
 
 
 class TrainingData(NamedTuple):
+    """All answers, those to learn from and those set aside."""
+
     training: list[TrainingSequence]
     aside: list[TrainingSequence]
     facts: dict[str, Any]
@@ -86,25 +87,22 @@ class Gathering:
 
     def __init__(
         self,
-        target: Target,
-        options: Training,
+        draft: Proposer,
         prompts: Iterable[str],
         folder: Path,
         key: str,
-        *,
-        layers: tuple[int, ...] = (),
         is_held_out: Callable[[str], bool] = lambda text: False,
     ) -> None:
-        self.target, self.options, self.layers, self.is_held_out = target, options, layers, is_held_out
-        self.folder, self.key = folder, key
+        self.target, self.options, self.layers = draft.target, draft.options, draft.layers
+        self.folder, self.key, self.is_held_out = folder, key, is_held_out
         # 1. Set some prompts aside for measuring; the rest is the pool.
         remaining = list(prompts)
-        self.rows = _rows(target.token_bytes, MOST_PROMPT + options.answer_tokens)
+        self.rows = _rows(self.target.token_bytes, MOST_PROMPT + self.options.answer_tokens)
         count = min(MOST_ASIDE, max(2, len(remaining) // SET_ASIDE))
-        shuffled = [remaining[number] for number in order(len(remaining), options.seed)]
+        shuffled = [remaining[number] for number in order(len(remaining), self.options.seed)]
         self.aside, self.pool = shuffled[:count], shuffled[count:]
         # 2. State of the gathering, which earlier rounds fill.
-        self.user_head = target.user_head() if len(remaining) < FEW else None
+        self.user_head = self.target.user_head() if len(remaining) < FEW else None
         """Tokens that begin prompts which the target writes; None if it writes none."""
         self.wrote: set[str] = set()
         self.prompt_count = len(remaining)
@@ -114,8 +112,11 @@ class Gathering:
         self.known: set[tuple[int, ...]] = set()
 
     def run(self, progress: Progress) -> TrainingData:
-        """Gather answers until there are enough. Phase: answers (unit: seconds, or answers if the options give their
-        number). Raises DiskFull or WorkError."""
+        """Gather answers until there are enough. Raises DiskFull or WorkError.
+
+        Phase: answers (unit: seconds, or answers if the options give their number).
+        """
+        # 1. Make round after round, or take those of an earlier attempt.
         budget, wanted_answers = ANSWERING * 60 * self.options.minutes, self.options.answers
         progress.phase(
             "answers",
@@ -128,7 +129,9 @@ class Gathering:
             round_ = self._saved_round(len(self.rounds)) or self._make_round(len(self.rounds))
             self._add_round(round_)
             progress.advance(self._answers if wanted_answers else self.seconds, answers=self._answers)
-        data = self._data()
+
+        # 2. Read all rounds.
+        data = self._read_data()
         progress.note(
             f"{len(data.training)} answers to learn from and {len(data.aside)} to measure acceptance on, "
             f"{data.facts['tokens']:,} tokens."
@@ -137,11 +140,11 @@ class Gathering:
 
     @property
     def seconds(self) -> float:
-        return sum(each.seconds for each in self.rounds)
+        return sum(round_.seconds for round_ in self.rounds)
 
     @property
     def _answers(self) -> int:
-        return sum(len(each.said) for each in self.rounds if not each.aside)
+        return sum(len(round_.said) for round_ in self.rounds if not round_.aside)
 
     def _enough(self, budget: float) -> bool:
         """Return whether time or answers suffice: at least both rounds set aside and one to learn from."""
@@ -189,9 +192,9 @@ class Gathering:
             (*prompt, *answer.tokens): (self._answered(text, prompt, answer.tokens, temperature), answer)
             for text, prompt, answer in zip(texts, prompts, answers, strict=True)
         }
-        new = [each for tokens, each in fresh.items() if tokens not in self.known]
+        new = [pair for tokens, pair in fresh.items() if tokens not in self.known]
         self._write_states(number, [answer for _, answer in new])
-        answered, seconds = [each for each, _ in new], round(time.monotonic() - began, 3)
+        answered, seconds = [sequence for sequence, _ in new], round(time.monotonic() - began, 3)
         round_ = Round(
             key=self.key, seconds=seconds, aside=aside, said=answered, wrote=wrote, twice=len(answers) - len(new)
         )
@@ -199,13 +202,13 @@ class Gathering:
         return round_
 
     def _answered(self, text: str, prompt: list[int], answer: list[int], temperature: float) -> AnsweredPrompt:
-        """Return what the target wrote of the prompt too counts to what it said."""
+        """Make the pair of prompt and answer; a prompt that the target wrote counts as its answer too."""
         begins = len(self.user_head) if self.user_head and text in self.wrote else len(prompt)
         return AnsweredPrompt(prompt[:begins], prompt[begins:] + answer, temperature)
 
     def _next_prompts(self, number: int, pool: list[str]) -> tuple[list[str], float]:
         """Choose the prompts of a round and its temperature: greedy ones in order, drawn ones from the whole pool."""
-        greedy = sum(bool(each.said) and each.said[0].temperature == 0 for each in self.rounds[2:])
+        greedy = sum(bool(round_.said) and round_.said[0].temperature == 0 for round_ in self.rounds[2:])
         if self.greedy < len(pool) and greedy <= self.options.greedy * (number - 2) and self.options.greedy > 0:
             return pool[self.greedy : self.greedy + self.rows], 0.0
         places = order(len(pool), self.options.seed + number)
@@ -216,7 +219,7 @@ class Gathering:
         if self.user_head is None:
             return []
         written = self.target.answer([self.user_head] * self.rows, 1.0, WRITTEN, seed + 500_000)
-        texts = [self.target.text(each.tokens).strip() for each in written]
+        texts = [self.target.text(answer.tokens).strip() for answer in written]
         known = {*self.pool, *self.aside}
         return [text for text in dict.fromkeys(texts) if text and text not in known and not self.is_held_out(text)]
 
@@ -225,28 +228,32 @@ class Gathering:
         from safetensors.torch import save_file
         from torch.nn.functional import pad
 
-        finals = {f"final.{row}": pad(each.final, (0, 0, 0, 1)).cpu() for row, each in enumerate(answers)}
-        hidden = {f"hidden.{row}": pad(each.hidden, (0, 0, 0, 0, 0, 1)).cpu() for row, each in enumerate(answers)}
+        finals = {f"final.{row}": pad(answer.final, (0, 0, 0, 1)).cpu() for row, answer in enumerate(answers)}
+        hidden = {f"hidden.{row}": pad(answer.hidden, (0, 0, 0, 0, 0, 1)).cpu() for row, answer in enumerate(answers)}
         self.folder.mkdir(parents=True, exist_ok=True)
         with files.disk_errors(self.folder), files.staged_file(self._states(number)) as staged:
             save_file({**finals, **hidden}, staged)
 
-    def _data(self) -> TrainingData:
-        known: dict[bool, list[TrainingSequence]] = {True: [], False: []}
+    def _read_data(self) -> TrainingData:
+        """Read the states of all rounds, and count what they are made of."""
+        # 1. The sequences to learn from, and those set aside.
+        training: list[TrainingSequence] = []
+        aside: list[TrainingSequence] = []
         for number, round_ in enumerate(self.rounds):
-            known[round_.aside] += self._load(number, round_)
-        training = known[False]
+            (aside if round_.aside else training).extend(self._load(number, round_))
+
+        # 2. The facts for the draft's card.
         facts = {
             "prompts": self.prompt_count,
             "aside": len(self.aside),
-            "written": sum(len(each.wrote) for each in self.rounds),
+            "written": sum(len(round_.wrote) for round_ in self.rounds),
             "answers": len(training),
-            "greedy": sum(each.answered.temperature == 0 for each in training),
-            "twice": sum(each.twice for each in self.rounds),
+            "greedy": sum(sequence.answered.temperature == 0 for sequence in training),
+            "twice": sum(round_.twice for round_ in self.rounds),
             "tokens": sum(map(len, training)),
-            "answer_tokens": sum(len(each.answered.answer) for each in training),
+            "answer_tokens": sum(len(sequence.answered.answer) for sequence in training),
         }
-        return TrainingData(training, known[True], facts, round(self.seconds, 1))
+        return TrainingData(training, aside, facts, round(self.seconds, 1))
 
     def _load(self, number: int, round_: Round) -> Iterator[TrainingSequence]:
         from safetensors.torch import load_file
@@ -257,44 +264,42 @@ class Gathering:
 
 
 def padded(answered: list[AnsweredPrompt]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Tokens [B, T], which are of answers, and which are real, padded at the right."""
+    """Return tokens [B, T] padded at the right, which of them are of answers, and which are no padding."""
     import torch
 
-    longest = max(len(each.prompt) + len(each.answer) for each in answered)
+    longest = max(len(pair.prompt) + len(pair.answer) for pair in answered)
     tokens = torch.zeros(len(answered), longest, dtype=torch.long)
     answers, real = torch.zeros_like(tokens, dtype=torch.bool), torch.zeros_like(tokens, dtype=torch.bool)
-    for row, each in enumerate(answered):
-        end = len(each.prompt) + len(each.answer)
-        tokens[row, :end] = torch.tensor(each.prompt + each.answer)
-        answers[row, len(each.prompt) : end] = True
+    for row, pair in enumerate(answered):
+        end = len(pair.prompt) + len(pair.answer)
+        tokens[row, :end] = torch.tensor(pair.prompt + pair.answer)
+        answers[row, len(pair.prompt) : end] = True
         real[row, :end] = True
     return tokens, answers, real
 
 
 def batch_of(target: Target, known: list[TrainingSequence]) -> Batch:
-    """Sequences whose states are known, on the target's device."""
+    """Make a batch of sequences whose states are known, on the target's device."""
     import torch
     from torch.nn.utils.rnn import pad_sequence
 
     tokens, answers, real = padded([sequence.answered for sequence in known])
     temperature = torch.tensor([sequence.answered.temperature for sequence in known])
-    final = pad_sequence([each.final for each in known], batch_first=True)
-    hidden = pad_sequence([each.hidden for each in known], batch_first=True)
-    here = [each.to(target.device) for each in (tokens, answers, real, temperature, final, hidden)]
-    return Batch(target, *here)
+    final = pad_sequence([sequence.final for sequence in known], batch_first=True)
+    hidden = pad_sequence([sequence.hidden for sequence in known], batch_first=True)
+    parts = (tokens, answers, real, temperature, final, hidden)
+    return Batch(target, *(part.to(target.device) for part in parts))
 
 
 def batch_of_new(target: Target, answered: list[AnsweredPrompt], layers: tuple[int, ...]) -> Batch:
-    """Sequences that the target has not seen, such as answers of the draft's own."""
+    """Make a batch of sequences that the target has not read yet, such as answers of the draft."""
     import torch
 
     tokens, answers, real = padded(answered)
     final, hidden = target.states(tokens, real, layers)
-    temperature = torch.tensor([each.temperature for each in answered])
-    return Batch(
-        target,
-        *(each.to(target.device) for each in (tokens, answers, real, temperature, final.clone(), hidden.clone())),
-    )
+    temperature = torch.tensor([pair.temperature for pair in answered])
+    parts = (tokens, answers, real, temperature, final.clone(), hidden.clone())
+    return Batch(target, *(part.to(target.device) for part in parts))
 
 
 def _rows(token_bytes: int, tokens: int) -> int:
