@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 
 class AttemptState(BaseModel):
-    """`key` names the work: only an attempt at the same goes on from here."""
+    """Base of such states; `key` names the work, and only an attempt at the same work continues from it."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -17,7 +17,7 @@ class AttemptState(BaseModel):
 
     @classmethod
     def read(cls, path: Path, key: str) -> Self | None:
-        """None where there is none of this key, or it cannot be read."""
+        """Read the state; None if there is none of this key, or it cannot be read."""
         try:
             state = cls.model_validate_json(path.read_bytes())
         except (OSError, ValidationError):

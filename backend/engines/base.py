@@ -34,7 +34,7 @@ class QuantizeRequest(Frozen):
     out_dir: Path
     """Must not exist yet, or be empty."""
     method: QuantizeMethod | None = None
-    """rtn, rounding to nearest, is awq without scales: what awq has to beat."""
+    """`rtn`, rounding to nearest, is awq without scales: what awq has to beat."""
     bits: int = Field(16, ge=2, le=16)
     group_size: int | None = Field(None, gt=0)
     """Weights that share a scale; None where an output channel or the matrix does."""
@@ -71,6 +71,8 @@ class QuantizeRequest(Frozen):
 
 
 class QuantizeResult(Frozen):
+    """The result of an engine, for the manifest."""
+
     layers: list[dict[str, Any]]
     """`name`, `relative_error` (of the output under the calibration's Gram matrix, weights only) of each quantized
     linear; awq and rtn add `rtn_relative_error`, the same without scales; `precision` is there where the request names

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backend.domain.errors import WorkError
-from backend.engines.native.input_statistics import Tally, Taps
+from backend.engines.native.input_statistics import Collected, Tally, Taps
 from backend.layered.hidden_states import HiddenStates
 from backend.layered.layer_passes import LayerPasses, memory_errors
 from backend.layered.outline import Outline
@@ -45,7 +45,7 @@ class Bench:
 
     def taps(self, device: str) -> Taps:
         features = self.outline.layers[0].get_submodule(WIDE).in_features
-        return {WIDE: Tally(features, SEQUENCES * LENGTH, True, device)}
+        return {WIDE: Tally(features, SEQUENCES * LENGTH, Collected(), device)}
 
 
 def test_several_devices_see_all_that_one_sees(tmp_path: Path) -> None:

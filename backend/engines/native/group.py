@@ -1,5 +1,4 @@
-"""The types that the engine and the algorithms share: a linear with its statistics, the linears that feed it, and the
-task of an algorithm.
+"""Types that the engine and the algorithms share: a linear with its statistics, what feeds it, an algorithm's task.
 
 Matrices and protocols only. Knows no model, no file and no algorithm.
 """
@@ -19,12 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stats:
-    """Statistics of an input X [tokens, in], fp32. At most one of `gram` X'X [in, in] and `rows` X itself is there,
-    none where not asked.
+    """Statistics of an input X [tokens, in], fp32.
 
-    `rows`, the token form of the same loss, stands where the input is wider than the calibration has tokens. `tokens`
-    is 0 for an expert that no token reached: everything else is zero then. `mean_abs` and `max_abs` are NaN where not
-    asked.
+    At most one of `gram` (X'X [in, in]) and `rows` (X itself) is there, none if neither was collected. `rows` gives the
+    same loss, and stands for `gram` if the input is wider than the calibration has tokens. `tokens` is 0 for an expert
+    that no token reached: everything else is zero then. `mean_abs` and `max_abs` are NaN if they were not collected.
     """
 
     tokens: int
@@ -67,10 +65,9 @@ class Stats:
 
         if not has_bfloat16(self.mean_abs.device.type):
             return self
-        halves = {
-            name: each.to(torch.bfloat16) for name in ("gram", "rows") if (each := getattr(self, name)) is not None
-        }
-        return replace(self, **halves)
+        gram = None if self.gram is None else self.gram.to(torch.bfloat16)
+        rows = None if self.rows is None else self.rows.to(torch.bfloat16)
+        return replace(self, gram=gram, rows=rows)
 
     def scaled(self, columns: torch.Tensor) -> Stats:
         """The statistics of X / columns, `columns` [in]."""
@@ -81,7 +78,7 @@ class Stats:
 
 @dataclass
 class Linear:
-    """`weight` [out, in] fp32, `original` the same before pruning.
+    """A linear that is optimized: `weight` [out, in] fp32, `original` the same before pruning.
 
     What is stored is weight x columns / rows, which computes the same once `rows` [out] is folded into the next
     linear's columns and `columns` [in] into the producer.
@@ -99,15 +96,15 @@ class Linear:
     """||X e'||^2 of each row's error e when `stored()` is rounded to nearest [out], where it is known."""
 
     def stored(self, columns: torch.Tensor | None = None) -> torch.Tensor:
-        """The weight [out, in] to be rounded, under other `columns` where given."""
+        """Return the weight [out, in] to be rounded, under other `columns` if they are given."""
         return self.weight * (self.columns if columns is None else columns) / self.rows[:, None]
 
     def undone(self, stored: torch.Tensor, columns: torch.Tensor | None = None) -> torch.Tensor:
-        """A weight as stored, back in the original's units [out, in]."""
+        """Return a weight as stored in the original's units [out, in]."""
         return stored * self.rows[:, None] / (self.columns if columns is None else columns)
 
     def folded_stats(self) -> Stats:
-        """The statistics of the input that the stored weight will read."""
+        """Return the statistics of the input that the stored weight will read."""
         return self.stats.scaled(self.columns)
 
     @property
@@ -133,7 +130,7 @@ class Linear:
         return self.stats.squared(self.original)
 
     def part(self, step: int) -> Linear:
-        """Every `step`-th output row, same input."""
+        """Return every `step`-th output row, with the same input."""
         return replace(self, weight=self.weight[::step], original=self.original[::step], rows=self.rows[::step])
 
 
@@ -188,6 +185,8 @@ Producer = NormProducer | LinearProducer
 
 
 class Stored(NamedTuple):
+    """The result of rounding one linear."""
+
     tensors: dict[str, torch.Tensor]
     """Tensors by local name: `weight`, or `weight_packed`, `weight_scale`..."""
     effective: torch.Tensor
@@ -198,12 +197,12 @@ class Stored(NamedTuple):
 
 class Pruner(Protocol):
     def prune(self, linear: Linear) -> torch.Tensor:
-        """The pruned weight [out, in], in the original's units."""
+        """Return the pruned weight [out, in], in the original's units."""
 
 
 class Scaler(Protocol):
     def scales(self, linears: Sequence[Linear], producer: Producer) -> torch.Tensor:
-        """Columns [in] for linears that share an input, to be folded into `producer`."""
+        """Return columns [in] for linears that share an input, to be folded into `producer`."""
 
 
 class Rounder(Protocol):

@@ -7,7 +7,7 @@ end. Knows no family, no file and no algorithm.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from backend.domain.errors import WorkError
 from backend.engines.native.group import Stats
@@ -32,6 +32,7 @@ def add(matrix: torch.Tensor, rows: torch.Tensor) -> None:
     all. What GPTQ inverts has directions of far less power, in which this counts for more: docs/decisions/0012 has it
     of trained models.
     """
+    # Multiply piece by piece: as integers if the hardware has them and the piece is worth it, else in fp32.
     for start in range(0, len(rows), PIECE):
         piece = rows[start : start + PIECE]
         if len(piece) >= FEWEST and has_int8(rows.device.type):
@@ -42,7 +43,7 @@ def add(matrix: torch.Tensor, rows: torch.Tensor) -> None:
 
 
 def _add_of_integers(matrix: torch.Tensor, rows: torch.Tensor) -> None:
-    """Sums of products of integers stay below 127^2 x PIECE, so int32 holds them."""
+    """Add X'X of `rows` rounded to 8-bit integers; their sums stay below 127^2 x PIECE, so int32 holds them."""
     import torch
 
     scale = torch.maximum(rows.amax(0), -rows.amin(0)).clamp_(min=1e-30) / 127
@@ -63,35 +64,40 @@ def _blocks(features: int) -> Iterator[slice]:
     return (slice(start, start + size) for start in range(0, features, size))
 
 
-class Tally:
-    """The running statistics of one input. `tokens_to_come` decides the form: fewer than features, and the tokens are
-    kept.
+class Collected(NamedTuple):
+    """The statistics that are collected of an input X [tokens, features]."""
 
-    Of an expert nobody knows it beforehand (0): tokens are kept until there are more than features, then folded.
+    gram: bool = True
+    """True if X'X, or X itself, is collected."""
+    magnitudes: bool = True
+    """True if mean and largest |x| are; else they are NaN, which nobody can take for a figure."""
+    gram_tokens: int | None = None
+    """Most tokens that X'X or X is made of; None: all."""
+    every: int = 1
+    """X'X or X is made of every so manieth token."""
+
+
+class Tally:
+    """The running statistics of one input.
+
+    `tokens_to_come` decides the form: if they are fewer than features, tokens are stored in place of X'X. For an expert
+    the number is not known before (0): tokens are stored until there are more than features, then added up.
     """
 
-    def __init__(
-        self,
-        features: int,
-        tokens_to_come: int,
-        gram: bool,
-        device: str,
-        gram_tokens: int | None = None,
-        every: int = 1,
-        magnitudes: bool = True,
-    ) -> None:
-        """`gram_tokens`: how many tokens X'X or X is of, where not of all, every `every`-th. `magnitudes`: whether mean
-        and largest |x| are asked for; else they are NaN, which nobody can take for a figure."""
+    def __init__(self, features: int, tokens_to_come: int, collected: Collected, device: str) -> None:
         import torch
 
-        self.features, self.tokens, self.magnitudes = features, 0, magnitudes
-        self.total_abs = torch.full((features,), 0.0 if magnitudes else torch.nan, device=device)
+        # 1. Magnitudes [features].
+        self.features, self.tokens, self.magnitudes = features, 0, collected.magnitudes
+        self.total_abs = torch.full((features,), 0.0 if self.magnitudes else torch.nan, device=device)
         self.max_abs = self.total_abs.clone()
+
+        # 2. Rows of X, or X'X [features, features] if it is the smaller form.
+        self.gram, self.tokens_left, self.every = collected.gram, collected.gram_tokens, collected.every
         self.pending: list[torch.Tensor] = []
         self.matrix: torch.Tensor | None = None
-        """X'X, of which only blocks on and below the diagonal are kept until the end."""
-        self.gram, self.tokens_left, self.every = gram, gram_tokens, every
-        if gram and tokens_to_come > features:
+        """X'X, of which only blocks on and below the diagonal are made until the end."""
+        if self.gram and tokens_to_come > features:
             self.matrix = torch.zeros(features, features, device=device)
 
     def add(self, rows: torch.Tensor) -> None:
@@ -143,11 +149,14 @@ class Tally:
         """Finish the statistics. Raises WorkError that names the module if its input was not finite."""
         import torch
 
+        # 1. Take the form that was collected.
         rows = torch.cat(self.pending) if self.pending else None
         if self.gram and self.matrix is None and rows is None:
             rows = self.total_abs.new_zeros(0, self.features)
-        sums = [each for each in (self.matrix, rows, self.max_abs if self.magnitudes else None) if each is not None]
-        if not all(bool(each.isfinite().all()) for each in sums):
+
+        # 2. Check it, and fill the upper half of X'X.
+        collected = [self.matrix, rows, self.max_abs if self.magnitudes else None]
+        if not all(bool(figures.isfinite().all()) for figures in collected if figures is not None):
             raise WorkError(f"The input of {name} is not finite on the calibration text: check the model's weights.")
         if self.matrix is not None:
             mirror(self.matrix)

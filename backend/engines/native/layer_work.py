@@ -7,6 +7,7 @@ Knows which linears share an input and what feeds them; leaves what is done to m
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.domain.errors import ImpossibleStack
@@ -32,12 +33,24 @@ class Unit(NamedTuple):
 
     @property
     def linears(self) -> list[str]:
-        return [name for names in self.inputs for name in names]
+        return list(chain.from_iterable(self.inputs))
 
 
 class Unquantized(NamedTuple):
+    """A linear that stays 16-bit, and the reason."""
+
     name: str
     why: str
+
+
+class LayerPlan(NamedTuple):
+    """The work that every layer of a model gets."""
+
+    outline: Outline
+    units: Sequence[Unit]
+    pipeline: Pipeline
+    dtype: torch.dtype
+    """The 16-bit type of what is stored."""
 
 
 def units(group: Group, experts: int, module: str = "") -> list[Unit]:
@@ -45,19 +58,27 @@ def units(group: Group, experts: int, module: str = "") -> list[Unit]:
 
     Of a group with experts, the linears that every token passes through (a shared expert) are one more input.
     """
-
-    shared = tuple(name for name in group.linears if "*" not in name)
-
-    def named(number: int) -> tuple[str, ...]:
-        return tuple(name.replace("*", str(number)) for name in group.linears if "*" in name)
-
+    # 1. A group without experts is one input.
     if "*" not in group.linears[0]:
         return [Unit((group.linears,), group.producer, group.layout, group.others, group.linears[0])]
+
+    def of_expert(number: int) -> tuple[str, ...]:
+        return tuple(name.replace("*", str(number)) for name in group.linears if "*" in name)
+
+    # 2. Experts that one norm feeds are one unit, with an input for each, since each reads tokens of its own.
     if group.producer is None or "*" not in group.producer:
-        inputs = (*map(named, range(experts)), *([shared] if shared else []))
-        return [Unit(inputs, group.producer, group.layout, group.others, module)]
-    own = [group.producer.replace("*", str(number)) for number in range(experts)]
-    return [Unit((named(number),), own[number], group.layout, group.others, module) for number in range(experts)]
+        inputs = [of_expert(number) for number in range(experts)]
+        shared = tuple(name for name in group.linears if "*" not in name)
+        if shared:
+            inputs.append(shared)
+        return [Unit(tuple(inputs), group.producer, group.layout, group.others, module)]
+
+    # 3. Experts that a linear of their own feeds are a unit each.
+    per_expert = []
+    for number in range(experts):
+        producer = group.producer.replace("*", str(number))
+        per_expert.append(Unit((of_expert(number),), producer, group.layout, group.others, module))
+    return per_expert
 
 
 def plan_units(outline: Outline, pipeline: Pipeline, group_size: int | None) -> tuple[list[Unit], list[Unquantized]]:
@@ -70,7 +91,10 @@ def plan_units(outline: Outline, pipeline: Pipeline, group_size: int | None) -> 
     names = outline.family.experts
     experts = len(layer.get_submodule(names.path)) if names else 0
     module = names.path if names else ""
-    every = [unit for group in outline.family.groups for unit in units(group, experts, module)]
+    every: list[Unit] = []
+    for group in outline.family.groups:
+        every += units(group, experts, module)
+
     # 2. Divide them into those that are optimized and linears that stay 16-bit, with the reason.
     optimized, unquantized = [], []
     for unit in every:
@@ -84,6 +108,7 @@ def plan_units(outline: Outline, pipeline: Pipeline, group_size: int | None) -> 
 
 
 def _unfit(layer: Any, unit: Unit, multiple: int) -> str | None:
+    """Return why the unit's linears stay 16-bit; None if `multiple` divides all their sizes."""
     shapes = [tuple(layer.get_submodule(name).weight.shape) for name in unit.linears]
     if all(width % multiple == 0 for shape in shapes for width in shape):
         return None
@@ -102,26 +127,25 @@ def _check_group(layer: Any, unit: Unit, size: int | None, outline: Outline) -> 
 
 
 class LayerWork:
-    """The work on one filled layer; `stats` of its inputs are by the path of the first linear that reads each."""
+    """Optimizes one filled layer; `stats` of its inputs are by the path of the first linear that reads each."""
 
     def __init__(
-        self,
-        outline: Outline,
-        number: int,
-        plan: Sequence[Unit],
-        pipeline: Pipeline,
-        stats: Mapping[str, Stats],
-        dtype: torch.dtype,
-        others: Mapping[str, Pipeline] | None = None,
+        self, number: int, plan: LayerPlan, stats: Mapping[str, Stats], others: Mapping[str, Pipeline] | None = None
     ) -> None:
+        # 1. What is done to it.
+        self.number = number
+        self.outline, self.units, self.pipeline, self.dtype = plan
         self.others = others or {}
         """Pipelines of groups, by name, that differ from `pipeline`."""
-        self.outline, self.number, self.plan, self.pipeline, self.dtype = outline, number, plan, pipeline, dtype
-        self.layer = outline.layers[number]
+
+        # 2. Its linears, with the statistics of what each reads.
+        self.layer = self.outline.layers[number]
         self.linears: dict[str, Linear] = {}
-        for unit in plan:
+        for unit in self.units:
             for names in unit.inputs:
                 self.linears |= {name: self._linear(name, stats[names[0]]) for name in names}
+
+        # 3. What becomes of it.
         self.replaced: dict[str, dict[str, torch.Tensor]] = {}
         """16-bit tensors that something was folded into, by module."""
         self.stored: dict[str, Stored] = {}
@@ -146,10 +170,10 @@ class LayerWork:
             for linear in self.linears.values():
                 linear.weight = pruner.prune(linear)
         # 2. Find scales [in] for each unit and fold them into what feeds it.
-        for unit in reversed(self.plan):
+        for unit in reversed(self.units):
             self._scale(unit)
         # 3. Round the linears of each input together: they share its statistics.
-        for unit in self.plan:
+        for unit in self.units:
             rounder = self._pipeline_of(unit).rounder
             for names in unit.inputs:
                 results = rounder.store([self.linears[name] for name in names])
@@ -160,6 +184,7 @@ class LayerWork:
         return self.others.get(unit.group, self.pipeline)
 
     def _scale(self, unit: Unit) -> None:
+        """Find the scales of a unit's input, and fold them into what feeds it."""
         producer, scaler = self._producer(unit), self._pipeline_of(unit).scaler
         if producer is None or scaler is None:
             return
@@ -185,6 +210,7 @@ class LayerWork:
         return LinearProducer(index, len(weight)) if fits else None
 
     def _fold(self, name: str, norm: NormProducer, columns: torch.Tensor, others: Sequence[str]) -> None:
+        """Fold scales [in] into a norm; `others`, which read it too and stay 16-bit, get them in their columns."""
         module = self.layer.get_submodule(name)
         self.replaced[name] = {"weight": norm.fold(columns)}
         if getattr(module, "bias", None) is not None:
@@ -216,17 +242,19 @@ class LayerWork:
             else:
                 yield name, (state[path] / self.linears[module].rows).to(self.dtype)
         # 2. The scales of the KV cache, and tensors that the layer does not hold.
-        yield from self._of_the_cache()
+        yield from self._cache_scales()
         for name, tensor in self.outline.source.read(carried):
             yield name, tensor.to(self.dtype) if tensor.is_floating_point() else tensor
 
-    def _of_the_cache(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def _cache_scales(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the scales of the layer's keys and values, if the pipeline makes any."""
         extent = self.outline.cache.extents.get(self.number)
         if self.pipeline.cache is not None and extent is not None:
             prefix = self.outline.stored_name(self.number, self.outline.family.attention)
             yield from ((f"{prefix}.{key}", tensor) for key, tensor in self.pipeline.cache(extent).items())
 
     def _unchanged(self, module: str, local: str, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a 16-bit tensor of the layer, with what was folded into it, as the family stores it."""
         import torch
 
         tensor = self.replaced.get(module, {}).get(local, tensor).to(self.dtype)

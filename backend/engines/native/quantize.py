@@ -7,6 +7,7 @@ recipes or serving.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from backend.domain.jobs.progress import Progress
@@ -15,8 +16,8 @@ from backend.engines.native import calibration
 from backend.engines.native.files import checkpoint
 from backend.engines.native.files.checkpoint import storage_dtype
 from backend.engines.native.files.resume import LayerState, WorkFolder, request_key, versions
-from backend.engines.native.input_statistics import Tally, Taps
-from backend.engines.native.layer_work import LayerWork, plan_units
+from backend.engines.native.input_statistics import Collected, Tally, Taps
+from backend.engines.native.layer_work import LayerPlan, LayerWork, plan_units
 from backend.engines.native.methods import pipelines
 from backend.engines.native.mixed.precision_mix import PrecisionMix
 from backend.layered.dequantize import plain
@@ -55,13 +56,16 @@ class _Run:
         # 1. The model: tensors by name, and the outline of its layers without weights.
         self.source = plain(request.model_dir)
         self.dtype = storage_dtype(self.source)
+
         # 2. The method: its own pipeline, and those of groups with another precision.
         self.pipeline = pipelines.build(request, self.dtype)
         self.outline = Outline(self.source)
-        self.plan, self.refused = plan_units(self.outline, self.pipeline, request.group_size)
-        self.mix = PrecisionMix(request, self.outline, self.plan, self.dtype)
-        self.every = [self.pipeline, *self.mix.pipelines.values()]
-        self.sequential = any(each.sequential for each in self.every)
+        self.units, self.refused = plan_units(self.outline, self.pipeline, request.group_size)
+        self.plan = LayerPlan(self.outline, self.units, self.pipeline, self.dtype)
+        self.mix = PrecisionMix(request, self.outline, self.units, self.dtype)
+        self.pipelines = [self.pipeline, *self.mix.pipelines.values()]
+        self.sequential = any(pipeline.sequential for pipeline in self.pipelines)
+
         # 3. The calibration text [samples, length], and the way it runs through a layer.
         samples = min(request.samples, self.pipeline.samples or request.samples)
         self.tokens = calibration.draw_tokens(request, samples if self.pipeline.reads_text else 0, progress)
@@ -98,12 +102,12 @@ class _Run:
             if len(self.tokens):
                 self.passes.embed(hidden)
             outside = self.source.read(self.outline.outside_names())
-            stored = {name: each.to(self.dtype) if each.is_floating_point() else each for name, each in outside}
+            stored = {name: part.to(self.dtype) if part.is_floating_point() else part for name, part in outside}
             checkpoint.write_part(work.part(0), stored, flush=work.resumable)
         return state, hidden
 
     def _layer(self, number: int, hidden: HiddenStates, work: WorkFolder) -> list[dict[str, Any]]:
-        """Everything that happens to one layer; its part is written at the end."""
+        """Optimize one layer and write its part; return what the result says of its linears."""
         outline, sequential, last = self.outline, self.sequential, number + 1 == self.outline.count
         # 1. Load the weights of this layer.
         outline.fill(number, self.request.devices[0])
@@ -113,46 +117,50 @@ class _Run:
         keep = not sequential and not last
         tick = self._tick(number, 0.0, share)
         device = self.request.devices[0]
-        tallies = (
-            self.passes.through(number, hidden, self._taps, keep, tick) if len(self.tokens) else self._taps(device)
-        )
+        if len(self.tokens):
+            tallies = self.passes.through(number, hidden, self._taps, keep, tick)
+        else:
+            tallies = self._taps(device)
         stats = {path: tally.stats(outline.stored_name(number, path)) for path, tally in tallies.items()}
         # 3. Prune, scale and round its linears, each [out, in].
-        work_on = LayerWork(outline, number, self.plan, self.pipeline, stats, self.dtype, self.mix.of_layer(number))
-        reports = self.mix.with_precisions(number, work_on.run())
+        layer_work = LayerWork(number, self.plan, stats, self.mix.of_layer(number))
+        reports = self.mix.with_precisions(number, layer_work.run())
         # 4. Write the layer's tensors.
         outline.cache.recording = False
-        checkpoint.write_part(work.part(number + 1), dict(work_on.tensors()), flush=work.resumable)
+        checkpoint.write_part(work.part(number + 1), dict(layer_work.tensors()), flush=work.resumable)
         # 5. A sequential method feeds the next layer with what the changed layer computes.
         if sequential and not last:
-            work_on.apply()
+            layer_work.apply()
             self.passes.through(number, hidden, None, True, self._tick(number, 0.75, 0.25))
         outline.drop(number)
         return reports
 
     def _taps(self, device: str) -> Taps:
-        """A tally for each input of the plan."""
-        # 1. What the tallies collect: X'X over all tokens, or over a share of them where it only serves the report.
-        layer, total, tallies = self.outline.layers[0], self.tokens.numel(), {}
+        """Make a tally for each input of the plan."""
+        # 1. Collect X'X over all tokens, or over a share of them if it only serves the report.
+        total, devices = self.tokens.numel(), len(self.request.devices)
+        magnitudes = any(pipeline.magnitudes for pipeline in self.pipelines)
+        collected, coming = Collected(self.pipeline.gram, magnitudes), total
+        gram_tokens = self.pipeline.gram_tokens
+        if gram_tokens is not None and all(pipeline.gram_tokens is not None for pipeline in self.pipelines):
+            every = max(1, total // gram_tokens) | 1
+            collected = Collected(self.pipeline.gram, magnitudes, math.ceil(gram_tokens / devices), every)
+            coming = min(gram_tokens, total)
+
+        # 2. Make one tally for each input; experts see few tokens, so all of theirs count.
+        layer, tallies = self.outline.layers[0], {}
         experts = f"{self.outline.family.experts.path}." if self.outline.family.experts else None
-        magnitudes, places = any(each.magnitudes for each in self.every), len(self.request.devices)
-        gram_tokens = None if any(each.gram_tokens is None for each in self.every) else self.pipeline.gram_tokens
-        counted, every = (
-            (None, 1) if gram_tokens is None else (-(-gram_tokens // places), max(1, total // gram_tokens) | 1)
-        )
-        # 2. One tally for each input; experts see few tokens, so all of theirs count.
-        for unit in self.plan:
+        for unit in self.units:
             for names in unit.inputs:
                 features = layer.get_submodule(names[0]).in_features
-                expert = bool(experts and names[0].startswith(experts))
-                if expert:
-                    coming, step = 0, 1
+                if experts and names[0].startswith(experts):
+                    tallies[names[0]] = Tally(features, 0, collected._replace(every=1), device)
                 else:
-                    coming, step = total if gram_tokens is None else min(gram_tokens, total), every
-                tallies[names[0]] = Tally(features, coming, self.pipeline.gram, device, counted, step, magnitudes)
+                    tallies[names[0]] = Tally(features, coming, collected, device)
         return tallies
 
     def _tick(self, number: int, before: float, share: float) -> Any:
+        """Return a function that reports progress inside layer `number`: `before` is done, and a pass is `share`."""
         return lambda done: self.progress.advance(round(number + before + share * done, 2))
 
     def _finish(self, state: LayerState, work: WorkFolder) -> QuantizeResult:
@@ -176,6 +184,7 @@ class _Run:
         )
 
     def _unquantized(self) -> list[dict[str, str]]:
+        """Return each linear and embedding that stays 16-bit, and why."""
         tied = self.outline.config.get_text_config().tie_word_embeddings
         why = "shared with the embedding" if tied else "the output head decides every token and stays 16-bit"
         head = {"name": self.outline.family.head, "why": why}

@@ -8,7 +8,7 @@ import torch
 from backend.domain.errors import WorkError
 from backend.engines.native import input_statistics as gram
 from backend.engines.native.group import Stats
-from backend.engines.native.input_statistics import Tally
+from backend.engines.native.input_statistics import Collected, Tally
 from backend.layered import attention
 from backend.layered.attention import causal
 from backend.layered.freed_memory import keep_freed_memory
@@ -70,7 +70,7 @@ def test_memory_that_is_kept_is_usable_and_given_back() -> None:
 @pytest.mark.parametrize("features", [5, 128, 200, 1100])
 def test_a_gram_matrix_of_half_the_products_is_whole(features: int) -> None:
     rows = torch.randn(2 * features, features)
-    tally = Tally(features, len(rows), True, "cpu")
+    tally = Tally(features, len(rows), Collected(), "cpu")
     for part in rows.split(gram.FEWEST - 1):
         tally.add(part)
     torch.testing.assert_close(tally.stats("x").matrix(), rows.T @ rows, rtol=1e-4, atol=1e-2)
@@ -78,7 +78,7 @@ def test_a_gram_matrix_of_half_the_products_is_whole(features: int) -> None:
 
 def test_a_gram_matrix_may_be_of_the_first_tokens_only() -> None:
     rows = torch.randn(60, 8)
-    tally = Tally(8, 60, True, "cpu", gram_tokens=25)
+    tally = Tally(8, 60, Collected(gram_tokens=25), "cpu")
     for part in rows.split(20):
         tally.add(part)
     stats = tally.stats("x")
@@ -91,7 +91,7 @@ def test_a_gram_matrix_may_be_of_the_first_tokens_only() -> None:
 def test_every_so_many_tokens_may_be_kept_whatever_the_batches(features: int) -> None:
     """As X'X where that is smaller, else as they are."""
     rows = torch.randn(60, features)
-    tally = Tally(features, 20, True, "cpu", gram_tokens=20, every=3)
+    tally = Tally(features, 20, Collected(gram_tokens=20, every=3), "cpu")
     for part in rows.split([7, 20, 1, 32]):
         tally.add(part)
     stats = tally.stats("x")
@@ -104,7 +104,7 @@ def test_every_so_many_tokens_may_be_kept_whatever_the_batches(features: int) ->
 def test_a_token_that_is_not_finite_is_noticed_though_none_of_the_kept_ones_is(bad: float) -> None:
     rows = torch.randn(60, 4)
     rows[31, 2] = bad
-    tally = Tally(4, 20, True, "cpu", gram_tokens=20, every=3)
+    tally = Tally(4, 20, Collected(gram_tokens=20, every=3), "cpu")
     tally.add(rows)
     with pytest.raises(WorkError, match="The input of x is not finite"):
         tally.stats("x")
@@ -123,7 +123,7 @@ def test_a_key_that_is_not_finite_is_noticed(bad: float) -> None:
 
 def test_merging_keeps_few_tokens_of_a_wide_input_as_they_are() -> None:
     """However many were seen: [in, in] would be far larger than what is kept."""
-    tallies = [Tally(40, 20, True, "cpu", gram_tokens=10, every=9) for _ in range(2)]
+    tallies = [Tally(40, 20, Collected(gram_tokens=10, every=9), "cpu") for _ in range(2)]
     parts = torch.randn(2, 90, 40)
     for tally, rows in zip(tallies, parts, strict=True):
         tally.add(rows)
@@ -135,13 +135,13 @@ def test_merging_keeps_few_tokens_of_a_wide_input_as_they_are() -> None:
 
 def test_a_layer_stops_once_all_was_seen_and_not_before() -> None:
     layer = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
-    tallies = {path: Tally(4, 6, True, "cpu") for path in ("0", "1")}
+    tallies = {path: Tally(4, 6, Collected(), "cpu") for path in ("0", "1")}
     with torch.no_grad(), tapped(layer, tallies, stop=True):
         for _ in range(2):
             with pytest.raises(AllTapsRead):
                 layer(torch.randn(3, 4))
     assert [tally.tokens for tally in tallies.values()] == [6, 6]
-    with torch.no_grad(), tapped(layer, {"0": Tally(4, 6, True, "cpu")}):
+    with torch.no_grad(), tapped(layer, {"0": Tally(4, 6, Collected(), "cpu")}):
         assert layer(torch.randn(3, 4)).shape == (3, 4)
 
 
@@ -154,7 +154,7 @@ def test_half_precision_is_bfloat16_or_nothing() -> None:
 
 def test_magnitudes_that_nobody_asked_for_cannot_be_taken_for_figures() -> None:
     rows = torch.randn(20, 4)
-    asked, spared = (Tally(4, len(rows), True, "cpu", magnitudes=wanted) for wanted in (True, False))
+    asked, spared = (Tally(4, len(rows), Collected(magnitudes=wanted), "cpu") for wanted in (True, False))
     for tally in (asked, spared):
         tally.add(rows)
     stats = spared.stats("linear")

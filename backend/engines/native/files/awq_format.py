@@ -20,8 +20,7 @@ ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 
 def compress(values: torch.Tensor, grid: Grid, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """The stored tensors by local name of `values` [out, in], which lie on `grid` (4 bits in groups, scale exact in
-    `dtype`)."""
+    """Make the stored tensors by local name from `values` [out, in] on `grid`: 4 bits in groups, scales in `dtype`."""
     groups = grid.scale.shape[1]
     shaped = values.view(len(values), groups, -1)
     zeros = grid.zero_point.float()
@@ -34,7 +33,7 @@ def compress(values: torch.Tensor, grid: Grid, dtype: torch.dtype) -> dict[str, 
 
 
 def pack(numbers: torch.Tensor) -> torch.Tensor:
-    """Numbers 0 to 15 [rows, out] as int32 [rows, out / 8]."""
+    """Pack numbers 0 to 15 [rows, out] into int32 [rows, out / 8]."""
     import torch
 
     shaped = numbers.reshape(len(numbers), -1, EACH)[..., list(ORDER)].int()
@@ -44,7 +43,7 @@ def pack(numbers: torch.Tensor) -> torch.Tensor:
 
 
 def quantization_config(rounding: Rounding, ignored: list[str]) -> dict[str, Any]:
-    """The `quantization_config` of config.json. The format always has zero points."""
+    """Make `quantization_config` of config.json; the format always has zero points."""
     return {
         "quant_method": "awq",
         "version": "gemm",

@@ -70,7 +70,10 @@ def write_companions(source: Path, folder: Path) -> None:
 
     The tokenizer's class is one that transformers 4 knows, and that reads as the one that was measured.
     """
-    for path in sorted({path for pattern in (*COPIED, *COPIED_TOO) for path in source.glob(pattern) if path.is_file()}):
+    companions: set[Path] = set()
+    for pattern in (*COPIED, *COPIED_TOO):
+        companions |= {path for path in source.glob(pattern) if path.is_file()}
+    for path in sorted(companions):
         if path.name == "tokenizer_config.json":
             document = json.loads(path.read_bytes())
             if document.get("tokenizer_class") == "TokenizersBackend":
@@ -82,18 +85,20 @@ def write_companions(source: Path, folder: Path) -> None:
 
 
 def write_config(source: Path, folder: Path, dtype: str, quantization: dict[str, Any] | None) -> None:
-    """config.json with `quantization_config` where there is one; written last: the folder is no model before.
+    """Write config.json, with `quantization_config` if there is one; call it last: the folder is no model before.
 
-    Readable by transformers 4 and 5 (`rope_theta` beside `rope_parameters`...).
+    transformers 4 and 5 both read it (`rope_theta` beside `rope_parameters`...).
     """
+    # 1. Say what the result is, and no longer what the source was.
     config: dict[str, Any] = json.loads((source / "config.json").read_bytes())
     config |= {"dtype": dtype, "torch_dtype": dtype}
-    # what the source was is no more
-    for part in (config, *(each for each in config.values() if isinstance(each, dict))):
+    for part in (config, *(value for value in config.values() if isinstance(value, dict))):
         for field in ANNOUNCING:
             part.pop(field, None)
     if quantization is not None:
         config["quantization_config"] = quantization
+
+    # 2. Say rotary embeddings in the words of both.
     rope = config.get("rope_parameters")
     if isinstance(rope, dict) and "rope_theta" in rope:
         config["rope_theta"] = rope["rope_theta"]
@@ -108,8 +113,10 @@ OS_ERROR = re.compile(r"os error (\d+)")
 
 
 def write_part(path: Path, tensors: dict[str, torch.Tensor], *, flush: bool = True) -> None:
-    """`flush`: whether a run after a crash may go on from it. Raises DiskFull or WorkError, and then leaves nothing
-    behind."""
+    """Write one part; with `flush` a run after a crash may go on from it.
+
+    Raises DiskFull or WorkError, and then leaves nothing behind.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -129,10 +136,13 @@ def join(parts: Sequence[Path], folder: Path, shard_bytes: int = SHARD_BYTES) ->
 
     A part that is larger by itself is a shard of its own. The parts stay. Raises DiskFull or WorkError.
     """
+    # 1. Name the shards.
     shards = _shards(parts, shard_bytes)
     count = len(shards)
     names = [f"model-{number:05d}-of-{count:05d}.safetensors" for number in range(1, count + 1)]
     names = names if count > 1 else ["model.safetensors"]
+
+    # 2. Copy the parts of each behind one header.
     weight_map: dict[str, str] = {}
     total = 0
     for name, shard in zip(names, shards, strict=True):
@@ -141,6 +151,8 @@ def join(parts: Sequence[Path], folder: Path, shard_bytes: int = SHARD_BYTES) ->
             _copy(shard, header, staged)
         weight_map |= dict.fromkeys((key for key in header if key != "__metadata__"), name)
         total += size
+
+    # 3. Write the index of several shards.
     if count > 1:
         write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
     return sum((folder / name).stat().st_size for name in names)
@@ -167,7 +179,7 @@ def _read_header(file: BinaryIO) -> dict[str, Any]:
 
 
 def _joined_header(parts: Sequence[Path]) -> tuple[dict[str, Any], int]:
-    """The header of all parts one after another, and the bytes of their data."""
+    """Return the header of all parts one after another, and the bytes of their data."""
     joined: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     offset = 0
     for part in parts:

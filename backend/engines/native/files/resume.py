@@ -28,6 +28,8 @@ ARITHMETIC = 2
 
 
 class LayerState(AttemptState):
+    """The state of a run between two layers."""
+
     done: int = 0
     """Layers whose parts are written."""
     checksum: int = 0
@@ -37,7 +39,7 @@ class LayerState(AttemptState):
 
 
 class WorkFolder:
-    """The folder of one run. `kept` is False for one that nobody will go on from: it is removed whatever happens."""
+    """The folder of one run. `resumable` is False if no attempt will go on from it: it is removed whatever happens."""
 
     def __init__(self, folder: Path, resumable: bool) -> None:
         self.folder, self.resumable = folder, resumable
@@ -50,8 +52,10 @@ class WorkFolder:
         return [self.part(number) for number in range(count + 1)]
 
     def load(self, key: str, *, parts: bool = True) -> LayerState | None:
-        """The state of an earlier attempt at the same run, where all it promises is there. `parts`: that it wrote
-        any."""
+        """Read the state of an earlier attempt at the same run; None if something that it promises is missing.
+
+        `parts`: the run writes parts.
+        """
         state = LayerState.read(self.folder / STATE, key)
         whole = state and (not parts or all(path.is_file() for path in self.parts(state.done)))
         return state if whole else None
@@ -59,16 +63,18 @@ class WorkFolder:
     def begin(
         self, key: str, shape: tuple[int, int, int], spill_bytes: int, *, count: int | None = None, parts: bool = True
     ) -> tuple[LayerState, HiddenStates]:
-        """An earlier attempt's state with its hidden states [sequences, length, features], else new ones, with no layer
-        done.
+        """Return an earlier attempt's state and hidden states [sequences, length, features], else new ones.
 
         After `count` layers the hidden states are not needed. `parts`: as for `load`.
         """
+        # 1. Continue, if the hidden states are those that were saved.
         state = self.load(key, parts=parts)
         if state is not None:
             hidden = HiddenStates(shape, self.folder, state.done, spill_bytes)
             if state.done == count or hidden.restore(state.checksum):
                 return state, hidden
+
+        # 2. Else begin with an empty folder.
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         return LayerState(key=key), HiddenStates(shape, self.folder, 0, spill_bytes)
@@ -84,7 +90,7 @@ class WorkFolder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Removed once it has served; also when the disk is full, which it must not keep so."""
+        """Remove the folder once it has served; also when the disk is full, which frees some of it."""
         if kind is None or not self.resumable or issubclass(kind, DiskFull):
             shutil.rmtree(self.folder, ignore_errors=True)
 

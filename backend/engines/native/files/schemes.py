@@ -24,7 +24,7 @@ Other = tuple[Rounding, list[str]]
 def weight_only(
     bits: int, group_size: int | None, *, symmetric: bool, dtype: torch.dtype, reordered: bool = False
 ) -> Rounding:
-    """W4A16 and W8A16: integers in groups of `group_size` along the input, or one scale an output channel where None.
+    """Make W4A16 or W8A16: integers in groups of `group_size` along the input; None: one scale an output channel.
 
     `dtype` is that of the scales, the 16-bit one of the model. `reordered`: GPTQ took the columns in activation order;
     the groups are static, so readers need not know.
@@ -37,12 +37,12 @@ def weight_only(
 
 
 def int8(activations: Activations) -> Rounding:
-    """W8A8: INT8 symmetric, weights one scale an output channel, activations one a token or, static, one a tensor."""
+    """Make W8A8: INT8 symmetric, weights one scale an output channel, activations one a token or, static, a tensor."""
     return _eight_bits("int", "channel", activations, "int-quantized")
 
 
 def fp8(activations: Activations) -> Rounding:
-    """FP8 E4M3: dynamic has one scale an output channel and one a token; static one a matrix and one a tensor.
+    """Make FP8 E4M3: dynamic has one scale an output channel and one a token; static one a matrix and one a tensor.
 
     vLLM's FP8 kernels take a static activation scale everywhere only with one scale a matrix
     (vllm/model_executor/kernels/linear/scaled_mm/pytorch.py). The format: Micikevicius et al. 2022 (arXiv 2209.05433).
@@ -67,20 +67,23 @@ def _eight_bits(kind: str, strategy: str, activations: Activations, form: str) -
 def quantization_config(
     rounding: Rounding | None, ignored: list[str], *, kv_cache: bool = False, others: Sequence[Other] = ()
 ) -> dict[str, Any]:
-    """The `quantization_config` of config.json: `rounding` for every linear but those ignored and those of `others`.
+    """Make `quantization_config` of config.json: `rounding` for every linear but those ignored and those of `others`.
 
-    Each has a config group and a format of its own, which vLLM prefers to the common one (compressed_tensors.py,
-    get_scheme_dict). Without any the weights stay 16-bit and only the cache has scales.
+    Each rounding has a config group and a format of its own, which vLLM prefers to the common one
+    (compressed_tensors.py, get_scheme_dict). Without any the weights stay 16-bit and only the cache has scales.
     """
     from compressed_tensors.quantization import QuantizationArgs, QuantizationConfig, QuantizationStatus
 
+    # 1. A group for each rounding.
     cache = QuantizationArgs(num_bits=8, type="float", symmetric=True, strategy="tensor", dynamic=False)
-    every = [(each, names) for each, names in [(rounding, ["Linear"]), *others] if each is not None]
+    roundings = list(others) if rounding is None else [(rounding, ["Linear"]), *others]
     groups = {
-        f"group_{number}": each.scheme.model_copy(update={"format": each.format, "targets": names})
-        for number, (each, names) in enumerate(every)
+        f"group_{number}": one.scheme.model_copy(update={"format": one.format, "targets": names})
+        for number, (one, names) in enumerate(roundings)
     }
-    formats = {each.format for each, _ in every}
+    formats = {one.format for one, _ in roundings}
+
+    # 2. The whole, as the library writes it.
     config = QuantizationConfig(
         config_groups=groups,
         format="mixed-precision" if len(formats) > 1 else min(formats, default="dense"),

@@ -55,7 +55,7 @@ def search_ranges(
         part = _search(weight[rows], stats, blocks, rounding, None if plain is None else plain[rows], every)
         values[rows] = part[0]
         parts.append(part[1:])
-    scale, zero_point, losses, before = (torch.cat(each) for each in zip(*parts, strict=True))
+    scale, zero_point, losses, before = (torch.cat(slices) for slices in zip(*parts, strict=True))
     return Snapped(values, Grid(scale, zero_point), losses, before)
 
 
@@ -109,7 +109,7 @@ def _shrinks(weight: torch.Tensor, blocks: torch.Tensor, rounding: Rounding, eve
 def _better(
     best: torch.Tensor, least: torch.Tensor, tried: torch.Tensor, losses: Callable[[torch.Tensor], torch.Tensor]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """`best` with its losses `least`, or `tried` where that loses less, each [out, groups]."""
+    """Return `best` with its losses `least`, or `tried` where that loses less, each [out, groups]."""
     loss = losses(tried)
     better = loss < least
     return tried.where(better, best), loss.where(better, least)

@@ -155,6 +155,7 @@ class GptqRounder(Nearest):
     def snap(self, weights: Sequence[torch.Tensor], linears: Sequence[Linear]) -> list[Snapped]:
         import torch
 
+        """Round the stacked weights of all linears in one sweep."""
         pruned = any(linear.pruned for linear in linears)
         mask = torch.cat([linear.weight != 0 for linear in linears]) if pruned else None
         start = self._searched(weights, linears) if self.clipped else None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class SixteenBit:
-    """Weights stay 16-bit: as they were, or pruned."""
+    """Keeps weights in 16 bits: as they were, or pruned."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
@@ -38,9 +38,9 @@ class SixteenBit:
 
 
 class Nearest:
-    """Round to nearest, over the full range or over ranges searched (`clipped`).
+    """Rounds to nearest, over the full range or over searched ranges (`clipped`).
 
-    `compared` says too what the error would be with neither scales nor searched ranges.
+    `compared`: the report also says what the error would be with neither scales nor searched ranges.
     """
 
     every = 1
@@ -50,10 +50,10 @@ class Nearest:
         self.rounding, self.write, self.compared, self.clipped = rounding, write, compared, clipped
 
     def store(self, linears: Sequence[Linear]) -> list[Stored]:
-        snapped = self.snap([linear.stored() for linear in linears], linears)
+        on_grid = self.snap([linear.stored() for linear in linears], linears)
         return [
-            self._stored(linear, each, _input_scale(linears, self.rounding))
-            for linear, each in zip(linears, snapped, strict=True)
+            self._stored(linear, weight, _input_scale(linears, self.rounding))
+            for linear, weight in zip(linears, on_grid, strict=True)
         ]
 
     def snap(self, weights: Sequence[torch.Tensor], linears: Sequence[Linear]) -> list[Snapped]:
@@ -66,14 +66,14 @@ class Nearest:
         return parted(self._searched(weights, linears), [len(weight) for weight in weights])
 
     def _searched(self, weights: Sequence[torch.Tensor], linears: Sequence[Linear]) -> Snapped:
-        """Search the ranges of weights that share an input, stacked one under the other. What their rows lose when they
-        are rounded to nearest is known where scales were searched for."""
+        """Search the ranges of weights that share an input, stacked one under the other.
+
+        A search of scales has left what their rows lose when they are rounded to nearest.
+        """
         import torch
 
-        known = [None if linear.scaled is None else linear.scaled / linear.rows.square() for linear in linears]
-        plain = (
-            torch.cat([each for each in known if each is not None]) if all(each is not None for each in known) else None
-        )
+        known = [linear.scaled / linear.rows.square() for linear in linears if linear.scaled is not None]
+        plain = torch.cat(known) if len(known) == len(linears) else None
         return clip_search.search_ranges(
             torch.cat(list(weights)), linears[0].folded_stats(), self.rounding, plain, every=self.every
         )
@@ -94,7 +94,7 @@ class Nearest:
         return Stored(self.write(snapped.values, snapped.grid) | input_scale, effective, report)
 
     def _plain_error(self, linear: Linear, snapped: Snapped) -> float:
-        """The relative error that rounding to nearest would leave, with neither scales nor searched ranges."""
+        """Return the relative error of rounding to nearest, with neither scales nor searched ranges."""
         if linear.plain is None and snapped.plain is not None and not linear.pruned and linear.as_it_was:
             linear.plain = float(snapped.plain.sum())
         if linear.plain is None or linear.pruned:
@@ -103,18 +103,19 @@ class Nearest:
 
 
 def parted(snapped: Snapped, heights: Sequence[int]) -> list[Snapped]:
-    """Stacked rows of several weights, apart again."""
+    """Take stacked rows of several weights apart again."""
     ends = list(accumulate(heights))
     return [_rows(snapped, slice(end - height, end)) for end, height in zip(ends, heights, strict=True)]
 
 
 def _rows(snapped: Snapped, part: slice) -> Snapped:
-    losses, plain = (None if each is None else each[part] for each in (snapped.losses, snapped.plain))
+    losses = None if snapped.losses is None else snapped.losses[part]
+    plain = None if snapped.plain is None else snapped.plain[part]
     return Snapped(snapped.values[part], Grid(snapped.grid.scale[part], snapped.grid.zero_point[part]), losses, plain)
 
 
 def _report(linear: Linear, effective: torch.Tensor, losses: torch.Tensor | None = None) -> dict[str, Any]:
-    """`losses` are those of the rows as stored, where they are known."""
+    """Return a linear's entry in the result; `losses` are those of the rows as stored, if they are known."""
     if linear.pruned:
         return {"relative_error": linear.relative_error(effective), "zeros": float((linear.weight == 0).float().mean())}
     known = None if losses is None else float((losses * linear.rows.square()).sum())
@@ -122,7 +123,7 @@ def _report(linear: Linear, effective: torch.Tensor, losses: torch.Tensor | None
 
 
 def _input_scale(linears: Sequence[Linear], rounding: Rounding) -> dict[str, torch.Tensor]:
-    """`input_scale` where activations are static: one for all linears, 1 where no token was seen."""
+    """Make `input_scale` for static activations: one for all linears, 1 if no token was seen; else nothing."""
     import torch
 
     inputs = rounding.scheme.input_activations
@@ -144,7 +145,7 @@ def input_scale(max_abs: torch.Tensor, rounding: Rounding) -> torch.Tensor:
 
 
 def sixteen_bit(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
-    """Weights stay 16-bit; the key-value cache may get scales."""
+    """Make a pipeline that keeps weights in 16 bits; the key-value cache may get scales."""
     cached = scales_cache(request)
 
     def config(ignored: list[str], others: Sequence[schemes.Other]) -> dict[str, Any] | None:
@@ -174,7 +175,7 @@ def int8(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
 
 
 def eight_bits(request: QuantizeRequest, rounding: Rounding) -> Pipeline:
-    """With dynamic inputs calibration decides only the errors that are reported: few sequences are enough."""
+    """Make a pipeline of 8 bits; with dynamic inputs few sequences are enough, as they decide only reported errors."""
     inputs, form = rounding.scheme.input_activations, ungrouped(request, rounding)
     samples = None if inputs is not None and not inputs.dynamic else REPORT_SAMPLES
     return Pipeline(Nearest(rounding, form.write), form.config, rounding, samples=samples, gram_tokens=REPORT_TOKENS)

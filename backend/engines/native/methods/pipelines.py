@@ -37,8 +37,7 @@ need be said."""
 
 @dataclass(frozen=True)
 class Pipeline:
-    """`sequential`: each layer sees what the optimized layers before it compute, at the price of a second pass; else
-    each layer sees what the original computes."""
+    """The algorithms of one method, and what they need of the engine."""
 
     rounder: Rounder
     config: Config
@@ -50,6 +49,8 @@ class Pipeline:
     magnitudes: bool = True
     """True if anything asks for the mean or largest |x| of a channel."""
     sequential: bool = False
+    """True if each layer sees what the optimized layers before it compute, at the price of a second pass; else each
+    sees what the original computes."""
     multiple: int = CPU_MULTIPLE
     """Number that must divide all sizes of a group of linears; others stay 16-bit, so that a processor can serve the
     rest."""
@@ -65,15 +66,18 @@ class Pipeline:
 
 
 def build(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
-    """The algorithms of `request`; `dtype` is the 16-bit type that weights and scales are stored in.
+    """Make the pipeline of `request`; `dtype` is the 16-bit type that weights and scales are stored in.
 
     Raises ImpossibleStack for a method or an option that is unknown.
     """
+    # 1. The method's own pipeline.
     methods = makers()
     if request.method not in methods or request.tuning.keys() - TUNING:
         names = ", ".join(method for method in QUANTIZE if method in methods)
         raise ImpossibleStack(f"The native engine cannot do {request.method!r} with {request.tuning}: it has {names}.")
     pipeline = methods[request.method](request, dtype)
+
+    # 2. What the request adds: scales of the cache, zeros that stay, or pruning.
     if scales_cache(request):
         pipeline = replace(pipeline, cache=Extent.scales, samples=None)
     if request.keep_zeros:
@@ -86,7 +90,7 @@ def build(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
 
 
 def pipeline_at(request: QuantizeRequest, precision: Precision, dtype: torch.dtype) -> Pipeline:
-    """The algorithms of `request` at another precision, or at its own."""
+    """Make the pipeline of `request` at another precision, or at its own."""
     own = {"method": precision.method, "bits": precision.bits, "group_size": precision.group_size}
     return build(request.model_copy(update={**own, "symmetric": precision.symmetric}), dtype)
 
@@ -105,7 +109,7 @@ class Form(NamedTuple):
 
 
 def grouped(request: QuantizeRequest, dtype: torch.dtype) -> Form:
-    """Integers of the request's bits in its groups, in the file format that it asks for."""
+    """Return the form of integers in groups: the request's bits, group size and file format."""
     rounding = schemes.weight_only(
         request.bits,
         request.group_size,
@@ -120,7 +124,7 @@ def grouped(request: QuantizeRequest, dtype: torch.dtype) -> Form:
 
 
 def ungrouped(request: QuantizeRequest, rounding: Rounding) -> Form:
-    """Any rounding, as compressed-tensors has it."""
+    """Return the form of any rounding, stored as compressed-tensors has it."""
     config = partial(schemes.quantization_config, rounding, kv_cache=scales_cache(request))
     return Form(
         rounding,
@@ -135,4 +139,7 @@ def makers() -> dict[str | None, Callable[[QuantizeRequest, torch.dtype], Pipeli
     one."""
     names = [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])]
     modules = [importlib.import_module(f"{__package__}.{name}") for name in names]
-    return {method: make for module in modules for method, make in getattr(module, "PIPELINES", {}).items()}
+    makers_by_method: dict[str | None, Callable[[QuantizeRequest, torch.dtype], Pipeline]] = {}
+    for module in modules:
+        makers_by_method |= getattr(module, "PIPELINES", {})
+    return makers_by_method

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def by_magnitude(weight: torch.Tensor, sparsity: float, pattern: Pattern) -> torch.Tensor:
-    """The mask [out, in], true where a weight of `weight` [out, in] is kept."""
+    """Return the mask [out, in], true where a weight of `weight` [out, in] is kept."""
     if pattern == "unstructured":
         return largest(weight.abs().flatten()[None], sparsity).view_as(weight)
     return n_of_m(weight.abs(), pattern)
 
 
 def by_wanda(weight: torch.Tensor, stats: Stats, sparsity: float, pattern: Pattern) -> torch.Tensor:
-    """The mask [out, in]; as by magnitude where no token was seen."""
+    """Return the mask [out, in]; as by magnitude if no token was seen."""
     if stats.tokens == 0:
         return by_magnitude(weight, sparsity, pattern)
     scores = weight.abs() * stats.power().clamp(min=0).sqrt()
@@ -38,8 +38,7 @@ def by_wanda(weight: torch.Tensor, stats: Stats, sparsity: float, pattern: Patte
 
 
 def largest(scores: torch.Tensor, sparsity: float) -> torch.Tensor:
-    """The mask of `scores` [rows, n] that drops exactly the round(sparsity x n) lowest of each row, the first of equal
-    ones."""
+    """Return the mask of `scores` [rows, n] without the round(sparsity x n) lowest of each row, the first of equals."""
     import torch
 
     dropped = round(sparsity * scores.shape[1])
@@ -52,7 +51,7 @@ def largest(scores: torch.Tensor, sparsity: float) -> torch.Tensor:
 
 
 def n_of_m(scores: torch.Tensor, pattern: Pattern) -> torch.Tensor:
-    """The mask of `scores` [out, in] that keeps the N highest of each M neighbours of a row.
+    """Return the mask of `scores` [out, in] that keeps the N highest of each M neighbours of a row.
 
     Raises ImpossibleStack where M does not divide the inputs.
     """
@@ -69,7 +68,7 @@ def n_of_m(scores: torch.Tensor, pattern: Pattern) -> torch.Tensor:
 
 
 def by_sparsegpt(weight: torch.Tensor, stats: Stats, sparsity: float, pattern: Pattern) -> torch.Tensor:
-    """The pruned and corrected weight [out, in] of `weight` [out, in] fp32; dropped weights are exactly zero.
+    """Prune and correct `weight` [out, in] fp32; dropped weights are exactly zero.
 
     By magnitude where no token was seen. Raises ImpossibleStack where M of the pattern does not divide the inputs.
     """
@@ -83,6 +82,8 @@ def by_sparsegpt(weight: torch.Tensor, stats: Stats, sparsity: float, pattern: P
 
 
 class _Drop:
+    """Decides which weights of each column are dropped."""
+
     def __init__(self, sparsity: float, pattern: Pattern) -> None:
         self.sparsity, self.pattern = sparsity, pattern
         self.width = 0 if pattern == "unstructured" else int(pattern.partition(":")[2])
@@ -121,7 +122,7 @@ class WeightPruner:
 
 
 class ZerosHeld:
-    """Zeros that are there already: nothing more is dropped, and what rounds knows where they are."""
+    """Keeps the zeros that are there and drops nothing more; what rounds then knows where they are."""
 
     def prune(self, linear: Linear) -> torch.Tensor:
         return linear.weight.clone()

@@ -33,7 +33,7 @@ class Grid(NamedTuple):
     zero_point: torch.Tensor
 
     def where(self, rows: torch.Tensor, other: Grid) -> Grid:
-        """This grid in the rows [out] that are true, `other` in the rest."""
+        """Return this grid in the rows [out] that are true, `other` in the rest."""
         import torch
 
         chosen = rows[:, None]
@@ -58,7 +58,7 @@ class Snapped(NamedTuple):
 
 
 def parameters(weight: torch.Tensor, rounding: Rounding, shrink: torch.Tensor | None = None) -> Grid:
-    """The grid of `weight` [out, in] that covers the full range of each group, or `shrink` [out, groups] of it.
+    """Make the grid of `weight` [out, in] that covers the full range of each group, or `shrink` [out, groups] of it.
 
     The scale is rounded to the dtype it will be stored in before it is used, so that what is scored is what is saved.
     """
@@ -67,13 +67,13 @@ def parameters(weight: torch.Tensor, rounding: Rounding, shrink: torch.Tensor | 
 
 
 def extremes(weight: torch.Tensor, rounding: Rounding) -> tuple[torch.Tensor, torch.Tensor]:
-    """The least and the largest weight of each group [out, groups]."""
+    """Return the least and the largest weight of each group [out, groups]."""
     grouped = in_groups(weight, rounding)
     return grouped.amin(-1), grouped.amax(-1)  # torch's `aminmax` of a dimension takes ten times as long
 
 
 def grid_over(low: torch.Tensor, high: torch.Tensor, rounding: Rounding) -> Grid:
-    """The grid whose groups cover [`low`, `high`], both [out, groups]; its scale as it will be stored."""
+    """Make the grid whose groups cover [`low`, `high`], both [out, groups]; its scale is as it will be stored."""
     import torch
     from compressed_tensors.quantization.utils import calculate_qparams
 
@@ -85,7 +85,7 @@ def grid_over(low: torch.Tensor, high: torch.Tensor, rounding: Rounding) -> Grid
 
 
 def in_groups(weight: torch.Tensor, rounding: Rounding) -> torch.Tensor:
-    """`weight` [out, in] as [out, groups, group size], or [1, 1, out x in]: the weights that share a scale."""
+    """View `weight` [out, in] as [out, groups, group size], or [1, 1, out x in]: the weights that share a scale."""
     args = rounding.scheme.weights
     if args.strategy == "tensor":
         return weight.reshape(1, 1, -1)
@@ -93,31 +93,31 @@ def in_groups(weight: torch.Tensor, rounding: Rounding) -> torch.Tensor:
 
 
 def snapped(weight: torch.Tensor, grid: Grid, rounding: Rounding) -> torch.Tensor:
-    """`weight` [out, in] on the nearest points of `grid`, as it will read after dequantization.
-
-    Integers by the library's own steps, but in place: bit by bit the same in a third to a tenth of the time.
-    """
+    """Return `weight` [out, in] on the nearest points of `grid`, as it will read after dequantization."""
     import torch
     from compressed_tensors.quantization.lifecycle.forward import fake_quantize
 
+    # 1. Integers: the library's own steps in place, which give the same bits in a third to a tenth of the time.
     args = rounding.scheme.weights
     if args.type == "int":
         half = 2 ** (args.num_bits - 1)
         scale, zero = grid.scale[..., None], grid.zero_point.to(weight.dtype)[..., None]
         points = (in_groups(weight, rounding) / scale).add_(zero).clamp_(-half, half - 1).round_()
         return points.sub_(zero).mul_(scale).view(weight.shape)
+
+    # 2. FP8: the library's function.
     result = fake_quantize(weight, *_shaped(grid, rounding), args)
     assert isinstance(result, torch.Tensor)
     return result
 
 
 def rounded(weight: torch.Tensor, rounding: Rounding) -> torch.Tensor:
-    """`weight` [out, in] rounded to nearest over its full range."""
+    """Round `weight` [out, in] to nearest over its full range."""
     return snapped(weight, parameters(weight, rounding), rounding)
 
 
 def compress(weight: torch.Tensor, rounding: Rounding, grid: Grid | None = None) -> dict[str, torch.Tensor]:
-    """The stored tensors of one linear by local name (`weight` or `weight_packed`, `weight_scale`...).
+    """Make the stored tensors of one linear by local name (`weight` or `weight_packed`, `weight_scale`...).
 
     A weight that already lies on `grid` is stored as it is.
     """

@@ -23,8 +23,8 @@ STRENGTH = 0.5
 
 
 class SmoothQuantScaler:
-    """Scales s [in] for linears that share an input, ones where that does not come from a norm; of a channel whose
-    inputs or weights are all zero 1."""
+    """Finds scales s [in] for linears that share an input: ones if that does not come from a norm, and 1 for a channel
+    whose inputs or weights are all zero."""
 
     def __init__(self, strength: float = STRENGTH) -> None:
         self.strength = strength

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class PrecisionMix:
-    """`request.precisions` against the groups that the model has. Raises ImpossibleStack for a group it has not."""
+    """Assigns `request.precisions` to the groups of the model. Raises ImpossibleStack for a group it has not."""
 
     def __init__(self, request: QuantizeRequest, outline: Outline, plan: Sequence[Unit], dtype: torch.dtype) -> None:
         self.outline, self.plan, self.precisions = outline, plan, request.precisions
@@ -31,11 +31,11 @@ class PrecisionMix:
         self.pipelines = {
             precision: pipelines.pipeline_at(request, precision, dtype) for precision in set(self.precisions.values())
         }
-        self.groups = {
-            outline.stored_name(number, unit.group): (number, unit.group)
-            for number in range(outline.count)
-            for unit in plan
-        }
+        self.groups: dict[str, tuple[int, str]] = {}
+        """Layer and local name of each group, by its name in allocations."""
+        for number in range(outline.count):
+            for unit in plan:
+                self.groups[outline.stored_name(number, unit.group)] = (number, unit.group)
         unknown = self.precisions.keys() - self.groups.keys()
         if unknown:
             raise ImpossibleStack(f"The model has no group {min(unknown)!r} that could get a precision of its own.")
@@ -53,37 +53,41 @@ class PrecisionMix:
         return precisions
 
     def with_precisions(self, number: int, reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """A layer's reports, with the precision of each linear that got another one than the request's own."""
-        names = {
-            self.outline.stored_name(number, linear): precision.name
-            for unit in self.plan
-            if (precision := self._layers[number].get(unit.group))
-            for linear in unit.linears
-        }
+        """Add to a layer's reports the precision of each linear that has another one than the request's own."""
+        names: dict[str, str] = {}
+        for unit in self.plan:
+            precision = self._layers[number].get(unit.group)
+            if precision is not None:
+                names |= {self.outline.stored_name(number, linear): precision.name for linear in unit.linears}
         return [
-            report | ({"precision": names[report["name"]]} if report["name"] in names else {}) for report in reports
+            report | {"precision": names[report["name"]]} if report["name"] in names else report for report in reports
         ]
 
     def names(self, precision: Precision, *, inside: bool) -> list[str]:
-        """The linears that get it, as checkpoints have their names; or as transformers calls the modules (`inside`)."""
-        root = self.outline.family.layers
-        return [
-            f"{root}.{number}.{linear}" if inside else self.outline.stored_name(number, linear)
-            for number, layer in enumerate(self._layers)
-            for unit in self.plan
-            if layer.get(unit.group) == precision
-            for linear in unit.linears
-        ]
+        """Return the linears that get it, by their names in checkpoints; or in transformers' modules (`inside`)."""
+        names: list[str] = []
+        for number, layer in enumerate(self._layers):
+            for unit in self.plan:
+                if layer.get(unit.group) != precision:
+                    continue
+                if inside:
+                    names += [f"{self.outline.family.layers}.{number}.{linear}" for linear in unit.linears]
+                else:
+                    names += [self.outline.stored_name(number, linear) for linear in unit.linears]
+        return names
 
     def sixteen_bit_linears(self, *, inside: bool = False) -> list[str]:
-        """The linears that stay 16-bit though they could be quantized."""
-        every = [precision for precision in self.pipelines if precision.method is None]
-        return [name for precision in every for name in self.names(precision, inside=inside)]
+        """Return the linears that stay 16-bit though they could be quantized."""
+        names: list[str] = []
+        for precision in self.pipelines:
+            if precision.method is None:
+                names += self.names(precision, inside=inside)
+        return names
 
     def config(self, pipeline: Pipeline, ignored: list[str]) -> dict[str, Any] | None:
-        """`quantization_config`; `pipeline` is what the other groups go through, where there are any."""
+        """Return `quantization_config`; `pipeline` is that of the other groups, if there are any."""
         others = []
-        for precision in sorted(self.pipelines, key=lambda each: (each.bits, each.name)):
+        for precision in sorted(self.pipelines, key=lambda precision: (precision.bits, precision.name)):
             rounding = self.pipelines[precision].rounding
             if rounding is not None:
                 both = [*self.names(precision, inside=False), *self.names(precision, inside=True)]

@@ -1,11 +1,10 @@
-"""Measures what each group of linears alone costs at each precision: the KL divergence of the model with only that
-group rounded.
+"""Measures what each group of linears alone costs at each precision: the KL divergence with only that group rounded.
 
 One pass over the layers. At each layer every group is rounded by every candidate's own algorithms, windows of the
-calibration run through it, and what leaves is carried on beside the original through the untouched layers behind. So
-each loss is measured to the end of the model, the rounding of inputs included, at a forward pass a group and candidate
-from its layer on, no gradient. That losses of groups add up is the assumption of every allocation; docs/decisions/0013
-says how far it held.
+calibration run through it, and what leaves is carried on beside the original through the layers behind, which are as
+they were. So each loss is measured to the end of the model, the rounding of inputs included; it costs a forward pass
+for each group and candidate from its layer on, and no gradient. Every allocation assumes that losses of groups add up;
+docs/decisions/0013 says how far that held.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from backend.engines.native.files import checkpoint
 from backend.engines.native.files.checkpoint import storage_dtype
 from backend.engines.native.files.resume import WorkFolder, request_key, versions
 from backend.engines.native.group import Linear, Stats, Stored
-from backend.engines.native.input_statistics import Tally, Taps
-from backend.engines.native.layer_work import LayerWork, plan_units
+from backend.engines.native.input_statistics import Collected, Tally, Taps
+from backend.engines.native.layer_work import LayerPlan, LayerWork, plan_units
 from backend.engines.native.methods import pipelines
 from backend.layered.dequantize import plain
 from backend.layered.hidden_states import HiddenStates
@@ -52,12 +51,13 @@ class Slot(NamedTuple):
 
 
 def measure(request: QuantizeRequest, candidates: Sequence[Precision], progress: Progress) -> list[MeasuredGroup]:
-    """The groups of the model of `request`, in order, with what each loses at each candidate. Phases: load, sensitivity
-    (unit: layer).
+    """Return the groups of the model of `request`, in order, with what each loses at each candidate.
 
-    What was found is kept beside `request.work_dir` and read from there when the same is asked again; a stopped run
-    goes on at the next layer. Works on the first device. Raises what `quantize` raises.
+    Phases: load, sensitivity (unit: layer). The result is stored beside `request.work_dir` and read from there when the
+    same is asked again; a stopped run goes on at the next layer. Works on the first device. Raises what `quantize`
+    raises.
     """
+    # 1. Read what an earlier attempt measured.
     progress.phase("load", "Reading the model's outline", weight=0.1)
     probe = _Probe(request, candidates, progress)
     resumable = request.work_dir is not None
@@ -67,6 +67,8 @@ def measure(request: QuantizeRequest, candidates: Sequence[Precision], progress:
     if earlier is not None:
         progress.note("What the groups cost was measured before.")
         return earlier.groups
+
+    # 2. Else measure, and store the result for the next attempt.
     with WorkFolder(folder, resumable) as work, memory_errors():
         groups = probe.run(work)
     if resumable:
@@ -75,23 +77,31 @@ def measure(request: QuantizeRequest, candidates: Sequence[Precision], progress:
 
 
 class _Probe:
-    """One pass. `slots` are the copies in the order in which they come up; the original is before them."""
+    """One measurement. `slots` are the copies in the order in which they come up; the original is before them."""
 
     def __init__(self, request: QuantizeRequest, candidates: Sequence[Precision], progress: Progress) -> None:
+        # 1. The model, its groups of linears, and the candidates that change anything.
         self.request, self.progress = request, progress
         source = plain(request.model_dir)
         self.dtype, self.outline, self.device = storage_dtype(source), Outline(source), request.devices[0]
         own = pipelines.build(request, self.dtype)
-        self.plan, _ = plan_units(self.outline, own, request.group_size)
+        self.units, _ = plan_units(self.outline, own, request.group_size)
         self.gram = own.gram or not own.reads_text  # text is read here in any case, and losses are those of outputs
-        self.candidates = [each for each in candidates if each.method is not None or request.pruning is not None]
-        groups = list(dict.fromkeys(unit.group for unit in self.plan))
-        self.linears = {
-            each: [name for unit in self.plan if unit.group == each for name in unit.linears] for each in groups
-        }
+        self.candidates = [
+            candidate for candidate in candidates if candidate.method is not None or request.pruning is not None
+        ]
+        self.linears: dict[str, list[str]] = {}
         """Linears by group."""
-        every = range(self.outline.count)
-        self.slots = [Slot(number, group, each) for number in every for each in self.candidates for group in groups]
+        for unit in self.units:
+            self.linears.setdefault(unit.group, []).extend(unit.linears)
+
+        # 2. A copy for each layer, candidate and group.
+        self.slots: list[Slot] = []
+        for number in range(self.outline.count):
+            for candidate in self.candidates:
+                self.slots += [Slot(number, group, candidate) for group in self.linears]
+
+        # 3. The windows of the calibration text, as many as the copies allow.
         windows = probe_windows(len(self.slots))
         texts, length, seed = request.calibration_texts, request.length, request.seed
         self.tokens = calibration.sample_tokens(request.model_dir, texts, windows, length, seed)
@@ -100,7 +110,8 @@ class _Probe:
     @property
     def key(self) -> str:
         options = self.request.model_dump(exclude={"out_dir", "work_dir", "precisions", "devices"})
-        described = {**options, "candidates": [each.model_dump() for each in self.candidates], "versions": versions()}
+        candidates = [candidate.model_dump() for candidate in self.candidates]
+        described = {**options, "candidates": candidates, "versions": versions()}
         return request_key({**described, **calibration.describe(self.tokens)}, weight_files(self.request.model_dir))
 
     def run(self, work: WorkFolder) -> list[MeasuredGroup]:
@@ -141,7 +152,7 @@ class _Probe:
         # 2. For each candidate: round every group, and send the original through with only that group rounded.
         for candidate in self.candidates:
             pipeline = pipelines.pipeline_at(self.request, candidate, self.dtype)
-            work = LayerWork(self.outline, number, self.plan, pipeline, stats, self.dtype)
+            work = LayerWork(number, LayerPlan(self.outline, self.units, pipeline, self.dtype), stats)
             work.run()
             for group in self.linears:
                 place = 1 + self.slots.index(Slot(number, group, candidate))
@@ -154,10 +165,11 @@ class _Probe:
 
         def taps(device: str) -> Taps:
             tallies = {}
-            for unit in self.plan:
+            for unit in self.units:
                 for names in unit.inputs:
                     coming = self.tokens.numel() if unit.group == names[0] else 0
-                    tallies[names[0]] = Tally(layer.get_submodule(names[0]).in_features, coming, self.gram, device)
+                    features = layer.get_submodule(names[0]).in_features
+                    tallies[names[0]] = Tally(features, coming, Collected(self.gram), device)
             return tallies
 
         collected = self.passes.through(number, hidden, taps, True, lambda _done: None)
@@ -182,6 +194,7 @@ class _Probe:
     @contextmanager
     def _rounded(self, layer: Any, work: LayerWork, group: str) -> Iterator[None]:
         """Let the layer compute with the rounded linears of `group`, while the context lasts."""
+        # 1. Put the rounded weights in place, and round what they read.
         modules = {name: layer.get_submodule(name) for name in self.linears[group]}
         originals = {name: module.weight.data for name, module in modules.items()}
         hooks = []
@@ -192,6 +205,8 @@ class _Probe:
                 hooks.append(
                     module.register_forward_pre_hook(_inputs(work.linears[name], work.stored[name], rounding.scheme))
                 )
+
+        # 2. Run, and put the originals back.
         try:
             yield
         finally:
@@ -215,18 +230,19 @@ class _Probe:
         return [max(0.0, float(total)) for total in totals / self.tokens.numel()]
 
     def _measured(self, number: int, group: str, losses: dict[Slot, float]) -> MeasuredGroup:
+        """Return one group of one layer with its losses by precision; 16 bits lose nothing."""
         layer, name_of, linears = self.outline.layers[number], self.outline.stored_name, self.linears[group]
+        by_precision = {candidate.name: losses[Slot(number, group, candidate)] for candidate in self.candidates}
         return MeasuredGroup(
             name=name_of(number, group),
             linears=[name_of(number, name) for name in linears],
             shapes=[tuple(layer.get_submodule(name).weight.shape) for name in linears],
-            losses={SIXTEEN.name: 0.0} | {each.name: losses[Slot(number, group, each)] for each in self.candidates},
+            losses={SIXTEEN.name: 0.0} | by_precision,
         )
 
 
 def _inputs(linear: Linear, stored: Stored, scheme: Any) -> Any:
-    """A hook that rounds what a linear reads as its stored form will: over its columns, by its static scale or one a
-    token."""
+    """Make a hook that rounds what a linear reads as its stored form will, by its static scale or one a token."""
     from compressed_tensors.quantization.lifecycle.forward import fake_quantize
 
     args, static = scheme.input_activations, stored.tensors.get("input_scale")
@@ -240,10 +256,10 @@ def _inputs(linear: Linear, stored: Stored, scheme: Any) -> Any:
 
 
 def _kl(reference: torch.Tensor, logits: torch.Tensor) -> float:
-    """The sum over positions; both [length, vocabulary]."""
+    """Sum KL(reference || logits) over positions, in nats; both [length, vocabulary]."""
     total = 0.0
     for start in range(0, len(reference), MEASURED_ROWS):
         part = slice(start, start + MEASURED_ROWS)
-        log_p, log_q = (each[part].double().log_softmax(-1) for each in (reference, logits))
+        log_p, log_q = reference[part].double().log_softmax(-1), logits[part].double().log_softmax(-1)
         total += float((log_p.exp() * (log_p - log_q)).sum())
     return total

@@ -9,7 +9,7 @@ from backend.domain.errors import WorkError
 from backend.engines.native import input_statistics as gram
 from backend.engines.native.files.schemes import weight_only
 from backend.engines.native.group import Stats
-from backend.engines.native.input_statistics import Tally
+from backend.engines.native.input_statistics import Collected, Tally
 from backend.engines.native.methods import gptq
 from backend.engines.native.methods.brain_surgeon import DAMPING
 
@@ -29,7 +29,7 @@ def uneven(features: int, mean: float = 0.0) -> torch.Tensor:
 
 def made(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """X'X as the engine makes it, and in double precision."""
-    tally = Tally(rows.shape[1], 1 << 20, True, "cpu")
+    tally = Tally(rows.shape[1], 1 << 20, Collected(), "cpu")
     for part in rows.split(3000):
         tally.add(part)
     return tally.stats("x").matrix().double(), rows.double().T @ rows.double()
@@ -98,7 +98,7 @@ def test_tokens_of_massive_activations_cost_the_others_little(times: float) -> N
 def test_a_value_that_is_not_finite_is_noticed(bad: float) -> None:
     rows = torch.randn(TOKENS, 64)
     rows[TOKENS // 2, 5] = bad
-    tally = Tally(64, TOKENS, True, "cpu", magnitudes=False)
+    tally = Tally(64, TOKENS, Collected(magnitudes=False), "cpu")
     tally.add(rows)
     with pytest.raises(WorkError, match="The input of x is not finite"):
         tally.stats("x")
