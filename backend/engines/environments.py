@@ -32,7 +32,7 @@ MARKER = "INSTALLED.json"
 CHANGING = "CHANGING.json"
 """The marker while packages are exchanged. Left behind without a marker, the environment is made anew."""
 SEEDED = ("pip", "setuptools", "wheel")
-"""What a new virtual environment may have by itself."""
+"""Packages that a new virtual environment may have by itself."""
 LOCKS = ASSETS / "locks"
 REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)((?: \\\n[ ]+--hash=sha256:[0-9a-f]{64})*)", re.MULTILINE)
 """A package, its version, and the hashes of all its files, as `.ci/lock` writes them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections import Counter
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -141,12 +142,17 @@ def imports(path: Path, *, types: bool = True) -> list[tuple[str, bool]]:
 
     Without `types` the imports of such blocks are left out.
     """
-    tree = ast.parse(path.read_text())
+    return _imports(path.read_text(), types)
+
+
+@cache
+def _imports(source: str, types: bool) -> list[tuple[str, bool]]:
+    tree = ast.parse(source)
     inside, for_types = set[int](), set[int]()
     for block in ast.walk(tree):
         if isinstance(block, ast.FunctionDef | ast.AsyncFunctionDef):
             inside |= {id(node) for node in ast.walk(block)}
-        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
+        if isinstance(block, ast.If) and isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING":
             for_types |= {id(node) for node in ast.walk(block)}
     names = []
     for node in ast.walk(tree):

@@ -83,8 +83,10 @@ def unknown_modules(text: str, modules: set[str]) -> list[str]:
 
     A path counts if it begins with one of our folders; those of other projects are cited as sources.
     """
-    own = {name for name in modules if "/" not in name and "." not in name}
     named = [match.group() for match in MODULE.finditer(text)]
+    if not named:  # of most docstrings
+        return []
+    own = {name for name in modules if "/" not in name and "." not in name}
     return [
         name
         for name in named

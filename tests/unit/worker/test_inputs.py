@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from backend.channel import Channel
 from backend.domain.jobs.jobs import RESULT_UNWRITTEN, Event
 from backend.service import Workspace
@@ -16,6 +18,7 @@ from backend.supervisor.finish import exit_reason
 from tests.studio import optimize_spec
 from tests.tiny import tiny_llama
 
+pytestmark = pytest.mark.process
 ROOT = Path(__file__).resolve().parents[3]
 FULL = """
 import sys
