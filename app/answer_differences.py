@@ -26,11 +26,13 @@ def markup(pieces: Sequence[Piece]) -> str:
 
 def difference_sentence(first: str, second: str) -> str:
     """Return a sentence that says whether and where two answers differ."""
+    # The same, or the same but for white space.
     if first == second:
         return "The answers are identical, character by character."
     mine, theirs = Words(first).keys, Words(second).keys
     if mine == theirs:
         return "The answers have the same words and differ in spaces or line breaks only."
+    # Count the words that differ on each side, and those before the first difference.
     parted = [
         sum(len(Words(piece.text).keys) for piece in side if piece.differs) for side in differences(first, second)
     ]

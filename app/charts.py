@@ -28,11 +28,13 @@ def theme() -> Theme:
 
 def show(figure: Figure, key: str, words: str | None = None, *, file: bool = True) -> None:
     """Draw a chart with its alternative text (`words`, or its own) and, with `file`, a download of its points."""
+    # Draw the chart with its text.
     name = alt_text.file_name(figure)
     config = {**CONFIG, "toImageButtonOptions": {"format": "png", "scale": 2, "filename": name}}
     st.plotly_chart(
         unvalidated(figure), key=page_key(key), theme=None, config=config, alt=words or alt_text.alt(figure)
     )
+    # Offer its points as a file.
     if figure["data"] and file:
         st.download_button(
             "CSV",

@@ -32,6 +32,7 @@ def show(
 
     `baseline` is what it is compared with; `evaluation` is the id of the report that is offered.
     """
+    # Choose the variant; without one that can be resolved there is no step.
     st.subheader("What next?")
     with st.container(horizontal=True, vertical_alignment="center"):
         source = _choose_source(sources)
@@ -40,8 +41,10 @@ def show(
         except WhetstoneError as error:
             st.caption(message(error))
             return
+        # What can be done here, and what can be downloaded.
         _local_actions(opened, variant, baseline)
         _downloads(opened, variant, evaluation)
+    # Say why it cannot run here, and how to go on by commands.
     if variant.kind == "artifact" and (why := variants.why_unserved(opened, source)):
         st.caption(plain(f"It cannot run on this machine: {why}."))
     if variant.model_path is not None:
@@ -84,6 +87,7 @@ def _local_actions(opened: Workspace, variant: Variant, baseline: str | None) ->
 
 def _downloads(opened: Workspace, variant: Variant, evaluation: str | None) -> None:
     """Draw the files to download."""
+    # The report of the evaluation.
     if evaluation is not None:
         st.download_button(
             "Report",
@@ -95,6 +99,7 @@ def _downloads(opened: Workspace, variant: Variant, evaluation: str | None) -> N
             icon=":material/description:",
             help="One HTML file that needs no network.",
         )
+    # The artifact, unless it is too large for a browser.
     if variant.kind == "artifact" and (variant.bytes_on_disk or 0) <= MOST_BYTES and not opened.read_only:
         st.download_button(
             f"Download ({size(variant.bytes_on_disk)})",

@@ -48,9 +48,11 @@ def size_change(before: float, after: float) -> str:
 def result_figures(result: dict[str, Any]) -> list[tuple[str, str, str | None]]:
     """Return the result of an optimize job as (label, value, comparison); missing values are left out."""
     figures: list[tuple[str, str, str | None]] = []
+    # The size of the weights, against the original.
     before, after = result.get("bytes_before"), result.get("bytes_after")
     if before and after:
         figures.append(("Weights", size(after), f"{size_change(before, after)} from {size(before)}"))
+    # Quality, as far as it was scored.
     quality = result.get("quality") or {}
     if quality.get("perplexity_after") is not None:
         original = quality.get("perplexity_before")
@@ -64,6 +66,7 @@ def result_figures(result: dict[str, Any]) -> list[tuple[str, str, str | None]]:
         figures.append(
             ("Same top token", f"{quality['same_top']:.1%}", "of held-out positions have the original's first choice")
         )
+    # What the job took.
     if result.get("peak_rss_bytes"):
         figures.append(("Peak memory", size(result["peak_rss_bytes"]), None))
     if result.get("seconds") is not None:

@@ -34,9 +34,11 @@ def write_recipe(text: str) -> str | None:
 
 def read_recipe(address: str) -> str:
     """Return the text of an address value. Raises InvalidRecipe if a packed one is damaged or unpacks to too much."""
+    # Short text is not packed.
     if not address.startswith(MARK):
         return address
     try:
+        # Unpack at most what a recipe may have.
         unpacker = zlib.decompressobj()
         content = unpacker.decompress(base64.urlsafe_b64decode(address.removeprefix(MARK)), MAX_BYTES)
         if unpacker.unconsumed_tail:

@@ -37,8 +37,10 @@ class ActivityFilter(NamedTuple):
 def running(opened: Workspace, chosen: ActivityFilter) -> tuple[tuple[str, str], ...]:
     """Draw a card for each live job. Return the ids and states, so that the page follows a change."""
     live_jobs = running_jobs.list_running(opened, owner=chosen.person, words=chosen.words)
+    # Say that nothing runs, or that nothing matches.
     if not live_jobs:
         show_empty(chosen.any, "Nothing is running. Running jobs appear here with their host and device.")
+    # A card for each: title, place, times, and a warning if its supervisor is silent.
     for job in live_jobs:
         with st.container(border=True):
             with st.container(horizontal=True, vertical_alignment="center"):
@@ -53,6 +55,7 @@ def running(opened: Workspace, chosen: ActivityFilter) -> tuple[tuple[str, str],
 
 
 def failed(opened: Workspace, chosen: ActivityFilter) -> None:
+    # Read one page of the jobs that the filter leaves.
     filters: dict[str, Any] = {
         "states": [str(state) for state in running_jobs.UNSUCCESSFUL],
         "owner": chosen.person,
@@ -63,6 +66,7 @@ def failed(opened: Workspace, chosen: ActivityFilter) -> None:
     if not failed_jobs:
         show_empty(chosen.any, "No job has failed, been lost or been cancelled.")
         return
+    # List them; a click opens the job.
     picked = _table(
         [ended_row(job) for job in failed_jobs],
         f"bad_{page}_{failed_jobs[0].id}",
@@ -74,6 +78,7 @@ def failed(opened: Workspace, chosen: ActivityFilter) -> None:
 
 def changes(opened: Workspace, chosen: ActivityFilter) -> None:
     """List who changed what; only an admin sees changes by others."""
+    # Filter by origin, besides person and words.
     origins = st.pills(
         "From", get_args(Origin), selection_mode="multi", key=navigation.page_key("from"), bind="query-params"
     )
@@ -83,11 +88,13 @@ def changes(opened: Workspace, chosen: ActivityFilter) -> None:
         "words": chosen.words,
         "origins": origins or (),
     }
+    # Read one page; only an admin gets the changes of others.
     page, first = navigation.paginate(audit.count(opened, **filters), PER_PAGE, "changes_page")
     records = audit.listing(opened, **filters, limit=PER_PAGE, offset=first)
     if not records:
         show_empty(chosen.any or bool(origins), "Nobody has changed anything yet.")
         return
+    # List them; a click on a change of a job opens the job.
     picked = _table(
         [change_row(record) for record in records], f"changes_{page}_{records[0].id}", "Who changed what, latest first"
     )

@@ -104,6 +104,7 @@ def show_dry_run(preview: Preview | None, shown_notes: Collection[str]) -> None:
 
 
 def _requests(preview: ManagedPreview, notes: Sequence[str]) -> None:
+    # The notes of the plan, then the exact requests.
     calls = len(preview.requests)
     label = f"AWS requests ({calls})"
     with st.expander(label, icon=":material/cloud_upload:", key="build_aws-request"):
@@ -112,6 +113,7 @@ def _requests(preview: ManagedPreview, notes: Sequence[str]) -> None:
         for request in preview.requests:
             st.caption("create_optimization_job, named by the job when it is submitted")
             st.code(json.dumps(request, indent=2), language="json", wrap_lines=True)
+        # The price of the instance.
         if preview.requests:
             price = (
                 "No price is known."

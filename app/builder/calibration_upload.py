@@ -19,6 +19,7 @@ REFUSED = "build_calibration_refused"
 def upload(opened: Workspace, key: str, put: Callable[[str], None]) -> None:
     """Draw the upload. `put` gets the path of the stored file; an unusable file is refused with a sentence."""
     with st.popover("Upload calibration text", icon=":material/upload:", key=f"{key}-ask"):
+        # Say what to upload, and take it.
         st.caption(
             "Text like your own traffic, some hundred kB: JSONL or Parquet with `text` or `prompt`, or plain text."
         )
@@ -31,6 +32,7 @@ def upload(opened: Workspace, key: str, put: Callable[[str], None]) -> None:
             args=(opened, key, put),
             **disabled_unless_allowed(opened, Action.UPLOAD),
         )
+        # Show why the last file was refused.
         if refused := st.session_state.get(REFUSED):
             st.error(message(refused), icon=":material/error:")
 

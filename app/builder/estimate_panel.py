@@ -82,9 +82,11 @@ def _table(title: str, rows: list[Figure]) -> str:
 
 def _calibration(estimate: Estimate) -> None:
     """Show the evaluation that corrected the estimate, and the error at each measured level."""
+    # Not every estimate was corrected by a measurement.
     calibration = estimate.calibration
     if calibration is None:
         return
+    # Say which measurement corrected it.
     when = document_time(calibration.measured_at)
     st.markdown(
         f":material/straighten: Calibrated by a measurement of {when} on this machine, "
@@ -94,12 +96,14 @@ def _calibration(estimate: Estimate) -> None:
         navigation.link(
             "evaluate", f"Evaluation {calibration.evaluation}", ":material/open_in_full:", id=calibration.evaluation
         )
+    # List the error before and after at each measured level.
     with st.expander("Error before and after the correction"):
         st.markdown("\n".join(f"- {plain(line)}" for line in estimate_figures.calibration_lines(calibration)))
 
 
 def _measure_button(opened: Workspace) -> None:
     """Draw the button that measures this machine; it takes some seconds and all cores."""
+    # Say what is missing, and offer to measure it.
     st.caption("Speed is unknown until the memory and arithmetic of this machine are measured once.")
     clicked = st.button(
         "Measure this machine",
@@ -110,6 +114,7 @@ def _measure_button(opened: Workspace) -> None:
             **disabled_unless_allowed(opened, Action.MEASURE),
         },
     )
+    # Measure at once, since it takes seconds; then draw the page again with the speed.
     if clicked:
         with shell.errors_inline():
             with st.spinner("Measuring memory and matrix products"):
@@ -148,11 +153,14 @@ def show_cheapest(choice: TargetChoice) -> None:
 
 def show_choice(choice: TargetChoice) -> None:
     """Show the instance that `auto` chose, and why not the others."""
+    # The winner, or that there is none.
     mark = ":material/star:" if choice.winner else ":material/block:"
     st.markdown(f"{mark} **{plain(estimate_figures.choice_sentence(choice))}**")
+    # Where the job itself costs least.
     if choice.job is not None:
         took = f"{duration_range(*choice.job.seconds)}, {estimate_figures.range_text(choice.job.cost, 'USD')}"
         st.caption(f"The optimize job itself would cost least on {plain(choice.job.target)}: {plain(took)}, estimated.")
+    # The others with their reasons.
     fits = sum(loser.fits for loser in choice.losers)
     with st.expander(
         f"The others: {fits} could do it, {len(choice.losers) - fits} could not", expanded=choice.winner is None

@@ -43,6 +43,7 @@ def sticky_style(theme: str) -> str:
 
 def show_summary(opened: Workspace, model: ModelFacts, readiness: Readiness) -> None:
     """Show whether the recipe is valid and what it needs, within the first screen of any width."""
+    # What is unknown or refused by the rules comes first.
     if isinstance(readiness, Unknown):
         _show_unknown(readiness)
         return
@@ -50,9 +51,11 @@ def show_summary(opened: Workspace, model: ModelFacts, readiness: Readiness) -> 
     if isinstance(readiness, Refused):
         _show_refused(opened, case)
         return
+    # An empty recipe is no error.
     if not case.recipe.steps and not opened.read_only:
         st.info("No steps yet: choose a goal below, or add a step.", icon=":material/add_circle:")
         return
+    # A valid recipe may still be blocked on this machine.
     if isinstance(readiness, Blocked) and not readiness.can_be_fixed:
         st.error(message(readiness.obstacle), icon=":material/block:")
         return

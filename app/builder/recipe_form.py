@@ -218,11 +218,13 @@ def _bundled(key: str) -> None:
 
 def draw_steps(opened: Workspace, recipe: Recipe) -> None:
     """Draw a card for each step, in the order in which they run."""
+    # Say how to begin.
     if not recipe.steps:
         st.info(
             "No steps yet. Choose a goal above, or add a step.",
             icon=":material/info:",
         )
+    # One card for each step: title and order, what it does, its options.
     for index, step in enumerate(recipe.steps):
         with st.container(border=True):
             _head(recipe, index, step)
@@ -233,6 +235,7 @@ def draw_steps(opened: Workspace, recipe: Recipe) -> None:
                 index,
                 tuple(option for option in recipe_options.shown_options(step) if reads or option.name not in OF_TEXT),
             )
+            # Say which engine makes it, and take calibration text if the step reads any.
             if isinstance(step, Prune | Quantize):
                 st.caption(ENGINES[step.engine].prefer)
             if isinstance(step, Quantize) and reads:
@@ -260,17 +263,20 @@ def _head(recipe: Recipe, index: int, step: Step) -> None:
 
 def draw_add_menu(opened: Workspace, model: ModelFacts, recipe: Recipe, case: Case | None) -> None:
     """Draw a menu of every step of this version; those that do not fit are disabled with the reason."""
+    # Check each step against the model and the recipe.
     try:
         choices = cases.additions(opened, model, recipe, case)
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         return
+    # Draw them by groups.
     with st.popover("Add a step", icon=":material/add:", key="build_add", width="stretch"):
         for heading in dict.fromkeys(step_words.menu_group(choice.step) for choice in choices):
             st.markdown(f"**{heading}**")
             for index, choice in enumerate(choices):
                 if step_words.menu_group(choice.step) == heading:
                     _draw_addition(index, choice)
+        # A draft of this model's own can be trained.
         if isinstance(model, ModelCard):
             navigation.link(
                 "train", "Train a draft for this model", ":material/model_training:", model=model_source(model)
@@ -279,11 +285,13 @@ def draw_add_menu(opened: Workspace, model: ModelFacts, recipe: Recipe, case: Ca
 
 def _draw_addition(index: int, choice: Addition) -> None:
     """Draw one step of the menu with what it does, or the reason against it and the closest recipe that has it."""
+    # The step itself, greyed if the rules refuse it.
     act = {"on_click": _edit, "args": (lambda built, step=choice.step: recipe_options.with_step(built, step),)}
     name, greyed = step_words.step_title(choice.step), choice.reason is not None
     with st.container(gap=None, key=f"build_offer-{index}"):
         st.button(name, key=f"build_add-{index}", type="tertiary", icon=":material/add:", disabled=greyed, **act)
         st.caption(message(choice.reason or step_words.step_help(choice.step)))
+        # Offer the closest recipe that is valid.
         if choice.instead is not None:
             label = f"Use {plain(step_words.steps_line(choice.instead))} instead"
             st.button(
@@ -330,6 +338,7 @@ def _fields(recipe: Recipe, where: int | str, shown: tuple[Option, ...]) -> None
 
 
 def _field(option: Option, value: Any, key: str, where: int | str) -> None:
+    # Every kind of option has a widget of its own.
     common = {"key": key, "help": option.help, "on_change": _set, "args": (where, option.name, key)}
     match option.kind:
         case "choice":
@@ -370,7 +379,8 @@ def _set(where: int | str, name: str, key: str) -> None:
         return
     value = st.session_state[key]
     value = None if value == "" else value
-    step = recipe.steps[where] if isinstance(where, int) and (recipe := current_draft().recipe) is not None else None
+    recipe = current_draft().recipe
+    step = recipe.steps[where] if isinstance(where, int) and recipe is not None else None
     together = name == "tokens_by_batch" or (name == "tokens" and getattr(step, "tokens_by_batch", None) is not None)
     _edit(lambda built: recipe_options.with_setting(built, where, name, value), redraw=name == "method" or together)
 

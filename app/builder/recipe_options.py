@@ -265,6 +265,7 @@ def with_setting(recipe: Recipe, where: int | str, name: str, new: Any) -> Recip
 
     Raises InvalidRecipe.
     """
+    # Change the options of a step, with those that hang on the new value.
     document = recipe.model_dump(mode="json")
     if isinstance(where, int):
         step = recipe.steps[where]
@@ -279,6 +280,7 @@ def with_setting(recipe: Recipe, where: int | str, name: str, new: Any) -> Recip
             options |= speculation.linked_changes(step.tokens_by_batch, step.tokens, name, new)
         document["steps"][where] = {technique: {**options, name: new}}
     else:
+        # Or change serving settings or limits.
         document[where][name] = new
     return recipes.read(document)
 

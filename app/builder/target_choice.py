@@ -57,9 +57,11 @@ class PlanRequest(NamedTuple):
 
 def choose(opened: Workspace) -> str:
     """Draw the targets of the chosen kind. Return the selected one; whether it exists is checked by the planner."""
+    # Offer the targets of the chosen kind, and the one of the address even if it is unknown.
     current = _selected_target()
     names = {name: words for name, words in target_labels(opened).items() if target_kind(name) == target_kind(current)}
     choices = list(names) if current in names else [current, *names]
+    # Draw the field; other names can be typed.
     chosen = st.selectbox(
         "Target",
         choices,

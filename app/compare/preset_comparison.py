@@ -11,6 +11,7 @@ from app import charts, navigation
 from app.formatting import plain
 from app.presets import preset_page
 from app.presets import preset_rows as preset_rows
+from backend.domain.planner.presets import Claim
 from backend.present import preset_figures as preset_figures
 from backend.present.charts import presets as charts_presets
 from backend.present.charts.markers import style_indices
@@ -29,9 +30,11 @@ COLUMNS = ("preset", "model", "goal", "target", "recipe", "kind", "concurrency",
 
 def choose(opened: Workspace) -> list[PresetView]:
     """Draw the selection of presets on Compare; it is `presets=` in the address."""
+    # Read the presets of the address.
     known_presets = preset_page.find_presets(opened, st.query_params.get("presets", ""))
     if len(known_presets) > MOST:
         st.warning(f"Only the first {MOST} presets are shown.", icon=":material/warning:")
+    # Offer them with the newest others.
     ids = [known.preset.id for known in known_presets[:MOST]]
     offered = [known.preset.id for known in service.listing(opened, limit=OFFERED)]
     navigation.multiselect(
@@ -95,7 +98,9 @@ def show(opened: Workspace, views: Sequence[PresetView], evaluations: Sequence[E
 
 def _claims(views: Sequence[PresetView]) -> None:
     """Show the conditions of published figures."""
-    claims = {claim: today for view in views for claim, today in zip(view.preset.published, view.today, strict=True)}
+    claims: dict[Claim, str | None] = {}
+    for view in views:
+        claims.update(zip(view.preset.published, view.today, strict=True))
     if claims:
         with st.expander("Published figures (third-party, unverified)", icon=":material/format_quote:"):
             for claim, today in claims.items():

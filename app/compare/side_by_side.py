@@ -13,7 +13,7 @@ from app.compare import what_if_url
 from app.formatting import document_time
 from app.summaries import differing_rows
 from backend.domain.evaluation.comparison import higher_is_better
-from backend.domain.evaluation.document import Comparison, Evaluation
+from backend.domain.evaluation.document import Comparison, Evaluation, VariantResult
 from backend.domain.evaluation.soundness import is_sound
 from backend.domain.figures import code, figure
 from backend.domain.limits import chart_selection
@@ -43,24 +43,20 @@ def merge(views: Sequence[EvaluationView], documents: Sequence[Evaluation]) -> E
     first = documents[0]
     if len(documents) == 1:
         return first
-    # 2. Rename the variants after their evaluations.
-    variants = [
-        result.model_copy(update={"name": _name(result.name, view.id)})
-        for view, document in zip(views, documents, strict=True)
-        for result in document.variants
-    ]
+    # 2. Rename the variants after their evaluations, also where they are compared.
+    variants: list[VariantResult] = []
+    comparison: list[Comparison] = []
+    for view, document in zip(views, documents, strict=True):
+        variants += [result.model_copy(update={"name": _name(result.name, view.id)}) for result in document.variants]
+        comparison += [_renamed(row, view.id) for row in document.comparison]
     priced = next(
         (document.options for document in documents if document.options.price_per_hour is not None), first.options
     )
-    # 3. Combine comparisons and conditions.
+    # 3. Combine the conditions.
     return first.model_copy(
         update={
             "variants": variants,
-            "comparison": [
-                _renamed(row, view.id)
-                for view, document in zip(views, documents, strict=True)
-                for row in document.comparison
-            ],
+            "comparison": comparison,
             "options": priced,
             "hardware": {"cpu": "; ".join(dict.fromkeys(hardware_line(document.hardware) for document in documents))},
             "measured_at": "; ".join(dict.fromkeys(document_time(document.measured_at) for document in documents)),
@@ -110,7 +106,9 @@ def group_document(whole: Evaluation, views: Sequence[EvaluationView], members: 
     if len(members) == len(views):
         return whole
     ends = [0, *accumulate(len(view.document.variants) for view in views)]
-    names = [result.name for place in members for result in whole.variants[ends[place] : ends[place + 1]]]
+    names: list[str] = []
+    for place in members:
+        names += [result.name for result in whole.variants[ends[place] : ends[place + 1]]]
     return chart_selection.select_variants(whole, names)
 
 
@@ -187,19 +185,19 @@ def table(document: Evaluation, *, only: bool) -> list[dict[str, Any]]:
 
 def cheapest_sentence(document: Evaluation) -> str | None:
     """Return the lowest price per 1M output tokens among the sound levels, in words; None without prices."""
-    priced = [
-        (level.price.per_million_output, result.name, level.load)
-        for result in document.variants
-        for level in result.levels
-        if level.price and level.price.per_million_output is not None and is_sound(level)
-    ]
+    priced: list[tuple[float, str, Load]] = []
+    for result in document.variants:
+        for level in result.levels:
+            price = level.price.per_million_output if level.price else None
+            if price is not None and is_sound(level):
+                priced.append((price, result.name, level.load))
     if not priced:
         return None
     lowest, name, load = min(priced)
-    price = f"{figure(lowest)} per 1M output tokens"
+    words = f"{figure(lowest)} per 1M output tokens"
     if len(document.variants) == 1 or _is_decided(document, name, load):
-        return f"{code(name)} at {load.words} is the cheapest here: {price}."
-    return f"No variant is clearly the cheapest: the lowest figure is {price}, {code(name)} at {load.words}."
+        return f"{code(name)} at {load.words} is the cheapest here: {words}."
+    return f"No variant is clearly the cheapest: the lowest figure is {words}, {code(name)} at {load.words}."
 
 
 def _is_decided(document: Evaluation, name: str, load: Load) -> bool:

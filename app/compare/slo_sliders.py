@@ -45,6 +45,7 @@ def choose(documents: Sequence[Evaluation]) -> Slo:
 
 
 def _slider(column: Any, name: str, label: str, highest: float) -> float | None:
+    # Begin where the address says.
     top, step = slider_scale(highest)
     current = parse_limit(st.query_params.get(f"slo_{name}"), top)
     value = column.slider(
@@ -56,6 +57,7 @@ def _slider(column: Any, name: str, label: str, highest: float) -> float | None:
         key=what_if_url.field_key(f"compare_slo_{name}_{top:g}"),
         help="All the way to the right is no limit.",
     )
+    # The right end is no limit, and leaves the address.
     if value >= top:
         what_if_url.write(f"slo_{name}", "")
         return None
@@ -80,7 +82,7 @@ def _row(best: BestLevel) -> dict[str, str]:
     no_price = "tokens not counted" if level.output_tokens_per_s is None else "no price given"
     return {
         "Variant": best.variant,
-        "Best at": f"{'concurrency ' * level.load.is_closed}{level.load.cell}",
+        "Best at": f"concurrency {level.load.cell}" if level.load.is_closed else level.load.words,
         "Output tokens/s": figure(level.output_tokens_per_s),
         "TTFT p95 (ms)": figure(level.ttft_ms.p95 if level.ttft_ms else None),
         "TPOT p95 (ms)": figure(level.tpot_ms.p95 if level.tpot_ms else None),
@@ -95,9 +97,11 @@ def _is_placed(level: Level) -> bool:
 
 def with_rings(chart: Figure, at_slos: Sequence[BestLevel], theme: Theme) -> Figure:
     """Return the Pareto chart with a ring around the chosen level of each variant."""
+    # Ring only levels that the chart shows.
     chosen = [best.level for best in at_slos if best.level and _is_placed(best.level)]
     if not chosen or not chart["data"]:
         return chart
+    # Draw the rings as one series without hover text.
     colour = COLOURS[theme].ink
     ring: dict[str, Any] = {
         "type": "scatter",

@@ -33,11 +33,13 @@ DEFAULT_MILLIONS = 5.0
 
 def show_on_build(opened: Workspace, case: Case | None) -> None:
     """Show the payoff map of a recipe that speculates with a second model on this machine; others have none."""
+    # Only a draft with a model of its own, served here, has a map.
     step = case.recipe.step("speculate") if case else None
     if case is None or not isinstance(step, Speculate) or not step.drafts or not isinstance(case.model, ModelCard):
         return
     if case.facts.place != "local" or SPECULATE[step.method].once:
         return
+    # Show the map if there is one, else offer to measure it.
     measured_map = payoff_maps.find_map(opened, case.model, case.recipe)
     with st.expander("Which acceptance pays here?", icon=":material/query_stats:", expanded=measured_map is not None):
         if measured_map is not None:
@@ -116,16 +118,19 @@ def _choose_shape(measured_map: PayoffMap, page: str) -> DraftShape:
 
 
 def _offer_measurement(opened: Workspace, case: Case) -> None:
+    # Say what it takes.
     st.caption(
         "Not measured yet for this model, these settings and this machine. A job of about 15 minutes serves the "
         "model with random drafts and tells which acceptance a draft must reach before you make one."
     )
+    # A recipe that changes weights must be made first.
     if any(step.technique in {"prune", "quantize"} for step in case.recipe.steps):
         st.caption(
             "The map needs the optimized weights: make them without this step, then run `whetstone payoff` on the"
             " artifact."
         )
         return
+    # Offer the job, then the link to it.
     ready = _prepare(opened, case)
     if ready is not None:
         st.button(

@@ -31,6 +31,7 @@ LISTING = "endpoints_held"
 
 def show_local(opened: Workspace) -> None:
     """Draw the active serve jobs with the address of each variant."""
+    # A card for each serve job, with an address for each variant.
     active = [job for job in jobs.active(opened) if job.kind == JobKind.SERVE]
     for job in active:
         with st.container(border=True):
@@ -44,6 +45,7 @@ def show_local(opened: Workspace) -> None:
             if not served:
                 st.markdown(plain(f"{job.title}: {job.state}"))
             navigation.link("job", "Its job", ":material/work:", id=job.id)
+    # Without one, say where to start one.
     if not active:
         st.caption("No server is running on this machine.")
         navigation.link("playground", "Start one in the Playground", ":material/chat:")
@@ -91,6 +93,7 @@ def show_sagemaker(opened: Workspace) -> None:
 
 
 def _card(opened: Workspace, endpoint: EndpointView, made_artifacts: Sequence[ArtifactView]) -> None:
+    # State, name and buttons.
     with st.container(border=True, key=f"endpoints_card-{endpoint.id}"):
         with st.container(horizontal=True, vertical_alignment="center"):
             icon = ICONS.get(endpoint.state, ":material/hourglass_top:")
@@ -102,6 +105,7 @@ def _card(opened: Workspace, endpoint: EndpointView, made_artifacts: Sequence[Ar
             prove = _buttons(opened, endpoint, made_artifacts)
         if prove:
             update_form.check_served(opened, endpoint)
+        # What is wrong: the reason of AWS, or no requests.
         if endpoint.reason:
             st.error(plain(endpoint.reason), icon=":material/error:")
         if endpoint.idle:
@@ -109,11 +113,13 @@ def _card(opened: Workspace, endpoint: EndpointView, made_artifacts: Sequence[Ar
                 "Idle: no requests in the time that its alarm watches. It still costs money.",
                 icon=":material/bedtime:",
             )
+        # What runs where, and what it costs.
         hour = words.hour(endpoint.usd_per_hour, endpoint.discount)
         so_far = "" if endpoint.usd_so_far is None else f", about {endpoint.usd_so_far:,.2f} USD so far"
         running = f"{endpoint.instances} x {endpoint.instance or 'an unknown instance'} in {endpoint.region}"
         since = f"since {endpoint.since:%Y-%m-%d %H:%M} UTC"
         st.markdown(plain(f"{endpoint.artifact} ({endpoint.variant}) on {running}: {hour}, {since}{so_far}."))
+        # Its traffic, what a check found, and code that calls it.
         traffic = words.requests(endpoint.traffic)
         st.markdown(plain(f"{traffic[0].upper()}{traffic[1:]}."))
         update_form.show_findings(endpoint)
@@ -123,6 +129,7 @@ def _card(opened: Workspace, endpoint: EndpointView, made_artifacts: Sequence[Ar
 
 def _buttons(opened: Workspace, endpoint: EndpointView, made_artifacts: Sequence[ArtifactView]) -> bool:
     """Draw the buttons of an endpoint. Return whether it is to be checked."""
+    # Check what is served, update it or delete it.
     prove: bool = st.button(
         "Prove",
         icon=":material/fact_check:",

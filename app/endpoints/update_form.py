@@ -32,19 +32,23 @@ ICONS = {True: ":material/check_circle:", False: ":material/error:", None: ":mat
 def popover(opened: Workspace, endpoint: EndpointView, artifacts: Sequence[ArtifactView]) -> bool:
     """Draw the button with its form. Return whether the endpoint was updated in this run."""
     with st.popover("Update", icon=":material/swap_horiz:", key=f"endpoints_ask-update-{endpoint.id}"):
+        # An update needs an artifact.
         if not artifacts:
             st.markdown("There is no artifact to serve instead: make one on Build.")
             return False
         st.markdown(ABOUT)
+        # Choose what changes; say what it costs meanwhile.
         artifact, changes = _choose_changes(opened, endpoint, artifacts)
         price = endpoints.deployable_instances(opened).get(changes.instance or endpoint.instance or "")
         after = None if price is None else price * endpoint.instances
         st.markdown(plain(words.meanwhile(endpoint.usd_per_hour, after, endpoint.discount)))
+        # Confirm a low quality, and show the same as a command.
         anyway = quality_confirmation.confirm(opened, [artifact], f"update-{endpoint.id}")
         st.code(_command(endpoint, artifact, changes), language="bash", wrap_lines=True)
         st.caption(
             "This takes ten minutes or more. If you leave this page AWS continues; the same update again finishes it."
         )
+        # Update if it is allowed and confirmed.
         allowed = disabled_unless_allowed(opened, Action.UPDATE_ENDPOINT, endpoint.owner)
         options = allowed if allowed or anyway else {"disabled": True}
         if st.button("Yes, update it", key=f"endpoints_update-{endpoint.id}", type="primary", **options):
@@ -90,9 +94,13 @@ def _choose_changes(
 
 def _command(endpoint: EndpointView, artifact: str, changes: UpdateRequest) -> str:
     parts = ["whetstone", "endpoints", "update", endpoint.id, artifact, "--region", endpoint.region]
-    parts += ["--instance", changes.instance] if changes.instance else []
-    parts += [part for name in changes.alarms for part in ("--alarm", name)]
-    return shlex.join(parts + (["--watch", str(changes.bake_s // 60)] if changes.alarms else []))
+    if changes.instance:
+        parts += ["--instance", changes.instance]
+    for name in changes.alarms:
+        parts += ["--alarm", name]
+    if changes.alarms:
+        parts += ["--watch", str(changes.bake_s // 60)]
+    return shlex.join(parts)
 
 
 def _update(opened: Workspace, endpoint: EndpointView, artifact: str, changes: UpdateRequest) -> bool:

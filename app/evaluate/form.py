@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,13 +28,15 @@ from backend.domain.load.options import BLOCKS_FOR_VERDICT
 from backend.present import evaluate_command as evaluate_command
 from backend.present.words import repeat_counts
 from backend.service import Workspace
-from backend.service.evaluations import evaluations
+from backend.service.evaluations import evaluations, tasks
 from backend.service.jobs import artifacts, progress
 from backend.service.models import models
 
 PURPOSE, REFUSED = "evaluate", "evaluate_refused"
 MOST_VARIANTS = 16
 HIGHEST_PRICE = 1e9
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""Name of an environment variable."""
 TYPED = ("concurrency", "rate")
 """Text fields, which `load_fields` parses."""
 
@@ -47,11 +51,13 @@ class EvaluationRequest:
 
 def choose_variants(opened: Workspace) -> list[str]:
     """Draw the field of variants; the first is the baseline."""
+    # Offer models and artifacts here, with a readable label for each artifact.
     labels = {
         item.id: f"{item.recipe} of {item.model}, {local_time(item.created_at)} ({item.id})"
         for item in artifacts.variants(opened)
     }
     known = [model.source for model in models.list_known(opened) if model.present]
+    # The field, with what the address has even if it is unknown.
     selected = navigation.distinct_values(st.query_params.get_all("variants"))
     return navigation.multiselect(
         "Variants (the first is the baseline)",
@@ -136,6 +142,7 @@ def choose_load() -> dict[str, Any]:
 
 def _repeats(place: DeltaGenerator, url: dict[str, Any]) -> dict[str, Any]:
     """Draw the number of repeats in `place`, and below the choice to repeat until the result is conclusive."""
+    # Repeat until the result is conclusive, at most so often.
     if st.checkbox(
         LABELS["until_decided"],
         False,
@@ -157,6 +164,7 @@ def _repeats(place: DeltaGenerator, url: dict[str, Any]) -> dict[str, Any]:
             help="The most repeats. With fewer, it may also end sooner.",
         )
         return {"until_decided": True, "max_blocks": most}
+    # Or repeat a fixed number of times.
     repeats = place.number_input(
         LABELS["repeats"],
         1,
@@ -167,6 +175,68 @@ def _repeats(place: DeltaGenerator, url: dict[str, Any]) -> dict[str, Any]:
         help="How often each level runs. A verdict needs at least five.",
     )
     return {"repeats": repeats}
+
+
+def choose_tasks(opened: Workspace) -> dict[str, Any]:
+    """Draw the field of lm-eval tasks, or how to install what scores them. Return fields that are not yet checked."""
+    # Without lm-eval, say how to get it.
+    if (how := tasks.missing_packages(opened)) is not None:
+        st.caption(f"Tasks of lm-eval can be scored too. {message(how)}")
+        return {}
+    # The tasks, and how many samples of each.
+    left, right = st.columns([2, 1])
+    written = left.text_input(
+        LABELS["tasks"],
+        key="evaluate_tasks",
+        bind="query-params",
+        placeholder="none",
+        help=f"lm-eval tasks to score: a YAML file with its data beside it, a folder of such files, or "
+        f"{', '.join(tasks.names())}. Separate several with commas.",
+    )
+    names = tuple(part.strip() for part in written.split(",") if part.strip())
+    limit = right.number_input(
+        LABELS["task_limit"],
+        1,
+        1_000_000,
+        value=None,
+        key="evaluate_task_limit",
+        bind="query-params",
+        placeholder="all",
+        help="The first so many.",
+    )
+    return {"tasks": names, "task_limit": limit if names else None}
+
+
+def choose_token(sources: Sequence[str]) -> dict[str, Any]:
+    """Ask for the variable that holds the bearer token of external endpoints. Return the option if a variant is a URL.
+
+    The token itself is never typed here, and the name is not in the address, since somebody might paste the token.
+    """
+    # Only an endpoint elsewhere may need a token.
+    if not any(source.startswith(("http://", "https://")) for source in sources):
+        return {}
+    # Ask for the name of the variable.
+    written = st.text_input(
+        LABELS["bearer_env"],
+        key="evaluate_bearer_env",
+        placeholder="none",
+        max_chars=80,
+        help=(
+            "The name of the variable, such as WHETSTONE_TOKEN_OPENAI. Only variables with this prefix, and "
+            "those listed in WHETSTONE_BEARER_ENV, are sent (NAME@HOST there: to that host; if others can reach "
+            "the studio, to no other), and never unencrypted to another machine. It is read when the evaluation "
+            "runs, from the environment in which whetstone up was started, and is not stored. To use a model "
+            "other than the endpoint's first one, write it after the address: URL#MODEL."
+        ),
+    ).strip()
+    # Refuse what looks like the token itself.
+    if written and not VARIABLE.fullmatch(written):
+        st.error(
+            "That is not a name of an environment variable: give its name, never the token itself.",
+            icon=":material/error:",
+        )
+        return {}
+    return {"bearer_env": written or None}
 
 
 def measured_sources(sources: list[str], chosen: dict[str, Any]) -> list[str]:

@@ -43,6 +43,7 @@ def show(opened: Workspace, job_id: str) -> None:
 
 
 def _panel(opened: Workspace, job_id: str, names: list[str]) -> str:
+    # State and progress, or how it ended with a button to measure again.
     job = jobs.show(opened, job_id)
     st.markdown(headline(job))
     if job.ended:
@@ -60,6 +61,7 @@ def _panel(opened: Workspace, job_id: str, names: list[str]) -> str:
     else:
         st.progress(job.progress or 0.0, text=progress_text(job))
         cancel_button(opened, job)
+    # The job's page, and what the runs have shown so far.
     navigation.link("job", "Phases, log and resources", ":material/work:", id=job_id)
     points = evaluations.read_progress_points(opened, job_id)
     charts.show(charts.live_throughput(points, names, charts.theme()), f"live-{job_id}")

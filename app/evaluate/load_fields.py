@@ -88,6 +88,7 @@ def _ramp() -> dict[str, Any]:
 
 
 def _search() -> dict[str, Any]:
+    # What is searched, and between which loads.
     first, second, third, fourth = st.columns(4, vertical_alignment="bottom")
     over = first.selectbox("Search over", OVER, key="evaluate_search_over", **URL)
     values: dict[str, Any] = {
@@ -112,6 +113,7 @@ def _search() -> dict[str, Any]:
             **URL,
         ),
     }
+    # The limits that the load must meet.
     for column, (name, label) in zip(st.columns(3, vertical_alignment="bottom"), LIMITS.items(), strict=True):
         values[f"search_{name}"] = column.number_input(
             f"{label}, at most (ms)",

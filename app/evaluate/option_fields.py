@@ -68,6 +68,7 @@ def draw_rest(kind: str) -> dict[str, Any]:
 
 def draw_field(place: DeltaGenerator, name: str) -> Any:
     """Draw the widget of a field, bound to the address. Return its value."""
+    # The type of the option decides its widget: named values, typed names, choices, a switch or a number.
     field = EvaluateOptions.model_fields[name]
     url: dict[str, Any] = {"key": f"evaluate_{name}", "help": help_text(field), "bind": "query-params"}
     if name in WORDS:
@@ -93,6 +94,7 @@ def help_text(field: FieldInfo) -> str:
 
 def number_limits(name: str) -> dict[str, Any]:
     """Return least, most and step of a field. An address cannot go beyond them."""
+    # Read the bounds that the option declares.
     field = EvaluateOptions.model_fields[name]
     number_type = int if int in (field.annotation, *get_args(field.annotation)) else float
     bounds = {
@@ -101,11 +103,13 @@ def number_limits(name: str) -> dict[str, Any]:
         for bound in ("gt", "ge", "le")
         if hasattr(constraint, bound)
     }
+    # The least value; one that is excluded is replaced by a small number above it.
     least = None
     if "ge" in bounds:
         least = number_type(bounds["ge"])
     elif "gt" in bounds:
         least = max(number_type(bounds["gt"]), number_type(LEAST))
+    # Steps are a tenth for small fractions, else one.
     fine = number_type is float and field.default is not None and field.default < 10
     return {
         "min_value": least,

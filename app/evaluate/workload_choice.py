@@ -155,8 +155,10 @@ def _upload(opened: Workspace) -> None:
 
 def _columns(preview: workload_files.Preview) -> tuple[bool, dict[str, str]]:
     """Draw the columns of a table. Return whether they were just confirmed, and the column of each field."""
+    # Show the first rows, so that columns can be recognized.
     columns, rows = preview
     st.dataframe(rows, hide_index=True, alt=f"The first {len(rows)} rows of the file")
+    # Guess the column of the prompt; the others are left empty.
     guess = next((columns.index(name) for name in PROMPT_COLUMNS if name in columns), 0)
     left, right = st.columns(2)
     columns_by_field = {"prompt": left.selectbox(LABELS["columns"], columns, index=guess, key="evaluate_column_prompt")}
@@ -169,16 +171,19 @@ def _columns(preview: workload_files.Preview) -> tuple[bool, dict[str, str]]:
             placeholder="none",
             help=help_,
         )
+    # Take what was chosen on request.
     confirmed = st.button("Use these columns", key="evaluate_columns")
     return confirmed, {field: column for field, column in columns_by_field.items() if column}
 
 
 def _preview(opened: Workspace, source: str, tokenizer_of: str | None, seed: int) -> None:
+    # Read the workload as the evaluation will.
     try:
         workload_facts = workloads.facts_for(opened, source, tokenizer_of, seed)
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         return
+    # Lengths and what must be known about the lines.
     tokens = workloads.token_lengths(opened, workload_facts, tokenizer_of) if tokenizer_of else None
     shell.show_figures(figures(workload_facts, tokens))
     if workload_facts.conversations:
@@ -188,10 +193,12 @@ def _preview(opened: Workspace, source: str, tokenizer_of: str | None, seed: int
         )
     if workload_facts.timed:
         st.caption("Every line has a time: choose the load Trace to replay it.")
+    # Lengths in tokens, if the first variant has a tokenizer here.
     if tokens is None:
         st.caption("Lengths in tokens need a model or artifact on this machine as first variant.")
     else:
         charts.show(token_histogram(tokens.lengths, workload_facts.name, tokens.model, charts.theme()), "token-lengths")
+    # The first lines.
     rows = preview_rows(workload_facts, tokens)
     st.dataframe(rows, hide_index=True, alt=f"The first {len(rows)} prompts with their lengths")
 

@@ -52,9 +52,11 @@ def show(opened: Workspace) -> None:
 
 def _offer(opened: Workspace, collected: GarbageCollection, age: str, key: str) -> None:
     """Show what would be deleted and the button; afterwards what was deleted."""
+    # What is, or would be, deleted in words.
     more = " and more" if len(collected.artifacts) > SHOWN else ""
     named = f" ({', '.join(collected.artifacts[:SHOWN])}{more})" if collected.artifacts else ""
     summary = f"{counted(len(collected.artifacts), 'artifact')}{named} in {counted(collected.contents, 'piece')}"
+    # Say what was deleted, that there is nothing, or ask.
     if not collected.dry_run:
         st.success(plain(f"Deleted: {summary}; {size(collected.bytes)} freed."), icon=":material/check_circle:")
     elif not collected.contents:

@@ -25,6 +25,7 @@ PURPOSE = "engine"
 
 def show_card(opened: Workspace, engine: EngineStatus, last: JobView | None) -> None:
     """Draw the card. `last` is the newest job that installed or removed the engine."""
+    # State, and what can be done now: watch the running job, or install and remove.
     busy = last if last is not None and not last.ended else None
     with st.container(border=True, key=f"hardware_engine-{engine.name}"):
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -34,11 +35,13 @@ def show_card(opened: Workspace, engine: EngineStatus, last: JobView | None) -> 
                 cancel_button(opened, busy)
             else:
                 _buttons(opened, engine, last)
+        # Progress, or why the last job failed.
         if busy:
             st.progress(min(1.0, busy.progress or 0.0), text=f"{plain(busy.title)}: {progress_text(busy)}")
         elif last is not None and (error := last_failure(last, installed=engine.installed)):
             st.error(f"{plain(last.title)}, {ago(last.finished_at)}: {plain(error)}", icon=":material/error:")
             navigation.link("job", "See the log", ":material/work:", id=last.id)
+        # What the engine is for, what it needs, and what this machine lacks.
         st.markdown(f"For: {plain(engine.purpose)}.  \nNeeds: {plain(engine.hardware)}.")
         if engine.can:
             st.caption(plain(f"{'Can do' if engine.installed else 'Could do'} here: {engine.can}"))
@@ -47,6 +50,7 @@ def show_card(opened: Workspace, engine: EngineStatus, last: JobView | None) -> 
 
 
 def _buttons(opened: Workspace, engine: EngineStatus, last: JobView | None) -> None:
+    # Install, or install again.
     after = last.id if last else "none"
     verb = available_action(engine)
     if verb:
@@ -59,6 +63,7 @@ def _buttons(opened: Workspace, engine: EngineStatus, last: JobView | None) -> N
             args=(opened, engines.install, engine.name, after),
             **disabled_unless_allowed(opened),
         )
+    # Remove, after a question.
     if engine.installed and is_removable(engine.name) and not opened.read_only:
         with st.popover("Remove", icon=":material/delete:", key=f"hardware_ask-remove-{engine.name}"):
             st.markdown("Delete this environment? It can be installed again, which downloads it again.")

@@ -76,6 +76,7 @@ def price_origin(row: PricedInstance) -> str:
 
 def as_csv(rows: Sequence[PricedInstance], discount: float) -> str:
     """Return the rows as CSV, with units in the header. `discount` is 0 to 1."""
+    # Units go into the header.
     units = {
         "Accelerator memory": "GiB",
         "Bandwidth": "GB/s",
@@ -83,6 +84,7 @@ def as_csv(rows: Sequence[PricedInstance], discount: float) -> str:
         "After discount": f"USD/h, {discount:.0%} off",
         "Per GiB": "USD/h",
     }
+    # Write the same columns as on the page.
     out = io.StringIO()
     writer = csv.writer(out)
     instances = table_rows(rows)
@@ -94,9 +96,11 @@ def as_csv(rows: Sequence[PricedInstance], discount: float) -> str:
 
 def prices_sentence(rows: Sequence[PricedInstance]) -> str:
     """Return where the shown prices come from, in one or two sentences."""
+    # Prices of today and of the snapshot are told apart.
     fresh = [row for row in rows if row.refreshed]
     snapshot = [row for row in rows if not row.refreshed and row.usd_per_hour is not None]
     sentences = []
+    # A sentence for each kind, and for rows without a price.
     if fresh:
         sentences.append(f"{len(fresh)} prices of {fresh[0].region} were fetched from AWS on {fresh[0].as_of}.")
     if snapshot:

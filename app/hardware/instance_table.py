@@ -54,9 +54,11 @@ def show(opened: Workspace) -> None:
 
 def _changes(opened: Workspace) -> None:
     """Show prices that changed between refreshes, if any."""
+    # Without two refreshes nothing can change.
     changes = prices.list_changes(opened)
     if not changes:
         return
+    # List each change with both days.
     words = f"{len(changes)} price{'s have' if len(changes) != 1 else ' has'} changed between refreshes"
     with st.expander(words, icon=":material/history:", key="hardware_price-changes"):
         rows = [
@@ -76,6 +78,7 @@ def _changes(opened: Workspace) -> None:
 
 def _filtered(opened: Workspace) -> tuple[list[PricedInstance], int, float]:
     """Draw the filters. Return the matching rows, the number of all rows and the discount."""
+    # The discount first, since it changes the prices that are sorted by.
     with st.container(horizontal=True, vertical_alignment="bottom"):
         own = min(MOST_DISCOUNT, round(opened.settings.discount * 100))
         percent = st.slider(
@@ -89,6 +92,7 @@ def _filtered(opened: Workspace) -> tuple[list[PricedInstance], int, float]:
             help="Off the on-demand price, from a savings plan or your own agreement.",
         )
         rows = prices.listing(opened, discount=percent / 100)
+        # Offer only families and accelerators that occur.
         families, cards = (
             list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("family", "accelerator")
         )
@@ -98,16 +102,19 @@ def _filtered(opened: Workspace) -> tuple[list[PricedInstance], int, float]:
         family = st.multiselect("Family", families, key="hardware_family", bind="query-params", width=160)
         accelerator = st.multiselect("Accelerator", cards, key="hardware_accelerator", bind="query-params", width=150)
         sort = st.selectbox("Sort by", list(SORTS), key="hardware_sort", bind="query-params", width=140)
+    # Keep the matching rows.
     priced = instance_rows.filter_rows(rows, words=words or "", families=family, accelerators=accelerator, sort=sort)
     return priced, len(rows), percent / 100
 
 
 def _refresh(opened: Workspace) -> None:
+    # Without credentials, say what is missing.
     lacking = prices.missing_credentials()
     if lacking is not None:
         with st.popover("Refresh prices", icon=":material/sync:"):
             st.markdown(message(f"Today's prices come from the AWS Pricing API, which needs credentials: {lacking}."))
         return
+    # Ask for a region, and on request for its prices.
     with st.popover("Refresh prices", icon=":material/sync:", key="hardware_refresh-prices"):
         st.markdown(
             "Ask the AWS Pricing API for today's on-demand prices of hosting in one region. They are stored until"

@@ -117,8 +117,10 @@ def verb_buttons(opened: Workspace, job: JobView) -> None:
 
 def active_cards(opened: Workspace, job_views: Sequence[JobView]) -> None:
     """Draw the running jobs, then the queue in its order, each with its progress."""
+    # The place of each job in the queue, and what it waits for.
     queue, titles = queue_positions(job_views), {job.id: job.title for job in job_views}
     reasons = wait_reasons.find_reasons(opened, job_views[:SHOWN])
+    # A card for each: title and buttons, progress, why it waits.
     for job in job_views[:SHOWN]:
         with st.container(border=True, key=navigation.page_key(f"card-{job.id}")):
             with st.container(horizontal=True, vertical_alignment="center"):
@@ -132,6 +134,7 @@ def active_cards(opened: Workspace, job_views: Sequence[JobView]) -> None:
                 st.caption(plain(sagemaker_panel.status_line(opened, job)))
             if job.state is JobState.QUEUED:
                 st.caption(waiting_reason(reasons.get(job.id), titles))
+    # Long queues are cut.
     if len(job_views) > SHOWN:
         st.caption(f"And {len(job_views) - SHOWN} more in the queue.")
 

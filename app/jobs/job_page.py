@@ -56,6 +56,7 @@ class NextStep(NamedTuple):
 
 def find_next_step(opened: Workspace, job: JobView, specification: dict[str, Any]) -> NextStep | None:
     """Return the step after a job that runs or has succeeded; None if there is nothing beyond this page."""
+    # A job that serves or measures has something to watch.
     if job.kind == JobKind.SERVE and not job.ended:
         return NextStep(
             "Open Playground",
@@ -65,8 +66,10 @@ def find_next_step(opened: Workspace, job: JobView, specification: dict[str, Any
         )
     if job.kind == JobKind.EVALUATE and not job.ended:
         return NextStep("Live charts", ":material/monitoring:", "evaluate", {"job": job.id})
+    # A job without a result has no next step.
     if job.state is not JobState.SUCCEEDED:
         return None
+    # What was made decides the step.
     match job.kind:
         case JobKind.OPTIMIZE | JobKind.MANAGED if "artifact" in job.result:
             parent = ModelCard.model_validate(specification["model" if job.kind == JobKind.OPTIMIZE else "parent"])
@@ -128,6 +131,7 @@ def show_other_verbs(opened: Workspace, job: JobView) -> None:
 
 def show_change_link(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
     """Draw the link to the form with the request of this job filled in."""
+    # To the page that can submit such a job, with its fields filled in.
     if job.kind == JobKind.SERVE:
         pair = url_parameters.playground_parameters(serve.served_sources(opened, job.id))
         navigation.link("playground", "Playground", ":material/chat:", **pair)
@@ -295,9 +299,9 @@ def show_measured(opened: Workspace, job: JobView) -> None:
         st.markdown(f"- {message(sentence)}")
     st.caption(plain(provenance(view)))
     navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)
-    if ours := list(
-        dict.fromkeys(result.variant.source for result in view.document.variants if result.variant.kind != "url")
-    ):
+    own_sources = [result.variant.source for result in view.document.variants if result.variant.kind != "url"]
+    ours = list(dict.fromkeys(own_sources))
+    if ours:
         next_steps.show(opened, ours, baseline=ours[0], evaluation=view.id)
 
 

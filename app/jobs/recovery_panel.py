@@ -37,6 +37,7 @@ def panel(opened: Workspace, job: JobView, specification: dict[str, Any]) -> Non
 
 
 def _show_result(document: dict[str, Any], *, quantized: bool) -> None:
+    # What recovery gained, in a sentence and in figures.
     quality = document["quality"]
     st.markdown(f"{plain(recovery.gain_sentence(quality))} {plain(recovery.end_sentence(document))}")
     shell.show_figures(
@@ -45,8 +46,10 @@ def _show_result(document: dict[str, Any], *, quantized: bool) -> None:
             for name, words in ROWS.items()
         ]
     )
+    # The loss over its steps, with the saved weights marked.
     drawn = loss_curve(document["curve"], document["objective"], charts.theme(), best_step=document["best_step"])
     charts.show(drawn, "recovery-loss")
+    # What it learned from, and what the errors above refer to.
     data = document["data"]
     st.caption(
         f"Quality measured on held-out text with 16-bit weights. It learned from {data['training']['tokens']:,} "

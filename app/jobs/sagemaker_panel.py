@@ -71,11 +71,13 @@ def panel(opened: Workspace, job_id: str) -> str:
 
 def show_result(job: JobView, specification: dict[str, Any]) -> None:
     """Show what is in S3, and the next step."""
+    # Where the result is, and what AWS left open.
     output, artifact = str(job.result.get("output") or ""), job.result.get("artifact")
     image = str(job.result.get("image") or "an image of your choice")
     st.markdown(f"**The result** is in {code(output)}, to be served with {code(image)}.")
     if left := job.result.get("left"):
         st.info(plain(str(left)), icon=":material/cloud:")
+    # A fetched result can be deployed.
     if artifact:
         bucket, instance = output.removeprefix("s3://").split("/")[0], specification["target"].partition(":")[2]
         st.caption("It was fetched, hashed and registered here. To serve it on SageMaker (first with `--dry-run`):")
@@ -84,6 +86,7 @@ def show_result(job: JobView, specification: dict[str, Any]) -> None:
         command = f"whetstone deploy {artifact} {place} --dry-run"
         st.code(command, language="bash", wrap_lines=True)
         return
+    # Otherwise it can only be imported.
     st.caption(
         "The result is only in S3. Weights that a server can read can be imported from there; a compiled result "
         "is served by its image."

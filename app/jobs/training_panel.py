@@ -76,6 +76,7 @@ def _curves(points: Sequence[Mapping[str, Any]], loss: str, best: int) -> None:
 
 
 def _show_result(opened: Workspace, job: JobView, model: ModelCard) -> None:
+    # What the draft reaches at each temperature, its size and time.
     document = job.result["training"]
     cells: list[tuple[str, str, str | None]] = [
         (
@@ -90,6 +91,7 @@ def _show_result(opened: Workspace, job: JobView, model: ModelCard) -> None:
         ("Took", seconds(sum(document["seconds"].values())), None),
     ]
     shell.show_figures(cells)
+    # How it was trained, and how it got there.
     st.markdown(plain(drafts.training_words(document)))
     _curves(document["curve"], document["asked"]["loss"], document["best_step"])
     charts.show(drawn.positions(document["acceptance"], charts.theme()), "training-positions")
@@ -106,6 +108,6 @@ def _show_payoff(opened: Workspace, job: JobView, model: ModelCard) -> None:
         return
     st.caption(f"Draft `{artifact}`. {drafts.RULE}")
     payoff_panel.show_prediction(opened, model, _plain_recipe(job))
-    for each in draft_verdicts.find_verdicts(opened, artifact):
-        (st.success if each.pays else st.warning)(plain(each.sentence), icon=":material/speed:")
-        navigation.link("evaluate", "Open the evaluation", ":material/open_in_full:", id=each.evaluation)
+    for verdict in draft_verdicts.find_verdicts(opened, artifact):
+        (st.success if verdict.pays else st.warning)(plain(verdict.sentence), icon=":material/speed:")
+        navigation.link("evaluate", "Open the evaluation", ":material/open_in_full:", id=verdict.evaluation)

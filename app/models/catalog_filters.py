@@ -36,10 +36,12 @@ ANY: dict[str, Any] = {"placeholder": "Any", **NARROWS}
 
 def choose(opened: Workspace) -> CatalogFilter:
     """Draw the main filters above the table, the others behind a button."""
+    # Techniques as checked here, then as the page lists them.
     titles = {
         **{title: kind for kind, title in technique_checks.kind_titles().items()},
         **{CELLS[name]: name for name in PUBLISHED},
     }
+    # The three filters that most people need.
     with st.container(horizontal=True, vertical_alignment="bottom"):
         words = st.text_input(
             "Search",
@@ -70,6 +72,7 @@ def choose(opened: Workspace) -> CatalogFilter:
                 " are checked there; without a choice, on this machine."
             ),
         )
+    # Join them with the folded ones.
     return _more_filters(opened).model_copy(
         update={
             "words": words or "",
@@ -88,6 +91,7 @@ def choose_order(chosen: CatalogFilter) -> CatalogFilter:
 
 def _more_filters(opened: Workspace) -> CatalogFilter:
     """Draw the other filters folded, so that they can be reached on a phone."""
+    # Draw the fields in a folded part.
     with st.expander("More filters", icon=":material/tune:", key="catalog_more", bind="query-params"):
         names = {title: name for name, title in ORIGINS.items() if name in LISTED}
         origins = st.multiselect("Origin", list(names), key="catalog_origin", **ANY)
@@ -95,6 +99,7 @@ def _more_filters(opened: Workspace) -> CatalogFilter:
         licences = st.multiselect("Licence", catalog.licences(opened), key="catalog_licence", **ANY)
         least, most = _bounds("parameters", 0.1)
         shortest, longest = _bounds("context", 1.0)
+    # An empty field is no limit.
     return CatalogFilter(
         origins=tuple(names[title] for title in origins),
         families=tuple(families),

@@ -49,11 +49,13 @@ def _name_key(source: str) -> str:
 
 def show_action(opened: Workspace, card: ModelCard | None, source: str) -> None:
     """Draw the import button, and after the import the next step."""
+    # A model that is known already is optimized next.
     there = card is not None and (card.origin == "starter" or models.is_remembered(opened, card))
     if card is not None and there:
         if st.button("Optimize", type="primary", icon=":material/construction:", shortcut="Alt+O"):
             navigation.go("build", model=model_source(card))
     else:
+        # Otherwise it can be imported, once its folder was read.
         state = {"disabled": card is None, "help": None if card else "Enter a folder with a model first."}
         st.button(
             "Import",

@@ -95,6 +95,7 @@ def show_card(inspection: Inspection) -> bool:
 
 def show_import_button(opened: Workspace, inspection: Inspection | None, accepted: bool, name: str | None) -> None:
     """Draw the button that submits one job per model, however often it is clicked."""
+    # Say why it cannot be imported yet.
     reason = None if inspection else "Enter a model first."
     if inspection and not accepted:
         reason = "Accept its licence first."
@@ -102,6 +103,7 @@ def show_import_button(opened: Workspace, inspection: Inspection | None, accepte
     clicked = st.button(
         "Import", type="primary", icon=":material/download:", shortcut="Alt+I", key="import_submit", **options
     )
+    # Submit one job, also for a double click, and open it.
     if clicked and inspection:
         with shell.errors_on_page():
             prepared = imports.prepare(

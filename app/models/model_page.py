@@ -30,6 +30,7 @@ MANY_ALIKE = 4
 
 def show_published(model: PublishedModel) -> None:
     """Show the badges and licence of a published model, and that it is not downloaded."""
+    # Its names, and a badge for each mark of the page.
     st.caption(" · ".join(plain(part) for part in (model.id, model.hf_repo, model.provider, model.task)))
     with st.container(horizontal=True):
         if model.preoptimized:
@@ -48,6 +49,7 @@ def show_published(model: PublishedModel) -> None:
                 color="grey",
                 help="Its owner must let you in before you can download it.",
             )
+    # Say that it is not here, and what licence it has.
     gated = ", and its owner must grant access first" if model.gated else ""
     st.info(
         f"Not downloaded: this page shows published facts only. To run it, import {code(model.hf_repo)}. "
@@ -58,6 +60,7 @@ def show_published(model: PublishedModel) -> None:
 
 def show_price(opened: Workspace, model: ModelFacts, target: str | None) -> None:
     """Show the price per 1M tokens on `target`, or the lowest one, with load, region and instance."""
+    # The price with where it comes from, or why there is none; a model that embeds has none at all.
     price = token_prices.find_price(opened, model, target=target)
     if price is not None:
         why = (
@@ -76,6 +79,7 @@ def show_price(opened: Workspace, model: ModelFacts, target: str | None) -> None
 
 def show_techniques(opened: Workspace, entry: CatalogEntry) -> str | None:
     """Show the published cells beside our own checks with reasons. Return the instance that they are checked for."""
+    # Check for this machine or for an instance.
     target = st.selectbox(
         "Check for",
         [HERE, *catalog.instances(opened)],
@@ -85,6 +89,7 @@ def show_techniques(opened: Workspace, entry: CatalogEntry) -> str | None:
         help="An instance with our engines, or `sagemaker:` with the managed toolkit's rules.",
     )
     checks = technique_checks.check_all(opened, entry.model, "local" if target == HERE else target)
+    # What the page says is beside it for published models only.
     left, right = st.columns([1, 2], gap="large") if isinstance(entry.model, PublishedModel) else (None, st.container())
     if left is not None:
         with left:
@@ -92,6 +97,7 @@ def show_techniques(opened: Workspace, entry: CatalogEntry) -> str | None:
             for name, cell in entry.published.model_dump().items():
                 _published_cell(CELLS[name].removeprefix("Published: "), cell)
             st.caption("As the documentation page has it. A blank there is a blank here.")
+    # What works, then what does not with its reasons.
     with right:
         st.markdown(f"**Compatibility on {target}**, checked from the architecture")
         working = [plain(check.title) for check in checks if check.works]
@@ -126,7 +132,8 @@ def _nearest_sentence(alternatives: list[str]) -> str:
     if not alternatives:
         return "No close alternative works there. "
     places = {steps.partition(" on ")[2] for steps in alternatives}
-    if len(alternatives) > 1 and len(places) == 1 and (place := places.pop()):
+    place = places.pop() if len(alternatives) > 1 and len(places) == 1 else ""
+    if place:
         return f"They work on {plain(place)}. "
     return f"Closest alternative: {' or '.join(dict.fromkeys(map(plain, alternatives)))}. "
 

@@ -62,6 +62,7 @@ def _weights(model: ModelFacts) -> tuple[str, str, str | None]:
 
 def fact_rows(model: ModelFacts) -> list[dict[str, str]]:
     """Return the other facts of the card, from config.json or as published."""
+    # Facts of every model, then where this one comes from.
     facts = {
         "Architecture": model.architecture,
         "Layers": str(model.layers),
@@ -77,6 +78,7 @@ def fact_rows(model: ModelFacts) -> list[dict[str, str]]:
         "Provided draft": model.draft or "none",
         **_origin_facts(model),
     }
+    # Notes of the card come last.
     notes = [("Note", note) for note in model.notes] if isinstance(model, ModelCard) else []
     return [{"Fact": name, "Value": value} for name, value in [*facts.items(), *notes]]
 

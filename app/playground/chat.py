@@ -70,6 +70,7 @@ def history() -> list[Turn]:
 
 def _mode(talks: bool) -> str:
     """Draw the mode of the prompt. An unchanged example of the other mode is replaced by one of this mode."""
+    # Begin with what the models are made for.
     modes = list(EXAMPLES)
     chosen = st.radio(
         "Ask as",
@@ -80,6 +81,7 @@ def _mode(talks: bool) -> str:
         label_visibility="collapsed",
         help="Chat puts the model's own template around the prompt; without one the model continues the text.",
     )
+    # Replace the example of the other mode, but nothing that was typed.
     mode = chosen or modes[not talks]
     other = EXAMPLES[modes[mode == CHAT]]
     if st.session_state.get("playground_prompt") in {None, *other.values()}:
@@ -90,6 +92,7 @@ def _mode(talks: bool) -> str:
 def draw_form(opened: Workspace, *, able: bool, alone: bool, talks: bool) -> Question | None:
     """Draw the prompt and its settings. Return the question if it was just sent. `talks`: the models have a chat
     template."""
+    # The mode, with examples for it.
     with st.container(horizontal=True, vertical_alignment="center"):
         mode = _mode(talks)
         st.caption("Examples")
@@ -102,6 +105,7 @@ def draw_form(opened: Workspace, *, able: bool, alone: bool, talks: bool) -> Que
                 on_click=_use_example,
                 args=(text,),
             )
+    # The prompt.
     prompt = st.text_area(
         "Prompt",
         height=140,
@@ -111,6 +115,7 @@ def draw_form(opened: Workspace, *, able: bool, alone: bool, talks: bool) -> Que
         if mode == CHAT
         else "The models continue this text. The starter writes Python.",
     )
+    # How it is answered, and the button.
     with st.container(horizontal=True, vertical_alignment="bottom"):
         max_tokens = st.number_input("Longest answer (tokens)", 1, 32768, 128, key="playground_tokens", width=190)
         temperature = st.number_input(
@@ -200,6 +205,7 @@ def _stream(
     talk: Sequence[tuple[str, str]],
 ) -> None:
     """Fill the reply and redraw it at most twenty times per second."""
+    # Add each piece of text, and redraw now and then.
     painted = 0.0
     try:
         model = playground.find_model_name(opened, server.url, server.served_name)
@@ -210,6 +216,7 @@ def _stream(
                 painted = time.monotonic()
     except WhetstoneError as error:
         reply.error = error_sentence(error)
+    # The last redraw shows the whole answer or its error.
     reply.complete = True
     paint(reply)
 
@@ -248,6 +255,7 @@ def show_turns(sources: Sequence[str]) -> None:
 
 def _show_turn(turn: Turn) -> None:
     """Show the answers beside each other; differences are marked once both are complete."""
+    # Mark the differences once both answers are complete.
     question = turn.question
     if len(turn.replies) == 2 and all(reply.complete and not reply.error for reply in turn.replies):
         first, second = (reply.text for reply in turn.replies)
@@ -256,9 +264,11 @@ def _show_turn(turn: Turn) -> None:
         st.markdown(difference_sentence(first, second) + by_chance)
     else:
         sides = [[Piece(reply.text, False)] for reply in turn.replies]
+    # Say what was asked.
     drawn = f"temperature {question.temperature:g}" + (f", seed {question.seed}" if question.temperature else "")
     prompt = plain(question.prompt.strip()[:SHOWN])
     st.caption(f"Asked: {prompt or 'white space'} · at most {question.max_tokens:,} tokens · {drawn}")
+    # One column for each answer.
     for column, reply, pieces in zip(st.columns(len(turn.replies)), turn.replies, sides, strict=True):
         with column:
             _show_reply(reply, pieces)

@@ -128,10 +128,12 @@ def _selected_option(requested: str | None, options: Sequence[str], default: str
 
 
 def _choose_url(side: str, requested: str | None) -> str:
+    # The address of the page wins over what was typed before.
     key = f"playground_url_{side}"
     current = requested if requested and is_address(requested) else ""
     if st.session_state.get(key) != current and current:
         st.session_state[key] = current
+    # Draw the field.
     st.text_input(
         f"{TITLES[side]} URL",
         key=key,
@@ -140,6 +142,7 @@ def _choose_url(side: str, requested: str | None) -> str:
         args=(side, key),
         help="An OpenAI-compatible server that is running, or an endpoint at SageMaker: sagemaker:NAME@REGION.",
     )
+    # Refuse what is not an address.
     address = str(st.session_state[key]).strip()
     if address and not is_address(address):
         st.error(f"This is not an address: give {PLACEHOLDER}, or sagemaker:NAME@REGION.", icon=":material/error:")

@@ -31,16 +31,19 @@ LAST_SELECTED, REVISION, NOTICE = "presets_seen", "presets_revision", "presets_t
 def show_model_presets(opened: Workspace, model_id: str) -> None:
     """Draw the presets of one model, as a section of the model's page."""
     st.subheader("Presets")
+    # Without presets, lead to those of other models.
     known_presets = presets.listing(opened, PresetFilter(model=model_id))
     if not known_presets:
         st.caption("No presets for this model yet. Presets of other models can be applied to it on the Presets page.")
         navigation.link("presets", "All presets", ":material/bookmarks:")
         return
+    # The original first, as what they are compared with.
     views = presets.views(opened, known_presets)
     comparison = preset_comparison.compare(opened, [view.preset for view in views], preset_rows.CONCURRENCY)
     first = [preset_rows.original_row(comparison.original)] if comparison.original else []
     lines = [*first, *(preset_rows.row(view, comparison.row(view.preset.id)) for view in views)]
     _draw_table(views, lines, alt="The original and the presets of this model: estimated, published and measured")
+    # Lead to each, and to their comparison.
     with st.container(horizontal=True):
         for view in views:
             navigation.link("presets", plain(view.preset.id), ":material/bookmark:", selected=view.preset.id)
@@ -89,9 +92,11 @@ def _draw_table(views: Sequence[PresetView], lines: Sequence[dict[str, str]], **
 
 def show_table(opened: Workspace, views: Sequence[PresetView], selected: Sequence[str], key: str) -> None:
     """Draw the list; ticking rows changes the selection in the address."""
+    # Every preset is compared with the original of its own model.
     comparisons = preset_comparison.compare_by_model(
         opened, (view.preset.model for view in views), preset_rows.CONCURRENCY
     )
+    # Tick the rows that the address names.
     ids = [view.preset.id for view in views]
     name = f"presets-{key}-{st.session_state.get(REVISION, 0)}"
     rows = [number for number, preset_id in enumerate(ids) if preset_id in selected]
@@ -144,20 +149,24 @@ def _head(kind: str) -> None:
 
 def _estimated(view: PresetView) -> None:
     with st.container(border=True, key="presets_box-estimated"):
+        # Say why there is nothing.
         _head("estimated")
         levels = view.estimated.levels
         if not levels:
             st.caption(f"Nothing: {message(view.estimated.why_not)}")
             return
+        # The figures, with load and price.
         st.dataframe(preset_rows.estimate_rows(view), hide_index=True, alt="Estimated figures at each concurrency")
         load, note = levels[0].load, levels[0].price_note
         st.caption(
             f"{load.input_tokens} tokens in, {load.output_tokens} out per request. Price: "
             f"{plain(note or 'none is published')}."
         )
+        # Without speed of this machine, say where to measure it.
         if levels[0].tpot_ms is None and target_kind(view.preset.target) == "local":
             st.caption("The speed of this machine is not measured yet, so times are unknown.")
             navigation.link("hardware", "Measure it on Hardware", ":material/memory:")
+        # How each figure is computed, and what is not known.
         with st.expander("How this is estimated"):
             for name, formula in levels[0].formulas.items():
                 st.markdown(f"**{name}**: {plain(formula)}")
@@ -178,8 +187,10 @@ def _published(view: PresetView) -> None:
 def _measured(view: PresetView) -> None:
     with st.container(border=True, key="presets_box-measured"):
         _head("measured")
+        # Say how to get figures.
         if not view.measured:
             st.caption("Not measured yet. Optimize a model with this recipe and evaluate it to see its figures here.")
+        # Figures of each evaluation, its verdicts, and where it is.
         for number, measured in enumerate(view.measured):
             st.dataframe(
                 preset_rows.measured_rows(measured), hide_index=True, alt=f"Measured figures of {measured.evaluation}"
@@ -222,15 +233,18 @@ def show_apply(opened: Workspace, view: PresetView) -> None:
 
 def _show_applied(applied: AppliedPreset) -> None:
     case, verdict = applied.case, applied.case.verdict
+    # A published model can only be planned.
     if not isinstance(case.model, ModelCard):
         st.caption("Not downloaded: this is a plan only. Import the model to optimize it.")
         navigation.link("import", "Import it", ":material/folder_open:")
+    # A valid recipe can be opened in Build.
     if verdict.plan is not None:
         st.success(f"Valid for {plain(applied.source)} on {plain(case.target_name)}.", icon=":material/check_circle:")
         for note in verdict.plan.notes:
             st.caption(message(note))
         _build_link("Open in Build", applied.source, case.recipe, case.target_name)
         return
+    # Otherwise give the reasons, and the closest recipe that is valid.
     for reason in verdict.reasons:
         st.error(message(reason.message), icon=":material/block:")
         st.caption(f"Why: {plain(reason.source)}")
@@ -253,6 +267,7 @@ def _build_link(label: str, model: str, recipe: Recipe, target: str) -> None:
 def show_files(opened: Workspace, ids: Sequence[str]) -> None:
     """Export the selected or listed presets as one file, or import such a file."""
     with st.expander("Export and import", icon=":material/swap_horiz:"):
+        # Export what is selected or listed.
         if ids:
             st.download_button(
                 f"Export {len(ids)} presets",
@@ -263,6 +278,7 @@ def show_files(opened: Workspace, ids: Sequence[str]) -> None:
                 icon=":material/download:",
                 key="presets_export",
             )
+        # Import a file, and say what happened to each preset.
         file = st.file_uploader("A file of presets", type=["yaml", "yml"], max_upload_size=1, key="presets_file")
         replace = st.checkbox(LABELS["replace"], key="presets_replace")
         options = {"disabled": file is None, **disabled_unless_allowed(opened, Action.SAVE_PRESET)}
@@ -278,6 +294,7 @@ def show_save_form(opened: Workspace) -> None:
         st.expander("Save a recipe as a preset", icon=":material/bookmark_add:"),
         st.form("presets_save-preset", border=False),
     ):
+        # The fields of a preset; its figures come later from evaluations.
         name = st.text_input(
             "Id", placeholder="my-model/fast", max_chars=121, help="Two words with a slash in between."
         )
@@ -288,6 +305,7 @@ def show_save_form(opened: Workspace) -> None:
         text = st.text_area(
             "Recipe in YAML", "name: my recipe\nsteps:\n  - quantize: {method: w8a8}\n", max_chars=100_000
         )
+        # Save it, select it, and say so.
         if st.form_submit_button("Save", key="presets_save", **disabled_unless_allowed(opened, Action.SAVE_PRESET)):
             with shell.errors_inline():
                 recipe = recipe_files.read_text(text)

@@ -41,7 +41,8 @@ def legend() -> str:
 
 def basis(views: Sequence[PresetView]) -> str:
     """Return the load of the estimates in a list, and the origin of their prices, each once."""
-    notes = {level.price_note for view in views if (level := view.estimated.at(CONCURRENCY)) and level.price_note}
+    levels = [view.estimated.at(CONCURRENCY) for view in views]
+    notes = {level.price_note for level in levels if level is not None and level.price_note}
     prices = f" Prices: {'; '.join(sorted(notes))}." if notes else ""
     return f"Estimates are at {CONCURRENCY} concurrent requests.{prices}"
 
@@ -169,8 +170,10 @@ def _properties(view: PresetView) -> dict[str, str]:
 
 
 def _estimated(view: PresetView) -> dict[str, str]:
+    # Say why nothing is estimated.
     if not view.estimated.levels:
         return {"≈ Estimated": f"nothing: {view.estimated.why_not}"}
+    # What does not depend on the load.
     first = view.estimated.levels[0]
     hour = first.price_per_hour
     properties = {
@@ -179,6 +182,7 @@ def _estimated(view: PresetView) -> dict[str, str]:
         "≈ Accelerators used": str(first.tensor_parallel * first.replicas),
         "≈ Longest context (tokens)": NONE if first.max_context is None else f"{first.max_context:,}",
     }
+    # Figures at each load.
     for level in view.estimated.levels:
         properties |= {
             f"≈ {title} at {level.load.concurrency}": range_cell(getattr(level, name))
@@ -201,9 +205,10 @@ def _measured(view: PresetView) -> dict[str, str]:
 
 def figure_rows(views: Sequence[PresetView]) -> list[dict[str, Any]]:
     """Return rows for export: one per preset, kind and concurrency, or per claim; ranges as least and most."""
-    return [
-        row for view in views for row in (*_estimate_figures(view), *_published_figures(view), *_measured_figures(view))
-    ]
+    rows: list[dict[str, Any]] = []
+    for view in views:
+        rows += [*_estimate_figures(view), *_published_figures(view), *_measured_figures(view)]
+    return rows
 
 
 def _head(view: PresetView, kind: str, source: str) -> dict[str, Any]:

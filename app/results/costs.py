@@ -130,6 +130,7 @@ def _api(place: Any) -> ApiPrice | None:
 
 def _hour(opened: Workspace, left: Any, right: Any, stored: float | None) -> tuple[float | None, str | None]:
     """Return the price per hour and its origin: a listed instance or a typed price. An empty field is as stored."""
+    # A listed instance has its price.
     listed = {row.instance: row for row in prices.listing(opened) if row.usd_per_hour is not None}
     chosen = left.selectbox("Price of", [AS_GIVEN, *listed], key=page_key("cost_instance"), bind="query-params")
     if chosen in listed:
@@ -138,6 +139,7 @@ def _hour(opened: Workspace, left: Any, right: Any, stored: float | None) -> tup
             "Price per hour (USD)", f"{row.usd_per_hour:.4f}", disabled=True, key=page_key(f"cost_hour_of_{chosen}")
         )
         return row.usd_per_hour, f"USD, {row.instance} in {row.region}, on demand, as of {row.as_of}; {row.source_text}"
+    # Otherwise the price is typed; as long as nobody types it is the stored one.
     typed = right.number_input(
         "Price per hour",
         0.0,

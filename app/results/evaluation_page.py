@@ -116,6 +116,7 @@ def draw_starts(document: Evaluation) -> None:
 
 def draw_lines(document: Evaluation) -> None:
     """Draw latency and throughput against concurrency; the price has a tab of its own."""
+    # Latency on the left, at a percentile.
     theme = charts.theme()
     left, right = st.columns(2)
     with left:
@@ -131,6 +132,7 @@ def draw_lines(document: Evaluation) -> None:
         )
         chart = drawn.latency(document, metric, percentile or "p50", theme)
         charts.show(charts.with_height(chart, HALF), "speed-latency")
+    # Throughput on the right.
     with right:
         metric = _pick("Throughput", drawn.THROUGHPUTS, "speed_throughput")
         charts.show(charts.with_height(drawn.throughput(document, metric, theme), HALF), "speed-throughput")

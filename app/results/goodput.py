@@ -76,7 +76,7 @@ def _row(name: str, best: Goodput | None) -> dict[str, str]:
     level, (low, high) = best.level, best.interval
     return {
         "Variant": name,
-        "Highest goodput at": f"{'concurrency ' * level.load.is_closed}{level.load.cell}",
+        "Highest goodput at": f"concurrency {level.load.cell}" if level.load.is_closed else level.load.words,
         "Goodput (requests/s)": figure(best.requests_per_s),
         "Within the limits": f"{best.share:.1%} (95% {low:.1%} to {high:.1%})",
         "All requests/s": figure(best.requests_per_s / best.share) if best.share else figure(level.requests_per_s),

@@ -36,6 +36,7 @@ def chosen_ids() -> list[str]:
 
 
 def _upload(opened: Workspace) -> None:
+    # Take the files of one run.
     files = st.file_uploader(
         "Result of another tool",
         type=["json", "jsonl"],
@@ -48,6 +49,7 @@ def _upload(opened: Workspace) -> None:
     )
     if not files:
         return
+    # Read them once, and remember what was refused until other files come.
     mark = " ".join(file.file_id for file in files)
     refused = st.session_state.get(page_key("imported_refused"), ("", ""))
     if refused[0] != mark:
@@ -59,11 +61,13 @@ def _upload(opened: Workspace) -> None:
             refused = (mark, "")
             navigation.set_parameter(ADDRESS, list(dict.fromkeys([*chosen_ids(), result.id])))
         st.session_state[page_key("imported_refused")] = refused
+    # Show why they were refused.
     if refused[1]:
         st.error(message(refused[1]), icon=":material/error:")
 
 
 def _choose(opened: Workspace) -> list[ImportedResult]:
+    # Without readable results there is nothing to choose.
     try:
         importeds = {result.id: result for result in imported_results.listing(opened)}
     except WhetstoneError as error:
@@ -71,6 +75,7 @@ def _choose(opened: Workspace) -> list[ImportedResult]:
         return []
     if not importeds:
         return []
+    # The address says what is chosen.
     selected = [result_id for result_id in chosen_ids() if result_id in importeds]
     chosen = navigation.multiselect(
         "Imported results",
@@ -88,11 +93,13 @@ def _choose(opened: Workspace) -> list[ImportedResult]:
 
 def show_results(results: list[ImportedResult], document: Evaluation | None) -> None:
     """Draw one metric as a chart, then every figure of the files, then the differing definitions."""
+    # Where each result comes from, and what to know about it.
     for result in results:
         measured_at = plain(result.measured_at or "time not recorded")
         st.markdown(f"**{plain(result.name)}**: {plain(result.provenance)}, {measured_at}")
         for note in result.notes:
             st.caption(f":material/warning: {plain(note)}")
+    # One metric beside ours, as a chart.
     metric = st.selectbox(
         "Beside ours",
         charts_imported.SHOWN,
@@ -101,6 +108,7 @@ def show_results(results: list[ImportedResult], document: Evaluation | None) -> 
         bind="query-params",
     )
     charts.show(charts_imported.imported_comparison(document, results, metric, charts.theme()), "imported-chart")
+    # Every figure, then which definitions differ.
     st.dataframe(
         figure_rows(results),
         hide_index=True,

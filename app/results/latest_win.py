@@ -22,20 +22,27 @@ SMALL = 300
 
 def show(opened: Workspace, views: Sequence[EvaluationView]) -> None:
     """Draw the latest evaluation with a win, or the newest if none has one. `views` are newest first."""
-    win = next(((view, won) for view in views if (won := headline.find_win(view.document))), None)
-    view = win[0] if win else views[0]
+    # The newest evaluation with a win, else the newest of all.
+    view, win = views[0], None
+    for candidate in views:
+        win = headline.find_win(candidate.document)
+        if win is not None:
+            view = candidate
+            break
     with st.container(border=True, key="home_hero-box"):
-        if win:
-            _show_win(view, win[1])
+        # Show the win, the load found by a search, or the verdict.
+        if win is not None:
+            _show_win(view, win)
         elif load_search.is_search(view.document):
             st.markdown(strong(load_search.sentences(view.document)[0]))
         else:
             verdict_panel.show_line(view.document)
+        # Lead on.
         with st.container(horizontal=True, vertical_alignment="center"):
             navigation.link("evaluate", "Open the evaluation", ":material/open_in_full:", id=view.id)
             navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)
             navigation.link("evaluate", "All evaluations", ":material/history:")
-            if not win:
+            if win is None:
                 verdict_panel.more_button(opened, view)
         st.caption(plain(provenance(view)))
 

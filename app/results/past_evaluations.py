@@ -36,7 +36,7 @@ def show_past(opened: Workspace) -> None:
     part: dict[str, Any] = {"owner": owner, "limit": PER_PAGE, "offset": first}
     views = evaluations.listing(opened, **part)
     if len(views) < min(PER_PAGE, total - first):
-        show_damaged(opened, "evaluation", [each.id for each in evaluations.list_titles(opened, **part)])
+        show_damaged(opened, "evaluation", [title.id for title in evaluations.list_titles(opened, **part)])
     if not views:
         return
     # 3. The table; a selected row opens.

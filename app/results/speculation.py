@@ -25,16 +25,19 @@ def speculates(document: Evaluation) -> bool:
 
 def show(opened: Workspace, document: Evaluation) -> None:
     """Draw the speed-up first, then its causes, then whether answers changed."""
+    # Only some evaluations have a variant that speculates.
     if not speculates(document):
         st.info(
             "No variant here uses speculative decoding: add a `speculate` step to a recipe.", icon=":material/info:"
         )
         return
+    # Speed-up and acceptance.
     loads = drafted_loads(document)
     if loads:
         draw(document, loads, predicted_gains.predict(opened, document))
     else:
         st.info(acceptance.NOTHING, icon=":material/info:")
+    # Whether the answers stayed the same.
     st.subheader("Are the answers the same?")
     st.table(
         _plain(words.lossless_rows(document)),
@@ -46,8 +49,10 @@ def show(opened: Workspace, document: Evaluation) -> None:
 
 
 def draw(document: Evaluation, loads: list[Load], predicted: PredictedGains) -> None:
+    # The speed-up over all loads.
     theme = charts.theme()
     charts.show(charts.with_height(acceptance.gain(document, theme, predicted), HEIGHT), "speculation-gain")
+    # Acceptance at one load.
     names = [load.words for load in loads]
     chosen = st.radio("Load", names, key=page_key("speculation_load"), horizontal=True, bind="query-params")
     load = loads[names.index(chosen or names[0])]
@@ -58,6 +63,7 @@ def draw(document: Evaluation, loads: list[Load], predicted: PredictedGains) -> 
         charts.show(charts.with_height(acceptance.lengths(document, load, theme), HEIGHT), "speculation-lengths")
     if any(drafted.drafting.steps for drafted in drafted_levels(document, load)):
         charts.show(charts.with_height(acceptance.by_kind(document, load, theme), HEIGHT), "speculation-kinds")
+    # All figures of acceptance.
     st.table(_plain(words.rows(document)), border="horizontal", hide_index=True, alt="What was accepted at each load")
     st.caption(
         "By the server's own counters, warm-up included. Tokens per step by kind are of measured answers, chunk "

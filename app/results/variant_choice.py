@@ -11,9 +11,11 @@ from backend.domain.limits.chart_selection import FEW_ENOUGH, MOST_LINES, choose
 
 def choose(document: Evaluation, key: str) -> Evaluation:
     """Return the document with the variants to draw; the field appears only if there are many."""
+    # Few variants need no choice.
     names = [result.name for result in document.variants]
     if len(names) <= FEW_ENOUGH:
         return document
+    # Offer all; at first those that matter most.
     chosen = st.multiselect(
         f"Variants on the charts (of {len(names)})",
         names,

@@ -24,7 +24,9 @@ from backend.service.jobs import progress
 
 def show(document: Evaluation, shown: Evaluation) -> None:
     """Draw the line, the warnings and the grid of the `shown` variants; for a search, what it found."""
+    # What makes the figures wrong comes first.
     configuration_check.show_failures(document)
+    # Then the result: the load that was found, or a cell for each variant and load.
     if load_search.is_search(document):
         show_search(document)
         show_warnings(document)
@@ -38,6 +40,7 @@ def show(document: Evaluation, shown: Evaluation) -> None:
                 "their quotient is the factor; in brackets its 95% interval. Latencies are in the full verdicts "
                 "below."
             )
+    # Then what the figures rest on.
     configuration_check.show_line(document)
     measurement_conditions.show_provenance(document)
 

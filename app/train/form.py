@@ -47,9 +47,11 @@ class TrainRequest(NamedTuple):
 
 def choose_model(opened: Workspace) -> str:
     """Draw the model that the draft is for. Return its source."""
+    # Offer models here, and the one of the address even if it is unknown.
     known = [model.source for model in models.list_known(opened) if model.present]
     current = st.query_params.get("model") or (known[0] if known else "")
     choices = list(dict.fromkeys([*known, current]))
+    # Draw the field; the choice goes into the address.
     chosen = st.selectbox(
         "Model",
         choices,
@@ -65,10 +67,12 @@ def choose_model(opened: Workspace) -> str:
 
 def choose_options() -> dict[str, Any]:
     """Draw the fields of `Training`. Return those that were given."""
+    # The kind of draft decides which fields there are.
     kind = st.radio(
         "Draft", KINDS, format_func=lambda name: TITLES[name], key="train_kind", horizontal=True, bind="query-params"
     )
     st.caption(ABOUT[kind])
+    # Time and loss, which most people choose.
     left, right = st.columns(2)
     minutes = left.number_input(
         "Minutes",
@@ -89,6 +93,7 @@ def choose_options() -> dict[str, Any]:
         help=LOSS_HELP,
         bind="query-params",
     )
+    # What rarely needs a change.
     with st.popover("More", icon=":material/tune:"):
         tokens = st.number_input(
             "Draft tokens", min_value=1, max_value=16, value=4, key="train_tokens", bind="query-params"
@@ -99,6 +104,7 @@ def choose_options() -> dict[str, Any]:
 
 
 def _small_options() -> dict[str, Any]:
+    # How the small model begins.
     start = st.radio(
         "Begins as",
         ["fresh", "pruned"],
@@ -110,12 +116,14 @@ def _small_options() -> dict[str, Any]:
             "layers of the model."
         ),
     )
+    # Its size; a pruned one has the width of the model.
     layers = st.number_input("Layers", min_value=1, max_value=64, value=None, key="train_layers", bind="query-params")
     hidden = None
     if start == "fresh":
         hidden = st.number_input(
             "Width", min_value=32, max_value=65_536, value=None, step=32, key="train_hidden", bind="query-params"
         )
+    # Whose answers it learns from.
     own = st.slider(
         "Share of its own answers",
         0.0,

@@ -157,6 +157,7 @@ def _receive_until(receive: Receive, ended: asyncio.Event, ends: float) -> Recei
     """Return the page's messages until the sign-in ends; then disconnect it and answer no later message."""
 
     async def receiving() -> Message:
+        # Wait for a message, the sign-out or the end of the sign-in, whichever is first.
         message, ending = asyncio.ensure_future(receive()), asyncio.ensure_future(ended.wait())
         try:
             left = max(0.0, ends - time.time())

@@ -75,7 +75,10 @@ class UploadLimits:
         """Return the bytes in memory for the pages into which that person has uploaded."""
         files = self._storage()
         self._sessions[person] &= set(files)
-        return sum(len(file.data) for session in self._sessions[person] for file in files.get(session, {}).values())
+        total = 0
+        for session in self._sessions[person]:
+            total += sum(len(file.data) for file in files.get(session, {}).values())
+        return total
 
 
 def _announced(scope: Message) -> int:

@@ -30,13 +30,14 @@ def imported_comparison(
     # Draw ours, then theirs in the styles that follow.
     ours = _ours(evaluation, metric, theme)
     drawn = [*ours.get("data", ())]
-    theirs = [trace for index, one in enumerate(results) if (trace := _trace(one, len(drawn) + index, metric, theme))]
+    traces = [_trace(result, len(drawn) + index, metric, theme) for index, result in enumerate(results)]
+    theirs = [trace for trace in traces if trace is not None]
     title = f"{TITLES[metric]}, p50 (ms)" if metric.endswith("_ms") else f"{TITLES[metric]}, all streams"
     if not theirs:
         return empty(title, NOTHING, theme)
     # One axis for both, and the provenance of each.
     ticks = sorted({x for trace in [*drawn, *theirs] for x in trace["x"] if x is not None})
-    sources = "; ".join(dict.fromkeys(text(one.provenance) for one in results))
+    sources = "; ".join(dict.fromkeys(text(result.provenance) for result in results))
     where = ours["layout"]["meta"]["provenance"] if drawn else ""
     meta = {"provenance": f"{where}{'<br>' if where else ''}open marks: {sources}"}
     y = {"label": title, "rangemode": "tozero"}
