@@ -28,6 +28,7 @@ from backend.present.charts.markers import (
 from backend.present.charts.theme import (
     COLOURS,
     Figure,
+    Marks,
     Theme,
     concurrency_axis,
     curve,
@@ -161,7 +162,7 @@ def _trace(evaluation: Evaluation, index: int, line: _Line, theme: Theme) -> dic
     # Draw the line with its intervals, hollow marks for invalid levels.
     x, y = [level.concurrency for level, _ in points], [value for _, value in points]
     return {
-        **curve(text(result.name), place, theme, x, y, hover_texts),
+        **curve(text(result.name), place, theme, Marks(x, y, hover_texts)),
         "name": legend_name(result.name),
         "marker": marker(place, theme, [level for level, _ in points]),
         "error_y": _whiskers(points, line.block, style(place, theme).colour),

@@ -18,7 +18,18 @@ from backend.present.charts.markers import (
     provenance,
     whisker_key,
 )
-from backend.present.charts.theme import Figure, Theme, concurrency_axis, curve, empty, layout, style, text, whiskers
+from backend.present.charts.theme import (
+    Figure,
+    Marks,
+    Theme,
+    concurrency_axis,
+    curve,
+    empty,
+    layout,
+    style,
+    text,
+    whiskers,
+)
 
 TITLE = "Goodput: requests/s within the limits"
 
@@ -52,7 +63,7 @@ def _trace(
     above = [point.requests_per_s_interval[1] - point.requests_per_s for point in goodputs]
     below = [point.requests_per_s - point.requests_per_s_interval[0] for point in goodputs]
     return {
-        **curve(text(result.name), place, theme, x, y, hover_texts),
+        **curve(text(result.name), place, theme, Marks(x, y, hover_texts)),
         "name": legend_name(result.name),
         "marker": marker(place, theme, [point.level for point in goodputs]),
         "error_y": whiskers(above, below, style(place, theme).colour, thickness=1, width=3),

@@ -14,7 +14,7 @@ from backend.domain.figures import figure
 from backend.domain.imported.imported_result import TITLES, ImportedLatency, ImportedLevel, ImportedResult
 from backend.present.charts import evaluation as charts
 from backend.present.charts.markers import LEGEND_WIDTH, legend_name
-from backend.present.charts.theme import Figure, Theme, concurrency_axis, curve, empty, layout, style, text
+from backend.present.charts.theme import Figure, Marks, Theme, concurrency_axis, curve, empty, layout, style, text
 
 SHOWN = ("ttft_ms", "tpot_ms", "client_latency_ms", "output_tokens_per_s")
 NOTHING = "No imported file has this figure at a known concurrency."
@@ -64,8 +64,9 @@ def _trace(result: ImportedResult, index: int, metric: str, theme: Theme) -> dic
     # Open marks and dotted lines tell results of other tools apart.
     mark_style, name = style(index, theme), f"{result.name}, {result.provenance}"
     x, y = [level.concurrency for level, _ in points], [value for _, value in points]
+    hover_texts = [_hover_text(result, level, metric, value) for level, value in points]
     return {
-        **curve(text(name), index, theme, x, y, [_hover_text(result, level, metric, value) for level, value in points]),
+        **curve(text(name), index, theme, Marks(x, y, hover_texts)),
         "name": f"{legend_name(result.name[: LEGEND_WIDTH - 1])}, imported",
         "line": {"color": mark_style.colour, "dash": "dot", "width": 1},
         "marker": {

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backend.domain.figures import figure
-from backend.present.charts.theme import Figure, Theme, curve, empty, layout, text
+from backend.present.charts.theme import Figure, Marks, Theme, curve, empty, layout, text
 from backend.present.words.layer_summary import NUMBERED
 
 MEASURED = "measured on the calibration text during the job"
@@ -48,7 +48,7 @@ def _tick(layers: Sequence[Mapping[str, Any]]) -> int:
 
 def _trace(index: int, kind: str, rows: Sequence[tuple[int, Mapping[str, Any]]], theme: Theme) -> dict[str, Any]:
     x, y = [number for number, _ in rows], [100 * float(row["relative_error"]) for _, row in rows]
-    return curve(text(kind), index + 1, theme, x, y, [_hover(row) for _, row in rows], width=1, size=8)
+    return curve(text(kind), index + 1, theme, Marks(x, y, [_hover(row) for _, row in rows]), width=1, size=8)
 
 
 def _hover(row: Mapping[str, Any]) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.evaluation.startup import KINDS, PHASES, Startup
 from backend.domain.figures import figure
 from backend.present.charts.markers import legend_name, provenance
-from backend.present.charts.theme import COLOURS, Figure, Theme, curve, empty, layout, style, text
+from backend.present.charts.theme import COLOURS, Figure, Marks, Theme, curve, empty, layout, style, text
 
 TITLE = "Memory and processor of this job"
 READY = "Time to ready"
@@ -24,6 +24,16 @@ START_KINDS_TEXT = (
 MEASURED = "resident memory and processor time of the worker and its child processes, read from /proc"
 
 
+class _Panel(NamedTuple):
+    """What one panel draws over time. `style` is the number of its line's style."""
+
+    name: str
+    style: int
+    axis: str
+    values: list[float]
+    unit: str
+
+
 def resources(points: Sequence[tuple[float, float, float]], theme: Theme = "light") -> Figure:
     """Chart a job's memory and processor. `points`: (seconds since the start, resident bytes, percent of one core)."""
     if not points:
@@ -33,36 +43,33 @@ def resources(points: Sequence[tuple[float, float, float]], theme: Theme = "ligh
     times = [seconds / one for seconds, _, _ in points]
     size, scale = ("GB", 1e9) if max(memory for _, memory, _ in points) >= 1e9 else ("MB", 1e6)
     # Two panels, one above the other, with one axis of time.
-    memory = _trace("Memory", "y", times, [value / scale for _, value, _ in points], f"{size} at most", unit, 0, theme)
-    cpu = _trace(
-        "Processor", "y2", times, [value for _, _, value in points], "% of one core on average", unit, 1, theme
-    )
+    memory = _Panel("Memory", 1, "y", [value / scale for _, value, _ in points], f"{size} at most")
+    processor = _Panel("Processor", 2, "y2", [value for _, _, value in points], "% of one core on average")
     drawn = layout(TITLE, {"label": f"Since the start ({unit})", "rangemode": "tozero"}, {}, theme, provenance=MEASURED)
     drawn["xaxis"]["anchor"] = "y2"
-    upper = {**drawn["yaxis"], **_panel(f"Memory ({size})", (0.56, 1.0), theme)}
-    lower = {**drawn["yaxis"], **_panel("CPU (% of one core)", (0.0, 0.44), theme)}
+    upper = {**drawn["yaxis"], **_axis(f"Memory ({size})", (0.56, 1.0), theme)}
+    lower = {**drawn["yaxis"], **_axis("CPU (% of one core)", (0.0, 0.44), theme)}
     drawn["margin"] = {**drawn["margin"], "b": 56}
     return {
-        "data": [memory, cpu],
+        "data": [_trace(memory, times, unit, theme), _trace(processor, times, unit, theme)],
         "layout": {**drawn, "height": 400, "yaxis": upper, "yaxis2": lower, "showlegend": False},
     }
 
 
-def _panel(label: str, domain: tuple[float, float], theme: Theme) -> dict[str, Any]:
+def _axis(label: str, domain: tuple[float, float], theme: Theme) -> dict[str, Any]:
     title = {"text": label, "font": {"size": 12, "color": COLOURS[theme].muted}, "standoff": 8}
     return {"title": title, "domain": list(domain), "rangemode": "tozero"}
 
 
-def _trace(
-    name: str, axis: str, x: list[float], y: list[float], what: str, unit: str, index: int, theme: Theme
-) -> dict[str, Any]:
-    texts = [
-        f"{figure(value)} {what}<br>{figure(time)} {unit} after the start<br>{MEASURED}"
-        for time, value in zip(x, y, strict=True)
+def _trace(panel: _Panel, times: list[float], unit: str, theme: Theme) -> dict[str, Any]:
+    """Return the line of one panel. `unit` is that of the times."""
+    hover_texts = [
+        f"{figure(value)} {panel.unit}<br>{figure(time)} {unit} after the start<br>{MEASURED}"
+        for time, value in zip(times, panel.values, strict=True)
     ]
-    drawn = curve(name, index + 1, theme, x, y, texts, size=8)
-    line, mode = {"color": drawn["line"]["color"], "width": 2}, "lines" if len(x) > 1 else "markers"
-    return {**drawn, "mode": mode, "xaxis": "x", "yaxis": axis, "line": line}
+    drawn = curve(panel.name, panel.style, theme, Marks(times, panel.values, hover_texts), size=8)
+    line, mode = {"color": drawn["line"]["color"], "width": 2}, "lines" if len(times) > 1 else "markers"
+    return {**drawn, "mode": mode, "xaxis": "x", "yaxis": panel.axis, "line": line}
 
 
 def startups(evaluation: Evaluation, theme: Theme = "light") -> Figure:

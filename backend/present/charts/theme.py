@@ -64,27 +64,25 @@ def style(index: int, theme: Theme) -> Style:
     return Style(series[index % len(series)], SYMBOLS[index % len(SYMBOLS)], DASHES[index % len(DASHES)])
 
 
-def curve(
-    name: str,
-    index: int,
-    theme: Theme,
-    x: list[Any],
-    y: list[Any],
-    hover_texts: list[str],
-    *,
-    width: int = 2,
-    size: int = 7,
-) -> dict[str, Any]:
-    """Return a trace of marks on a line in the style with number `index`, each mark with its hover text."""
+class Marks(NamedTuple):
+    """Where the marks of a line are, and the hover text of each."""
+
+    x: list[Any]
+    y: list[Any]
+    hover_texts: list[str]
+
+
+def curve(name: str, index: int, theme: Theme, marks: Marks, *, width: int = 2, size: int = 7) -> dict[str, Any]:
+    """Return a trace of marks on a line in the style with number `index`."""
     mark_style = style(index, theme)
     return {
         "type": "scatter",
         "mode": "lines+markers",
         "name": name,
-        "customdata": [name] * len(x),
-        "x": x,
-        "y": y,
-        "hovertext": hover_texts,
+        "customdata": [name] * len(marks.x),
+        "x": marks.x,
+        "y": marks.y,
+        "hovertext": marks.hover_texts,
         "hoverinfo": "text",
         "line": {"color": mark_style.colour, "dash": mark_style.dash, "width": width},
         "marker": {"color": mark_style.colour, "symbol": mark_style.symbol, "size": size},

@@ -19,7 +19,7 @@ from backend.domain.evaluation.evidence.speculation_gains import (
 from backend.domain.figures import figure
 from backend.domain.load.load import Load
 from backend.present.charts.markers import legend_name, places, provenance, whisker_key
-from backend.present.charts.theme import COLOURS, Figure, Theme, curve, empty, layout, style, text, whiskers
+from backend.present.charts.theme import COLOURS, Figure, Marks, Theme, curve, empty, layout, style, text, whiskers
 
 NOTHING = "No tokens were drafted, or the server reported none."
 BY_POSITION, LENGTHS, BY_KIND = (
@@ -160,7 +160,7 @@ def _line(
     """Draw `points` (x -> y); `words` is the hover text's format, with x and y."""
     hover_texts = [words.format(x=x, y=y) for x, y in points.items()]
     name, values = drafted.result.name, [round(y, 5) for y in points.values()]
-    drawn = curve(text(name), places(evaluation)[name], theme, list(points), values, hover_texts, size=9)
+    drawn = curve(text(name), places(evaluation)[name], theme, Marks(list(points), values, hover_texts), size=9)
     return {**drawn, "name": legend_name(name), "hoverinfo": "text+name"}
 
 

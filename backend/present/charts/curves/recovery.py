@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backend.domain.figures import figure
-from backend.present.charts.theme import Figure, Theme, curve, empty, layout, ringed
+from backend.present.charts.theme import Figure, Marks, Theme, curve, empty, layout, ringed
 
 TITLE = "Loss during recovery"
 LOSSES = {"kl": "KL divergence", "next token": "Next-token loss"}
@@ -45,4 +45,4 @@ def _trace(
         f"<b>{name}</b> at step {step}<br>{loss}: {figure(value)} nats per token<br>{MEASURED}"
         for step, value in zip(x, y, strict=True)
     ]
-    return curve(name, index, theme, x, y, hover_texts)
+    return curve(name, index, theme, Marks(x, y, hover_texts))

@@ -7,7 +7,7 @@ from typing import Any
 
 from backend.domain.figures import figure
 from backend.domain.recipe.draft_training import LOSS_TITLES, LossName
-from backend.present.charts.theme import Figure, Theme, curve, empty, layout, ringed
+from backend.present.charts.theme import Figure, Marks, Theme, curve, empty, layout, ringed
 from backend.present.words.drafts import temperature_words
 
 LENGTH, LOSS, POSITIONS = "Tokens per step", "Loss during training", "Acceptance by position"
@@ -52,7 +52,7 @@ def positions(acceptance: Sequence[Point], theme: Theme = "light") -> Figure:
             f"<b>{name}</b>, position {place}<br>accepted in {rate:.1%} of drafts<br>{MEASURED}"
             for place, rate in rates.items()
         ]
-        traces.append(curve(name, number, theme, list(rates), list(rates.values()), hover_texts))
+        traces.append(curve(name, number, theme, Marks(list(rates), list(rates.values()), hover_texts)))
     x, y = (
         {"label": "Position in the draft", "dtick": 1},
         {"label": "Share of drafts", "range": [0, 1], "tickformat": ".0%"},
@@ -76,7 +76,7 @@ def _line(
         f"<b>{name}</b> at step {step}<br>{figure(value)} {words}<br>{MEASURED}"
         for step, value in zip(x, values, strict=True)
     ]
-    return curve(name, index, theme, x, values, hover_texts)
+    return curve(name, index, theme, Marks(x, values, hover_texts))
 
 
 def _best_point_rings(points: Sequence[Point], theme: Theme) -> list[dict[str, Any]]:
