@@ -25,7 +25,7 @@ MEASURED = "resident memory and processor time of the worker and its child proce
 
 
 class _Panel(NamedTuple):
-    """What one panel draws over time. `style` is the number of its line's style."""
+    """The line of one panel over time. `style` is the number of its line's style."""
 
     name: str
     style: int

@@ -65,7 +65,7 @@ def style(index: int, theme: Theme) -> Style:
 
 
 class Marks(NamedTuple):
-    """Where the marks of a line are, and the hover text of each."""
+    """The places of the marks of a line, and the hover text of each."""
 
     x: list[Any]
     y: list[Any]
