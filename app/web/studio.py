@@ -4,6 +4,7 @@
 """
 
 from pathlib import Path
+from threading import Thread
 
 from starlette.middleware import Middleware
 from streamlit.starlette import App
@@ -13,10 +14,12 @@ from app.web.history_steps import HistorySteps
 from app.web.origin_guard import Guard
 from app.web.sign_in_gate import Gate
 from app.web.upload_limits import UploadLimits
+from backend.domain.maths import student_t
 from backend.service.studio import sign_in
 from backend.service.studio.studio import allowed_hosts, begin_log, upload_limit
 
 begin_log()
+Thread(target=student_t.quantile, args=(0.975, 4)).start()  # loads scipy while the browser comes, not in the first page
 
 layers = [Middleware(Guard, hosts=allowed_hosts())]
 configuration = sign_in.web_configuration()

@@ -93,6 +93,7 @@ def _from_vendor(environment: EnvironmentInfo, engines_dir: Path, index: str, pr
     """Install from a vendor's index, anew each time, since it has no fixed versions; placeholders are removed again."""
     folder = engines_dir / environment.name
     with _alone(engines_dir, environment.name):
+        # 1. Install what the vendor's index has today, and leave nothing behind if that fails.
         _create(folder, progress)
         progress.phase("install", f"Installing {', '.join(environment.vendor)} and what they need", weight=0.95)
         try:
@@ -105,6 +106,7 @@ def _from_vendor(environment: EnvironmentInfo, engines_dir: Path, index: str, pr
         except BaseException:
             _clean(folder)
             raise
+        # 2. Mark it as complete.
         return _mark(environment, folder, None, None, index)
 
 
@@ -148,6 +150,7 @@ def find_difference(
 
     None where it is to be made anew: the engine, a package that is built here, or torch, which has no hash, changed.
     """
+    # 1. Compare what is to stay with what is there.
     removed = environment.removed[build]
     named = {_normal(name) for name, *_ in pinned if _normal(name) not in removed}
     rows = [
@@ -155,6 +158,7 @@ def find_difference(
         for row in pinned
         if _normal(row[0]) in named and have.get(_normal(row[0]), "").partition("+")[0] != row[1].partition("+")[0]
     ]
+    # 2. Exchange nothing on which the rest was built.
     whole = {_normal(environment.main[build]), *environment.built}
     if any(not hashes or _normal(name) in whole for name, _, hashes in rows):
         return None
@@ -311,6 +315,7 @@ def _mark(
     environment: EnvironmentInfo, folder: Path, lock: Path | None, build: Build | None, origin: str
 ) -> dict[str, Any]:
     """Write the marker of a finished environment; one from a vendor's index has neither lock nor build."""
+    # What is there, whatever the lock says, is what a reader wants to know.
     packages = installed(folder)
     document = {
         "name": environment.name,
@@ -331,6 +336,7 @@ def _pip(folder: Path) -> list[str]:
 
 def _run(command: list[str], progress: Progress | None = None) -> tuple[int, str]:
     """Run to the end, output passed on as it comes; ended with us if we are interrupted."""
+    # 1. Pass each line on, and count the packages that pip has got.
     lines: list[str] = []
     collected = 0
     with subprocess.Popen(
