@@ -135,8 +135,8 @@ def by_chance(run: Run) -> float:
     """
     logs = log_ratios(run)
     looks = [(look.blocks, look.alpha) for look in run.document.looks]
-    tried = (logs * each for each in _exchanges(logs.shape[1]))
-    return fmean(any(_names(each[:, :place], alpha) for place, alpha in looks) for each in tried)
+    tried = (logs * signs for signs in _exchanges(logs.shape[1]))
+    return fmean(any(_names(signs[:, :place], alpha) for place, alpha in looks) for signs in tried)
 
 
 def _exchanges(number: int) -> Iterator[npt.NDArray[np.int64]]:
@@ -175,7 +175,7 @@ def markdown(done: Sequence[Run], note: str, load: tuple[float, float, float]) -
     named = sum(bool(run.named) for run in done)
     low, high = _exact_interval(named, len(done))
     alike, least, most = neighbours(done)
-    machine, busy = document.hardware, ", ".join(f"{each:.1f}" for each in load)
+    machine, busy = document.hardware, ", ".join(f"{average:.1f}" for average in load)
     versions = ", ".join(f"{name} {version}" for name, version in document.versions.items())
     return "\n".join(
         [
@@ -243,7 +243,7 @@ def _by_metric(done: Sequence[Run]) -> tuple[tuple[str, ...], list[tuple[object,
     rows: list[tuple[object, ...]] = []
     for server in dict.fromkeys(run.server for run in done):
         for headline in HEADLINE:
-            held = [each for each in _tested(done) if each[0].server == server and each[1].metric.startswith(headline)]
+            held = [pair for pair in _tested(done) if pair[0].server == server and pair[1].metric.startswith(headline)]
             if not held:
                 continue
             below = sum(p < SIGNIFICANCE for _, _, p in held)

@@ -33,7 +33,7 @@ def main() -> None:
     for temperature in (0.0, 1.0):
         found = replayed(target, draft, prompts, temperature)
         figures = (found.rate, found.length, *found.by_position)
-        rows.append((f"{temperature:g}", *(f"{each:.3f}" for each in figures)))
+        rows.append((f"{temperature:g}", *(f"{figure:.3f}" for figure in figures)))
     print(table(("temperature", "accepted / drafted", "tokens a round", *map(str, range(1, TOKENS + 1))), rows))
 
 
@@ -41,7 +41,7 @@ def replayed(target: Target, draft: Target, prompts: list[list[int]], temperatur
     parts = []
     for start in range(0, len(prompts), TOGETHER):
         some = prompts[start : start + TOGETHER]
-        answers = [each.tokens for each in target.answer(some, temperature, ANSWER + TOKENS, SEED + start)]
+        answers = [answer.tokens for answer in target.answer(some, temperature, ANSWER + TOKENS, SEED + start)]
         parts.append(
             _of(target, draft, [AnsweredPrompt(*pair, temperature) for pair in zip(some, answers, strict=True)])
         )
@@ -54,8 +54,8 @@ def _of(target: Target, draft: Target, said: list[AnsweredPrompt]) -> Acceptance
     following = torch.cat([tokens[:, 1:], tokens[:, -1:]], 1).flatten()
     warm = torch.full((tokens.numel(),), said[0].temperature)
     accepted = acceptance.acceptance_probability(following, own, theirs, warm, certain=False).view(tokens.shape)
-    begins = torch.tensor([len(each.prompt) for each in said])
-    ends = torch.tensor([len(each.prompt) + len(each.answer) - 1 for each in said])
+    begins = torch.tensor([len(pair.prompt) for pair in said])
+    ends = torch.tensor([len(pair.prompt) + len(pair.answer) - 1 for pair in said])
     return acceptance.walk(acceptance.chained(accepted, TOKENS), begins, ends)
 
 

@@ -50,7 +50,7 @@ class Told(NoProgress):
         self.arm = arm
 
     def point(self, **data: Any) -> None:
-        lengths = " ".join(f"{each['length']:.3f}" for each in data["acceptance"])
+        lengths = " ".join(f"{measured['length']:.3f}" for measured in data["acceptance"])
         print(
             f"{self.arm.loss} {self.arm.seed}: step {data['step']}, {data['seconds']:.0f} s, tokens a round {lengths}",
             flush=True,
@@ -74,7 +74,7 @@ def main() -> None:
             running = [
                 pool.submit(trained, given.target, given.kind, given.minutes, given.seconds, work, arm) for arm in arms
             ]
-            rows = [each.result() for each in running]
+            rows = [future.result() for future in running]
     show(rows, data.facts)
     if given.out:
         versions = engine_status.list_versions(settings.load())
@@ -108,7 +108,7 @@ def trained(folder: Path, kind: DraftKind, minutes: float, seconds: float, work:
         out.mkdir()
         request = TrainRequest(target_dir=folder, out_dir=out, options=options, prompts=texts, work_dir=Path(made))
         found = learn(request, make_proposer(target, options), data._replace(seconds=0.0), KEY, Told(arm))
-    lengths = {f"{each.temperature:g}": each.length for each in found.acceptance}
+    lengths = {f"{measured.temperature:g}": measured.length for measured in found.acceptance}
     return {
         "loss": arm.loss,
         "seed": arm.seed,
@@ -117,7 +117,7 @@ def trained(folder: Path, kind: DraftKind, minutes: float, seconds: float, work:
         "best_step": found.best_step,
         "stopped": found.stopped,
         "seconds": found.seconds["training"],
-        "first": {f"{each.temperature:g}": each.by_position[0] for each in found.acceptance},
+        "first": {f"{measured.temperature:g}": measured.by_position[0] for measured in found.acceptance},
     }
 
 
@@ -126,7 +126,7 @@ def show(rows: list[dict[str, Any]], facts: dict[str, Any]) -> None:
     header = (
         "loss",
         "seed",
-        *(f"tokens a round at {each}" for each in temperatures),
+        *(f"tokens a round at {temperature}" for temperature in temperatures),
         "steps",
         "kept",
         "ended by",
@@ -136,7 +136,7 @@ def show(rows: list[dict[str, Any]], facts: dict[str, Any]) -> None:
         (
             LOSS_TITLES[row["loss"]],
             row["seed"],
-            *(f"{row['lengths'][each]:.3f}" for each in temperatures),
+            *(f"{row['lengths'][temperature]:.3f}" for temperature in temperatures),
             row["steps"],
             row["best_step"],
             row["stopped"],

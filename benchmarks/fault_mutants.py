@@ -198,12 +198,18 @@ def report(found: list[Found], asked: argparse.Namespace) -> str:
         first=asked.first,
         lanes=asked.lanes,
         mutants=f" --mutants '{asked.mutants}'" if asked.mutants else "",
-        noticed=sum(each.wrong is not None for each in found),
+        noticed=sum(attempt.wrong is not None for attempt in found),
         all=len(found),
     )
     rows = [
-        (each.mutant.name, "yes" if each.wrong else "no", each.ended, round(each.seconds), (each.wrong or "")[:WORDS])
-        for each in found
+        (
+            attempt.mutant.name,
+            "yes" if attempt.wrong else "no",
+            attempt.ended,
+            round(attempt.seconds),
+            (attempt.wrong or "")[:WORDS],
+        )
+        for attempt in found
     ]
     return f"{head}\n```\n{table(HEADER, rows)}\n```\n"
 
@@ -218,7 +224,7 @@ def main() -> int:
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what it started goes too
     found: list[Found] = []
-    for mutant in (each for each in MUTANTS if asked.mutants in each.name):
+    for mutant in (candidate for candidate in MUTANTS if asked.mutants in candidate.name):
         found.append(tried(mutant, asked))
         if asked.out:
             files.write(asked.out, report(found, asked), flush=False)

@@ -72,7 +72,7 @@ def main() -> int:
     places = [asked.place] if asked.place else campaign.PLACES
     chosen = campaign.cases(asked.first, asked.seeds, asked.faults, places, asked.where)
     outcomes = record(campaign.run(chosen, asked.lanes), asked)
-    return int(len(outcomes) < len(chosen) or any(each["wrong"] for each in outcomes))
+    return int(len(outcomes) < len(chosen) or any(outcome["wrong"] for outcome in outcomes))
 
 
 def record(running: Iterator[dict[str, Any]], asked: argparse.Namespace) -> list[dict[str, Any]]:
@@ -80,10 +80,10 @@ def record(running: Iterator[dict[str, Any]], asked: argparse.Namespace) -> list
     cut off."""
     outcomes, began, facts = list[dict[str, Any]](), time.monotonic(), probe.probe()
     try:
-        for each in running:
-            outcomes.append(each)
-            if each["wrong"]:
-                print(f"{sentence(each)}\n{each['log']}", file=sys.stderr, flush=True)
+        for outcome in running:
+            outcomes.append(outcome)
+            if outcome["wrong"]:
+                print(f"{sentence(outcome)}\n{outcome['log']}", file=sys.stderr, flush=True)
             if asked.out:
                 files.write(asked.out, report(outcomes, asked, facts, time.monotonic() - began), flush=False)
             if asked.wrong and sum(bool(one["wrong"]) for one in outcomes) >= asked.wrong:
@@ -120,7 +120,7 @@ def report(outcomes: list[dict[str, Any]], asked: argparse.Namespace, facts: dic
         grace=GRACE_S,
         silent=SOON_SILENT_S,
     )
-    wrong = [f"- {sentence(each)}" for each in outcomes if each["wrong"]]
+    wrong = [f"- {sentence(outcome)}" for outcome in outcomes if outcome["wrong"]]
     return f"{head}\n```\n{campaign.summary(outcomes)}\n```\n" + "\n".join(wrong)
 
 

@@ -137,7 +137,7 @@ def _interval(middle: float, low: float, high: float) -> str:
 
 
 def _values(runs: Sequence[Run], tool: str, streams: int, metric: str) -> list[float]:
-    return [each.figures[metric] for each in runs if (each.tool, each.streams) == (tool, streams)]
+    return [run.figures[metric] for run in runs if (run.tool, run.streams) == (tool, streams)]
 
 
 def _spread(values: Sequence[float]) -> str:
@@ -149,8 +149,8 @@ def _compared(runs: Sequence[Run]) -> list[tuple[object, ...]]:
     for streams in STREAMS:
         for metric in (*ALIKE, "under_way"):
             middle, low, high = paired(*(_values(runs, tool, streams, metric) for tool in (OURS, THEIRS)))
-            own = [each for each in runs if each.streams == streams and metric in each.by_their_formulas]
-            formula = [each.by_their_formulas[metric] / each.figures[metric] for each in own]
+            own = [run for run in runs if run.streams == streams and metric in run.by_their_formulas]
+            formula = [run.by_their_formulas[metric] / run.figures[metric] for run in own]
             within = ("yes" if abs(middle - 1) <= BAR else "no") if metric in BARRED else ""
             spreads = [_spread(_values(runs, tool, streams, metric)) for tool in (OURS, THEIRS)]
             rows.append(
@@ -325,7 +325,7 @@ def main() -> None:
     text = markdown(turns, at_once, about)
     name = "load_agreement_exact" if arguments.exact else "load_agreement"
     (RESULTS / f"{name}.md").write_text(text)
-    made = {"runs": [each._asdict() for each in turns], "together": [each._asdict() for each in at_once]}
+    made = {"runs": [run._asdict() for run in turns], "together": [run._asdict() for run in at_once]}
     (RESULTS / f"{name}.json").write_text(json.dumps({**about, **made}, indent=1) + "\n")
     print(text)
 

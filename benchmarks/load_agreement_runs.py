@@ -104,7 +104,8 @@ def _loaded(bench: Bench, streams: int, seconds: float | None = None) -> tuple[l
         prompts=str(bench.prompts),
     )
     records, audit = run_level(plan, bench.folder / "level")
-    if bad := sorted({record.status for record in records if not record.ok}):
+    bad = sorted({record.status for record in records if not record.ok})
+    if bad:
         raise SystemExit(f"our requests failed: {', '.join(bad)}")
     return records, audit
 

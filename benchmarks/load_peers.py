@@ -121,7 +121,7 @@ def cpu_of(process: psutil.Popen) -> list[tuple[float, float]]:
             return seen
         with suppress(psutil.NoSuchProcess):
             tree = [process, *process.children(recursive=True)]
-            seen.append((time(), sum(sum(each.cpu_times()[:2]) for each in tree)))
-    for each in (*process.children(recursive=True), process):
-        each.kill()
+            seen.append((time(), sum(sum(member.cpu_times()[:2]) for member in tree)))
+    for member in (*process.children(recursive=True), process):
+        member.kill()
     return seen

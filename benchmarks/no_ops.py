@@ -18,11 +18,11 @@ def main() -> int:
     parser.add_argument("--honest", type=int, default=1000)
     number = parser.parse_args().honest
     print("| what the server silently does | found by | evidence |\n|---|---|---|")
-    found = [(each, each.found()) for each in no_ops.NO_OPS]
+    found = [(no_op, no_op.found()) for no_op in no_ops.NO_OPS]
     for no_op, finding in found:
         print(f"| {no_op.name} | {finding.what if finding else '**missed**'} | {finding.words if finding else ''} |")
     alarms = no_ops.false_alarms(list(no_ops.honest_runs(number)))
-    recorded = [(name, each) for name in recorded_servers.NAMES for each in recorded_servers.wrong(name)]
+    recorded = [(name, alarm) for name in recorded_servers.NAMES for alarm in recorded_servers.wrong(name)]
     print(f"\nFound: {sum(finding is not None for _, finding in found)} of {len(found)}.")
     real = f"{len(recorded)} in {len(recorded_servers.NAMES)} recorded servers"
     print(f"False alarms: {len(alarms)} in {number:,} honest runs at random, {real}.")

@@ -64,7 +64,7 @@ def main() -> None:
     pairs, valid, milliseconds = planned()
     fresh = measured_now() if arguments.measure else None
     found = probed()
-    text = markdown(pairs, valid, milliseconds, found, against_headline(found), fresh, load_before)
+    text = markdown(pairs, valid, milliseconds, (found, against_headline(found)), fresh, load_before)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "planner.md").write_text(text)
     print(text)
@@ -74,10 +74,11 @@ def probed() -> processor_speed.Speed:
     return processor_speed.best_speed([processor_speed.measure(probe.cores()) for _ in range(PROBES)])
 
 
-Fresh = tuple[processor_speed.Speed, list[tuple[object, ...]]]
+Comparison = tuple[processor_speed.Speed, list[tuple[object, ...]]]
+"""The speed of the processor, and a row for each figure that was predicted from it."""
 
 
-def measured_now() -> Fresh:
+def measured_now() -> Comparison:
     """The original wide fixture served at 1, 4 and 8 streams, with the probes before and after it, against the
     prediction."""
     with tempfile.TemporaryDirectory(prefix="whetstone-planner-") as scratch:
@@ -190,9 +191,8 @@ def markdown(
     pairs: int,
     valid: int,
     runs: list[float],
-    found: processor_speed.Speed,
-    rows: list[tuple[object, ...]],
-    fresh: Fresh | None,
+    headline: Comparison,
+    fresh: Comparison | None,
     load_before: tuple[float, float, float],
 ) -> str:
     facts = probe.probe()
@@ -201,7 +201,7 @@ def markdown(
         "",
         f"{facts['cpu']}, {facts['cores']} cores. `python -m benchmarks.planner{' --measure' if fresh else ''}`. "
         "The error is of the middle (geometric mean) of a range. Acceptance is the measured one.",
-        f"ExpectedLoad average before and after: {average(load_before)}; {average(os.getloadavg())}"
+        f"Load average before and after: {average(load_before)}; {average(os.getloadavg())}"
         + (": the machine was shared, so all of this is slower than it can be." if max(load_before) > 1 else "."),
         "",
         "## Speed",
@@ -212,7 +212,7 @@ def markdown(
     if fresh:
         parts += section("Against the wide fixture measured between two probes", *fresh)
     return "\n".join(
-        [*parts, *section("Against benchmarks/results/headline.json, measured at another time", found, rows), ""]
+        [*parts, *section("Against benchmarks/results/headline.json, measured at another time", *headline), ""]
     )
 
 

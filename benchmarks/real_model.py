@@ -88,7 +88,7 @@ def record(documents: list[Evaluation], note: str) -> None:
     text = markdown(documents, note)
     (RESULTS / "real_model.md").write_text(text)
     left_out: Any = {"variants": {"__all__": {"variant"}}, "options": {"workload"}}
-    kept = [each.model_dump(mode="json", exclude=left_out) for each in documents]
+    kept = [document.model_dump(mode="json", exclude=left_out) for document in documents]
     (RESULTS / "real_model.json").write_text(json.dumps({"note": note, "runs": kept}, indent=1))
     print(text)
 

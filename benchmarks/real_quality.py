@@ -145,7 +145,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in given.only or STEPS:
             row = measured(given.model, Path(folder), name)
-            document["rows"] = [*(each for each in document["rows"] if each["method"] != name), row]
+            document["rows"] = [*(earlier for earlier in document["rows"] if earlier["method"] != name), row]
             path.write_text(json.dumps(document, indent=1))
             path.with_suffix(".md").write_text(table(document))
             print(name, f"{row[TEXTS[0]]['kl_mean']:.5f}", f"{row['cpu_seconds']:.0f} CPU s", flush=True)

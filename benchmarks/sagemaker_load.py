@@ -73,7 +73,7 @@ def _load(url: str, streams: int, folder: Path) -> list[RequestRecord]:
 
 
 def _sent(url: str) -> dict[int, list[float]]:
-    return {each["number"]: each["sends"] for each in ask(f"{url}/sent")}
+    return {request["number"]: request["sends"] for request in ask(f"{url}/sent")}
 
 
 def _number(record: RequestRecord) -> int:
@@ -82,8 +82,8 @@ def _number(record: RequestRecord) -> int:
 
 def _nearest(sends: Sequence[float], written: Sequence[list[float]]) -> list[float]:
     """The answer that the runtime began to write right after the server sent its first token."""
-    later = [each for each in written if each[0] >= sends[0]]
-    return min(later, key=lambda each: each[0], default=[])
+    later = [times for times in written if times[0] >= sends[0]]
+    return min(later, key=lambda times: times[0], default=[])
 
 
 def _errors(records: Sequence[RequestRecord], sent: dict[int, list[float]]) -> list[float]:

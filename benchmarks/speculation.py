@@ -67,7 +67,7 @@ def main() -> None:
     part.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     found = PayoffMap.model_validate(json.loads(arguments.map.read_text())["map"])
-    streams = tuple(int(each) for each in arguments.streams.split(","))
+    streams = tuple(int(count) for count in arguments.streams.split(","))
     servers = [*serving(arguments.target, found, arguments.drafts, arguments.method)]
     rows = measure(servers, streams, arguments.rounds, found)
     show(rows)
@@ -153,17 +153,17 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
     header = ("draft", "streams", "tokens a step", "predicted", "measured", "error")
     cells = [
         (
-            each["draft"],
-            each["streams"],
-            f"{1 + each['accepted']:.2f}",
-            times(each["predicted"], each["predicted_95"]),
-            times(each["measured"], each["measured_95"]),
-            f"{each['error']:+.1%}",
+            row["draft"],
+            row["streams"],
+            f"{1 + row['accepted']:.2f}",
+            times(row["predicted"], row["predicted_95"]),
+            times(row["measured"], row["measured_95"]),
+            f"{row['error']:+.1%}",
         )
-        for each in rows
+        for row in rows
     ]
     print(table(header, cells))
-    within = sum(abs(each["error"]) <= GOAL for each in rows)
+    within = sum(abs(row["error"]) <= GOAL for row in rows)
     print(f"\n{within} of {len(rows)} predictions within {GOAL:.0%} of what was measured.")
 
 

@@ -160,16 +160,16 @@ def judge(workspace: Workspace, every: Sequence[Made], lock: Path | None) -> tup
     tokens = scoring.tokenize(STARTER, [calibration_text.HELD_OUT.read_text()])[0][:PROMPT]
     exact = reference.log_probabilities(reference.load(STARTER), tokens)
     python = engine_status.engine_python(workspace.settings, "serve")
-    asked = [each for each in every if not each.error and not each.unserved]
+    asked = [one for one in every if not one.error and not one.unserved]
     answered = []
     for start in range(0, len(asked), BATCH):
-        folders = [each.folder for each in asked[start : start + BATCH]]
+        folders = [made.folder for made in asked[start : start + BATCH]]
         answered += answers(python, [STARTER, *folders] if start == 0 else folders, tokens, ANSWER, lock)
     noise = reference.apart(answered[0].logged, exact)
     said = {
         each.name: judged(each, tokens, exact, noise, answer) for each, answer in zip(asked, answered[1:], strict=True)
     }
-    return [row(each, said.get(each.name, Judged(served=each.unserved))) for each in every], noise
+    return [row(one, said.get(one.name, Judged(served=one.unserved))) for one in every], noise
 
 
 def judged(each: Made, tokens: list[int], exact: list[float], noise: float, answer: Answer) -> Judged:
@@ -230,12 +230,12 @@ verify`, then vLLM's engine without compilation.
 {table(HEADER, rows)}
 ```
 
-{sum(each[-1] == "yes" for each in rows)} of {len(rows)} are loaded by vLLM and agree.{_left_out(rows)}
+{sum(row[-1] == "yes" for row in rows)} of {len(rows)} are loaded by vLLM and agree.{_left_out(rows)}
 """
 
 
 def _left_out(rows: list[tuple[Any, ...]]) -> str:
-    left = [name for name in chosen() if name not in {each[0] for each in rows}]
+    left = [name for name in chosen() if name not in {row[0] for row in rows}]
     return f" Not in this run: {', '.join(left)}." if left else ""
 
 
