@@ -35,12 +35,15 @@ def index_of_builds(requirement: str) -> str | None:
     HOST is that of the home page in the metadata of the torch that runs here, as PyTorch's installation page has it.
     None where the requirement names no build, or no torch with a home page is here.
     """
+    # 1. Read the metadata of the torch that runs here.
     build = requirement.partition("+")[2]
     try:
         about = importlib.metadata.metadata("torch")
     except importlib.metadata.PackageNotFoundError:
         return None
-    named = dict(each.split(", ", 1) for each in about.get_all("Project-URL") or [] if ", " in each)
+
+    # 2. Take the host of its home page; anything else but a plain address is refused.
+    named = dict(entry.split(", ", 1) for entry in about.get_all("Project-URL") or [] if ", " in entry)
     home = urlsplit(named.get("Homepage") or (about.get_all("Home-page") or [""])[0])
     if not build.isalnum() or home.scheme != "https" or not home.hostname:
         return None
@@ -50,7 +53,7 @@ def index_of_builds(requirement: str) -> str | None:
 def check_real(environment: EnvironmentInfo, folder: Path) -> None:
     """Raise WorkError naming the first of the vendor's packages that is a placeholder, or not there."""
     paths = [str(path) for path in folder.glob("lib/python3*/site-packages")]
-    metadata_files = [each.metadata for each in importlib.metadata.distributions(path=paths)]
+    metadata_files = [distribution.metadata for distribution in importlib.metadata.distributions(path=paths)]
     packages = {metadata["Name"].lower().replace("_", "-"): metadata for metadata in metadata_files}
     for name in environment.vendor:
         about = packages.get(name)

@@ -69,6 +69,7 @@ class Target:
         """
         import torch
 
+        # The base model alone: nothing is made of the logits, which are the largest part.
         with torch.inference_mode():
             inputs, mask = tokens.to(self.device), real.to(self.device).long()
             output = self.model.base_model(

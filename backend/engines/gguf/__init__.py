@@ -1,2 +1,1 @@
-"""GGUF files -> a model folder: weights, config and tokenizer, and the proof that the folder computes what the file
-says."""
+"""Makes a model folder of a GGUF file: weights, config and tokenizer, and a check that both compute the same."""

@@ -1,9 +1,10 @@
-"""A GGUF file, or all its parts -> a model folder with bfloat16 safetensors, in a process of its own with limits.
+"""Makes a model folder with bfloat16 safetensors of a GGUF file or all its parts, in a child process with limits.
 
     python -m backend.engines.gguf.convert < REQUEST
 
-`folder` is made whole and proven, or left unfinished, never published here. Whoever starts it has read the file's head
-(`catalog.cards.gguf`) and refused what is out of bounds. What GGUF does not hold, such as a vision tower, is not made.
+The folder is complete and compared with the file, or left unfinished; it is published elsewhere. The caller has read
+the file's head (`catalog.cards.gguf`) and refused what is out of bounds. What GGUF does not hold, such as a vision
+tower, is not made.
 """
 
 from __future__ import annotations
@@ -47,21 +48,24 @@ class Request(Frozen):
 
 
 def needed_bytes(conversion: Conversion) -> int:
-    """Memory that a conversion takes: a shard twice while it is written, later the largest layer while it is proven."""
+    """Return the memory that a conversion takes: a shard twice while it is written, later the largest layer."""
     written = 2 * min(2 * conversion.parameters, weights.SHARD_BYTES + 2 * conversion.largest_part)
     return BASE_BYTES + max(written, PART_BYTES * conversion.largest_part)
 
 
 def convert(parts: Sequence[Path], folder: Path, conversion: Conversion, free_bytes: int) -> float:
-    """Make the model folder in a child, and prove it; returns the largest relative difference of a layer.
+    """Make the model folder in a child process; return the largest relative difference of a layer from the file's own.
 
     Raises InvalidModel with the reason, NotEnoughMemory before any work.
     """
+    # 1. Refuse what would not fit into memory.
     needed = needed_bytes(conversion)
     if needed > free_bytes:
         raise NotEnoughMemory(
             f"Converting needs {needed / 1e9:.1f} GB of memory and {free_bytes / 1e9:.1f} GB are free: free some."
         )
+
+    # 2. Run the child.
     request = Request(
         parts=tuple(map(str, parts)),
         folder=str(folder),
@@ -73,6 +77,8 @@ def convert(parts: Sequence[Path], folder: Path, conversion: Conversion, free_by
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
     command = [sys.executable, "-m", "backend.engines.gguf.convert"]
     code = subprocess.run(command, input=request.model_dump_json().encode(), env=environment, check=False).returncode
+
+    # 3. Read its reason, or its measurements.
     if code != 0:
         why = folder / REFUSED
         reason = why.read_text() if why.is_file() else f"its reader ended with code {code}, the log has its last words"
@@ -84,6 +90,7 @@ def convert(parts: Sequence[Path], folder: Path, conversion: Conversion, free_by
 
 
 def _make(request: Request) -> None:
+    """Write weights, config and tokenizer, compare each with the file, and write down what was measured."""
     folder, stored = Path(request.folder), GgufFile([Path(part) for part in request.parts])
     lengths = {key: len(values) for key, values in stored.lists.items()}
     plan = tokenizer_plan(Path(request.parts[0]).name, stored.values, lengths)
@@ -96,7 +103,7 @@ def _make(request: Request) -> None:
 
 
 def _write_config(conversion: Conversion, plan: TokenizerPlan, folder: Path) -> None:
-    """config.json, and generation_config.json with every token that ends an answer."""
+    """Write config.json, and generation_config.json with every token that ends an answer."""
     import torch
     from transformers import AutoConfig
 

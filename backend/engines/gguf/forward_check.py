@@ -1,4 +1,4 @@
-"""Holds the imported folder, as transformers computes it, against the GGUF file's own forward pass, layer by layer.
+"""Compares the imported folder, as transformers computes it, with the GGUF file's own forward pass, layer by layer.
 
 Every layer is given the same input on both sides, so that rounding does not add up and a difference names its layer.
 """
@@ -25,9 +25,10 @@ TOLERANCE = 1e-3
 
 
 def check(reference: Reference, folder: Path) -> float:
-    """The largest difference over all layers and the logits, relative. Raises InvalidModel above TOLERANCE."""
+    """Return the largest relative difference over all layers and the logits. Raises InvalidModel above TOLERANCE."""
     import torch
 
+    # 1. Embed a few tokens on both sides.
     outline = Outline(WeightSource(folder))
     vocabulary = int(outline.config.vocab_size)
     tokens = [(7919 * number + 3) % vocabulary for number in range(TOKENS)]
@@ -35,6 +36,8 @@ def check(reference: Reference, folder: Path) -> float:
     entering = reference.embed(tokens)
     embedded, calls = _embedded(outline, tokens, positions)
     worst = _compare("the embedding", embedded, entering)
+
+    # 2. Give each layer the reference's input on both sides, and compare what each adds to it.
     for number in range(outline.count):
         layer = outline.fill(number, "cpu")
         with torch.no_grad():
@@ -44,13 +47,15 @@ def check(reference: Reference, folder: Path) -> float:
         own = (left[0] if isinstance(left, tuple) else left).reshape(leaving.shape).numpy()
         worst = max(worst, _compare(f"layer {number}", own - entering, leaving - entering))
         entering = leaving
+
+    # 3. Compare the logits.
     with outline.head("cpu") as logits:
         own = logits(torch.from_numpy(entering)).numpy()
     return max(worst, _compare("the output", own, reference.logits(entering)))
 
 
 def places(context: int, count: int) -> list[int]:
-    """Positions in order: the first half one after the other, the rest ever farther, up to FAR or the model's last."""
+    """Choose positions in order: one half side by side, the rest ever farther apart, up to FAR or the model's last."""
     last = min(context, FAR) - 1
     if last < count:
         return list(range(count))

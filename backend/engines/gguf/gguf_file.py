@@ -23,7 +23,9 @@ class GgufFile:
         from gguf import GGUFReader, GGUFValueType
 
         readers = [GGUFReader(part) for part in parts]
-        self._tensors = {tensor.name: tensor for reader in readers for tensor in reader.tensors}
+        self._tensors: dict[str, Any] = {}
+        for reader in readers:
+            self._tensors |= {tensor.name: tensor for tensor in reader.tensors}
         fields = {name: field for name, field in readers[0].fields.items() if not name.startswith("GGUF.")}
         lists = {name for name, field in fields.items() if field.types[0] == GGUFValueType.ARRAY}
         self.values: dict[str, Any] = {name: field.contents() for name, field in fields.items() if name not in lists}
@@ -33,7 +35,7 @@ class GgufFile:
         return name in self._tensors
 
     def floats(self, name: str, rows: Any = slice(None)) -> np.ndarray[Any, Any]:
-        """These rows of a tensor as 32-bit floats: of a vector all, of a stack of experts one expert or several."""
+        """Unpack some rows of a tensor to 32-bit floats; rows of a stack of experts are experts."""
         from gguf import dequantize
 
         tensor = self._tensors[name]
@@ -43,7 +45,7 @@ class GgufFile:
     def pieces(
         self, name: str, row_elements: int, rows: int, expert: int | None = None
     ) -> Iterator[np.ndarray[Any, Any]]:
-        """The rows of a matrix, or of one expert of a stack, a few at a time."""
+        """Yield the rows of a matrix, or of one expert of a stack, a few at a time."""
         from gguf import dequantize
 
         tensor = self._tensors[name]

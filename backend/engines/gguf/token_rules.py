@@ -24,7 +24,7 @@ TEXTS = (
 
 
 def texts(special: list[str]) -> list[str]:
-    """The lines that are tried: plain ones, and some with special tokens inside."""
+    """Return the texts that are tried: plain ones, and some with special tokens inside."""
     return [*TEXTS, *(f"Hi there{token} and{token}\nmore" for token in special)]
 
 
@@ -55,18 +55,21 @@ class TokenRules:
         return ids
 
     def _partition(self, text: str) -> list[int | str]:
-        """The text with every special token in it replaced by its id."""
+        """Cut a text at its special tokens, which become their ids."""
         pieces: list[int | str] = [text]
         for number in self.special:
             if self.tokens[number] not in text:
                 continue
+            # Only text is cut further.
             split: list[int | str] = []
             for piece in pieces:
                 if isinstance(piece, int):
                     split.append(piece)
                     continue
                 first, *rest = piece.split(self.tokens[number])
-                split += [first, *(part for other in rest for part in (number, other))]
+                split.append(first)
+                for other in rest:
+                    split += [number, other]
             pieces = [piece for piece in split if piece != ""]
         return pieces
 
@@ -78,7 +81,10 @@ class TokenRules:
         pieces = [unicodedata.normalize("NFC", text) if pre.nfc else text]
         # Each pattern splits what the one before left: matches, and what lies between them.
         for pattern in pre.patterns:
-            pieces = [part for piece in pieces for part in regex.split(f"({pattern})", piece) if part]
+            split: list[str] = []
+            for piece in pieces:
+                split += [part for part in regex.split(f"({pattern})", piece) if part]
+            pieces = split
         ids = []
         for piece in pieces:
             word = "".join(_byte_letters()[byte] for byte in piece.encode())
@@ -91,7 +97,7 @@ class TokenRules:
         return ids
 
     def _merged(self, word: str) -> list[str]:
-        """The pair of lowest rank is joined, the leftmost first, until no pair has a rank."""
+        """Join the pair of lowest rank, the leftmost first, until no pair has a rank."""
         symbols = list(word)
         while True:
             ranked = [(self.ranks.get(f"{one} {two}"), place) for place, (one, two) in enumerate(_pairs(symbols))]
@@ -102,8 +108,8 @@ class TokenRules:
             symbols[place : place + 2] = [symbols[place] + symbols[place + 1]]
 
     def _sentence_piece(self, text: str) -> list[int]:
-        """The pair whose joined text has the highest score is joined, the leftmost first; what is no token becomes
-        bytes."""
+        """Encode a text without special tokens: pairs are joined by score, and what is no token becomes bytes."""
+        # 1. Join the pair whose joined text has the highest score, the leftmost first.
         symbols = list((" " + text if self.plan.space_prefix else text).replace(" ", "▁"))
         while True:
             joined = [(self.numbered.get(one + two), place) for place, (one, two) in enumerate(_pairs(symbols))]
@@ -112,6 +118,8 @@ class TokenRules:
                 break
             _, place = min(known)
             symbols[place : place + 2] = [symbols[place] + symbols[place + 1]]
+
+        # 2. Replace the symbols by their ids.
         ids = []
         for symbol in symbols:
             if symbol in self.numbered:
@@ -129,7 +137,7 @@ def _pairs(symbols: list[str]) -> list[tuple[str, str]]:
 
 
 def _byte_letters() -> list[str]:
-    """GPT-2's letter for each byte: printable ones stand for themselves, others for letters from U+0100 on."""
+    """Return GPT-2's letter for each byte: printable ones stand for themselves, others for letters from U+0100 on."""
     printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
     hidden = iter(range(256, 512))
     return [chr(byte) if byte in printable else chr(next(hidden)) for byte in range(256)]

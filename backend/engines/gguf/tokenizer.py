@@ -1,4 +1,4 @@
-"""Writes the tokenizer that a GGUF file describes as tokenizer.json, and holds it against the file's own rules."""
+"""Writes the tokenizer that a GGUF file describes as tokenizer.json, and compares it with the file's own rules."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ MOST_TRIED = 3
 
 
 def write(stored: GgufFile, plan: TokenizerPlan, folder: Path, max_positions: int) -> None:
-    """tokenizer.json, tokenizer_config.json and the chat templates. Raises InvalidModel where they cannot be made."""
+    """Write tokenizer.json, tokenizer_config.json and the chat templates. Raises InvalidModel if one cannot be made."""
     from transformers import PreTrainedTokenizerFast
 
+    # 1. Let transformers write all files.
     tokens = vocabulary(stored)
     wrapped = PreTrainedTokenizerFast(
         tokenizer_object=_make(stored, plan, tokens),
@@ -36,6 +37,8 @@ def write(stored: GgufFile, plan: TokenizerPlan, folder: Path, max_positions: in
         **{NAMES[name]: tokens[number] for name, number in plan.ids.items() if name in NAMES},
     )
     wrapped.save_pretrained(folder)
+
+    # 2. Name a class that transformers 4 and 5 know, and leave out where it was loaded.
     path = folder / "tokenizer_config.json"
     document = json.loads(path.read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast"}
     document = {name: value for name, value in document.items() if name not in MADE_UP}
@@ -43,7 +46,7 @@ def write(stored: GgufFile, plan: TokenizerPlan, folder: Path, max_positions: in
 
 
 def vocabulary(stored: GgufFile) -> list[str]:
-    """The tokens by id; an empty one is named as llama.cpp names it. Raises InvalidModel where two are the same."""
+    """Return the tokens by id; an empty one is named as llama.cpp names it. Raises InvalidModel if two are the same."""
     tokens = [token or f"[EMPTY_{number}]" for number, token in enumerate(stored.lists[f"{PREFIX}tokens"])]
     if len(set(tokens)) < len(tokens):
         raise InvalidModel("its tokenizer has two tokens of the same text")
@@ -51,16 +54,20 @@ def vocabulary(stored: GgufFile) -> list[str]:
 
 
 def _templates(stored: GgufFile) -> str | dict[str, str] | None:
-    """The chat template; with others by their names where there are several."""
+    """Return the chat template, or all templates by their names if there are several."""
     default: str | None = stored.values.get("tokenizer.chat_template")
-    named = {match[1]: text for key, text in stored.values.items() if (match := NAMED_TEMPLATE.fullmatch(key))}
+    named: dict[str, str] = {}
+    for key, text in stored.values.items():
+        match = NAMED_TEMPLATE.fullmatch(key)
+        if match is not None:
+            named[match[1]] = text
     if not named:
         return default
     return named | ({"default": default} if default is not None else {})
 
 
 def _make(stored: GgufFile, plan: TokenizerPlan, tokens: list[str]) -> Any:
-    """A tokenizer of the library tokenizers."""
+    """Make the tokenizer with the library `tokenizers`."""
     from tokenizers import AddedToken, processors
 
     tokenizer = _byte_level(stored, plan.pre, tokens) if plan.pre else _sentence_piece(stored, plan, tokens)
@@ -98,7 +105,7 @@ def _byte_level(stored: GgufFile, pre: PreTokenizer, tokens: list[str]) -> Any:
 
 
 def split_merge(merge: str) -> tuple[str, str]:
-    """`Ġ t` -> the two parts; the first may itself begin with a space. Raises InvalidModel where there are no two."""
+    """Split `Ġ t` into its two parts; the first may itself begin with a space. Raises InvalidModel if there is one."""
     middle = merge.find(" ", 1)
     if middle < 0:
         raise InvalidModel("its tokenizer has a merge of one part")
@@ -106,25 +113,30 @@ def split_merge(merge: str) -> tuple[str, str]:
 
 
 def _sentence_piece(stored: GgufFile, plan: TokenizerPlan, tokens: list[str]) -> Any:
-    """SentencePiece's BPE joins the pair whose result has the highest score: merges in that order."""
+    """Make a SentencePiece tokenizer."""
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
+    # 1. SentencePiece's BPE joins the pair whose result has the highest score: make merges in that order.
     numbered = {token: number for number, token in enumerate(tokens)}
     scores = stored.lists[f"{PREFIX}scores"]
-    pairs = [
-        (-scores[number], number, token[:middle], token[middle:])
-        for token, number in numbered.items()
-        for middle in range(1, len(token))
-        if token[:middle] in numbered and token[middle:] in numbered
-    ]
+    pairs: list[tuple[float, int, str, str]] = []
+    for token, number in numbered.items():
+        for middle in range(1, len(token)):
+            first, second = token[:middle], token[middle:]
+            if first in numbered and second in numbered:
+                pairs.append((-scores[number], number, first, second))
     merges = [(first, second) for _, _, first, second in sorted(pairs)]
     unknown = tokens[plan.ids["unknown"]]
     whole = [] if merges else whole_pieces(tokens, stored.lists[f"{PREFIX}token_type"], scores)
     bpe = models.BPE(numbered, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True, ignore_merges=bool(whole))
     tokenizer: Any = Tokenizer(bpe)
+
+    # 2. A vocabulary whose pieces no merge makes is split into whole pieces instead.
     if whole:
         either = "|".join([*map(re.escape, whole), r"[\s\S]"])
         tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(either), behavior="isolated")
+
+    # 3. Spaces become `▁` and come back.
     prefix = [normalizers.Prepend("▁")] if plan.space_prefix else []
     tokenizer.normalizer = normalizers.Sequence([*prefix, normalizers.Replace(" ", "▁")])
     strip = [decoders.Strip(" ", 1, 0)] if plan.space_prefix else []
@@ -135,7 +147,7 @@ def _sentence_piece(stored: GgufFile, plan: TokenizerPlan, tokens: list[str]) ->
 
 
 def whole_pieces(tokens: list[str], kinds: list[int], scores: list[float]) -> list[str]:
-    """The pieces of several letters of a vocabulary that no merge of two of its pieces makes, the longest first.
+    """Return the pieces of several letters that no merge of two pieces of the vocabulary makes, the longest first.
 
     llama.cpp joins letters whose text together is a piece, also where the letters alone are none, the highest score
     first and the leftmost of equal ones. That finds the longest piece at each place, from left to right, where no two
@@ -151,8 +163,11 @@ def whole_pieces(tokens: list[str], kinds: list[int], scores: list[float]) -> li
         if any(all(len(part) == 1 or part in reached for part in pair) for pair in parts):
             reached.add(piece)
     # 2. Two pieces overlap where the end of one is the beginning of another: then the order of joining counts.
-    begins = {piece[:length] for piece in reached for length in range(1, len(piece))}
-    ends = {piece[-length:] for piece in reached for length in range(1, len(piece))}
+    begins: set[str] = set()
+    ends: set[str] = set()
+    for piece in reached:
+        begins |= {piece[:length] for length in range(1, len(piece))}
+        ends |= {piece[-length:] for length in range(1, len(piece))}
     grows = all(len(piece) == 2 or piece[:-1] in reached for piece in reached)
     if begins & ends and not (grows and len({scored[piece] for piece in reached}) == 1):
         return []
@@ -160,14 +175,17 @@ def whole_pieces(tokens: list[str], kinds: list[int], scores: list[float]) -> li
 
 
 def check(stored: GgufFile, plan: TokenizerPlan, folder: Path) -> int:
-    """Hold the tokenizer of the folder against the file's own rules; returns the texts that were tried.
+    """Compare the tokenizer of the folder with the file's own rules; return the number of texts that were tried.
 
     Raises InvalidModel for the first text of which the two make other tokens.
     """
+    # 1. Load both.
     tokens = vocabulary(stored)
     rules = TokenRules(stored, plan, tokens)
     loaded = tokenizers.load(folder)
     tried = texts([tokens[number] for number in rules.special[:MOST_TRIED]])
+
+    # 2. Encode every text with both.
     for text in tried:
         own, expected = list(loaded(text)["input_ids"]), rules.encode(text)
         if own != expected:

@@ -36,9 +36,10 @@ class Target(NamedTuple):
 
 
 def write(stored: GgufFile, conversion: Conversion, folder: Path) -> None:
-    """Shards of at most SHARD_BYTES, or of one tensor where that is larger, and their index where there are several."""
+    """Write shards of at most SHARD_BYTES, or of one larger tensor, and their index if there are several."""
     from safetensors.torch import save_file
 
+    # 1. Write shard after shard.
     shards = _shards(conversion)
     names = ["model.safetensors"]
     if len(shards) > 1:
@@ -47,9 +48,14 @@ def write(stored: GgufFile, conversion: Conversion, folder: Path) -> None:
         tensors = {target.name: _tensor(stored, target) for target in shard}
         save_file(tensors, folder / name, metadata={"format": "pt"})
         del tensors
+
+    # 2. Write the index.
     if len(shards) > 1:
-        places = {target.name: name for name, shard in zip(names, shards, strict=True) for target in shard}
-        size = sum(target.bytes for shard in shards for target in shard)
+        places: dict[str, str] = {}
+        size = 0
+        for name, shard in zip(names, shards, strict=True):
+            places |= {target.name: name for target in shard}
+            size += sum(target.bytes for target in shard)
         files.write(
             folder / INDEX, json.dumps({"metadata": {"total_size": size}, "weight_map": places}, indent=1) + "\n"
         )
@@ -58,7 +64,7 @@ def write(stored: GgufFile, conversion: Conversion, folder: Path) -> None:
 def _shards(conversion: Conversion) -> list[list[Target]]:
     shards: list[list[Target]] = [[]]
     for target in _targets(conversion):
-        if shards[-1] and sum(each.bytes for each in shards[-1]) + target.bytes > SHARD_BYTES:
+        if shards[-1] and sum(earlier.bytes for earlier in shards[-1]) + target.bytes > SHARD_BYTES:
             shards.append([])
         shards[-1].append(target)
     return shards

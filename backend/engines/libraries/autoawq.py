@@ -1,5 +1,4 @@
-"""AutoAWQ, the library that made AWQ popular: deprecated by its author, kept because people's pipelines still ask for
-it.
+"""Quantizes with AutoAWQ, the library that made AWQ popular, which its author deprecated and people still ask for.
 
 Writes its own format (`quant_method: awq`, GEMM), 4 bits with zero points. Its own defaults are kept, clip search
 included. Knows nothing of jobs and recipes.
@@ -29,12 +28,17 @@ def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
         raise ImpossibleStack(
             "AutoAWQ writes 4-bit AWQ with zero points only: use `method: awq`, or engine: llm-compressor."
         )
+    # 1. Check the request, and load the model.
     tokens = library_steps.begin(request, progress)
     wrapped, tokenizer = _load(request)
     before = library_steps.LayerErrors(wrapped.model, tokens)
+
+    # 2. Quantize, and compare each layer with itself before.
     progress.phase("quantize", "Quantizing with AutoAWQ", total=len(before.calls), unit="layers", weight=3.6)
     _quantize(wrapped, tokenizer, request, tokens, progress)
     layers = before.rows(wrapped.model)
+
+    # 3. Write.
     progress.phase("write", "Writing the checkpoint", weight=0.2)
     wrapped.save_quantized(str(request.out_dir))
     return library_steps.finish(request, tokens, layers, ["lm_head", "embedding"], ("autoawq",))
@@ -59,10 +63,11 @@ def _load(request: QuantizeRequest) -> tuple[Any, Any]:
 
 
 def _quantize(wrapped: Any, tokenizer: Any, request: QuantizeRequest, tokens: torch.Tensor, progress: Progress) -> None:
+    """Run the library on the wrapped model, and report each layer."""
     from awq.quantize.quantizer import AwqQuantizer
 
     class Watched(AwqQuantizer):  # type: ignore[misc]
-        """Tells a layer as done when the next one begins."""
+        """Reports a layer as done when the next one begins."""
 
         done = 0
 
@@ -71,6 +76,7 @@ def _quantize(wrapped: Any, tokenizer: Any, request: QuantizeRequest, tokens: to
             Watched.done += 1
             return super()._get_input_feat(layer, named_linears)
 
+    # The library's own defaults but for the request's bits and group size, on the same tokens as every engine.
     settings = {"zero_point": True, "q_group_size": request.group_size, "w_bit": request.bits, "version": "GEMM"}
     wrapped.quantize(
         tokenizer,

@@ -1,8 +1,8 @@
-"""Runs a library engine in a process of its own under another interpreter, and passes on what it says.
+"""Runs a library engine in a child process under another interpreter, and passes on its progress and its result.
 
 The libraries pin versions that the studio's environment cannot hold, and cannot be interrupted in the middle of a
-layer: as a process they can be ended at any moment. The child (`inside`) is told the request on its standard input,
-which stays open while this process lives, and answers in lines of JSON. Knows no library.
+layer: as a process they can be ended at any moment. The child (`library_process`) reads the request from its standard
+input, which stays open while this process lives, and answers in lines of JSON. Knows no library.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def quantize(engine: str, python: Path, request: QuantizeRequest, progress: Prog
 
 
 def ask(engine: str, python: Path, request: BaseModel, progress: Progress) -> dict[str, Any]:
-    """The document of the engine's answer; `request` is of the kind that it takes. Raises as `quantize`."""
+    """Return the document of the engine's answer; `request` is of the kind that it takes. Raises as `quantize`."""
     environment = {**os.environ, **QUIET, "PYTHONPATH": str(CHECKOUT)}
     command = [str(python), "-m", "backend.engines.libraries.library_process", engine]
     with subprocess.Popen(
@@ -68,7 +68,7 @@ def ask(engine: str, python: Path, request: BaseModel, progress: Progress) -> di
 
 
 def _listen(lines: Iterable[str], progress: Progress) -> dict[str, Any] | None:
-    """The result's document; None where the lines end without one. Raises the child's error."""
+    """Pass progress on until the result comes; None if the lines end without one. Raises the child's error."""
     for line in lines:
         answer = json.loads(line)
         if "result" in answer:
@@ -81,7 +81,7 @@ def _listen(lines: Iterable[str], progress: Progress) -> dict[str, Any] | None:
 
 
 def _error(kind: str, message: str) -> WhetstoneError:
-    """The class of that name in `errors`; anything else is a WorkError."""
+    """Make the error of that name in `errors`; anything else is a WorkError."""
     error_type = getattr(errors, kind, None)
     known = isinstance(error_type, type) and issubclass(error_type, WhetstoneError)
     return error_type(message) if known else WorkError(message)  # type: ignore[misc]

@@ -48,13 +48,18 @@ class LineProgress:
 
 
 def main(engine: str) -> int:
-    """Exit 0 with a result, 1 with an error's sentence."""
+    """Run the engine on the request; return 0 with a result, 1 with an error's sentence."""
+    # 1. Keep standard output for answers; what a library prints goes to standard error.
     progress = LineProgress(os.fdopen(os.dup(1), "w"))
     os.dup2(2, 1)
+
+    # 2. Read the request, and end with the process that sent it.
     name, call = ENGINES[engine]
     kind = QuantizeRequest if call == "quantize" else CompileRequest
     request = kind.model_validate_json(sys.stdin.readline())
     threading.Thread(target=_outlive_nobody, daemon=True).start()
+
+    # 3. Run the engine, and turn every exception into an answer.
     try:
         result = getattr(importlib.import_module(f"backend.engines.{name}"), call)(request, progress)
         progress.say({"result": result.model_dump(mode="json")})
@@ -68,7 +73,7 @@ def main(engine: str) -> int:
 
 
 def _outlive_nobody() -> None:
-    """Standard input ends when the process that started this one is gone, however it went."""
+    """End this process when standard input ends: the process that started it is gone, for whatever reason."""
     while sys.stdin.read(1):
         continue
     os._exit(1)

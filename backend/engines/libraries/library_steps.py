@@ -26,7 +26,7 @@ PROBED = 512
 
 
 def begin(request: QuantizeRequest, progress: Progress) -> torch.Tensor:
-    """Check what can be checked without loading; returns the calibration tokens [samples, length].
+    """Check what can be checked without loading; return the calibration tokens [samples, length].
 
     The same tokens as the native engine takes from the same request. Raises ImpossibleStack, InvalidWorkload,
     RequestError.
@@ -50,8 +50,10 @@ def check_finite(model: Any) -> None:
 
 
 def decoder_layers(model: Any) -> list[tuple[str, Any]]:
-    """Path and module of each decoder layer: the only list of modules as long as the configuration says. Raises
-    WorkError."""
+    """Return path and module of each decoder layer: the only list of modules as long as the configuration says.
+
+    Raises WorkError if there is none.
+    """
     import torch
 
     count = model.config.num_hidden_layers
@@ -90,7 +92,7 @@ class LayerErrors:
         return hook
 
     def rows(self, model: Any) -> list[dict[str, Any]]:
-        """The result's `layers`: `name` of the decoder layer and its `relative_error`."""
+        """Return the result's `layers`: `name` of the decoder layer and its `relative_error`."""
         import torch
 
         layers, rows = dict(decoder_layers(model)), []
@@ -116,7 +118,8 @@ def finish(
     sixteen_bit: list[str],
     libraries: tuple[str, ...],
 ) -> QuantizeResult:
-    """Tokenizer and generation files beside the weights that the library saved; the result."""
+    """Write tokenizer and generation files beside the weights that the library saved, and return the result."""
+    # Complete the folder, then describe it.
     checkpoint.write_companions(request.model_dir, request.out_dir)
     _readable_by_older(request.out_dir / "config.json")
     return QuantizeResult(
@@ -130,7 +133,7 @@ def finish(
 
 
 def _readable_by_older(path: Path) -> None:
-    """Names of transformers 4 beside those of transformers 5, which wrote the file."""
+    """Add the names of transformers 4 beside those of transformers 5, which wrote the file."""
     config = json.loads(path.read_bytes())
     rope = config.get("rope_parameters")
     if isinstance(rope, dict) and "rope_theta" in rope:

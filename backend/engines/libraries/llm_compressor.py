@@ -1,7 +1,7 @@
-"""llm-compressor (the vLLM project's library): AWQ, GPTQ, SmoothQuant, W8A8, INT8, FP8, rounding, and pruning by Wanda
-and SparseGPT, one `oneshot` call a method.
+"""Quantizes and prunes with llm-compressor, the vLLM project's library, by one `oneshot` call for each method.
 
-Its own defaults are kept: what a user of the library would get. Knows nothing of jobs and recipes.
+It has AWQ, GPTQ, SmoothQuant, W8A8, INT8, FP8, rounding to nearest, and pruning by Wanda and SparseGPT. Its own
+defaults are kept: what a user of the library would get. Knows nothing of jobs and recipes.
 """
 
 from __future__ import annotations
@@ -31,14 +31,19 @@ def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
     Raises ImpossibleStack, InvalidWorkload or RequestError before anything is written; later WorkError and DiskFull.
     """
     _check(request)
+    # 1. Check the request, and load the model.
     tokens = library_steps.begin(request, progress)
     model, tokenizer = _load(request)
     before = library_steps.LayerErrors(model, tokens)
+
+    # 2. Change the weights, and compare each layer with itself before.
     name, doing = ("prune", "Pruning") if request.pruning else ("quantize", "Quantizing")
     progress.phase(name, f"{doing} with llm-compressor", total=len(before.calls), unit="layers", weight=3.6)
     _oneshot(model, tokenizer, request, tokens, progress)
     layers = before.rows(model)
     sixteen_bit = _unquantized(model, request)
+
+    # 3. Write.
     progress.phase("write", "Writing the checkpoint", weight=0.2)
     model.save_pretrained(request.out_dir, save_compressed=True)
     return library_steps.finish(request, tokens, layers, sixteen_bit, ("llmcompressor",))

@@ -33,6 +33,8 @@ class CompileRequest(Frozen):
 
 
 class CompileResult(Frozen):
+    """The result of a compilation."""
+
     versions: dict[str, str]
     """Versions of the vendor's packages, by name."""
     graphs: int
@@ -55,7 +57,7 @@ def environment(request: CompileRequest, **more: str) -> None:
 
 
 def tensors(folder: Path) -> set[str]:
-    """The names in the headers of a model's safetensors files."""
+    """Return the names in the headers of a model's safetensors files."""
     names: set[str] = set()
     for path in folder.glob("*.safetensors"):
         with path.open("rb") as stream:
@@ -78,7 +80,9 @@ def compile_result(
     request: CompileRequest, patterns: tuple[str, ...], names: tuple[str, ...], **proof: Any
 ) -> CompileResult:
     """Make the result. Raises WorkError if there is no compiled graph, though the library raised nothing."""
-    paths = [path for pattern in patterns for path in request.out_dir.rglob(pattern)]
+    paths: list[Path] = []
+    for pattern in patterns:
+        paths += request.out_dir.rglob(pattern)
     if not paths:
         raise WorkError(f"{request.plan.stack} ended without a compiled graph in its folder: the job's log says why.")
     return CompileResult(versions=versions(names), graphs=len(paths), proof=proof)

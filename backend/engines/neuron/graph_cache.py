@@ -14,12 +14,12 @@ NEFF, LOG = "model.neff", "model.log"
 
 
 def failed_entries(cache: Path) -> list[Path]:
-    """Entries with a log and without a compiled graph, in the order of their names."""
+    """Return the entries with a log and without a compiled graph, in the order of their names."""
     return sorted(log.parent for log in cache.glob(f"neuronxcc-*/MODULE_*/{LOG}") if not (log.parent / NEFF).exists())
 
 
 def remove_failed(cache: Path) -> list[str]:
-    """Remove the failed entries; their names, so that a person hears of it."""
+    """Remove the failed entries and return their names, so that a person hears of it."""
     paths = failed_entries(cache)
     for entry in paths:
         shutil.rmtree(entry)

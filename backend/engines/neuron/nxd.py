@@ -84,22 +84,25 @@ def _model(request: CompileRequest) -> tuple[Any, Any]:
 
 
 def _proved(request: CompileRequest, model: Any, progress: Progress) -> dict[str, Any]:
-    """Load it on the device and hold its logits to those of transformers; a speculation's tokens are compared instead.
+    """Load the model on the device and compare its logits with transformers'; with a draft, its tokens.
 
-    The library's own comparison: what diverges is its error, and so the job's.
+    The library compares by itself; what diverges is its error, and so the job's.
     """
     from neuronx_distributed_inference.utils.accuracy import check_accuracy, check_accuracy_logits
     from transformers import GenerationConfig
 
     from backend.layered import tokenizers
 
+    # 1. Load what was compiled.
     progress.phase("prove", "Loading the compiled model on the device and comparing its answers", weight=2.0)
     model.load(str(request.out_dir))
     tokenizer = tokenizers.load(request.model_dir)
     tokenizer.padding_side = "right"
-    compare, how = (
-        (check_accuracy, "token-matching") if request.draft_dir else (check_accuracy_logits, "logit-matching")
-    )
+
+    # 2. Compare tokens, or logits.
+    compare, how = check_accuracy_logits, "logit-matching"
+    if request.draft_dir:
+        compare, how = check_accuracy, "token-matching"
     compare(
         model,
         tokenizer,

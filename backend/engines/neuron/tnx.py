@@ -1,5 +1,4 @@
-"""transformers-neuronx: compiled on the processor, one .neff a graph; loaded before `to_neuron`, which then compiles
-nothing.
+"""Compiles with transformers-neuronx on the processor, one .neff a graph; a device loads them and compiles nothing.
 
 Its support ended on 16 September 2025. The calls are those of 0.13 (1ade6d7), base.py, config.py and speculation.py;
 the contract of the tests has their signatures.
@@ -74,13 +73,16 @@ def _model(request: CompileRequest, folder: Path, *, draft: bool) -> Any:
 
 
 def _generated(request: CompileRequest, progress: Progress) -> dict[str, Any]:
-    """Load what was saved on the device, and generate."""
+    """Load what was saved on the device, generate, and return how many tokens came."""
     import torch
 
+    # 1. Load the target.
     progress.phase("prove", "Loading the compiled model on the device", weight=1.0)
     target = _loaded(request, TARGET, request.model_dir)
     prompt = torch.ones((request.plan.batch, 1), dtype=torch.long)
     length = min(1 + compilation.PROBE_TOKENS, request.plan.positions)
+
+    # 2. Generate, with the draft if there is one.
     if request.draft_dir is None:
         answer = target.sample(prompt, sequence_length=length)
     else:

@@ -1,8 +1,7 @@
 """vLLM Neuron: every bucket is compiled by starting vLLM's engine once; its graphs lie below VLLM_CACHE_ROOT.
 
 Without a device it compiles only (VLLM_NEURON_CPU_COMPILE). Options and variables are those of the vendor's
-documentation for SDK
-2.33, vllm-neuron/docs of aws-neuron-sdk (43a8962).
+documentation for SDK 2.33, vllm-neuron/docs of aws-neuron-sdk (43a8962).
 """
 
 from __future__ import annotations

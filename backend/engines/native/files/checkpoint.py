@@ -70,6 +70,7 @@ def write_companions(source: Path, folder: Path) -> None:
 
     The tokenizer's class is one that transformers 4 knows, and that reads as the one that was measured.
     """
+    # 1. Copy the files, with a class of the tokenizer that transformers 4 knows.
     companions: set[Path] = set()
     for pattern in (*COPIED, *COPIED_TOO):
         companions |= {path for path in source.glob(pattern) if path.is_file()}
@@ -81,6 +82,8 @@ def write_companions(source: Path, folder: Path) -> None:
             write_json(folder / path.name, document)
         else:
             files.copy(path, folder / path.name)
+
+    # 2. Complete them by what decides how text is read.
     tokenizers.carry(source, folder)
 
 

@@ -6,7 +6,7 @@ kept weights as they are. SparseGPT lets the columns behind make up for a loss: 
 2301.00774), section 3 and Algorithm 1: the sweep of GPTQ with a mask chosen block by block of 128 columns by w^2 /
 [H^-1]_jj ("Adaptive Mask Selection"), or every M columns for N:M ("Extension to Semi-Structured Sparsity"). Pruned
 weights are stored as zeros in a dense matrix: vLLM
-0.32.0 has no sparse kernel, so that neither size nor speed gains.
+0.32.0 has no sparse kernel, so neither size nor speed gains.
 """
 
 from __future__ import annotations

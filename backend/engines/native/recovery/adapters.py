@@ -1,5 +1,4 @@
-"""A whole model in fp32 for a recovery, low-rank adapters beside its pruned matrices, and the checkpoint with them
-merged.
+"""Low-rank adapters beside the pruned matrices of a whole model in fp32, and the checkpoint with them merged.
 
 The product of an adapter is masked, so that merging keeps every zero: MaskLoRA of PERP (Zimmer et al. 2023, arXiv
 2312.15230; `MaskLoRALayer` of the authors' code): a pruned W is used as W + s M (B A), with M one where W is not zero.
@@ -27,20 +26,22 @@ if TYPE_CHECKING:
 def load(
     folder: Path, device: str, linears: Collection[str] = (), *, stored: bool = False
 ) -> tuple[Any, dict[str, str]]:
-    """The model, frozen and in evaluation mode, in fp32 or as it is `stored`, and the path of its module for each of
-    `linears`.
+    """Load the model, frozen and in evaluation mode; return it and the path of its module for each of `linears`.
 
-    Raises ImpossibleStack for experts, which transformers holds as one tensor, and for quantized weights; ModelDamaged
-    where it cannot be loaded.
+    It is in fp32, or as it is `stored`. Raises ImpossibleStack for experts, which transformers holds as one tensor, and
+    for quantized weights; ModelDamaged if it cannot be loaded.
     """
     import torch
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
+    # 1. Refuse what cannot be trained.
     logging.disable_progress_bar()
     check_plain(folder)
     paths = _paths(folder, linears) if linears else {}
+
+    # 2. Load the whole model.
     dtype = "auto" if stored else torch.float32
     try:
         model = AutoModelForCausalLM.from_pretrained(
@@ -55,26 +56,26 @@ def load(
 
 
 def _paths(folder: Path, linears: Collection[str]) -> dict[str, str]:
+    """Return the path of each linear in transformers' model, by its name in the checkpoint."""
     outline = Outline(WeightSource(folder))
     if outline.family.experts is not None:
         raise ImpossibleStack("Recovery has no adapters for models made of experts: leave `recover` out.")
-    inside = [name for group in outline.family.groups for name in group.linears]
-    known = {
-        outline.stored_name(number, name): f"{outline.family.layers}.{number}.{name}"
-        for number in range(outline.count)
-        for name in inside
-    }
+    known: dict[str, str] = {}
+    for number in range(outline.count):
+        for group in outline.family.groups:
+            for name in group.linears:
+                known[outline.stored_name(number, name)] = f"{outline.family.layers}.{number}.{name}"
     return {name: known[name] for name in linears}
 
 
 def write(source: Path, folder: Path, adapters: Adapters, paths: Mapping[str, str]) -> None:
-    """The checkpoint in `source` with the matrices of `paths` merged, file by file under the same names; config.json
-    last.
+    """Write the checkpoint in `source` with the matrices of `paths` merged, file by file under the same names.
 
     Raises DiskFull or WorkError.
     """
     from safetensors.torch import load_file
 
+    # 1. The weights.
     for file in weight_files(source):
         tensors = load_file(file)
         for name in tensors:
@@ -82,9 +83,11 @@ def write(source: Path, folder: Path, adapters: Adapters, paths: Mapping[str, st
             if path is not None:
                 tensors[name] = adapters.merged(path, tensors[name].dtype)
         write_part(folder / file.name, tensors)
-    others = [each for each in sorted(source.iterdir()) if each.is_file() and each.suffix != ".safetensors"]
-    for each in sorted(others, key=lambda each: each.name == "config.json"):
-        files.copy(each, folder / each.name)
+
+    # 2. All else, config.json last: before it the folder is no model.
+    others = [path for path in sorted(source.iterdir()) if path.is_file() and path.suffix != ".safetensors"]
+    for file in sorted(others, key=lambda file: file.name == "config.json"):
+        files.copy(file, folder / file.name)
 
 
 SCALE = 2.0
@@ -108,24 +111,26 @@ class Adapters:
             parametrize.register_parametrization(module, "weight", masked(module.weight.detach(), rank, own))
 
     def named(self) -> dict[str, torch.nn.Parameter]:
-        """A and B of each path, in order."""
-        factors = {path: self.model.get_submodule(path).parametrizations.weight[0] for path in self.paths}
-        return {f"{path}.{name}": getattr(each, name) for path, each in factors.items() for name in ("a", "b")}
+        """Return A and B of each path, in order."""
+        factors: dict[str, torch.nn.Parameter] = {}
+        for path in self.paths:
+            adapter = self.model.get_submodule(path).parametrizations.weight[0]
+            factors |= {f"{path}.a": adapter.a, f"{path}.b": adapter.b}
+        return factors
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return copies of A and B, by path."""
-        return {name: each.detach().clone() for name, each in self.named().items()}
+        return {name: factor.detach().clone() for name, factor in self.named().items()}
 
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
         import torch
 
         with torch.no_grad():
-            for name, each in self.named().items():
-                each.copy_(state[name])
+            for name, factor in self.named().items():
+                factor.copy_(state[name])
 
     def merged(self, path: str, dtype: torch.dtype) -> torch.Tensor:
-        """The matrix with its adapter in it, as the module holds it, in `dtype`. Raises WorkError where it is not
-        finite."""
+        """Return the matrix with its adapter in it, in `dtype`. Raises WorkError if it is not finite."""
         import torch
 
         with torch.no_grad():
@@ -136,10 +141,11 @@ class Adapters:
 
 
 def masked(weight: torch.Tensor, rank: int, seed: int) -> Any:
-    """The parametrization of `weight` [rows, columns]: from it to itself with the masked product added."""
+    """Make the parametrization of `weight` [rows, columns]: from it to itself with the masked product added."""
     import torch
     from torch import nn
 
+    # B is zero, so that the product is zero at first; the mask keeps what was pruned at zero.
     class Masked(nn.Module):
         def __init__(self) -> None:
             super().__init__()

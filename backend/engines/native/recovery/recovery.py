@@ -1,5 +1,4 @@
-"""Recovery after pruning: a short fine-tune of low-rank adapters beside the pruned matrices, merged into them at the
-end.
+"""Recovers a pruned model by a short fine-tune of low-rank adapters, which are merged into its matrices at the end.
 
 PERP (Zimmer et al. 2023, arXiv 2312.15230) retrains pruned models so. The loss is the mean KL divergence from the
 original's next-token distributions over the full vocabulary (Hinton et al. 2015, arXiv 1503.02531, at temperature 1),
@@ -121,6 +120,7 @@ class _Run:
 
     def _begin(self) -> tuple[State, dict[str, torch.Tensor]]:
         """Return what an earlier attempt left, or the pruned model."""
+        # 1. Begin anew, unless an earlier attempt had the same inputs.
         described = {**self.request.model_dump(mode="json", exclude={"out_dir", "work_dir"}), **self._described()}
         files = [*weight_files(self.request.pruned_dir), *weight_files(self.request.original_dir)]
         key = request_key(described, files)
@@ -128,6 +128,8 @@ class _Run:
         if saved is None:
             shutil.rmtree(self.request.work_dir, ignore_errors=True)
             return State(key=key), self.adapters.state()
+
+        # 2. Else load where it was, and report its curve again.
         state, tensors = saved
         self.adapters.load(tensors["adapters"])
         self.optimizer.load_state_dict(tensors["optimizer"])
@@ -186,6 +188,7 @@ class _Run:
 
     def _validate(self) -> None:
         """Add a point to the curve: keep the best state, and stop after too many worse points."""
+        # 1. Measure; a loss that is not finite ends the run.
         state = self.state
         validation = self._validation()
         training = state.summed / state.counted if state.counted else None
@@ -195,11 +198,15 @@ class _Run:
         if not math.isfinite(validation):
             state.stopped = "not finite"
             return
+
+        # 2. Keep the adapters if they are the best so far.
         better = first or validation < state.best.validation
         state.curve.append(Point(step=state.step, validation=validation, training=training))
         state.summed, state.counted, state.worse = 0.0, 0, 0 if better else state.worse + 1
         if better:
             state.best_step, self.best = state.step, self.adapters.state()
+
+        # 3. Stop after the last step, or too many points without gain.
         if state.step == self.options.steps:
             state.stopped = "steps"
         elif state.worse >= self.options.patience:
@@ -267,8 +274,7 @@ def descend(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> float:
 
 
 def rate(step: int, steps: int) -> float:
-    """The share of the learning rate at `step` (from 0): rising linearly over the warm-up, then falling linearly to
-    zero."""
+    """Return the share of the learning rate at `step` (from 0): a linear rise over the warm-up, then a fall to zero."""
     warm = max(1, round(WARM_UP * steps))
     return (step + 1) / warm if step < warm else (steps - step) / max(1, steps - warm)
 
@@ -278,14 +284,14 @@ VALIDATION_SHARE = 6
 
 
 class Split(NamedTuple):
-    """[sequences, length] each, none in both."""
+    """The sequences to learn from and those to validate on, [sequences, length] each, none in both."""
 
     training: torch.Tensor
     validation: torch.Tensor
 
 
 def split_data(spare: torch.Tensor) -> Split:
-    """`spare` [sequences, length] in random order, parted. Raises InvalidWorkload where it is too little."""
+    """Split `spare` [sequences, length], which is in random order. Raises InvalidWorkload if it is too little."""
     if len(spare) < SPARE_SEQUENCES:
         raise InvalidWorkload(
             f"The calibration text leaves {len(spare)} sequences of {spare.shape[1]} tokens to recover with, fewer "
@@ -296,14 +302,14 @@ def split_data(spare: torch.Tensor) -> Split:
 
 
 def sequence_numbers(count: int, step: int, size: int, seed: int) -> list[int]:
-    """The `size` of `count` sequences of step `step` (from 0): epoch after epoch, each in an order of its own."""
+    """Choose `size` of `count` sequences for step `step` (from 0): epoch after epoch, each in an order of its own."""
     positions = [divmod(number, count) for number in range(step * size, (step + 1) * size)]
     orders = {epoch: order(count, seed * 1_000_003 + epoch) for epoch, _ in positions}
     return [orders[epoch][place] for epoch, place in positions]
 
 
 def order(count: int, seed: int) -> list[int]:
-    """The numbers below `count`, shuffled."""
+    """Shuffle the numbers below `count`."""
     import torch
 
     return torch.randperm(count, generator=torch.Generator().manual_seed(seed % 2**63)).tolist()

@@ -28,6 +28,8 @@ class Point(Frozen):
 
 
 class Steps(AttemptState):
+    """The steps done so far, and the training loss since the last point."""
+
     step: int = 0
     """Steps done."""
     best_step: int = 0
@@ -55,7 +57,7 @@ SavedState = TypeVar("SavedState", bound=Steps)
 
 
 def save(folder: Path, state: Steps, tensors: dict[str, Any]) -> None:
-    """`tensors` is what torch.save takes. Raises DiskFull or WorkError."""
+    """Write the state with `tensors` as torch.save takes them. Raises DiskFull or WorkError."""
     import torch
 
     with files.disk_errors(folder):
