@@ -7,7 +7,8 @@ SHELL := /bin/bash
 BIN := .venv/bin
 # Tests run beside each other, each on one thread, but what measures time has the machine to itself. Three processes on two
 # cores, since much of a test with servers is waiting; which tests share one process says tests/sharing.py.
-BESIDE := OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder --durations 40 --durations-min 5
+AT_ONCE ?= 3
+BESIDE := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(AT_ONCE) --dist loadgroup --no-loadscope-reorder --durations 40 --durations-min 5
 # Processes that start by the hundred read compiled modules, whatever the shell that runs make says.
 export PYTHONDONTWRITEBYTECODE :=
 

@@ -24,6 +24,7 @@ from backend.settings import ASSETS
 from tests.homes import KERNELS, open_home, processes_of
 from tests.postgres import Postgres
 from tests.properties import register_profiles
+from tests.sharing import Sharing, rank
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = [
@@ -55,14 +56,12 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> object:
     """`--dist loadgroup` is ours: see tests/sharing.py."""
-    from tests.sharing import Sharing
-
     return Sharing(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those first that wait for a vLLM, so that the others fill that time."""
-    items.sort(key=lambda item: item.get_closest_marker("vllm") is None)
+    """Sort by `sharing.rank`: long files and those that wait for a vLLM come first."""
+    items.sort(key=lambda item: rank(item.nodeid, waits=item.get_closest_marker("vllm") is not None))
     for item in items:
         if item.get_closest_marker("alone") and not item.nodeid.startswith(ALONE):
             raise pytest.UsageError(

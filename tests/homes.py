@@ -61,9 +61,9 @@ def _share_kernels(chosen: Settings) -> None:
     if shared := os.environ.get(KERNELS):
         chosen.cache.mkdir(exist_ok=True)
         (chosen.cache / "vllm").symlink_to(shared, target_is_directory=True)
-        looked_at = Path(shared) / "preflight"  # a model of the same files is looked at once a run
-        looked_at.mkdir(exist_ok=True)
-        (chosen.cache / "preflight").symlink_to(looked_at, target_is_directory=True)
+        for name in ("preflight", "scoring"):  # a model of the same files is checked, and its text scored, once a run
+            (Path(shared) / name).mkdir(exist_ok=True)
+            (chosen.cache / name).symlink_to(Path(shared) / name, target_is_directory=True)
 
 
 def probe_once(chosen: Settings, kept: processor_speed.Speed = PROBED) -> None:

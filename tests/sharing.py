@@ -15,15 +15,29 @@ MEASURED = (
 )
 """How the ids of those begin that look at what test_loop.py measured."""
 
-SERVED = ("tests/integration/vllm/test_vllm_server.py", "tests/campaign/test_tasks_served.py")
-"""Files that ask the session's one vLLM server, which each process would start anew."""
+LONG = (
+    "tests/campaign/test_tasks_served.py",
+    "tests/integration/vllm/test_vllm_server.py",
+    "tests/browser/test_draft_by_clicks.py",
+    "tests/campaign/test_heads_served.py",
+    "tests/campaign/test_family_table.py",
+    "tests/campaign/test_faults.py",
+    "tests/campaign/test_checkpoint_shapes.py",
+)
+"""Files of the campaign that take several minutes in one process. If one began late, the others would wait for it."""
 
 
 def group(nodeid: str) -> str:
     """Tests of equal groups run in one process, in their order."""
-    if nodeid.startswith(MEASURED):
-        return "measured"
-    return "served" if nodeid.startswith(SERVED) else nodeid.partition("::")[0]
+    return "measured" if nodeid.startswith(MEASURED) else nodeid.partition("::")[0]
+
+
+def rank(nodeid: str, *, waits: bool) -> int:
+    """Return the place in the order: LONG, then those that wait for a vLLM, whose time the others fill."""
+    path = nodeid.partition("::")[0]
+    if path in LONG:
+        return LONG.index(path)
+    return len(LONG) if waits else len(LONG) + 1
 
 
 class Sharing(LoadScopeScheduling):

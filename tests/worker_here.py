@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from backend.channel import Channel, JobChannel
 from backend.domain.recipe.recipe import Recipe
 from backend.service import Workspace
@@ -19,7 +21,8 @@ def run_optimize(workspace: Workspace, source: str, recipe: Recipe, folder: Path
     spec = prepare(workspace, source, recipe, target).spec
     Channel(folder).open(spec.model_dump_json())
     channel = JobChannel(folder / "1")
-    with PeakMemory() as memory:
+    with pytest.MonkeyPatch.context() as patch, PeakMemory() as memory:
+        patch.setenv("WHETSTONE_HOME", str(workspace.settings.home))
         optimize.run(spec, channel, memory)
     assert json.loads((channel.output / "manifest.json").read_text())["parent"]["path"] == spec.model.path
     return channel.output
