@@ -175,7 +175,7 @@ def is_over(exchange: Exchange, *, late: bool) -> bool:
 
 def _read(exchange: Exchange, answer: _Answer, sagemaker: bool) -> None:
     """Fill `answer` as far as the bytes go. Raises Malformed, NotAnAnswer, ServerReportedError or _Broken."""
-    # An answer whose head is incomplete or refuses has no body to read.
+    # A response that is cut off in its head, or refuses, has no answer to read.
     wire = ReceivedAnswer(exchange)
     head = wire.head
     if head is None:

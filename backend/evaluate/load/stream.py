@@ -168,10 +168,10 @@ class Stream:
         self._disarm()
         self._drop()
 
-    # Connect, with TLS if the address says so.
     async def _connect(self) -> None:
         peer, connection = self._peer, Connection(self)
         self._connection = connection
+        # Connect, with TLS if the address says so; what fails becomes the status of the request.
         try:
             await self._loop.create_connection(
                 lambda: connection,
@@ -279,9 +279,10 @@ class Stream:
         """
         self._connection = None
         exchange = self._exchange
-        # An answer without a length is complete when its connection ends.
+        # Between two requests nothing is lost.
         if exchange is None or self._connecting is not None:
             return
+        # An answer without a length is complete; a request without any answer is sent again; all else failed.
         if exchange.reads and self._framing.until_close and exc is None:
             self._complete(now)
         elif not exchange.reads and not self._fresh:

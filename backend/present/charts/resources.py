@@ -77,6 +77,7 @@ def startups(evaluation: Evaluation, theme: Theme = "light") -> Figure:
     starts = fastest_starts(evaluation)
     if not starts:
         return empty(READY, "No server was started here.", theme)
+    # One series for each phase, so that the bars add up to the whole start.
     names = ["<br>".join(label.rsplit(", ", 1)) for label, _ in starts]
     traces = [
         {
@@ -94,6 +95,7 @@ def startups(evaluation: Evaluation, theme: Theme = "light") -> Figure:
         }
         for number, (field, phase) in enumerate(PHASES.items())
     ]
+    # The first start is on top, and each bar adds to the height.
     y = {"type": "category", "autorange": "reversed", "categoryorder": "array", "categoryarray": names}
     drawn = layout(READY, {"label": "Seconds", "rangemode": "tozero"}, y, theme, provenance=provenance(evaluation))
     height = 170 + BAR * len(starts)
