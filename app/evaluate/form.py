@@ -169,10 +169,10 @@ def _repeats(place: DeltaGenerator, url: dict[str, Any]) -> dict[str, Any]:
         LABELS["repeats"],
         1,
         100,
-        5,
+        BLOCKS_FOR_VERDICT,
         key="evaluate_repeats",
         **url,
-        help="How often each level runs. A verdict needs at least five.",
+        help=f"How often each level runs. A verdict needs at least {BLOCKS_FOR_VERDICT}.",
     )
     return {"repeats": repeats}
 

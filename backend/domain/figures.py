@@ -99,5 +99,5 @@ def small(value: float) -> str:
 
 
 def finite(value: float | None) -> float | None:
-    """Return None for what cannot be drawn."""
+    """Return the figure; None for Infinity and NaN, which cannot be drawn."""
     return value if value is not None and math.isfinite(value) else None

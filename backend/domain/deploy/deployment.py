@@ -28,8 +28,8 @@ VARIANT = "AllTraffic"
 CHANNEL = "draft"
 ID = r"[a-z0-9](-?[a-z0-9])*"
 ROLE = r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+"
-REGION = r"[a-z]{2}(-[a-z]+)+-\d"
-KEY = r"[a-zA-Z0-9:/_-]+"
+REGION, REGION_WORDS = r"[a-z]{2}(-[a-z]+)+-\d", "it must be a region such as us-east-1"
+KEY, KEY_WORDS = r"[a-zA-Z0-9:/_-]+", "it must be the id, the alias or the ARN of a key"
 WHEN = r"(cron|rate|at)\([^()]+\)"
 TOPIC = r"arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:[\w.-]+"
 UNTAGGED = re.compile(r"[^\w\s.:/=+@-]")
@@ -99,7 +99,7 @@ class Deployment(Frozen):
     instance."""
 
     id: Annotated[str, matching(ID, "it must be of small letters, digits and single dashes")] = Field(max_length=32)
-    region: Annotated[str, matching(REGION, "it must be a region such as us-east-1")]
+    region: Annotated[str, matching(REGION, REGION_WORDS)]
     role: Annotated[str, matching(ROLE, "it must be the ARN of a role, such as arn:aws:iam::123456789012:role/NAME")]
     artifact: str
     owner: str = ""
@@ -122,7 +122,7 @@ class Deployment(Frozen):
     timezone: str | None = None
     """Time zone of the schedule, such as Europe/Berlin; None: UTC."""
     idle: Idle | None = None
-    kms_key: Annotated[str, matching(KEY, "it must be the id, the alias or the ARN of a key")] | None = None
+    kms_key: Annotated[str, matching(KEY, KEY_WORDS)] | None = None
     """Encrypts the volume of the instances; a disk within the instance is encrypted by its own hardware."""
     subnets: tuple[str, ...] = Field((), max_length=16)
     security_groups: tuple[str, ...] = Field((), max_length=5)

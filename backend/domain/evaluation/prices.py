@@ -45,10 +45,12 @@ def blended_price(
     """
     if prefill_share is None:
         return None
+    # 1. Each side's price, for its part of the hour.
     input_price = price_per_million(prefill_share * pricing.hour, input_tokens_per_s)
     output_price = price_per_million((1 - prefill_share) * pricing.hour, output_tokens_per_s)
     if input_price is None or output_price is None:
         return None
+    # 2. Weighted by the tokens of each side.
     ratio = pricing.input_output_ratio
     return (ratio * input_price + output_price) / (ratio + 1)
 
@@ -86,6 +88,7 @@ def level_prices(
     """
     if pricing is None:
         return None
+    # Prices that need a throughput of output tokens.
     total, sagemaker = None, None
     if output_tokens_per_s is not None:
         sagemaker = blended_sagemaker_price(pricing, concurrency, tpot_p50_ms)

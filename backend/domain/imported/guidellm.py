@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from backend.domain.errors import InvalidImport
 from backend.domain.imported.imported_result import (
+    UNNAMED_MODEL,
     Definition,
     FileContents,
     ImportedLatency,
@@ -216,7 +217,7 @@ def _model(document: dict[str, Any]) -> str:
     spec = document.get("config")
     for name in ("spec", "backend", "model"):
         spec = spec.get(name) if isinstance(spec, dict) else None
-    return str(spec) if spec else "a model that the file does not name"
+    return str(spec) if spec else UNNAMED_MODEL
 
 
 def _definitions(kinds: list[str]) -> tuple[Definition, ...]:

@@ -138,6 +138,7 @@ TITLES = {
     "output_tokens_per_s": "Output tokens/s",
     "input_tokens_per_s": "Input tokens/s",
 }
+UNNAMED_MODEL = "a model that the file does not name"
 FITS: dict[DefinitionFit, str] = {"same": "coincides", "close": "nearly", "differs": "differs"}
 
 

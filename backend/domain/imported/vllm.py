@@ -13,8 +13,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from backend.domain.errors import InvalidImport
+from backend.domain.figures import finite
 from backend.domain.imported.imported_result import (
     TITLES,
+    UNNAMED_MODEL,
     Definition,
     FileContents,
     ImportedLatency,
@@ -73,7 +75,7 @@ class _Result(BaseModel):
     """Fields of a result that are read; its statistics are looked up by name."""
 
     backend: str = ""
-    model_id: str = "a model that the file does not name"
+    model_id: str = UNNAMED_MODEL
     date: str = ""
     request_rate: float | Literal["inf"] = "inf"
     max_concurrency: int | None = None
@@ -135,8 +137,8 @@ def _level(result: _Result, document: dict[str, Any]) -> ImportedLevel:
     if result.completed and result.total_output_tokens:
         output_tokens = result.total_output_tokens / result.completed
     if result.total_output_tokens or not result.completed:
-        output_rate = _finite(result.output_throughput)
-    accepted = _finite(result.spec_decode_acceptance_rate)
+        output_rate = finite(result.output_throughput)
+    accepted = finite(result.spec_decode_acceptance_rate)
     return ImportedLevel(
         load=load,
         concurrency=streams,
@@ -144,18 +146,13 @@ def _level(result: _Result, document: dict[str, Any]) -> ImportedLevel:
         failed=result.failed,
         duration_s=result.duration,
         **latencies,
-        requests_per_s=_finite(result.request_throughput),
+        requests_per_s=finite(result.request_throughput),
         input_tokens_per_s=result.total_input_tokens / result.duration,
         output_tokens_per_s=output_rate,
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         acceptance_rate=None if accepted is None else accepted / 100,
     )
-
-
-def _finite(rate: float | None) -> float | None:
-    """A rate, None for Infinity and NaN; 0 stays, which it is where every request failed."""
-    return rate if rate is not None and math.isfinite(rate) else None
 
 
 def _statistics(document: dict[str, Any], name: str) -> dict[str, Any]:

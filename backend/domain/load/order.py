@@ -41,6 +41,7 @@ def schedule(
     """
     if variants < 1 or repeats < 1 or not levels:
         raise RequestError("Nothing to measure: give at least one variant, one concurrency and one repeat.")
+    # Earlier blocks are left out, and still decide the direction of the later ones.
     once = list(dict.fromkeys(levels))
     slots: list[Slot] = []
     for block in range(first, repeats):

@@ -11,6 +11,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
+from backend.domain.deploy.deployment import KEY, KEY_WORDS, REGION, REGION_WORDS
 from backend.domain.errors import InvalidOptions
 from backend.domain.frozen import Frozen
 from backend.domain.jobs import terms
@@ -58,15 +59,13 @@ class AwsSettings(Frozen):
     fetch: bool = True
     """A result that can be served here becomes an artifact."""
     accept_eula: bool = False
-    kms_key: (
-        Annotated[str, matching(r"[a-zA-Z0-9:/_-]+", "it must be the id, the alias or the ARN of a key")] | None
-    ) = None
+    kms_key: Annotated[str, matching(KEY, KEY_WORDS)] | None = None
     subnets: tuple[str, ...] = Field((), max_length=16)
     security_groups: tuple[str, ...] = Field((), max_length=5)
     max_runtime_s: int = Field(LONGEST_S, ge=1)
     image: Annotated[str, matching(r"\S+", "it must be the address of an image")] | None = Field(None, max_length=255)
     training_data: Annotated[str, matching(S3_PATTERN, S3)] | None = None
-    region: Annotated[str, matching(r"[a-z]{2}(-[a-z]+)+-\d", "it must be a region such as us-east-1")] | None = None
+    region: Annotated[str, matching(REGION, REGION_WORDS)] | None = None
     tags: dict[str, str] = Field(default_factory=dict, max_length=MOST_TAGS)
     environment: dict[str, str] = Field(default_factory=dict, max_length=MOST_VARIABLES)
 

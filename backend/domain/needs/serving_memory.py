@@ -248,6 +248,15 @@ def find_smallest_fit(
     return next((memory for memory in rooms if memory.holds(tokens)), None)
 
 
+USUAL_CONTEXT = 2048
+"""Tokens of the longest sequence that a server must serve where the recipe states none."""
+
+
+def usual_context(model: ModelFacts) -> int:
+    """Return the usual context, or the model's own where that is shorter."""
+    return min(model.max_positions, USUAL_CONTEXT)
+
+
 def required_cache_tokens(model: ModelFacts, recipe: Recipe) -> int:
-    """Return the tokens that the cache must have room for: the stated context, else one sequence of at most 2048."""
-    return recipe.serving.max_model_len or min(model.max_positions, 2048)
+    """Return the tokens that the cache must have room for: the stated context, else one sequence of the usual one."""
+    return recipe.serving.max_model_len or usual_context(model)

@@ -85,7 +85,7 @@ def batch_size(recipe: Recipe) -> int:
 
 def positions(model: ModelFacts, recipe: Recipe) -> int:
     """Return the tokens of prompt and answer that are compiled for."""
-    return recipe.serving.max_model_len or min(model.max_positions, 2048)
+    return serving_memory.required_cache_tokens(model, recipe)
 
 
 def padded_heads(model: ModelFacts, degree: int) -> tuple[int, int]:

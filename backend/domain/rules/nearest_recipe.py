@@ -128,7 +128,7 @@ def _mend_serving(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Serv
     so_far = recipe.model_copy(update={"serving": serving.model_copy(update=changes)})
     if any(reason.rule == "memory" for reason in rules.reasons(model, so_far, facts)):
         if serving.max_model_len:
-            changes["max_model_len"] = min(serving.max_model_len, model.max_positions, 2048)
+            changes["max_model_len"] = min(serving.max_model_len, memory.usual_context(model))
         if serving.dtype == "float32":
             changes["dtype"] = "auto"
     return serving.model_copy(update=changes) if changes else serving

@@ -179,7 +179,7 @@ def candidates(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterato
         return
     # 1. Lengths and degrees to try, the recipe's own first.
     name, own = device.name, _compile_step(recipe)
-    stated, usual = recipe.serving.max_model_len, min(2048, model.max_positions)
+    stated, usual = recipe.serving.max_model_len, serving_memory.usual_context(model)
     lengths = dict.fromkeys([None if stated is None else min(stated, model.max_positions), usual])
     degrees = sorted(cores.degrees(device), key=lambda degree: (degree < recipe.serving.tensor_parallel, degree))
     for stack in dict.fromkeys([own.stack, None, *software_stacks.ORDER.get(name, ())]):

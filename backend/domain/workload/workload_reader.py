@@ -201,6 +201,7 @@ def _reading(
     time_unit: str | None,
     block_size: int | None,
 ) -> ReadReport:
+    # Times count only if every row that is used has one.
     named = tuple(UnusedRow(number=number, reason=unusable[number]) for number in sorted(unusable)[:NAMED_ROWS])
     seconds = [second for _, second in used if second is not None]
     timed = bool(used) and len(seconds) == len(used)

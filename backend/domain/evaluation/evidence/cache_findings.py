@@ -83,9 +83,11 @@ def _elements(config: dict[str, Any]) -> int | None:
 
 
 def _prefixes(case: ServedVariant) -> Finding:
+    # 1. The setting that the server states.
     requested, stated = case.variant.serving.prefix_caching, case.setting("enable_prefix_caching")
     stated = case.evidence.cache.get("enable_prefix_caching") or stated
     if stated is None:
+        # 2. That setting against the requested one.
         words = "Whether prefixes are kept cannot be seen: the server does not say."
         return Finding(what="prefix_cache", proven=None, words=words)
     words = f"The server says enable_prefix_caching={stated}"

@@ -25,12 +25,14 @@ def count_drafting(
 
     `counted`: the server's counters of each run; `kinds`: of the workload's lines.
     """
+    # 1. Counters of all runs.
     runs = [run for run in counted if "drafted_tokens" in run]
     if not runs:
         return None
     total: Counter[str] = Counter()
     for run in runs:
         total.update(run)
+    # 2. Accepted tokens by their place in the draft.
     positions = sum(name.startswith(counters.ACCEPTED_AT) for name in total)
     return Drafting(
         drafts=total["drafts"],

@@ -63,6 +63,7 @@ def _compilation(case: ServedVariant) -> Finding:
 
 def _compiled(case: ServedVariant) -> Finding:
     """Return the finding where compilation is on: whether it was done and the variant's own cache was used."""
+    # 1. Not compiled at all.
     startup, shipped = case.evidence.startup, case.variant.compile_cache is not None
     if startup is None or startup.kind == "eager":
         unsupported = case.cause("torch.compile")
@@ -72,6 +73,7 @@ def _compiled(case: ServedVariant) -> Finding:
             "vLLM does not compile this model, so its compile cache is not used." if shipped else ""
         )
         return Finding(what="compilation", proven=proven, words=words, cause=cause)
+    # 2. Compiled again, although the variant came with compiled code.
     if shipped and startup.kind == "cold":
         again = startup.compiled_again or "it is of another processor, version or setting"
         words = "The model was compiled at start although it came with a compile cache."
@@ -81,6 +83,7 @@ def _compiled(case: ServedVariant) -> Finding:
             words=words,
             cause=f"The compile cache was not loaded: {again.rstrip('.')}.",
         )
+    # 3. Compiled or loaded.
     how = "loaded compiled code" if startup.kind == "cached" else "compiled at start"
     return Finding(
         what="compilation", proven=True, words=f"The engine's log says that it {how} (mode {case.evidence.log.mode})."
@@ -88,15 +91,18 @@ def _compiled(case: ServedVariant) -> Finding:
 
 
 def _dtype(case: ServedVariant) -> Finding:
+    # 1. A requested dtype.
     requested, logged = case.variant.serving.dtype, (case.setting("dtype") or "").removeprefix("torch.") or None
     own = str(case.config.get("dtype") or case.config.get("torch_dtype") or "").removeprefix("torch.")
     if requested != "auto":
         cause = case.cause("casting", "dtype", default="The requested precision did not reach the server.")
         return compare_setting("dtype", requested, logged, name="dtype", cause=cause)
+    # 2. A processor without short floats computes in fp32.
     if logged == "float32" and own in {"bfloat16", "float16"}:
         return compare_setting(
             "dtype", own, logged, name="dtype", cause=case.cause("casting", "dtype", default=NO_SHORT)
         )
+    # 3. vLLM's own choice.
     words = (
         f"The engine's log says dtype={logged}, vLLM's own choice."
         if logged

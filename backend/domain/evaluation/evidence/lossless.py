@@ -104,10 +104,12 @@ def _test_samples(sampled: SampledAnswers) -> dict[str, object]:
 
     An answer is one draw at each position.
     """
+    # 1. One test a position; Holm corrects for their number.
     samples = len(sampled.plain[0])
     longest = max(len(answer) for prompt in sampled.plain for answer in prompt)
     tests = [_homogeneous(sampled, place) for place in range(1, longest)]
     adjusted = holm([p for p, _ in tests])
+    # 2. The difference that each test would have shown.
     positions = tuple(
         SampledPosition(
             number=place + 2,

@@ -54,12 +54,14 @@ def weight_findings(case: ServedVariant) -> Iterator[Finding]:
 
 def _loaded(case: ServedVariant, finding: Finding) -> Finding:
     """Return the finding, or a failed one if the weights are random or of another size than the requested ones."""
+    # 1. Random weights.
     size, loaded = case.variant.bytes_on_disk, case.evidence.log.checkpoint_gib
     if case.setting("load_format") == "dummy":
         words = "The engine's log says load_format=dummy: the weights are random."
         return Finding(
             what="quantization", proven=False, words=words, cause="The server was started with made-up weights."
         )
+    # 2. Weights of another size than those on disk.
     if (
         finding.proven
         and size
@@ -74,16 +76,19 @@ def _loaded(case: ServedVariant, finding: Finding) -> Finding:
 
 
 def _kernels(case: ServedVariant, config: Mapping[str, Any]) -> Finding:
+    # 1. The server gives a reason why the layers do not run quantized.
     kernels = case.evidence.log.kernels
     named = "; ".join(f"{kernel.name} for {kernel.layers}" for kernel in kernels)
     if why := case.cause(*ONLY_WEIGHTS):
         words = f"The quantized layers do not run as requested ({named or 'no kernel named'})."
         return Finding(what="kernel", proven=False, words=words, cause=why)
+    # 2. A kernel that computes in 16 bits.
     if any(_FALLBACK.search(kernel.name) for kernel in kernels):
         words = f"The engine's log says {named}: it computes in 16 bits."
         return Finding(
             what="kernel", proven=False, words=words, cause="vLLM has no kernel for this format on this hardware."
         )
+    # 3. No kernel at all.
     if not kernels:
         ours = config.get("quant_method") == "compressed-tensors"
         words = "No kernel of a quantized layer is named in the engine's log" + (": none was made." if ours else ".")
