@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run setup serve check unit test lint screenshots audit campaign ray test-gpu clean
+.PHONY: help run setup serve check unit test beside lint screenshots audit campaign ray test-gpu clean
 
 BIN := .venv/bin
 # Tests run beside each other, each on one thread, but what measures time has the machine to itself. Three processes on two
@@ -36,9 +36,12 @@ test: ## Set up what the tests need and run all but the long ones
 	@.ci/system test
 	@.ci/setup test
 	@.ci/browser
-	@$(MAKE) --no-print-directory -j 2 lint serve
-	$(BESIDE) -m "not alone and not campaign and not gpu"
+	@$(BIN)/python .ci/serve.py
+	@$(MAKE) --no-print-directory -j 2 lint beside
 	$(BIN)/pytest -m "alone and not campaign and not gpu" tests/integration/load
+
+beside:
+	$(BESIDE) -m "not alone and not campaign and not gpu"
 
 lint: ## Style, format and types
 	@.ci/setup test

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.domain.errors import ArtifactCorrupt, NotNow
+from backend.domain.errors import ArtifactCorrupt, NotNow, QualityFloorMissed
 from backend.domain.jobs.jobs import JobState
 from backend.domain.recipe import recipe
 from backend.service import Workspace
@@ -31,6 +31,7 @@ from tests.homes import (
     worker_pid,
 )
 from tests.tiny import tiny_llama
+from tests.worker_here import run_optimize
 
 QUICK = recipe.read({"name": "ngram", "steps": [{"speculate": {"method": "ngram"}}]})
 LONGER = recipe.read({"name": "w8a8", "steps": [{"quantize": {"method": "w8a8"}}]})
@@ -218,14 +219,13 @@ def test_a_flipped_byte_is_found(home: Workspace) -> None:
         artifacts.verify(home, shown.id)
 
 
-def test_a_quality_floor_fails_the_job_and_registers_nothing(home: Workspace, tmp_path: Path) -> None:
+def test_a_quality_floor_fails_the_job(home: Workspace, tmp_path: Path) -> None:
+    """In this process: test_a_damaged_channel_ends_its_job_alone and others have a worker that fails."""
     step = {"quantize": {"method": "awq", "group_size": 32}}
     floor = recipe.read({"name": "strict", "steps": [step], "limits": {"max_kl": 1e-9}})
-    job = optimize.submit(home, homes.prepare(home, str(tiny_llama(tmp_path / "model")), floor))
-    supervisors.ensure_running(home)
-    ended = until_ended(home, job.id)
-    assert ended.state is JobState.FAILED and "max_kl" in (ended.error or "")
-    assert artifacts.listing(home) == []
+    with pytest.raises(QualityFloorMissed, match="max_kl"):
+        run_optimize(home, str(tiny_llama(tmp_path / "model")), floor, tmp_path / "job")
+    assert artifacts.listing(home) == [] and not (tmp_path / "job" / "1" / "work" / "output" / "manifest.json").exists()
 
 
 def test_ctrl_c_cancels_a_job_that_was_only_just_submitted_however_often_it_comes(home: Workspace) -> None:
