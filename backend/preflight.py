@@ -132,7 +132,7 @@ def _outlined(folder: Path) -> str | None:
     """
     from backend.layered.outline import Outline
 
-    outline = Outline(dequantize.plain(folder))
+    outline = Outline(dequantize.open_plain(folder))
     tensors, packed = outline.source.tensors, getattr(outline.source, "parts", {})
     for name, shape in outline.stored_shapes():
         if name in tensors and name not in packed and tensors[name].shape != shape:

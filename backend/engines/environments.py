@@ -75,12 +75,16 @@ def install(
     chosen = build or build_here()
     folder, lock = engines_dir / name, locks / environment.locks[chosen]
     with _alone(engines_dir, name):
-        if (done := adopt(environment, folder, lock, chosen)) is not None:
+        adopted = adopt(environment, folder, lock, chosen)
+        if adopted is not None:
             progress.note(f"The {name} environment is already as {lock.name} says.")
-            return done
+            return adopted
+
         # 3. Exchange a few packages of one that is complete.
-        if (done := _update(environment, folder, lock, chosen, source, progress)) is not None:
-            return done
+        updated = _update(environment, folder, lock, chosen, source, progress)
+        if updated is not None:
+            return updated
+
         # 4. Make it, fill it, check it, and mark it as complete.
         _create(folder, progress)
         origin = _fill(environment, folder, lock, chosen, source, progress)
@@ -120,12 +124,12 @@ def remove(name: str, engines_dir: Path) -> None:
 
 
 def build_here() -> Build:
-    """`gpu` where an NVIDIA driver is loaded."""
+    """Return the build for this machine: `gpu` if an NVIDIA driver is loaded."""
     return "gpu" if Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists() else "cpu"
 
 
 def adopt(environment: EnvironmentInfo, folder: Path, lock: Path, build: Build) -> dict[str, Any] | None:
-    """The marker of an environment that holds exactly what the lock says, written now if it was missing; else None."""
+    """Return the marker of an environment that is exactly as the lock says, else None; a missing marker is written."""
     if not (folder / "bin" / "python").exists():
         return None
     marker = folder / MARKER
@@ -166,7 +170,7 @@ def find_difference(
 
 
 def installed(folder: Path) -> dict[str, str]:
-    """Normalized name -> version, from the packages' metadata."""
+    """Return the version of each installed package by its normalized name, from the packages' metadata."""
     paths = [str(path) for path in folder.glob("lib/python3*/site-packages")]
     return {_normal(dist.metadata["Name"]): dist.version for dist in importlib.metadata.distributions(path=paths)}
 
@@ -272,7 +276,8 @@ def _fill(
             ]
             code, output = _run(arguments, progress)
             missing = re.search(r"No matching distribution found for (torch==\S+)", output) if code else None
-            if missing and build == "cpu" and (index := vendor_packages.index_of_builds(missing[1])) is not None:
+            index = vendor_packages.index_of_builds(missing[1]) if missing and build == "cpu" else None
+            if index is not None:
                 progress.note(f"The configured package index has no CPU build of torch: taking it from {index}.")
                 origin = index
                 code, output = _run([*arguments, "--extra-index-url", index], progress)
@@ -285,13 +290,13 @@ def _fill(
 
 
 def _listed(rows: list[Pinned], file: Path) -> list[str]:
-    """pip's arguments for these packages, written to `file`."""
+    """Write these packages to `file` and return pip's arguments that install them from it."""
     files.write(file, "".join(f"{name}=={version}{hashes}\n" for name, version, hashes in rows))
     return [*(["--require-hashes"] if all(hashes for *_, hashes in rows) else []), "-r", str(file)]
 
 
 def _check(environment: EnvironmentInfo, folder: Path, build: Build) -> None:
-    """`pip check`, then an import of the engine: a package that is there but does not load is not installed."""
+    """Run `pip check`, then import the engine; raises WorkError if it does not fit together or does not load."""
     _, output = _run([*_pip(folder), "check"])
     removed = environment.removed[build]
     broken = [line for line in output.splitlines() if line.strip() and not _tolerated(line, removed)]
@@ -335,7 +340,7 @@ def _pip(folder: Path) -> list[str]:
 
 
 def _run(command: list[str], progress: Progress | None = None) -> tuple[int, str]:
-    """Run to the end, output passed on as it comes; ended with us if we are interrupted."""
+    """Run a command, print its output as it comes, and return exit code and output; it ends if we are interrupted."""
     # 1. Pass each line on, and count the packages that pip has got.
     lines: list[str] = []
     collected = 0
@@ -357,10 +362,11 @@ def _run(command: list[str], progress: Progress | None = None) -> tuple[int, str
 
 
 def _failure(doing: str, output: str) -> WorkError:
-    """The last line that says ERROR, in one sentence."""
+    """Make the error of a failed command: what is known of it, else its last line that says ERROR."""
     if "No space left on device" in output:
         return DiskFull(f"The disk filled up while {doing}: free some space and install again.")
-    if changed := re.search(r"DO NOT MATCH THE HASHES.*?\n +(\S+==\S+) ", output, re.DOTALL):
+    changed = re.search(r"DO NOT MATCH THE HASHES.*?\n +(\S+==\S+) ", output, re.DOTALL)
+    if changed is not None:
         return WorkError(
             f"The file of {changed[1]} is not one that the lock names, so nothing of it was installed: look where pip "
             "takes it from (`pip config list`), or name an index that has the original (`PIP_INDEX_URL`)."

@@ -37,7 +37,7 @@ Parts = Mapping[str, "torch.Tensor"]
 """The stored tensors of one module by their local names."""
 
 
-def how_stored(source: WeightSource) -> StoredWeights | None:
+def recognise_layout(source: WeightSource) -> StoredWeights | None:
     """Return how the checkpoint stores its weights; None where they are plain.
 
     Raises InvalidModel where what is announced and what is stored disagree.
@@ -70,27 +70,27 @@ def _is_transposed(folder: Path) -> bool:
     return any(row.transposed for row in FAMILIES.get(str(_document(folder / "config.json").get("model_type")), ()))
 
 
-def plain(folder: Path) -> WeightSource:
+def open_plain(folder: Path) -> WeightSource:
     """Open the checkpoint as a plain one, whatever its form.
 
     Raises ImpossibleStack for a layout without an exact reader, ModelDamaged, InvalidModel.
     """
     source = WeightSource(folder)
-    layout = how_stored(source)
+    layout = recognise_layout(source)
     if layout is None:
         return source
     if not layout.readable:
         raise ImpossibleStack(f"The model is already quantized. {layout.sentence}")
-    return reader(folder)
+    return open_packed(folder)
 
 
-def reader(folder: Path) -> PackedSource:
+def open_packed(folder: Path) -> PackedSource:
     """Return what dequantizes a checkpoint whose layout is readable."""
     compressed = announced_quantization.settings(announcements(folder), stored_weights.COMPRESSED_TENSORS)
-    return Quantized(folder) if compressed is None else Dequantized(folder)
+    return FormulaSource(folder) if compressed is None else CompressedTensorsSource(folder)
 
 
-class Dequantized(PackedSource):
+class CompressedTensorsSource(PackedSource):
     """Reads a checkpoint that announces compressed-tensors by the names of a plain one.
 
     Raises ModelDamaged, also for a configuration or tensors that the library does not read.
@@ -168,7 +168,7 @@ def _for_the_library(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-class Quantized(PackedSource):
+class FormulaSource(PackedSource):
     """Reads FP8, INT8, GPTQ and AWQ by each format's formula: fp32, [in, out] if the family stores it so.
 
     Raises ModelDamaged if the numbers of a module contradict what is announced.
@@ -213,7 +213,7 @@ class Quantized(PackedSource):
             )
         weight = parts["weight"].float()
         block = self.block if self.modules[module].kind is stored_weights.FP8 else None
-        return weight * spread(scale, (len(weight), weight.shape[1]), block, transposed=self.transposed)
+        return weight * spread_scale(scale, (len(weight), weight.shape[1]), block, transposed=self.transposed)
 
     def _gptq(self, module: str, parts: Parts) -> torch.Tensor:
         """Dequantize a GPTQ weight: [out, in] fp32. Raises ModelDamaged if its groups contradict each other."""
@@ -221,7 +221,7 @@ class Quantized(PackedSource):
 
         # 1. Unpack the numbers [in, out] and the zero points [groups, out].
         bits = self.modules[module].bits or 4
-        numbers, zeros = unpacked_rows(parts["qweight"], bits), unpacked_columns(parts["qzeros"], bits)
+        numbers, zeros = unpack_rows(parts["qweight"], bits), unpack_columns(parts["qzeros"], bits)
         zeros = self._zero_points(module, zeros, bits)
 
         # 2. Find the group of each input, and compare it with what is announced.
@@ -266,7 +266,7 @@ class Quantized(PackedSource):
         return zeros + 1
 
 
-def spread(
+def spread_scale(
     scale: torch.Tensor, shape: tuple[int, int], block: tuple[int, int] | None, *, transposed: bool = False
 ) -> torch.Tensor:
     """Return a scale for each number of a matrix of that shape, or what broadcasts to it; `block` as
@@ -283,12 +283,12 @@ def spread(
     return scale.repeat_interleave(block[0], 0)[:rows].repeat_interleave(block[1], 1)[:, :columns]
 
 
-def unpacked_rows(packed: torch.Tensor, bits: int) -> torch.Tensor:
+def unpack_rows(packed: torch.Tensor, bits: int) -> torch.Tensor:
     """Unpack int32 [rows x bits / 32, columns] to numbers [rows, columns], the lowest bits first."""
-    return unpacked_columns(packed.T.contiguous(), bits).T.contiguous()
+    return unpack_columns(packed.T.contiguous(), bits).T.contiguous()
 
 
-def unpacked_columns(packed: torch.Tensor, bits: int) -> torch.Tensor:
+def unpack_columns(packed: torch.Tensor, bits: int) -> torch.Tensor:
     """Unpack int32 [rows, columns x bits / 32] to numbers [rows, columns], the lowest bits first."""
     import torch
 
@@ -301,19 +301,19 @@ AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
 
 
 def _awq(module: str, parts: Parts) -> torch.Tensor:
-    return dequantized(parts["qweight"], parts["qzeros"], parts["scales"])
+    return dequantize_awq(parts["qweight"], parts["qzeros"], parts["scales"])
 
 
-def dequantized(qweight: torch.Tensor, qzeros: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+def dequantize_awq(qweight: torch.Tensor, qzeros: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     """Make the weight [out, in] fp32 from AutoAWQ's three tensors."""
-    numbers, zeros = unpacked(qweight), unpacked(qzeros)
+    numbers, zeros = unpack_awq(qweight), unpack_awq(qzeros)
     size = len(numbers) // len(zeros)
     return (
         (numbers - zeros.repeat_interleave(size, 0)).float() * scales.float().repeat_interleave(size, 0)
     ).T.contiguous()
 
 
-def unpacked(packed: torch.Tensor) -> torch.Tensor:
+def unpack_awq(packed: torch.Tensor) -> torch.Tensor:
     """Unpack AutoAWQ's int32 [rows, out / 8] to numbers [rows, out]."""
     import torch
 

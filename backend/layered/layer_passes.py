@@ -86,7 +86,7 @@ class LayerPasses:
             ((_, self._calls[size]),) = self.outline.embed([self.tokens[:1].expand(size, -1)], self.devices[0])
         return self._calls[size][number]
 
-    def through(
+    def run_layer(
         self,
         number: int,
         hidden: HiddenStates,
@@ -106,7 +106,7 @@ class LayerPasses:
         while True:
             tallies = [taps(device) if taps else {} for device in self.devices]
             try:
-                self._spread(number, list(zip(self.devices, layers, tallies, strict=True)), hidden, keep, tick)
+                self._run_once(number, list(zip(self.devices, layers, tallies, strict=True)), hidden, keep, tick)
                 return _merged(tallies)
             except RuntimeError as error:
                 if not out_of_memory(error):
@@ -121,7 +121,7 @@ class LayerPasses:
         plural = "sequence" if self.batch == 1 else "sequences"
         self.warn(f"Memory ran out: going on with {self.batch} {plural} at a time.")
 
-    def _spread(
+    def _run_once(
         self,
         number: int,
         places: Sequence[tuple[str, Any, Mapping[str, Tap]]],
@@ -145,7 +145,7 @@ class LayerPasses:
                     if self.given_up.is_set():
                         return
                     with suppress(AllTapsRead):
-                        leaving = self.run(number, layer, hidden.entering[span].to(device))
+                        leaving = self.run_batch(number, layer, hidden.entering[span].to(device))
                         if keep:
                             hidden.leaving[span] = leaving.cpu()
                     if place == 0:
@@ -161,7 +161,7 @@ class LayerPasses:
             finally:
                 self.given_up.set()  # a cancelled job waits for the batches at hand, not for all
 
-    def run(self, number: int, layer: Any, entering: torch.Tensor) -> torch.Tensor:
+    def run_batch(self, number: int, layer: Any, entering: torch.Tensor) -> torch.Tensor:
         """Run a filled layer on `entering` [sequences, length, hidden]; return what leaves it, same shape and
         device."""
         import torch

@@ -255,7 +255,7 @@ def _files(folder: Path) -> list[Path]:
     return [path for path in [*named, *sorted((folder / TEMPLATES).glob("*.jinja"))] if path.is_file()]
 
 
-def carry(folder: Path, into: Path) -> None:
+def complete_copy(folder: Path, into: Path) -> None:
     """Complete an artifact's copied tokenizer files: further chat templates, and a class that reads as `load` does."""
     _copy_templates(folder, into)
     reading = read(folder)
@@ -283,7 +283,7 @@ def _copy_templates(folder: Path, into: Path) -> None:
         shutil.copyfile(path, into / TEMPLATES / path.name)
 
 
-def begins_with(loaded: Any) -> list[int]:
+def beginning_tokens(loaded: Any) -> list[int]:
     """Return what the tokenizer puts before every text by itself: the token for its beginning (Gemma, Llama 3), or
     nothing."""
     first, begin = list(loaded("a")["input_ids"])[:1], loaded.bos_token_id
@@ -294,7 +294,7 @@ class NoChat(Exception):
     """A chat cannot be written in the template; the message says why."""
 
 
-def chat(loaded: Any, turns: Sequence[tuple[str, str]], *, answer_follows: bool = False) -> str:
+def format_chat(loaded: Any, turns: Sequence[tuple[str, str]], *, answer_follows: bool = False) -> str:
     """Write a conversation of (role, text) turns in the tokenizer's chat template, as vLLM 0.32 does.
 
     Where the template takes a turn's content as a list of typed parts, it is given so (vLLM, renderers/hf.py, content
@@ -337,16 +337,16 @@ def chat_problem(loaded: Any) -> str | None:
     if isinstance(loaded.chat_template, dict) and "default" not in loaded.chat_template:
         return f"it has none called `default`, only {', '.join(sorted(loaded.chat_template))}"
     try:
-        chat(loaded, [("user", "What is asked?"), ("assistant", "What is answered.")])
-        chat(loaded, [("user", "What is asked?")], answer_follows=True)
+        format_chat(loaded, [("user", "What is asked?"), ("assistant", "What is answered.")])
+        format_chat(loaded, [("user", "What is asked?")], answer_follows=True)
     except NoChat as error:
         return str(error)
     return None
 
 
-def written(loaded: Any, prompt: str, answer: str) -> str:
+def format_answered(loaded: Any, prompt: str, answer: str) -> str:
     """Write a prompt and its answer in the chat template; one under the other if it has none that can write them."""
     try:
-        return chat(loaded, [("user", prompt), ("assistant", answer)])
+        return format_chat(loaded, [("user", prompt), ("assistant", answer)])
     except NoChat:
         return f"{prompt}\n{answer}\n"

@@ -128,8 +128,8 @@ def reference(out: Path) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
-    packed = dequantize.plain(out)
-    if isinstance(packed, dequantize.Quantized):
+    packed = dequantize.open_plain(out)
+    if isinstance(packed, dequantize.FormulaSource):
         return quality_reference.build_plain_model(out, dict(packed.read(packed.plain())))
     if json.loads((out / "config.json").read_text()).get("quantization_config"):
         return quality_reference.load_quantized(out)

@@ -40,7 +40,7 @@ class Bench:
 
     def run(self) -> tuple[Any, Any]:
         """What leaves the layer, and X'X of its widest input."""
-        tallies = self.passes.through(0, self.hidden, self.taps, True, lambda _: None)
+        tallies = self.passes.run_layer(0, self.hidden, self.taps, True, lambda _: None)
         return self.hidden.leaving.clone(), tallies[WIDE].stats(WIDE).matrix()
 
     def taps(self, device: str) -> Taps:
@@ -120,10 +120,10 @@ def test_calls_for_another_batch_size_are_made_when_they_are_needed(tmp_path: Pa
 
     alone = Bench(tmp_path / "one", ("cpu",), "bloom")
     alone.passes.batch = 12
-    first = alone.passes.through(0, alone.hidden, None, True, lambda _: None)
+    first = alone.passes.run_layer(0, alone.hidden, None, True, lambda _: None)
     whole = alone.hidden.leaving.clone()
     alone.passes.batch = 5
-    assert alone.passes.through(0, alone.hidden, None, True, lambda _: None) == first == {}
+    assert alone.passes.run_layer(0, alone.hidden, None, True, lambda _: None) == first == {}
     torch.testing.assert_close(alone.hidden.leaving, whole, **ROUNDING)
 
 
@@ -143,5 +143,5 @@ def test_when_a_pass_is_given_up_no_device_goes_on(tmp_path: Path) -> None:
 
     bench.outline.layers[0].register_forward_pre_hook(wait)
     with pytest.raises(KeyboardInterrupt):
-        bench.passes.through(0, bench.hidden, bench.taps, True, give_up)
+        bench.passes.run_layer(0, bench.hidden, bench.taps, True, give_up)
     assert len(others) <= 1

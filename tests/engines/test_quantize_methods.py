@@ -15,7 +15,7 @@ from backend.engines.base import Pruning, QuantizeRequest, QuantizeResult
 from backend.engines.native import quantize
 from backend.engines.native.methods import pipelines
 from backend.evaluate.quality.scoring import score
-from backend.layered.dequantize import Dequantized, dequantized
+from backend.layered.dequantize import CompressedTensorsSource, dequantize_awq
 from tests.tiny import TEXT, tiny_llama
 
 GROUPS: dict[str, Any] = {"bits": 4, "group_size": 32, "symmetric": False}
@@ -92,7 +92,7 @@ def test_rounding_to_nearest_reads_no_text_and_reports_the_error_of_the_weights(
 
 def weights_of(folder: Path, name: str) -> Any:
     """As the checkpoint stands for."""
-    ((_, found),) = Dequantized(folder).read([name])
+    ((_, found),) = CompressedTensorsSource(folder).read([name])
     return found
 
 
@@ -116,7 +116,7 @@ def test_an_autoawq_checkpoint_holds_what_the_compressed_tensors_one_holds(model
     modules = {name.removesuffix(".qweight") for name in awq if name.endswith(".qweight")}
     assert len(modules) == 14
     for module in modules:
-        mine = dequantized(*(awq[f"{module}.{key}"] for key in ("qweight", "qzeros", "scales")))
+        mine = dequantize_awq(*(awq[f"{module}.{key}"] for key in ("qweight", "qzeros", "scales")))
         stored = {key: plain[f"{module}.{key}"] for key in ("weight_packed", "weight_zero_point", "weight_shape")}
         stored["weight_scale"] = plain[f"{module}.weight_scale"].float()
         assert torch.equal(mine, decompress(stored, rounding.scheme)["weight"])

@@ -73,8 +73,8 @@ def test_our_own_artifacts_are_sources_too(name: str, tmp_path: Path) -> None:
     kind, options = name.partition(",")[0], OWN[name]
     made = optimized(families.tiny(tmp_path / "original", kind), tmp_path / "made", **options)
     plain = families.dense(made, tmp_path / "plain")
-    tensors = dequantize.plain(made)
-    expected = dequantize.plain(plain)
+    tensors = dequantize.open_plain(made)
+    expected = dequantize.open_plain(plain)
     assert set(tensors.plain()) == set(expected.plain())
     assert all(tensor.float().equal(expected.one(name)) for name, tensor in tensors.read(tensors.plain()))
     again, other = (optimized(each, tmp_path / f"{each.name}-again", **PRUNE) for each in (made, plain))

@@ -13,7 +13,7 @@ from backend.engines.base import Pruning
 from backend.evaluate.quality import int8_linears, quantized_reference
 from backend.evaluate.quality.model_logits import DEFAULT_PLACE, LayerwiseModel, ScoringPlace, WholeModel, open_model
 from backend.evaluate.quality.scoring import score
-from backend.layered.dequantize import Dequantized
+from backend.layered.dequantize import CompressedTensorsSource
 from backend.layered.matrix_products import has_int8
 from tests.engines.test_quantize_methods import run
 from tests.families import logits, tiny
@@ -111,7 +111,7 @@ def test_products_of_integers_are_those_of_the_dequantized_matrices(
     import torch
 
     run(llama, tmp_path / "out", method="w8a8", bits=8, activations=activations)
-    source, place = Dequantized(tmp_path / "out"), "model.layers.0.mlp.down_proj"
+    source, place = CompressedTensorsSource(tmp_path / "out"), "model.layers.0.mlp.down_proj"
     weight = source.one(f"{place}.weight")
     linear = torch.nn.Linear(*reversed(weight.shape), bias=True)
     linear.weight.data = weight
@@ -132,7 +132,7 @@ def test_experts_read_their_input_rounded(tmp_path: Path) -> None:
     import torch
 
     run(tiny(tmp_path / "source", "mixtral"), tmp_path / "out", method="w8a8", bits=8)
-    source = Dequantized(tmp_path / "out")
+    source = CompressedTensorsSource(tmp_path / "out")
     read: dict[str, Any] = {}
     linear = torch.nn.Linear(128, 4)
     linear.register_forward_hook(lambda _module, args, _result: read.update(seen=args[0]))

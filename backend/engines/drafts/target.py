@@ -97,7 +97,7 @@ class Target:
     def _user_turn(self, text: str) -> str | None:
         """Write a user's words in the chat template, up to where the answer begins; None if it cannot write them."""
         try:
-            return tokenizers.chat(self.tokenizer, [("user", text)], answer_follows=True)
+            return tokenizers.format_chat(self.tokenizer, [("user", text)], answer_follows=True)
         except tokenizers.NoChat:
             return None
 

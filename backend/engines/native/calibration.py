@@ -55,7 +55,7 @@ def _shuffled(model_dir: Path, texts: Iterable[str], length: int, seed: int) -> 
     # 1. Join all texts to one stream of token ids [tokens], each text ended by the end token.
     tokenizer = tokenizers.load(model_dir)
     end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
-    begin = torch.tensor(tokenizers.begins_with(tokenizer), dtype=torch.long)
+    begin = torch.tensor(tokenizers.beginning_tokens(tokenizer), dtype=torch.long)
     tokens: list[int] = []
     for text in texts:
         tokens += [*_encoded(tokenizer, text), *end]

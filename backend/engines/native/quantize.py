@@ -20,7 +20,7 @@ from backend.engines.native.input_statistics import Collected, Tally, Taps
 from backend.engines.native.layer_work import LayerPlan, LayerWork, plan_units
 from backend.engines.native.methods import pipelines
 from backend.engines.native.mixed.precision_mix import PrecisionMix
-from backend.layered.dequantize import plain
+from backend.layered.dequantize import open_plain
 from backend.layered.freed_memory import keep_freed_memory
 from backend.layered.hidden_states import HiddenStates
 from backend.layered.layer_passes import LayerPasses, memory_errors
@@ -54,7 +54,7 @@ class _Run:
     def __init__(self, request: QuantizeRequest, progress: Progress) -> None:
         self.request, self.progress = request, progress
         # 1. The model: tensors by name, and the outline of its layers without weights.
-        self.source = plain(request.model_dir)
+        self.source = open_plain(request.model_dir)
         self.dtype = storage_dtype(self.source)
 
         # 2. The method: its own pipeline, and those of groups with another precision.
@@ -118,7 +118,7 @@ class _Run:
         tick = self._tick(number, 0.0, share)
         device = self.request.devices[0]
         if len(self.tokens):
-            tallies = self.passes.through(number, hidden, self._taps, keep, tick)
+            tallies = self.passes.run_layer(number, hidden, self._taps, keep, tick)
         else:
             tallies = self._taps(device)
         stats = {path: tally.stats(outline.stored_name(number, path)) for path, tally in tallies.items()}
@@ -131,7 +131,7 @@ class _Run:
         # 5. A sequential method feeds the next layer with what the changed layer computes.
         if sequential and not last:
             layer_work.apply()
-            self.passes.through(number, hidden, None, True, self._tick(number, 0.75, 0.25))
+            self.passes.run_layer(number, hidden, None, True, self._tick(number, 0.75, 0.25))
         outline.drop(number)
         return reports
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from backend.layered.dequantize import Dequantized
+from backend.layered.dequantize import CompressedTensorsSource
 from backend.layered.matrix_products import dynamic_scale, has_int8
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Int8Weight(NamedTuple):
 
 
 @contextmanager
-def int8_products(source: Dequantized, modules: Iterable[Named], device: str) -> Iterator[list[Named]]:
+def int8_products(source: CompressedTensorsSource, modules: Iterable[Named], device: str) -> Iterator[list[Named]]:
     """Compute those linears in integers that can be, until the block ends; yield the others."""
     round_inputs, others, changed = _InputRounder(), list[Named](), list[Any]()
     try:
@@ -50,7 +50,7 @@ def int8_products(source: Dequantized, modules: Iterable[Named], device: str) ->
             del module.forward
 
 
-def _weight(source: Dequantized, name: str) -> Int8Weight | None:
+def _weight(source: CompressedTensorsSource, name: str) -> Int8Weight | None:
     """Return the weight; None if it, or its inputs, are not symmetric 8-bit integers."""
     import torch
 

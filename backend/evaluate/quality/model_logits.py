@@ -101,7 +101,7 @@ def _damaged(folder: Path, reason: str) -> ModelDamaged:
 
 def is_quantized(folder: Path) -> bool:
     """Tell whether the weights are stored in any form but plain floats. Raises ModelDamaged, InvalidModel."""
-    return dequantize.how_stored(WeightSource(folder)) is not None
+    return dequantize.recognise_layout(WeightSource(folder)) is not None
 
 
 def _source(folder: Path) -> WeightSource | None:
@@ -111,11 +111,11 @@ def _source(folder: Path) -> WeightSource | None:
     that is announced as another.
     """
     source = WeightSource(folder)
-    layout = dequantize.how_stored(source)
+    layout = dequantize.recognise_layout(source)
     if layout is None:
         return source
     if layout.readable:
-        return dequantize.reader(folder)
+        return dequantize.open_packed(folder)
     if layout.announced == CONFIG:
         return None
     raise ModelDamaged(f"{layout.layout}, {layout.refusal}: start from the 16-bit original.")
@@ -154,7 +154,7 @@ class LayerwiseModel:
                 tick(finished + share)
 
             with self._as_stored(number):
-                passes.through(number, hidden, None, True, report)
+                passes.run_layer(number, hidden, None, True, report)
             self.outline.drop(number)
             hidden.advance()
         return hidden.entering
@@ -163,7 +163,7 @@ class LayerwiseModel:
     def _as_stored(self, number: int) -> Iterator[None]:
         """Make the loaded layer round inputs, keys and values as its checkpoint says, until the block ends."""
         # Weights that are not quantized need no rounding.
-        if not isinstance(self.source, dequantize.Dequantized):
+        if not isinstance(self.source, dequantize.CompressedTensorsSource):
             yield
             return
         # Round keys and values with the scales of this layer.
@@ -208,7 +208,7 @@ class WholeModel:
         # Build the model from what the folder holds: quantized, packed or plain.
         logging.disable_progress_bar()
         source = _source(folder)
-        if isinstance(source, dequantize.Dequantized):
+        if isinstance(source, dequantize.CompressedTensorsSource):
             self.model = quantized_reference.load_quantized(folder)
         elif isinstance(source, PackedSource):
             self.model = quantized_reference.build_plain_model(folder, dict(source.read(source.plain())))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.domain.errors import ModelDamaged
 from backend.domain.model.stored_weights import is_harmless
-from backend.layered.dequantize import Dequantized
+from backend.layered.dequantize import CompressedTensorsSource
 from backend.layered.kv_cache_range import FP8_MAX
 from backend.layered.matrix_products import dynamic_scale
 
@@ -26,7 +26,7 @@ LAYER = re.compile(r"^.*?\.\d+\.")
 """Matches the path of a layer at the beginning of a tensor's name."""
 
 
-def round_inputs(source: Dequantized, modules: Iterable[tuple[str, Any]]) -> ExitStack:
+def round_inputs(source: CompressedTensorsSource, modules: Iterable[tuple[str, Any]]) -> ExitStack:
     """Make each quantized module round its input as its scheme says, until the returned stack is closed.
 
     Modules go by their names in the checkpoint; the scale is static or one per token.
@@ -59,7 +59,7 @@ def load_quantized(folder: Path) -> Any:
     Raises OSError, ValueError, RuntimeError, KeyError, SafetensorError or ModelDamaged if it cannot be read.
     """
     # Build the model with its stored weights, dequantized.
-    source = Dequantized(folder)
+    source = CompressedTensorsSource(folder)
     model = build_plain_model(folder, dict(source.read(source.plain())))
     # Find what each module is called in the checkpoint, and its scales of keys and values.
     named = dict(model.named_modules())
@@ -111,7 +111,7 @@ def _layer(name: str) -> str | None:
     return match[0] if match else None
 
 
-def _checkpoint_names(name: str, source: Dequantized) -> list[str]:
+def _checkpoint_names(name: str, source: CompressedTensorsSource) -> list[str]:
     """Return the module's name in the checkpoint, with or without the name of the base model; empty if it has none."""
     candidates = (name, name.partition(".")[2])
     return [candidate for candidate in candidates if f"{candidate}.weight" in source.parts][:1]
@@ -123,7 +123,7 @@ Scales = dict[str, "torch.Tensor"]
 """The scales of one attention module, `k_scale` and `v_scale`."""
 
 
-def cache_scales(source: Dequantized, attention: str) -> Scales | None:
+def cache_scales(source: CompressedTensorsSource, attention: str) -> Scales | None:
     """Return the scales of an attention module's keys and values, or None."""
     scales = {name: source.scale(f"{attention}.{name}") for name in CACHE_SCALES}
     return {name: scale for name, scale in scales.items() if scale is not None} or None

@@ -78,8 +78,11 @@ def window_tokens(model_dir: Path, text: str | Sequence[Document], length: int, 
     # 1. Tokenize all documents as one stream.
     loaded = tokenizers.load(model_dir)
     documents = [text] if isinstance(text, str) else text
-    texts = [document if isinstance(document, str) else tokenizers.written(loaded, *document) for document in documents]
-    begin = torch.tensor(tokenizers.begins_with(loaded), dtype=torch.long)
+    texts = [
+        document if isinstance(document, str) else tokenizers.format_answered(loaded, *document)
+        for document in documents
+    ]
+    begin = torch.tensor(tokenizers.beginning_tokens(loaded), dtype=torch.long)
     whole = weight_source.within_positions(model_dir, length)
     length = whole - len(begin)
     stream: list[int] = []

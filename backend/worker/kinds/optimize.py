@@ -301,7 +301,10 @@ def calibration_texts(path: str | None, model: Path) -> list[str]:
     if all(isinstance(document, str) for document in documents):
         return [str(document) for document in documents]
     loaded = tokenizers.load(model)
-    return [document if isinstance(document, str) else tokenizers.written(loaded, *document) for document in documents]
+    return [
+        document if isinstance(document, str) else tokenizers.format_answered(loaded, *document)
+        for document in documents
+    ]
 
 
 def run_engine(engine: str, request: QuantizeRequest, progress: Progress) -> QuantizeResult:
@@ -345,4 +348,4 @@ def copy_model(source: Path, destination: Path) -> None:
     for path in sorted(copied):
         shutil.copyfile(path, destination / path.name)
     if any((source / name).is_file() for name in (tokenizers.FILE, tokenizers.SETTINGS)):  # a head has no tokenizer
-        tokenizers.carry(source, destination)
+        tokenizers.complete_copy(source, destination)

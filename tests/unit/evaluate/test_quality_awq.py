@@ -35,7 +35,7 @@ def test_numbers_zeros_and_scales_become_weights() -> None:
     numbers = [[(3 * i + 5 * o) % 16 for o in range(16)] for i in range(8)]
     zeros = [[(o + g) % 16 for o in range(16)] for g in range(2)]
     scales = torch.tensor([[0.5 + 0.25 * o for o in range(16)], [1.0] * 16], dtype=torch.float16)
-    weight = dequantize.dequantized(
+    weight = dequantize.dequantize_awq(
         torch.tensor(packed(numbers), dtype=torch.int32), torch.tensor(packed(zeros), dtype=torch.int32), scales
     )
     expected = [[(numbers[i][o] - zeros[i // 4][o]) * float(scales[i // 4][o]) for i in range(8)] for o in range(16)]

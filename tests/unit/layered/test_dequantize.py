@@ -55,7 +55,10 @@ def copied(plain: Path, folder: Path) -> Path:
 def test_a_weight_is_what_its_format_says(name: str, plain: Path, tmp_path: Path) -> None:
     layout, announcement, file = LAYOUTS[name]
     model = store(copied(plain, tmp_path / "stored"), layout, announcement, file)
-    source, expected = dequantize.plain(model), dequantize.plain(dense(copied(plain, tmp_path / "dense"), layout))
+    source, expected = (
+        dequantize.open_plain(model),
+        dequantize.open_plain(dense(copied(plain, tmp_path / "dense"), layout)),
+    )
     assert set(source.plain()) == set(expected.plain())
     assert source.dtypes == {"BF16"}, "of what is stored plainly"
     for tensor_name, tensor in source.read(source.plain()):
@@ -70,10 +73,10 @@ def test_a_matrix_whose_sizes_no_block_divides_is_read(tmp_path: Path) -> None:
     layout = partial(stored.fp8, shared="block", name="weight_scale_inv")
     sizes = {**stored.SMALL, "hidden_size": 192, "intermediate_size": 320}
     model = store(llama(tmp_path / "stored", **sizes), layout, BLOCKS)
-    expected = dequantize.plain(dense(llama(tmp_path / "dense", **sizes), layout))
+    expected = dequantize.open_plain(dense(llama(tmp_path / "dense", **sizes), layout))
     assert all(
         tensor.float().equal(expected.one(name).float())
-        for name, tensor in dequantize.plain(model).read(expected.plain())
+        for name, tensor in dequantize.open_plain(model).read(expected.plain())
     )
 
 
@@ -82,13 +85,13 @@ def test_packed_zero_points_that_readers_take_differently_are_refused(plain: Pat
     model = store(
         copied(plain, tmp_path / "a"), partial(stored.gptq, symmetric=False), GPTQ_CONFIG, "quantize_config.json"
     )
-    source = dequantize.plain(model)
+    source = dequantize.open_plain(model)
     with pytest.raises(ModelDamaged, match="announced as symmetric, but its zero points"):
         dict(source.read(source.plain()))
     wrapped = partial(stored.gptq, symmetric=False, minus=0)
     other = store(copied(plain, tmp_path / "b"), wrapped, {**GPTQ_CONFIG, "sym": False}, "quantize_config.json")
     rewrite(other, lambda tensors: {n: t.fill_(-1) if n.endswith("qzeros") else t for n, t in tensors.items()})
-    source = dequantize.plain(other)
+    source = dequantize.open_plain(other)
     with pytest.raises(ModelDamaged, match="zero points of 0 stored as 15"):
         dict(source.read(source.plain()))
 
@@ -97,11 +100,11 @@ def test_groups_that_contradict_the_announced_order_are_refused(plain: Path, tmp
     model = store(
         copied(plain, tmp_path / "a"), partial(stored.gptq, ordered=True), GPTQ_CONFIG, "quantize_config.json"
     )
-    source = dequantize.plain(model)
+    source = dequantize.open_plain(model)
     with pytest.raises(ModelDamaged, match=r"`g_idx` of .* and `desc_act` contradict each other"):
         dict(source.read(source.plain()))
     rewrite(model, lambda tensors: {n: t + 9 if n.endswith("g_idx") else t for n, t in tensors.items()})
-    source = dequantize.plain(model)
+    source = dequantize.open_plain(model)
     with pytest.raises(ModelDamaged, match=r"`g_idx` of .* names groups that it does not have"):
         dict(source.read(source.plain()))
 
@@ -109,7 +112,7 @@ def test_groups_that_contradict_the_announced_order_are_refused(plain: Path, tmp
 def test_scales_that_seem_to_divide_are_refused(plain: Path, tmp_path: Path) -> None:
     model = store(copied(plain, tmp_path / "a"), partial(stored.fp8, shared="block", name="weight_scale_inv"), BLOCKS)
     rewrite(model, lambda tensors: {n: 1 / t if n.endswith("scale_inv") else t for n, t in tensors.items()})
-    source = dequantize.plain(model)
+    source = dequantize.open_plain(model)
     with pytest.raises(ModelDamaged, match="not clear whether they multiply or divide"):
         dict(source.read(source.plain()))
 
@@ -119,10 +122,10 @@ def test_a_layout_without_a_reader_is_refused_before_anything_is_read(plain: Pat
     with pytest.raises(
         ImpossibleStack, match=r"already quantized. Its weights are stored as GPTQ, 4 bits \(announced nowhere\)"
     ):
-        dequantize.plain(model)
+        dequantize.open_plain(model)
     with pytest.raises(InvalidModel, match=r"announces awq, but .* is stored as GPTQ"):
         edit(model / "config.json", quantization_config={"quant_method": "awq"})
-        dequantize.plain(model)
+        dequantize.open_plain(model)
 
 
 INT8 = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel"}
@@ -148,13 +151,14 @@ def test_a_configuration_that_the_library_does_not_read_is_one_sentence(
     changes: dict[str, Any], words: str, plain: Path, tmp_path: Path
 ) -> None:
     good = store(copied(plain, tmp_path / "good"), stored.int8, COMPRESSED)
-    expected = dequantize.plain(dense(copied(plain, tmp_path / "dense"), stored.int8))
+    expected = dequantize.open_plain(dense(copied(plain, tmp_path / "dense"), stored.int8))
     assert all(
-        each.float().equal(expected.one(name).float()) for name, each in dequantize.plain(good).read(expected.plain())
+        each.float().equal(expected.one(name).float())
+        for name, each in dequantize.open_plain(good).read(expected.plain())
     )
     edit(good / "config.json", quantization_config={**COMPRESSED, **changes})
     with pytest.raises((ModelDamaged, ImpossibleStack), match=words):
-        source = dequantize.plain(good)
+        source = dequantize.open_plain(good)
         dict(source.read(source.plain()))
 
 
@@ -178,7 +182,7 @@ UNREAD = [
 @pytest.mark.parametrize("name", UNREAD)
 def test_a_tensor_that_nothing_would_read_ends_the_outline(name: str, plain: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelDamaged, match=f"{name} belongs to no part of a model of type llama"):
-        Outline(dequantize.plain(with_tensor(plain, tmp_path / "a", name)))
+        Outline(dequantize.open_plain(with_tensor(plain, tmp_path / "a", name)))
 
 
 def test_buffers_of_older_checkpoints_and_a_tied_head_that_is_the_same_are_left_alone(tmp_path: Path) -> None:
@@ -189,12 +193,12 @@ def test_buffers_of_older_checkpoints_and_a_tied_head_that_is_the_same_are_left_
     table = load_file(tied / "model.safetensors")["model.embed_tokens.weight"]
     model = with_tensor(tied, tmp_path / "a", "lm_head.weight", tensor=table.clone())
     frequencies = "model.layers.0.self_attn.rotary_emb.inv_freq"
-    Outline(dequantize.plain(with_tensor(model, tmp_path / "b", frequencies, tensor=torch.ones(16))))
+    Outline(dequantize.open_plain(with_tensor(model, tmp_path / "b", frequencies, tensor=torch.ones(16))))
     other = with_tensor(tied, tmp_path / "c", "lm_head.weight", tensor=table + 1)
     with pytest.raises(
         ModelDamaged, match=r"ties the output head to the embedding .* but lm_head.weight is another matrix"
     ):
-        Outline(dequantize.plain(other))
+        Outline(dequantize.open_plain(other))
 
 
 def test_a_missing_output_head_is_known_from_the_headers_and_before_any_layer(plain: Path, tmp_path: Path) -> None:
@@ -203,4 +207,4 @@ def test_a_missing_output_head_is_known_from_the_headers_and_before_any_layer(pl
     with pytest.raises(InvalidModel, match=r"output head \(lm_head.weight\) is missing"):
         read_card(model)
     with pytest.raises(ModelDamaged, match=r"lm_head.weight is missing"):
-        Outline(dequantize.plain(model))
+        Outline(dequantize.open_plain(model))

@@ -201,5 +201,5 @@ def test_chat_is_written_as_a_server_would_or_as_plain_text(
     tmp_path: Path, template: Any, written: str, problem: str | None
 ) -> None:
     loaded = tokenizers.load(folder_of(tmp_path, "llama", None, template=template))
-    assert tokenizers.written(loaded, "How?", "So.") == written
+    assert tokenizers.format_answered(loaded, "How?", "So.") == written
     assert tokenizers.chat_problem(loaded) == problem

@@ -87,7 +87,7 @@ def test_a_chat_model_is_scored_on_chat_in_its_template_and_on_prose(tmp_path: P
     (model / "chat_template.jinja").write_text(TEMPLATE)
     found = held_out_text.read(None, model)
     assert found.name == "chat and prose" and found.sha256 != held_out_text.read("code", model).sha256
-    written = tokenizers.written(tokenizers.load(model), "How?", "So.")
+    written = tokenizers.format_answered(tokenizers.load(model), "How?", "So.")
     assert written == "<user>How?\n<assistant>So.\n"
     asked = found.documents[0]
     assert isinstance(asked, held_out_text.Answered)

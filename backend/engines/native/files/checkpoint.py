@@ -45,7 +45,7 @@ def storage_dtype(source: WeightSource) -> torch.dtype:
 
 def check_plain(model_dir: Path) -> None:
     """Raise ImpossibleStack for a model that is quantized already: libraries and training read plain weights only."""
-    layout = dequantize.how_stored(WeightSource(model_dir))
+    layout = dequantize.recognise_layout(WeightSource(model_dir))
     if layout is not None:
         raise ImpossibleStack(
             f"The model is already quantized: start from its 16-bit original. It is stored as {layout.layout}, which "
@@ -84,7 +84,7 @@ def write_companions(source: Path, folder: Path) -> None:
             files.copy(path, folder / path.name)
 
     # 2. Complete them by what decides how text is read.
-    tokenizers.carry(source, folder)
+    tokenizers.complete_copy(source, folder)
 
 
 def write_config(source: Path, folder: Path, dtype: str, quantization: dict[str, Any] | None) -> None:

@@ -27,7 +27,7 @@ from backend.engines.native.group import Linear, Stats, Stored
 from backend.engines.native.input_statistics import Collected, Tally, Taps
 from backend.engines.native.layer_work import LayerPlan, LayerWork, plan_units
 from backend.engines.native.methods import pipelines
-from backend.layered.dequantize import plain
+from backend.layered.dequantize import open_plain
 from backend.layered.hidden_states import HiddenStates
 from backend.layered.layer_passes import LayerPasses, memory_errors, out_of_memory
 from backend.layered.matrix_products import dynamic_scale
@@ -82,7 +82,7 @@ class _Probe:
     def __init__(self, request: QuantizeRequest, candidates: Sequence[Precision], progress: Progress) -> None:
         # 1. The model, its groups of linears, and the candidates that change anything.
         self.request, self.progress = request, progress
-        source = plain(request.model_dir)
+        source = open_plain(request.model_dir)
         self.dtype, self.outline, self.device = storage_dtype(source), Outline(source), request.devices[0]
         own = pipelines.build(request, self.dtype)
         self.units, _ = plan_units(self.outline, own, request.group_size)
@@ -172,7 +172,7 @@ class _Probe:
                     tallies[names[0]] = Tally(features, coming, Collected(self.gram), device)
             return tallies
 
-        collected = self.passes.through(number, hidden, taps, True, lambda _done: None)
+        collected = self.passes.run_layer(number, hidden, taps, True, lambda _done: None)
         return {path: tally.stats(self.outline.stored_name(number, path)) for path, tally in collected.items()}
 
     def _through(self, number: int, layer: Any, hidden: HiddenStates, which: slice, to: int | None = None) -> None:
@@ -181,7 +181,7 @@ class _Probe:
         while start < which.stop:
             stop = min(start + self.passes.batch, which.stop)
             try:
-                leaving = self.passes.run(number, layer, hidden.entering[start:stop].to(self.device))
+                leaving = self.passes.run_batch(number, layer, hidden.entering[start:stop].to(self.device))
             except RuntimeError as error:
                 if not out_of_memory(error):
                     raise

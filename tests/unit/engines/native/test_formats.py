@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from backend.engines.native.files import awq_format, schemes
 from backend.engines.native.methods.rounding import compress, parameters, rounded, snapped
-from backend.layered.dequantize import dequantized, unpacked
+from backend.layered.dequantize import dequantize_awq, unpack_awq
 from tests.matrices import randn
 
 
@@ -41,7 +41,7 @@ def test_packing_is_what_the_loader_unpacks_and_loses_nothing(seed: int, rows: i
     assert packed.dtype == torch.int32
     assert packed.shape == (rows, eights)
     assert torch.equal(by_the_loader(packed), numbers)
-    assert torch.equal(unpacked(packed), numbers)
+    assert torch.equal(unpack_awq(packed), numbers)
 
 
 def test_the_first_eight_outputs_lie_in_the_order_of_the_kernel() -> None:
@@ -65,7 +65,7 @@ def test_an_autoawq_weight_reads_back_as_what_was_rounded(seed: int, symmetric: 
         "qzeros": (torch.int32, (64 // group, 2)),
         "scales": (torch.bfloat16, (64 // group, 16)),
     }
-    assert torch.equal(dequantized(**tensors), values)
+    assert torch.equal(dequantize_awq(**tensors), values)
 
 
 def test_the_autoawq_config_names_version_and_what_stays() -> None:
