@@ -8,7 +8,7 @@ token, and its row count is checked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -226,6 +226,23 @@ def list_expired(session: Session, supervisor: SupervisorRow) -> list[JobRow]:
         col(JobRow.supervisor) != supervisor.id,
     )
     return list(session.exec(select(JobRow).where(*late)))
+
+
+class ExpiredLeases:
+    """Finds leases of other hosts or homes that have expired by two clocks: the database's and this machine's.
+
+    Either clock may be set, so a lease that the database calls expired must stay so for its whole length by this
+    machine's clock too.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now, self._since = now, dict[Lease, float]()
+
+    def find_expired(self, rows: Sequence[JobRow]) -> list[JobRow]:
+        """Return those of the rows, all expired by the database's clock now, that are expired by both clocks."""
+        by_lease, now = {read_lease(row): row for row in rows}, self._now()
+        self._since = {lease: self._since.get(lease, now) for lease in by_lease}
+        return [by_lease[lease] for lease, since in self._since.items() if now - since > LEASE_SECONDS]
 
 
 def list_live_supervisors(session: Session) -> list[SupervisorRow]:

@@ -15,14 +15,16 @@ from collections.abc import Callable
 from backend import logs, processes
 from backend import settings as configuration
 from backend.domain.errors import WhetstoneError
+from backend.domain.jobs.jobs import JobState
 from backend.settings import Settings
-from backend.store.database import Change, StateChanged, open_store
+from backend.store.database import Change, EventsAppended, StateChanged, open_store
 from backend.store.leases import HEARTBEAT_SECONDS, LOCK
-from backend.supervisor.job_log import JobLog
 from backend.supervisor.supervisor import Supervisor
 
 TICK_SECONDS, SOON_SECONDS = 0.2, 0.01
 LOG = "supervisor.log"
+LEVELS = {JobState.FAILED: logging.ERROR, JobState.LOST: logging.WARNING}
+EVENT_LEVELS = {"warning": logging.WARNING, "error": logging.ERROR}
 
 
 def main() -> int:
@@ -78,6 +80,25 @@ class Pace:
             self._pause = min(TICK_SECONDS, max(SOON_SECONDS, 2 * self._pause))
         self._state_changed = False
         return self._pause
+
+
+class JobLog:
+    """Writes one line to the log for each committed change of a job's state, and for what workers warn of."""
+
+    def __init__(self) -> None:
+        self._attempts: dict[str, int] = {}
+
+    def observe(self, change: Change) -> None:
+        if isinstance(change, StateChanged):
+            self._attempts[change.job] = change.attempt
+            message = change.error or f"Job {change.job} is {change.state}."
+            level = LEVELS.get(change.state, logging.INFO)
+            logs.log_event(change.state, message, job=change.job, attempt=change.attempt, level=level)
+        elif isinstance(change, EventsAppended):
+            for event in change.events:
+                if event.kind in EVENT_LEVELS and event.message:
+                    attempt, level = self._attempts.get(change.job), EVENT_LEVELS[event.kind]
+                    logs.log_event(event.kind, event.message, job=change.job, attempt=attempt, level=level)
 
 
 def _observe_store(supervisor: Supervisor, settings: Settings, port: int | None, pace: Pace) -> None:

@@ -31,14 +31,12 @@ from backend.launchers.base import Launcher
 from backend.settings import Settings
 from backend.store import history, leases, queue
 from backend.store.database import Store
-from backend.store.leases import Fenced, Lease
+from backend.store.leases import ExpiredLeases, Fenced, Lease
 from backend.store.tables import JobRow, SupervisorRow
 from backend.supervisor import dependencies
-from backend.supervisor.attempt import MOST_WAITING, Attempt, free_places
+from backend.supervisor.attempt import MOST_WAITING, Attempt, HangDetector, free_places
 from backend.supervisor.crash_marker import CrashMarker
-from backend.supervisor.expired_leases import ExpiredLeases
 from backend.supervisor.finish import STOPPED, Finisher, exit_reason, removal_reason
-from backend.supervisor.hang_detector import HangDetector
 from backend.supervisor.uploads import Uploads
 
 GRACE_SECONDS = 20.0

@@ -13,8 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from backend.domain.jobs.jobs import Event, JobState
 from backend.store import history, leases, queue
 from backend.store.tables import JobRow
-from backend.supervisor.__main__ import TICK_SECONDS, Pace
-from backend.supervisor.job_log import JobLog
+from backend.supervisor.__main__ import TICK_SECONDS, JobLog, Pace
 from backend.supervisor.metrics import Metrics
 from tests.homes import DATABASE, open_home
 from tests.simulated_workers import Home, World

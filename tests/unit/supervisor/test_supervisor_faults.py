@@ -19,7 +19,7 @@ from backend.domain.jobs.terms import Terms
 from backend.store import leases, queue
 from backend.store.tables import ArtifactRow, JobRow
 from backend.supervisor import uploads
-from backend.supervisor.hang_detector import HangDetector
+from backend.supervisor.attempt import HangDetector
 from tests.homes import DATABASE, open_home
 from tests.simulated_workers import Home, SimulatedLauncher, World
 
