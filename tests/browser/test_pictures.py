@@ -1,7 +1,7 @@
 """Takes the pictures of README and docs from the recorded win; only with `--photograph`.
 
 The words that are read off each page at that moment go into a list beside the pictures, by which
-tests/ui/studio/test_pictures.py notices that a page has changed since.
+tests/ui/studio/test_pages_pictured.py notices that a page has changed since.
 """
 
 from __future__ import annotations
