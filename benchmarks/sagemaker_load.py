@@ -22,7 +22,7 @@ from tests.endpoints_in_service import in_service
 from tests.fakes.running import ask, running, write_prompts
 from tests.fakes.sagemaker.account import Account
 from tests.fakes.sagemaker.server import serving
-from tests.unit.domain.deploy.test_deploy_requests import PLAIN
+from tests.helpers.deployment_cases import PLAIN
 
 STREAMS, ANSWERS, TOKENS, SIGNED = (1, 4, 16), 12, 32, 2000
 """Answers are a stream's."""

@@ -11,8 +11,8 @@ from playwright.sync_api import Browser, expect
 
 from backend.settings import CHECKOUT
 from tests.browser.accessibility import violations
+from tests.browser.form_steps import read_offline
 from tests.browser.running import running_studio
-from tests.browser.test_loop import read_offline
 from tests.browser.visit import Visit, resize, visiting
 
 

@@ -14,8 +14,8 @@ from playwright.sync_api import Browser, expect
 from backend.service.evaluations import evaluations
 from backend.service.jobs import artifacts, jobs
 from tests.browser.accessibility import violations
+from tests.browser.form_steps import asked
 from tests.browser.running import Studio
-from tests.browser.test_loop import asked
 from tests.browser.visit import Visit, visiting
 from tests.homes import eventually, until_ended
 

@@ -15,8 +15,8 @@ import pytest
 from playwright.sync_api import Browser, Locator, TimeoutError, expect
 
 from backend.service.evaluations import evaluations, workloads
+from tests.browser.form_steps import asked
 from tests.browser.running import Studio
-from tests.browser.test_loop import asked
 from tests.browser.visit import Visit, visiting
 from tests.fakes.running import running
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -12,17 +11,13 @@ from playwright.sync_api import Browser, expect
 from backend.domain.jobs.jobs import JobKind, JobState
 from backend.service.evaluations import evaluations
 from backend.service.jobs import artifacts, jobs
+from tests.browser.form_steps import asked, read_offline
 from tests.browser.running import Studio
 from tests.browser.visit import Visit, visiting
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 LONG_MS = 600_000
 LEVELS, REPEATS = (1, 2), 5
-
-
-def asked(visit: Visit, name: str) -> str:
-    """A parameter of the address."""
-    return parse_qs(urlsplit(visit.page.url).query)[name][0]
 
 
 def optimize(visit: Visit) -> str:
@@ -80,23 +75,6 @@ def compare(visit: Visit, evaluation: str) -> None:
     visit.reload()
     expect(visit.field(price)).to_have_value("3.0000")
     expect(cheapest).to_have_text(after)
-
-
-def read_offline(browser: Browser, report: Path) -> None:
-    """The report from the disk with the network off: verdicts and charts, and nothing asked for."""
-    context = browser.new_context(offline=True)
-    requests: list[str] = []
-    page = context.new_page()
-    page.on("request", lambda request: requests.append(request.url))
-    page.goto(report.as_uri())
-    expect(
-        page.get_by_text(re.compile(r"At \d+ streams?\b.*output tokens/s")).first
-    ).to_be_visible()  # a verdict, whichever it is
-    expect(page.locator(".plot .plot-container .main-svg").first).to_be_visible()
-    expect(page.locator(".plot").filter(has_not=page.locator(".main-svg"))).to_have_count(0)
-    assert {url.partition(":")[0] for url in requests} <= {"file", "data"}
-    assert [url for url in requests if url.startswith("file:")] == [report.as_uri()]
-    context.close()
 
 
 def test_from_the_catalog_to_a_report_on_disk(chromium: Browser, studio: Studio, tmp_path: Path) -> None:

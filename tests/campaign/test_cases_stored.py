@@ -13,7 +13,7 @@ import pytest
 from backend.catalog.text import held_out_text
 from backend.evaluate.quality.scoring import window_tokens
 from backend.service.plans.recipe_files import read_file
-from tests.campaign.test_checkpoint_shapes import WINDOW, command, quantized_logits
+from tests.campaign.served_logits import WINDOW, command, quantized_logits
 from tests.cases import stored
 from tests.cases.models import llama
 from tests.families import dense, divergence, logits

@@ -16,7 +16,7 @@ from tests.fakes.sagemaker.pointed import beside, point, s3
 from tests.fakes.sagemaker.server import serving
 from tests.faults.client import client, tell
 from tests.faults.endpoint_life import SMALL, TABLES
-from tests.unit.domain.deploy.test_deploy_requests import DRAFT
+from tests.helpers.deployment_cases import DRAFT
 
 __all__ = ["s3"]
 pytestmark = [pytest.mark.campaign, pytest.mark.process, pytest.mark.timeout(900)]

@@ -12,7 +12,7 @@ from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.libraries import library_client
 from backend.hardware.engine_status import engine_python
 from backend.settings import load
-from tests.integration.vllm.test_quantize_vllm import follows, reference, serve
+from tests.helpers.vllm_reference import follows, reference, serve
 from tests.rounding import apart
 from tests.tiny import TEXT, tiny_llama
 

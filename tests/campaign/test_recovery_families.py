@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests import families
-from tests.unit.engines.native.test_recovery_training import FAST, Case, same_but_for_the_kept_weights
+from tests.helpers.recovery_cases import FAST, Case, same_but_for_the_kept_weights
 
 DENSE = [kind for kind, (_, own) in families.KINDS.items() if "num_experts_per_tok" not in own]
 

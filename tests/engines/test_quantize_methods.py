@@ -11,11 +11,10 @@ import pytest
 
 from backend.domain.errors import InvalidWorkload
 from backend.domain.jobs.progress import NoProgress
-from backend.engines.base import Pruning, QuantizeRequest, QuantizeResult
-from backend.engines.native import quantize
-from backend.engines.native.methods import pipelines
+from backend.engines.base import Pruning
 from backend.evaluate.quality.scoring import score
 from backend.layered.dequantize import CompressedTensorsSource, dequantize_awq
+from tests.helpers.quantizing import run
 from tests.tiny import TEXT, tiny_llama
 
 GROUPS: dict[str, Any] = {"bits": 4, "group_size": 32, "symmetric": False}
@@ -39,12 +38,6 @@ METHODS: dict[str, tuple[dict[str, Any], float]] = {
     "wanda then gptq": ({"method": "gptq", "pruning": Pruning(method="wanda", sparsity=0.2), **GROUPS}, 0.5),
 }
 """Request and the most KL divergence (nats a token) on the text it was calibrated on."""
-
-
-def run(model: Path, out: Path, **options: Any) -> QuantizeResult:
-    tuning = {name: options.pop(name) for name in pipelines.TUNING & options.keys()}
-    asked = {"calibration_texts": [TEXT], "samples": 8, "length": 32, "tuning": tuning, **options}
-    return quantize(QuantizeRequest(model_dir=model, out_dir=out, **asked), NoProgress())
 
 
 def kl(model: Path, candidate: Path) -> float:

@@ -15,8 +15,8 @@ from backend.evaluate.quality.model_logits import DEFAULT_PLACE, LayerwiseModel,
 from backend.evaluate.quality.scoring import score
 from backend.layered.dequantize import CompressedTensorsSource
 from backend.layered.matrix_products import has_int8
-from tests.engines.test_quantize_methods import run
 from tests.families import logits, tiny
+from tests.helpers.quantizing import run
 from tests.tiny import TEXT, byte_tokenizer, tiny_llama
 
 GROUPS: dict[str, Any] = {"bits": 4, "group_size": 32, "symmetric": False}

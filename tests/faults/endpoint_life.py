@@ -23,7 +23,7 @@ from tests.fakes.running import running
 from tests.fakes.sagemaker.account import Account
 from tests.fakes.sagemaker.pointed import beside
 from tests.faults.managed import ANSWERS, STORAGE, Storage, Tally, shaky
-from tests.unit.domain.deploy.test_deploy_requests import DRAFT
+from tests.helpers.deployment_cases import DRAFT
 
 ENDS = ("failed with a reason", "update taken back by AWS", "served otherwise than deployed")
 KILLS = ("client killed", "client killed, then deleted")

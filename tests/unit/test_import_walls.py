@@ -301,6 +301,21 @@ def drawn_texts(root: Path) -> list[str]:
     ]
 
 
+def shared_by_tests(root: Path) -> list[str]:
+    """Return imports of one test module from another: what tests share is in helper modules and in conftest.py."""
+    return [
+        f"{path.relative_to(root).as_posix()} imports {name}"
+        for top in ("tests", "benchmarks")
+        for path in sorted((root / top).rglob("*.py"))
+        for name, _ in imports(path)
+        if name.startswith("tests.") and any(part.startswith("test_") for part in name.split("."))
+    ]
+
+
+def test_no_test_module_imports_another() -> None:
+    assert shared_by_tests(ROOT) == []
+
+
 def test_pages_draw_no_docstring_of_a_constant() -> None:
     assert drawn_texts(ROOT) == []
 
@@ -348,6 +363,8 @@ def test_each_wall_catches_a_break(tmp_path: Path) -> None:
     write("pages/disk.py", '"""How much disk is used?"""\nMOST = 5\n"""Rows."""\n')
     for number in range(MODULES_A_FOLDER + 1):
         write(f"backend/aws/part_{number}.py", "")
+    write("tests/ui/test_pages_home.py", "from tests.unit.test_jobs import job\n")
+    assert shared_by_tests(tmp_path) == ["tests/ui/test_pages_home.py imports tests.unit.test_jobs.job"]
     assert wall_breaks(tmp_path) == ["backend.store.queue imports backend.service.jobs"]
     assert sorted(floor_breaks(tmp_path)) == [
         "backend.domain.attic.junk is in or imports attic, which has no floor",

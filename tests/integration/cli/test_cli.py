@@ -14,6 +14,7 @@ import pytest
 from backend.domain.jobs.jobs import JobState
 from backend.service.jobs import jobs
 from backend.settings import ASSETS
+from tests.helpers.recipe_files import recipe
 from tests.homes import open_home
 from tests.integration.cli.calling import one_sentence, process, whetstone
 from tests.tiny import tiny_llama
@@ -26,12 +27,6 @@ def refused(home: Path, *arguments: str) -> str:
     said = one_sentence(whetstone(home, *arguments))
     assert json.loads(whetstone(home, "jobs", "list", "--json").stdout) == []
     return said
-
-
-def recipe(folder: Path, text: str) -> str:
-    path = folder / "recipe.yaml"
-    path.write_text(text)
-    return str(path)
 
 
 NGRAM = "name: r\nsteps:\n  - speculate: {method: ngram}\n"

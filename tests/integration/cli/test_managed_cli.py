@@ -14,10 +14,7 @@ import pytest
 from tests.fakes.sagemaker.pointed import elsewhere, point
 from tests.homes import eventually
 from tests.integration.cli.calling import one_sentence, whetstone
-
-ROLE, OUTPUT, SOURCE = "arn:aws:iam::123456789012:role/r", "s3://made/here", "s3://models/mistral"
-AWS = ("--aws", f"role={ROLE}", "--aws", f"output={OUTPUT}", "--aws", f"source={SOURCE}")
-CASE = ("optimize", "huggingface-llm-mistral-7b", "--target", "sagemaker:ml.g6.12xlarge")
+from tests.integration.cli.managed_case import AWS, CASE, OUTPUT, ROLE, SOURCE
 
 
 def test_a_dry_run_prints_the_exact_requests_and_starts_nothing(tmp_path: Path) -> None:

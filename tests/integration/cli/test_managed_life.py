@@ -14,10 +14,10 @@ from tests import pauses
 from tests.buckets import keys
 from tests.fakes.running import running
 from tests.fakes.sagemaker.pointed import beside, elsewhere, point
+from tests.helpers.deployable_artifacts import ROLE, artifact
 from tests.homes import eventually, open_home, until_ended
 from tests.integration.cli.calling import whetstone
-from tests.integration.cli.test_managed_cli import AWS, CASE
-from tests.unit.service.test_deployments import ROLE, artifact
+from tests.integration.cli.managed_case import AWS, CASE
 
 pytestmark = [pytest.mark.campaign, pytest.mark.process]
 SERVED = ("--instance", "ml.g6.12xlarge")

@@ -15,19 +15,13 @@ import pytest
 from backend.catalog.cards.card import read_card
 from backend.domain.errors import ImpossibleStack, InvalidModel, InvalidWorkload, ModelDamaged, RequestError, WorkError
 from backend.domain.jobs.progress import NoProgress
-from backend.engines.base import QuantizeRequest, QuantizeResult
-from backend.engines.native import quantize
 from backend.evaluate.quality.scoring import score
 from backend.settings import ASSETS, CHECKOUT
 from tests.cases.stored import gptq, store
+from tests.integration.engines.quantizing import run
 from tests.tiny import TEXT, byte_tokenizer, edit_json, tiny_llama
 
 STARTER = ASSETS / "starter" / "target"
-OPTIONS: dict[str, dict[str, Any]] = {
-    "w8a8": {"bits": 8, "symmetric": True},
-    "awq": {"bits": 4, "symmetric": False, "group_size": 32},
-    "rtn": {"bits": 4, "symmetric": False, "group_size": 32},
-}
 
 
 class Recorded(NoProgress):
@@ -47,12 +41,6 @@ class Recorded(NoProgress):
 
     def warn(self, message: str, **data: Any) -> None:
         self.warnings.append(message)
-
-
-def run(model: Path, out: Path, method: Any, progress: NoProgress | None = None, **changes: Any) -> QuantizeResult:
-    defaults = {"calibration_texts": [TEXT], "samples": 8, "length": 32}
-    request = QuantizeRequest(model_dir=model, out_dir=out, method=method, **(defaults | OPTIONS[method] | changes))
-    return quantize(request, progress or NoProgress())
 
 
 def loaded(folder: Path) -> Any:
@@ -272,7 +260,7 @@ IN_A_SMALL_DISK = """
 import os, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from tests.integration.engines.test_quantize import run
+from tests.integration.engines.quantizing import run
 from backend.domain.errors import DiskFull
 out = Path(sys.argv[3])
 try:

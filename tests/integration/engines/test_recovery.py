@@ -19,9 +19,9 @@ from backend.service.jobs import artifacts, jobs
 from backend.service.plans import recipe_files
 from backend.worker.optimizing import recovery
 from tests import homes
+from tests.helpers.recipe_files import recipe as written
 from tests.homes import open_home
 from tests.integration.cli.calling import process
-from tests.integration.cli.test_cli import recipe as written
 from tests.tiny import TEXT, tiny_llama
 
 RECIPE = """name: recovered

@@ -19,7 +19,7 @@ from backend.engines import environments
 from backend.hardware.engine_status import read_marker
 from backend.settings import CHECKOUT
 from tests.integration.cli.calling import one_sentence, process, whetstone
-from tests.integration.jobs.test_engine_install import wheel
+from tests.integration.jobs.wheels import wheel
 
 FAKES = Path(__file__).parents[2] / "fakes" / "neuron" / "packages"
 TARGET = ("--target", "neuron:ml.inf2.48xlarge")

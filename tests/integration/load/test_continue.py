@@ -23,7 +23,7 @@ from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.jobs import jobs, supervisors
 from tests.fakes.running import ask, running
 from tests.homes import until_ended
-from tests.integration.load.test_fresh_lines import lines
+from tests.integration.load.prompt_lines import lines
 
 NOISY = ("exact_server.py", "--ttft-ms", 5, "--rate", 2000, "--prefix-cache", 16, "--metrics", "--jitter", 0.2)
 

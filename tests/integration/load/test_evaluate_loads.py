@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet
 import pytest
@@ -13,29 +12,15 @@ import pytest
 from app.results.figure_tables import server_rows
 from backend.cli.verbs.evaluate import summary_text
 from backend.domain.errors import GateFailed, InvalidWorkload
-from backend.domain.evaluation.document import Evaluation
-from backend.domain.jobs.jobs import JobState
 from backend.domain.load.load import Load
 from backend.domain.load.prompt_lines import OPEN_STREAMS
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
-from backend.service.jobs import supervisors
 from tests.fakes.running import running
-from tests.homes import until_ended
+from tests.integration.load.evaluating import evaluated
 
 AFTER_WARMING = sum(OPEN_STREAMS)
 """Requests that a server of a search has had before the first variant's turn."""
-
-
-def evaluated(home: Workspace, urls: list[str], **chosen: Any) -> tuple[Evaluation, Path]:
-    """The document of an evaluation that was run to its end, and its folder."""
-    options = evaluations.read_options(**({"quality": False, "max_tokens": 4, "warmup_seconds": 0.1} | chosen))
-    job = evaluations.submit(home, evaluations.prepare(home, urls, options))
-    supervisors.ensure_running(home)
-    ended = until_ended(home, job.id)
-    assert ended.state is JobState.SUCCEEDED, ended.error
-    shown = evaluations.show(home, str(ended.result["evaluation"]))
-    return shown.document, Path(shown.path)
 
 
 @pytest.mark.campaign

@@ -9,8 +9,8 @@ from tests.endpoints_in_service import in_service
 from tests.fakes.running import running
 from tests.fakes.sagemaker.account import Account
 from tests.fakes.sagemaker.pointed import aws
-from tests.integration.load.test_evaluate_loads import evaluated
-from tests.unit.service.test_endpoint_variants import DEPLOYMENT
+from tests.helpers.deployment_cases import DEPLOYMENT
+from tests.integration.load.evaluating import evaluated
 
 pytestmark = pytest.mark.usefixtures("aws")
 

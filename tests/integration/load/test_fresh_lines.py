@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -21,16 +20,10 @@ from backend.service.evaluations import bench, evaluations
 from backend.service.jobs import supervisors
 from tests.fakes.running import ask, running
 from tests.homes import until_ended
+from tests.integration.load.prompt_lines import lines
 
 TTFT_MS = 80
 KEEPING = ("exact_server.py", "--ttft-ms", TTFT_MS, "--rate", 2000, "--prefix-cache", 16, "--metrics")
-
-
-def lines(folder: Path, count: int) -> str:
-    """Prompts of 100 tokens that have no beginning in common."""
-    file = folder / f"{count}.jsonl"
-    file.write_text("".join(json.dumps({"prompt": f"{number:04d}" * 100}) + "\n" for number in range(count)))
-    return str(file)
 
 
 def measured(home: Workspace, urls: list[str], **chosen: Any) -> Evaluation:

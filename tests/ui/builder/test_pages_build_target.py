@@ -15,7 +15,7 @@ from backend.service.jobs import jobs
 from backend.service.models import models
 from backend.service.plans import cases, estimates, recipe_files
 from tests import measured, studio
-from tests.unit.domain.rules.test_planner_targets import known
+from tests.helpers.planner_targets import known
 
 LLAMA = "meta-textgeneration-llama-3-70b"
 AWQ = "name: four\nsteps:\n- quantize: {method: awq}\n"

@@ -12,7 +12,7 @@ from backend.domain.errors import NotFound
 from backend.service import Workspace
 from backend.service.evaluations import imported_results
 from tests import simulated, studio
-from tests.unit.domain.imported.test_importer import BENCH, CONCURRENT, RECORDED, content
+from tests.helpers.imported_files import BENCH, CONCURRENT, RECORDED, content
 
 
 def test_an_upload_stands_beside_our_figures_with_its_definitions(home: Workspace) -> None:

@@ -17,8 +17,8 @@ from backend.service.evaluations import evaluations, imported_results, reports
 from backend.store import history
 from backend.worker.measuring.records import MeasuredLevel, write_records
 from tests import simulated, studio
-from tests.unit.domain.imported.test_importer import CONCURRENT, RECORDED
-from tests.unit.present.test_report_extras import record
+from tests.helpers.imported_files import CONCURRENT, RECORDED
+from tests.helpers.report_records import record
 
 
 @pytest.fixture

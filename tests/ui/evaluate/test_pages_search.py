@@ -5,7 +5,7 @@ from __future__ import annotations
 from backend.present.words.load_search import MEANING
 from backend.service import Workspace
 from tests import studio
-from tests.unit.present.test_sweep_words import search, tried
+from tests.helpers.searches import search, tried
 
 
 def test_the_highest_load_and_the_knee_come_first(home: Workspace) -> None:

@@ -12,22 +12,14 @@ from markdown_it import MarkdownIt
 from app.compare import side_by_side
 from app.results import evaluation_page, figure_tables, past_evaluations
 from backend.domain.evaluation.comparison import compare
-from backend.domain.evaluation.document import Evaluation
 from backend.domain.evaluation.evidence.schema import Finding
-from backend.domain.evaluation.soundness import SHARED_PROCESSORS
 from backend.domain.evaluation.startup import Startup
 from backend.service import Workspace, unreadable_rows
 from backend.service.evaluations import continuation, evaluations
 from backend.store.tables import EvaluationRow
 from tests import simulated, studio
-from tests.unit.present import test_acceptance_charts as speculating
-
-BUSY = "The machine was not quiet in 2 of 2 levels: small differences may be chance."
-
-
-def noisy() -> Evaluation:
-    made = simulated.evaluation(names=("original", "a"), speeds=(1.0, 1.05), levels=(1,), noise=0.1)
-    return made.model_copy(update={"warnings": [BUSY, SHARED_PROCESSORS]})
+from tests.helpers.noisy_evaluation import BUSY, noisy
+from tests.helpers.speculating_evaluation import document as speculating_document
 
 
 def test_what_is_too_noisy_says_so_beside_its_warning_and_one_step_measures_more(home: Workspace) -> None:
@@ -106,7 +98,7 @@ def test_what_was_not_served_as_asked_stands_first_in_red_and_has_no_verdict(hom
 
 
 def test_what_was_guessed_ahead_has_a_tab_with_its_gain_and_whether_answers_stayed(home: Workspace) -> None:
-    at = studio.open_page("evaluate", id=studio.evaluation(home, speculating.document()), evaluate_view="Speculation")
+    at = studio.open_page("evaluate", id=studio.evaluation(home, speculating_document()), evaluate_view="Speculation")
     said = studio.says(at)
     assert "Are the answers the same?" in said and "By the server's own counters" in said
     assert list(at.radio(key="evaluate_speculation_load").options) == ["1 stream", "4 streams"]

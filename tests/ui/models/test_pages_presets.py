@@ -22,9 +22,9 @@ from backend.service.presets import presets
 from backend.service.presets.presets import PresetFilter
 from backend.store.tables import PresetRow
 from tests import simulated, studio
+from tests.helpers.unreadable_rows import ROWS
 from tests.measured import probed
 from tests.tiny import tiny_llama
-from tests.unit.service.test_unreadable_rows import ROWS
 
 COST, LATENCY, BALANCED = (f"llama-3-70b-instruct/{goal}" for goal in ("lower-cost", "lower-latency", "balanced"))
 W8A8 = Recipe.model_validate({"name": "w8a8", "steps": [{"quantize": {"method": "w8a8"}}]})

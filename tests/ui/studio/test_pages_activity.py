@@ -14,7 +14,7 @@ from backend.service.jobs import jobs, running_jobs
 from backend.store import leases
 from backend.store.tables import ClaimRow, JobRow, SupervisorRow, now
 from tests import studio
-from tests.unit.service.test_unreadable_rows import command
+from tests.helpers.unreadable_rows import command
 
 pytestmark = pytest.mark.without_supervisor
 

@@ -18,9 +18,9 @@ from tests import studio
 from tests.buckets import keys
 from tests.fakes.sagemaker.account import Account, Fault
 from tests.fakes.sagemaker.pointed import aws, bucket, s3
+from tests.helpers.deployable_artifacts import WANTED, artifact
+from tests.helpers.deployment_cases import PLAIN
 from tests.pricing import no_credentials
-from tests.unit.domain.deploy.test_deploy_requests import PLAIN
-from tests.unit.service.test_deployments import WANTED, artifact
 
 __all__ = ["aws", "bucket", "s3"]
 

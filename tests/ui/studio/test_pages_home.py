@@ -9,7 +9,7 @@ import re
 from backend.present.charts.theme import COLOURS
 from backend.service import Workspace
 from tests import simulated, studio
-from tests.ui.evaluate.test_pages_verdict import noisy
+from tests.helpers.noisy_evaluation import noisy
 
 
 def test_the_latest_win_is_a_line_four_tiles_and_one_chart(home: Workspace) -> None:

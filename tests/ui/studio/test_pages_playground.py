@@ -26,7 +26,7 @@ from tests.endpoints_in_service import in_service
 from tests.fakes.running import ask, running
 from tests.fakes.sagemaker.account import Account, Fault
 from tests.fakes.sagemaker.pointed import aws
-from tests.unit.service.test_endpoint_variants import DEPLOYMENT
+from tests.helpers.deployment_cases import DEPLOYMENT
 
 __all__ = ["aws"]
 

@@ -21,8 +21,8 @@ from backend.service import Workspace
 from backend.service.machines import machine, prices
 from tests import studio
 from tests.fakes.running import running
+from tests.helpers.price_tables import keep, refreshed
 from tests.pricing import credentials, no_credentials, product, put
-from tests.unit.store.test_price_history import keep, refreshed
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,8 @@ from backend.domain.evaluation.document import Evaluation
 from backend.evaluate.report.report import write_report
 from backend.present.charts.markers import LEGEND_WIDTH
 from tests.browser.accessibility import violations
+from tests.helpers.report_records import whole
 from tests.simulated import evaluation
-from tests.unit.present.test_report_extras import whole
 
 HOSTILE = "<script>window.owned=1</script><img src=x onerror='window.owned=1'>"
 PLOTS = 10

@@ -13,17 +13,10 @@ import pytest
 
 from backend.domain.errors import RequestError
 from backend.service.evaluations import tasks
+from tests.helpers.task_files import TASK
 from tests.integration.cli.calling import Answer, whetstone
 from tests.tiny import edit_json, tiny_llama
 
-TASK = """task: sums
-dataset_path: json
-dataset_kwargs: {data_files: {test: sums.jsonl}}
-test_split: test
-output_type: loglikelihood
-doc_to_text: "{{q}}"
-doc_to_target: "{{a}}"
-"""
 COMMANDS = (
     ["catalog", "list"],
     ["catalog", "show", "starter"],

@@ -28,10 +28,10 @@ from backend.service.plans import recipe_files
 from backend.service.presets import preset_text
 from backend.settings import ASSETS
 from tests import gguf_files
+from tests.helpers.imported_files import RECORDED
 from tests.homes import open_home
 from tests.integration.cli.calling import whetstone
 from tests.tiny import tiny_llama
-from tests.unit.domain.imported.test_importer import RECORDED
 
 pytestmark = pytest.mark.process
 QUICK, ALL = 6, int(os.environ.get("WHETSTONE_FUZZ", "160"))

@@ -22,34 +22,13 @@ from backend.evaluate.load.framing import Head
 from backend.evaluate.load.level import FinishedLevel
 from backend.evaluate.load.parse import assistant_words, is_over, make_record
 from backend.evaluate.load.payload import Payloads, read_prompts
-from backend.evaluate.load.stream import LONGEST_PAUSE_S, PAUSE_S, Exchange, pause_s
+from backend.evaluate.load.stream import LONGEST_PAUSE_S, PAUSE_S, pause_s
+from tests.unit.evaluate.exchanges import chunk, event, exchange
 
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 texts = st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=6)
 
 
-def event(text: str, tokens: int | None = None, finish: str | None = None, **more: Any) -> bytes:
-    usage = {} if tokens is None else {"usage": {"prompt_tokens": 3, "completion_tokens": tokens}}
-    return (
-        b"data: "
-        + json.dumps({"choices": [{"text": text, "finish_reason": finish}], **usage, **more}).encode()
-        + b"\n\n"
-    )
-
-
-def chunk(data: bytes) -> bytes:
-    return b"%x\r\n%s\r\n" % (len(data), data)
-
-
 END = chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
-
-
-def exchange(*reads: bytes, status: str = "done", head: bytes = HEAD) -> Exchange:
-    """The head at 1.0 s, then a read each second."""
-    made = Exchange(0, 0, 0, 0, False, 0.5, sent=0.6, status=status, end=1.0 + len(reads))
-    made.reads = [head, *reads]
-    made.times = [1.0 + n for n in range(len(reads) + 1)]
-    return made
 
 
 def plan(**changed: Any) -> LoadPlan:

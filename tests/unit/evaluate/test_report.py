@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -14,33 +13,8 @@ from backend.domain.errors import WorkError
 from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.document import Evaluation, Price
 from backend.evaluate.report.report import render, write_report
+from tests.helpers.report_page import _Page
 from tests.simulated import evaluation, level, result
-
-
-class _Page(HTMLParser):
-    """Tags with their attributes, and the text outside scripts and styles."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self._raw = False
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        self._raw = tag in {"script", "style"}
-
-    def handle_endtag(self, tag: str) -> None:
-        self._raw = False
-
-    def handle_data(self, data: str) -> None:
-        if not self._raw:
-            self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return re.sub(r"\s+", " ", "".join(self.words))
 
 
 @pytest.fixture(scope="module")

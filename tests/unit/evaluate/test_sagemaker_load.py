@@ -27,8 +27,8 @@ from tests.fakes.running import running, write_prompts
 from tests.fakes.sagemaker import event_stream as aws_writes
 from tests.fakes.sagemaker.account import Account, Fault
 from tests.fakes.sagemaker.pointed import aws
-from tests.unit.domain.deploy.test_deploy_requests import PLAIN
-from tests.unit.evaluate.test_load_parse import chunk, event, exchange
+from tests.helpers.deployment_cases import PLAIN
+from tests.unit.evaluate.exchanges import chunk, event, exchange
 
 __all__ = ["aws"]
 

@@ -3,7 +3,6 @@ left."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from botocore.client import BaseClient
 from backend.aws import objects
 from backend.aws.sagemaker import Service
 from backend.domain.deploy import iam_policy, sagemaker_requests
-from backend.domain.deploy.deployment import Deployment, Idle, Rollout, Scheduled
+from backend.domain.deploy.deployment import Idle, Rollout, Scheduled
 from backend.domain.deploy.endpoint_metrics import Counts, Traffic
 from backend.domain.errors import AccessRefused, NotFound, NotNow, WhetstoneError
 from backend.launchers.deployments import DeployFailed, Deployments
@@ -26,44 +25,16 @@ from tests.buckets import keys
 from tests.fakes.sagemaker.account import Account, Fault
 from tests.fakes.sagemaker.pointed import aws, bucket, point, s3
 from tests.fakes.sagemaker.shapes import moment
-from tests.unit.domain.deploy.test_deploy_requests import DRAFT, PLAIN
+from tests.helpers.deployment_cases import DRAFT, PLAIN
+from tests.unit.launchers.sagemaker_endpoints import FILES, HERE, IAM, deployed, left
 
 __all__ = ["aws", "bucket", "s3"]
 
 pytestmark = pytest.mark.process
-FILES = {"model/config.json": 2, "model/weights.safetensors": 6 << 20, "draft/config.json": 2}
-HERE = {"region": "us-east-1"}
 WATCHED = DRAFT.model_copy(
     update={"schedule": (Scheduled(at="cron(0 8 ? * MON-FRI *)", minimum=2, maximum=4),), "idle": Idle(minutes=30)}
 )
 Deploy = Callable[..., Any]
-
-
-@pytest.fixture
-def artifact(tmp_path: Path) -> Path:
-    for path, size in FILES.items():
-        (tmp_path / "artifact" / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "artifact" / path).write_bytes(b"0" * size)
-    return tmp_path / "artifact"
-
-
-@pytest.fixture
-def endpoints(aws: Account, bucket: Any) -> Deployments:
-    return Deployments("us-east-1", sleep=aws.clock.advance)
-
-
-def deployed(endpoints: Deployments, artifact: Path, deployment: Deployment = DRAFT, **changes: Any) -> Any:
-    chosen = deployment.model_copy(update={**HERE, **changes})
-    files = {path: size for path, size in FILES.items() if chosen.draft or not path.startswith("draft/")}
-    return endpoints.deploy(chosen, artifact, files, lambda line: None)
-
-
-def left(aws: Account, bucket: Any) -> list[str]:
-    """Names of everything that there is, in the account and in the bucket."""
-    aws.clock.advance(3600)
-    tables = [aws.tables[name] for name in ("models", "configurations", "targets", "policies", "actions", "alarms")]
-    alive = [name for name, row in aws.tables["endpoints"].items() if row["deleted"] is None]
-    return [*itertools.chain(*tables), *alive, *keys(bucket, "weights")]
 
 
 def test_the_whole_life_leaves_nothing_and_calls_what_the_policy_allows(
@@ -119,16 +90,6 @@ def test_the_whole_life_leaves_nothing_and_calls_what_the_policy_allows(
 
 
 NAMES = {"monitoring": "cloudwatch"}
-IAM = {
-    "s3:ListObjectsV2": "s3:ListBucket",
-    "s3:ListMultipartUploads": "s3:ListBucketMultipartUploads",
-    "s3:HeadObject": "s3:GetObject",
-    "s3:CreateMultipartUpload": "s3:PutObject",
-    "s3:UploadPart": "s3:PutObject",
-    "s3:CompleteMultipartUpload": "s3:PutObject",
-    "s3:DeleteObjects": "s3:DeleteObject",
-}
-"""What AWS calls the right to an operation, where that is another name."""
 OF_AWS_ITSELF = {"iam:PassRole", "sagemaker:AddTags", "cloudwatch:TagResource", "s3:ListMultipartUploadParts"}
 """Checked within a creation with a role and tags; parts are only listed where an upload goes on."""
 

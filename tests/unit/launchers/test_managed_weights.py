@@ -23,7 +23,7 @@ from tests.buckets import keys
 from tests.fakes.sagemaker.account import Account
 from tests.fakes.sagemaker.pointed import aws, beside, s3
 from tests.optimization_jobs import JOB, REQUEST, Studio
-from tests.unit.launchers.test_endpoints import IAM
+from tests.unit.launchers.sagemaker_endpoints import IAM
 
 __all__ = ["aws", "s3"]
 

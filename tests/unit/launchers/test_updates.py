@@ -18,8 +18,8 @@ from tests import pauses
 from tests.buckets import keys
 from tests.fakes.sagemaker.account import Account, Fault
 from tests.fakes.sagemaker.pointed import aws, bucket, s3
-from tests.unit.domain.deploy.test_deploy_requests import DRAFT, PLAIN
-from tests.unit.launchers.test_endpoints import FILES, HERE, artifact, deployed, endpoints, left
+from tests.helpers.deployment_cases import DRAFT, PLAIN
+from tests.unit.launchers.sagemaker_endpoints import FILES, HERE, artifact, deployed, endpoints, left
 
 pytestmark = pytest.mark.process
 

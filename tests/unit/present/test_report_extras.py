@@ -6,27 +6,21 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from backend.domain.evaluation.document import EvaluateOptions, Evaluation
 from backend.domain.evaluation.metrics import steady_window
 from backend.domain.evaluation.outcome import SloCheck
 from backend.domain.limits.slo import Slo
 from backend.domain.load.load import Load
-from backend.domain.load.records import RequestRecord
-from backend.domain.what_if.costs import ApiPrice, WhatIf, operating_point
-from backend.domain.workload.workload import parse_workload
+from backend.domain.what_if.costs import WhatIf, operating_point
 from backend.evaluate.report.content import content, palette
 from backend.evaluate.report.report import render
 from backend.present.report_content import (
     MOST_POINTS,
     MOST_REQUESTS,
     Extras,
-    Requests,
-    Within,
     changed,
     chosen_levels,
     gather,
@@ -36,72 +30,17 @@ from backend.present.report_content import (
 from backend.present.words import costs
 from backend.worker.measuring.records import MeasuredLevel
 from backend.worker.measuring.report_data import InMemorySource
+from tests.helpers.imported_files import CONCURRENT, imported
+from tests.helpers.report_page import _Page
+from tests.helpers.report_records import LINES, record, requests, whole
 from tests.simulated import evaluation, level, result
-from tests.unit.domain.imported.test_importer import BENCH, CONCURRENT, imported
-from tests.unit.evaluate.test_report import _Page
 
 HOSTILE = "<script>window.owned = 1</script>{{ 7 * 7 }}"
-LINES = parse_workload("lines", b"".join(json.dumps({"prompt": f"prompt {n}"}).encode() + b"\n" for n in range(640)))
-
-
-def record(index: int, stream: int, text: str = "the same words", **changes: Any) -> RequestRecord:
-    """Sent every 0.3 s on its stream, first token after 50 ms, ended after 200 ms."""
-    at = 0.3 * index
-    fields = {
-        "index": index,
-        "stream": stream,
-        "prompt": index,
-        "warm": False,
-        "intended": at,
-        "sent": at,
-        "first_content": at + 0.05,
-        "last_content": at + 0.2,
-        "end": at + 0.2,
-        "chunk_times": (at + 0.05, at + 0.2),
-        "chunk_tokens": (1.0, 8.0),
-        "status": "ok",
-        "output_tokens": 8,
-        "text": text,
-    }
-    return RequestRecord(**(fields | changes))
-
-
-def requests(document: Evaluation, *, answers: Sequence[str] = ("the same words", "the other words")) -> Requests:
-    names = [variant.name for variant in document.variants]
-    options = EvaluateOptions(concurrency=(1, 4, 16), repeats=2)
-    rows = [
-        MeasuredLevel(
-            v, Load("closed", c), [[record(n, n % c, answers[min(v, 1)]) for n in range(4 * c)] for _ in range(2)]
-        )
-        for v in range(len(names))
-        for c in options.concurrency
-    ]
-    found = gather(document, InMemorySource(names, rows, LINES, options))
-    assert found is not None
-    return found
 
 
 @pytest.fixture(scope="module")
 def extras() -> Extras:
     return whole()
-
-
-def whole() -> Extras:
-    """Everything that can stand in a report."""
-    document = evaluation()
-    asked = WhatIf(
-        limits=Slo(ttft_p95_ms=200),
-        request_limits={"ttft_ms": 60.0},
-        per_hour=2.0,
-        discount=0.25,
-        price_source="a list",
-        api=ApiPrice(per_million_input=0.1, per_million_output=0.4),
-        requests_a_month=1e6,
-    )
-    counted = tuple(Within(variant=r.name, load=Load("closed", 4), within=30, of=40) for r in document.variants)
-    return Extras(
-        requests=requests(document), what_if=asked, goodput=counted, imported=(imported(CONCURRENT), imported(*BENCH))
-    )
 
 
 @pytest.fixture(scope="module")

@@ -25,8 +25,8 @@ from backend.service.machines import targets
 from backend.service.models import models
 from backend.service.plans import auto_target, cases, estimates, optimize, recipe_files
 from tests import homes, measured
+from tests.helpers.planner_targets import MODELS, RECIPES, known
 from tests.properties import examples
-from tests.unit.domain.rules.test_planner_targets import MODELS, RECIPES, known
 
 W8A8, AWQ, DRAFT = (recipe_files.read_file(Path(name)) for name in ("w8a8", "awq", "w8a8-draft"))
 LLAMA = "meta-textgeneration-llama-3-70b"

@@ -14,9 +14,9 @@ from backend.service.evaluations import evaluations, workloads
 from backend.service.models import models
 from backend.service.plans import cases
 from backend.service.studio import demo, demo_model
+from tests.helpers.model_sizes import SMOLLM2
 from tests.homes import open_home
 from tests.tiny import tiny_llama
-from tests.unit.domain.needs.test_job_duration import SMOLLM2
 
 AMX, VNNI, PLAIN = ("avx512_vnni", "amx_int8", "amx_bf16"), ("avx2", "avx512_vnni"), ("avx2",)
 

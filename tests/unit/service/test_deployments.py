@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from backend.artifacts import artifact_folder
 from backend.domain.errors import (
     ImpossibleStack,
     InvalidOptions,
@@ -23,31 +22,24 @@ from backend.domain.errors import (
     RequestError,
     WhetstoneError,
 )
-from backend.domain.jobs.artifact import Manifest
-from backend.domain.model.facts import ModelCard
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.roles import Actor, Role
 from backend.service import Workspace
 from backend.service.serving import endpoints
 from backend.service.serving.endpoints import DeploymentRequest, UpdateRequest
 from backend.service.studio import audit
-from backend.store.tables import ArtifactRow
 from tests import pauses
 from tests.buckets import keys
 from tests.fakes.sagemaker.account import Account, Fault
 from tests.fakes.sagemaker.pointed import aws, bucket, s3
+from tests.helpers.deployable_artifacts import ROLE, WANTED, artifact
+from tests.helpers.unreadable_rows import command
 from tests.homes import open_home
 from tests.small_artifacts import CARD
-from tests.unit.service.test_unreadable_rows import command
 
 __all__ = ["aws", "bucket", "s3"]
 
 pytestmark = pytest.mark.process
-ROLE = "arn:aws:iam::123456789012:role/serving"
-WANTED = DeploymentRequest(instance="ml.g6.12xlarge", role=ROLE, bucket="weights")
-AWQ = Recipe.model_validate(
-    {"name": "int4", "steps": [{"quantize": {"method": "awq"}}], "serving": {"tensor_parallel": 2}}
-)
 
 
 @pytest.fixture
@@ -55,52 +47,6 @@ def home(aws: Account, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Works
     """With AWS's two halves behind it, whose hours pass in no time, and nothing else."""
     pauses.skip(monkeypatch, aws.clock.advance)
     return open_home(tmp_path / "home", owner="ann")
-
-
-def artifact(
-    home: Workspace,
-    recipe: Recipe = AWQ,
-    size: int = 1000,
-    quantization: Any = None,
-    job: str = "j-1",
-    parts: Any = ("model", "draft"),
-    parent: ModelCard = CARD,
-) -> str:
-    """One of a few bytes in the home's own folder of artifacts. `size`: what it says of its bytes."""
-    staged = home.settings.home / "staged"
-    for part in parts:
-        (staged / part).mkdir(parents=True)
-        config = (
-            {"quantization_config": quantization or {"quant_method": "compressed-tensors"}} if part == "model" else {}
-        )
-        (staged / part / "config.json").write_text(json.dumps(config))
-    manifest = Manifest(
-        job=job,
-        parent=parent,
-        recipe=recipe,
-        recipe_hash=recipe.hash,
-        files=artifact_folder.describe(staged),
-        bytes_before=size,
-        bytes_after=size,
-    )
-    artifact_folder.write_manifest(staged, manifest)
-    path = home.settings.artifacts / manifest.id
-    path.parent.mkdir(parents=True, exist_ok=True)
-    staged.rename(path)
-    row = ArtifactRow(
-        id=manifest.id,
-        job_id=job,
-        owner="ann",
-        model="m",
-        recipe=recipe.name,
-        recipe_hash=recipe.hash,
-        path=str(path),
-        bytes=size,
-        manifest=manifest.model_dump_json(),
-    )
-    with home.store.session() as session:
-        session.add(row)
-    return manifest.id
 
 
 def test_a_plan_is_the_recipe_on_the_instance(home: Workspace, aws: Account) -> None:

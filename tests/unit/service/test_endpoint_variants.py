@@ -24,13 +24,12 @@ from tests.endpoints_in_service import in_service
 from tests.fakes.running import write_prompts
 from tests.fakes.sagemaker.account import Account, Fault
 from tests.fakes.sagemaker.pointed import aws
+from tests.helpers.deployment_cases import DEPLOYMENT
 from tests.homes import open_home
-from tests.unit.domain.deploy.test_deploy_requests import PLAIN
 
 pytestmark = pytest.mark.usefixtures("aws")
 
 __all__ = ["aws"]
-DEPLOYMENT = PLAIN.model_copy(update={"region": "us-east-1", "instances": 2})
 OPTIONS = {"concurrency": (1,), "requests": 2, "quality": False, "max_tokens": 3, "warmup_requests": 0, "repeats": 1}
 
 

@@ -396,7 +396,7 @@ def test_so_does_a_server(postgres: Postgres, tmp_path: Path) -> None:
 def test_the_command_line_has_the_role_that_is_set(
     home: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from tests.unit.service.test_unreadable_rows import command
+    from tests.helpers.unreadable_rows import command
 
     monkeypatch.setenv("WHETSTONE_ROLE", "viewer")
     assert command(home, monkeypatch, "engines", "install", "serve", "--detach") == 2

@@ -12,10 +12,10 @@ import pytest
 from backend.service.evaluations import imported_results, workloads
 from backend.service.models import models
 from backend.service.presets import presets
+from tests.helpers.imported_files import CONCURRENT, RECORDED
+from tests.helpers.task_files import TASK
 from tests.homes import open_home
 from tests.tiny import tiny_llama
-from tests.unit.cli.test_bad_input import TASK
-from tests.unit.domain.imported.test_importer import CONCURRENT, RECORDED
 
 pytestmark = pytest.mark.process
 PROCESSES, ROUNDS = 4, 1

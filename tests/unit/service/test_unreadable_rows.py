@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import string
-import sys
 
 import pytest
 from hypothesis import given
@@ -14,7 +13,6 @@ from pydantic import BaseModel
 
 import whetstone
 from backend.catalog.bundled import models as bundled
-from backend.cli.main import main
 from backend.domain.errors import InvalidPreset, NotNow, WrittenByNewer
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.jobs.jobs import Event
@@ -27,19 +25,9 @@ from backend.service.machines import doctor
 from backend.service.models import models
 from backend.service.presets import preset_text, presets
 from backend.store.tables import ArtifactRow, EvaluationRow, JobRow, ModelRow, PresetRow
+from tests.helpers.unreadable_rows import ROWS, command
 from tests.simulated import evaluation
 
-NAN = '{"id": "my/own", "model": "starter", "goal": "balanced", "published": [{"value": NaN}]}'
-ROWS = {
-    "preset": PresetRow(
-        id="my/own", model="starter", goal="balanced", origin="own", target="local", hash="0", document=NAN
-    ),
-    "artifact": ArtifactRow(
-        id="a-1", job_id="j-1", model="starter", recipe="x", recipe_hash="0", path="", bytes=1, manifest="{"
-    ),
-    "evaluation": EvaluationRow(id="e-1", job_id="j-1", title="x", baseline="starter", path="", document="[]"),
-    "model": ModelRow(path="/models/x", name="x", owner="me", card="{}"),
-}
 STARTER = bundled.card("starter")
 ANY = st.floats() | st.integers() | st.text(max_size=5) | st.booleans() | st.none()
 
@@ -50,14 +38,6 @@ def spoilt(home: Workspace) -> Workspace:
         for row in ROWS.values():
             session.add(type(row)(**row.model_dump()))
     return home
-
-
-def command(home: Workspace, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setenv("WHETSTONE_HOME", str(home.settings.home))
-    monkeypatch.setattr(sys, "argv", ["whetstone", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return int(ended.value.code or 0)
 
 
 def test_one_bad_row_hides_no_other(spoilt: Workspace) -> None:

@@ -5,28 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from backend.domain.machine.price_list import InstancePrice, PriceList
-from backend.service import Workspace
 from backend.service.machines import prices, targets
-from backend.store import prices as stored
+from tests.helpers.price_tables import keep, refreshed
 from tests.homes import open_home
 
 DAYS = [datetime(2026, 11, day, tzinfo=UTC) for day in (1, 8, 15)]
-
-
-def refreshed(day: datetime, region: str, **dollars: float) -> PriceList:
-    named = {name.replace("_", "."): value for name, value in dollars.items()}
-    return PriceList(
-        region,
-        tuple(
-            InstancePrice(instance=name, region=region, usd_per_hour=value, as_of=day, source="s")
-            for name, value in named.items()
-        ),
-    )
-
-
-def keep(home: Workspace, found: PriceList) -> None:
-    home.store.run(lambda session: stored.save(session, found))
 
 
 def test_the_last_refresh_counts_and_what_changed_is_kept(tmp_path: Path) -> None:

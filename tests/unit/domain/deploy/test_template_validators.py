@@ -11,7 +11,7 @@ from cfnlint.api import lint
 
 from backend.domain.deploy import templates
 from backend.domain.deploy.deployment import Deployment
-from tests.unit.domain.deploy.test_deploy_requests import CASES
+from tests.helpers.deployment_cases import CASES
 
 SCHEMA: dict[str, tuple[str, str]] = {
     "aws_sagemaker_model": (

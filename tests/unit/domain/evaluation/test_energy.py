@@ -17,8 +17,8 @@ from backend.evaluate.report.report import render
 from backend.hardware import energy as counters
 from backend.hardware.energy import Counter
 from backend.present.tables import evaluation as charts_table
+from tests.helpers.report_page import _Page
 from tests.simulated import evaluation, level, result
-from tests.unit.evaluate.test_report import _Page
 
 FAKE = Path(__file__).resolve().parents[4] / "tests" / "fakes" / "nvml.c"
 NO_NVML = "libno-such-library.so.1"

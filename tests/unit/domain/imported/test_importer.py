@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,28 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from backend.domain.errors import InvalidImport
-from backend.domain.imported.imported_result import ImportedResult, definition_rows, figure_rows
+from backend.domain.imported.imported_result import definition_rows, figure_rows
 from backend.domain.imported.importer import parse_results
 from backend.present.charts import alt_text
 from backend.present.charts import imported_results as charts_imported
+from tests.helpers.imported_files import BENCH, CONCURRENT, CONSTANT, content, imported
 from tests.simulated import evaluation
-
-RECORDED = Path(__file__).resolve().parents[4] / "tests" / "recorded"
-CONCURRENT, CONSTANT = "guidellm-0.8.1-concurrent.json", "guidellm-0.8.1-constant.json"
-BENCH = ("vllm-bench-1.json", "vllm-bench-4.json")
-
-
-def content(name: str) -> bytes:
-    return (RECORDED / name).read_bytes()
 
 
 def document(name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(content(name))
     return found
-
-
-def imported(*names: str) -> ImportedResult:
-    return parse_results([(name, content(name)) for name in names])
 
 
 def test_a_guidellm_report_is_its_levels_with_the_figures_that_it_holds() -> None:

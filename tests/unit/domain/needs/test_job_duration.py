@@ -16,13 +16,10 @@ from backend.domain.planner import estimate
 from backend.domain.planner.estimate import EstimateContext
 from backend.service.machines import targets
 from backend.settings import ASSETS
-from tests.unit.domain.needs.test_job_memory import LLAMA_70B, facts, quantizing
+from tests.helpers.model_sizes import LLAMA_70B, SMOLLM2, facts, quantizing
 
 HERE = hardware_rates.processor_rates(0.95e12, 2, ("avx512_bf16",))
 STARTER, WIDE = facts(), facts(intermediate_size=24576, parameters=117_313_024)
-SMOLLM2 = facts(
-    layers=30, hidden_size=576, intermediate_size=1536, parameters=134_515_008, heads=9, kv_heads=3, vocabulary=49152
-)
 STATIC: dict[str, Any] = {"method": "awq", "group_size": 64}
 
 

@@ -11,21 +11,7 @@ from hypothesis import strategies as st
 from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import job_memory
 from backend.domain.planner.estimate import estimate_needs, original_bytes
-from backend.domain.recipe.recipe import Recipe
-from tests.unit.domain.planner.test_planner_sizes import model
-
-LLAMA_70B = model("meta-textgeneration-llama-3-70b")
-STARTER: dict[str, Any] = {"layers": 3, "hidden_size": 512, "intermediate_size": 1536, "parameters": 11_145_728}
-SHAPE: dict[str, Any] = {"heads": 8, "kv_heads": 2, "head_dim": 64, "vocabulary": 4096, "tied_embeddings": True}
-
-
-def quantizing(**options: Any) -> Recipe:
-    return Recipe.model_validate({"steps": [{"technique": "quantize", **options}]})
-
-
-def facts(**changes: Any) -> ModelFacts:
-    return LLAMA_70B.model_copy(update={**STARTER, **SHAPE, "model_type": "llama", "stored_head": None, **changes})
-
+from tests.helpers.model_sizes import LLAMA_70B, facts, quantizing
 
 WIDE = facts(intermediate_size=24576, parameters=117_313_024)
 

@@ -18,8 +18,8 @@ from backend.hardware import probe
 from backend.service import Workspace
 from backend.service.models import models
 from backend.service.plans import auto_target, cases, estimates, optimize
+from tests.helpers.planner_targets import known, target
 from tests.homes import open_home
-from tests.unit.domain.rules.test_planner_targets import known, target
 
 AWQ = recipe.read({"steps": [{"quantize": {"method": "awq"}}]})
 BYTES_A_LAYER = 1_247_000

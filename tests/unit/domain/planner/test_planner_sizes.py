@@ -15,15 +15,10 @@ from backend.domain.needs import serving_memory as memory
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe
 from backend.serving import vllm_options
+from tests.helpers.model_sizes import model
 
 ROWS = [*published.published().values(), *published.reference().values()]
 AWQ = recipe.read({"steps": [{"quantize": {"method": "awq"}}]})
-
-
-def model(name: str) -> PublishedModel:
-    found = published.find(name)
-    assert found is not None
-    return found
 
 
 def device(name: str) -> Any:

@@ -20,31 +20,7 @@ from backend.domain.recipe import methods, recipe
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules import check
 from backend.domain.rules.target_facts import TargetFacts
-
-
-def card(**changes: Any) -> ModelCard:
-    fields: dict[str, Any] = {
-        "id": "m",
-        "path": "m",
-        "origin": "folder",
-        "revision": "r",
-        "architecture": "LlamaForCausalLM",
-        "model_type": "llama",
-        "layers": 3,
-        "hidden_size": 512,
-        "intermediate_size": 1536,
-        "heads": 8,
-        "kv_heads": 2,
-        "head_dim": 64,
-        "vocabulary": 4096,
-        "max_positions": 2048,
-        "dtype": "bfloat16",
-        "tied_embeddings": True,
-        "parameters": 11_000_000,
-        "weights_bytes": 22_000_000,
-        "tokenizer_hash": "t",
-    }
-    return ModelCard(**{**fields, **changes})
+from tests.helpers.checked_cards import card
 
 
 def refusals(model: ModelCard, steps: list[Any], facts: TargetFacts | None = None, **serving: Any) -> list[str]:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from backend.catalog.bundled import instances, published
 from backend.domain.errors import InvalidRecipe
-from backend.domain.machine.targets import Target
 from backend.domain.model.facts import ModelFacts
 from backend.domain.planner import roofline
 from backend.domain.recipe import recipe, sagemaker_toolkit
@@ -21,27 +20,14 @@ from backend.domain.rules import check as compat
 from backend.domain.rules.plan import Verdict
 from backend.domain.rules.target_facts import TargetFacts
 from backend.service.machines import targets
+from tests.helpers.planner_targets import COMPILE, MODELS, RECIPES, SHARD, STEPS, known, target
 from tests.homes import open_home
 from tests.properties import examples
 
 W8A8, AWQ, FP8 = ({"quantize": {"method": method}} for method in ("w8a8", "awq", "fp8"))
 SMOOTH = {"quantize": {"method": "smoothquant"}}
 DRAFT: dict[str, Any] = {"speculate": {"method": "draft", "draft": "auto"}}
-COMPILE: dict[str, Any] = {"compile": {}}
-SHARD: dict[str, Any] = {"shard": {}}
 LLAMA = "meta-textgeneration-llama-3-8b"
-
-
-def known(name: str) -> ModelFacts:
-    found = published.find(name)
-    assert found is not None
-    return found
-
-
-def target(name: str) -> Target:
-    found = instances.load().find(name)
-    assert found is not None
-    return found
 
 
 def facts(name: str, model: ModelFacts) -> TargetFacts:
@@ -273,32 +259,7 @@ def test_an_embedding_model_has_nothing_to_speculate_on() -> None:
     )
 
 
-STEPS: list[dict[str, Any]] = [
-    *({"quantize": {"method": method}} for method in ("awq", "gptq", "smoothquant", "w8a8", "int8", "fp8", "rtn")),
-    *({"quantize": {"method": "awq", "group_size": size}} for size in (32, 96)),
-    {"quantize": {"method": "awq", "engine": "autoawq"}},
-    *({"speculate": {"method": method}} for method in ("draft", "ngram", "suffix", "eagle3", "medusa")),
-    *({"prune": {"method": method}} for method in ("magnitude", "wanda", "sparsegpt")),
-    COMPILE,
-    SHARD,
-]
-SERVING = st.fixed_dictionaries(
-    {},
-    optional={
-        "tensor_parallel": st.sampled_from([1, 2, 3, 4, 8, 64]),
-        "max_model_len": st.sampled_from([256, 4096, 10**6]),
-        "dtype": st.sampled_from(["auto", "bfloat16", "float16", "float32"]),
-        "kv_cache_dtype": st.sampled_from(["auto", "fp8"]),
-        "enforce_eager": st.booleans(),
-    },
-)
-RECIPES = st.builds(
-    lambda steps, serving: recipe.read({"name": "any", "steps": steps, "serving": serving}),
-    st.lists(st.sampled_from(STEPS), max_size=4),
-    SERVING,
-)
 PLACES = [name for name in instances.load().names() if instances.load().find(name)]
-MODELS = [*published.published(), *published.reference()]
 
 
 @examples(2000)

@@ -11,7 +11,7 @@ from backend.domain.recipe.recipe import read
 from backend.domain.rules import check
 from backend.domain.rules.plan import Verdict
 from backend.domain.rules.target_facts import TargetFacts
-from tests.unit.domain.rules.test_check import card
+from tests.helpers.checked_cards import card
 
 FOR = HeadOf(hidden_size=512, vocabulary=4096)
 HEAD = card(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,11 @@ import pytest
 from backend.domain.errors import ImpossibleStack, InvalidWorkload
 from backend.domain.jobs.progress import NoProgress
 from backend.domain.recipe.recovery import SPARE_SEQUENCES, Recover
-from backend.engines.base import Pruning, QuantizeRequest
-from backend.engines.native import quantize
 from backend.engines.native.recovery import recovery as recovery_data
-from backend.engines.native.recovery.recovery import RecoverRequest, RecoverResult, rate, recover
+from backend.engines.native.recovery.recovery import rate
 from tests import families
+from tests.helpers.recovery_cases import FAST, Case, same_but_for_the_kept_weights
 from tests.tiny import TEXT, tiny_llama
-
-CALIBRATION: dict[str, Any] = {"samples": 4, "length": 16}
-TEXTS = [TEXT * 3]
-FAST = Recover(steps=6, learning_rate=0.005, rank=4)
 
 
 class Stopped(Exception):
@@ -47,38 +42,6 @@ class Told(NoProgress):
         self.points.append(data)
 
 
-@dataclass(frozen=True)
-class Case:
-    """A model and its pruned checkpoint."""
-
-    model: Path
-    pruned: Path
-    linears: tuple[str, ...]
-
-    @classmethod
-    def of(cls, model: Path) -> Case:
-        pruned, asked = model.with_name(model.name + "-pruned"), Pruning(method="magnitude", pattern="2:4")
-        request = QuantizeRequest(
-            model_dir=model, out_dir=pruned, pruning=asked, calibration_texts=TEXTS, **CALIBRATION
-        )
-        return cls(model, pruned, tuple(str(layer["name"]) for layer in quantize(request, NoProgress()).layers))
-
-    def recover(
-        self, out: Path, options: Recover = FAST, progress: NoProgress | None = None, **changes: Any
-    ) -> RecoverResult:
-        asked = {"texts": TEXTS, "work_dir": out.with_name(out.name + "-work"), **CALIBRATION, **changes}
-        request = RecoverRequest(
-            original_dir=self.model, pruned_dir=self.pruned, out_dir=out, linears=self.linears, options=options, **asked
-        )
-        return recover(request, progress or NoProgress())
-
-
-def tensors(folder: Path) -> dict[str, Any]:
-    from safetensors.torch import load_file
-
-    return dict(load_file(folder / "model.safetensors"))
-
-
 def digest(folder: Path) -> str:
     return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
 
@@ -86,21 +49,6 @@ def digest(folder: Path) -> str:
 @pytest.fixture(scope="module")
 def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
     return Case.of(tiny_llama(tmp_path_factory.mktemp("model") / "llama", hidden=64, intermediate=128))
-
-
-def same_but_for_the_kept_weights(case: Case, out: Path) -> None:
-    import torch
-
-    before, after = tensors(case.pruned), tensors(out)
-    assert before.keys() == after.keys()
-    for name, old in before.items():
-        new = after[name]
-        assert new.dtype == old.dtype
-        if name.removesuffix(".weight") in case.linears:
-            assert bool((new[old == 0] == 0).all())
-            assert not torch.equal(new, old)
-        else:
-            assert torch.equal(new, old)
 
 
 @pytest.mark.parametrize("teacher", [True, False])

@@ -8,19 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.engines.native.files import schemes
-from backend.engines.native.methods.rounding import Rounding, compress, in_groups, parameters, rounded, snapped
+from backend.engines.native.methods.rounding import compress, in_groups, parameters, rounded, snapped
 from tests.properties import examples
+from tests.unit.engines.native.rounding_cases import a_rounding
 
 METHODS = [("w8a8", 8, True), ("awq", 4, False), ("awq", 4, True), ("rtn", 8, False)]
-
-
-def a_rounding(method: Any, bits: int, symmetric: bool) -> Rounding:
-    import torch
-
-    if method == "w8a8":
-        return schemes.int8("dynamic")
-    return schemes.weight_only(bits, 32, symmetric=symmetric, dtype=torch.bfloat16)
 
 
 def a_weight(seed: int, spread: float, kind: str) -> Any:

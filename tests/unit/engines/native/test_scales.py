@@ -14,7 +14,7 @@ from backend.engines.native.methods.awq import group_loss, search_scales
 from backend.engines.native.methods.nearest import Nearest
 from backend.engines.native.methods.rounding import rounded
 from tests.properties import examples
-from tests.unit.engines.native.test_rounding import a_rounding
+from tests.unit.engines.native.rounding_cases import a_rounding
 
 
 def generator(seed: int) -> Any:
