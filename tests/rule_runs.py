@@ -1,8 +1,8 @@
 """Thousands of evaluations under the rule that ends them (`domain.evaluation.blocks.rule`), made up as log ratios of
 blocks.
 
-The rule's own places and levels; t-tests, Holm's procedure and the band of sameness written anew, in numpy over all
-runs at once, so that what is shipped is held against something else.
+The rule's own places and levels; tests of the mean, Holm's procedure and the band of sameness written anew, in numpy
+over all runs at once, so that what is shipped is held against something else.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import fft, stats
 
 from backend.domain.evaluation.blocks import stopping_rule
 from backend.domain.evaluation.outcome import EQUIVALENCE
@@ -38,15 +38,17 @@ def simulate(
     tests: int = 8,
     asked: int = 2,
     alike: float = 0.5,
+    slices: int = 1,
+    memory: float = 0.0,
     seed: int = 0,
     looks: tuple[tuple[int, float], ...] | None = None,
 ) -> Ended:
-    """`effect`: the true log ratio of every test; `noise`: the spread of a block's; `alike`: how much of that tests
-    share.
+    """`effect`: the true log ratio of every test; `noise`: the spread of a slice's; `alike`: how much of that tests
+    share; `slices` of a block; `memory`: the correlation of a slice with the one before.
 
     `asked`: of the tests, those that the rule waits for. `looks`: (blocks, level) in place of the rule's."""
     rng = np.random.default_rng(seed)
-    shared, own = rng.normal(size=(runs, 1, most)), rng.normal(size=(runs, tests, most))
+    shared, own = (_series(rng, (runs, each, most * slices), memory) for each in (1, tests))
     logs = effect + noise * (math.sqrt(alike) * shared + math.sqrt(1 - alike) * own)
     planned = looks or tuple(
         zip(stopping_rule.blocks_of_tests(most), stopping_rule.significance_levels(most), strict=True)
@@ -54,10 +56,10 @@ def simulate(
     blocks, running = np.full(runs, most), np.ones(runs, bool)
     named, ever, decided, missed = (np.zeros(runs, bool) for _ in range(4))
     for place, alpha in planned:
-        seen = logs[:, :, :place]
-        mean, error = seen.mean(axis=2), seen.std(axis=2, ddof=1) / math.sqrt(place)
-        rejected, level = _holm(2 * stats.t.sf(np.abs(mean / error), place - 1), alpha)
-        half = stats.t.ppf(1 - level / 2, place - 1) * error
+        seen = logs[:, :, : place * slices]
+        mean, error, freedom = _mean(seen)
+        rejected, level = _holm(2 * stats.t.sf(np.abs(mean / error), freedom), alpha)
+        half = stats.t.ppf(1 - level / 2, freedom) * error
         band = math.log(1 + EQUIVALENCE)
         same = (mean + half <= band) & (mean - half >= -band)
         done = (rejected | same)[:, :asked].all(axis=1)
@@ -71,6 +73,22 @@ def simulate(
         missed[last] = (np.abs(mean - effect) > half)[:, 0][last]
         running &= ~last
     return Ended(blocks, named, ever, decided, missed)
+
+
+def _series(rng: np.random.Generator, shape: tuple[int, int, int], memory: float) -> np.ndarray:
+    """Return an autoregressive series along the last axis, of spread 1."""
+    noise = rng.normal(size=shape)
+    for place in range(1, shape[2]) if memory else ():
+        noise[:, :, place] = memory * noise[:, :, place - 1] + math.sqrt(1 - memory**2) * noise[:, :, place]
+    return noise
+
+
+def _mean(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    """[runs, tests, slices]: the mean, its standard error by the discrete cosine transform, its degrees of freedom."""
+    count = seen.shape[2]
+    freedom = min(count - 1, max(8, math.ceil(0.4 * count ** (2 / 3))))
+    coefficients = fft.dct(seen, type=2, norm="ortho", axis=2)[:, :, 1 : freedom + 1]
+    return seen.mean(axis=2), np.sqrt((coefficients**2).mean(axis=2) / count), freedom
 
 
 def _holm(p: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray]:

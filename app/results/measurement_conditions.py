@@ -23,7 +23,14 @@ from backend.domain.figures import counted, figure
 from backend.domain.machine.hardware_lines import hardware_line, versions_line
 from backend.present.words import load_search, repeat_counts
 from backend.present.words import workload_reading as workload_words
-from backend.present.words.measurements import INTERLEAVE, PREFIX_CACHE, answer_length, cache_hits, requests_asked
+from backend.present.words.measurements import (
+    INTERLEAVE,
+    PREFIX_CACHE,
+    answer_length,
+    cache_hits,
+    measured_slices,
+    requests_asked,
+)
 
 
 def show(document: Evaluation) -> None:
@@ -82,7 +89,7 @@ def _validity_row(result: VariantResult, level: Level) -> dict[str, Any]:
         "Achieved concurrency": figure(audit.achieved_concurrency),
         "Client headroom": "not measured" if audit.headroom is None else f"{audit.headroom:.0%}",
         "Errors": ", ".join(f"{kind} {count}" for kind, count in level.errors.items()) or str(level.invocation_errors),
-        "Repeats used": f"{len(level.blocks)} of {level.repeats}",
+        "Repeats": measured_slices(level),
         "Prefix-cache hits": cache_hits(level),
         "Empty or one-token answers": level.empty_responses - level.tokenizer_failed + level.short_responses,
         "Looping answers": level.looping_outputs,

@@ -36,7 +36,7 @@ def show(document: Evaluation, shown: Evaluation) -> None:
         verdict_grid.show(shown)
         if len(document.variants) > 1:
             st.caption(
-                f"Output tokens/s against {plain(document.variants[0].name)}: geometric means over repeats, so "
+                f"Output tokens/s against {plain(document.variants[0].name)}: geometric means over slices, so "
                 "their quotient is the factor; in brackets its 95% interval. Latencies are in the full verdicts "
                 "below."
             )

@@ -70,14 +70,15 @@ ALLOWED: dict[str, set[str]] = {
     | EVERYONE,
     "engines": {"engines", "layered"} | EVERYONE,
     "serving": {"serving", "served_keys", "layered"} | EVERYONE,
-    "evaluate": {"evaluate", "endpoint", "address", "layered", "present"} | EVERYONE,
+    "evaluate": {"evaluate", "endpoint", "address", "layered", "present", "hardware"} | EVERYONE,
     "layered": {"layered"} | EVERYONE,
     "aws": {"aws"} | EVERYONE,
 }
 """package -> packages that it may import. docs/decisions/ holds the widenings: worker -> hardware, catalog (1);
 engines, evaluate -> layered, what both know of a model one layer at a time (15); present, and who may import it (17);
 supervisor -> hardware, what its host has (26); endpoint -> aws, which signs requests to SageMaker (32); serving ->
-layered, whose tokenizer is the one that was measured (43)."""
+layered, whose tokenizer is the one that was measured (43); evaluate -> hardware, whose energy counters the load
+generator reads between two variants (52)."""
 
 BASE = {"errors", "figures", "frozen", "roles", "validation"}
 FLOORS = (

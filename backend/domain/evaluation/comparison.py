@@ -1,22 +1,25 @@
-"""Tests which differences between variants are real: paired intervals over repeats, corrected for their number.
+"""Tests which differences between variants are real: paired intervals, corrected for their number.
 
 Pure arithmetic on the `blocks` of levels.
 
-Method. Repeat b of a variant and repeat b of the baseline ran in the same block (`order.schedule`), so the test is
-paired: d_b = ln(variant_b / baseline_b), a t-interval on the mean of d over blocks, exponentiated to a ratio of
-geometric means. All tests of one evaluation (metrics x levels x variants) form one family, corrected by Holm's
-step-down procedure (S. Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of
-Statistics 6, 1979). The interval shown is the one at the level at which Holm tested that hypothesis: 1 - 0.05 / (m - i
-+ 1) for the i-th smallest p-value where it was rejected, and the level of the first one not rejected for all that
-follow. So the interval leaves out 1.0 exactly where the verdict names a direction, and each covers its true ratio with
-at least 95%.
+Method. Slice s of a variant and slice s of the baseline asked the same prompts, one right after the other
+(`order.cut_slices`), so the test is paired: d_s = ln(variant_s / baseline_s), an interval on the mean of d over slices
+that allows for what neighbouring slices share (`maths.serial_mean`), exponentiated to a ratio of geometric means.
+
+One figure decides: output tokens/s (PRIMARY). Its tests in one evaluation (levels x variants) form one family,
+corrected by Holm's step-down procedure (S. Holm, A simple sequentially rejective multiple test procedure, Scandinavian
+Journal of Statistics 6, 1979). The interval shown is the one at the level at which Holm tested that hypothesis: 1 -
+0.05 / (m - i + 1) for the i-th smallest p-value where it was rejected, and the level of the first one not rejected for
+all that follow. So the interval leaves out 1.0 exactly where the verdict names a direction, and each covers its true
+ratio with at least 95%. The latencies are secondary: each is tested by itself, so one in twenty names a difference
+that is not there.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import NamedTuple, TypeGuard
 
 from backend.domain.evaluation.document import Comparison, Level, VariantResult
@@ -26,19 +29,21 @@ from backend.domain.evaluation.soundness import has_many_errors, is_replayed, is
 from backend.domain.load.load import Load
 from backend.domain.load.options import BLOCKS_FOR_VERDICT
 from backend.domain.maths.intervals import HolmResult, holm
-from backend.domain.maths.paired_scores import PairedMeans
 from backend.domain.maths.sample_size import pairs_needed
+from backend.domain.maths.serial_mean import SerialMean
 from backend.domain.maths.student_t import SIGNIFICANCE
 
 HEADLINE = ("ttft_ms", "tpot_ms", "client_latency_ms", "output_tokens_per_s")
 """Metrics that are tested. Price is not: it is the hourly price divided by the throughput."""
+PRIMARY = "output_tokens_per_s"
+"""The metric that decides whether a variant is faster; only its tests are corrected for their number."""
 BLOCKS_FOR_INTERVAL = 3
 ROUNDING = 1e-9
 """Log ratios that differ by less than this are the same figure."""
 
 
 class _Pair(NamedTuple):
-    """One hypothesis before the family is known. `logs` are the usable log ratios, one for each block."""
+    """One hypothesis before the family is known. `logs` are the usable log ratios, one for each slice."""
 
     level: Level
     metric: str
@@ -53,11 +58,15 @@ class _Pair(NamedTuple):
         return _exp(fmean(self.logs)) if self.logs else None
 
     @property
-    def means(self) -> PairedMeans:
-        return PairedMeans(tuple(self.logs))
+    def means(self) -> SerialMean:
+        return SerialMean(tuple(self.logs))
+
+    @property
+    def is_primary(self) -> bool:
+        return is_primary(self.metric)
 
     def interval(self, alpha: float) -> tuple[float, float] | None:
-        """Return the t-interval of the ratio at confidence 1 - alpha."""
+        """Return the interval of the ratio at confidence 1 - alpha."""
         log_interval = self.means.interval(alpha)
         return log_interval and (_exp(log_interval[0]), _exp(log_interval[1]))
 
@@ -65,25 +74,28 @@ class _Pair(NamedTuple):
 def compare(results: Sequence[VariantResult], alpha: float = SIGNIFICANCE) -> list[Comparison]:
     """Compare each variant with the first, at every load that both have, on every headline metric.
 
-    The family of tests has level `alpha`. `p_value` is Holm-adjusted, None where no test was made; `ci95` is then None
-    too or, for 3 or 4 repeats, the plain 95% interval. The p50 over a block's requests is compared, or its mean where
-    it has none. Never raises on odd figures: `why` says what prevents a test.
+    The family of primary tests has level `alpha`, and so has each secondary test. `p_value` is Holm-adjusted for the
+    primary metric, None where no test was made; `ci95` is then None too or, for 3 or 4 slices, the plain 95% interval.
+    The p50 over a slice's requests is compared, or its mean where it has none. Never raises on odd figures: `why` says
+    what prevents a test.
     """
     # 1. Every hypothesis of the family.
     pairs = [pair for result in results[1:] for pair in _pairs(results[0], result)]
-    # 2. Correct those that can be tested for their number.
+    # 2. Test those that can be tested, and correct the primary ones for their number.
     p_values: dict[int, float] = {}
     for index, pair in enumerate(pairs):
         p_value = pair.means.p_value if pair.obstacle is None else None
         if p_value is not None:
             p_values[index] = p_value
-    tests = dict(zip(p_values, holm([*p_values.values()], alpha), strict=True))
+    primary = [index for index in p_values if pairs[index].is_primary]
+    tests = {index: HolmResult(p_value, alpha) for index, p_value in p_values.items()}
+    tests |= zip(primary, holm([p_values[index] for index in primary], alpha), strict=True)
     # 3. Their outcomes.
     return [_comparison(pair, tests.get(index), alpha) for index, pair in enumerate(pairs)]
 
 
 def log_ratios(results: Sequence[VariantResult], row: Comparison) -> list[float]:
-    """Return the log ratios behind a comparison of these results, one for each block."""
+    """Return the log ratios behind a comparison of these results, one for each slice."""
     baseline = _blocks_at(results, row.baseline, row.load)
     return _log_ratios(row.metric, baseline, _blocks_at(results, row.variant, row.load))[0]
 
@@ -121,6 +133,11 @@ def _pairs(baseline: VariantResult, result: VariantResult) -> Iterator[_Pair]:
 def _metric(headline: str, *levels: Level) -> str:
     median = f"{headline}_p50"
     return median if all(any(median in block for block in level.blocks) for level in levels) else headline
+
+
+def is_primary(metric: str) -> bool:
+    """Tell whether the metric, in any statistic, is the one that decides."""
+    return metric.startswith(PRIMARY)
 
 
 def higher_is_better(metric: str) -> bool:
@@ -195,6 +212,7 @@ def _comparison(pair: _Pair, tested: HolmResult | None, alpha: float) -> Compari
         ci95=interval,
         p_value=tested.p_adjusted if tested else None,
         more_blocks=_more_blocks(pair, tested.alpha / 2) if tested and can_be_decided else None,
+        secondary=not pair.is_primary,
     )
 
 
@@ -203,11 +221,13 @@ def _more_blocks(pair: _Pair, alpha: float) -> int | None:
 
     `alpha` is the level of the test that will follow (`sequential_tests`).
     """
-    blocks = len(pair.logs)
-    needed = pairs_needed(fmean(pair.logs), stdev(pair.logs), blocks, math.log(1 + EQUIVALENCE), alpha)
+    # 1. The slices that a decision takes.
+    slices = len(pair.logs)
+    needed = pairs_needed(fmean(pair.logs), pair.means.spread, slices, math.log(1 + EQUIVALENCE), alpha)
     if needed is None:
         return None
-    missing = needed - blocks
+    # 2. The blocks that have so many.
+    missing = math.ceil((needed - slices) * pair.level.repeats / slices)
     return max(2, missing + missing % 2)
 
 

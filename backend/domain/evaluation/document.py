@@ -234,7 +234,8 @@ class Level(WithValidity):
     client_limited: bool = False
     audit: LevelAudit = LevelAudit()
     blocks: list[dict[str, float]] = Field(default_factory=list)
-    """One mapping for each repeat, metric -> value: what the comparison pairs."""
+    """One mapping for each slice, metric -> value: what the comparison pairs. A repeat is one slice, or several where
+    the requests of the variants alternated."""
     requests_per_s: float | None = None
     """Answers without error per second of the level's duration."""
     slo: SloCheck | None = None
@@ -353,8 +354,10 @@ class Comparison(Frozen):
     ci95: tuple[float, float] | None
     p_value: float | None = None
     more_blocks: int | None = None
-    """Number of further blocks that would decide an undecided test, by the measured spread (`maths.power`); None where
-    even many would not."""
+    """Number of further blocks that would decide an undecided test, by the measured spread (`maths.sample_size`); None
+    where even many would not."""
+    secondary: bool = Field(False, exclude_if=lambda value: not value)
+    """Tested by itself, without correction for the number of tests; older evaluations corrected all of them."""
 
     @property
     def significant(self) -> bool:

@@ -14,8 +14,9 @@ chunks came
 - In an open loop a latency counts from when the request was due, not from when it was written. Not streamed, only
   client_latency_ms is known.
 - client_latency_ms: request written to the last byte of the answer; content_latency_ms: to the last content chunk.
-- input_tokens_per_s, output_tokens_per_s: tokens of the ok answers / duration; a repeat lasts from the first measured
-  request written to the last measured answer ended, a level the sum of its repeats. Where answers came and one with
+- input_tokens_per_s, output_tokens_per_s: tokens of the ok answers / duration; a slice (a repeat, where no other
+  variant was asked in between) lasts from the first measured request written to the last measured answer ended, a level
+  the sum of its slices. Where answers came and one with
   content did not tell its tokens, neither is known: a sum over the others would be too low. Where every request failed,
   0.
 - steady_output_tokens_per_s: tokens by their time of arrival in the steady window, warm-up answers that reach into it
@@ -39,7 +40,7 @@ from backend.domain.evaluation.document import LATENCY_METRICS, Level, Price, Su
 from backend.domain.evaluation.prices import Pricing, level_prices
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, LevelAudit, RequestRecord
-from backend.domain.maths.intervals import mean_ci95, percentile
+from backend.domain.maths.intervals import percentile, serial_mean_ci95
 
 Records = Sequence[RequestRecord]
 FASTEST_TOKEN_S = 0.05e-3
@@ -65,10 +66,11 @@ def summarise_level(
     steady = load.mode in {"closed", "rate"}
     concurrency = measured_concurrency(load, audits)
     # 2. The measured records, without warm-up.
-    measured = [[record for record in repeat if not record.warm] for repeat in repeats]
-    everything = [record for repeat in measured for record in repeat]
+    slices = [part for repeat in repeats for part in split_slices(repeat)]
+    measured = [[record for record in part if not record.warm] for part in slices]
+    everything = [record for part in measured for record in part]
     latencies = {name: summary([_latencies(name, repeat) for repeat in measured]) for name in LATENCY_METRICS}
-    duration = sum(_duration(repeat) for repeat in measured)
+    duration = sum(_duration(part) for part in measured)
     return Level(
         load=load,
         concurrency=concurrency,
@@ -78,14 +80,22 @@ def summarise_level(
         **_rates(everything, duration),
         **_per_request(everything),
         **_counters(everything),
-        steady_output_tokens_per_s=_steady(repeats) if steady else None,
+        steady_output_tokens_per_s=_steady(slices) if steady else None,
         price=_price(pricing, concurrency, everything, duration, latencies["tpot_ms"]),
         acceptance_rate=acceptance[0] / acceptance[1] if acceptance and acceptance[1] else None,
         client_limited=any(audit.client_limited for audit in audits),
         audit=_audit(load, repeats, audits),
-        blocks=[_block(repeat, pricing, concurrency, steady=steady) for repeat in repeats],
+        blocks=[_block(part, pricing, concurrency, steady=steady) for part in slices],
         requests_per_s=sum(record.ok for record in everything) / duration if duration > 0 else 0.0,
     )
+
+
+def split_slices(records: Records) -> list[list[RequestRecord]]:
+    """Return the records of one run slice by slice, in the order of sending; one slice where it was not cut."""
+    slices: dict[int, list[RequestRecord]] = {}
+    for record in records:
+        slices.setdefault(record.slice, []).append(record)
+    return [slices[number] for number in sorted(slices)] or [[]]
 
 
 def measured_concurrency(load: Load, audits: Sequence[Audit]) -> int:
@@ -299,7 +309,7 @@ def _price(
 
 
 def _block(repeat: Records, pricing: Pricing | None, concurrency: int, *, steady: bool) -> dict[str, float]:
-    """Return the figures of one repeat without those that could not be measured. A latency's plain name is its mean."""
+    """Return the figures of one slice without those that could not be measured. A latency's plain name is its mean."""
     measured = [record for record in repeat if not record.warm]
     duration = _duration(measured)
     # 1. Latencies.
@@ -366,5 +376,5 @@ def summary(repeats: Sequence[Sequence[float]]) -> Summary | None:
         p90=percentile(ordered, 90),
         p95=percentile(ordered, 95),
         p99=percentile(ordered, 99),
-        ci95=mean_ci95([fmean(repeat) for repeat in repeats if repeat]),
+        ci95=serial_mean_ci95([fmean(repeat) for repeat in repeats if repeat]),
     )

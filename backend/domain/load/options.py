@@ -100,7 +100,7 @@ class RequestOptions(Frozen):
     """Without streaming only whole answers are timed."""
     connections: int = Field(1024, ge=1, le=4096)
     """Open loop: the most connections at once; requests beyond wait, which is counted."""
-    warmup_requests: int = Field(2, ge=0, le=10_000)
+    warmup_requests: int = Field(1, ge=0, le=10_000)
     """Closed loop: requests a stream at the start of each run that are not counted."""
     warmup_seconds: float = Field(2.0, ge=0, le=86_400)
     """With {rate}: seconds at the start that are not counted."""

@@ -1,9 +1,11 @@
 """The order in which variants are loaded, and the pairing of requests of two runs that asked the same. Pure.
 
-Variants are loaded in ABBA blocks, so that a steady drift of the machine favours none of them. Requests are paired by
-what they asked, never by the order of sending: where a turn follows an answer, that order depends on which answer ends
-first, so it differs from run to run. What a request asks does not: the line of the prompt, the turn, and how often that
-line was used before.
+Variants are loaded in ABBA blocks, so that a steady drift of the machine favours none of them. Where all servers are
+up and one stream sends, their requests alternate within the block: each prompt is asked of all variants, one right
+after the other, so that what slows the machine for some seconds slows them all. Requests are paired by what they
+asked, never by the order of sending: where a turn follows an answer, that order depends on which answer ends first, so
+it differs from run to run. What a request asks does not: the line of the prompt, the turn, and how often that line was
+used before.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from backend.domain.errors import RequestError
-from backend.domain.load.records import RequestRecord
+from backend.domain.load.records import LoadPlan, RequestRecord
 
 
 class Slot(NamedTuple):
@@ -54,6 +56,39 @@ def _block(block: int, levels: list[int], variants: int, interleave: str) -> lis
     if interleave == "restart":
         return [Slot(block, level, variant) for variant in order for level in levels]
     return [Slot(block, level, variant) for level in levels for variant in order]
+
+
+def cut_slices(plan: LoadPlan) -> list[LoadPlan]:
+    """Cut one run into slices that may alternate with those of other variants, in the order of their prompts.
+
+    A slice is one request; the run's warm-up is in front of the first. The plan is of one stream
+    (`prompt_lines.is_cut`): filling and draining more streams would be most of so short a slice.
+    """
+    assert plan.requests is not None
+    first = plan.model_copy(update={"requests": 1})
+    slices = [first]
+    for number in range(1, plan.requests):
+        position = plan.warmup_requests + number
+        seed = None if plan.seed is None else plan.seed + position
+        changes = {"first_line": plan.first_line + position, "seed": seed, "warmup_requests": 0}
+        slices.append(first.model_copy(update=changes))
+    return slices
+
+
+def alternate(runs: Sequence[Sequence[LoadPlan]], first: int = 0) -> list[tuple[int, LoadPlan]]:
+    """Return the slices of all runs, slice by slice, each with the index of its run.
+
+    The run that begins moves on from slice to slice, and every second slice is in reverse order, so that over two
+    rounds each run is as often before as behind each other one. `first` shifts the rotation, for the next block.
+    """
+    ordered = []
+    for number in range(max(map(len, runs), default=0)):
+        turn = number + first
+        rotation = [(turn // 2 + place) % len(runs) for place in range(len(runs))]
+        for index in rotation if turn % 2 == 0 else reversed(rotation):
+            if number < len(runs[index]):
+                ordered.append((index, runs[index][number]))
+    return ordered
 
 
 class RequestKey(NamedTuple):

@@ -46,9 +46,15 @@ class LineAllocation(NamedTuple):
 
 
 def default_requests(load: Load) -> int:
-    """Return the measured requests of a run where no number is given: four for each stream, ten seconds of a rate, and
-    at least eight."""
-    return max(8, 4 * int(load.value)) if load.is_closed else max(8, math.ceil(SHORTEST_S * load.value))
+    """Return the measured requests of a run where no number is given: three for each stream and at least six, or ten
+    seconds of a rate and at least eight."""
+    return max(6, 3 * int(load.value)) if load.is_closed else max(8, math.ceil(SHORTEST_S * load.value))
+
+
+def is_cut(load: Load, options: LoadOptions, turns: int = 1) -> bool:
+    """Tell whether a run of this load is cut into slices of one request (`order.cut_slices`); `turns` of the shortest
+    conversation."""
+    return load.is_closed and load.value == 1 and turns == 1 and options.seconds is None and not options.sweep
 
 
 def warm_up_streams(options: LoadOptions) -> tuple[int, ...]:

@@ -101,6 +101,19 @@ class LoadPlan(RequestOptions):
         return int(self.load.value) if self.load.is_closed else self.connections
 
 
+class AlternatingPlan(Frozen):
+    """Runs of several variants whose slices take turns in one process of the load generator.
+
+    `slices` are in the order of sending, each with the index of its run, from 0; every run has at least one.
+    """
+
+    slices: tuple[tuple[int, LoadPlan], ...] = Field(min_length=1)
+
+    @property
+    def runs(self) -> int:
+        return 1 + max(run for run, _ in self.slices)
+
+
 class RequestRecord(Frozen):
     """One request as the client saw it. A stamp is None where that moment never came.
 
@@ -116,6 +129,8 @@ class RequestRecord(Frozen):
     prompt: int
     """Line of the prompts file, from 0."""
     warm: bool
+    slice: int = 0
+    """0.. over the level's slices (`order.cut_slices`); between two of them other variants were asked."""
     intended: float
     """Closed loop: when the stream was free to send it. Open loop: when it was due."""
     clock: Literal["sent", "intended"] = "sent"
@@ -194,6 +209,8 @@ class Audit(Frozen):
     reconnects: int = 0
     peak_rss_bytes: int | None = None
     """Peak memory of the generator's process, reading included; None where the system does not report it."""
+    joules: dict[str, float] = Field(default_factory=dict)
+    """Energy that the machine used while the run's slices were sent, by counter; empty where none can be read."""
     client_limited: bool
     reason: str | None = None
     versions: Facts = Field(default_factory=dict)

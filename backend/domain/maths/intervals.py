@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import NamedTuple
 
+from backend.domain.maths.serial_mean import SerialMean
 from backend.domain.maths.student_t import SIGNIFICANCE, quantile
 
 Z = 1.959964
@@ -30,7 +31,7 @@ def percentile(ordered: Sequence[float], q: float) -> float:
 
 
 def mean_ci95(means: Sequence[float]) -> tuple[float, float] | None:
-    """Return the 95% t interval of the mean of independent values, one for each repeat; None for fewer than two."""
+    """Return the 95% t interval of the mean of independent values; None for fewer than two."""
     if len(means) < 2:
         return None
     centre = fmean(means)
@@ -38,15 +39,24 @@ def mean_ci95(means: Sequence[float]) -> tuple[float, float] | None:
     return (centre - half, centre + half)
 
 
-def factor_ci95(values: Sequence[float]) -> float | None:
-    """Return the factor by which the 95% t interval of a geometric mean reaches above and below it.
+def serial_mean_ci95(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return the 95% interval of the mean of values in the order of measuring; None for fewer than two."""
+    if len(values) < 2:
+        return None
+    mean = SerialMean(tuple(values))
+    return mean.interval(SIGNIFICANCE) or (mean.value, mean.value)
 
-    None for fewer than three values, or where one is not above 0.
+
+def factor_ci95(values: Sequence[float]) -> float | None:
+    """Return the factor by which the 95% interval of a geometric mean reaches above and below it.
+
+    `values` are in the order of measuring. None for fewer than three values, or where one is not above 0.
     """
     if len(values) < 3 or min(values) <= 0:
         return None
-    logs = [math.log(value) for value in values]
-    return math.exp(min(700.0, quantile(0.975, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))))
+    mean = SerialMean(tuple(math.log(value) for value in values))
+    interval = mean.interval(SIGNIFICANCE)
+    return math.exp(min(700.0, interval[1] - mean.value)) if interval else 1.0
 
 
 def wilson(within: float, total: float) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 
+from backend.domain.maths.serial_mean import terms
 from backend.domain.maths.student_t import SIGNIFICANCE, quantile
 
 POWER = 0.8
@@ -18,13 +19,13 @@ MOST = 1000
 def pairs_needed(mean: float, deviation: float, pairs: int, band: float, alpha: float = SIGNIFICANCE) -> int | None:
     """Return the total of pairs with which a test of the mean at `alpha` decides with a probability of 0.8.
 
-    Assumes that mean and deviation are what they seem. None beyond MOST.
+    Assumes that mean and deviation (`SerialMean.spread`) are what they seem. None beyond MOST.
 
     It decides that the mean is not 0 where that is `mean` away, or that it lies within `band` of 0 where it is `mean`
-    from the middle: whichever takes fewer. The least n with (t(1 - alpha/2, n - 1) + t(0.8, n - 1)) x deviation /
-    sqrt(n) <= distance: the paired t-test's sample size (Chow, Shao and Wang, Sample Size Calculations in Clinical
-    Research, 2nd edition 2008, sections 3.1.1 and 3.1.3), with t in place of z since the spread is estimated. Raises
-    ValueError for fewer than two pairs.
+    from the middle: whichever takes fewer. The least n with (t(1 - alpha/2, f) + t(0.8, f)) x deviation / sqrt(n) <=
+    distance, f the degrees of freedom of so many pairs: the paired t-test's sample size (Chow, Shao and Wang, Sample
+    Size Calculations in Clinical Research, 2nd edition 2008, sections 3.1.1 and 3.1.3), with t in place of z since the
+    spread is estimated. Raises ValueError for fewer than two pairs.
     """
     distance = max(abs(mean), band - abs(mean))
     if not _enough(MOST, distance, deviation, alpha):
@@ -34,5 +35,6 @@ def pairs_needed(mean: float, deviation: float, pairs: int, band: float, alpha: 
 
 
 def _enough(pairs: int, distance: float, deviation: float, alpha: float) -> bool:
-    reach = quantile(1 - alpha / 2, pairs - 1) + quantile(POWER, pairs - 1)
+    freedom = terms(pairs)
+    reach = quantile(1 - alpha / 2, freedom) + quantile(POWER, freedom)
     return reach * deviation / math.sqrt(pairs) <= distance

@@ -1,4 +1,5 @@
-"""`python -m backend.evaluate.load PLAN.json OUT_DIR [--while-stdin]`: runs one level in this process.
+"""`python -m backend.evaluate.load PLAN.json OUT_DIR [--while-stdin]`: runs one level in this process, or the
+alternating slices of several runs.
 
 Any interpreter with uvloop and pydantic will do.
 
@@ -18,11 +19,13 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from backend.domain.errors import EndpointUnreachable, WhetstoneError
-from backend.domain.load.records import LoadPlan
+from backend.domain.load.records import AlternatingPlan, LoadPlan
 from backend.domain.validation import first_flaw
-from backend.evaluate.load.plan_runner import run_plan
+from backend.evaluate.load.plan_runner import run_alternating, run_plan
 
 UNREACHABLE = 3
+SLICES_WITHIN = 20
+"""The field `slices`, which only an alternating plan has, is its first."""
 
 
 def main(arguments: list[str]) -> int:
@@ -35,7 +38,7 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 2:
         return _print_error("usage: python -m backend.evaluate.load PLAN.json OUT_DIR", 2)
     try:
-        run_plan(LoadPlan.model_validate_json(Path(arguments[0]).read_bytes()), Path(arguments[1]))
+        _run(Path(arguments[0]).read_bytes(), Path(arguments[1]))
     except OSError as error:
         return _print_error(f"The plan {arguments[0]} cannot be read ({error.strerror}).", 2)
     except ValidationError as error:
@@ -47,6 +50,14 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _run(document: bytes, folder: Path) -> None:
+    """Run the plan of one level, or one whose slices alternate."""
+    if b'"slices"' in document[:SLICES_WITHIN]:
+        run_alternating(AlternatingPlan.model_validate_json(document), folder)
+    else:
+        run_plan(LoadPlan.model_validate_json(document), folder)
 
 
 def _raise_priority() -> None:

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from backend.domain.evaluation.metrics import good_records, steady_window
+from backend.domain.evaluation.metrics import good_records, split_slices, steady_window
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord
 from backend.domain.maths.intervals import percentile
 from backend.evaluate.load.level import FinishedLevel
@@ -33,10 +33,12 @@ def make_audit(plan: LoadPlan, run: FinishedLevel, records: Sequence[RequestReco
     """Judge one level; `plan` is the one that the server accepted in the end."""
     # 1. Judge the client: was it overloaded, or did it send less than planned?
     lags = sorted(run.lags_s) or [0.0]
-    window = steady_window(records)
-    achieved = _concurrency_in(records, *window) if window else None
+    windows = [(part, window) for part in split_slices(records) if (window := steady_window(part))]
+    window = (windows[0][1][0], windows[-1][1][1]) if windows else None
+    achieved = _concurrency(windows)
     if plan.load.is_closed:
-        too_little = _underloaded(plan, run, records, window, achieved)
+        steady_s = sum(end - start for _, (start, end) in windows)
+        too_little = _underloaded(plan, run, records, steady_s, achieved)
     else:
         too_little = _late(plan, run, records)
     reason = _overloaded(run, records, lags) or too_little
@@ -120,7 +122,7 @@ def _underloaded(
     plan: LoadPlan,
     run: FinishedLevel,
     records: Sequence[RequestRecord],
-    window: tuple[float, float] | None,
+    steady_s: float,
     achieved: float | None,
 ) -> str | None:
     """Return why the planned concurrency was not reached, in one phrase; None if it was.
@@ -131,7 +133,7 @@ def _underloaded(
     if plan.requests is not None and plan.requests < plan.streams:
         return f"{plan.requests} requests cannot keep {plan.streams} streams busy"
     # A run that is too short says nothing.
-    if window is None or achieved is None or window[1] - window[0] < SHORTEST_WINDOW_S:
+    if achieved is None or steady_s < SHORTEST_WINDOW_S:
         return None
     # Failed requests and new connections are the server's doing.
     servers_doing = run.reconnects > 0 or not all(record.ok for record in records)
@@ -140,11 +142,16 @@ def _underloaded(
     return f"only {achieved:.1f} of {plan.streams} streams were busy on average"
 
 
-def _concurrency_in(records: Sequence[RequestRecord], start: float, end: float) -> float:
-    """Return the mean number of requests under way between two moments, from writing to the end of the answer."""
+def _concurrency(windows: Sequence[tuple[Sequence[RequestRecord], tuple[float, float]]]) -> float | None:
+    """Return the mean number of requests under way over the steady windows; None without one."""
+    length = sum(end - start for _, (start, end) in windows)
+    return sum(_busy_s(part, *window) for part, window in windows) / length if length > 0 else None
+
+
+def _busy_s(records: Sequence[RequestRecord], start: float, end: float) -> float:
+    """Return the seconds that requests were under way between two moments, from writing to the end of the answer."""
     spans = [(record.start, record.end) for record in records if record.start is not None]
-    busy = sum(max(0.0, min(ended, end) - max(begun, start)) for begun, ended in spans)
-    return busy / (end - start)
+    return sum(max(0.0, min(ended, end) - max(begun, start)) for begun, ended in spans)
 
 
 def _peak_rss() -> int | None:

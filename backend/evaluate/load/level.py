@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -48,6 +48,27 @@ class FinishedLevel:
     """Open loop: seconds from the moment each request was due until a connection took it."""
     waited: int = 0
     """Open loop: requests that had to wait for a connection."""
+
+
+def add_up(parts: Sequence[FinishedLevel]) -> FinishedLevel:
+    """Return all slices of one run as one level; the exchanges keep their order and are numbered through."""
+    exchanges: list[Exchange] = []
+    for number, part in enumerate(parts):
+        first = len(exchanges)
+        for exchange in part.exchanges:
+            exchange.index += first
+            exchange.slice = number
+        exchanges += sorted(part.exchanges, key=lambda exchange: exchange.index)
+    return FinishedLevel(
+        exchanges,
+        wall_s=sum(part.wall_s for part in parts),
+        cpu_s=sum(part.cpu_s for part in parts),
+        lags_s=[lag for part in parts for lag in part.lags_s],
+        reconnects=sum(part.reconnects for part in parts),
+        refused_options=any(part.refused_options for part in parts),
+        send_lags_s=[lag for part in parts for lag in part.send_lags_s],
+        waited=sum(part.waited for part in parts),
+    )
 
 
 class LoadLevel:

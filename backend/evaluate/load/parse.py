@@ -20,7 +20,7 @@ from backend.evaluate.load.framing import Head, Malformed, body_segments, read_h
 from backend.evaluate.load.stream import Exchange
 
 ERROR_LENGTH = 300
-AS_SENT = ("index", "stream", "prompt", "warm", "intended", "turn", "streamed", "sent")
+AS_SENT = ("index", "stream", "prompt", "warm", "intended", "turn", "slice", "streamed", "sent")
 AS_COUNTED = ("prompt_tokens", "cached_tokens", "output_tokens")
 """Fields that a record copies, from the exchange and from its answer."""
 TAIL_READS, TAIL_BYTES = 16, 4096

@@ -6,6 +6,7 @@ however long the conversation is. Knows no connection.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,6 +34,12 @@ class Payloads:
         self._address, self._path = address, address.path(plan.endpoint, streamed=plan.stream)
         self._head = _head(address, self._path, token)
         self.count = len(prompts)
+
+    def with_seed(self, seed: int | None) -> Payloads:
+        """Return the same requests with another first seed."""
+        payloads = copy.copy(self)
+        payloads._first_seed = seed
+        return payloads
 
     @property
     def timestamps(self) -> list[float]:

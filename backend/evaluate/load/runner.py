@@ -9,13 +9,15 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from backend.domain.errors import EndpointUnreachable, RequestError, WorkError
-from backend.domain.load.records import Audit, LoadPlan, RequestRecord
+from backend.domain.load.order import alternate
+from backend.domain.load.records import AlternatingPlan, Audit, LoadPlan, RequestRecord
 from backend.endpoint import check_endpoint
 from backend.evaluate.load.payload import read_prompts
 from backend.settings import CHECKOUT
@@ -49,9 +51,46 @@ def run_level(plan: LoadPlan, folder: Path, python: str = sys.executable) -> tup
 
     # 3. Read the results, and remember which options the endpoint accepted.
     records, audit = read_level(folder)
+    _remember_accepted(plan, audit)
+    return records, audit
+
+
+def _remember_accepted(plan: LoadPlan, audit: Audit) -> None:
     if (audit.usage, audit.length_field) != (plan.usage, plan.length_field):
         _accepted_fields[plan.url, plan.model] = {"usage": audit.usage, "length_field": audit.length_field}
-    return records, audit
+
+
+def run_alternating(
+    runs: Sequence[Sequence[LoadPlan]], folder: Path, first: int = 0, python: str = sys.executable
+) -> list[tuple[list[RequestRecord], Audit]]:
+    """Run several runs, each given by its slices, in turns (`order.alternate`); return records and audit of each.
+
+    Raises as `run_level` does.
+    """
+    # 1. Check the workloads and endpoints before a process starts.
+    for plan in {(run[0].url, run[0].prompts): run[0] for run in runs}.values():
+        read_prompts(Path(plan.prompts), trace=plan.load.mode == "trace")
+        check_endpoint(plan.url, plan.bearer_env)
+
+    # 2. Write the slices in their order, with what the endpoints accepted before, and run them.
+    accepted = [
+        [plan.model_copy(update=_accepted_fields.get((plan.url, plan.model), {})) for plan in run] for run in runs
+    ]
+    _prepare(AlternatingPlan(slices=tuple(alternate(accepted, first))), folder)
+    for index in range(len(runs)):
+        (folder / str(index)).mkdir(exist_ok=True)
+        _remove_results(folder / str(index))
+    code = _run_subprocess(folder, python)
+    if code != 0:
+        raise _failure(code, folder / LOG)
+
+    # 3. Read the results.
+    results = []
+    for index, run in enumerate(accepted):
+        records, audit = read_level(folder / str(index))
+        _remember_accepted(run[0], audit)
+        results.append((records, audit))
+    return results
 
 
 def read_level(folder: Path) -> tuple[list[RequestRecord], Audit]:
@@ -64,11 +103,15 @@ def read_level(folder: Path) -> tuple[list[RequestRecord], Audit]:
         raise WorkError(f"{folder} does not hold the records of a whole level: measure it again.") from None
 
 
-def _prepare(plan: LoadPlan, folder: Path) -> None:
+def _remove_results(folder: Path) -> None:
+    for name in (RECORDS, AUDIT):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _prepare(plan: LoadPlan | AlternatingPlan, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name in (RECORDS, AUDIT):
-            (folder / name).unlink(missing_ok=True)
+        _remove_results(folder)
         (folder / PLAN).write_text(plan.model_dump_json(indent=1), encoding="utf-8")
     except OSError as error:
         raise WorkError(

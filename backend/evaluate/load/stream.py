@@ -47,6 +47,7 @@ class Exchange:
     """True if it is sent by the clock, so that its latencies count from `intended`."""
     conversation: Conversation | None = None
     turn: int | None = None
+    slice: int = 0
     streamed: bool = True
     sent: float | None = None
     end: float | None = None

@@ -24,7 +24,7 @@ from backend.present.tables.evaluation import (
     rows,
 )
 from backend.present.words import evidence, load_search
-from backend.present.words.measurements import agreed_shares, cache_hits, scored
+from backend.present.words.measurements import agreed_shares, cache_hits, measured_slices, scored
 from backend.present.words.quality_loss import words
 from backend.present.words.verdicts import describe_comparison, metric_title
 
@@ -128,7 +128,7 @@ def _validity(result: VariantResult, level: Level) -> Row:
         "Other programs (cores)": audit.others,
         "Warm-up errors": float(audit.warmup_errors),
         "Token times": ", ".join(TOKEN_TIMES[name] for name in audit.token_times),
-        "Repeats kept": f"{len(level.blocks)} of {level.repeats}",
+        "Repeats": measured_slices(level),
     }
 
 

@@ -24,8 +24,14 @@ def throughput(level: Level) -> str:
     return ", ".join([*requests, "tokens not counted"])
 
 
+def measured_slices(level: Level) -> str:
+    """`5`; `5, in 30 slices` where the requests of the variants alternated."""
+    slices = len(level.blocks)
+    return str(level.repeats) if slices == level.repeats else f"{level.repeats}, in {slices} slices"
+
+
 def typical(level: Level) -> float | None:
-    """Return output tokens/s as the geometric mean over repeats; that of the whole level if a repeat has none.
+    """Return output tokens/s as the geometric mean over slices; that of the whole level if a slice has none.
 
     Ratios between variants use these means, so that two of them give the ratio that is shown with them.
     """

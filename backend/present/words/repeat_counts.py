@@ -6,6 +6,11 @@ from backend.domain.evaluation.blocks import stopping_rule
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
 from backend.domain.figures import counted, level, listed
 
+PRIMARY_RULE = (
+    "; output tokens/s decides, corrected over variants and levels; latencies are secondary, each is tested by itself"
+)
+"""Which figures the tests decide by; evaluations of before corrected all of them."""
+
 
 def planned_repeats(options: EvaluateOptions) -> str:
     """`5 repeats`; `6 to 20 repeats, until conclusive`."""
@@ -28,6 +33,10 @@ def describe_tests(document: Evaluation) -> str:
     # No test at all.
     if not document.looks:
         return "none"
+    return f"{_tests_in_time(document)}{PRIMARY_RULE if any(row.secondary for row in document.comparison) else ''}"
+
+
+def _tests_in_time(document: Evaluation) -> str:
     last = document.looks[-1]
     # A stopping rule with its tests.
     if last.most is not None:

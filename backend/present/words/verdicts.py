@@ -114,7 +114,9 @@ def level_sentence(rows: list[Comparison], quality: Quality | None) -> str:
     """
     # 1. Tested metrics, throughput first.
     ordered = sorted(rows, key=lambda row: not higher_is_better(row.metric))
-    tested = [_tested_words(row) for row in ordered if row.why is None]
+    tested = [_tested_words(row) for row in ordered if row.why is None and not row.secondary]
+    secondary = ", ".join(_tested_words(row) for row in ordered if row.why is None and row.secondary)
+    tested += [f"secondary: {secondary}"] if secondary else []
     # 2. Untested metrics: a reason that several share is said once, after their ratios.
     untested = []
     for why in dict.fromkeys(row.why for row in ordered if row.why is not None):

@@ -9,28 +9,27 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count, groupby
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from backend.channel import JobChannel
 from backend.domain.errors import EndpointUnreachable, ServerFailed, WorkError
 from backend.domain.evaluation.blocks import stopping_rule
 from backend.domain.evaluation.blocks.sequential_tests import SequentialTest
-from backend.domain.evaluation.comparison import compare, higher_is_better
+from backend.domain.evaluation.comparison import compare, is_primary
 from backend.domain.evaluation.document import Level, VariantResult
 from backend.domain.jobs.jobs import EvaluateSpec
-from backend.domain.load import counters, order, prompt_lines
+from backend.domain.load import order, prompt_lines
 from backend.domain.load.load import Load
-from backend.domain.load.records import Audit, Disturbance, LoadPlan, RequestRecord
-from backend.domain.workload.workload import Prompt, Workload, write_prompts
-from backend.endpoint import models
+from backend.domain.load.records import Audit, Disturbance, RequestRecord
+from backend.domain.workload.workload import Workload
+from backend.endpoint import check_endpoint
 from backend.evaluate import load_plans
 from backend.evaluate.load_plans import SearchedLevel
-from backend.evaluate.unused_prompts import UnusedPrompts, WorkloadExhausted, cache_block_tokens
-from backend.hardware import energy
+from backend.evaluate.unused_prompts import WorkloadExhausted
 from backend.worker.measuring import runs, served_logprobs
 from backend.worker.measuring.continuation import EarlierEvaluation, RunKey
-from backend.worker.measuring.disturbance import DisturbanceMeter, describe, worst
+from backend.worker.measuring.disturbance import describe, worst
+from backend.worker.measuring.load_sender import LoadSender
 from backend.worker.measuring.quality import Answers
 from backend.worker.measuring.records import MeasuredLevel
 from backend.worker.measuring.runs import MeasuredRun
@@ -52,7 +51,7 @@ class Measurement:
         # 1. What was requested, and what a continued evaluation has measured.
         self.spec, self.channel, self.workload, self.progress = spec, channel, workload, progress
         self.earlier = earlier
-        self.runs: dict[RunKey, list[MeasuredRun]] = dict(earlier.runs) if earlier else {}
+        self._sender = LoadSender(spec, channel, workload, earlier.runs if earlier else {})
 
         # 2. What is measured: greedy answers, log-probabilities, searched levels, and what ended early.
         self.answers: dict[int, Answers] = {}
@@ -70,16 +69,19 @@ class Measurement:
         self.looks: list[SequentialTest] = []
         """The tests of the stopping rule so far."""
 
-        # 3. How far the schedule is, and which prompts no request has used.
+        # 3. How far the schedule is.
         self.loads = spec.options.loads
         self._prompt_kinds = [prompt.kind for prompt in workload.prompts]
         self._held_out_windows: list[list[int]] | None = None
-        self.unused_prompts = UnusedPrompts(spec.options, workload, spec.continues.origin if spec.continues else 0)
         self.blocks = spec.measured
         """Complete blocks so far, those of a continued evaluation included."""
-        self._load_number = 0
         self._warmed: dict[int, int] = {}
         """The start of each variant's server that was warmed."""
+
+    @property
+    def runs(self) -> dict[RunKey, list[MeasuredRun]]:
+        """Return all runs by variant and load, those of a continued evaluation included."""
+        return self._sender.runs
 
     def run(self, pool: ServerPool) -> None:
         """Measure every slot of the schedule, or search each variant's highest load where the options ask for that."""
@@ -101,19 +103,62 @@ class Measurement:
         self.progress.phase("measure", "Measuring", total=len(slots), unit="runs", weight=6.0)
         slots_done = count(1)
         for block, slots_of_block in groupby(slots, key=lambda slot: slot.block):
-            for slot in slots_of_block:
-                self._measure_slot(slot, pool)
-                load = self.loads[slot.level]
-                self.progress.advance(
-                    next(slots_done),
-                    variant=self.spec.variants[slot.variant].name,
-                    concurrency=_streams(load),
-                    load=load.words,
-                    block=block,
-                )
+            for _, slots_of_level in groupby(slots_of_block, key=lambda slot: slot.level):
+                for measured_slots in self._steps(list(slots_of_level), mode):
+                    self._measure_slots(measured_slots, pool)
+                    self._report_progress(measured_slots, slots_done)
             self.blocks = block + 1
             if self._is_decided():
                 break
+
+    def _steps(self, slots: list[order.Slot], mode: str) -> list[list[order.Slot]]:
+        """Return what is measured at a time: all variants where their requests can alternate, else one."""
+        is_cut = prompt_lines.is_cut(self.loads[slots[0].level], self.spec.options, self.workload.least_turns)
+        return [slots] if mode == "resident" and is_cut else [[slot] for slot in slots]
+
+    def _report_progress(self, slots: list[order.Slot], slots_done: count[int]) -> None:
+        """Report each slot that was measured."""
+        for slot in slots:
+            load = self.loads[slot.level]
+            self.progress.advance(
+                next(slots_done),
+                variant=self.spec.variants[slot.variant].name,
+                concurrency=_streams(load),
+                load=load.words,
+                block=slot.block,
+            )
+
+    def _measure_slots(self, slots: list[order.Slot], pool: ServerPool) -> None:
+        """Run one load against the variants of these slots, in turns if there are several; skip lost variants."""
+        if len(slots) == 1:
+            self._measure_slot(slots[0], pool)
+            return
+
+        # 1. Send to all that answer, in turns; if a server ends before that, begin again without it.
+        runs: dict[int, MeasuredRun] = {}
+        while endpoints := self._answering_endpoints(slots, pool):
+            try:
+                runs = self._sender.run_in_turns(slots[0], endpoints)
+                break
+            except EndpointUnreachable:
+                if len(self._answering_endpoints(slots, pool)) == len(endpoints):
+                    raise
+
+        # 2. Report a point for each.
+        for slot in slots:
+            if slot.variant in runs:
+                self._report_point(slot, runs[slot.variant].records)
+
+    def _answering_endpoints(self, slots: list[order.Slot], pool: ServerPool) -> dict[int, Endpoint]:
+        """Return the endpoint of each variant that is not lost, in the order of variants."""
+        endpoints: dict[int, Endpoint] = {}
+        for slot in sorted(slots, key=lambda slot: slot.variant):
+            if slot.variant not in self.lost_servers:
+                with self._recording_loss(slot.variant):
+                    endpoint = self._prepare(slot.variant, pool)
+                    check_endpoint(endpoint.url, self._sender.bearer(endpoint))
+                    endpoints[slot.variant] = endpoint
+        return endpoints
 
     def _measure_slot(self, slot: order.Slot, pool: ServerPool) -> None:
         """Run one load against one variant; skip a variant whose server is lost."""
@@ -121,9 +166,9 @@ class Measurement:
             return
         with self._recording_loss(slot.variant):
             endpoint = self._prepare(slot.variant, pool)
-            first_line = self.unused_prompts.first_line(slot.block, slot.level)
-            most_requests = self.unused_prompts.most_requests(slot.level)
-            run = self._run_load(slot.variant, endpoint, self.loads[slot.level], first_line, most_requests)
+            first_line = self._sender.unused_prompts.first_line(slot.block, slot.level)
+            most_requests = self._sender.unused_prompts.most_requests(slot.level)
+            run = self._sender.run(slot.variant, endpoint, self.loads[slot.level], first_line, most_requests)
             self._report_point(slot, run.records)
 
     def _is_decided(self) -> bool:
@@ -146,7 +191,7 @@ class Measurement:
         # 2. Record the test; it counts against the significance of all later ones.
         undecided = len(stopping_rule.find_undecided(comparison))
         self.looks.append(SequentialTest(blocks=self.blocks, alpha=alpha, most=options.max_blocks, undecided=undecided))
-        total = sum(higher_is_better(row.metric) for row in comparison)
+        total = sum(is_primary(row.metric) for row in comparison)
         self.progress.note(
             f"After {self.blocks} of at most {options.max_blocks} blocks, {total - undecided} of {total} comparisons "
             "are decided."
@@ -186,8 +231,7 @@ class Measurement:
             )
         if not self._held_out_windows or (variant and 0 not in self.logprobs):
             return
-        bearer = self.spec.options.bearer_env if endpoint.server is None else None
-        logprobs = served_logprobs.fetch_logprobs(endpoint, self._held_out_windows, bearer)
+        logprobs = served_logprobs.fetch_logprobs(endpoint, self._held_out_windows, self._sender.bearer(endpoint))
         if logprobs is not None:
             self.logprobs[variant] = logprobs
 
@@ -205,8 +249,8 @@ class Measurement:
 
         def measure(load: Load, requests: int, attempt: int) -> tuple[list[RequestRecord], Audit]:
             self.progress.note(f"{self.spec.variants[index].name}: {load.words}")
-            first_line = self.unused_prompts.take_lines(index, load, requests)
-            run = self._run_load(index, endpoint, load, first_line, requests)
+            first_line = self._sender.unused_prompts.take_lines(index, load, requests)
+            run = self._sender.run(index, endpoint, load, first_line, requests)
             return run.records, run.audit
 
         try:
@@ -229,7 +273,7 @@ class Measurement:
         if self._warmed.get(variant) == endpoint.starts:
             return
         for streams in prompt_lines.warm_up_streams(self.spec.options):
-            self._send_unmeasured(variant, endpoint, streams, {"requests": streams, "warmup_requests": 0})
+            self._sender.send_unmeasured(variant, endpoint, streams, {"requests": streams, "warmup_requests": 0})
         self._warmed[variant] = endpoint.starts
 
     def levels(self, variant: int) -> list[Level]:
@@ -305,29 +349,6 @@ class Measurement:
         for variant, load in self._measured_keys():
             yield MeasuredLevel(variant, load, [run.records for run in self.runs[variant, load]])
 
-    def _run_load(
-        self, variant: int, endpoint: Endpoint, load: Load, first_line: int, requests: int | None = None
-    ) -> MeasuredRun:
-        """Load the endpoint once, from `first_line` of the workload on, and record everything known of the run."""
-        # 1. Read the counters, then send the load.
-        counters_before, meter, joules_before = endpoint.counters(), DisturbanceMeter(), energy.read_counters()
-        plan = self._plan(variant, endpoint, load, self._prompts_file(), requests)
-        plan = plan.model_copy(update={"first_line": first_line})
-        records, audit = self._send(plan)
-
-        # 2. Read the counters again; energy counts only for servers on this machine.
-        disturbance = meter.disturbance()
-        joules = energy.energy_used(joules_before, energy.read_counters()) if endpoint.server is not None else None
-        counters_after = endpoint.counters()
-        counted = counters.counter_increase(counters_before, counters_after)
-
-        # 3. Record the run.
-        block_tokens = cache_block_tokens(counters_after)
-        hits = self.unused_prompts.record_sent(variant, plan, records, counted, block_tokens)
-        run = MeasuredRun(records, audit, disturbance, joules, counted, hits)
-        self.runs.setdefault((variant, load), []).append(run)
-        return run
-
     def _report_point(self, slot: order.Slot, records: list[RequestRecord]) -> None:
         """Report the run's throughput for the live chart, which labels it approximate."""
         good = [record for record in records if record.ok and not record.warm]
@@ -347,52 +368,9 @@ class Measurement:
         """Return greedy answers to the first prompts, None for a request that failed."""
         prompts = min(prompt_lines.GREEDY_PROMPTS, len(self.workload.prompts))
         changes = {"requests": prompts, "temperature": 0.0, "warmup_requests": 1}
-        records = self._send_unmeasured(variant, endpoint, prompt_lines.GREEDY_STREAMS, changes)
+        records = self._sender.send_unmeasured(variant, endpoint, prompt_lines.GREEDY_STREAMS, changes)
         records.sort(key=lambda record: record.index)
         return [record.text if record.ok else None for record in records if not record.warm]
-
-    def _send_unmeasured(
-        self, variant: int, endpoint: Endpoint, streams: int, changes: dict[str, Any]
-    ) -> list[RequestRecord]:
-        """Send the workload's first lines, which no measured level reads; `changes` are fields of the plan."""
-        plan = self._plan(variant, endpoint, Load("closed", streams), self._prompts_file(single_turn=True))
-        records, _ = self._send(plan.model_copy(update={"seconds": None, **changes}))
-        self.unused_prompts.record_sent(variant, plan, records, {}, cache_block_tokens(endpoint.counters()))
-        return records
-
-    def _plan(
-        self, variant: int, endpoint: Endpoint, load: Load, prompts: Path, requests: int | None = None
-    ) -> LoadPlan:
-        bearer = self.spec.options.bearer_env if endpoint.server is None else None
-        plan = load_plans.make_plan(
-            load,
-            self.spec.options,
-            url=endpoint.url,
-            model=endpoint.served_name or models(endpoint.url, bearer)[0],
-            prompts=str(prompts),
-            bearer=bearer,
-            requests=requests,
-        )
-        return self.unused_prompts.plan_with_salt(variant, plan)
-
-    def _prompts_file(self, *, single_turn: bool = False) -> Path:
-        """Write all lines of the workload in its order, once, and return the file.
-
-        `single_turn`: only the first turn of each, even if the load consists of conversations.
-        """
-        path = self.channel.work / ("prompts-plain.jsonl" if single_turn else "prompts.jsonl")
-        if not path.exists():
-            prompts = self.workload.prompts
-            if single_turn:
-                prompts = tuple(Prompt(prompt=prompt.prompt, max_tokens=prompt.max_tokens) for prompt in prompts)
-            path.write_bytes(write_prompts(prompts))
-        return path
-
-    def _send(self, plan: LoadPlan) -> tuple[list[RequestRecord], Audit]:
-        from backend.evaluate.load import run_level
-
-        self._load_number += 1
-        return run_level(plan, self.channel.work / f"slot-{self._load_number}")
 
 
 def _streams(load: Load) -> int:

@@ -3,6 +3,7 @@ way."""
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -49,6 +50,38 @@ def test_rates_are_compared_rate_by_rate_on_a_kept_copy_of_the_workload(home: Wo
     rows = pyarrow.parquet.read_table(folder / "records.parquet").to_pylist()
     assert {row["load"] for row in rows} == {"rate-20", "rate-60"}
     assert {row["clock"] for row in rows} == {"intended"}
+
+
+def test_requests_alternate_at_one_stream_and_slices_are_what_is_compared(home: Workspace) -> None:
+    """Each prompt is asked of both, one right after the other, in an order that rotates; a gap of 1.5x is decided."""
+    with running("exact_server.py", "--rate", 300) as a, running("exact_server.py", "--rate", 200) as b:
+        document, folder = evaluated(home, [a, b], concurrency=(1, 2), repeats=2, max_tokens=30)
+    rows = pyarrow.parquet.read_table(folder / "records.parquet").to_pylist()
+    measured = [row for row in rows if row["load"] == Load("closed", 1).key and not row["warm"]]
+
+    # 1. Six requests of a block, one a slice, the same prompt of both before the next one.
+    names = [result.name for result in document.variants]
+    sent: list[str] = []
+    for block in (0, 1):
+        in_order = sorted((row for row in measured if row["block"] == block), key=lambda row: row["sent"])
+        assert [row["slice"] for row in in_order] == [number for number in range(6) for _ in names]
+        assert all(
+            first["prompt"] == second["prompt"] for first, second in zip(in_order[::2], in_order[1::2], strict=True)
+        )
+        assert len({row["prompt"] for row in in_order}) == 6
+        assert all(earlier["end"] <= later["sent"] for earlier, later in itertools.pairwise(in_order))
+        sent += [row["variant"] for row in in_order]
+    assert sent[::2].count(names[0]) == sent[1::2].count(names[0]), "each as often first as second"
+
+    # 2. Slices are compared: twelve at one stream decide, two at two streams are too few.
+    one, two = document.variants[1].levels
+    assert (one.repeats, len(one.blocks), two.repeats, len(two.blocks)) == (2, 12, 2, 2)
+    rates = {row.load.value: row for row in document.comparison if not row.secondary}
+    assert rates[1].outcome == "worse" and rates[1].ci95 is not None and rates[1].ci95[1] < 1
+    assert rates[2].why is not None and rates[2].why.cause == "few_repeats"
+    own_time = sum(row["end"] - row["sent"] for row in measured if row["variant"] == names[1])
+    assert one.duration_s == pytest.approx(own_time), "the other's turns do not count"
+    assert {row.secondary for row in document.comparison if row.metric.startswith("ttft")} == {True}
 
 
 def test_a_server_that_dies_leaves_the_levels_done_and_the_other_variant(home: Workspace) -> None:

@@ -30,7 +30,7 @@ def drift_warning(
         return None
     # 1. Test every comparison, corrected for their number.
     tested = [row for row in comparison if row.why is None]
-    logs = [log_ratios(results, row) for row in tested]
+    logs = [_block_means(log_ratios(results, row), sum(sessions)) for row in tested]
     tests = holm([welch_p_value(ratios[:before], ratios[before:]) for ratios in logs])
     differing = [index for index, test in enumerate(tests) if test.p_adjusted <= SIGNIFICANCE]
     if not differing:
@@ -45,6 +45,12 @@ def drift_warning(
         "changed in between, such as the servers' start, affects them, so the intervals are too narrow. Measure again, "
         "ideally with servers that are started in each block."
     )
+
+
+def _block_means(ratios: Sequence[float], blocks: int) -> list[float]:
+    """Return the mean log ratio of each block; slices of one block are too alike to count as independent."""
+    slices = max(1, len(ratios) // blocks)
+    return [fmean(ratios[first : first + slices]) for first in range(0, len(ratios), slices)]
 
 
 def welch_p_value(first: Sequence[float], second: Sequence[float]) -> float:

@@ -96,7 +96,7 @@ def test_verdict_and_interval_never_contradict_each_other(
 
 
 def test_a_hundred_comparisons_of_a_model_with_itself_name_a_difference_in_at_most_ten() -> None:
-    false = sum(any(row.significant for row in compare(aa_results(seed))) for seed in range(100))
+    false = sum(any(row.significant for row in compare(aa_results(seed)) if not row.secondary) for seed in range(100))
     assert false <= 10
 
 

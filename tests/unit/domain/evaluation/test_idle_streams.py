@@ -32,7 +32,7 @@ def test_a_level_whose_end_is_most_of_it_is_told_with_what_to_ask_for() -> None:
     assert (
         said is not None
         and said.startswith("At 8 streams only 4.00 were busy on average")
-        and "32 requests per level" in said
+        and "24 requests per level" in said
     )
     assert idle_streams_warning([simulated.result("original", [busy])]) is None
     assert idle_streams_warning([]) is None

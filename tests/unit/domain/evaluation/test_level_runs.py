@@ -136,7 +136,9 @@ def test_a_busy_machine_is_told_of_a_search_too(tmp_path: Path, kind: Any, said:
     measurement = Measurement(spec, channel, workload, ChannelProgress(channel, 1.0))
     judged = {1.0: [run()], 2.0: [run(), run(BUSY)]}
     measurement.searched[0] = [found(streams) for streams in judged]
-    measurement.runs = {(0, Load("closed", streams)): done for streams, done in {**judged, 4.0: [run(BUSY)]}.items()}
+    measurement.runs.update(
+        {(0, Load("closed", streams)): done for streams, done in {**judged, 4.0: [run(BUSY)]}.items()}
+    )
     told = measurement.disturbance_warning()
     assert told is None if said is None else said in str(told)
     assert [(level.concurrency, level.repeats) for level in measurement.levels(0)] == [(1, 1), (2, 2)]

@@ -64,16 +64,16 @@ def test_no_two_runs_share_a_line_where_the_workload_is_long_enough(
 @pytest.mark.parametrize(
     ("chosen", "lines", "needed"),
     [
-        ({"concurrency": (1, 4)}, 160, 36 + 5 * (2 + 8 + 8 + 16)),
-        ({"concurrency": (1, 4)}, 206, None),
+        ({"concurrency": (1, 4)}, 150, 36 + 5 * (1 + 6 + 4 + 12)),
+        ({"concurrency": (1, 4)}, 151, None),
         ({"concurrency": (1, 4), "prefix_cache": "off"}, 1, None),
-        ({"concurrency": (1, 4), "prefix_cache": "per-run"}, 24, None),
-        ({"concurrency": (1, 4), "prefix_cache": "per-run"}, 23, 24),
+        ({"concurrency": (1, 4), "prefix_cache": "per-run"}, 16, None),
+        ({"concurrency": (1, 4), "prefix_cache": "per-run"}, 15, 16),
         ({"trace": True, "repeats": 2}, 10, 20),
         ({"trace": True, "repeats": 1}, 10, None),
         ({"trace": True, "repeats": 2, "prefix_cache": "per-run"}, 10, None),
-        ({"concurrency": (1,), "seconds": 5.0}, 86, None),
-        ({"concurrency": (1,), "seconds": 5.0}, 85, 86),
+        ({"concurrency": (1,), "seconds": 5.0}, 71, None),
+        ({"concurrency": (1,), "seconds": 5.0}, 70, 71),
         ({"rate": (2.0,), "requests": 10, "repeats": 1}, 50, 51),
     ],
 )
@@ -92,4 +92,4 @@ def test_runs_that_only_seconds_end_share_what_the_workload_has() -> None:
 def test_conversations_take_fewer_lines_than_requests() -> None:
     asked = options(concurrency=(4,), requests=30, warmup_requests=2, repeats=1)
     assert allocate_lines(asked, greedy=False, turns=3).runs == (8 + 10 + 4,)
-    assert default_requests(Load("closed", 8)) == 32 and default_requests(Load("rate", 0.2)) == 8
+    assert default_requests(Load("closed", 8)) == 24 and default_requests(Load("rate", 0.2)) == 8
