@@ -245,7 +245,7 @@ def measured_sources(sources: list[str], chosen: dict[str, Any]) -> list[str]:
 
 
 def _default_requests(kind: str) -> str:
-    return {STREAMS: "four per stream", RATE: "ten seconds of the rate", TRACE: "all lines"}.get(
+    return {STREAMS: "three per stream", RATE: "ten seconds of the rate", TRACE: "all lines"}.get(
         kind, "as many as it takes"
     )
 

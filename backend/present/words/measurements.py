@@ -74,7 +74,7 @@ def requests_asked(options: EvaluateOptions) -> str:
         return str(options.requests or "as many as the objectives need")
     if options.seconds:
         return f"as many as fit in {options.seconds:g} s"
-    rule = "four per stream, at least 8" if options.loads[0].is_closed else "ten seconds at this rate, at least 8"
+    rule = "three per stream, at least 6" if options.loads[0].is_closed else "ten seconds at this rate, at least 8"
     return f"{', '.join(f'{default_requests(load)} at {load.words}' for load in options.loads)} ({rule})"
 
 

@@ -52,6 +52,7 @@ def with_looks(repeats: int, sessions: tuple[int, ...], *looks: SequentialTest, 
     ids=["untested", "once", "continued", "rule", "cap"],
 )
 def test_blocks_and_tests_in_words(made: Evaluation, measured: str, tests: str) -> None:
+    tests += repeat_counts.PRIMARY_RULE if made.looks else ""
     assert (repeat_counts.measured_repeats(made), repeat_counts.describe_tests(made)) == (measured, tests)
     beside = conditions(made)
     assert (beside["Repeats"], beside["Tests"]) == (measured, tests)

@@ -18,7 +18,7 @@ from tests import simulated
 @pytest.mark.parametrize(
     ("chosen", "words"),
     [
-        ({"concurrency": (1, 4)}, "8 at 1 stream, 16 at 4 streams (four per stream, at least 8)"),
+        ({"concurrency": (1, 4)}, "6 at 1 stream, 12 at 4 streams (three per stream, at least 6)"),
         ({"rate": (2.0,)}, "20 at 2 requests/s (ten seconds at this rate, at least 8)"),
         ({"concurrency": (4,), "requests": 12}, "12"),
         ({"concurrency": (4,), "seconds": 30.0}, "as many as fit in 30 s"),
