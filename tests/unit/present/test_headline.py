@@ -124,7 +124,7 @@ def test_the_blocks_that_would_decide_are_those_of_the_test_where_they_are_worth
 
 
 def test_where_nothing_wins_one_line_says_why_and_what_to_try() -> None:
-    noisy = simulated.evaluation(names=("original", "a"), speeds=(1.0, 1.5), levels=(1,), noise=0.3)
+    noisy = simulated.evaluation(names=("original", "a"), speeds=(1.0, 1.2), levels=(1,), noise=0.3)
     said = headline.headline_sentence(noisy)
     assert said.startswith("No clear winner over `original` yet: `a` is too noisy to tell at 1 stream. ")
     assert re.search(r"Run \d+ more blocks on an idle machine\.|again on an idle machine\.", said)
