@@ -12,6 +12,8 @@ from backend.domain.figures import figure
 from backend.domain.jobs import eta
 from backend.domain.jobs.eta import ProgressReading, TimeLeft
 from backend.domain.jobs.jobs import EvaluateSpec, JobKind, JobSpec, JobState, OptimizeSpec
+from backend.domain.load.load import Load
+from backend.domain.load.prompt_lines import default_requests
 from backend.domain.needs import job_duration, serving_memory
 from backend.domain.needs.hardware_rates import processor_rates
 from backend.domain.validation import readable_rows
@@ -23,8 +25,6 @@ from backend.store.tables import JobRow
 
 MAX_POINTS = 500
 NOMINAL = processor_rates(1e12)
-DEFAULT_REQUESTS = 8
-"""Requests of one stream if an evaluation does not set a number."""
 CLOCK_SLACK = timedelta(seconds=1)
 """The worker may stamp its first event a moment before the store stamps the start."""
 
@@ -179,7 +179,8 @@ def _count_runs(variants: int, options: dict[str, Any], blocks: int) -> eta.Eval
     if not isinstance(levels, list | tuple):
         return eta.EvaluationSize(0, 0)
     requests, warm = options.get("requests"), options.get("warmup_requests") or 0
-    rounds = sum(max(1.0, (requests or DEFAULT_REQUESTS * level) / level) + warm for level in levels)
+    loads = [Load("rate" if options.get("rate") else "closed", level) for level in levels]
+    rounds = sum(max(1.0, (requests or default_requests(load)) / load.value) + warm for load in loads)
     return eta.EvaluationSize(variants * len(levels) * blocks, variants * blocks * rounds)
 
 
