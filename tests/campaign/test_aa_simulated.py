@@ -17,7 +17,7 @@ def test_a_thousand_evaluations_of_a_model_against_itself_name_a_difference_in_a
     variants: int,
 ) -> None:
     """Holm holds the rate to 5% whatever the metrics' dependence; 1000 draws of 5% exceed the bound once in 1000."""
-    false = sum(any(row.significant for row in compare(aa_results(seed, variants))) for seed in range(1000))
+    false = sum(_names_a_difference(compare(aa_results(seed, variants))) for seed in range(1000))
     assert false <= stats.binom.ppf(0.999, 1000, 0.05)
 
 
@@ -25,8 +25,13 @@ def test_a_thousand_evaluations_of_a_model_against_itself_name_a_difference_in_a
 @pytest.mark.parametrize("noise", [0.05, 0.2])
 def test_ended_by_the_rule_they_name_one_in_at_most_five_percent_too(noise: float) -> None:
     """The functions that a worker calls at each look; `test_stopping_rule` has thousands in numpy."""
-    named = sum(any(row.significant for row in ended_by_the_rule(seed, noise)) for seed in range(500))
+    named = sum(_names_a_difference(ended_by_the_rule(seed, noise)) for seed in range(500))
     assert named <= stats.binom.ppf(0.999, 500, 0.05)
+
+
+def _names_a_difference(comparison: list[Comparison]) -> bool:
+    """Tell whether a primary figure, which alone is corrected, is called faster or slower."""
+    return any(row.significant for row in comparison if not row.secondary)
 
 
 def ended_by_the_rule(seed: int, noise: float, most: int = 12) -> list[Comparison]:
