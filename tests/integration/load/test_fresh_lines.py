@@ -76,15 +76,15 @@ def test_two_evaluations_from_two_processes_at_once_both_succeed(home: Workspace
 
 def test_a_workload_that_is_too_short_is_refused_before_anything_starts(home: Workspace, tmp_path: Path) -> None:
     short = lines(tmp_path, 20)
-    with pytest.raises(InvalidWorkload, match=r"asks 72 lines, and the workload 20 has 20\. .* per-run"):
+    with pytest.raises(InvalidWorkload, match=r"asks 62 lines, and the workload 20 has 20\. .* per-run"):
         measured(home, ["http://127.0.0.1:1"], workload=short)
-    with pytest.raises(InvalidWorkload, match="asks 16 lines"):
+    with pytest.raises(InvalidWorkload, match="asks 12 lines"):
         bench.run_bench(
             home,
             "http://127.0.0.1:1",
             None,
             evaluations.read_options(
-                concurrency=(4,), requests=4, repeats=1, quality=False, workload=lines(tmp_path, 15)
+                concurrency=(4,), requests=4, repeats=1, quality=False, workload=lines(tmp_path, 11)
             ),
         )
 
