@@ -13,7 +13,7 @@ from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.workload.workload import parse_workload
 from backend.worker.measuring.measurement import Measurement
-from backend.worker.measuring.server_pool import Endpoint, ServerPool
+from backend.worker.measuring.server_pool import Endpoint, ServerPool, ServerSetup
 from backend.worker.progress import ChannelProgress
 from tests.fakes.running import running, write_prompts
 
@@ -50,5 +50,6 @@ def test_a_level_has_the_acceptance_rate_of_its_time(tmp_path: Path, asked: dict
         )
         progress = ChannelProgress(channel, 1.0)
         measurement = Measurement(spec, channel, workload, progress)
-        measurement.run(Pool(spec.variants, options, Path(sys.executable), tmp_path, tmp_path, progress))
+        setup = ServerSetup(lambda _: Path(sys.executable), lambda name: tmp_path / f"{name}.log", tmp_path)
+        measurement.run(Pool(spec.variants, options, setup, progress))
     assert [(level.concurrency, level.acceptance_rate) for level in measurement.levels(0)] == [(1, 0.25)]
