@@ -26,9 +26,9 @@ from tests.fakes.sagemaker.account import Account, Fault
 from tests.fakes.sagemaker.pointed import aws, bucket, point, s3
 from tests.fakes.sagemaker.shapes import moment
 from tests.helpers.deployment_cases import DRAFT, PLAIN
-from tests.unit.launchers.sagemaker_endpoints import FILES, HERE, IAM, deployed, left
+from tests.unit.launchers.sagemaker_endpoints import FILES, HERE, IAM, artifact, deployed, endpoints, left
 
-__all__ = ["aws", "bucket", "s3"]
+__all__ = ["artifact", "aws", "bucket", "endpoints", "s3"]
 
 pytestmark = pytest.mark.process
 WATCHED = DRAFT.model_copy(
