@@ -45,6 +45,8 @@ class Settings(BaseModel):
     home: Path
     database_url: str | None = None
     engines: Path = CHECKOUT / ".engines"
+    builds: Path = Path("~/.cache/whetstone")
+    """The folder of what is built once on this machine and shared by checkouts and homes."""
     ray_address: str | None = None
     """HOST:PORT of a Ray cluster's head, of which this machine is a node; jobs that compute then run on its nodes."""
     no_demo: bool = False
@@ -169,7 +171,8 @@ class Settings(BaseModel):
 
 
 def load() -> Settings:
-    """Read the environment: WHETSTONE_HOME (default ~/.whetstone), DATABASE_URL, WHETSTONE_ENGINES, WHETSTONE_NO_DEMO,
+    """Read the environment: WHETSTONE_HOME (default ~/.whetstone), DATABASE_URL, WHETSTONE_ENGINES, WHETSTONE_BUILDS
+    (default $XDG_CACHE_HOME/whetstone), WHETSTONE_NO_DEMO,
     WHETSTONE_BEARER_ENV, WHETSTONE_HOSTS, WHETSTONE_ALLOWED_ADDRESSES and WHETSTONE_IMPORT_FOLDERS (with commas
     between), WHETSTONE_SHARED, WHETSTONE_SHARED_TOKENS, WHETSTONE_SHARED_BUCKETS, WHETSTONE_ROLE, those of SIGN_IN and
     of AWS (WHETSTONE_AWS_...), WHETSTONE_MAX_JOBS, WHETSTONE_MAX_ARTIFACTS_GB, WHETSTONE_MAX_IMPORTS_GB,
@@ -182,6 +185,11 @@ def load() -> Settings:
         home=home,
         database_url=environment.get("DATABASE_URL") or None,
         engines=Path(environment.get("WHETSTONE_ENGINES") or CHECKOUT / ".engines").expanduser().resolve(),
+        builds=Path(
+            environment.get("WHETSTONE_BUILDS") or Path(environment.get("XDG_CACHE_HOME") or "~/.cache") / "whetstone"
+        )
+        .expanduser()
+        .resolve(),
         ray_address=environment.get("WHETSTONE_RAY_ADDRESS") or None,
         node=environment.get("WHETSTONE_NODE") or None,
         no_demo=environment.get("WHETSTONE_NO_DEMO", "") not in {"", "0"},

@@ -119,8 +119,8 @@ def measure(servers: Sequence[Server], streams: Sequence[int], rounds: int, foun
         measured = Real(spec, servers, channel, progress)
         options = EvaluateOptions(concurrency=tuple(streams), max_tokens=measured.longest)
         held = cache_tokens(parse_workload(PROMPTS.stem, PROMPTS.read_bytes()).prompts, options, measured.longest)
-        python = partial(engine_status.server_python, configured)
-        setup = ServerSetup(python, channel.side_log, configured.cache / "vllm", held)
+        program = partial(engine_status.server_program, configured)
+        setup = ServerSetup(program, channel.side_log, configured.cache / "vllm", held)
         with ServerPool(variants, options, setup, progress) as pool:
             pool.start_servers()
             measured.run(pool)

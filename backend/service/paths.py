@@ -58,7 +58,7 @@ PATH_FIELDS: dict[type[BaseModel], tuple[str, ...]] = {
     ImportSpec: ("source",),
     ManagedSpec: ("weights",),
     ModelCard: ("path",),
-    Variant: ("source", "model_path", "original_path"),
+    Variant: ("source", "model_path", "original_path", "gguf"),
 }
 """Every field of a job's specification that may hold a path which a person named. Their subclasses have them too."""
 

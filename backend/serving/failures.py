@@ -1,6 +1,7 @@
 """Explains why a model server did not start, in one sentence, from its log and its exit code.
 
-A table of patterns, each seen in a real log of vLLM or torch; the first that matches wins. Knows nothing of processes.
+A table of patterns, each seen in a real log of vLLM, torch or llama.cpp; the first that matches wins.
+Knows nothing of processes.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from pathlib import Path
 
 TAIL_BYTES = 400_000
 SIGKILL_CODES = {137, -9}
+SIGILL_CODES = {132, -4}
+
+PORT_TAKEN = r"Address already in use|\[Errno 98\]|couldn't bind HTTP server socket"
 
 PATTERNS: tuple[tuple[str, str], ...] = (
     (
@@ -48,7 +52,7 @@ PATTERNS: tuple[tuple[str, str], ...] = (
         "compilation needs the Python headers: install python3-dev, or set serving.enforce_eager",
     ),
     (
-        r"Address already in use|\[Errno 98\]",
+        PORT_TAKEN,
         "its port was taken by another process: start it again, or give another port",
     ),
     (
@@ -101,6 +105,20 @@ PATTERNS: tuple[tuple[str, str], ...] = (
         "its tensor parallel degree is not one that this Neuron device has: compile for another "
         "`serving.tensor_parallel`",
     ),
+    (
+        r"unknown model architecture: '([^']+)'",
+        "llama.cpp does not know the architecture {1}: serve the imported model with vLLM",
+    ),
+    (
+        r"(?:failed to read (?:magic|header|tensor)|invalid magic|tensor '[^']+' data is not within the file bounds|"
+        r"gguf_init_from_file\w*: failed)",
+        "the GGUF file is damaged or cut short: import it again",
+    ),
+    (
+        r"unable to allocate CPU buffer|failed to allocate (?:buffer|compute)|failed to create context",
+        "there was not enough memory for weights and cache: stop other servers, or lower serving.max_model_len or "
+        "max_num_seqs",
+    ),
     (r"No space left on device", "the disk is full: free some space and start it again"),
     (r"EngineDeadError", "its engine process has ended, which its log may explain: start it again"),
 )
@@ -127,7 +145,7 @@ def port_was_taken(log: Path, since: int) -> bool:
     """Tell whether the attempt whose log begins at byte `since` ended because of its port."""
     with log.open("rb") as stream:
         stream.seek(since)
-        return re.search(rb"Address already in use|\[Errno 98\]", stream.read()) is not None
+        return re.search(PORT_TAKEN.encode(), stream.read()) is not None
 
 
 def tail(log: Path) -> str:
@@ -148,6 +166,8 @@ def _reason(text: str, code: int | None) -> str:
         if match:
             named = next((group for group in match.groups() if group), "")
             return meaning.replace("{1}", named)
+    if code in SIGILL_CODES:
+        return "this processor lacks an instruction that it was built for: install the engine again on this machine"
     if code in SIGKILL_CODES:
         return "it was killed, most likely because memory ran out: stop other servers or choose a smaller model"
     return _last_error(text) or ("it did not answer in time" if code is None else f"it ended with code {code}")

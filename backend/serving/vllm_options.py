@@ -124,27 +124,37 @@ def kv_cache_bytes(variant: Variant, tokens_in_flight: int | None = None) -> int
     since vLLM pads all layers to one page size.
     """
     # 1. Bytes per token over all layers.
-    config = _config(variant.model_path)
-    heads = _size(config, "heads")
-    head_size = int(config.get("head_dim") or _size(config, "hidden") // heads)
     width = 2
     if variant.serving.kv_cache_dtype == "fp8":
         width = 1
     elif variant.serving.dtype == "float32":
         width = 4
-    layers = _size(config, "layers")
-    if variant.speculation is not None and variant.speculation.draft_path is not None:
-        layers += _size(_config(variant.speculation.draft_path), "layers")
-    token = 2 * layers * int(config.get("num_key_value_heads") or heads) * head_size * width
+    token = cache_elements(variant) * width
 
     # 2. Bytes of as many full sequences as may run.
-    length = variant.serving.max_model_len or _size(config, "context", ASSUMED_CONTEXT)
+    length = variant.serving.max_model_len or context_length(variant)
     most = reserved_bytes(token, length, variant.serving.max_num_seqs)
 
     # 3. No more than a known load needs.
     if tokens_in_flight is None:
         return most
     return min(most, max(sequence_bytes(token, length), token * (tokens_in_flight + BLOCK)))
+
+
+def cache_elements(variant: Variant) -> int:
+    """Return the numbers that a cache holds for one token, over all layers, a draft's included. Raises InvalidModel."""
+    config = _config(variant.model_path)
+    heads = _size(config, "heads")
+    head_size = int(config.get("head_dim") or _size(config, "hidden") // heads)
+    layers = _size(config, "layers")
+    if variant.speculation is not None and variant.speculation.draft_path is not None:
+        layers += _size(_config(variant.speculation.draft_path), "layers")
+    return 2 * layers * int(config.get("num_key_value_heads") or heads) * head_size
+
+
+def context_length(variant: Variant) -> int:
+    """Return the tokens of the longest sequence that the model's config states. Raises InvalidModel."""
+    return _size(_config(variant.model_path), "context", ASSUMED_CONTEXT)
 
 
 def _config(path: str | None) -> dict[str, Any]:

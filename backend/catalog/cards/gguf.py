@@ -24,6 +24,8 @@ from backend.domain.model.gguf.pretokenizers import tokenizer_plan
 from backend.domain.model.gguf.rope import FREQUENCIES
 
 SUFFIX = ".gguf"
+ORIGINAL = "gguf"
+"""The folder, in that of a model made from a GGUF file, that keeps the file itself."""
 MOST_BYTES, MOST_KEYS, MOST_TENSORS, MOST_VALUES = 64 * 2**20, 4096, 65_536, 4_000_000
 BITS_16 = 16
 ALIGNMENT = 32
@@ -156,6 +158,18 @@ def name_of(path: Path) -> str:
     """`SmolLM2-135M-Instruct.Q4_1-00001-of-00002.gguf` -> `SmolLM2-135M-Instruct`."""
     stem = gguf_parts.without_number(path.stem)
     return _QUANTIZATION.sub("", stem) or stem
+
+
+def find_original(folder: Path) -> Path | None:
+    """Return the GGUF file that a folder's model was made from, the first part of one that was split; None where none
+    was kept."""
+    return next(iter(sorted((folder / ORIGINAL).glob(f"*{SUFFIX}"))), None)
+
+
+def type_in_name(path: Path) -> str:
+    """Return the type that most weights are in and the form of the file, for a name: `Q4_1 GGUF`."""
+    before = read_model(path).quantized_before
+    return f"{before.format if before else '16-bit'} GGUF"
 
 
 def read_model(path: Path) -> Model:

@@ -54,6 +54,10 @@ def evaluate(
             help="Exit 1 if this holds, such as `ttft_p95 > 300ms at 4` (streams; for a rate `at 4/s`). Repeatable."
         ),
     ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="vllm or llama.cpp, for all variants served here but those written SOURCE@engine=NAME."),
+    ] = None,
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Allow an artifact whose quality is below the floor.")
     ] = False,
@@ -65,10 +69,10 @@ def evaluate(
     # 1. Prepare a new evaluation, or more blocks of an earlier one.
     if continues is not None:
         prepared = _continue_evaluation(
-            workspace, continues, blocks, bool(variants) or chosen != evaluations.read_options()
+            workspace, continues, blocks, bool(variants or engine) or chosen != evaluations.read_options()
         )
     elif variants and blocks is None:
-        prepared = evaluations.prepare(workspace, variants, chosen, anyway=anyway)
+        prepared = evaluations.prepare(workspace, variants, chosen, engine=engine, anyway=anyway)
     else:
         raise RequestError("Give at least one variant, or --continue EVALUATION with --blocks.")
     # 2. Say which workload is used.

@@ -108,6 +108,9 @@ class Variant(Frozen):
     serving: Serving = Serving()
     speculation: Speculation | None = None
     compile_cache: str | None = None
+    gguf: str | None = Field(None, exclude_if=lambda value: value is None)
+    """The GGUF file that is served, the first part of one that was split; `model_path` is then the folder that was
+    made from it, whose tokenizer and config are the same."""
     neuron: Facts | None = None
     """For an artifact that was compiled for Neuron: the fields of its plan, with their key."""
     stored_at: str | None = None

@@ -86,3 +86,15 @@ def parse_prompt_logprobs(choice: Mapping[str, Any]) -> list[TokenLogprobs]:
         return [{token: float(entry["logprob"]) for token, entry in (row or {}).items()} for row in positions]
     except (AttributeError, KeyError, TypeError):
         raise ValueError("prompt_logprobs of another form") from None
+
+
+def parse_token_probabilities(reply: Mapping[str, Any]) -> TokenLogprobs:
+    """Parse the most probable first tokens of a completion by llama.cpp's own route (`n_probs`).
+
+    Raises ValueError where it has another form.
+    """
+    try:
+        first = reply["completion_probabilities"][0]
+        return {str(entry["id"]): float(entry["logprob"]) for entry in first["top_logprobs"]}
+    except (LookupError, TypeError):
+        raise ValueError("completion_probabilities of another form") from None

@@ -1,4 +1,5 @@
-"""Parses the counters that a server reports at `/metrics` in Prometheus' text format, as vLLM does. Pure."""
+"""Parses the counters that a server reports at `/metrics` in Prometheus' text format, as vLLM and llama.cpp do.
+Pure."""
 
 from __future__ import annotations
 
@@ -18,6 +19,12 @@ COUNTERS = {
     "vllm:num_preemptions_total": "preemptions",
 }
 """vLLM's counters and the names they have here."""
+LLAMA_CPP = {
+    "llamacpp:prompt_tokens_total": ("prompt_tokens", "prefix_cache_query_tokens"),
+    "llamacpp:prompt_tokens_cached_total": ("prompt_tokens", "prefix_cache_query_tokens", "prefix_cache_hit_tokens"),
+    "llamacpp:tokens_predicted_total": ("generation_tokens",),
+}
+"""llama.cpp's counters (tools/server/server-task.cpp): prompt tokens are counted apart if they came from its cache."""
 CACHE_BLOCK = "cache_block_tokens"
 """Not a counter: the tokens in one block of the server's key-value cache."""
 BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
@@ -38,12 +45,13 @@ def parse_counters(text: str) -> dict[str, float]:
     counters: dict[str, float] = {}
     for line in text.splitlines():
         match = _SAMPLE.match(line) if len(line) <= LONGEST_LINE else None
-        name = match and _counter_name(match[1], match[2] or "")
-        if match and name:
+        names = _counter_names(match[1], match[2] or "") if match else ()
+        if match and names:
             value = float(match[3])
             if not math.isfinite(value):
                 raise ValueError(f"{match[1]} is {match[3]}")
-            counters[name] = counters.get(name, 0.0) + value
+            for name in names:
+                counters[name] = counters.get(name, 0.0) + value
     # 2. The size of a block.
     block = _BLOCK.search(text)
     if block:
@@ -51,10 +59,12 @@ def parse_counters(text: str) -> dict[str, float]:
     return counters
 
 
-def _counter_name(sample: str, labels: str) -> str | None:
-    """Return our name of a sample; None for one that is not used."""
+def _counter_names(sample: str, labels: str) -> tuple[str, ...]:
+    """Return our names of a sample; none for one that is not used."""
     position = _POSITION.search(labels) if sample == BY_POSITION else None
-    return f"{ACCEPTED_AT}{position[1]}" if position else COUNTERS.get(sample)
+    if position is not None:
+        return (f"{ACCEPTED_AT}{position[1]}",)
+    return LLAMA_CPP.get(sample) or ((COUNTERS[sample],) if sample in COUNTERS else ())
 
 
 def counter_increase(before: dict[str, float], after: dict[str, float]) -> dict[str, int]:

@@ -34,6 +34,10 @@ class EnvironmentInfo(NamedTuple):
     """The module of `main`, where it is not the package's name up to the first dash."""
     vendor: tuple[str, ...] = ()
     """Packages from their vendor's own index, whose address the user gives; then there is no lock."""
+    program: str = "python"
+    """What runs of it, in its folder `bin`."""
+    compiled: bool = False
+    """Its programs are built here from the source that the lock names, into a cache that checkouts share."""
 
 
 STUDIO = EnvironmentInfo(
@@ -87,6 +91,16 @@ RAY = EnvironmentInfo(
     locks={"cpu": "ray.txt", "gpu": "ray.txt"},
     main={"cpu": "ray", "gpu": "ray"},
 )
+LLAMA_CPP = EnvironmentInfo(
+    name="llama-cpp",
+    purpose="serves GGUF files with llama.cpp's own server, built for this processor",
+    hardware="an x86-64 or Arm processor, with a C++ compiler to build it",
+    packages=("llama.cpp, from the source of llama-cpp-python",),
+    locks={"cpu": "llama-cpp.txt", "gpu": "llama-cpp.txt"},
+    main={"cpu": "llama-cpp-python", "gpu": "llama-cpp-python"},
+    program="llama-server",
+    compiled=True,
+)
 
 
 def _neuron(name: str, purpose: str, hardware: str, *vendor: str, module: str) -> EnvironmentInfo:
@@ -122,7 +136,7 @@ NEURON_LEGACY = _neuron(
     "torch-neuronx",
     module="transformers_neuronx",
 )
-ENVIRONMENTS = (STUDIO, SERVE, COMPRESS, QUALITY, RAY, NEURON, NEURON_VLLM, NEURON_LEGACY)
+ENVIRONMENTS = (STUDIO, SERVE, LLAMA_CPP, COMPRESS, QUALITY, RAY, NEURON, NEURON_VLLM, NEURON_LEGACY)
 
 
 def resolve(name: str) -> EnvironmentInfo:

@@ -18,6 +18,9 @@ from backend.domain.recipe import quantize_step
 from backend.domain.recipe.recipe import Quantize, Recipe, Serving
 
 BYTES = {"float32": 4, "float64": 8}
+BLOCK_ELEMENTS = 32
+BLOCK_BYTES = {"q8_0": 34, "q4_0": 18}
+"""Bytes of a block of llama.cpp's cache types, with its scale (ggml, block_q8_0 and block_q4_0)."""
 """Bytes of an element; every other dtype of a card has 16 bits."""
 GPU_SHARE = 0.92
 """Part of a GPU's memory that vLLM 0.32 takes: config/cache.py, gpu_memory_utilization."""
@@ -135,8 +138,12 @@ def kv_bytes(model: ModelFacts, serving: Serving, tensor_parallel: int = 1) -> i
     if serving.kv_cache_dtype == "fp8":
         width = 1
     if model.kv_latent:
-        return model.cached_layers * model.kv_latent * width
-    return 2 * model.cached_layers * -(-model.kv_heads // tensor_parallel) * model.head_dim * width
+        elements = model.cached_layers * model.kv_latent
+    else:
+        elements = 2 * model.cached_layers * -(-model.kv_heads // tensor_parallel) * model.head_dim
+    if serving.kv_cache_dtype in BLOCK_BYTES:
+        return elements * BLOCK_BYTES[serving.kv_cache_dtype] // BLOCK_ELEMENTS
+    return elements * width
 
 
 def activations(model: ModelFacts, device: Device, tensor_parallel: int) -> int:

@@ -16,6 +16,7 @@ from backend.domain.errors import InvalidRecipe
 from backend.domain.frozen import Frozen, digest
 from backend.domain.recipe import recovery, speculation
 from backend.domain.recipe.methods import KnownMethod
+from backend.domain.recipe.serving_engines import CacheType, EngineName
 from backend.domain.recipe.speculation import SPECULATE, KnownSpeculation, Schedule
 from backend.domain.validation import first_flaw, matching
 
@@ -201,17 +202,35 @@ Step = Annotated[Prune | Quantize | Speculate | Compile | Shard, Field(discrimin
 
 
 class Serving(Frozen):
-    """The settings with which the variant is served; each field is vLLM's option of that name."""
+    """The settings with which the variant is served; each field from `dtype` on that vLLM knows is its option of that
+    name.
 
+    Fields that came later are left out of the written form where nobody set them, so that recipes from before keep
+    their hash.
+    """
+
+    engine: EngineName = Field("vllm", exclude_if=lambda value: value == "vllm")
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
     max_model_len: int | None = Field(None, ge=16)
     max_num_seqs: int | None = Field(None, ge=1)
     tensor_parallel: int = Field(1, ge=1)
-    kv_cache_dtype: Literal["auto", "fp8"] = "auto"
+    kv_cache_dtype: CacheType = "auto"
+    """fp8 of vLLM, q8_0 and q4_0 of llama.cpp."""
     prefix_caching: bool | None = None
     chunked_prefill: bool | None = None
     enforce_eager: bool = False
     """True skips vLLM's compilation at start; false is vLLM's default."""
+    threads: int | None = Field(None, ge=1, le=1024, exclude_if=lambda value: value is None)
+    """llama.cpp: threads that generate; None takes one a core."""
+    batch_threads: int | None = Field(None, ge=1, le=1024, exclude_if=lambda value: value is None)
+    """llama.cpp: threads that read prompts; None takes `threads`."""
+
+    @model_validator(mode="after")
+    def _check_engine_options(self) -> Serving:
+        for option in ("threads", "batch_threads"):
+            if getattr(self, option) is not None and self.engine != "llama.cpp":
+                raise ValueError(f"serving: `{option}` goes with `engine: llama.cpp`, not with {self.engine}")
+        return self
 
 
 class Limits(Frozen):

@@ -109,20 +109,17 @@ def _quantize_choices(step: Quantize) -> Iterator[StepChoice]:
 
 
 def _mend_serving(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Serving:
-    serving, changes = recipe.serving, dict[str, Any]()
-    # 1. Options that contradict the model, the recipe or the hardware.
+    serving = recipe.serving
+    changes = _mend_serving_types(recipe, facts)
+    # 1. Options that contradict the model, the recipe or the engine.
     if serving.max_model_len and serving.max_model_len > model.max_positions:
         changes["max_model_len"] = model.max_positions
     if recipe.step("compile"):
         changes["enforce_eager"] = False
-    has = facts.device.capability if facts.device else None
-    if has is not None and serving.dtype == "bfloat16" and has < BFLOAT16[0]:
-        changes["dtype"] = "auto"
-    if serving.dtype == "float32" and facts.hardware == "cuda" and recipe.step("quantize"):
-        changes["dtype"] = "auto"
-    if has is not None and serving.kv_cache_dtype == "fp8" and has < FP8_CACHE[0]:
-        changes["kv_cache_dtype"] = "auto"
-    if any(reason.rule == "tensor-parallel" for reason in rules.reasons(model, recipe, facts)):
+    broken = {reason.rule for reason in rules.reasons(model, recipe, facts)}
+    if "serving-engine" in broken:
+        changes |= {"engine": "vllm", "threads": None, "batch_threads": None, "kv_cache_dtype": "auto"}
+    if "tensor-parallel" in broken:
         changes["tensor_parallel"] = 1
     # 2. Memory, which another reason may have hidden.
     so_far = recipe.model_copy(update={"serving": serving.model_copy(update=changes)})
@@ -132,6 +129,19 @@ def _mend_serving(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Serv
         if serving.dtype == "float32":
             changes["dtype"] = "auto"
     return serving.model_copy(update=changes) if changes else serving
+
+
+def _mend_serving_types(recipe: Recipe, facts: TargetFacts) -> dict[str, Any]:
+    """Return changes to types that the hardware does not have."""
+    serving, changes = recipe.serving, dict[str, Any]()
+    has = facts.device.capability if facts.device else None
+    if has is not None and serving.dtype == "bfloat16" and has < BFLOAT16[0]:
+        changes["dtype"] = "auto"
+    if serving.dtype == "float32" and facts.hardware == "cuda" and recipe.step("quantize"):
+        changes["dtype"] = "auto"
+    if has is not None and serving.kv_cache_dtype == "fp8" and has < FP8_CACHE[0]:
+        changes["kv_cache_dtype"] = "auto"
+    return changes
 
 
 def _mend_limits(recipe: Recipe, facts: TargetFacts) -> Recipe:

@@ -16,7 +16,8 @@ from backend.domain.needs import serving_memory
 from backend.domain.neuron import software_stacks
 from backend.domain.recipe import methods, quantize_step, sagemaker_toolkit
 from backend.domain.recipe.capability_table import BFLOAT16, FP8_CACHE, NATIVE_FAMILIES, capability
-from backend.domain.recipe.recipe import Prune, Quantize, Recipe
+from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate
+from backend.domain.recipe.serving_engines import Wanted, find_unsupported
 from backend.domain.rules import kernel_rules, method_rules, neuron_rules, speculation_rules
 from backend.domain.rules.target_facts import MEMORY, Reason, TargetFacts
 
@@ -131,6 +132,26 @@ def _check_serving_types(model: ModelFacts, recipe: Recipe, facts: TargetFacts) 
     if cached and has < FP8_CACHE[0]:
         message = f"An FP8 key-value cache needs compute capability 8.9 and {mine}: leave it out."
         yield Reason(rule="compute-capability", message=message, source=FP8_CACHE[1])
+
+
+def _check_serving_engine(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+    """Refuse what the engine of the recipe does not serve. llama.cpp reads the GGUF file that a model was imported
+    from, which no step changes."""
+    step = recipe.step("speculate")
+    written = any(isinstance(each, Quantize | Prune) for each in recipe.steps)
+    wanted = Wanted(
+        engine=recipe.serving.engine,
+        format="gguf" if recipe.serving.engine == "llama.cpp" and not written else "safetensors",
+        hardware=facts.hardware,
+        speculation=step.method if isinstance(step, Speculate) else None,
+        cache=recipe.serving.kv_cache_dtype,
+        parallel=recipe.serving.tensor_parallel,
+    )
+    if recipe.serving.engine == "vllm":  # its hardware and its drafts have rules of their own
+        wanted = wanted._replace(hardware="cuda", speculation=None)
+    unsupported = find_unsupported(wanted)
+    if unsupported is not None:
+        yield Reason(rule="serving-engine", message=unsupported.sentence, source=unsupported.source)
 
 
 def _check_group_size(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
@@ -285,6 +306,7 @@ _COMMON: tuple[Rule, ...] = (
     _check_context,
     _check_tensor_parallel,
     _check_serving_types,
+    _check_serving_engine,
     neuron_rules.check_elsewhere,
 )
 _OURS: tuple[Rule, ...] = (

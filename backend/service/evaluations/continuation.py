@@ -55,7 +55,7 @@ def prepare(workspace: Workspace, evaluation_id: str, blocks: int) -> EvaluateSp
         raise NotContinued(f"{evaluation_id} cannot be continued: {why}.")
     for variant in spec.variants:
         if variant.kind != "url":
-            engine_status.server_python(workspace.settings, variant)
+            engine_status.server_program(workspace.settings, variant)
     return continued_spec(view, blocks, origin=_first_line(view, spec))
 
 

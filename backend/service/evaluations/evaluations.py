@@ -68,13 +68,23 @@ def read_options(**fields: object) -> EvaluateOptions:
     return chosen
 
 
-def prepare(workspace: Workspace, sources: list[str], chosen: EvaluateOptions, *, anyway: bool = False) -> EvaluateSpec:
-    """Resolve every variant and read the workload. `anyway` allows variants whose quality is below the floor.
+def prepare(
+    workspace: Workspace,
+    sources: list[str],
+    chosen: EvaluateOptions,
+    *,
+    engine: str | None = None,
+    anyway: bool = False,
+) -> EvaluateSpec:
+    """Resolve every variant and read the workload. `engine` serves those that name none; `anyway` allows variants whose
+    quality is below the floor.
 
     Raises BelowFloor, UnknownModel, InvalidModel, NotFound, InvalidWorkload, InvalidTask, EngineMissing,
     ImpossibleStack.
     """
-    resolved = variants.distinct_names([variants.resolve(workspace, source) for source in sources])
+    resolved = variants.distinct_names(
+        [variants.resolve(workspace, variants.with_engine(source, engine)) for source in sources]
+    )
     variants.check_served(workspace, resolved)
     variants.check_floor(workspace, resolved, anyway=anyway)
     return make_spec(workspace, resolved, chosen)
@@ -103,7 +113,7 @@ def make_spec(workspace: Workspace, resolved: list[Variant], chosen: EvaluateOpt
         )
     for variant in resolved:
         if variant.kind != "url":
-            engine_status.server_python(workspace.settings, variant)
+            engine_status.server_program(workspace.settings, variant)
     return EvaluateSpec(variants=tuple(_with_prefix_cache(variant, chosen) for variant in resolved), options=chosen)
 
 

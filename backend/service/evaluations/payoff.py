@@ -44,7 +44,7 @@ def prepare(
     target = variants.resolve(workspace, source, serving=serving)
     card, recipe = require_original(workspace, target)
     variants.check_served(workspace, [target])
-    engine_status.server_python(workspace.settings, target)
+    engine_status.server_program(workspace.settings, target)
     return PayoffSpec(
         variants=(target,),
         probes=draft_payoff.make_probes(card),
@@ -61,6 +61,11 @@ def require_original(workspace: Workspace, target: Variant) -> tuple[ModelCard, 
     if target.kind == "url":
         raise RequestError(
             f"{target.name} is served elsewhere, and drafts cannot be put before it: give a model or an artifact."
+        )
+    if target.serving.engine != "vllm":
+        raise RequestError(
+            f"{target.name} is served by {target.serving.engine}, which takes no drafts here: map what they pay for on "
+            "vLLM."
         )
     if target.speculation is not None:
         raise RequestError(

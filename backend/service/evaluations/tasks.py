@@ -68,6 +68,12 @@ def check(workspace: Workspace, chosen: EvaluateOptions, variants: Sequence[Vari
         raise InvalidTask(
             "Tasks need a model's tokenizer, which an address does not give: add the model that it serves as a variant."
         )
+    for variant in variants:
+        if variant.serving.engine == "llama.cpp":
+            raise InvalidTask(
+                f"{variant.name} is served by llama.cpp, which reports no probabilities of a prompt's tokens, and "
+                "tasks are scored by them: leave the tasks out, or serve it with vLLM."
+            )
     # 2. Read the tasks; their names must differ.
     task_list = [task for source in chosen.tasks for task in find(source)]
     if len(task_list) > MOST:

@@ -134,9 +134,9 @@ def prepare(
 
 
 def _bytes_missing(workspace: Workspace, inspection: Inspection) -> int:
-    """Bytes that the import will write: what is not fetched yet, or the 16-bit weights of a GGUF file."""
+    """Bytes that the import will write: what is not fetched yet, or a GGUF file and its weights in 16 bits."""
     if sources.is_converted(inspection.source):
-        return inspection.card.weights_bytes if inspection.card else 0
+        return inspection.card.weights_bytes + inspection.bytes if inspection.card else 0
     staged = sources.partial(workspace.settings.models, inspection.source, inspection.revision)
     return inspection.bytes - transfer.present(staged, inspection.files)
 

@@ -3,50 +3,61 @@ SageMaker."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from backend import address, endpoint
 from backend.artifacts import variants as artifact_variants
 from backend.catalog.bundled import instances
-from backend.domain.errors import BelowFloor, ImpossibleStack, NotFound, RequestError
+from backend.catalog.cards import gguf
+from backend.catalog.remote import sources
+from backend.domain.errors import BelowFloor, ImpossibleStack, NotFound, RequestError, UnknownModel
 from backend.domain.evaluation.document import Variant
 from backend.domain.figures import counted
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.machine import instruction_sets
 from backend.domain.model.facts import ModelCard
 from backend.domain.neuron.software_stacks import STACKS
-from backend.domain.recipe import quantize_step
+from backend.domain.recipe import quantize_step, serving_engines
 from backend.domain.recipe.recipe import Recipe, Serving, Speculate, Step
+from backend.domain.recipe.serving_engines import EngineName
 from backend.domain.recipe.speculation import MOST_TOKENS
 from backend.domain.roles import Action
 from backend.domain.rules import kernel_rules
-from backend.hardware import engine_status, neuron
+from backend.hardware import engine_status, neuron, probe
+from backend.service import paths
 from backend.service.jobs import artifacts
 from backend.service.machines import targets
 from backend.service.models import endpoint_variants, models
 from backend.service.workspace import Workspace
 
 TOKENS = "@tokens="
+ENGINE = "@engine="
 
 
 def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None) -> Variant:
-    """The name of an address is looked up only for whoever may evaluate it.
+    """Return the variant of a source, which may end in `@engine=NAME` where it is to be served here.
 
-    Raises UnknownModel, InvalidModel, NotFound, RequestError for an address that cannot be one.
+    The name of an address is looked up only for whoever may evaluate it. Raises UnknownModel, InvalidModel, NotFound,
+    RequestError for an address that cannot be one and for an engine that is none.
     """
     # 1. An endpoint.
     if source.startswith(("http://", "https://")):
         return _endpoint(source, may_ask=workspace.refusal(Action.SUBMIT) is None)
     if endpoint_variants.is_endpoint(source):
         return endpoint_variants.make_variant(workspace, source)
+    plain, engine = split_engine(source)
     # 2. An artifact.
-    if models.is_artifact(source):
-        return _artifact(workspace, source)
-    # 3. A model.
-    card = models.resolve(workspace, source)
-    return Variant(
+    if models.is_artifact(plain):
+        variant = _artifact(workspace, plain)
+        return _on_engine(variant, engine).model_copy(update={"source": source}) if engine else variant
+    # 3. A GGUF file, or a model.
+    folder = _folder_of_gguf(workspace, plain)
+    card = models.resolve(workspace, str(folder or plain))
+    variant = Variant(
         name=card.id,
         source=source,
         kind="model",
@@ -55,6 +66,56 @@ def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None
         serving=serving or Serving(),
         bytes_on_disk=card.weights_bytes,
     )
+    return _on_engine(variant, engine or ("llama.cpp" if folder else variant.serving.engine))
+
+
+def split_engine(source: str) -> tuple[str, EngineName | None]:
+    """Return the source without `@engine=NAME`, and the engine. Raises RequestError for an unknown one."""
+    plain, marker, name = source.rpartition(ENGINE)
+    if not marker:
+        return source, None
+    for engine in serving_engines.ENGINES:
+        if engine == name:
+            return plain, engine
+    raise RequestError(f"There is no serving engine `{name[:40]}`: use {' or '.join(serving_engines.ENGINES)}.")
+
+
+def with_engine(source: str, engine: str | None) -> str:
+    """Return the source to be served by that engine, unless it names one or is an address. Raises RequestError for an
+    unknown one."""
+    is_address = source.startswith(("http://", "https://")) or endpoint_variants.is_endpoint(source)
+    if engine is None or is_address or split_engine(source)[1]:
+        return source
+    split_engine(f"{ENGINE}{engine}")
+    return f"{source}{ENGINE}{engine}"
+
+
+def _on_engine(variant: Variant, engine: EngineName) -> Variant:
+    """Return the variant served by that engine; llama.cpp serves the GGUF file that an original was imported from."""
+    serving = variant.serving.model_copy(update={"engine": engine})
+    if engine != "llama.cpp":
+        return variant.model_copy(update={"serving": serving})
+    file = gguf.find_original(Path(variant.model_path)) if variant.kind == "model" and variant.model_path else None
+    if file is None:
+        return variant.model_copy(update={"serving": serving})
+    size = sum(part.stat().st_size for part in file.parent.glob(f"*{gguf.SUFFIX}"))
+    name = f"{variant.name} ({gguf.type_in_name(file)})"
+    return variant.model_copy(update={"serving": serving, "gguf": str(file), "name": name, "bytes_on_disk": size})
+
+
+def _folder_of_gguf(workspace: Workspace, source: str) -> Path | None:
+    """Return the folder that was imported from a GGUF file; None where the source is no such file. Raises
+    UnknownModel if it was not imported yet, InvalidModel."""
+    file = paths.find_file(source) if source.lower().endswith(gguf.SUFFIX) else None
+    if file is None:
+        return None
+    folder = sources.folder(workspace.settings.models, str(file), gguf.read_model(file).sha256)
+    if not folder.is_dir():
+        raise UnknownModel(
+            f"{file.name} was not imported yet, and its tokenizer is read from what an import makes of it: run "
+            f"`whetstone models import {source}`, then evaluate it."
+        )
+    return folder
 
 
 def _endpoint(source: str, *, may_ask: bool) -> Variant:
@@ -87,8 +148,37 @@ def _endpoint(source: str, *, may_ask: bool) -> Variant:
 def check_served(workspace: Workspace, variants: list[Variant]) -> None:
     """Raise ImpossibleStack for an artifact that this machine cannot serve, such as one made for a GPU."""
     for variant in variants:
-        if variant.kind == "artifact" and (why := why_unserved(workspace, variant.source)):
+        if variant.kind == "url":
+            continue
+        _check_engine(variant)
+        if variant.kind == "artifact" and (why := why_unserved(workspace, split_engine(variant.source)[0])):
             raise ImpossibleStack(f"{variant.name} cannot be served here: {why}.")
+
+
+def _check_engine(variant: Variant) -> None:
+    """Raise ImpossibleStack if the engine does not serve this variant here, and RequestError for more threads than
+    cores."""
+    # 1. Format, speculation, cache and devices. llama.cpp is built for the processor, whatever else there is.
+    serving = variant.serving
+    hardware: serving_engines.Hardware = "cpu"
+    if variant.neuron:
+        hardware = "neuron"
+    elif serving.engine == "vllm" and probe.accelerators():
+        hardware = "cuda"
+    wanted = serving_engines.Wanted(
+        engine=serving.engine,
+        format="gguf" if variant.gguf else "safetensors",
+        hardware=hardware,
+        speculation=variant.speculation.method if variant.speculation else None,
+        cache=serving.kv_cache_dtype,
+        parallel=serving.tensor_parallel,
+    )
+    if (unsupported := serving_engines.find_unsupported(wanted)) is not None:
+        raise ImpossibleStack(f"{variant.name}: {unsupported.sentence}")
+    # 2. Threads.
+    cores = len(os.sched_getaffinity(0))
+    if (most := max(serving.threads or 1, serving.batch_threads or 1)) > cores:
+        raise RequestError(f"{variant.name}: {most} threads are more than the {cores} cores here: set {cores}.")
 
 
 def check_floor(workspace: Workspace, variants: list[Variant], *, anyway: bool) -> None:

@@ -66,7 +66,7 @@ def prepare(
     variants.check_served(workspace, resolved)
     variants.check_floor(workspace, resolved, anyway=anyway)
     for variant in resolved:
-        engine_status.server_python(workspace.settings, variant)
+        engine_status.server_program(workspace.settings, variant)
     if not jobs_in_the_way(workspace):  # else it starts when that has ended and given its memory back
         _check_memory(workspace, resolved)
     return ServeSpec(variants=tuple(resolved), idle_minutes=idle_minutes)
@@ -158,9 +158,9 @@ def estimate_memory(workspace: Workspace, variant: Variant) -> int:
     """Estimated bytes of one server: SERVER_BYTES + weights + cache of SEQUENCES full sequences (at most
     MAX_CACHE_BYTES)."""
     if variant.kind == "artifact":
-        card = artifacts.show(workspace, variant.source).manifest.parent
+        card = artifacts.show(workspace, variants.split_engine(variant.source)[0]).manifest.parent
     else:
-        card = models.resolve(workspace, variant.source)
+        card = models.resolve(workspace, str(variant.model_path))
     length = variant.serving.max_model_len or card.max_positions
     cache = min(card.kv_bytes_per_token * length * (variant.serving.max_num_seqs or SEQUENCES), MAX_CACHE_BYTES)
     return SERVER_BYTES + (variant.bytes_on_disk or card.weights_bytes) + cache

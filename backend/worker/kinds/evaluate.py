@@ -35,7 +35,7 @@ from backend.domain.needs.kv_cache_tokens import peak_tokens
 from backend.domain.needs.serving_memory import BYTES, kv_bytes
 from backend.domain.workload.workload import parse_workload
 from backend.hardware import engine_status, probe, processor_speed
-from backend.serving.installed_packages import is_cpu_build
+from backend.serving.servers import runs_on_processor
 from backend.worker.measuring import evidence, lossless, served_logprobs
 from backend.worker.measuring.artifact_copies import local_artifacts
 from backend.worker.measuring.continuation import read_earlier, write_runs
@@ -85,14 +85,15 @@ def _evaluate(
 
     # 3. Prepare the servers; tasks send prompts of their own, so the cache is then sized without the workload.
     measurement = Measurement(spec, channel, workload, progress, earlier)
-    python = partial(engine_status.server_python, settings)
+    program = partial(engine_status.server_program, settings)
     in_flight = None
     if not options.tasks:
         in_flight = peak_tokens(workload.prompts, options, options.max_tokens, GREEDY_STREAMS)
     mode = earlier.document.interleave if earlier else None
-    setup = ServerSetup(python, channel.side_log, settings.cache / "vllm", in_flight)
+    setup = ServerSetup(program, channel.side_log, settings.cache / "vllm", in_flight)
     pool = ServerPool(spec.variants, options, setup, progress, mode)
-    on_processor = any(variant.kind != "url" and is_cpu_build(python(variant)) for variant in spec.variants)
+    ours = [variant for variant in spec.variants if variant.kind != "url"]
+    on_processor = any(runs_on_processor(variant, program(variant)) for variant in ours)
     hardware = _describe_hardware(settings, with_bandwidth=on_processor)
 
     # 4. Start the servers and measure everything that needs them.
@@ -150,7 +151,7 @@ def _step_bytes(variant: Variant) -> StepBytes | None:
     It is not for experts, for a target with its draft, and for a URL; what was compiled for Neuron reads no file of
     the model.
     """
-    if variant.model_path is None or variant.speculation is not None or variant.neuron is not None:
+    if variant.model_path is None or variant.speculation is not None or variant.neuron is not None or variant.gguf:
         return None
     card = read_card(Path(variant.model_path))
     if card.experts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backend import files, preflight
 from backend import settings as configuration
@@ -16,6 +16,9 @@ from backend.domain.jobs.jobs import ImportSpec
 from backend.domain.model.facts import QuantizedBefore
 from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
+
+if TYPE_CHECKING:
+    from backend.catalog.cards.gguf import Model as GgufModel
 
 SHARED = "Another import fetches the same files: this one waits for it, and takes what it brings."
 
@@ -114,8 +117,11 @@ def _convert(spec: ImportSpec, staged: Path, progress: ChannelProgress) -> None:
     model = heads.read_model(source)
     if source.parent != work and model.sha256 != spec.revision:
         raise DownloadFailed(f"{source.name} was changed since this import was asked for: import it again.")
-    if 2 * model.parameters > probe.free_disk(staged):
-        raise NotEnoughDisk(f"The 16-bit weights need {2 * model.parameters / 1e9:.2f} GB of disk: free some.")
+    # The file itself stays too, since llama.cpp serves it as it came.
+    copied = 0 if source.parent == work else model.bytes
+    needed = 2 * model.parameters + copied
+    if needed > probe.free_disk(staged):
+        raise NotEnoughDisk(f"The 16-bit weights and the file itself need {needed / 1e9:.2f} GB of disk: free some.")
 
     # 2. Convert the weights, and compare the result with the file's own tensors.
     before = model.quantized_before
@@ -131,11 +137,24 @@ def _convert(spec: ImportSpec, staged: Path, progress: ChannelProgress) -> None:
     files.write(staged / "README.md", _readme(spec, source.name, licence, before))
     if (work / "LICENSE").is_file():
         (work / "LICENSE").replace(staged / "LICENSE")
+    _keep_original(model, staged / heads.ORIGINAL, moved=source.parent == work)
     shutil.rmtree(work)
-    sizes = {path.name: path.stat().st_size for path in sorted(staged.iterdir())}
+    written = [path for path in sorted(staged.rglob("*")) if path.is_file()]
+    sizes = {path.relative_to(staged).as_posix(): path.stat().st_size for path in written}
     known = _request_fields(spec) | {"name": name, "licence": licence}
     import_record.write(staged, import_record.ImportRecord(**known, quantized_before=before, files=sizes))
     read_card(staged)
+
+
+def _keep_original(model: GgufModel, folder: Path, *, moved: bool) -> None:
+    """Put the GGUF file with all its parts into the folder: a download is moved, a person's own file copied."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for part in model.parts:
+        if moved:
+            part.path.replace(folder / part.path.name)
+        else:
+            shutil.copyfile(part.path, folder / part.path.name)
 
 
 def _fetch_package(spec: ImportSpec, work: Path, progress: ChannelProgress) -> Path:

@@ -90,7 +90,7 @@ def run(spec: PayoffSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, 
         options = EvaluateOptions(concurrency=spec.streams, max_tokens=measured.longest)
         workload = parse_workload(Path(spec.prompts).stem, Path(spec.prompts).read_bytes())
         setup = ServerSetup(
-            partial(engine_status.server_python, settings),
+            partial(engine_status.server_program, settings),
             channel.side_log,
             settings.cache / "vllm",
             cache_tokens(workload.prompts, options, measured.longest),

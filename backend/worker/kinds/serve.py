@@ -16,7 +16,8 @@ from backend.domain.errors import JobCancelled, ServerFailed, WorkError
 from backend.domain.evaluation.document import Variant
 from backend.domain.jobs.jobs import Event, ServeSpec
 from backend.hardware import engine_status, probe
-from backend.serving.vllm import VllmServer
+from backend.serving.model_server import ModelServer
+from backend.serving.servers import make_server
 from backend.settings import Settings
 from backend.worker.measuring.artifact_copies import local_artifacts
 from backend.worker.measuring.server_pool import memory_for_others
@@ -79,21 +80,21 @@ def run(spec: ServeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str, A
 
 def _start(
     variants: Sequence[Variant], settings: Settings, channel: JobChannel, progress: ChannelProgress, stack: ExitStack
-) -> list[VllmServer]:
+) -> list[ModelServer]:
     """Start all servers, one after the other, each only if it fits into memory with those that are up."""
-    servers: list[VllmServer] = []
+    servers: list[ModelServer] = []
     for number, variant in enumerate(variants):
         progress.phase("start", f"Loading {variant.name} ({number + 1} of {len(variants)})")
         _check_room(variant, servers)
         log = channel.side_log(f"server-{number}")
-        python, cache = engine_status.server_python(settings, variant), settings.cache / "vllm"
+        program, cache = engine_status.server_program(settings, variant), settings.cache / "vllm"
         servers.append(
-            stack.enter_context(VllmServer(variant, python=python, log=log, cache_root=cache, progress=progress))
+            stack.enter_context(make_server(variant, program=program, log=log, cache_root=cache, progress=progress))
         )
     return servers
 
 
-def _check_room(variant: Variant, servers: Sequence[VllmServer]) -> None:
+def _check_room(variant: Variant, servers: Sequence[ModelServer]) -> None:
     """Raise WorkError if another server would not fit, judged by the largest that is up, its start included."""
     needed = max((memory_for_others(server, 1) for server in servers), default=0.0)
     free = probe.free_memory()
@@ -104,7 +105,7 @@ def _check_room(variant: Variant, servers: Sequence[VllmServer]) -> None:
         )
 
 
-def _announcement(spec: ServeSpec, servers: Sequence[VllmServer]) -> Event:
+def _announcement(spec: ServeSpec, servers: Sequence[ModelServer]) -> Event:
     names = " and ".join(variant.name for variant in spec.variants)
     endpoints = [
         {
@@ -121,7 +122,7 @@ def _announcement(spec: ServeSpec, servers: Sequence[VllmServer]) -> Event:
     return Event(kind="phase", phase="serve", message=message, progress=1.0, data={"endpoints": endpoints})
 
 
-def _serve(spec: ServeSpec, servers: Sequence[VllmServer], attention: IdleTimer, channel: JobChannel) -> str:
+def _serve(spec: ServeSpec, servers: Sequence[ModelServer], attention: IdleTimer, channel: JobChannel) -> str:
     """Poll the servers until the end and return the reason for it. Raises ServerFailed."""
     misses = 0
     try:

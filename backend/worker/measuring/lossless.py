@@ -6,7 +6,7 @@ Works on servers that Whetstone started: prompts and answers are token ids, so t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from backend.domain.errors import ServerFailed
 from backend.domain.evaluation.document import Variant
@@ -20,7 +20,7 @@ from backend.domain.evaluation.evidence.lossless import (
 from backend.domain.evaluation.evidence.schema import Lossless
 from backend.domain.jobs.progress import Progress
 from backend.domain.workload.workload import Prompt
-from backend.serving.vllm import VllmServer
+from backend.serving.model_server import ModelServer
 from backend.worker.measuring.server_pool import ServerPool
 
 LONGEST_PROMPT = 512
@@ -123,32 +123,32 @@ def _try_to_collect(
 
 
 def collect_answers(
-    server: VllmServer, prompts: Sequence[Prompt], number: int, *, chat: bool, sizes: AnswerCounts = DEFAULT_COUNTS
+    server: ModelServer, prompts: Sequence[Prompt], number: int, *, chat: bool, sizes: AnswerCounts = DEFAULT_COUNTS
 ) -> ServerAnswers:
     """Ask a server for greedy answers one at a time, the same several at a time, and samples.
 
     `number` differs between the servers of a comparison. Raises ServerFailed.
     """
-    tokens = [_prompt_tokens(server, prompt, chat) for prompt in prompts[: sizes.prompts]]
+    tokens = [server.prompt_tokens(prompt.prompt, chat=chat)[-LONGEST_PROMPT:] for prompt in prompts[: sizes.prompts]]
 
     # 1. Greedy answers, one prompt at a time.
     drafted_at_start = _drafted_tokens(server)
     greedy: list[Answer] = []
     for prompt in tokens:
-        greedy += _greedy_answers(server, [prompt], sizes)
+        greedy += server.token_answers([prompt], sizes.tokens)
     drafted_greedy = _drafted_tokens(server) - drafted_at_start
 
     # 2. The same prompts in groups, which show how much batching alone changes.
     at_once: list[Answer] = []
     for start in range(0, len(tokens), sizes.at_once):
-        at_once += _greedy_answers(server, tokens[start : start + sizes.at_once], sizes)
+        at_once += server.token_answers(tokens[start : start + sizes.at_once], sizes.tokens)
 
     # 3. Samples. The first answer is discarded: its length makes each server draw other random numbers from here on.
     drafted_before_samples = _drafted_tokens(server)
     if sizes.sampled_prompts:
-        _sampled_answers(server, tokens[0], 1, number + 2)
+        server.token_answers([tokens[0]], number + 2, samples=1)
     samples = [
-        _sampled_answers(server, prompt, sizes.samples, sizes.sampled_tokens)
+        server.token_answers([prompt], sizes.sampled_tokens, samples=sizes.samples)
         for prompt in tokens[: sizes.sampled_prompts]
     ]
     drafted_samples = _drafted_tokens(server) - drafted_before_samples
@@ -164,32 +164,5 @@ def compare_answers(speculating: ServerAnswers, plain: ServerAnswers, sizes: Ans
     return judge_answers(greedy, samples)
 
 
-def _drafted_tokens(server: VllmServer) -> int:
+def _drafted_tokens(server: ModelServer) -> int:
     return int(server.metrics().get("drafted_tokens", 0))
-
-
-def _prompt_tokens(server: VllmServer, prompt: Prompt, chat: bool) -> list[int]:
-    """Return the prompt's token ids as the load sends it: in the model's chat template if the load is chat."""
-    body: dict[str, Any] = {"prompt": prompt.prompt}
-    if chat:
-        body = {"messages": [{"role": "user", "content": prompt.prompt}]}
-    return [int(token) for token in server.answer("/tokenize", body)["tokens"]][-LONGEST_PROMPT:]
-
-
-def _greedy_answers(server: VllmServer, prompts: Sequence[Sequence[int]], sizes: AnswerCounts) -> list[Answer]:
-    """Return the answers to all prompts in their order, sent as one request."""
-    return _answers(server, {"prompt": list(prompts), "max_tokens": sizes.tokens, "temperature": 0})
-
-
-def _sampled_answers(server: VllmServer, prompt: Sequence[int], samples: int, tokens: int) -> list[Answer]:
-    """Return samples without a seed.
-
-    With a seed vLLM 0.32 ends on a processor if a prompt is read in parts (`CPU Generator does not use offset`).
-    """
-    body = {"prompt": list(prompt), "max_tokens": tokens, "n": samples}
-    return _answers(server, {**body, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0})
-
-
-def _answers(server: VllmServer, body: dict[str, Any]) -> list[Answer]:
-    choices = server.answer("/v1/completions", {**body, "return_token_ids": True})["choices"]
-    return [choice["token_ids"] for choice in sorted(choices, key=lambda choice: choice["index"])]

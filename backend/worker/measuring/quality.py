@@ -21,6 +21,7 @@ from backend.domain.jobs.progress import Progress
 
 WINDOWS = 24
 ON_NEURON = "What Neuron computes is not in a file that could be scored: see the greedy match."
+IN_GGUF = "Weights in a GGUF file are scored as served: see the divergence as served and the greedy match."
 Answers = Sequence[str | None]
 """The answers by prompt; None if the request failed, which is not the same as an answer without words."""
 Scores = dict[str, Any]
@@ -50,6 +51,8 @@ def measure_quality(
     for index, variant in artifacts_first:
         if variant.neuron is not None:
             qualities[index] = Quality(scored="unavailable", note=ON_NEURON)
+        elif variant.gguf is not None:
+            qualities[index] = Quality(scored="unavailable", note=IN_GGUF)
         elif variant.model_path is not None and variant.original_path is not None:
             held_out = held_out_text.read(text, Path(variant.original_path))
             qualities[index] = scorer.quality(variant.original_path, variant.model_path, held_out)

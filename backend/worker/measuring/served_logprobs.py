@@ -61,6 +61,8 @@ def fetch_logprobs(
 
 
 def _fetch_window(endpoint: Endpoint, name: str, window: Sequence[int], bearer_env: str | None) -> list[TokenLogprobs]:
+    if endpoint.server is not None:
+        return endpoint.server.prompt_logprobs(window, LOGPROBS)
     body = {"model": name, "prompt": list(window), "max_tokens": 1, "temperature": 0, "prompt_logprobs": LOGPROBS}
     return served_divergence.parse_prompt_logprobs(first_choice(completion(endpoint.url, body, bearer_env)))
 

@@ -11,10 +11,11 @@ from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.evaluation.evidence.served_variant import StartEvidence
 from backend.domain.evaluation.startup import Startup
 from backend.domain.jobs.progress import Progress
+from backend.domain.load import prompt_lines
 from backend.evaluate.public_counters import PublicCounters
 from backend.hardware import neuron, probe
-from backend.serving.installed_packages import is_cpu_build
-from backend.serving.vllm import VllmServer
+from backend.serving.model_server import ModelServer
+from backend.serving.servers import make_server, runs_on_processor
 
 HEADROOM = 1.25
 """Factor by which a resident server may grow under load."""
@@ -22,7 +23,7 @@ TOGETHER = 2
 """Servers that start at the same time."""
 
 
-def memory_for_others(server: VllmServer, others: int, together: int = 1) -> float:
+def memory_for_others(server: ModelServer, others: int, together: int = 1) -> float:
     """Estimate the bytes that `others` more servers like this one need.
 
     Each needs what this one holds now, with headroom; the `together` that start at the same time also need what a
@@ -32,13 +33,18 @@ def memory_for_others(server: VllmServer, others: int, together: int = 1) -> flo
     return HEADROOM * resident * others + together * max(0, server.peak_rss_bytes - resident)
 
 
+def most_streams(options: EvaluateOptions) -> int:
+    """Return the most requests at one time that an evaluation sends."""
+    return max(*prompt_lines.warm_up_streams(options), prompt_lines.GREEDY_STREAMS)
+
+
 @dataclass
 class Endpoint:
     """The address of a variant, and its server if it runs here."""
 
     url: str
     served_name: str | None
-    server: VllmServer | None
+    server: ModelServer | None
     starts: int = 1
     """Starts of the variant's server so far; a new one is cold again."""
     public: PublicCounters | None = None
@@ -54,8 +60,8 @@ class Endpoint:
 class ServerSetup(NamedTuple):
     """Settings that every server of a pool starts with."""
 
-    python: Callable[[Variant], Path]
-    """Returns the interpreter that serves a variant."""
+    program: Callable[[Variant], Path]
+    """Returns the program that serves a variant (`engine_status.server_program`)."""
     log: Callable[[str], Path]
     """Returns the file for the log of a server, by its name."""
     cache: Path
@@ -82,7 +88,7 @@ class ServerPool:
         self.mode: str = mode or options.interleave
 
         # 2. What is known of the servers: those that are up, and what is left of those that were stopped.
-        self._up: dict[int, VllmServer] = {}
+        self._up: dict[int, ModelServer] = {}
         self.startups: dict[int, list[Startup]] = {}
         """Every start of each variant's server."""
         self.evidence: dict[int, list[StartEvidence]] = {}
@@ -155,7 +161,8 @@ class ServerPool:
         Two on a processor if memory allows and start times are not measured: a start spends half of its time on one
         core. One on a GPU, where each server would count the other's memory as taken.
         """
-        on_processor = all(is_cpu_build(self._setup.python(self.variants[index])) for index in ours)
+        variants = [self.variants[index] for index in ours]
+        on_processor = all(runs_on_processor(variant, self._setup.program(variant)) for variant in variants)
         if on_processor and not self.options.starts_apart and self._fits(ours, TOGETHER):
             return TOGETHER
         return 1
@@ -166,15 +173,16 @@ class ServerPool:
         waiting = {}
         for index in indices:
             variant = self.variants[index]
-            self._progress.note(f"Starting vLLM for {variant.name}.")
-            waiting[index] = self._up[index] = VllmServer(
+            waiting[index] = self._up[index] = make_server(
                 variant,
-                python=self._setup.python(variant),
+                program=self._setup.program(variant),
                 log=self._setup.log(f"server-{index}"),
                 cache_root=self._setup.cache,
                 progress=self._progress,
                 tokens_in_flight=self._setup.tokens_in_flight,
+                streams=most_streams(self.options),
             )
+            self._progress.note(f"Starting {waiting[index].title} for {variant.name}.")
             waiting[index].launch()
 
         # 2. Check each in turn until none is left.

@@ -14,11 +14,13 @@ LOG = "the engine's log"
 
 
 class StartEvidence(NamedTuple):
-    """Evidence from one start of a server. `cache`: the settings of its cache that it reports at `/metrics`."""
+    """Evidence from one start of a server. `cache`: the settings of its cache that vLLM reports at `/metrics`;
+    `llama_cpp`: the settings that the log of llama.cpp's server says."""
 
     log: EngineLog
     cache: Mapping[str, str] = {}
     startup: Startup | None = None
+    llama_cpp: Mapping[str, str] = {}
 
 
 class ServedVariant(NamedTuple):

@@ -1,0 +1,175 @@
+"""The engines that serve, as data: what each reads, on which hardware, with which speculation and cache precision.
+
+A row exists for what this version serves. `find_unsupported` says of any other combination why it is not served and
+what is nearest to it. Which kernels an engine has for quantized weights is `domain/kernels`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from backend.domain.recipe.speculation import SPECULATE
+
+EngineName = Literal["vllm", "llama.cpp"]
+WeightFormat = Literal["safetensors", "gguf"]
+"""Forms in which a model's weights are stored; quantized ones of compressed-tensors and AutoAWQ are safetensors."""
+CacheType = Literal["auto", "fp8", "q8_0", "q4_0"]
+"""Types of the key-value cache; `auto` is the engine's own choice, 16 bits."""
+Hardware = Literal["cpu", "cuda", "neuron"]
+
+
+class ServingEngine(NamedTuple):
+    """`environment` is the name by which `whetstone engines install` knows it, `licence` that of its code."""
+
+    title: str
+    environment: str
+    licence: str
+
+
+ENGINES: dict[EngineName, ServingEngine] = {
+    "vllm": ServingEngine("vLLM", "serve", "Apache-2.0"),
+    "llama.cpp": ServingEngine("llama.cpp", "llama-cpp", "MIT"),
+}
+
+
+class ServedCombination(NamedTuple):
+    """What an engine serves of one format on one kind of hardware, with the places where its makers say so."""
+
+    engine: EngineName
+    format: WeightFormat
+    hardware: Hardware
+    speculation: frozenset[str]
+    """Methods of `speculate` steps."""
+    cache: tuple[CacheType, ...]
+    parallel: bool
+    """Whether one model may be split over several devices."""
+    sources: tuple[str, ...]
+
+
+_VLLM_SOURCES = ("vLLM 0.32.0, config/speculative.py", "vLLM 0.32.0, config/cache.py", "docs/decisions/0020")
+SERVED: tuple[ServedCombination, ...] = (
+    ServedCombination("vllm", "safetensors", "cpu", frozenset(SPECULATE), ("auto", "fp8"), True, _VLLM_SOURCES),
+    ServedCombination("vllm", "safetensors", "cuda", frozenset(SPECULATE), ("auto", "fp8"), True, _VLLM_SOURCES),
+    ServedCombination(
+        "vllm",
+        "safetensors",
+        "neuron",
+        frozenset({"draft", "eagle", "eagle3"}),
+        ("auto", "fp8"),
+        True,
+        ("docs/neuron.md",),
+    ),
+    # Its CUDA build is not made by `engines install`, and its drafts need a GGUF file of their own.
+    ServedCombination(
+        "llama.cpp",
+        "gguf",
+        "cpu",
+        frozenset(),
+        ("auto", "q8_0", "q4_0"),
+        False,
+        ("llama.cpp 0c1e57098, tools/server/README.md", "llama.cpp 0c1e57098, common/arg.cpp, --cache-type-k"),
+    ),
+)
+
+
+class Wanted(NamedTuple):
+    """A combination that a person wants served."""
+
+    engine: EngineName
+    format: WeightFormat
+    hardware: Hardware
+    speculation: str | None = None
+    cache: CacheType = "auto"
+    parallel: int = 1
+    """Devices over which one model is split."""
+
+
+class Unsupported(NamedTuple):
+    """Why a combination is not served, and the nearest that is."""
+
+    reason: str
+    nearest: str
+    source: str
+
+    @property
+    def sentence(self) -> str:
+        """One sentence: the reason, then what works."""
+        return f"{self.reason}: {self.nearest}."
+
+
+def find_unsupported(wanted: Wanted) -> Unsupported | None:
+    """Return why the combination is not served and what is nearest to it; None where it is served."""
+    rows = [row for row in SERVED if row.engine == wanted.engine]
+    title = ENGINES[wanted.engine].title
+    # 1. The format of the weights.
+    reading = [row for row in rows if row.format == wanted.format]
+    if not reading:
+        return _unread_format(wanted, rows)
+    # 2. The hardware.
+    placed = [row for row in reading if row.hardware == wanted.hardware]
+    if not placed:
+        places = ", ".join(row.hardware for row in reading)
+        other = _other_engine(wanted, wanted.format, wanted.hardware)
+        nearest = f"serve it with `engine: {other}`" if other else f"serve it on {places}"
+        return Unsupported(f"{title} as installed here does not run on {wanted.hardware}", nearest, _source(reading))
+    # 3. Speculation, the cache and the number of devices.
+    row = placed[0]
+    return next(_unsupported_settings(wanted, row, title), None)
+
+
+def choose_engine(weight_format: WeightFormat) -> EngineName:
+    """Return the engine that reads a format, where nobody chose one: the first of the table."""
+    return next(row.engine for row in SERVED if row.format == weight_format)
+
+
+def _unread_format(wanted: Wanted, rows: list[ServedCombination]) -> Unsupported:
+    title, reads = ENGINES[wanted.engine].title, rows[0].format
+    other = choose_engine(wanted.format)
+    if wanted.format == "gguf":
+        nearest = f"serve it with `engine: {other}`, or serve the model that was imported from it, which is safetensors"
+        return Unsupported(f"{title} reads {reads} here, and this is a GGUF file", nearest, _source(rows))
+    nearest = (
+        f"import a GGUF file of the model (`whetstone models import FILE.gguf`), or serve it with `engine: {other}`"
+    )
+    return Unsupported(f"{title} reads GGUF files, and these weights are safetensors", nearest, _source(rows))
+
+
+def _unsupported_settings(wanted: Wanted, row: ServedCombination, title: str) -> Iterator[Unsupported]:
+    if wanted.speculation is not None and wanted.speculation not in row.speculation:
+        others = sorted(row.speculation)
+        nearest = f"use {' or '.join(f'`{each}`' for each in others)}" if others else "leave the `speculate` step out"
+        other = _other_engine(wanted, None, wanted.hardware)
+        if other is not None:
+            nearest += f", or serve the model with `engine: {other}`"
+        yield Unsupported(
+            f"{title} serves {row.format} without `speculate: {{method: {wanted.speculation}}}` in this version",
+            nearest,
+            row.sources[0],
+        )
+    if wanted.cache not in row.cache:
+        listed = " or ".join(f"`{each}`" for each in row.cache)
+        yield Unsupported(
+            f"{title} has no key-value cache of type {wanted.cache}",
+            f"set `serving.kv_cache_dtype` to {listed}",
+            row.sources[-1],
+        )
+    if wanted.parallel > 1 and not row.parallel:
+        yield Unsupported(
+            f"{title} on {row.hardware} serves a model as a whole", "set `serving.tensor_parallel: 1`", row.sources[0]
+        )
+
+
+def _other_engine(wanted: Wanted, weight_format: WeightFormat | None, hardware: str) -> EngineName | None:
+    """Return another engine that serves this speculation and cache there, of that format or of any; None if none
+    does."""
+    for row in SERVED:
+        fits = row.hardware == hardware and weight_format in {None, row.format}
+        speculates = wanted.speculation is None or wanted.speculation in row.speculation
+        if row.engine != wanted.engine and fits and speculates and wanted.cache in row.cache:
+            return row.engine
+    return None
+
+
+def _source(rows: list[ServedCombination]) -> str:
+    return rows[0].sources[0]

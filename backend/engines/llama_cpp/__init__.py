@@ -1,0 +1,1 @@
+"""llama.cpp's own programs, built from source."""

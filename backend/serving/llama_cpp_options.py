@@ -1,0 +1,82 @@
+"""Turns a variant's serving settings into options of llama.cpp's server, which serves a GGUF file on a processor.
+
+Options of llama.cpp 0c1e57098 (tools/server/README.md). Knows nothing of processes, free ports or HTTP.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from backend.domain.evaluation.document import Variant
+from backend.domain.needs.serving_memory import BLOCK_BYTES, BLOCK_ELEMENTS
+from backend.serving import vllm_options
+
+SLOTS = 4
+"""Requests at one time where neither the recipe nor the load says; more wait in the server's queue."""
+MARGIN = 256
+"""Tokens of the cache beyond those of a known load: its greedy answers and warm-up are a little longer."""
+NEUTRAL_SAMPLING = ("--temp", "1.0", "--top-k", "0", "--top-p", "1.0", "--min-p", "0.0")
+"""What a request does not say is as vLLM has it: llama.cpp's own choice is temperature 0.8, top-k 40, min-p 0.05."""
+_PART = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.IGNORECASE)
+
+
+def server_arguments(
+    variant: Variant, *, port: int, served_name: str, tokens_in_flight: int | None = None, streams: int | None = None
+) -> list[str]:
+    """Return the arguments after `llama-server`. The cache is one pool that all slots share."""
+    serving = variant.serving
+    threads = serving.threads or cores()
+    cache = serving.kv_cache_dtype
+    arguments = ["--model", f"./{Path(variant.gguf or '').name}", "--alias", served_name]
+    arguments += ["--host", "127.0.0.1", "--port", str(port), "--metrics", "--no-ui", "--no-slots", "--offline"]
+    arguments += ["--threads", str(threads), "--threads-batch", str(serving.batch_threads or threads)]
+    arguments += ["--parallel", str(slots(variant, streams)), "--kv-unified"]
+    arguments += ["--ctx-size", str(pool_tokens(variant, tokens_in_flight, streams))]
+    if cache != "auto":
+        arguments += ["--cache-type-k", cache, "--cache-type-v", cache]
+    # Its second cache, in main memory and of 8 GiB, would answer from earlier levels.
+    arguments += ["--cache-ram", "0"]
+    if serving.prefix_caching is not None:
+        arguments.append("--cache-prompt" if serving.prefix_caching else "--no-cache-prompt")
+    # Thoughts belong to the answer, as in the other engines.
+    return [*arguments, "--reasoning-format", "none", *NEUTRAL_SAMPLING]
+
+
+def slots(variant: Variant, streams: int | None = None) -> int:
+    """Return the requests that are answered at one time."""
+    return variant.serving.max_num_seqs or max(SLOTS, streams or 0)
+
+
+def pool_tokens(variant: Variant, tokens_in_flight: int | None = None, streams: int | None = None) -> int:
+    """Return the tokens that the cache holds: at least one full sequence, which is also what one slot may use.
+
+    A known load decides how many more; else each slot has a full sequence, within `vllm_options.MAX_KV_BYTES`.
+    """
+    sequence = variant.serving.max_model_len or vllm_options.context_length(variant)
+    if tokens_in_flight is not None:
+        return max(sequence, tokens_in_flight + MARGIN * slots(variant, streams))
+    element = BLOCK_BYTES.get(variant.serving.kv_cache_dtype, 2 * BLOCK_ELEMENTS) / BLOCK_ELEMENTS
+    fitting = int(vllm_options.MAX_KV_BYTES / (vllm_options.cache_elements(variant) * element))
+    return max(sequence, min(sequence * slots(variant, streams), fitting))
+
+
+def links(gguf: Path) -> dict[str, Path]:
+    """Return the file under its own name, with the other parts of a model that was split."""
+    match = _PART.search(gguf.name)
+    if match is None:
+        return {gguf.name: gguf.resolve()}
+    head = gguf.name[: match.start()]
+    names = [f"{head}-{number:05d}-of-{match[2]}.gguf" for number in range(1, int(match[2]) + 1)]
+    return {name: (gguf.parent / name).resolve() for name in names}
+
+
+def environment() -> dict[str, str]:
+    """Return the server's whole environment without its key."""
+    return {name: os.environ[name] for name in vllm_options.INHERITED if name in os.environ}
+
+
+def cores() -> int:
+    """Return the cores that this process may use."""
+    return len(os.sched_getaffinity(0))
