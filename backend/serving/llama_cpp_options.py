@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 from backend.domain.evaluation.document import Variant
+from backend.domain.needs.kv_cache_tokens import MOST_RESERVED_BYTES
 from backend.domain.needs.serving_memory import BLOCK_BYTES, BLOCK_ELEMENTS
 from backend.serving import vllm_options
 
@@ -18,7 +19,7 @@ SLOTS = 4
 MARGIN = 256
 """Tokens of the cache beyond those of a known load: its greedy answers and warm-up are a little longer."""
 NEUTRAL_SAMPLING = ("--temp", "1.0", "--top-k", "0", "--top-p", "1.0", "--min-p", "0.0")
-"""What a request does not say is as vLLM has it: llama.cpp's own choice is temperature 0.8, top-k 40, min-p 0.05."""
+"""Sampling as vLLM has it where a request says nothing; llama.cpp's own is temperature 0.8, top-k 40, min-p 0.05."""
 _PART = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.IGNORECASE)
 
 
@@ -52,13 +53,13 @@ def slots(variant: Variant, streams: int | None = None) -> int:
 def pool_tokens(variant: Variant, tokens_in_flight: int | None = None, streams: int | None = None) -> int:
     """Return the tokens that the cache holds: at least one full sequence, which is also what one slot may use.
 
-    A known load decides how many more; else each slot has a full sequence, within `vllm_options.MAX_KV_BYTES`.
+    A known load decides how many more; else each slot has a full sequence, within `MOST_RESERVED_BYTES`.
     """
     sequence = variant.serving.max_model_len or vllm_options.context_length(variant)
     if tokens_in_flight is not None:
         return max(sequence, tokens_in_flight + MARGIN * slots(variant, streams))
     element = BLOCK_BYTES.get(variant.serving.kv_cache_dtype, 2 * BLOCK_ELEMENTS) / BLOCK_ELEMENTS
-    fitting = int(vllm_options.MAX_KV_BYTES / (vllm_options.cache_elements(variant) * element))
+    fitting = int(MOST_RESERVED_BYTES / (vllm_options.cache_elements(variant) * element))
     return max(sequence, min(sequence * slots(variant, streams), fitting))
 
 

@@ -35,7 +35,7 @@ class EnvironmentInfo(NamedTuple):
     vendor: tuple[str, ...] = ()
     """Packages from their vendor's own index, whose address the user gives; then there is no lock."""
     program: str = "python"
-    """What runs of it, in its folder `bin`."""
+    """Name of the program that runs of it, in its folder `bin`."""
     compiled: bool = False
     """Its programs are built here from the source that the lock names, into a cache that checkouts share."""
 

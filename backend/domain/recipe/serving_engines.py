@@ -34,7 +34,7 @@ ENGINES: dict[EngineName, ServingEngine] = {
 
 
 class ServedCombination(NamedTuple):
-    """What an engine serves of one format on one kind of hardware, with the places where its makers say so."""
+    """One format that an engine serves on one kind of hardware, with the places where its makers say so."""
 
     engine: EngineName
     format: WeightFormat
@@ -43,7 +43,7 @@ class ServedCombination(NamedTuple):
     """Methods of `speculate` steps."""
     cache: tuple[CacheType, ...]
     parallel: bool
-    """Whether one model may be split over several devices."""
+    """True if one model may be split over several devices."""
     sources: tuple[str, ...]
 
 
@@ -73,8 +73,8 @@ SERVED: tuple[ServedCombination, ...] = (
 )
 
 
-class Wanted(NamedTuple):
-    """A combination that a person wants served."""
+class Combination(NamedTuple):
+    """One combination that a person wants served."""
 
     engine: EngineName
     format: WeightFormat
@@ -98,24 +98,26 @@ class Unsupported(NamedTuple):
         return f"{self.reason}: {self.nearest}."
 
 
-def find_unsupported(wanted: Wanted) -> Unsupported | None:
+def find_unsupported(combination: Combination) -> Unsupported | None:
     """Return why the combination is not served and what is nearest to it; None where it is served."""
-    rows = [row for row in SERVED if row.engine == wanted.engine]
-    title = ENGINES[wanted.engine].title
+    rows = [row for row in SERVED if row.engine == combination.engine]
+    title = ENGINES[combination.engine].title
     # 1. The format of the weights.
-    reading = [row for row in rows if row.format == wanted.format]
+    reading = [row for row in rows if row.format == combination.format]
     if not reading:
-        return _unread_format(wanted, rows)
+        return _unread_format(combination, rows)
     # 2. The hardware.
-    placed = [row for row in reading if row.hardware == wanted.hardware]
+    placed = [row for row in reading if row.hardware == combination.hardware]
     if not placed:
         places = ", ".join(row.hardware for row in reading)
-        other = _other_engine(wanted, wanted.format, wanted.hardware)
+        other = _other_engine(combination, combination.format, combination.hardware)
         nearest = f"serve it with `engine: {other}`" if other else f"serve it on {places}"
-        return Unsupported(f"{title} as installed here does not run on {wanted.hardware}", nearest, _source(reading))
+        return Unsupported(
+            f"{title} as installed here does not run on {combination.hardware}", nearest, _source(reading)
+        )
     # 3. Speculation, the cache and the number of devices.
     row = placed[0]
-    return next(_unsupported_settings(wanted, row, title), None)
+    return next(_unsupported_settings(combination, row, title), None)
 
 
 def choose_engine(weight_format: WeightFormat) -> EngineName:
@@ -123,10 +125,10 @@ def choose_engine(weight_format: WeightFormat) -> EngineName:
     return next(row.engine for row in SERVED if row.format == weight_format)
 
 
-def _unread_format(wanted: Wanted, rows: list[ServedCombination]) -> Unsupported:
-    title, reads = ENGINES[wanted.engine].title, rows[0].format
-    other = choose_engine(wanted.format)
-    if wanted.format == "gguf":
+def _unread_format(combination: Combination, rows: list[ServedCombination]) -> Unsupported:
+    title, reads = ENGINES[combination.engine].title, rows[0].format
+    other = choose_engine(combination.format)
+    if combination.format == "gguf":
         nearest = f"serve it with `engine: {other}`, or serve the model that was imported from it, which is safetensors"
         return Unsupported(f"{title} reads {reads} here, and this is a GGUF file", nearest, _source(rows))
     nearest = (
@@ -135,38 +137,38 @@ def _unread_format(wanted: Wanted, rows: list[ServedCombination]) -> Unsupported
     return Unsupported(f"{title} reads GGUF files, and these weights are safetensors", nearest, _source(rows))
 
 
-def _unsupported_settings(wanted: Wanted, row: ServedCombination, title: str) -> Iterator[Unsupported]:
-    if wanted.speculation is not None and wanted.speculation not in row.speculation:
+def _unsupported_settings(combination: Combination, row: ServedCombination, title: str) -> Iterator[Unsupported]:
+    if combination.speculation is not None and combination.speculation not in row.speculation:
         others = sorted(row.speculation)
         nearest = f"use {' or '.join(f'`{each}`' for each in others)}" if others else "leave the `speculate` step out"
-        other = _other_engine(wanted, None, wanted.hardware)
+        other = _other_engine(combination, None, combination.hardware)
         if other is not None:
             nearest += f", or serve the model with `engine: {other}`"
         yield Unsupported(
-            f"{title} serves {row.format} without `speculate: {{method: {wanted.speculation}}}` in this version",
+            f"{title} serves {row.format} without `speculate: {{method: {combination.speculation}}}` in this version",
             nearest,
             row.sources[0],
         )
-    if wanted.cache not in row.cache:
+    if combination.cache not in row.cache:
         listed = " or ".join(f"`{each}`" for each in row.cache)
         yield Unsupported(
-            f"{title} has no key-value cache of type {wanted.cache}",
+            f"{title} has no key-value cache of type {combination.cache}",
             f"set `serving.kv_cache_dtype` to {listed}",
             row.sources[-1],
         )
-    if wanted.parallel > 1 and not row.parallel:
+    if combination.parallel > 1 and not row.parallel:
         yield Unsupported(
             f"{title} on {row.hardware} serves a model as a whole", "set `serving.tensor_parallel: 1`", row.sources[0]
         )
 
 
-def _other_engine(wanted: Wanted, weight_format: WeightFormat | None, hardware: str) -> EngineName | None:
+def _other_engine(combination: Combination, weight_format: WeightFormat | None, hardware: str) -> EngineName | None:
     """Return another engine that serves this speculation and cache there, of that format or of any; None if none
     does."""
     for row in SERVED:
         fits = row.hardware == hardware and weight_format in {None, row.format}
-        speculates = wanted.speculation is None or wanted.speculation in row.speculation
-        if row.engine != wanted.engine and fits and speculates and wanted.cache in row.cache:
+        speculates = combination.speculation is None or combination.speculation in row.speculation
+        if row.engine != combination.engine and fits and speculates and combination.cache in row.cache:
             return row.engine
     return None
 

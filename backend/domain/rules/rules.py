@@ -17,7 +17,7 @@ from backend.domain.neuron import software_stacks
 from backend.domain.recipe import methods, quantize_step, sagemaker_toolkit
 from backend.domain.recipe.capability_table import BFLOAT16, FP8_CACHE, NATIVE_FAMILIES, capability
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate
-from backend.domain.recipe.serving_engines import Wanted, find_unsupported
+from backend.domain.recipe.serving_engines import Combination, find_unsupported
 from backend.domain.rules import kernel_rules, method_rules, neuron_rules, speculation_rules
 from backend.domain.rules.target_facts import MEMORY, Reason, TargetFacts
 
@@ -139,7 +139,7 @@ def _check_serving_engine(model: ModelFacts, recipe: Recipe, facts: TargetFacts)
     from, which no step changes."""
     step = recipe.step("speculate")
     written = any(isinstance(each, Quantize | Prune) for each in recipe.steps)
-    wanted = Wanted(
+    combination = Combination(
         engine=recipe.serving.engine,
         format="gguf" if recipe.serving.engine == "llama.cpp" and not written else "safetensors",
         hardware=facts.hardware,
@@ -148,8 +148,8 @@ def _check_serving_engine(model: ModelFacts, recipe: Recipe, facts: TargetFacts)
         parallel=recipe.serving.tensor_parallel,
     )
     if recipe.serving.engine == "vllm":  # its hardware and its drafts have rules of their own
-        wanted = wanted._replace(hardware="cuda", speculation=None)
-    unsupported = find_unsupported(wanted)
+        combination = combination._replace(hardware="cuda", speculation=None)
+    unsupported = find_unsupported(combination)
     if unsupported is not None:
         yield Reason(rule="serving-engine", message=unsupported.sentence, source=unsupported.source)
 

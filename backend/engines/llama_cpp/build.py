@@ -85,11 +85,13 @@ def build(lock: Path, cache: Path, progress: Progress) -> dict[str, Any]:
     # 2. Build it alone; whoever waited takes what the other made.
     folder = cache / build_key(pins, compiler)
     cache.mkdir(parents=True, exist_ok=True)
-    with (cache / f"{folder.name}.lock").open("ab") as held:
-        files.wait_for_lock(held, fcntl.LOCK_EX, lambda: progress.note("Another build of llama.cpp runs: waiting."))
+    with (cache / f"{folder.name}.lock").open("ab") as lock_file:
+        files.wait_for_lock(
+            lock_file, fcntl.LOCK_EX, lambda: progress.note("Another build of llama.cpp runs: waiting.")
+        )
         if (known := read_record(folder)) is not None:
             return known
-        return _Build(pins, compiler, folder, held, progress).run()
+        return _Build(pins, compiler, folder, lock_file, progress).run()
 
 
 def find_built(cache: Path, pins: Iterable[Pin], compiler: Compiler | None) -> dict[str, Any] | None:
@@ -137,8 +139,8 @@ def find_compiler() -> Compiler | None:
     for name in filter(None, (os.environ.get("CXX"), "c++", "g++", "clang++")):
         path = shutil.which(name)
         if path is not None:
-            said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-            return Compiler(path, next(iter(said.stdout.splitlines()), name))
+            output = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+            return Compiler(path, next(iter(output.stdout.splitlines()), name))
     return None
 
 

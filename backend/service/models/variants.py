@@ -165,7 +165,7 @@ def _check_engine(variant: Variant) -> None:
         hardware = "neuron"
     elif serving.engine == "vllm" and probe.accelerators():
         hardware = "cuda"
-    wanted = serving_engines.Wanted(
+    combination = serving_engines.Combination(
         engine=serving.engine,
         format="gguf" if variant.gguf else "safetensors",
         hardware=hardware,
@@ -173,7 +173,7 @@ def _check_engine(variant: Variant) -> None:
         cache=serving.kv_cache_dtype,
         parallel=serving.tensor_parallel,
     )
-    if (unsupported := serving_engines.find_unsupported(wanted)) is not None:
+    if (unsupported := serving_engines.find_unsupported(combination)) is not None:
         raise ImpossibleStack(f"{variant.name}: {unsupported.sentence}")
     # 2. Threads.
     cores = len(os.sched_getaffinity(0))

@@ -1,0 +1,72 @@
+"""The table of serving engines, what it says of unsupported combinations, and the rule that reads it."""
+
+from __future__ import annotations
+
+import pytest
+
+from backend.domain.errors import InvalidRecipe
+from backend.domain.recipe import recipe
+from backend.domain.recipe.recipe import Recipe, Serving
+from backend.domain.recipe.serving_engines import (
+    ENGINES,
+    SERVED,
+    Combination,
+    choose_engine,
+    find_unsupported,
+)
+from backend.domain.recipe.speculation import SPECULATE
+
+
+def test_every_row_names_its_sources_and_serves_what_it_states() -> None:
+    assert {row.engine for row in SERVED} == set(ENGINES)
+    for row in SERVED:
+        assert row.sources and all(row.sources)
+        assert row.speculation <= set(SPECULATE)
+        for cache in row.cache:
+            for method in (None, *row.speculation):
+                combination = Combination(row.engine, row.format, row.hardware, method, cache)
+                assert find_unsupported(combination) is None
+
+
+@pytest.mark.parametrize(
+    ("combination", "words"),
+    [
+        (Combination("vllm", "gguf", "cpu"), ("vLLM reads safetensors here", "engine: llama.cpp")),
+        (Combination("llama.cpp", "safetensors", "cpu"), ("reads GGUF", "engine: vllm", "models import FILE.gguf")),
+        (Combination("llama.cpp", "gguf", "cuda"), ("does not run on cuda", "serve it on cpu")),
+        (Combination("llama.cpp", "gguf", "cpu", "ngram"), ("ngram", "leave the `speculate` step out", "engine: vllm")),
+        (Combination("llama.cpp", "gguf", "cpu", None, "fp8"), ("no key-value cache of type fp8", "`auto` or `q8_0`")),
+        (Combination("vllm", "safetensors", "cpu", None, "q4_0"), ("type q4_0", "`auto` or `fp8`")),
+        (Combination("llama.cpp", "gguf", "cpu", None, "auto", 2), ("as a whole", "tensor_parallel: 1")),
+    ],
+)
+def test_an_unsupported_combination_is_one_sentence_with_what_works(
+    combination: Combination, words: tuple[str, ...]
+) -> None:
+    unsupported = find_unsupported(combination)
+    assert unsupported is not None and unsupported.source
+    assert all(word in unsupported.sentence for word in words)
+    assert unsupported.sentence.endswith(".") and unsupported.sentence.count(". ") == 0
+
+
+def test_a_format_has_an_engine() -> None:
+    assert choose_engine("gguf") == "llama.cpp" and choose_engine("safetensors") == "vllm"
+
+
+def test_recipes_from_before_keep_their_hash() -> None:
+    assert "engine" not in Recipe().model_dump(mode="json")["serving"]
+    assert Recipe().hash == Recipe(serving=Serving(engine="vllm")).hash
+    assert Recipe().hash != Recipe(serving=Serving(engine="llama.cpp")).hash
+
+
+def test_a_recipe_names_engine_threads_and_cache() -> None:
+    written = {"name": "q", "serving": {"engine": "llama.cpp", "threads": 2, "kv_cache_dtype": "q8_0"}}
+    read = recipe.read(written)
+    assert read.serving.engine == "llama.cpp" and read.serving.threads == 2
+    assert recipe.read(read.model_dump(mode="json")) == read
+
+
+@pytest.mark.parametrize("serving", [{"engine": "tgi"}, {"threads": 2}, {"engine": "llama.cpp", "threads": 0}])
+def test_a_wrong_engine_or_option_is_refused(serving: dict[str, object]) -> None:
+    with pytest.raises(InvalidRecipe):
+        recipe.read({"name": "q", "serving": serving})
