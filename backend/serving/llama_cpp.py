@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,14 +12,19 @@ from typing import Any
 
 from backend.domain.errors import RequestError
 from backend.domain.evaluation.document import Variant
-from backend.domain.evaluation.evidence import engine_log, llama_cpp_log
+from backend.domain.evaluation.evidence import engine_log
+from backend.domain.evaluation.evidence.llama_cpp_findings import parse_facts
 from backend.domain.evaluation.evidence.lossless import Answer
-from backend.domain.evaluation.evidence.served_variant import StartEvidence
+from backend.domain.evaluation.evidence.served_variant import LlamaCppFacts, StartEvidence
 from backend.domain.evaluation.startup import Startup
 from backend.domain.jobs.progress import Progress
 from backend.domain.limits.served_divergence import TokenLogprobs, parse_token_probabilities
 from backend.serving import llama_cpp_options
 from backend.serving.model_server import NICE, READY_SECONDS, ModelServer
+
+STRIDE = 4
+"""Tokens between two positions of a prompt whose probabilities are asked for: a request takes as long as a token of an
+answer, and neighbouring positions of one window tell little more."""
 
 
 class LlamaCppServer(ModelServer):
@@ -50,6 +57,7 @@ class LlamaCppServer(ModelServer):
         self._gguf = Path(variant.gguf)
         self._tokens_in_flight, self._streams = tokens_in_flight, streams
         self._attempt_began = 0.0
+        self._facts = LlamaCppFacts()
 
     @property
     def served_name(self) -> str:
@@ -79,11 +87,22 @@ class LlamaCppServer(ModelServer):
         self._attempt_began = time.monotonic()
 
     def _read_startup(self) -> Startup:
-        return Startup(kind="eager", listen_s=round(time.monotonic() - self._attempt_began, 2))
+        startup = Startup(kind="eager", listen_s=round(time.monotonic() - self._attempt_began, 2))
+        # What it says of itself, now that it answers; it may have ended when somebody asks for it.
+        models, properties = (self._read_json(path) for path in ("/v1/models", "/props"))
+        self._facts = parse_facts(models, properties)
+        return startup
+
+    def _read_json(self, path: str) -> dict[str, Any]:
+        """Return the document at a path; empty where there is none."""
+        try:
+            document = json.loads(self._ask(path)[1])
+        except (OSError, http.client.HTTPException, ValueError):
+            return {}
+        return document if isinstance(document, dict) else {}
 
     def _read_evidence(self, lines: Sequence[str], metrics: str) -> StartEvidence:
-        settings = llama_cpp_log.parse_settings(lines)
-        return StartEvidence(engine_log.parse_engine_log([]), startup=self.startup, llama_cpp=settings)
+        return StartEvidence(engine_log.parse_engine_log([]), startup=self.startup, llama_cpp=self._facts)
 
     def prompt_tokens(self, prompt: str, *, chat: bool) -> list[int]:
         if chat:
@@ -100,13 +119,15 @@ class LlamaCppServer(ModelServer):
         return [reply["tokens"] for reply in replies]
 
     def prompt_logprobs(self, tokens: Sequence[int], most: int) -> list[TokenLogprobs]:
-        """Ask for the token after each beginning of the prompt, since the server reports nothing about prompts.
+        """Ask for the token after each STRIDE-th beginning of the prompt, since the server reports nothing about the
+        prompt itself.
 
-        The slot holds the beginning already (`cache_prompt`), so each request computes one token.
+        The slot holds the last beginning already (`cache_prompt`), so a request computes STRIDE tokens. The other
+        positions are empty.
         """
         body: dict[str, Any] = {"n_predict": 1, "n_probs": most, "temperature": 0, "cache_prompt": True, "id_slot": 0}
-        positions: list[TokenLogprobs] = [{}]
-        for length in range(1, len(tokens)):
+        positions: list[TokenLogprobs] = [{} for _ in tokens]
+        for length in range(STRIDE, len(tokens), STRIDE):
             reply = self.answer("/completion", {**body, "prompt": list(tokens[:length])})
-            positions.append(parse_token_probabilities(reply))
+            positions[length] = parse_token_probabilities(reply)
         return positions

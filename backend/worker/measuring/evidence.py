@@ -24,6 +24,8 @@ def collect_findings(
     `before` are the findings of the evaluation that this one continues. The size that the server should report is that
     of the weight files, without a draft's.
     """
+    if variant.gguf is not None:
+        return worst_findings([before, evidence_findings.findings(variant, {}, starts, levels)])
     files = list(Path(variant.model_path).glob("*.safetensors")) if variant.model_path else []
     sized = variant.model_copy(update={"bytes_on_disk": sum(file.stat().st_size for file in files) or None})
     return worst_findings([before, evidence_findings.findings(sized, read_config(variant), starts, levels)])

@@ -13,14 +13,23 @@ from backend.domain.evaluation.startup import Startup
 LOG = "the engine's log"
 
 
+class LlamaCppFacts(NamedTuple):
+    """What llama.cpp's server says: the type and bytes of its weights, tokens of its cache, requests at one time."""
+
+    weights: str | None = None
+    weight_bytes: int | None = None
+    context: int | None = None
+    slots: int | None = None
+
+
 class StartEvidence(NamedTuple):
     """Evidence from one start of a server. `cache`: the settings of its cache that vLLM reports at `/metrics`;
-    `llama_cpp`: the settings that the log of llama.cpp's server says."""
+    `llama_cpp`: what llama.cpp's server says of itself."""
 
     log: EngineLog
     cache: Mapping[str, str] = {}
     startup: Startup | None = None
-    llama_cpp: Mapping[str, str] = {}
+    llama_cpp: LlamaCppFacts | None = None
 
 
 class ServedVariant(NamedTuple):

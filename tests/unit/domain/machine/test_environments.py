@@ -55,6 +55,7 @@ def lock(name: str) -> dict[str, str]:
         "quality.txt",
         "ray.txt",
         "llama-cpp.txt",
+        "llama-cpp-wheel.txt",
     ],
 )
 def test_every_lock_pins_every_package_exactly(name: str) -> None:

@@ -1,0 +1,72 @@
+"""The server of the wheel xllamacpp, started with the arguments of llama-server that Whetstone gives.
+
+Where no compiler is, an installation puts this script in the place of llama-server. It runs in the environment that
+holds the wheel, and imports nothing of Whetstone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+from typing import Any
+
+SCRIPT = "wheel_server.py"
+"""Name of this module's copy in the environment that holds the wheel."""
+
+
+def read_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Parse the arguments of `serving.llama_cpp_options`, and no others."""
+    parser = argparse.ArgumentParser(prog="llama-server")
+    for name in ("model", "alias", "host", "cache-type-k", "cache-type-v", "reasoning-format"):
+        parser.add_argument(f"--{name}")
+    for name in ("port", "threads", "threads-batch", "parallel", "ctx-size", "cache-ram", "top-k"):
+        parser.add_argument(f"--{name}", type=int)
+    for name in ("temp", "top-p", "min-p"):
+        parser.add_argument(f"--{name}", type=float)
+    for name in ("metrics", "no-ui", "no-slots", "offline", "kv-unified", "version"):
+        parser.add_argument(f"--{name}", action="store_true")
+    parser.add_argument("--cache-prompt", action=argparse.BooleanOptionalAction, default=True)
+    return parser.parse_args(arguments)
+
+
+def set_parameters(library: Any, given: argparse.Namespace) -> Any:
+    """Return the wheel's parameters with the values of the arguments."""
+    chosen = library.CommonParams()
+    # 1. The model and its address.
+    chosen.model.path = given.model
+    chosen.model_alias = {given.alias}
+    chosen.hostnames, chosen.port = [given.host], given.port
+    chosen.api_keys = [os.environ["LLAMA_API_KEY"]]
+    chosen.endpoint_metrics, chosen.endpoint_slots, chosen.ui, chosen.offline = True, False, False, True
+    # 2. Threads, slots and the cache.
+    chosen.cpuparams.n_threads, chosen.cpuparams_batch.n_threads = given.threads, given.threads_batch
+    chosen.n_parallel, chosen.n_ctx, chosen.kv_unified = given.parallel, given.ctx_size, given.kv_unified
+    chosen.cache_prompt, chosen.cache_ram_mib = given.cache_prompt, given.cache_ram
+    for name in ("cache_type_k", "cache_type_v"):
+        if getattr(given, name):
+            setattr(chosen, name, getattr(library.ggml_type, f"GGML_TYPE_{getattr(given, name).upper()}"))
+    # 3. Sampling, and thoughts that belong to the answer.
+    chosen.reasoning_format = library.common_reasoning_format.COMMON_REASONING_FORMAT_NONE
+    sampling = chosen.sampling
+    sampling.temp, sampling.top_k, sampling.top_p, sampling.min_p = given.temp, given.top_k, given.top_p, given.min_p
+    return chosen
+
+
+def main() -> None:
+    """Serve until SIGTERM."""
+    import xllamacpp
+
+    given = read_arguments()
+    if given.version:
+        print(f"xllamacpp {xllamacpp.__version__}")
+        return
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    server = xllamacpp.Server(set_parameters(xllamacpp, given))
+    print(f"xllamacpp {xllamacpp.__version__} listens at {server.listening_address}", flush=True)
+    signal.sigwait({signal.SIGTERM, signal.SIGINT})
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
