@@ -1,0 +1,123 @@
+"""llama.cpp's own server, as it was built here, serving a tiny GGUF file: routes, counters, probabilities, and its
+end."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from backend import served_keys, settings
+from backend.domain.errors import EngineMissing, ServerFailed
+from backend.domain.evaluation.document import Variant
+from backend.domain.evaluation.evidence.findings import findings
+from backend.domain.recipe.recipe import Serving
+from backend.engines.llama_cpp import build
+from backend.hardware.engine_status import engine_program
+from backend.serving.llama_cpp import STRIDE, LlamaCppServer
+from tests import gguf_files
+from tests.tiny import tiny_llama
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    """llama-server. Where it is missing the test fails with the sentence that says how to install it."""
+    try:
+        return engine_program(settings.load(), "llama-cpp")
+    except EngineMissing:
+        if build.find_compiler() is None:
+            pytest.skip("llama.cpp is built with a C++ compiler, and this machine has none")
+        raise
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Variant:
+    folder = tiny_llama(tmp_path_factory.mktemp("model") / "tiny", intermediate=128)
+    file = folder.parent / "tiny.gguf"
+    gguf_files.write(file, folder)
+    return Variant(
+        name="tiny, 1 M",
+        source="tiny",
+        kind="model",
+        model_path=str(folder),
+        gguf=str(file),
+        bytes_on_disk=file.stat().st_size,
+        serving=Serving(engine="llama.cpp", threads=1, max_num_seqs=2, max_model_len=64, prefix_caching=False),
+    )
+
+
+@pytest.fixture
+def server(tiny: Variant, program: Path, tmp_path: Path) -> Iterator[LlamaCppServer]:
+    with LlamaCppServer(tiny, program=program, log=tmp_path / "server.log") as running:
+        yield running
+
+
+def test_it_answers_counts_and_says_what_it_serves(server: LlamaCppServer, tiny: Variant) -> None:
+    before = server.metrics()
+    reply = server.answer("/v1/completions", {"prompt": "def add", "max_tokens": 5, "temperature": 0})
+    assert reply["usage"]["completion_tokens"] <= 5 and reply["model"] == server.served_name
+    assert server.metrics()["generation_tokens"] > before["generation_tokens"]
+    assert server.startup is not None and server.startup.ready_s > 0
+    proven = {finding.what: finding.proven for finding in findings(tiny, {}, [server.evidence()], [])}
+    assert proven["quantization"] and proven["context"] and proven["streams"]
+
+
+def test_nobody_is_answered_without_its_key(server: LlamaCppServer) -> None:
+    assert server.key_file.read_text() == server.key == served_keys.find(server._port)
+    for path in ("/metrics", "/v1/models", "/v1/completions", "/props"):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"http://127.0.0.1:{server._port}{path}", timeout=10)
+        assert refused.value.code == 401
+        refused.value.close()
+
+
+def test_probabilities_of_a_prompt_are_those_of_its_answers(server: LlamaCppServer) -> None:
+    tokens = server.prompt_tokens("def add(x): return x + 1", chat=False)
+    positions = server.prompt_logprobs(tokens, 20)
+    assert len(positions) == len(tokens) and not positions[0]
+    asked = [number for number, position in enumerate(positions) if position]
+    assert asked == list(range(STRIDE, len(tokens), STRIDE))
+    for position in (positions[number] for number in asked):
+        assert len(position) == 20 and sum(map(math.exp, position.values())) <= 1.001
+    greedy = server.token_answers([tokens[:STRIDE]], 1)[0]
+    assert max(positions[STRIDE], key=lambda token: positions[STRIDE][token]) == str(greedy[0])
+
+
+def test_answers_as_token_ids(server: LlamaCppServer) -> None:
+    prompts = [server.prompt_tokens(text, chat=False) for text in ("one", "two")]
+    greedy = server.token_answers(prompts, 4)
+    assert greedy == [server.token_answers([prompt], 4)[0] for prompt in prompts]
+    assert len(server.token_answers(prompts[:1], 2, samples=3)) == 3
+
+
+def test_nothing_is_left_of_it(tiny: Variant, program: Path, tmp_path: Path) -> None:
+    """Started and stopped again and again, and its process killed in between."""
+    for _ in range(5):
+        server = LlamaCppServer(tiny, program=program, log=tmp_path / "server.log")
+        server.start()
+        processes = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
+        server.stop()
+        assert not any(process.is_running() and process.status() != "zombie" for process in processes)
+        assert not server.key_file.exists()
+    server.start()
+    for child in psutil.Process(server.pid).children(recursive=True):
+        os.kill(child.pid, signal.SIGKILL)
+    with pytest.raises(ServerFailed, match="does not answer any more"):
+        for _ in range(100):
+            server.metrics()
+    server.stop()
+
+
+def test_a_damaged_file_is_one_sentence(tiny: Variant, program: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(Path(str(tiny.gguf)).read_bytes()[:2000])
+    server = LlamaCppServer(tiny.model_copy(update={"gguf": str(broken)}), program=program, log=tmp_path / "server.log")
+    with pytest.raises(ServerFailed, match="damaged or cut short"):
+        server.start()
