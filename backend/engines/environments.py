@@ -16,7 +16,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -115,19 +115,7 @@ def _compiled(
     (folder / "bin").mkdir(parents=True)
     for name in build_module.PROGRAMS:
         (folder / "bin" / name).symlink_to(Path(record["folder"]) / name)
-    document = {
-        "name": environment.name,
-        "build": "cpu",
-        "version": record["version"],
-        "lock": lock.name,
-        "lock_sha256": _sha256(lock),
-        "origin": record["folder"],
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "packages": record["packages"],
-        "compiler": record["compiler"],
-    }
-    files.write(folder / MARKER, json.dumps(document, indent=2))
-    return document
+    return _mark(environment, folder, lock, "cpu", record["folder"], record)
 
 
 def _from_wheel(environment: EnvironmentInfo, folder: Path, lock: Path, progress: Progress) -> dict[str, Any]:
@@ -155,19 +143,10 @@ def _from_wheel(environment: EnvironmentInfo, folder: Path, lock: Path, progress
     code, output = _run([str(program), "--version"])
     if code:
         raise _failure("starting the server of the wheel", output)
-    packages = installed(folder)
-    document = {
-        "name": environment.name,
-        "build": "wheel",
-        "version": f"{packages['xllamacpp']} (wheel xllamacpp, without AVX-512)",
-        "lock": lock.name,
-        "lock_sha256": _sha256(lock),
-        "origin": "the configured package index",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "packages": dict(sorted(packages.items())),
-    }
-    files.write(folder / MARKER, json.dumps(document, indent=2))
-    return document
+    version = f"{installed(folder)['xllamacpp']} (wheel xllamacpp, without AVX-512)"
+    return _mark(
+        environment, folder, lock, "cpu", "the configured package index", {"version": version, "build": "wheel"}
+    )
 
 
 def _from_vendor(environment: EnvironmentInfo, engines_dir: Path, index: str, progress: Progress) -> dict[str, Any]:
@@ -394,9 +373,17 @@ def _tolerated(line: str, removed: tuple[str, ...]) -> bool:
 
 
 def _mark(
-    environment: EnvironmentInfo, folder: Path, lock: Path | None, build: Build | None, origin: str
+    environment: EnvironmentInfo,
+    folder: Path,
+    lock: Path | None,
+    build: Build | None,
+    origin: str,
+    facts: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Write the marker of a finished environment; one from a vendor's index has neither lock nor build."""
+    """Write the marker of a finished environment; one from a vendor's index has neither lock nor build.
+
+    `facts` replaces what the metadata of packages does not say of programs.
+    """
     # What is there, whatever the lock says, is what a reader wants to know.
     packages = installed(folder)
     document = {
@@ -407,6 +394,7 @@ def _mark(
         "origin": origin,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "packages": dict(sorted(packages.items())),
+        **(facts or {}),
     }
     files.write(folder / MARKER, json.dumps(document, indent=2))
     return document

@@ -110,8 +110,7 @@ PATTERNS: tuple[tuple[str, str], ...] = (
         "llama.cpp does not know the architecture {1}: serve the imported model with vLLM",
     ),
     (
-        r"(?:failed to read (?:magic|header|tensor|key-value)|invalid magic|tensor '[^']+' data is not within the file bounds|"
-        r"gguf_init_from_file\w*: failed)",
+        r"gguf_init_from_\w+: failed|invalid magic|tensor '[^']+' data is not within the file bounds",
         "the GGUF file is damaged or cut short: import it again",
     ),
     (

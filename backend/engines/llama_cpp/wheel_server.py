@@ -30,26 +30,31 @@ def read_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def set_parameters(library: Any, given: argparse.Namespace) -> Any:
+def set_parameters(library: Any, arguments: argparse.Namespace) -> Any:
     """Return the wheel's parameters with the values of the arguments."""
     chosen = library.CommonParams()
     # 1. The model and its address.
-    chosen.model.path = given.model
-    chosen.model_alias = {given.alias}
-    chosen.hostnames, chosen.port = [given.host], given.port
+    chosen.model.path = arguments.model
+    chosen.model_alias = {arguments.alias}
+    chosen.hostnames, chosen.port = [arguments.host], arguments.port
     chosen.api_keys = [os.environ["LLAMA_API_KEY"]]
     chosen.endpoint_metrics, chosen.endpoint_slots, chosen.ui, chosen.offline = True, False, False, True
     # 2. Threads, slots and the cache.
-    chosen.cpuparams.n_threads, chosen.cpuparams_batch.n_threads = given.threads, given.threads_batch
-    chosen.n_parallel, chosen.n_ctx, chosen.kv_unified = given.parallel, given.ctx_size, given.kv_unified
-    chosen.cache_prompt, chosen.cache_ram_mib = given.cache_prompt, given.cache_ram
+    chosen.cpuparams.n_threads, chosen.cpuparams_batch.n_threads = arguments.threads, arguments.threads_batch
+    chosen.n_parallel, chosen.n_ctx, chosen.kv_unified = arguments.parallel, arguments.ctx_size, arguments.kv_unified
+    chosen.cache_prompt, chosen.cache_ram_mib = arguments.cache_prompt, arguments.cache_ram
     for name in ("cache_type_k", "cache_type_v"):
-        if getattr(given, name):
-            setattr(chosen, name, getattr(library.ggml_type, f"GGML_TYPE_{getattr(given, name).upper()}"))
+        if getattr(arguments, name):
+            setattr(chosen, name, getattr(library.ggml_type, f"GGML_TYPE_{getattr(arguments, name).upper()}"))
     # 3. Sampling, and thoughts that belong to the answer.
     chosen.reasoning_format = library.common_reasoning_format.COMMON_REASONING_FORMAT_NONE
     sampling = chosen.sampling
-    sampling.temp, sampling.top_k, sampling.top_p, sampling.min_p = given.temp, given.top_k, given.top_p, given.min_p
+    sampling.temp, sampling.top_k, sampling.top_p, sampling.min_p = (
+        arguments.temp,
+        arguments.top_k,
+        arguments.top_p,
+        arguments.min_p,
+    )
     return chosen
 
 
@@ -57,12 +62,12 @@ def main() -> None:
     """Serve until SIGTERM."""
     import xllamacpp
 
-    given = read_arguments()
-    if given.version:
+    arguments = read_arguments()
+    if arguments.version:
         print(f"xllamacpp {xllamacpp.__version__}")
         return
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
-    server = xllamacpp.Server(set_parameters(xllamacpp, given))
+    server = xllamacpp.Server(set_parameters(xllamacpp, arguments))
     print(f"xllamacpp {xllamacpp.__version__} listens at {server.listening_address}", flush=True)
     signal.sigwait({signal.SIGTERM, signal.SIGINT})
     os._exit(0)

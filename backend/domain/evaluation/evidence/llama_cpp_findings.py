@@ -47,17 +47,17 @@ def _weights(case: ServedVariant, facts: LlamaCppFacts) -> Finding:
     file_bytes = case.variant.bytes_on_disk
     if facts.weight_bytes is None:
         return Finding(what="quantization", proven=None, words=f"{SERVER} did not say which weights it serves.")
-    said = f"{SERVER} says weights of type {facts.weights}, {facts.weight_bytes / 1e6:.1f} MB"
+    reported_words = f"{SERVER} says weights of type {facts.weights}, {facts.weight_bytes / 1e6:.1f} MB"
     if file_bytes is None:
-        return Finding(what="quantization", proven=None, words=f"{said}.")
+        return Finding(what="quantization", proven=None, words=f"{reported_words}.")
     fits = HEAD_SHARE * file_bytes <= facts.weight_bytes <= file_bytes
-    words = f"{said}; the file has {file_bytes / 1e6:.1f} MB."
+    words = f"{reported_words}; the file has {file_bytes / 1e6:.1f} MB."
     cause = "" if fits else "Another file was served."
     return Finding(what="quantization", proven=fits, words=words, cause=cause)
 
 
-def _at_least(what: Any, asked: str, least: int, reported: int | None, unit: str) -> Finding:
-    requested = f"{asked[0].upper()}{asked[1:]} {least} {unit} was requested"
+def _at_least(what: Any, label: str, least: int, reported: int | None, unit: str) -> Finding:
+    requested = f"{label[0].upper()}{label[1:]} {least} {unit} was requested"
     if reported is None:
         return Finding(what=what, proven=None, words=f"{requested}; {SERVER} does not say it.")
     cause = "" if reported >= least else "The setting did not reach the server."

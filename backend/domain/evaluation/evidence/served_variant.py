@@ -14,7 +14,7 @@ LOG = "the engine's log"
 
 
 class LlamaCppFacts(NamedTuple):
-    """What llama.cpp's server says: the type and bytes of its weights, tokens of its cache, requests at one time."""
+    """The type and bytes of the weights, tokens of the cache and requests at one time, as llama.cpp's server says."""
 
     weights: str | None = None
     weight_bytes: int | None = None
