@@ -1,4 +1,4 @@
-"""Commands to use a variant outside the studio: vLLM's command for a shell, and clients in curl and Python."""
+"""Commands to use a variant outside the studio: the engine's command for a shell, and clients in curl and Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ TOKENS = 128
 
 
 def command(variant: Variant) -> str:
-    """Return one line for a shell that has vLLM. The variant must have a folder."""
+    """Return one line for a shell that has vLLM, or llama.cpp for a GGUF file. The variant must have a folder."""
+    if variant.gguf is not None:
+        return _llama_cpp_command(variant)
     draft = variant.speculation.draft_path if variant.speculation else None
     flags = [
         *vllm_flags.serving_flags(variant.serving),
@@ -26,6 +28,24 @@ def command(variant: Variant) -> str:
     proposers = variant.speculation.proposers if variant.speculation else None
     code = f"PYTHONPATH={shlex.quote(proposers)} " if proposers else ""
     return code + shlex.join(["vllm", "serve", str(variant.model_path), f"--served-model-name={variant.name}", *flags])
+
+
+def _llama_cpp_command(variant: Variant) -> str:
+    """Return llama-server's command with the settings that are not its own choice."""
+    serving, cache = variant.serving, variant.serving.kv_cache_dtype
+    arguments = ["llama-server", "--model", str(variant.gguf), "--alias", variant.name, "--port", "8000"]
+    if serving.max_model_len is not None:
+        arguments += ["--ctx-size", str(serving.max_model_len * (serving.max_num_seqs or 1))]
+    numbers = (
+        ("parallel", serving.max_num_seqs),
+        ("threads", serving.threads),
+        ("threads-batch", serving.batch_threads),
+    )
+    for name, value in numbers:
+        arguments += [f"--{name}", str(value)] if value is not None else []
+    if cache != "auto":
+        arguments += ["--cache-type-k", cache, "--cache-type-v", cache]
+    return shlex.join([*arguments, *(["--no-cache-prompt"] if serving.prefix_caching is False else [])])
 
 
 def curl(served_name: str, *, chat: bool, url: str = ADDRESS, key_file: str | None = None) -> str:

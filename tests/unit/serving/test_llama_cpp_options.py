@@ -12,6 +12,7 @@ from backend.domain.evaluation.document import Variant
 from backend.domain.limits.served_divergence import parse_token_probabilities
 from backend.domain.load import counters
 from backend.domain.recipe.recipe import Serving
+from backend.present import serve_command
 from backend.serving import failures, llama_cpp_options
 from backend.serving.llama_cpp import LlamaCppServer
 from backend.serving.servers import make_server, runs_on_processor
@@ -128,3 +129,10 @@ def test_why_it_did_not_start(tmp_path: Path, log: str, code: int, words: str) -
     file = tmp_path / "log"
     file.write_text(log)
     assert words in failures.sentence(file, code)
+
+
+def test_the_command_for_a_shell_is_that_of_the_engine(model: Variant) -> None:
+    serving = model.serving.model_copy(update={"threads": 2, "prefix_caching": False, "kv_cache_dtype": "q8_0"})
+    line = serve_command.command(model.model_copy(update={"serving": serving}))
+    assert line.startswith("llama-server --model ") and "--threads 2" in line and "--cache-type-v q8_0" in line
+    assert serve_command.command(model.model_copy(update={"gguf": None})).startswith("vllm serve ")
