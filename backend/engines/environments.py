@@ -88,12 +88,10 @@ def install(
         if adopted is not None:
             progress.note(f"The {name} environment is already as {lock.name} says.")
             return adopted
-
         # 3. Exchange a few packages of one that is complete.
         updated = _update(environment, folder, lock, chosen, source, progress)
         if updated is not None:
             return updated
-
         # 4. Make it, fill it, check it, and mark it as complete.
         _create(folder, progress)
         origin = _fill(environment, folder, lock, chosen, source, progress)
