@@ -47,7 +47,7 @@ class ServedCombination(NamedTuple):
     sources: tuple[str, ...]
 
 
-_VLLM_SOURCES = ("vLLM 0.32.0, config/speculative.py", "vLLM 0.32.0, config/cache.py", "docs/decisions/0020")
+_VLLM_SOURCES = ("vLLM 0.32.0, SpeculativeConfig", "vLLM 0.32.0, CacheConfig", "docs/decisions/0020")
 SERVED: tuple[ServedCombination, ...] = (
     ServedCombination("vllm", "safetensors", "cpu", frozenset(SPECULATE), ("auto", "fp8"), True, _VLLM_SOURCES),
     ServedCombination("vllm", "safetensors", "cuda", frozenset(SPECULATE), ("auto", "fp8"), True, _VLLM_SOURCES),
