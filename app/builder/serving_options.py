@@ -6,6 +6,13 @@ from app.builder.option import TRI, Option
 
 SERVING_OPTIONS = (
     Option(
+        "engine",
+        "Engine",
+        "vllm serves safetensors; llama.cpp serves the GGUF file that the model was imported from.",
+        "choice",
+        ("vllm", "llama.cpp"),
+    ),
+    Option(
         "dtype",
         "Number format",
         "For activations and unquantized weights. auto: the model's own.",
@@ -22,7 +29,7 @@ SERVING_OPTIONS = (
     Option(
         "max_num_seqs",
         "Concurrent requests",
-        "How many requests the server batches; empty is vLLM's default.",
+        "How many requests the server batches; empty is the engine's default.",
         "whole",
         low=1,
     ),
@@ -30,9 +37,9 @@ SERVING_OPTIONS = (
     Option(
         "kv_cache_dtype",
         "Key-value cache",
-        "fp8 halves the cache where the hardware has it.",
+        "fp8 (vLLM) halves the cache where the hardware has it; q8_0 and q4_0 are llama.cpp's.",
         "choice",
-        ("auto", "fp8"),
+        ("auto", "fp8", "q8_0", "q4_0"),
     ),
     Option(
         "prefix_caching",
@@ -53,6 +60,14 @@ SERVING_OPTIONS = (
         "Skip compilation at start",
         "Starts sooner, answers slower; cannot go with a compile step.",
         "flag",
+    ),
+    Option("threads", "Threads (llama.cpp)", "Threads that generate. Empty: one per core.", "whole", low=1),
+    Option(
+        "batch_threads",
+        "Threads for prompts (llama.cpp)",
+        "Threads that read prompts. Empty: as many as generate.",
+        "whole",
+        low=1,
     ),
 )
 LIMIT_OPTIONS = (

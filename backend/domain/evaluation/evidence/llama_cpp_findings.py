@@ -71,7 +71,7 @@ def _prefix_cache(case: ServedVariant) -> Finding:
         words = f"No prefix cache was requested; {SERVER} reported no hits that could be counted."
         return Finding(what="prefix_cache", proven=None, words=words)
     words = f"No prefix cache was requested; its counters show a hit rate of at most {max(rates):.1%}."
-    cause = "" if max(rates) == 0 else "--no-cache-prompt did not reach the server."
+    cause = "" if max(rates) == 0 else "The server kept prompts although its prompt cache was to be off."
     return Finding(what="prefix_cache", proven=max(rates) == 0, words=words, cause=cause)
 
 
