@@ -12,6 +12,7 @@ from app.jobs.job_text import kind_name, status
 from app.session import workspace
 from backend.domain.errors import NotFound
 from backend.domain.jobs.jobs import JobKind, JobState
+from backend.domain.jobs.kinds import KINDS
 from backend.service.jobs import jobs, view_cache
 
 opened = workspace()
@@ -27,7 +28,7 @@ except NotFound:
     sentence = f"There is no job {plain(shorten(job_id, 60))} here: it may belong to another installation."
     shell.refuse_page(sentence, "jobs", "All jobs", title="Job")
 view_cache.forget(opened, job.id)
-specification = jobs.specification(opened, job.id)
+specification, at_aws = jobs.specification(opened, job.id), KINDS[job.kind].at_aws
 
 head, action = st.columns([5, 3], vertical_alignment="bottom")
 head.title(plain(job.title))
@@ -49,7 +50,7 @@ with st.container(horizontal=True, vertical_alignment="center"):
 queue_and_attempts.panel(opened, job)
 job_view.show_saved_work(opened, job)
 
-if job.kind == JobKind.MANAGED and job.state is not JobState.QUEUED:
+if at_aws and job.state is not JobState.QUEUED:
     shell.live("managed", lambda: sagemaker_panel.panel(opened, job.id), active=not job.ended)
     if job.state is JobState.SUCCEEDED:
         sagemaker_panel.show_result(job, specification)
@@ -73,7 +74,7 @@ if job.state is not JobState.SUCCEEDED:
     recovery_panel.panel(opened, job, specification)
 st.subheader("Log")
 shell.live("log", lambda: job_view.show_log(opened, job.id), active=not job.ended)
-if job.kind != JobKind.MANAGED:
+if not at_aws:
     st.subheader("Resources")
     shell.live("resources", lambda: resource_panel.panel(opened, job.id), active=not job.ended, every="5s")
 job_view.show_specification(job.id, specification)

@@ -11,7 +11,7 @@ from app.jobs.cards import cancel_button, show_end
 from app.jobs.job_text import headline, kind_name, progress_text
 from app.session import disabled_unless_allowed
 from backend.domain.errors import NotFound
-from backend.domain.jobs.jobs import JobState
+from backend.domain.jobs.jobs import JobKind, JobState
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import jobs
@@ -29,7 +29,7 @@ def show(opened: Workspace, job_id: str) -> None:
             "New evaluation",
         )
         return
-    if job.kind != "evaluate":
+    if job.kind != JobKind.EVALUATE:
         shell.refuse_page(f"Job {job_id} is no evaluation: it is of kind {kind_name(job.kind)}.", "jobs", "All jobs")
         return
     # 2. Open the result of one that has succeeded.

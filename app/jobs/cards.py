@@ -12,7 +12,8 @@ from app.formatting import message, plain
 from app.jobs import sagemaker_panel
 from app.jobs.job_text import can_cancel, headline, progress_text, queue_positions, summary, verbs, waiting_reason
 from app.session import disabled_unless_allowed, owner_suffix
-from backend.domain.jobs.jobs import JobKind, JobState
+from backend.domain.jobs.jobs import JobState
+from backend.domain.jobs.kinds import KINDS
 from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.jobs import jobs, wait_reasons
@@ -130,7 +131,7 @@ def active_cards(opened: Workspace, job_views: Sequence[JobView]) -> None:
                     verb_buttons(opened, job)
                 cancel_button(opened, job)
             st.progress(min(1.0, job.progress or 0.0), text=progress_text(job, queue.get(job.id)))
-            if job.kind == JobKind.MANAGED and job.state is not JobState.QUEUED:
+            if KINDS[job.kind].at_aws and job.state is not JobState.QUEUED:
                 st.caption(plain(sagemaker_panel.status_line(opened, job)))
             if job.state is JobState.QUEUED:
                 st.caption(waiting_reason(reasons.get(job.id), titles))

@@ -29,6 +29,7 @@ from backend.domain.evaluation.document import Variant
 from backend.domain.figures import figure
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.jobs.jobs import JobKind, JobState
+from backend.domain.jobs.kinds import KINDS
 from backend.domain.model.facts import ModelCard
 from backend.domain.recipe.recipe import Recipe, Speculate
 from backend.domain.roles import Action
@@ -184,17 +185,17 @@ def _drop(opened: Workspace, job_id: str) -> None:
 def show_progress(opened: Workspace, job_id: str) -> str:
     """Draw what changes while the job runs. Return its state, so that the page follows a change."""
     now, events, progress = view_cache.read_snapshot(opened, job_id)
+    kind = KINDS[now.kind]
     left, spent = view_cache.read_time_and_cost(opened, now)
     cells: list[tuple[str, str, str | None]] = [("Elapsed", seconds(elapsed(now)), None)]
     if not now.ended:
         st.set_page_config(page_title=f"{now.progress or 0:.0%} {now.title}")
         st.progress(min(1.0, now.progress or 0.0), text=progress_text(now, left=False))
-        if now.kind != JobKind.SERVE:  # it serves until somebody stops it
+        if not kind.open_ended:
             cells.append(("Time left", *time_left(now, left)))
     if spent:
-        aws = now.kind == JobKind.MANAGED
-        how = "by AWS's clock" if aws else "this attempt"
-        cost = f"{figure(spent.spent)}{' USD' if aws else ''}"
+        how = "by AWS's clock" if kind.at_aws else "this attempt"
+        cost = f"{figure(spent.spent)}{' USD' if kind.at_aws else ''}"
         cells.append(("Cost" if now.ended else "Cost so far", cost, f"{how}, at {figure(spent.per_hour)} per hour"))
     cells += [("Attempt", str(now.attempt), None), ("Last event", ago(now.event_at), None)]
     shell.show_figures(cells)

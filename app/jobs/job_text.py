@@ -8,7 +8,8 @@ from typing import Any
 
 from app.formatting import duration_range, local_time, message, plain, seconds, size
 from backend.domain.jobs.eta import TimeLeft
-from backend.domain.jobs.jobs import RESUMABLE, TERMINAL, Event, JobKind, JobState
+from backend.domain.jobs.jobs import RESUMABLE, TERMINAL, Event, JobState
+from backend.domain.jobs.kinds import KINDS
 from backend.domain.jobs.queueing import WaitReason
 from backend.domain.jobs.terms import Priority
 from backend.service.jobs.jobs import JobView
@@ -97,13 +98,13 @@ def time_left(job: JobView, estimate: TimeLeft | None) -> tuple[str, str]:
 
 def kind_name(kind: str) -> str:
     """Return a job kind as a person reads it."""
-    return "SageMaker" if kind == JobKind.MANAGED else kind
+    return "SageMaker" if KINDS[kind].at_aws else kind
 
 
 def summary(job: JobView) -> str:
     """Return one line about an ended job: kind, times, and the error if it failed."""
     parts = [f"`{job.id}`", kind_name(job.kind), local_time(job.created_at), f"took {seconds(elapsed(job))}"]
-    if job.kind == JobKind.MANAGED and job.result.get("usd") is not None:
+    if job.result.get("usd") is not None:
         parts.append(f"at AWS, about {job.result['usd']:.2f} USD")
     if job.error:
         parts.append(plain(job.error))

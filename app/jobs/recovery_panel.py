@@ -24,7 +24,7 @@ ROWS = {"original": "before pruning", "pruned": "after pruning", "recovered": "a
 
 def panel(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
     """Draw the recovery; nothing if the recipe has none."""
-    recipe = Recipe.model_validate(specification["recipe"]) if job.kind == "optimize" else None
+    recipe = Recipe.model_validate(specification["recipe"]) if "recipe" in specification else None
     recover = asked_of(recipe) if recipe else None
     if recipe is None or recover is None:
         return

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from backend import settings
 from backend.domain.errors import RequestError
 from backend.domain.evaluation.document import EvaluateOptions, Speculation, Variant
-from backend.domain.jobs.jobs import ImportSpec, ManagedSpec, OptimizeSpec, PayoffSpec, TrainSpec
+from backend.domain.jobs.kinds import KINDS
 from backend.domain.model.facts import ModelCard
 from backend.domain.recipe.recipe import Prune, Quantize, Speculate
 from backend.settings import Settings
@@ -52,13 +52,9 @@ PATH_FIELDS: dict[type[BaseModel], tuple[str, ...]] = {
     Prune: ("calibration",),
     Speculate: ("draft",),
     Speculation: ("draft_path",),
-    OptimizeSpec: ("calibration_path",),
-    TrainSpec: ("prompts_path",),
-    PayoffSpec: ("prompts",),
-    ImportSpec: ("source",),
-    ManagedSpec: ("weights",),
     ModelCard: ("path",),
     Variant: ("source", "model_path", "original_path", "gguf"),
+    **{row.specification: row.person_paths for row in KINDS.values()},
 }
 """Every field of a job's specification that may hold a path which a person named. Their subclasses have them too."""
 

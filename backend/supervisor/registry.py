@@ -19,7 +19,7 @@ from sqlmodel import Session
 from backend.artifacts import artifact_folder, locations, sagemaker_output
 from backend.domain.errors import ArtifactCorrupt, WhetstoneError, WorkError
 from backend.domain.evaluation.document import read_evaluation
-from backend.domain.jobs.jobs import Event, JobKind, ManagedSpec
+from backend.domain.jobs.jobs import Event, ManagedSpec
 from backend.domain.jobs.kinds import KINDS
 from backend.domain.model.facts import ModelCard
 from backend.settings import Settings
@@ -53,7 +53,7 @@ def stage(settings: Settings, store: Store, row: JobRow, output: Path, document:
     Raises ArtifactCorrupt if the output differs from its manifest, NotPlaced, OSError, and KeyError or ValueError if
     the document is not one of the job's kind.
     """
-    match KINDS[JobKind(row.kind)].result:
+    match KINDS[row.kind].result:
         case "artifact":
             return _artifact(settings, store, row, output, document)
         case "managed-artifact":

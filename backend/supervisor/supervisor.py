@@ -23,7 +23,7 @@ from backend.channel import Channel, ChannelDamaged
 from backend.domain.errors import DiskFull, NotNow, WhetstoneError
 from backend.domain.jobs.claims import Capacity, Claim, make_grant
 from backend.domain.jobs.endings import MOST_STRIKES, Ending
-from backend.domain.jobs.jobs import LIVE, Event, Handle, JobKind, JobState, WorkerState
+from backend.domain.jobs.jobs import LIVE, Event, Handle, JobState, WorkerState
 from backend.domain.jobs.kinds import KINDS
 from backend.domain.jobs.terms import Terms
 from backend.hardware import probe
@@ -323,7 +323,7 @@ class Supervisor:
         attempt.hang_detector.observe(self._channel(attempt.lease).pulse(), events, self._now())
 
         # 3. Decide what follows.
-        idle_s = None if KINDS[JobKind(row.kind)].may_idle else self.settings.idle_s
+        idle_s = None if KINDS[row.kind].open_ended else self.settings.idle_s
         if not worker.alive:
             self._finish(row, handle, worker)
         elif row.cancel_requested or queue.is_making_room(row):

@@ -24,7 +24,7 @@ from backend.channel import JobChannel
 from backend.domain.errors import DiskFull, JobCancelled, WhetstoneError, WorkError
 from backend.domain.jobs.claims import Granted
 from backend.domain.jobs.endings import Ending
-from backend.domain.jobs.jobs import RESULT_UNWRITTEN, Event, JobKind, JobSpec
+from backend.domain.jobs.jobs import RESULT_UNWRITTEN, Event, JobSpec
 from backend.domain.jobs.kinds import KINDS
 from backend.domain.validation import unreadable
 from backend.files import disk_full, stamp
@@ -108,7 +108,7 @@ def _run(channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
 
     # 3. Run the module of the job's kind.
     _apply_sharing(spec)
-    worker = KINDS[JobKind(spec.kind)].worker
+    worker = KINDS[spec.kind].worker
     if worker is None:
         raise WorkError("AWS runs this job, no worker: run it with a supervisor of this version.")
     module = importlib.import_module(f"backend.worker.kinds.{worker}")
@@ -118,8 +118,9 @@ def _run(channel: JobChannel, memory: PeakMemory) -> dict[str, Any]:
 
 def _apply_sharing(spec: JobSpec) -> None:
     """Apply what the submitter said about who reaches the studio; the supervisor may have been started by another."""
-    if spec.kind in {"evaluate", "import"} and spec.shared is not None:
-        os.environ["WHETSTONE_SHARED"] = str(int(spec.shared))
+    shared = getattr(spec, "shared", None)
+    if shared is not None:
+        os.environ["WHETSTONE_SHARED"] = str(int(shared))
 
 
 def _changed_folders(channel: JobChannel) -> list[str]:

@@ -1,25 +1,30 @@
 """Jobs: kinds, states and their legal transitions, events, and the frozen specification of each kind.
 
-A specification is the only record of what was requested; events are the only record of what happened.
+A specification is the only record of what was requested, and says what the job reads and needs; events are the only
+record of what happened. `kinds` has what holds of every job of a kind.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, field_validator
 
 from backend.domain.evaluation.blocks.sequential_tests import ContinuedEvaluation
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.frozen import Facts, Frozen
+from backend.domain.machine import targets
+from backend.domain.machine.device import GIB
 from backend.domain.model.facts import ModelCard
+from backend.domain.needs import draft_training_needs
 from backend.domain.neuron.compile_plan import CompilePlan
+from backend.domain.planner import estimate
 from backend.domain.planner.draft_payoff import ROUNDS, STREAMS, DraftProbe
 from backend.domain.planner.target_choice import Deployment
 from backend.domain.recipe.draft_training import Training
-from backend.domain.recipe.recipe import Recipe
+from backend.domain.recipe.recipe import Recipe, Speculate
 from backend.domain.rules.plan import Plan
 from backend.domain.workload.row_report import ReadReport
 
@@ -64,11 +69,65 @@ class JobKind(StrEnum):
     TRAIN = "train"
 
 
-class ReadingSpec(Frozen):
+class SpaceNeeds(NamedTuple):
+    """The bytes that a job needs of its host, as far as they are known before it starts."""
+
+    memory: int = 0
+    disk: int = 0
+
+
+class AcceleratorNeeds(NamedTuple):
+    """The numbers of accelerators that a job needs of one node."""
+
+    gpus: int = 0
+    neuron_cores: int = 0
+
+
+class Specification(Frozen):
+    """The request of a job. A kind overrides what it reads and needs; the others read and need nothing."""
+
+    @property
+    def folders(self) -> set[str]:
+        """Return the folders of the models that it reads."""
+        return set()
+
+    @property
+    def paths(self) -> set[str]:
+        """Return all folders and files of the studio's machine that it reads."""
+        return self.folders
+
+    @property
+    def addresses(self) -> set[str]:
+        """Return the addresses, as a person gave them, that it sends requests to."""
+        return set()
+
+    def artifacts(self, home: str) -> set[str]:
+        """Return the ids of the artifacts that it reads. `home`: the folder that holds artifacts."""
+        return set()
+
+    @property
+    def space(self) -> SpaceNeeds:
+        return SpaceNeeds()
+
+    @property
+    def gpus(self) -> tuple[int, ...] | None:
+        """Return the numbers of the GPUs that it uses of its host; None for all."""
+        return None
+
+    @property
+    def accelerators(self) -> AcceleratorNeeds:
+        return AcceleratorNeeds()
+
+
+class ReadingSpec(Specification):
     """A job that reads models."""
 
     seen: dict[str, str] = Field(default_factory=dict)
     """Each folder that it reads, with what told its files from others when the job was submitted (`files.stamp`)."""
+
+    def artifacts(self, home: str) -> set[str]:
+        below = f"{home}/"
+        return {path.removeprefix(below).split("/")[0] for path in self.folders if path.startswith(below)}
 
 
 class OptimizeSpec(ReadingSpec):
@@ -92,6 +151,36 @@ class OptimizeSpec(ReadingSpec):
         """The models that it reads."""
         return {self.model.path, *([self.draft.path] if self.draft else [])}
 
+    @property
+    def paths(self) -> set[str]:
+        return self.folders | ({self.calibration_path} if self.calibration_path else set())
+
+    def artifacts(self, home: str) -> set[str]:
+        # A draft is named by its id, since the folder of one in a bucket is only a copy.
+        step = self.recipe.step("speculate")
+        draft = step.draft if isinstance(step, Speculate) and step.draft else ""
+        return super().artifacts(home) | ({draft} if draft.startswith("a-") else set())
+
+    @property
+    def space(self) -> SpaceNeeds:
+        """Return the estimate of the recipe, the memory in whole GiB."""
+        needs = estimate.estimate_needs(self.model, self.recipe, self.draft)
+        return SpaceNeeds(-(-needs.memory_bytes // GIB) * GIB, needs.disk_bytes)
+
+    @property
+    def gpus(self) -> tuple[int, ...] | None:
+        on_processor = self.target == targets.LOCAL_CPU or self.neuron is not None
+        return () if on_processor else targets.gpu_numbers(self.target)
+
+    @property
+    def accelerators(self) -> AcceleratorNeeds:
+        """Return those of its plan. A compilation for a Neuron instance elsewhere needs a processor alone."""
+        number = max(1, self.plan.tensor_parallel)
+        if self.plan.hardware == "cuda":
+            return AcceleratorNeeds(gpus=number)
+        compiles_here = self.plan.hardware == "neuron" and self.target == targets.LOCAL_NEURON
+        return AcceleratorNeeds(neuron_cores=number if compiles_here else 0)
+
 
 class TrainSpec(ReadingSpec):
     """A draft for `model`, which answers the prompts itself."""
@@ -107,6 +196,14 @@ class TrainSpec(ReadingSpec):
         """The models that it reads."""
         return {self.model.path}
 
+    @property
+    def paths(self) -> set[str]:
+        return self.folders | ({self.prompts_path} if self.prompts_path else set())
+
+    @property
+    def space(self) -> SpaceNeeds:
+        return SpaceNeeds(memory=draft_training_needs.memory_bytes(self.model, self.options))
+
 
 class ServingSpec(ReadingSpec):
     variants: tuple[Variant, ...] = Field(min_length=1)
@@ -119,13 +216,26 @@ class ServingSpec(ReadingSpec):
         return {path for path in {variant.model_path for variant in here} | drafts if path is not None}
 
     @property
-    def artifacts(self) -> set[str]:
-        """The ids of those among the variants that are there already."""
+    def addresses(self) -> set[str]:
+        return {variant.url for variant in self.variants if variant.url is not None and variant.remote is None}
+
+    def artifacts(self, home: str) -> set[str]:
+        """Return the ids of those among the variants that are there already."""
         return {
             variant.source
             for variant in self.variants
             if variant.kind == "artifact" and variant.source.startswith("a-")
         }
+
+    @property
+    def accelerators(self) -> AcceleratorNeeds:
+        """Return the most that one variant is spread over, and the most that one was compiled for."""
+        return AcceleratorNeeds(
+            gpus=max((variant.serving.tensor_parallel for variant in self.variants if not variant.neuron), default=0),
+            neuron_cores=max(
+                (variant.neuron["tensor_parallel"] for variant in self.variants if variant.neuron), default=0
+            ),
+        )
 
 
 class EvaluateSpec(ServingSpec):
@@ -142,12 +252,18 @@ class EvaluateSpec(ServingSpec):
     address that is not public. None: the worker's environment decides."""
 
     @property
+    def paths(self) -> set[str]:
+        more = {path for variant in self.variants for path in (variant.original_path, variant.compile_cache)}
+        texts = {self.options.quality_text, self.options.workload, *self.options.tasks}
+        return self.folders | {path for path in more | texts if path and path.startswith("/")}
+
+    @property
     def measured(self) -> int:
         """Blocks that an earlier evaluation has measured."""
         return self.continues.blocks if self.continues else 0
 
 
-class InstallSpec(Frozen):
+class InstallSpec(Specification):
     kind: Literal["install"] = "install"
     engine: str
     action: Literal["install", "remove"] = "install"
@@ -169,6 +285,10 @@ class PayoffSpec(ServingSpec):
     """The revision of the original; `weights` says what was done to its weights, as in the map's key."""
     weights: str
 
+    @property
+    def paths(self) -> set[str]:
+        return self.folders | {self.prompts}
+
 
 class ServeSpec(ServingSpec):
     """Variants that are kept up, each behind a loopback address of its own, until somebody stops the job or nobody
@@ -186,7 +306,7 @@ class ServeSpec(ServingSpec):
         return variants
 
 
-class ImportSpec(Frozen):
+class ImportSpec(Specification):
     """A model to download. Credentials are never part of it: the worker reads them from its environment."""
 
     kind: Literal["import"] = "import"
@@ -208,7 +328,7 @@ class ImportSpec(Frozen):
     are used. None: the worker's environment decides."""
 
 
-class ManagedSpec(Frozen):
+class ManagedSpec(Specification):
     """An optimization job of SageMaker. Credentials are never part of it: the supervisor's environment has them."""
 
     kind: Literal["managed"] = "managed"

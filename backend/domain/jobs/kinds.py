@@ -1,14 +1,15 @@
 """The kinds of job, one row each: what a kind takes of its host, what it makes, and which module of the worker runs it.
 
-A new kind is a value of `JobKind`, a specification in the union `JobSpec` (both in `jobs.py`), a row here, and a module
-in `backend/worker/kinds` with `run(spec, channel, memory)`, which returns the document of the result.
+What differs from job to job of one kind, such as the folders that it reads, is a property of its specification.
+
+A new kind is a value of `JobKind`, a `Specification` in the union `JobSpec` (both in `jobs.py`), a row here, and a
+module in `backend/worker/kinds` with `run(spec, channel, memory)`, which returns the document of the result.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
-
-from pydantic import BaseModel
 
 from backend.domain.jobs.jobs import (
     EvaluateSpec,
@@ -19,6 +20,7 @@ from backend.domain.jobs.jobs import (
     OptimizeSpec,
     PayoffSpec,
     ServeSpec,
+    Specification,
     TrainSpec,
 )
 
@@ -32,24 +34,37 @@ JobResult = Literal["artifact", "managed-artifact", "evaluation", "model"]
 class KindRow(NamedTuple):
     """A job kind."""
 
-    specification: type[BaseModel]
+    specification: type[Specification]
     host_use: HostUse
     result: JobResult | None
     worker: str | None
     """The module in `backend/worker/kinds`; None for a kind that no worker runs."""
+    person_paths: tuple[str, ...] = ()
+    """The fields of its specification that may hold a path which a person named."""
+    movable: bool = False
+    """It may run on a node of a cluster, where there is one."""
     serves: bool = False
     """Its worker starts servers, from the environment `serve`."""
-    may_idle: bool = False
-    """Its worker may do nothing for hours and is not hung."""
+    open_ended: bool = False
+    """It runs until somebody stops it: its worker may do nothing for hours and is not hung."""
+
+    @property
+    def at_aws(self) -> bool:
+        return self.host_use == "none"
+
+    @property
+    def uses_processor(self) -> bool:
+        """Return whether it computes or measures on its host, so that others may have to wait for it."""
+        return self.host_use in {"share", "whole"}
 
 
-KINDS = {
-    JobKind.OPTIMIZE: KindRow(OptimizeSpec, "share", "artifact", "optimize"),
-    JobKind.TRAIN: KindRow(TrainSpec, "share", "artifact", "train"),
-    JobKind.SERVE: KindRow(ServeSpec, "share", None, "serve", serves=True, may_idle=True),
-    JobKind.EVALUATE: KindRow(EvaluateSpec, "whole", "evaluation", "evaluate", serves=True),
-    JobKind.PAYOFF: KindRow(PayoffSpec, "whole", None, "payoff", serves=True),
-    JobKind.IMPORT: KindRow(ImportSpec, "background", "model", "import_"),
+KINDS: Mapping[str, KindRow] = {
+    JobKind.OPTIMIZE: KindRow(OptimizeSpec, "share", "artifact", "optimize", ("calibration_path",), movable=True),
+    JobKind.TRAIN: KindRow(TrainSpec, "share", "artifact", "train", ("prompts_path",)),
+    JobKind.SERVE: KindRow(ServeSpec, "share", None, "serve", serves=True, open_ended=True),
+    JobKind.EVALUATE: KindRow(EvaluateSpec, "whole", "evaluation", "evaluate", movable=True, serves=True),
+    JobKind.PAYOFF: KindRow(PayoffSpec, "whole", None, "payoff", ("prompts",), movable=True, serves=True),
+    JobKind.IMPORT: KindRow(ImportSpec, "background", "model", "import_", ("source",)),
     JobKind.INSTALL: KindRow(InstallSpec, "background", None, "install"),
-    JobKind.MANAGED: KindRow(ManagedSpec, "none", "managed-artifact", None),
+    JobKind.MANAGED: KindRow(ManagedSpec, "none", "managed-artifact", None, ("weights",)),
 }

@@ -17,7 +17,8 @@ from backend.domain.errors import InvalidRecipe
 from backend.domain.machine.device import Accelerator, Device, Instance, card_device, instance_device
 
 TargetKind = Literal["local", "instance", "accelerator", "sagemaker", "neuron", "auto"]
-LOCAL = ("local", "local:cpu", "local:gpu0", "local:neuron")
+LOCAL_CPU, LOCAL_NEURON = "local:cpu", "local:neuron"
+LOCAL = ("local", LOCAL_CPU, "local:gpu0", LOCAL_NEURON)
 GPUS = re.compile(r"local:gpu(\d+(?:,\d+)*)$")
 NEAREST = 3
 NO_TRN3 = (

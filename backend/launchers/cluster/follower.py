@@ -174,7 +174,7 @@ class AttemptFollower:
 
     def _send_files(self, spec: JobSpec) -> bool:
         """Send the files that the node lacks. Return False if the node cannot run the job."""
-        stamps = {path: stamp for path in requests.list_paths(spec) if (stamp := keeper.stamp(Path(path)))}
+        stamps = {path: stamp for path in sorted(spec.paths) if (stamp := keeper.stamp(Path(path)))}
         setup = {"checkout": self._setup.checkout, "python": self._setup.python, "sources": self._setup.sources}
         lacks = self._cluster.call(self._name, "lacks", 60.0, **setup, stamps=stamps)
         refusal = lacks["refusal"]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from backend.domain.figures import listed
 from backend.domain.jobs.claims import Claim
-from backend.domain.jobs.jobs import EvaluateSpec, JobSpec, OptimizeSpec, PayoffSpec
+from backend.domain.jobs.jobs import JobSpec
 
 RESOURCE = "whetstone"
 SHARE = 0.001
@@ -20,8 +20,6 @@ CORES = 4
 HOW = f"`ray start --address=HOST:PORT --resources='{{\"{RESOURCE}\": 1}}'`"
 NOBODY = f"no node of the cluster takes jobs (start one with {HOW})"
 UNITS = {"CPU": "cores", "GPU": "GPUs", "neuron_cores": "Neuron cores"}
-WHERE = {"cuda": "GPU", "neuron": "neuron_cores"}
-"""The accelerators of a plan's hardware, as Ray counts them."""
 
 
 class Node(NamedTuple):
@@ -80,47 +78,28 @@ class ResourceRequest(NamedTuple):
 def make_request(spec: JobSpec, claim: Claim, nodes: Sequence[Node]) -> ResourceRequest:
     """Make the request of a job.
 
-    An optimize job: accelerators as its plan has them, its memory, the cores that were requested or up to CORES. An
-    evaluation: a node to itself, with as many GPUs as a variant is spread over if the cluster has such nodes, and with
-    as many Neuron cores as a variant was compiled for.
+    A measurement: a node to itself, with as many GPUs as a variant is spread over if the cluster has such nodes, and
+    with as many Neuron cores as a variant was compiled for. Another job: accelerators as its plan has them, its memory,
+    the cores that were requested or up to CORES.
     """
     able = [node.resources for node in nodes if node.takes_jobs]
-
-    # 1. An optimize job.
-    if isinstance(spec, OptimizeSpec):
-        most = int(max((node.get("CPU", 0.0) for node in able), default=CORES))
-        # A compilation for a Neuron instance elsewhere needs a processor alone.
-        elsewhere = spec.plan.hardware == "neuron" and spec.target != "local:neuron"
-        kind, number = None if elsewhere else WHERE.get(spec.plan.hardware), max(1, spec.plan.tensor_parallel)
+    needs = spec.accelerators
+    if claim.whole:
+        there = any(node.get("GPU", 0.0) >= needs.gpus for node in able)
         return ResourceRequest(
-            cpus=claim.cores or max(1, min(CORES, most)),
-            gpus=number if kind == "GPU" else 0,
-            neuron_cores=number if kind == "neuron_cores" else 0,
+            cpus=claim.cores or 0,
+            gpus=needs.gpus if there else 0,
+            neuron_cores=needs.neuron_cores,
             memory_bytes=claim.memory_bytes,
+            whole=True,
         )
-
-    # 2. A measurement.
-    if isinstance(spec, EvaluateSpec | PayoffSpec):
-        spread = max((variant.serving.tensor_parallel for variant in spec.variants if not variant.neuron), default=0)
-        compiled = max((variant.neuron["tensor_parallel"] for variant in spec.variants if variant.neuron), default=0)
-        gpus = spread if spread and any(node.get("GPU", 0.0) >= spread for node in able) else 0
-        return ResourceRequest(
-            cpus=claim.cores or 0, gpus=gpus, neuron_cores=compiled, memory_bytes=claim.memory_bytes, whole=True
-        )
-    return ResourceRequest(cpus=1)
-
-
-def list_paths(spec: JobSpec) -> list[str]:
-    """Return the folders and files of the studio's machine that the job reads."""
-    if isinstance(spec, OptimizeSpec):
-        return sorted(spec.folders | ({spec.calibration_path} if spec.calibration_path else set()))
-    if isinstance(spec, EvaluateSpec):
-        more = {path for variant in spec.variants for path in (variant.original_path, variant.compile_cache)}
-        texts = {spec.options.quality_text, spec.options.workload, *spec.options.tasks}
-        return sorted(spec.folders | {path for path in more | texts if path and path.startswith("/")})
-    if isinstance(spec, PayoffSpec):
-        return sorted(spec.folders | {spec.prompts})
-    return []
+    most = int(max((node.get("CPU", 0.0) for node in able), default=CORES))
+    return ResourceRequest(
+        cpus=claim.cores or max(1, min(CORES, most)),
+        gpus=needs.gpus,
+        neuron_cores=needs.neuron_cores,
+        memory_bytes=claim.memory_bytes,
+    )
 
 
 def waiting_reason(request: ResourceRequest, nodes: Sequence[Node]) -> str:

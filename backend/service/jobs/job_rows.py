@@ -1,4 +1,4 @@
-"""From a job specification to the row that is queued: checks, claim, and the artifacts that the job reads."""
+"""From a job specification to the row that is queued: checks and claim."""
 
 from __future__ import annotations
 
@@ -7,35 +7,13 @@ from functools import partial
 from pathlib import Path
 
 from backend import address, endpoint, files
-from backend.domain.jobs.jobs import (
-    EvaluateSpec,
-    ImportSpec,
-    JobKind,
-    JobSpec,
-    JobState,
-    OptimizeSpec,
-    ReadingSpec,
-    ServingSpec,
-    TrainSpec,
-)
+from backend.domain.jobs.jobs import JobKind, JobSpec, JobState, ReadingSpec
 from backend.domain.jobs.terms import Terms
-from backend.domain.recipe.recipe import Speculate
 from backend.service import paths
 from backend.service.jobs import claims, limits
 from backend.service.workspace import Workspace
 from backend.store import models
 from backend.store.tables import JobRow
-
-
-def artifacts_read(workspace: Workspace, spec: JobSpec) -> set[str]:
-    """Return the ids of the artifacts that such a job reads, found by id or by folder in this home."""
-    if isinstance(spec, OptimizeSpec | TrainSpec):
-        below = f"{workspace.settings.artifacts}/"
-        ids = {path.removeprefix(below).split("/")[0] for path in spec.folders if path.startswith(below)}
-        step = spec.recipe.step("speculate") if isinstance(spec, OptimizeSpec) else None
-        draft = step.draft if isinstance(step, Speculate) and step.draft else ""
-        return ids | ({draft} if draft.startswith("a-") else set())  # of a bucket its folder is only a copy
-    return spec.artifacts if isinstance(spec, ServingSpec) else set()
 
 
 def make_row(
@@ -59,12 +37,10 @@ def make_row(
     if isinstance(spec, ReadingSpec):
         spec = spec.model_copy(update={"seen": {folder: files.stamp(Path(folder)) for folder in sorted(spec.folders)}})
     paths.check_specification(spec, partial(_is_remembered, workspace))
-    if isinstance(spec, EvaluateSpec):
-        for variant in spec.variants:
-            if variant.url is not None and variant.remote is None:
-                address.check_public(endpoint.parse_address(variant.url))
-    # 2. Record whether the studio is shared.
-    if isinstance(spec, EvaluateSpec | ImportSpec):
+    for url in sorted(spec.addresses):
+        address.check_public(endpoint.parse_address(url))
+    # 2. Record whether the studio is shared, where the worker has to know.
+    if "shared" in type(spec).model_fields:
         spec = spec.model_copy(update={"shared": workspace.settings.shared})
     # 3. Make the row, with its claim.
     return JobRow(

@@ -137,7 +137,7 @@ def submit(
     row = job_rows.make_row(
         workspace, spec, title, parent=parent, submission=submission, yields=yields, terms=terms, after=after
     )
-    uses = job_rows.artifacts_read(workspace, spec)
+    uses = spec.artifacts(str(workspace.settings.artifacts))
 
     def work(session: Any) -> JobView:
         # 2. Insert the job, unless its key exists.

@@ -42,10 +42,13 @@ def check_person_limits(workspace: Workspace, session: Any, owner: str, kind: st
             f"{owner} has {count - 1} jobs queued or running, and one person may have {most:.0f} here "
             "(WHETSTONE_MAX_JOBS): wait until one has ended, or cancel one."
         )
-    if kind == JobKind.IMPORT:
+    result = KINDS[kind].result
+    if result == "model":
         quotas.check_imports(workspace, session, owner)
-    makes = KINDS[JobKind(kind)].result == "artifact"
-    if gigabytes is not None and makes and (used := history.artifact_bytes(session, owner)) >= gigabytes * 1e9:
+    if gigabytes is None or result != "artifact":
+        return
+    used = history.artifact_bytes(session, owner)
+    if used >= gigabytes * 1e9:
         raise TooMuch(
             f"{owner} has {used / 1e9:.2f} GB of artifacts, and one person may have {gigabytes:g} GB here "
             "(WHETSTONE_MAX_ARTIFACTS_GB): delete some first."

@@ -12,6 +12,7 @@ from backend.domain.figures import figure
 from backend.domain.jobs import eta
 from backend.domain.jobs.eta import ProgressReading, TimeLeft
 from backend.domain.jobs.jobs import EvaluateSpec, JobKind, JobSpec, JobState, OptimizeSpec
+from backend.domain.jobs.kinds import KINDS
 from backend.domain.load.load import Load
 from backend.domain.load.prompt_lines import default_requests
 from backend.domain.needs import job_duration, serving_memory
@@ -58,7 +59,7 @@ def find_cost(workspace: Workspace, job: JobView, now: datetime | None = None) -
     """
     if job.started_at is None:
         return None
-    if job.kind == JobKind.MANAGED:
+    if KINDS[job.kind].at_aws:
         spent, price = aws_status(workspace, job).usd, jobs.specification(workspace, job.id)["price_per_hour"]
         return None if spent is None else JobCost(spent, price)
     own = jobs.specification(workspace, job.id)["options"] if job.kind == JobKind.EVALUATE else {}

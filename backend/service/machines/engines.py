@@ -48,8 +48,6 @@ def remove(workspace: Workspace, name: str, *, submission: str | None = None) ->
 
 def _environments(workspace: Workspace, job: JobView) -> set[str | None]:
     """Return the environments that a job uses: engines of its plan, and Neuron stacks that compile or serve."""
-    if job.kind not in {JobKind.OPTIMIZE, JobKind.EVALUATE, JobKind.SERVE}:
-        return set()
     spec = jobs.specification(workspace, job.id)
     compiled = [each["neuron"]["stack"] for each in [spec, *spec.get("variants", [])] if each.get("neuron")]
     steps = spec.get("plan", {}).get("steps", [])

@@ -9,6 +9,7 @@ from backend.domain.errors import NotEnoughMemory, NotFound, RequestError
 from backend.domain.evaluation.document import Variant
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import LIVE, JobKind, JobState, ServeSpec
+from backend.domain.jobs.kinds import KINDS
 from backend.domain.roles import Action
 from backend.hardware import engine_status, probe
 from backend.service.jobs import artifacts, jobs
@@ -115,12 +116,13 @@ def endpoints(workspace: Workspace, job_id: str) -> list[ServedVariant]:
 
 def jobs_in_the_way(workspace: Workspace) -> list[JobView]:
     """Return the live jobs that a queued serve job waits for: those that use the accelerator or measure."""
-    return [job for job in jobs.active(workspace) if job.state in LIVE and job.kind != JobKind.INSTALL]
+    return [job for job in jobs.active(workspace) if job.state in LIVE and KINDS[job.kind].uses_processor]
 
 
 def count_waiting(workspace: Workspace) -> int:
     """Count queued jobs that wait for the accelerator or for a free machine."""
-    return sum(job.state is JobState.QUEUED and job.kind != JobKind.INSTALL for job in jobs.active(workspace))
+    queued = (job for job in jobs.active(workspace) if job.state is JobState.QUEUED)
+    return sum(KINDS[job.kind].uses_processor for job in queued)
 
 
 def loading_seconds(workspace: Workspace, sources: Iterable[str]) -> float | None:

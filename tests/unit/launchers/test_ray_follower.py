@@ -13,8 +13,7 @@ from backend import files, launchers
 from backend.channel import COMING, RESUME, Channel, ChannelDamaged, JobChannel
 from backend.channel_copy import ChannelCopy
 from backend.domain.jobs.claims import Claim, Granted
-from backend.domain.jobs.jobs import Event, InstallSpec
-from backend.launchers.cluster import follower as following
+from backend.domain.jobs.jobs import Event, InstallSpec, Specification
 from backend.launchers.cluster.client import ActorGone, ClusterUnreachable
 from backend.launchers.cluster.follower import AWAY_S, GONE_S, AttemptFollower, Setup
 from backend.launchers.cluster.inside import keeper
@@ -160,11 +159,11 @@ def test_a_job_waits_and_says_for_what(attempt: Attempt, cluster: SimulatedClust
     attempt.step(20, AWAY_S)
     assert (
         attempt.follower.state.alive
-        and attempt.follower.state.waiting == "for a node with 1 core: those that have it are taken"
+        and attempt.follower.state.waiting == "for a node with 4 cores: those that have it are taken"
     )
     cluster.nodes = [cluster.nodes[0]._replace(resources={"CPU": 8.0})]
     attempt.step()
-    assert attempt.follower.state.waiting == f"for a node with 1 core: {NOBODY}"
+    assert attempt.follower.state.waiting == f"for a node with 4 cores: {NOBODY}"
     attempt.follower.cancel(force=False)
     attempt.step()
     assert not attempt.follower.state.alive, "cancelled although no node ever took it"
@@ -231,7 +230,7 @@ def test_a_node_without_the_models_files_is_sent_them(
     model = tmp_path / "model"
     model.mkdir()
     (model / "weights").write_text("numbers")
-    monkeypatch.setattr(following.requests, "list_paths", lambda spec: [str(model)])
+    monkeypatch.setattr(Specification, "paths", {str(model)})
     monkeypatch.setattr(Idle, "missing", (str(model),))
     attempt.step()
     assert attempt.keeper.sent == {str(model / "weights"): b"numbers"}

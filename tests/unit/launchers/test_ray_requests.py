@@ -93,9 +93,9 @@ def test_what_a_job_waits_for(request_: ResourceRequest, nodes: list[Node], expe
 
 
 def test_every_file_that_a_job_reads_is_known() -> None:
-    assert requests.list_paths(optimize()) == sorted({CARD.path, "/data/text.jsonl"})
-    assert requests.list_paths(evaluate()) == ["/models/a", "/models/b", "/tasks/one.yaml"]
-    assert requests.list_paths(InstallSpec(engine="serve")) == []
+    assert optimize().paths == {CARD.path, "/data/text.jsonl"}
+    assert evaluate().paths == {"/models/a", "/models/b", "/tasks/one.yaml"}
+    assert InstallSpec(engine="serve").paths == set()
 
 
 def test_a_job_for_a_cluster_takes_nothing_of_the_studios_machine_while_the_cluster_takes_jobs() -> None:
