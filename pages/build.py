@@ -16,6 +16,7 @@ from app.builder import (
 from app.drafts import payoff_panel
 from app.formatting import message, plain
 from app.session import workspace
+from backend.domain.machine.targets import target_kind
 from backend.domain.model.facts import ModelCard
 
 opened = workspace()
@@ -36,11 +37,7 @@ with place:
 st.caption(plain(model_choice.summary(model)))
 with load:
     streams = target_choice.choose_streams()
-aws = (
-    aws_settings.choose(opened, here=isinstance(model, ModelCard))
-    if target_choice.target_kind(target) == "sagemaker"
-    else ()
-)
+aws = aws_settings.choose(opened, here=isinstance(model, ModelCard)) if target_kind(target) == "sagemaker" else ()
 request = target_choice.choose_load(target, streams, aws)
 
 draft = recipe_form.current_draft()

@@ -8,7 +8,7 @@ import streamlit as st
 
 from backend.domain.machine import price_list
 from backend.domain.machine.device import Instance
-from backend.domain.machine.targets import slug
+from backend.domain.machine.targets import LOCAL_CPU, hardware_name, slug, target_kind, target_name
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.planner.target_choice import TargetGoal
 from backend.service import Workspace
@@ -59,7 +59,7 @@ def choose(opened: Workspace) -> str:
     """Draw the targets of the chosen kind. Return the selected one; whether it exists is checked by the planner."""
     # Offer the targets of the chosen kind, and the one of the address even if it is unknown.
     current = _selected_target()
-    names = {name: words for name, words in target_labels(opened).items() if target_kind(name) == target_kind(current)}
+    names = {name: words for name, words in target_labels(opened).items() if _place(name) == _place(current)}
     choices = list(names) if current in names else [current, *names]
     # Draw the field; other names can be typed.
     chosen = st.selectbox(
@@ -78,7 +78,7 @@ def choose(opened: Workspace) -> str:
 def choose_kind(opened: Workspace) -> None:
     """Draw the choice of this machine, an instance, SageMaker or Neuron; the instance type is preserved if it exists
     there."""
-    st.session_state[PLACE] = target_kind(_selected_target())
+    st.session_state[PLACE] = _place(_selected_target())
     st.radio(
         "Run on",
         list(PLACES),
@@ -93,9 +93,9 @@ def choose_kind(opened: Workspace) -> None:
 
 def _change_kind(opened: Workspace) -> None:
     there = st.session_state[PLACE]
-    names = [name for name in target_labels(opened) if target_kind(name) == there]
-    instance = _selected_target().rpartition(":")[2]
-    same = next((name for name in names if name.rpartition(":")[2] == instance), None)
+    names = [name for name in target_labels(opened) if _place(name) == there]
+    instance = hardware_name(_selected_target())
+    same = next((name for name in names if hardware_name(name) == instance), None)
     set_target(same or names[0])
 
 
@@ -103,10 +103,10 @@ def _selected_target() -> str:
     return str(st.query_params.get("target") or st.session_state.get(TARGET) or "local")[:LONGEST]
 
 
-def target_kind(target: str) -> str:
+def _place(target: str) -> str:
     """Return the entry of PLACES to which a target belongs."""
-    kind = target.partition(":")[0]
-    return kind if kind in PLACES and kind != "instance" else "instance"
+    kind = target_kind(target)
+    return kind if kind in PLACES else "instance"
 
 
 def set_target(target: str) -> None:
@@ -120,12 +120,19 @@ def target_labels(opened: Workspace) -> dict[str, str]:
     known, here = targets.hardwares(opened), machine.show(opened)
     labels = {"local": "This machine", "auto": "auto: lowest hourly price that fits"}
     if here.accelerators:
-        labels["local:cpu"] = "local:cpu, this machine's processor"
-    labels |= {f"local:gpu{number}": f"local:gpu{number}, {gpu.name}" for number, gpu in enumerate(here.accelerators)}
-    labels |= {name: f"{name}, {_instance(row)}" for name, row in known.instances.items()}
-    labels |= {f"accelerator:{slug(card)}": f"accelerator:{slug(card)}, one {card}" for card in known.accelerators}
-    labels |= {f"sagemaker:{name}": f"{name}, {_instance(row)}" for name, row in known.instances.items()}
-    return labels | {f"neuron:{name}": f"{name}, {_instance(known.instances[name])}" for name in known.neuron}
+        labels[LOCAL_CPU] = f"{LOCAL_CPU}, this machine's processor"
+    for number, gpu in enumerate(here.accelerators):
+        name = target_name("local", f"gpu{number}")
+        labels[name] = f"{name}, {gpu.name}"
+    instances = {name: f"{name}, {_instance(row)}" for name, row in known.instances.items()}
+    cards = {target_name("accelerator", slug(card)): card for card in known.accelerators}
+    return {
+        **labels,
+        **instances,
+        **{name: f"{name}, one {card}" for name, card in cards.items()},
+        **{target_name("sagemaker", name): words for name, words in instances.items()},
+        **{target_name("neuron", name): instances[name] for name in known.neuron},
+    }
 
 
 def _instance(row: Instance) -> str:
@@ -143,7 +150,7 @@ def choose_load(target: str, at_once: int, aws: tuple[str, ...] = ()) -> PlanReq
     """Draw the load and what else the estimate needs. A wrong value in the address is ignored."""
     with st.expander("Load and goal" if target == "auto" else "Expected load", icon=":material/tune:"):
         load = _load(at_once)
-        price = _price() if target.startswith(("local", "accelerator")) else None
+        price = _price() if target_kind(target) in {"local", "accelerator"} else None
         goal = _goal() if target == "auto" else TargetGoal()
     return PlanRequest(target, load, goal, price, aws)
 

@@ -9,6 +9,7 @@ import streamlit as st
 from app import navigation, shell
 from app.formatting import ago, plain, seconds
 from backend.domain.figures import code
+from backend.domain.machine.targets import hardware_name
 from backend.domain.managed import optimization_job_status
 from backend.service import Workspace
 from backend.service.jobs import jobs, progress
@@ -37,7 +38,7 @@ def panel(opened: Workspace, job_id: str) -> str:
     # 1. Status at AWS.
     job, specification = jobs.show(opened, job_id), jobs.specification(opened, job_id)
     aws = progress.aws_status(opened, job)
-    instance = specification["target"].partition(":")[2]
+    instance = hardware_name(specification["target"])
     arn = job.result.get("arn") or (job.place if optimization_job_status.arn_region(job.place or "") else None)
     where = optimization_job_status.arn_region(arn or "") or specification["region"] or "the region of the environment"
     # 2. Figures.
@@ -79,7 +80,7 @@ def show_result(job: JobView, specification: dict[str, Any]) -> None:
         st.info(plain(str(left)), icon=":material/cloud:")
     # A fetched result can be deployed.
     if artifact:
-        bucket, instance = output.removeprefix("s3://").split("/")[0], specification["target"].partition(":")[2]
+        bucket, instance = output.removeprefix("s3://").split("/")[0], hardware_name(specification["target"])
         st.caption("It was fetched, hashed and registered here. To serve it on SageMaker (first with `--dry-run`):")
         role = specification["request"]["RoleArn"]
         place = f"--to sagemaker --instance {instance} --role {role} --bucket {bucket}"

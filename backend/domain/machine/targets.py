@@ -61,7 +61,7 @@ class HardwareTables(NamedTuple):
 
     def _target(self, instance: Instance, managed: bool) -> Target:
         kind: TargetKind = "sagemaker" if managed else "instance"
-        return Target(f"sagemaker:{instance.name}" if managed else instance.name, kind, self.device(instance), instance)
+        return Target(target_name(kind, instance.name), kind, self.device(instance), instance)
 
     def find(self, name: str) -> Target | None:
         """Return the planning target of that name; None for `local...` and `auto`. Raises InvalidRecipe for an unknown
@@ -81,11 +81,11 @@ class HardwareTables(NamedTuple):
         # 3. Single accelerators.
         card = self._card(rest) if prefix in {"neuron", "accelerator"} else None
         if prefix == "neuron" and card is not None and card.hardware == "neuron":
-            return Target(f"neuron:{slug(card.name)}", "neuron", card_device(card))
+            return Target(target_name("neuron", slug(card.name)), "neuron", card_device(card))
         if prefix == "neuron" and "trn3" in rest:
             raise InvalidRecipe(NO_TRN3)
         if prefix == "accelerator" and card is not None:
-            return Target(f"accelerator:{slug(card.name)}", "accelerator", card_device(card))
+            return Target(target_name("accelerator", slug(card.name)), "accelerator", card_device(card))
         raise InvalidRecipe(self._unknown(name))
 
     @property
@@ -101,14 +101,14 @@ class HardwareTables(NamedTuple):
         return f"There is no target `{name[:80]}`: the nearest are {near}."
 
     def names(self) -> list[str]:
-        cards = [f"accelerator:{slug(card)}" for card in self.accelerators]
+        cards = [target_name("accelerator", slug(card)) for card in self.accelerators]
         return [
             "auto",
             *LOCAL,
             *self.instances,
             *cards,
-            *(f"sagemaker:{name}" for name in self.instances),
-            *(f"neuron:{name}" for name in self.neuron),
+            *(target_name("sagemaker", name) for name in self.instances),
+            *(target_name("neuron", name) for name in self.neuron),
         ]
 
 
@@ -118,6 +118,16 @@ def target_kind(name: str) -> TargetKind:
     if prefix in {"local", "auto", "accelerator", "sagemaker", "neuron"}:
         return cast("TargetKind", prefix)
     return "instance"
+
+
+def target_name(kind: TargetKind, hardware: str) -> str:
+    """Return the name of the target of that kind on an instance, a card by its `slug`, or a part of this machine."""
+    return hardware if kind == "instance" else f"{kind}:{hardware}"
+
+
+def hardware_name(name: str) -> str:
+    """Return the hardware that a target's name ends with: `ml.g6.12xlarge` of `sagemaker:ml.g6.12xlarge`."""
+    return name.rpartition(":")[2]
 
 
 def slug(name: str) -> str:

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+from backend.domain.machine.targets import target_name
 from backend.domain.model import shapes
 from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import serving_memory as memory
@@ -49,7 +50,7 @@ def _managed_instead(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> t
         return None, None
     there = facts.model_copy(update={"place": "managed"})
     suggestion, _ = find_nearest(model, recipe.model_copy(update={"steps": (Compile(),)}), there)
-    return (suggestion, f"sagemaker:{facts.instance}") if suggestion else (None, None)
+    return (suggestion, target_name("sagemaker", facts.instance)) if suggestion else (None, None)
 
 
 def candidates(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Recipe]:

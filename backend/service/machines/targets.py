@@ -73,7 +73,7 @@ def _local(name: str) -> Device:
         numbers = tuple(card.number for card in cards)
     if numbers is not None:
         return _gpus(cards, numbers)
-    if name == "local:neuron":
+    if name == targets.LOCAL_NEURON:
         return _neuron()
     kind = instruction_sets.instruction_set(probe.probe()["flags"])
     return Device("this machine's processor", "cpu", 1, probe.total_memory(), instructions=kind)

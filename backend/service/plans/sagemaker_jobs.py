@@ -10,6 +10,7 @@ from backend.domain.frozen import Facts, Frozen
 from backend.domain.jobs.jobs import ManagedSpec
 from backend.domain.jobs.terms import Terms
 from backend.domain.machine import price_list
+from backend.domain.machine.targets import hardware_name, target_kind
 from backend.domain.managed import iam_policy, optimization_requests
 from backend.domain.managed.aws_settings import AwsSettings, read_settings
 from backend.domain.managed.optimization_requests import OptimizationRequests
@@ -23,7 +24,6 @@ from backend.service.plans.cases import Case
 from backend.service.plans.optimize import refusal_text
 from backend.service.workspace import Workspace
 
-PREFIX = "sagemaker:"
 TRIAL = "j-0000000000"
 """Stands for a job's id in the name of a request that is only shown."""
 PRICE = (
@@ -46,7 +46,7 @@ class ManagedPreview(Frozen):
 
 def is_sagemaker(target: str) -> bool:
     """Tell whether AWS runs the job of this target."""
-    return target.startswith(PREFIX)
+    return target_kind(target) == "sagemaker"
 
 
 def preview(workspace: Workspace, case: Case, aws_settings: Sequence[str]) -> ManagedPreview:
@@ -106,7 +106,8 @@ def submit(
         draft=case.draft if parent and isinstance(case.draft, ModelCard) else None,
         price_per_hour=case.target.price_per_hour,
     )
-    title = f"Optimize {case.model.id} with {case.recipe.name} on SageMaker for {case.target.name.removeprefix(PREFIX)}"
+    instance = hardware_name(case.target.name)
+    title = f"Optimize {case.model.id} with {case.recipe.name} on SageMaker for {instance}"
     return jobs.submit(workspace, spec, title, submission=submission, terms=terms)
 
 

@@ -19,6 +19,7 @@ from backend.domain.jobs.artifact import SCORES, Manifest
 from backend.domain.jobs.jobs import OptimizeSpec
 from backend.domain.jobs.progress import Progress
 from backend.domain.limits.quality_loss import floor_problem
+from backend.domain.machine import targets
 from backend.domain.needs import job_duration, serving_memory
 from backend.domain.needs.hardware_rates import processor_rates
 from backend.domain.neuron.compile_plan import CompilePlan
@@ -99,7 +100,7 @@ class Optimization:
         draft = Path(self.spec.draft.path) if self.spec.draft else None
         if draft is not None:
             copy_model(draft, self.channel.output / "draft")
-        device = self.spec.target == "local:neuron"
+        device = self.spec.target == targets.LOCAL_NEURON
         self.facts |= neuron_compile.compile_for_neuron(
             plan, Path(self.spec.model.path), draft, self.channel.output, self.progress, device=device
         )
