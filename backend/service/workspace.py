@@ -46,12 +46,11 @@ class Workspace:
         changed."""
         return str(ReadOnly()) if self.read_only else roles.refusal(self.actor, action, owner)
 
-    def check(self, action: Action) -> None:
+    def check(self, action: Action, owner: str | None = None) -> None:
         """Refuse early, before any work, or for actions that do not change the store. Raises ReadOnly, NotAllowed."""
-        if self.read_only:
-            raise ReadOnly
-        if why := roles.refusal(self.actor, action):
-            raise NotAllowed(why)
+        why = self.refusal(action, owner)
+        if why is not None:
+            raise ReadOnly if self.read_only else NotAllowed(why)
 
     def change(
         self,
@@ -79,9 +78,8 @@ class Workspace:
         return self.store.run(step)
 
     def allow(self, session: Any, action: Action, target: str) -> None:
-        """Check one of several targets inside a change. Raises NotAllowed."""
-        if why := roles.refusal(self.actor, action, audit.find_owner(session, action, target)):
-            raise NotAllowed(why)
+        """Check one of several targets inside a change. Raises ReadOnly, NotAllowed."""
+        self.check(action, audit.find_owner(session, action, target))
 
     def record(self, session: Any, action: Action, target: str, detail: str | None = None) -> None:
         """Record another target that was changed inside a change."""

@@ -27,7 +27,10 @@ FOLDER = "whetstone-endpoints"
 VARIANT = "AllTraffic"
 CHANNEL = "draft"
 ID = r"[a-z0-9](-?[a-z0-9])*"
-ROLE = r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+"
+ROLE, ROLE_WORDS = (
+    r"arn:aws[a-z-]*:iam::\d{12}:role/[a-zA-Z0-9_+=,.@/-]+",
+    "it must be a role such as arn:aws:iam::123456789012:role/NAME",
+)
 REGION, REGION_WORDS = r"[a-z]{2}(-[a-z]+)+-\d", "it must be a region such as us-east-1"
 KEY, KEY_WORDS = r"[a-zA-Z0-9:/_-]+", "it must be the id, the alias or the ARN of a key"
 WHEN = r"(cron|rate|at)\([^()]+\)"
@@ -100,7 +103,7 @@ class Deployment(Frozen):
 
     id: Annotated[str, matching(ID, "it must be of small letters, digits and single dashes")] = Field(max_length=32)
     region: Annotated[str, matching(REGION, REGION_WORDS)]
-    role: Annotated[str, matching(ROLE, "it must be the ARN of a role, such as arn:aws:iam::123456789012:role/NAME")]
+    role: Annotated[str, matching(ROLE, ROLE_WORDS)]
     artifact: str
     owner: str = ""
     name: str

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from backend.domain.deploy.deployment import KEY, KEY_WORDS, REGION, REGION_WORDS
+from backend.domain.deploy.deployment import KEY, KEY_WORDS, REGION, REGION_WORDS, ROLE, ROLE_WORDS
 from backend.domain.errors import InvalidOptions
 from backend.domain.frozen import Frozen
 from backend.domain.jobs import terms
@@ -23,8 +23,6 @@ LONGEST_S = 36_000
 MOST_VARIABLES, MOST_TAGS = 25, 50
 S3_PATTERN = rf"s3://{BUCKET}(/\S*)?"
 S3 = "it must be an address such as s3://bucket/prefix/, the bucket in small letters, digits, dots and dashes"
-ARN_PATTERN = r"arn:aws[a-z-]*:iam::\d{12}:role/?[a-zA-Z_0-9+=,.@\-_/]+"
-ARN = "it must be a role such as arn:aws:iam::123456789012:role/NAME"
 SOURCE_PATTERN = rf"{S3_PATTERN}|model:[a-zA-Z0-9](-*[a-zA-Z0-9])*"
 WORDS = {
     "role": "the role that SageMaker takes on, by its ARN",
@@ -51,7 +49,7 @@ SECRET = re.compile(r"(?i)secret|password|token|api_?key|credential")
 class AwsSettings(Frozen):
     """The settings of one job. Empty fields are left out of the request."""
 
-    role: Annotated[str, matching(ARN_PATTERN, ARN)]
+    role: Annotated[str, matching(ROLE, ROLE_WORDS)]
     output: Annotated[str, matching(S3_PATTERN, S3)]
     source: Annotated[str, matching(SOURCE_PATTERN, f"{S3}, or model:NAME")] | None = None
     """None: the weights are on this machine, and are first copied below `upload`."""

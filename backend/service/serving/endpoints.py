@@ -12,14 +12,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from backend.artifacts import locations
-from backend.domain import roles
 from backend.domain.deploy import container, iam_policy, sagemaker_requests, templates
 from backend.domain.deploy.deployment import Capacity, Container, Deployment, Idle, Rollout, Scheduled, idle_alarm
 from backend.domain.deploy.endpoint_metrics import Traffic
 from backend.domain.errors import (
     ImpossibleStack,
     InvalidOptions,
-    NotAllowed,
     NotEnoughMemory,
     NotFound,
     RequestError,
@@ -334,7 +332,7 @@ def update(workspace: Workspace, deployment: Deployment, rollout: Rollout, say: 
         Action.UPDATE_ENDPOINT, deployment.id, detail=f"{deployment.artifact} on {deployment.instance}"
     ):
         endpoints = Deployments(deployment.region)
-        _check_own(workspace, endpoints.show(deployment.id), Action.UPDATE_ENDPOINT)
+        workspace.check(Action.UPDATE_ENDPOINT, endpoints.show(deployment.id).owner)
         with _weights_to_upload(workspace, deployment) as (folder, files):
             return endpoints.update(deployment, rollout, folder, files, say)
 
@@ -380,14 +378,10 @@ def delete(workspace: Workspace, endpoint_id: str, region: str | None = None) ->
     """With everything that was made for it. Raises NotFound, NotAllowed, ReadOnly, and what AWS refuses."""
     with workspace.changing(Action.DELETE_ENDPOINT, endpoint_id):
         endpoints = Deployments(_region(workspace, region))
-        _check_own(workspace, endpoints.find(endpoint_id), Action.DELETE_ENDPOINT)
+        endpoint = endpoints.find(endpoint_id)
+        if endpoint is not None:
+            workspace.check(Action.DELETE_ENDPOINT, endpoint.owner)
         endpoints.delete(endpoint_id)
-
-
-def _check_own(workspace: Workspace, endpoint: Endpoint | None, action: Action) -> None:
-    """Raises NotAllowed."""
-    if endpoint is not None and (why := roles.refusal(workspace.actor, action, endpoint.owner)):
-        raise NotAllowed(why)
 
 
 def _region(workspace: Workspace, region: str | None) -> str | None:

@@ -90,7 +90,7 @@ def test_an_artifact_whose_groups_no_gpu_kernel_takes_is_not_deployed(home: Work
             RequestError,
             r"split over 2 GPUs, and ml\.g6\.xlarge has 1: give another tensor",
         ),
-        ({"role": "serving"}, InvalidOptions, "Role .*ARN of a role"),
+        ({"role": "serving"}, InvalidOptions, "Role .*must be a role such as"),
         ({"bucket": "s3://B"}, InvalidOptions, "Bucket .*BUCKET/PREFIX"),
         ({"name": "My One"}, InvalidOptions, "Name .*small letters"),
         ({"region": "cn-north-1"}, RequestError, "another account: give the address of one with image"),
