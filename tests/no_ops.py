@@ -18,7 +18,6 @@ from backend.domain.evaluation.evidence import draft_counts, engine_log
 from backend.domain.evaluation.evidence.findings import findings
 from backend.domain.evaluation.evidence.schema import Finding, failed_findings
 from backend.domain.evaluation.evidence.served_variant import StartEvidence
-from backend.domain.evaluation.evidence.speculation_findings import DRAFT
 from backend.domain.evaluation.startup import Startup
 from backend.domain.load import counters
 from backend.domain.recipe.recipe import Serving
@@ -139,7 +138,7 @@ def _format(weights: str) -> dict[str, Any]:
 def _told(speculation: Speculation | None) -> tuple[str, str | None, int] | None:
     if speculation is None:
         return None
-    config = vllm_flags.speculative_config(speculation, DRAFT)
+    config = vllm_flags.speculative_config(speculation, vllm_flags.DRAFT_LINK)
     named = config.get("model") if config["method"] != "custom_class" else None  # of a class the log names none
     return str(config["method"]), named, int(config["num_speculative_tokens"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from app.formatting import count, size
-from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
+from backend.domain.model.facts import NO_TOKENS, ModelCard, ModelFacts, PublishedModel
 from backend.domain.needs import serving_memory
 from backend.domain.recipe.recipe import ORIGINAL
 from backend.service.models.technique_checks import TechniqueCheck
@@ -21,7 +21,7 @@ def model_figures(model: ModelFacts) -> list[tuple[str, str, str | None]]:
     )
     figures = [("Parameters", count(model.parameters), f"{model.parameters:,}, {counted}"), _weights(model)]
     if not model.generates:
-        return [*figures, ("KV cache", "none", "an embedding model generates no tokens")]
+        return [*figures, ("KV cache", "none", NO_TOKENS)]
     return [
         *figures,
         ("KV cache per token", size(per_token), cache_formula(model)),

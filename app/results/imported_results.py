@@ -10,6 +10,7 @@ from app.formatting import message, plain
 from app.navigation import page_key
 from app.session import disabled_unless_allowed
 from backend.domain.errors import WhetstoneError
+from backend.domain.evaluation.comparison import HEADLINE
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.imported.imported_result import NO_TEST, TITLES, ImportedResult, definition_rows, figure_rows
 from backend.domain.roles import Action
@@ -102,7 +103,7 @@ def show_results(results: list[ImportedResult], document: Evaluation | None) -> 
     # One metric beside ours, as a chart.
     metric = st.selectbox(
         "Beside ours",
-        charts_imported.SHOWN,
+        HEADLINE,
         format_func=lambda name: TITLES[name],
         key=page_key("imported_metric"),
         bind="query-params",

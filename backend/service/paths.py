@@ -60,7 +60,8 @@ PATH_FIELDS: dict[type[BaseModel], tuple[str, ...]] = {
 
 
 def resolve(source: str) -> Path | None:
-    """The absolute path, `~` expanded; None where that cannot be one. Raises RequestError where it is no UTF-8."""
+    """Return the absolute path with `~` expanded; None if the text cannot be one. Raises RequestError if it is not
+    UTF-8."""
     try:
         path = Path(source).expanduser().resolve()
     except (OSError, RuntimeError, ValueError):
@@ -73,20 +74,20 @@ def resolve(source: str) -> Path | None:
 
 
 def find_file(source: str) -> Path | None:
-    """The file of that name, or None. Raises RequestError as `folder`, and where it is none of a disk."""
+    """Return the file of that name, or None. Raises RequestError as `find_folder` does."""
     return _find(source, Path.is_file)
 
 
 def find_folder(source: str) -> Path | None:
-    """The folder of that name, or None. Raises RequestError where others reach the studio and it is none of those that
-    they may name."""
+    """Return the folder of that name, or None. Raises RequestError if it is not on a disk, or if others reach the
+    studio and may not name it."""
     return _find(source, Path.is_dir)
 
 
 def check_on_disk(path: Path) -> None:
-    """Raises RequestError where the kernel makes up what lies there, as /proc/self/mem, which has neither a size nor an
-    end."""
-    mounts = {Path(each.mountpoint): each.fstype for each in psutil.disk_partitions(all=True)}
+    """Refuse what the kernel makes up, such as /proc/self/mem, which has neither a size nor an end. Raises
+    RequestError."""
+    mounts = {Path(disk.mountpoint): disk.fstype for disk in psutil.disk_partitions(all=True)}
     kind = next((mounts[place] for place in (path, *path.parents) if place in mounts), "")
     if kind in PSEUDO_FILE_SYSTEMS:
         raise RequestError(
@@ -95,7 +96,7 @@ def check_on_disk(path: Path) -> None:
 
 
 def may_be_named(path: Path, chosen: Settings) -> bool:
-    """Tell whether other people may name that resolved path. A listed folder that contains the home opens nothing of
+    """Return whether other people may name that resolved path. A listed folder that contains the home opens nothing of
     the home."""
     roots = [chosen.home.joinpath(room).resolve() for room in HOME_FOLDERS] + [
         settings.ASSETS,
@@ -123,10 +124,10 @@ def check_specification(spec: BaseModel, is_remembered: Callable[[Path], bool]) 
 
 
 def _paths_in(value: Any) -> Iterator[str]:
-    """The texts in PATH_FIELDS of a specification and of all that it holds."""
+    """Yield the texts in PATH_FIELDS of a specification and of all that it holds."""
     if isinstance(value, list | tuple):
-        for each in value:
-            yield from _paths_in(each)
+        for item in value:
+            yield from _paths_in(item)
     elif isinstance(value, BaseModel):
         fields = {name for model, names in PATH_FIELDS.items() if isinstance(value, model) for name in names}
         for name, content in value:
@@ -136,7 +137,12 @@ def _paths_in(value: Any) -> Iterator[str]:
 
 
 def _find(source: str, is_kind: Callable[[Path], bool]) -> Path | None:
-    """None also where what is written need not be meant as a path: a hub id may be the name of a folder here, too."""
+    """Return the file or folder if it is there and may be named.
+
+    Returns None for one that may not, if the text need not be meant as a path: a hub id may also be the name of a
+    folder here. Raises RequestError as `find_folder` does.
+    """
+    # Look on the disk.
     path = resolve(source)
     try:
         if path is None or not is_kind(path):
@@ -144,6 +150,7 @@ def _find(source: str, is_kind: Callable[[Path], bool]) -> Path | None:
     except OSError:
         return None
     check_on_disk(path)
+    # Refuse what others may not name.
     chosen = settings.load()
     if not chosen.shared or may_be_named(path, chosen):
         return path

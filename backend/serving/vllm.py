@@ -9,6 +9,7 @@ from typing import Any
 
 from backend import files
 from backend.domain.errors import ServerFailed
+from backend.domain.evaluation import vllm_flags
 from backend.domain.evaluation.document import Variant
 from backend.domain.evaluation.evidence import engine_log
 from backend.domain.evaluation.evidence.lossless import Answer
@@ -113,7 +114,7 @@ class VllmServer(ModelServer):
         if self._neuron is not None:
             chosen = vllm_options.address_arguments(port=self._port, served_name=self.served_name)
             chosen += self._file_options()
-            chosen += neuron.arguments(self._variant, self._neuron, vllm_options.DRAFT_LINK)
+            chosen += neuron.arguments(self._variant, self._neuron, vllm_flags.DRAFT_LINK)
             return [str(self._python), "-m", "vllm.entrypoints.openai.api_server", *chosen]
         # On a processor: the size of the cache, a lower priority and tuned options.
         on_processor = is_cpu_build(self._python)
@@ -162,7 +163,7 @@ class VllmServer(ModelServer):
         links = {vllm_options.TARGET_LINK: Path(self._variant.model_path or "").resolve()}
         speculation = self._variant.speculation
         if speculation is not None and speculation.draft_path is not None:
-            links[vllm_options.DRAFT_LINK] = Path(speculation.draft_path).resolve()
+            links[vllm_flags.DRAFT_LINK] = Path(speculation.draft_path).resolve()
         if self._tokenizer is not None:
             links[vllm_options.TOKENIZER_LINK] = self._tokenizer.resolve()
         return links

@@ -20,10 +20,9 @@ from backend.serving.vllm_plugin.whetstone_vllm import FORK, LAYERS
 from backend.settings import GUARD, PLUGIN
 
 TARGET_LINK = "target-model"
-DRAFT_LINK = "draft-model"
 TOKENIZER_LINK = "tokenizer"
-"""Names in the server's working directory: vLLM's compile cache is keyed by the model's path, and these never
-change."""
+"""Names in the server's working directory, beside `vllm_flags.DRAFT_LINK`: vLLM's compile cache is keyed by the model's
+path, and these never change."""
 
 TOKENIZERS = "tokenizers"
 """Folder, below the server's cache, of tokenizers that replace the model's own files."""
@@ -91,7 +90,7 @@ def server_arguments(variant: Variant, *, port: int, served_name: str, kv_cache_
         *address_arguments(port=port, served_name=served_name),
         *vllm_flags.serving_flags(variant.serving),
         *(("--kv-cache-memory-bytes", str(kv_cache_bytes)) if kv_cache_bytes else ()),
-        *vllm_flags.speculation_flags(variant.speculation, DRAFT_LINK),
+        *vllm_flags.speculation_flags(variant.speculation, vllm_flags.DRAFT_LINK),
     ]
 
 

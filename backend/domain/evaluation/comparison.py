@@ -34,7 +34,8 @@ from backend.domain.maths.serial_mean import SerialMean
 from backend.domain.maths.student_t import SIGNIFICANCE
 
 HEADLINE = ("ttft_ms", "tpot_ms", "client_latency_ms", "output_tokens_per_s")
-"""Metrics that are tested. Price is not: it is the hourly price divided by the throughput."""
+"""Metrics that are tested, and charted beside imported ones. Price is not: it is the hourly price divided by the
+throughput."""
 PRIMARY = "output_tokens_per_s"
 """The metric that decides whether a variant is faster; only its tests are corrected for their number."""
 BLOCKS_FOR_INTERVAL = 3

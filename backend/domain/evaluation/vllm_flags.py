@@ -9,6 +9,8 @@ from backend.domain.evaluation.document import Speculation
 from backend.domain.recipe.recipe import Serving
 from backend.domain.recipe.speculation import PROMPT_LOOKUP, SPECULATE, Schedule
 
+DRAFT_LINK = "draft-model"
+"""The name of the draft in the working directory of a server that was started here."""
 SAMPLED = {"draft_sample_method": "probabilistic"}
 """Above temperature 0 the draft samples, and is accepted by the ratio of probabilities (Leviathan et al. 2023, section
 2.3); vLLM's default, an argmax taken for certain, is accepted less often. At temperature 0 both are the same."""

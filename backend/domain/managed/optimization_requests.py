@@ -49,9 +49,9 @@ def build_requests(
     """
     # 1. Refuse what the toolkit does not do.
     instance_types.check(instance)
-    _, refused = sagemaker_toolkit.find_stack(recipe, hardware)
-    if refused:
-        raise ImpossibleStack(f"The SageMaker toolkit refuses this: {refused}.")
+    _, refusal = sagemaker_toolkit.find_stack(recipe, hardware)
+    if refusal:
+        raise ImpossibleStack(refusal)
     # 2. One request for all steps of the job, in the order of the toolkit.
     ordered = sorted(recipe.steps, key=lambda step: TECHNIQUES.index(step.technique))
     configs = [_config(step, recipe, hardware, settings, tensor_parallel) for step in ordered if _of_job(step)]

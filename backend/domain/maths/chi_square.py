@@ -6,6 +6,8 @@ stands in stored evaluations. scipy is imported by the first call.
 
 from __future__ import annotations
 
+from backend.domain.maths.student_t import POWER
+
 _PRECISION = 1e-3
 
 
@@ -36,7 +38,7 @@ def power(noncentrality: float, df: float, alpha: float) -> float:
     return 1 - float(special.chndtr(critical_value(alpha, df), df, noncentrality))
 
 
-def detectable_noncentrality(df: float, alpha: float, chance: float = 0.8) -> float:
+def detectable_noncentrality(df: float, alpha: float, chance: float = POWER) -> float:
     """Return the least noncentrality that the test at level `alpha` detects with that chance."""
     low, high = 0.0, 1.0
     while power(high, df, alpha) < chance:

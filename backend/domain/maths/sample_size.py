@@ -9,9 +9,8 @@ import math
 from bisect import bisect_left
 
 from backend.domain.maths.serial_mean import terms
-from backend.domain.maths.student_t import SIGNIFICANCE, quantile
+from backend.domain.maths.student_t import POWER, SIGNIFICANCE, quantile
 
-POWER = 0.8
 MOST = 1000
 """Nobody would measure more pairs than this."""
 

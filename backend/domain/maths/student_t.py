@@ -9,6 +9,8 @@ import math
 from functools import lru_cache
 
 SIGNIFICANCE = 0.05
+POWER = 0.8
+"""The probability with which a test is to decide, where the number of measurements is computed for it."""
 
 
 @lru_cache(maxsize=8192)

@@ -23,6 +23,8 @@ Cell = Literal["Yes", "No", ""]
 ASSUMED_CONTEXT = 2048
 """The context that vLLM 0.32 assumes if config.json and the class state none (BLOOM's positions are relative)."""
 
+NO_TOKENS = "an embedding model generates no tokens"
+
 
 class ModelFacts(Frozen):
     """Facts of one architecture. Sizes in elements."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from backend.domain.evaluation.prices import price_per_million
 from backend.domain.frozen import Frozen
-from backend.domain.model.facts import ModelCard, ModelFacts
+from backend.domain.model.facts import NO_TOKENS, ModelCard, ModelFacts
 from backend.domain.needs import job_duration, recovery_needs, serving_memory
 from backend.domain.needs import job_memory as job_memory
 from backend.domain.needs.hardware_rates import HardwareRates, Range
@@ -303,7 +303,7 @@ def _speed(
 def _unknown_speed_reason(model: ModelFacts, facts: TargetFacts) -> str:
     """Return why the speed is not known."""
     if not model.generates:
-        return "an embedding model generates no tokens"
+        return NO_TOKENS
     if facts.device is None or not facts.device.bandwidth or not facts.device.flops:
         return f"the memory bandwidth or arithmetic rate of {facts.where} is not known"
     return "the size of the draft is not known"

@@ -14,6 +14,7 @@ from pydantic import Field, model_serializer
 
 from backend.domain.frozen import Frozen
 
+NO_EXPERTS = "Recovery has no adapters for models made of experts: leave `recover` out."
 SPARE_SEQUENCES = 12
 """The fewest sequences of calibration text that must be left for the recovery: most to learn from, some to stop by."""
 

@@ -67,7 +67,12 @@ def part_of(step: Any) -> Part:
 
 
 def find_stack(recipe: Recipe, hardware: str) -> tuple[ToolkitStack | None, str | None]:
-    """Return (the row of the recipe, why it is refused there); (row, None) where it is accepted."""
+    """Return (the row of the recipe, the sentence by which it is refused there); (row, None) where it is accepted."""
+    row, why = _find_row(recipe, hardware)
+    return row, None if why is None else f"The SageMaker toolkit refuses this: {why}."
+
+
+def _find_row(recipe: Recipe, hardware: str) -> tuple[ToolkitStack | None, str | None]:
     parts = frozenset(part_of(step) for step in recipe.steps)
     if "other" in parts:
         return None, f"{_others(recipe)} is not among its techniques: use awq, fp8, a draft model or compile"

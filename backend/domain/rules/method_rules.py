@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import recovery_needs
-from backend.domain.recipe import methods, quantization_engines, quantize_step, sagemaker_toolkit
+from backend.domain.recipe import methods, quantization_engines, quantize_step, recovery, sagemaker_toolkit
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
 from backend.domain.rules.target_facts import Reason, TargetFacts
 
@@ -118,8 +118,7 @@ def check_recovery(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Ite
         return
     # 1. The model.
     if model.experts:
-        message = "Recovery has no adapters for models made of experts: leave `recover` out."
-        yield Reason(rule="recovery-experts", message=message, source="docs/decisions/0014-recovery.md")
+        yield Reason(rule="recovery-experts", message=recovery.NO_EXPERTS, source="docs/decisions/0014-recovery.md")
     # 2. The memory.
     available, where = _recovery_memory(facts)
     needed = recovery_needs.memory_bytes(model, recipe)

@@ -249,13 +249,9 @@ def _memory_words(device: Device) -> str:
 
 
 def _check_stacking(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
-    row, why = sagemaker_toolkit.find_stack(recipe, facts.hardware)
-    if why is not None:
-        yield Reason(
-            rule="sagemaker-stacking",
-            message=f"The SageMaker toolkit refuses this: {why}.",
-            source=sagemaker_toolkit.SDK,
-        )
+    row, refusal = sagemaker_toolkit.find_stack(recipe, facts.hardware)
+    if refusal is not None:
+        yield Reason(rule="sagemaker-stacking", message=refusal, source=sagemaker_toolkit.SDK)
     if row is not None and "shard" in row.parts and recipe.serving.tensor_parallel == 1:
         message = "Sharding needs a tensor parallel degree: set `serving.tensor_parallel`."
         yield Reason(rule="sagemaker-shard", message=message, source=sagemaker_toolkit.SDK)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from backend.domain.evaluation import energy
+from backend.domain.evaluation.comparison import HEADLINE
 from backend.domain.evaluation.document import Comparison, Evaluation, VariantResult
 from backend.domain.evaluation.outcome import VerdictKind
 from backend.domain.figures import factor_and_bounds, figure, listed
@@ -292,7 +293,7 @@ def imported_plots(evaluation: Evaluation, results: Sequence[ImportedResult]) ->
             TITLES[metric] + (" p50 (ms)" if metric.endswith("_ms") else ", all streams"),
             {"any": draw_choice(partial(charts_imported.imported_comparison, evaluation, results, metric))},
         )
-        for metric in charts_imported.SHOWN
+        for metric in HEADLINE
     }
 
 

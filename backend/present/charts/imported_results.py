@@ -16,14 +16,13 @@ from backend.present.charts import evaluation as charts
 from backend.present.charts.markers import LEGEND_WIDTH, legend_name
 from backend.present.charts.theme import Figure, Marks, Theme, concurrency_axis, curve, empty, layout, style, text
 
-SHOWN = ("ttft_ms", "tpot_ms", "client_latency_ms", "output_tokens_per_s")
 NOTHING = "No imported file has this figure at a known concurrency."
 
 
 def imported_comparison(
     evaluation: Evaluation | None, results: Sequence[ImportedResult], metric: str, theme: Theme = "light"
 ) -> Figure:
-    """Chart `metric`, one of SHOWN, against concurrency: of `evaluation`, if any, and of the imported results.
+    """Chart `metric`, one of HEADLINE, against concurrency: of `evaluation`, if any, and of the imported results.
 
     Median milliseconds or tokens/s.
     """

@@ -23,7 +23,6 @@ Answer = Sequence[int]
 LEAST_EXPECTED = 5
 """Least expected count of a cell in each arm, for the chi-square distribution to hold (Cochran 1954); rarer tokens
 share one cell."""
-POWER = 0.8
 ENDED = -1
 """Used in place of a token where an answer has ended."""
 
@@ -160,5 +159,5 @@ def _distance(df: int, tests: int, samples: int, prompts: int) -> float:
     With p and q of the arms and n samples each, the noncentrality is n sum (p - q)^2 / (p + q), by Cauchy and Schwarz
     at least 2 n d^2 for a prompt with total-variation distance d.
     """
-    needed = chi_square.detectable_noncentrality(df, SIGNIFICANT / tests, POWER)
+    needed = chi_square.detectable_noncentrality(df, SIGNIFICANT / tests)
     return math.sqrt(needed / (2 * samples * prompts))

@@ -14,8 +14,6 @@ from backend.domain.evaluation.evidence.served_variant import ServedVariant
 from backend.domain.figures import listed
 from backend.domain.recipe.speculation import SPECULATE, scheduled_tokens
 
-DRAFT = "draft-model"
-"""The name of the draft on a server that was started here (`serving.vllm_options.DRAFT_LINK`)."""
 ENOUGH_DRAFTED = 100
 """If none of so many drafted tokens was accepted, that is not chance."""
 ENOUGH_STEPS, LEAST_SHARE = 50, 0.5
@@ -73,7 +71,7 @@ def speculation_finding(case: ServedVariant) -> Finding | None:
     if speculation is None:
         return _unrequested(case)
     # 1. The configuration.
-    config = vllm_flags.speculative_config(speculation, DRAFT)
+    config = vllm_flags.speculative_config(speculation, vllm_flags.DRAFT_LINK)
     wrong = check_configuration(config, log)
     if wrong is not None and wrong.proven is False:
         return wrong

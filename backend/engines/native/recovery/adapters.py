@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend import files
 from backend.domain.errors import ImpossibleStack, ModelDamaged, WorkError
+from backend.domain.recipe.recovery import NO_EXPERTS
 from backend.engines.native.files.checkpoint import check_plain, write_part
 from backend.layered.outline import Outline
 from backend.layered.weight_source import WeightSource, weight_files
@@ -59,7 +60,7 @@ def _paths(folder: Path, linears: Collection[str]) -> dict[str, str]:
     """Return the path of each linear in transformers' model, by its name in the checkpoint."""
     outline = Outline(WeightSource(folder))
     if outline.family.experts is not None:
-        raise ImpossibleStack("Recovery has no adapters for models made of experts: leave `recover` out.")
+        raise ImpossibleStack(NO_EXPERTS)
     known: dict[str, str] = {}
     for number in range(outline.count):
         for group in outline.family.groups:
