@@ -84,6 +84,7 @@ def make_request(spec: JobSpec, claim: Claim, nodes: Sequence[Node]) -> Resource
     """
     able = [node.resources for node in nodes if node.takes_jobs]
     needs = spec.accelerators
+    # A measurement.
     if claim.whole:
         there = any(node.get("GPU", 0.0) >= needs.gpus for node in able)
         return ResourceRequest(
@@ -93,6 +94,7 @@ def make_request(spec: JobSpec, claim: Claim, nodes: Sequence[Node]) -> Resource
             memory_bytes=claim.memory_bytes,
             whole=True,
         )
+    # Another job.
     most = int(max((node.get("CPU", 0.0) for node in able), default=CORES))
     return ResourceRequest(
         cpus=claim.cores or max(1, min(CORES, most)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from app.jobs.job_page import find_next_step
+from app.jobs.kind_views import find_next_step
 from backend import settings
 from backend.domain.jobs.jobs import JobState, PayoffSpec
 from backend.domain.planner import draft_payoff
