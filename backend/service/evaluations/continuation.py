@@ -37,7 +37,7 @@ def continued_spec(view: EvaluationView, blocks: int, *, origin: int = 0) -> Eva
     done = document.options.repeats
     continued = ContinuedEvaluation(evaluation=view.id, folder=view.path, blocks=done, origin=origin)
     options = document.options.model_copy(update={"repeats": done + blocks, "until_decided": False})
-    variants = tuple(each.variant for each in document.variants)
+    variants = tuple(result.variant for result in document.variants)
     return EvaluateSpec(
         variants=variants, options=options, continues=continued, workload_reading=document.workload.reading
     )
@@ -99,6 +99,7 @@ def find_continuations(workspace: Workspace, evaluation_id: str) -> list[JobView
 
 def _machine_differences(workspace: Workspace, document: Evaluation) -> Iterator[str]:
     """Yield how this machine and its packages differ from those of the measurement."""
+    # The machine: processor, memory, accelerators.
     here = probe.probe()
     for name, words in (("cpu", "processor"), ("cores", "number of cores"), ("flags", "processor's features")):
         if here.get(name) != document.hardware.get(name):
@@ -108,6 +109,7 @@ def _machine_differences(workspace: Workspace, document: Evaluation) -> Iterator
     if _accelerator_names(here) != _accelerator_names(document.hardware):
         measured, present = _accelerators_text(document.hardware), _accelerators_text(here)
         yield f"its accelerators were {measured}, and here: {present}; measure again"
+    # The packages that measure.
     then, now = document.versions, engine_status.list_versions(workspace.settings)
     for package in sorted({*then, *now}):
         if then.get(package) != now.get(package):
@@ -120,7 +122,7 @@ def _gibibytes(hardware: dict[str, Any]) -> int:
 
 
 def _accelerator_names(hardware: dict[str, Any]) -> list[tuple[Any, Any]]:
-    return [(each["name"], each["driver"]) for each in hardware.get("accelerators", [])]
+    return [(device["name"], device["driver"]) for device in hardware.get("accelerators", [])]
 
 
 def _accelerators_text(hardware: dict[str, Any]) -> str:

@@ -35,15 +35,17 @@ def find_verdicts(workspace: Workspace, artifact_id: str) -> list[DraftVerdict]:
 
 def _verdicts_in(view: EvaluationView, uses: set[str]) -> Iterator[DraftVerdict]:
     names = {result.variant.name for result in view.document.variants[1:] if result.variant.source in uses}
-    for each in view.document.comparison:
+    for comparison in view.document.comparison:
         if (
-            each.variant in names
-            and each.metric == "output_tokens_per_s"
-            and each.ratio
-            and each.outcome != "undecided"
+            comparison.variant in names
+            and comparison.metric == "output_tokens_per_s"
+            and comparison.ratio
+            and comparison.outcome != "undecided"
         ):
-            pays = each.outcome == "better"
-            times = f"{figure(each.ratio, 3)} times the tokens/s of {each.baseline} at {each.load.words}"
+            pays = comparison.outcome == "better"
+            times = (
+                f"{figure(comparison.ratio, 3)} times the tokens/s of {comparison.baseline} at {comparison.load.words}"
+            )
             words = (
                 f"It pays: {times}."
                 if pays

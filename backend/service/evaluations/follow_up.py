@@ -47,7 +47,10 @@ def prepare(workspace: Workspace, first: OptimizeSpec, chosen: EvaluateOptions |
 
 def name_job(spec: EvaluateSpec, job_id: str) -> EvaluateSpec:
     """Replace the placeholder by the id of the job that makes the variant."""
-    named = (each.model_copy(update={"source": job_id}) if each.source == FIRST_JOB else each for each in spec.variants)
+    named = (
+        variant.model_copy(update={"source": job_id}) if variant.source == FIRST_JOB else variant
+        for variant in spec.variants
+    )
     return spec.model_copy(update={"variants": tuple(named)})
 
 

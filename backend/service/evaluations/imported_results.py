@@ -76,7 +76,8 @@ def show(workspace: Workspace, result_id: str) -> ImportedResult:
 
 def find_several(workspace: Workspace, ids: Sequence[str]) -> list[ImportedResult]:
     """Return the results of these ids that exist, in order."""
-    return [_read(file) for each in ids if (file := _file(workspace, each)).is_file()]
+    files = [_file(workspace, import_id) for import_id in ids]
+    return [_read(file) for file in files if file.is_file()]
 
 
 def remove(workspace: Workspace, result_id: str) -> None:

@@ -42,10 +42,12 @@ def count_within(view: EvaluationView, limits: RequestLimits) -> dict[VariantLoa
     import pyarrow.compute as compute
 
     latencies = _read(*records_file(view))
+    # Mark the requests that succeeded within every limit; a latency that was not measured is not within it.
     within = latencies.table["ok"]
     for limit in limits.latency_limits:
         allowed = compute.less_equal(latencies.table[limit.metric], limit.most_ms)
         within = compute.and_(within, compute.fill_null(allowed, False))
+    # Sum the marks over the rows of each variant and load.
     counts: dict[VariantLoad, CountWithin] = {}
     for result in view.document.variants:
         for level in result.levels:
@@ -73,10 +75,12 @@ def _read(file: str, _changed: int, _size: int) -> _LatencyTable:
     import pyarrow.compute as compute
     import pyarrow.parquet
 
+    # Leave out the requests of the warm-up.
     columns = ["warm", "status", *GROUP, *LIMITABLE_METRICS]
     table = pyarrow.parquet.read_table(file, columns=columns, read_dictionary=["variant"])
     table = table.filter(compute.invert(table["warm"])).unify_dictionaries()
     table = table.append_column("ok", compute.equal(table["status"], "ok"))
+    # Sort by variant and load, so that each pair is one range of rows.
     names = table["variant"].combine_chunks()
     table = table.set_column(table.column_names.index("variant"), "variant", names.indices)
     table = table.sort_by([(name, "ascending") for name in GROUP])

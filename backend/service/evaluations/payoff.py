@@ -36,7 +36,7 @@ def prepare(
     """
     workspace.check(Action.SUBMIT)
     # 1. Check the streams.
-    if not streams or not all(1 <= each <= MOST_STREAMS for each in streams):
+    if not streams or not all(1 <= count <= MOST_STREAMS for count in streams):
         raise RequestError(
             f"Streams are whole numbers from 1 to {MOST_STREAMS}, such as 1,4,8: give {{}} so.", "streams"
         )
@@ -58,6 +58,7 @@ def prepare(
 
 def require_original(workspace: Workspace, target: Variant) -> tuple[ModelCard, Recipe]:
     """Return the original and the recipe applied to it. Raises RequestError if no draft can be used with it."""
+    # Refuse what a draft cannot be put before.
     if target.kind == "url":
         raise RequestError(
             f"{target.name} is served elsewhere, and drafts cannot be put before it: give a model or an artifact."
@@ -75,6 +76,7 @@ def require_original(workspace: Workspace, target: Variant) -> tuple[ModelCard, 
         raise RequestError(
             f"{target.name} was compiled for Neuron, for one draft or none: give the model it was made from."
         )
+    # Find what the target was made from.
     if target.kind == "artifact":
         manifest = artifacts.show(workspace, target.source).manifest
         card, recipe = manifest.parent, manifest.recipe

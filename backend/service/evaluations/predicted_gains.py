@@ -20,13 +20,13 @@ def predict(workspace: Workspace, document: Evaluation) -> PredictedGains:
     """Return predictions by (variant, load). It needs a map measured on the same machine with the same vLLM, and the
     draft's files. Methods without a draft model, such as n-gram, have none."""
     gains = {}
-    for each in drafted_levels(document):
-        matched = _find_map(workspace, document, each.result.variant)
-        speculation, length = each.result.variant.speculation, each.drafting.length
+    for drafted in drafted_levels(document):
+        matched = _find_map(workspace, document, drafted.result.variant)
+        speculation, length = drafted.result.variant.speculation, drafted.drafting.length
         if matched is not None and speculation is not None and length is not None:
             payoff_map, draft = matched
-            gain = payoff_map.gain_at(each.level.concurrency, speculation.tokens, draft, length)
-            gains[each.result.name, each.level.load.key] = PredictedGain(gain, payoff_map.interval(gain))
+            gain = payoff_map.gain_at(drafted.level.concurrency, speculation.tokens, draft, length)
+            gains[drafted.result.name, drafted.level.load.key] = PredictedGain(gain, payoff_map.interval(gain))
     return gains
 
 

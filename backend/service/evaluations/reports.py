@@ -30,7 +30,7 @@ def write_page(
 ) -> bytes:
     """The HTML file. `others` are ids of imported results. Raises NotFound, WorkError where it could not be written."""
     view = evaluations.show(workspace, evaluation_id)
-    theirs = [imported_results.show(workspace, each) for each in others]
+    theirs = [imported_results.show(workspace, imported_id) for imported_id in others]
     if what_if is None and not theirs and (Path(view.path) / "report.html").is_file():
         return evaluations.report_file(workspace, evaluation_id)
     chosen = what_if or WhatIf()

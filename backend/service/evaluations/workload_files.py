@@ -112,6 +112,7 @@ def _tokenizer(request: WorkloadRequest) -> Path | None:
 
 def _with_prompts(request: WorkloadRequest, name: str, lines: Lines) -> PreparedWorkload:
     """Make prompts for a trace of lengths, in the sandbox."""
+    # Generate in the sandbox, with time in proportion to the lines.
     file, reading = _tokenizer(request), lines.reading
     with _GENERATING:
         content = sandbox.run(
@@ -124,6 +125,7 @@ def _with_prompts(request: WorkloadRequest, name: str, lines: Lines) -> Prepared
             about=name,
             cpu_s=GENERATING_S * math.ceil(reading.rows / GENERATED_LINES),
         )
+    # The name says where lengths are estimated, without a tokenizer.
     parsed = workload.parse_workload(name if file else f"{name}-estimated-lengths", content)
     return PreparedWorkload(content, parsed, reading.model_copy(update={"exact_lengths": file is not None}))
 

@@ -240,6 +240,7 @@ def prepare(workspace: Workspace, chosen: EvaluateOptions, tokenizer: str | None
 
     Raises InvalidWorkload, UnknownModel, RequestError where that model has no tokenizer.json.
     """
+    # 1. Find the model whose tokenizer measures lengths.
     measuring: list[Variant] = []
     if tokenizer is not None:
         variant = variants.resolve(workspace, tokenizer)
@@ -249,6 +250,7 @@ def prepare(workspace: Workspace, chosen: EvaluateOptions, tokenizer: str | None
                 field="tokenizer",
             )
         measuring = [variant]
+    # 2. Fit the default workload to that model, check the load and keep the lines.
     if "workload" not in chosen.model_fields_set:
         chosen = _fit_length(chosen, measuring)
     check(chosen, measuring)
@@ -263,6 +265,7 @@ def make_request(chosen: EvaluateOptions, variants: Sequence[Variant], *, for_lo
     folders = [Path(variant.model_path) for variant in variants if variant.model_path is not None]
     folder = next((folder for folder in folders if (folder / tokenizers.TOKENIZER).is_file()), None)
     changed, tokenizer = _stamp(folder).changed if folder else 0, str(folder) if folder else None
+    # A file: its size and time of change tell whether it was read before.
     if chosen.workload not in generators.WORKLOAD_KINDS:
         file = find_file(chosen.workload)
         status = file.stat()
@@ -271,6 +274,7 @@ def make_request(chosen: EvaluateOptions, variants: Sequence[Variant], *, for_lo
             columns = tuple(sorted(chosen.columns.items()))
             read = read._replace(columns=columns, time_unit=chosen.time_unit, timed=chosen.trace)
         return WorkloadRequest(str(file), read, changed, tokenizer, chosen.seed)
+    # A generated workload: as long as the shortest context and the load allow.
     contexts = [context for variant in variants if (context := context_tokens(variant)) is not None]
     turns = generators.LEAST_TURNS if chosen.workload == "chat" else 1
     prompts = prompt_lines.lines_to_generate(chosen, greedy=chosen.quality, turns=turns) if for_load else 0

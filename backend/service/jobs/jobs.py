@@ -330,6 +330,7 @@ def clone(workspace: Workspace, job_id: str) -> JobView:
         spec: JobSpec = TypeAdapter(JobSpec).validate_json(row.spec)
     except ValidationError as error:
         raise unreadable(error, f"job {job_id}") from None
+    # An evaluation is continued once, or again if that failed.
     if isinstance(spec, EvaluateSpec) and spec.continues and row.state not in RESUMABLE:
         raise NotNow(
             f"Job {job_id} continues {spec.continues.evaluation}, which is done once: continue its own evaluation."

@@ -36,20 +36,23 @@ def check_engine_role(workspace: Workspace, spec: dict[str, Any]) -> None:
 
 def check_person_limits(workspace: Workspace, session: Any, owner: str, kind: str) -> None:
     """Check the owner's limits after the job was inserted. Raises TooMuch, which rolls the insertion back."""
+    # Jobs that wait or run.
     most, gigabytes = workspace.settings.max_jobs, workspace.settings.max_artifacts_gb
-    if most is not None and (count := history.count_jobs(session, JobFilter(ACTIVE, owner=owner))) > most:
-        raise TooMuch(
-            f"{owner} has {count - 1} jobs queued or running, and one person may have {most:.0f} here "
-            "(WHETSTONE_MAX_JOBS): wait until one has ended, or cancel one."
-        )
+    if most is not None:
+        count = history.count_jobs(session, JobFilter(ACTIVE, owner=owner))
+        if count > most:
+            raise TooMuch(
+                f"{owner} has {count - 1} jobs queued or running, and one person may have {most:.0f} here "
+                "(WHETSTONE_MAX_JOBS): wait until one has ended, or cancel one."
+            )
     result = KINDS[kind].result
     if result == "model":
         quotas.check_imports(workspace, session, owner)
-    if gigabytes is None or result != "artifact":
-        return
-    used = history.artifact_bytes(session, owner)
-    if used >= gigabytes * 1e9:
-        raise TooMuch(
-            f"{owner} has {used / 1e9:.2f} GB of artifacts, and one person may have {gigabytes:g} GB here "
-            "(WHETSTONE_MAX_ARTIFACTS_GB): delete some first."
-        )
+    # Bytes of artifacts, which only matter to a job that makes one.
+    if gigabytes is not None and result == "artifact":
+        used = history.artifact_bytes(session, owner)
+        if used >= gigabytes * 1e9:
+            raise TooMuch(
+                f"{owner} has {used / 1e9:.2f} GB of artifacts, and one person may have {gigabytes:g} GB here "
+                "(WHETSTONE_MAX_ARTIFACTS_GB): delete some first."
+            )

@@ -59,9 +59,11 @@ def find_cost(workspace: Workspace, job: JobView, now: datetime | None = None) -
     """
     if job.started_at is None:
         return None
+    # SageMaker's own times and price.
     if KINDS[job.kind].at_aws:
         spent, price = aws_status(workspace, job).usd, jobs.specification(workspace, job.id)["price_per_hour"]
         return None if spent is None else JobCost(spent, price)
+    # The price of the evaluation goes before that of the settings.
     own = jobs.specification(workspace, job.id)["options"] if job.kind == JobKind.EVALUATE else {}
     per_hour = own.get("price_per_hour")
     if per_hour is None:
@@ -115,9 +117,11 @@ def expected_time(
 
     Without such jobs, others of its kind count; optimize jobs (with `spec`) are scaled by their amount of work.
     """
+    # Jobs of the same title say most; others of the kind are the second choice.
     with workspace.store.read() as session:
         same = job_statistics.list_succeeded(session, kind, title)
         rows = same or job_statistics.list_succeeded(session, kind)
+    # Other models and recipes are comparable only by their pace.
     if not same and isinstance(spec, OptimizeSpec):
         timed = readable_rows(rows, lambda row: (_run_seconds(row), OptimizeSpec.model_validate_json(row.spec)))
         paces = [seconds / _formula_seconds(other) for seconds, other in timed if seconds is not None]

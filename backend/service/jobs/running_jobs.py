@@ -48,12 +48,13 @@ def list_running(workspace: Workspace, *, owner: str | None = None, words: str =
             job_statistics.list_devices(session),
         )
         heard = {beat.id: beat.age_s for beat in job_statistics.list_heartbeats(session)}
+    # Keep the jobs of the owner in which all words occur.
     running = [_running_job(row, devices.get(row.id, ()), now, heard.get(row.supervisor or "")) for row in rows]
     search_words = words.casefold().split()
     return [
-        each
-        for each in running
-        if owner in {None, each.owner} and all(word in _searchable_text(each) for word in search_words)
+        job
+        for job in running
+        if owner in {None, job.owner} and all(word in _searchable_text(job) for word in search_words)
     ]
 
 

@@ -100,20 +100,20 @@ def _database(workspace: Workspace) -> Finding:
 def _damaged(workspace: Workspace) -> list[Finding]:
     return [
         Finding(
-            subject=f"Stored {each.kind} {each.id}",
+            subject=f"Stored {row.kind} {row.id}",
             level="warning",
-            finding=each.why,
-            fix=NEWER if each.newer else DAMAGED,
+            finding=row.why,
+            fix=NEWER if row.newer else DAMAGED,
         )
-        for each in unreadable_rows.find_all(workspace)
+        for row in unreadable_rows.find_all(workspace)
     ]
 
 
 def remove_damaged(workspace: Workspace) -> None:
     """Delete damaged rows from the database; rows of a newer version stay. Raises ReadOnly in a demonstration."""
-    for each in unreadable_rows.find_all(workspace):
-        if not each.newer:
-            unreadable_rows.remove(workspace, each)
+    for row in unreadable_rows.find_all(workspace):
+        if not row.newer:
+            unreadable_rows.remove(workspace, row)
 
 
 def _disk(workspace: Workspace) -> Finding:
@@ -191,6 +191,7 @@ def _cluster(workspace: Workspace) -> list[Finding]:
     except WhetstoneError as error:
         how = f"start its head, and join this machine with `ray start --address={address}`: docs/team.md says how"
         return [Finding(subject="Ray cluster", level="problem", finding=str(error), fix=how)]
+    # A cluster without a node that takes jobs is a warning.
     alive = [node for node in nodes if node.alive]
     able = [node for node in alive if node.takes_jobs]
     text = "; ".join([f"{address}: {len(alive)} nodes, {len(able)} of them take jobs", *(node.words for node in alive)])

@@ -49,7 +49,7 @@ def remove(workspace: Workspace, name: str, *, submission: str | None = None) ->
 def _environments(workspace: Workspace, job: JobView) -> set[str | None]:
     """Return the environments that a job uses: engines of its plan, and Neuron stacks that compile or serve."""
     spec = jobs.specification(workspace, job.id)
-    compiled = [each["neuron"]["stack"] for each in [spec, *spec.get("variants", [])] if each.get("neuron")]
+    compiled = [variant["neuron"]["stack"] for variant in [spec, *spec.get("variants", [])] if variant.get("neuron")]
     steps = spec.get("plan", {}).get("steps", [])
     return {quantization_engines.environment(step["engine"]) for step in steps} | {
         STACKS[name].environment for name in compiled

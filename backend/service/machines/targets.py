@@ -117,6 +117,7 @@ def _neuron() -> Device:
         if NEURON.exists():
             return Device("this machine's Neuron cores", "neuron", 1, 0)
         raise InvalidRecipe("This machine has no Inferentia or Trainium accelerator: use the target `local`.")
+    # Nominal rates: by the instance type, else by the only card of these cores and this memory.
     rows = instances.load()
     row = rows.instances.get(f"ml.{neuron.instance_type()}")
     first = neuron_devices[0]
@@ -128,6 +129,7 @@ def _neuron() -> Device:
         base = card_device(alike[0])
     else:
         base = Device("this machine's Neuron cores", "neuron", 1, 0)
+    # Count and memory are those of the devices here.
     memory = min(device.memory_bytes // (device.cores * device.joined) for device in neuron_devices)
     return base._replace(units=sum(device.cores * device.joined for device in neuron_devices), memory_bytes=memory)
 

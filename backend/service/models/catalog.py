@@ -81,11 +81,11 @@ def page(
     entries = [_entry(catalog_sync.read(row), row) for row in rows]
     return [
         CatalogLine(
-            entry=each,
-            checks=technique_checks.check_quickly(workspace, each.model, where),
-            fits=technique_checks.original_fits(each.model, where),
+            entry=entry,
+            checks=technique_checks.check_quickly(workspace, entry.model, where),
+            fits=technique_checks.original_fits(entry.model, where),
         )
-        for each in entries
+        for entry in entries
     ]
 
 

@@ -145,14 +145,18 @@ def check_fits(workspace: Workspace, target: str) -> str:
 
     Raises InvalidRecipe for an unknown target.
     """
+    # 1. Find the models that were not checked on this target, by these rules.
     where = targets.find(workspace, target)
     key, place = _fits_place(where)
     _check_rules(workspace)
     with workspace.store.read() as session:
         missing = [(row.shape, read(row)) for row in table.find_unplanned(session, place)]
+    # 2. Check them outside a transaction, then store the results.
     if missing:
-        places = [(each.name, each) for each in instances(workspace)] if place == INSTANCES else [(key, where)]
-        fits = {shape: _fits(workspace, each, places) for shape, each in missing}
+        places = [(key, where)]
+        if place == INSTANCES:
+            places = [(instance.name, instance) for instance in instances(workspace)]
+        fits = {shape: _fits(workspace, facts, places) for shape, facts in missing}
         with workspace.store.upkeep() as session:
             table.save_fits(session, place, fits)
     return key
@@ -177,6 +181,7 @@ def instances(workspace: Workspace) -> list[Target]:
 
 def _check_rules(workspace: Workspace) -> None:
     """Other rules or other instances make all that was worked out worthless."""
+    # Prices change no verdict, so they do not count.
     rows = targets.hardwares(workspace)
     prices = {
         "sagemaker_usd_per_hour",

@@ -79,7 +79,7 @@ def with_aws_facts(workspace: Workspace, variant: Variant) -> Variant:
         price_region=where,
         discount=discount,
         instances=", ".join(f"{count} x {kind}" for kind, count in endpoint.instances.items()) or "serverless",
-        findings=tuple(each.words for each in endpoint_lookup.prove_endpoint(endpoint)),
+        findings=tuple(finding.words for finding in endpoint_lookup.prove_endpoint(endpoint)),
     )
     return variant.model_copy(update={"remote": remote, "url": f"{SAGEMAKER}://{region}/{endpoint.name}"})
 

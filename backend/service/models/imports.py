@@ -155,6 +155,7 @@ def _accepted_at(workspace: Workspace, inspection: Inspection, accept: bool) -> 
         return None
     if accept:
         return datetime.now(UTC)
+    # An earlier acceptance of the same licence is enough; without one, say what to read.
     earlier = _accepted_before(workspace, inspection)
     if earlier is None:
         licence_text = f"is under the licence `{inspection.licence}`" if inspection.licence else "states no licence"

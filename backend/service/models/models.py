@@ -53,7 +53,9 @@ def resolve(workspace: Workspace, source: str) -> ModelCard:
     folder = _folder(workspace, source)
     with workspace.store.read() as session:
         row = imported.find(session, str(folder)) if folder else imported.find_by_name(session, source)
-        names = [each.name for each in imported.list_rows(session)] if row is None and folder is None else []
+        names = []
+        if row is None and folder is None:
+            names = [model.name for model in imported.list_rows(session)]
     if row is not None:
         stored = {"id": row.name, "origin": "imported", "licence": _stored_licence(row)}
         return models.folder_card(row.path).model_copy(update=stored)

@@ -86,12 +86,13 @@ def _make_candidate(
     if verdict.plan is None:
         return TargetCandidate(target=where.name, verdict=verdict, estimate=None)
     about, shared = make_context(where, facts, load), [(verdict.plan.tensor_parallel, verdict.plan.replicas)]
+    # With a goal, try every layout that fits, unless the recipe chooses one.
     if goal and recipe.serving.tensor_parallel == 1:
         tokens = serving_memory.required_cache_tokens(model, recipe)
         layouts = parallel_layout.possible_layouts(
             model, recipe, where.device, facts.serving_draft(recipe), tokens=tokens
         )
-        shared = [(each.degree, each.replicas) for each in layouts] or shared
+        shared = [(layout.degree, layout.replicas) for layout in layouts] or shared
     estimates = [estimate.estimate(model, recipe, about, degree, replicas) for degree, replicas in shared]
     return TargetCandidate(
         target=where.name, verdict=verdict, estimate=choose_estimate(estimates, goal) if goal else estimates[0]

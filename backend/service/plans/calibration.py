@@ -62,10 +62,12 @@ def check_file(model: ModelCard, recipe: Recipe) -> str | None:
     steps = [step for step in recipe.steps if isinstance(step, Quantize | Prune)]
     if not steps or not quantize_step.reads_text(recipe):
         return None
+    # The text must hold sequences of the longest length that a step reads.
     file = find_file(recipe)
     length = max(step.length if isinstance(step, Quantize) else LENGTH for step in steps)
     length = min(length, model.max_positions)
     calibration_text.check(file, Path(model.path), length)
+    # Recovery trains on what calibration leaves over.
     if recovery_needs.find_recovery(recipe):
         calibration_text.check_spare(file, Path(model.path), *recovery_needs.calibration_size(recipe))
     return file

@@ -102,7 +102,7 @@ def _with_preflight(workspace: Workspace, model: ModelFacts, recipe: Recipe, ver
     against = result.refusal or (rewrites and (result.unbuilt or result.unrewritable)) or None
     if against is not None:
         reason = Reason(rule="model-files", message=against, source="the model's files, read by transformers")
-        known = {each.message for each in verdict.reasons}
+        known = {reason.message for reason in verdict.reasons}
         reasons = verdict.reasons if against in known else (reason, *verdict.reasons)
         return verdict.model_copy(
             update={"plan": None, "reasons": reasons, "suggestion": None, "suggestion_target": None}

@@ -91,12 +91,12 @@ def find_evaluation(workspace: Workspace, model: ModelCard, recipe: Recipe) -> M
     here = _hardware(probe.probe())
     with workspace.store.read() as session:
         ids = history.list_evaluation_ids(session, baseline=model.id, limit=SEARCHED)
-    candidates = (each for identity in ids for each in _measured_variants(workspace.store, identity))
+    candidates = (variant for identity in ids for variant in _measured_variants(workspace.store, identity))
     return next(
         (
-            each
-            for each in candidates
-            if each.hardware == here and _is_same(each.variant, model, recipe) and each.levels
+            variant
+            for variant in candidates
+            if variant.hardware == here and _is_same(variant.variant, model, recipe) and variant.levels
         ),
         None,
     )

@@ -77,7 +77,7 @@ def with_best_tokens(workspace: Workspace, model: ModelCard, recipe: Recipe) -> 
         return recipe
     tokens, _ = payoff_map.best_known(1, draft.shape, draft.lengths)
     steps = (
-        each.model_copy(update={"tokens": tokens}) if isinstance(each, Speculate) else each for each in recipe.steps
+        step.model_copy(update={"tokens": tokens}) if isinstance(step, Speculate) else step for step in recipe.steps
     )
     return recipe.model_copy(update={"steps": tuple(steps)})
 
@@ -97,4 +97,4 @@ def find_by_key(workspace: Workspace, map_key: MapKey) -> PayoffMap | None:
         chosen = JobFilter((JobState.SUCCEEDED,), (JobKind.PAYOFF,))
         rows = history.list_jobs(session, chosen, limit=SEARCHED)
         maps = (map_of_job(jobs.view(row)) for row in rows)
-        return next((each for each in maps if each and each.key == map_key), None)
+        return next((payoff_map for payoff_map in maps if payoff_map and payoff_map.key == map_key), None)

@@ -35,12 +35,15 @@ def prepare(workspace: Workspace, source: str, options: Training, prompts_path: 
     demonstration.
     """
     workspace.check(Action.SUBMIT)
+    # 1. The model and the options.
     model = _resolve_target(workspace, source)
     _check_options(model, options)
+    # 2. The prompts.
     path = None if prompts_path is None else paths.find_file(prompts_path)
     if prompts_path is not None and path is None:
         raise InvalidWorkload(f"There is no file {prompts_path[:200]}: give a JSONL, Parquet or text file of prompts.")
     training_prompts.read(str(path) if path else None, Path(model.path))
+    # 3. Memory and disk.
     _check_room(workspace, model, options)
     return TrainSpec(model=model, options=options, prompts_path=str(path) if path else None)
 

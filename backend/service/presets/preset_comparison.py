@@ -31,7 +31,7 @@ class PresetComparison(Frozen):
     estimates: tuple[Estimate | None, ...]
 
     def row(self, preset_id: str) -> PresetTitle | None:
-        return next((each for each in self.rows if each.key == preset_id), None)
+        return next((row for row in self.rows if row.key == preset_id), None)
 
 
 def compare(workspace: Workspace, chosen: Sequence[Preset], concurrency: int) -> PresetComparison:

@@ -153,6 +153,7 @@ def find(workspace: Workspace, preset_id: str) -> KnownPreset:
     with workspace.store.read() as session:
         row = kept.find(session, preset_id)
         if row is not None:
+            # A damaged row is reported with the way to remove it.
             try:
                 return _known(row)
             except WrittenByNewer:
@@ -190,7 +191,7 @@ def views(workspace: Workspace, known_presets: Sequence[KnownPreset], *, probe: 
     """Return the views of a list of presets. With `probe`, measure this machine's speed if it is unknown, which takes
     seconds once."""
     evaluated = preset_figures.PresetEvaluations(workspace)
-    return [view(workspace, each, evaluated, probe=probe) for each in known_presets]
+    return [view(workspace, preset, evaluated, probe=probe) for preset in known_presets]
 
 
 def apply(
@@ -219,6 +220,7 @@ def save(
     replace: bool = False,
 ) -> KnownPreset:
     """Keep an own recipe as a preset. Raises InvalidPreset, UnknownModel, InvalidModel, InvalidRecipe, ReadOnly."""
+    # Check the model and the fields before anything is stored.
     models.resolve_facts(workspace, model)
     fields = {"id": preset_id, "model": model, "goal": goal, "target": target, "summary": summary, "recipe": recipe}
     try:

@@ -175,6 +175,7 @@ def _unusable_error(path: Path, why: str) -> BackupUnusable:
 
 def _check_members(tar: tarfile.TarFile) -> Backup:
     """Raises ValueError with what is wrong."""
+    # 1. Hash every member; the digest is the last one.
     members, head, digest = dict[str, BackupMember](), b"", b""
     for info in tar:
         opened = tar.extractfile(info) if info.isreg() else None
@@ -187,6 +188,7 @@ def _check_members(tar: tarfile.TarFile) -> Backup:
         else:
             digest_of_member = hashlib.file_digest(opened, "sha256").hexdigest()  # type: ignore[arg-type]
             members[_safe_path(info.name)] = BackupMember(size=info.size, sha256=digest_of_member)
+    # 2. Compare with the list that the backup was written with.
     if hashlib.sha256(head).hexdigest().encode() != digest:
         raise ValueError("its end is missing or was changed")
     backup = Backup.model_validate_json(head)
@@ -288,4 +290,4 @@ def _missing_files(workspace: Workspace) -> int:
             for table in (ArtifactRow, EvaluationRow)
             for _, path in table_rows.list_documents(session, table, "path")
         ]
-    return sum(not any(each.name != MANIFEST for each in Path(path).glob("*")) for path in named if "://" not in path)
+    return sum(not any(file.name != MANIFEST for file in Path(path).glob("*")) for path in named if "://" not in path)

@@ -102,10 +102,12 @@ def run_demo(
     """Submit and wait for every job through `finish`, which raises where one fails or is cancelled; `say` which model
     it is."""
     model = demo_model.starter_card(workspace) if starter else _model(workspace, finish, say)
+    # 1. Make an artifact by every recipe that is valid for the model, one job at a time.
     queued = (
         optimize.submit(workspace, prepare(workspace, model, recipe)) for recipe in valid_recipes(workspace, model)
     )
     artifact_ids = [str(finish(job).result["artifact"]) for job in queued]
+    # 2. Measure them against the original.
     spec = evaluate_spec(workspace, model, artifact_ids, repeats=repeats, price_per_hour=price_per_hour)
     ended = finish(evaluations.submit(workspace, spec))
     return evaluations.show(workspace, str(ended.result["evaluation"]))

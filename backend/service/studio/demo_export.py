@@ -61,6 +61,7 @@ def export(workspace: Workspace, folder: Path = FOLDER) -> list[Path]:
 
     Raises NotFound where nothing was evaluated, NotToBeShown where a path of the machine would remain in it.
     """
+    # 1. Read the rows to show.
     tables = _read(workspace)
     if not tables["evaluations"]:
         raise NotFound("Nothing was evaluated in this home: run `whetstone demo` in it first.")
@@ -68,9 +69,11 @@ def export(workspace: Workspace, folder: Path = FOLDER) -> list[Path]:
     shown = Demonstration(
         hardware=evaluation.hardware, versions=evaluation.versions, measured_at=evaluation.measured_at
     )
+    # 2. Make the texts: tables, reports and the mark of a demonstration.
     texts = {f"{name}.json": json.dumps(rows, indent=1, ensure_ascii=False) + "\n" for name, rows in tables.items()}
     texts |= {f"{row['id']}.html": _report(workspace, row["id"]) for row in tables["evaluations"]}
     texts[MARK] = shown.model_dump_json(indent=1) + "\n"
+    # 3. Replace paths of this machine, then write.
     places = _places(workspace, tables)
     return _write(folder, {name: _anonymous(name, text, places) for name, text in texts.items()})
 

@@ -45,8 +45,8 @@ def starter_card(workspace: Workspace) -> ModelCard:
 
 def find_present(workspace: Workspace) -> ModelCard | None:
     """The real model where it was fetched already, the better source first."""
-    for each in SOURCES:
-        folder = sources.folder(workspace.settings.models, each.source, each.pin)
+    for source in SOURCES:
+        folder = sources.folder(workspace.settings.models, source.source, source.pin)
         if (folder / "config.json").is_file():
             return models.resolve(workspace, str(folder))
     return None
@@ -58,9 +58,9 @@ def prepare(workspace: Workspace) -> PreparedImport:
     Raises NotFetchable with what each of them lacks.
     """
     lacking = []
-    for each in SOURCES:
+    for source in SOURCES:
         try:
-            return _prepare_from(workspace, each)
+            return _prepare_from(workspace, source)
         except WhetstoneError as error:
             lacking.append(str(error))
     raise NotFetchable(" ".join(lacking))

@@ -74,7 +74,7 @@ class SignIn(Frozen):
         lists = {
             role
             for role, people in listed.items()
-            if names & {each if each in names else each.lower() for each in people}
+            if names & {person if person in names else person.lower() for person in people}
         }
         roles = {role for role in Role if {role.value, f"whetstone-{role}"} & set(_values(claims, self.role_claim))}
         return max(lists | roles, key=lambda role: role.rank, default=None)

@@ -87,7 +87,7 @@ def names_elsewhere(chosen: settings.Settings) -> list[str]:
     """Names in WHETSTONE_HOSTS under which others reach the studio, through a proxy or a tunnel; none where the owner
     says that nobody else does."""
     written = [host if "://" in host else f"https://{host}" for host in chosen.hosts]
-    names = [name for each in written if (name := urlsplit(each).hostname) and not is_loopback(name)]
+    names = [name for origin in written if (name := urlsplit(origin).hostname) and not is_loopback(name)]
     return [] if chosen.alone else names
 
 
