@@ -25,6 +25,7 @@ def read(path: Path, table: str, model: type[Row], key: str) -> list[Row]:
     rows = document(path).get(table)
     if not isinstance(rows, list) or not rows:
         raise InvalidCatalog(f"{path.name} has no [[{table}]] rows: restore the file.")
+    # Parse row by row, so that the first wrong one is named.
     keys: set[str] = set()
     parsed = []
     for number, row in enumerate(rows, 1):

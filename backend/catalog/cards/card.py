@@ -72,11 +72,13 @@ def read_card(
         raise UnknownModel(
             f"There is no folder {folder}: give a model folder, or an id that `whetstone catalog list` shows."
         )
+    # 1. Name and origin: those of the import record if Whetstone made the folder.
     folder = folder.resolve()
     origin_fields: dict[str, Any] = {"id": id or own_name(folder), "origin": origin}
     imported = import_record.read(folder)
     if imported is not None and as_imported:
         origin_fields = {"id": id or imported.card_id, "origin": "imported", "licence": imported.licence}
+    # 2. Facts from the files, with a warning if the weights were quantized before.
     facts = _facts(FolderSource(folder))
     if imported is not None and imported.quantized_before is not None:
         before = imported.quantized_before

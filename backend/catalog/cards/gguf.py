@@ -180,15 +180,18 @@ def read_model(path: Path) -> Model:
     """
     if not path.exists():
         raise UnknownModel(f"There is no file {path}: check the path.")
+    # 1. Read the heads of all parts and check that they belong together.
     parts = tuple(read_head(part) for part in gguf_parts.paths(path))
     first = parts[0]
     _check_kind(first)
     _check_parts(parts)
+    # 2. Check that tensors lie within the files and have one name each.
     sizes = [_check_tensors(part) for part in parts]
     tensors = {tensor.name: tensor.shape[::-1] for part in parts for tensor in part.tensors}
     counted = sum(len(part.tensors) for part in parts)
     if len(tensors) < counted:
         raise InvalidModel(f"{first.path.name} has two tensors of one name: it is damaged, download it again.")
+    # 3. Check that tokenizer and weights can be converted.
     tokenizer_plan(first.path.name, first.values, first.counts)
     conversion = plan(first.path.name, first.architecture, first.values, first.counts, tensors, _rope_factors(parts))
     return Model(parts, conversion, sum(sizes))
@@ -212,6 +215,7 @@ def read_head(path: Path) -> Head:
 
 def _check_kind(head: Head) -> None:
     """Only whole language models are imported. Raises InvalidModel, which says what else it is."""
+    # Refuse adapters, projectors and other parts of models.
     name, kind = head.path.name, str(head.values.get("general.type", "model"))
     if head.architecture == "clip":
         kind = "mmproj"
@@ -223,6 +227,7 @@ def _check_kind(head: Head) -> None:
         raise InvalidModel(
             f"{name} is of the architecture `{shown}`: GGUF files of {', '.join(ARCHITECTURES)} can be imported."
         )
+    # Refuse blocks in another form than this reader knows.
     version = head.values.get("general.quantization_version", QUANTIZATION_VERSION)
     if version != QUANTIZATION_VERSION:
         raise not_carried(name, "general.quantization_version", head.values)
@@ -237,6 +242,7 @@ def _check_parts(parts: tuple[Head, ...]) -> None:
             f"{first.path.name} is one of {_shown(stated)} parts: give all of them the names that they were published "
             f"with, NAME-00001-of-{_shown(stated):0>5}.gguf and so on."
         )
+    # Every part states its number, the count of parts and the sum of tensors.
     total = sum(len(part.tensors) for part in parts)
     for number, part in enumerate(parts):
         own = (
@@ -252,6 +258,7 @@ def _check_parts(parts: tuple[Head, ...]) -> None:
                 f"{_shown(_counted(own[0]))} of {_shown(own[1])} and {_shown(own[2])} tensors. Download all parts of "
                 "one model."
             )
+        # What a later part repeats of the head must agree with the first.
         other = [key for key in part.values if key not in STRUCTURAL and first.values.get(key) != part.values[key]]
         other += [key for key in part.counts if number and first.counts.get(key) != part.counts[key]]
         if other:

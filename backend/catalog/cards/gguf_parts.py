@@ -29,6 +29,7 @@ def paths(path: Path) -> list[Path]:
         raise InvalidModel(
             f"{path.name} is numbered beyond its own count of parts: give it the name that it was published with."
         )
+    # The names of the other parts follow from this one's.
     parts = [path.with_name(NUMBERED.sub(f"-{one:05}-of-{count:05}", path.name)) for one in range(1, count + 1)]
     missing = [part.name for part in parts if not part.is_file()]
     if missing:

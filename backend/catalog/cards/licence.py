@@ -37,6 +37,7 @@ def _start(path: Path) -> str:
 
 def _front_matter(path: Path) -> str | None:
     """`license_name` where `license` is `other`, as the hub's model cards have it."""
+    # Take the text between the two marks.
     before, _, rest = _start(path).partition("---\n")
     head, end, _ = rest.partition("\n---")
     if before.strip() or not end:
@@ -47,6 +48,7 @@ def _front_matter(path: Path) -> str | None:
         return None
     if not isinstance(document, dict):
         return None
+    # A name counts only where the licence is none of the hub's list.
     stated = document.get("license")
     named = document.get("license_name")
     licence = named if (stated is None or stated == "other") and isinstance(named, str) else stated

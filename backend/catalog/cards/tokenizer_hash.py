@@ -77,6 +77,7 @@ def of_file(path: str) -> str:
 def _pairs(document: Any) -> set[tuple[str, int]]:
     """(token, id) pairs of a `tokenizers` file: the vocabulary is a mapping, or a list of [token, score] for
     Unigram."""
+    # Bring the vocabulary of Unigram into the form of the others.
     model = document.get("model") if isinstance(document, dict) else None
     vocabulary = model.get("vocab") if isinstance(model, dict) else None
     if isinstance(vocabulary, list) and all(isinstance(row, list) and row for row in vocabulary):
@@ -88,6 +89,7 @@ def _pairs(document: Any) -> set[tuple[str, int]]:
         or not all(isinstance(row, dict) for row in added)
     ):
         raise ValueError("no vocabulary")
+    # Added tokens count as well.
     listed = [*vocabulary.items(), *((row.get("content"), row.get("id")) for row in added)]
     if not listed or not all(isinstance(token, str) and type(number) is int for token, number in listed):
         raise ValueError("not token -> id")

@@ -39,6 +39,7 @@ def read_weights(source: ModelSource, sizes: Mapping[str, int]) -> Weights:
     """Every tensor of the model. Raises InvalidModel where files and index do not agree or a file is damaged."""
     tensors: dict[str, TensorInfo] = {}
     digest = hashlib.sha256()
+    # 1. Read the heads of all files, in one round of requests where the source is remote.
     index = read_index(source, sizes)
     files = weight_files(source, sizes, index)
     firsts = source.read_all(_first_reads(files, index))
@@ -46,6 +47,7 @@ def read_weights(source: ModelSource, sizes: Mapping[str, int]) -> Weights:
         tensor_infos, raw = safetensors_header.parse(source, file, first, sizes[file])
         digest.update(f"{file} {sizes[file]} ".encode() + raw)
         tensors |= tensor_infos
+    # 2. Check that they hold what the index lists.
     missing = sorted(set(index or tensors) - set(tensors))
     if missing:
         raise InvalidModel(f"{INDEX} lists {missing[0]!r}, which no weight file holds: download the model again.")
@@ -89,6 +91,7 @@ def weight_files(source: ModelSource, sizes: Mapping[str, int], index: Mapping[s
         if SINGLE not in sizes:
             raise _no_weights(source, sizes)
         return [SINGLE]
+    # Every file of the index is there, and no other shard lies beside them.
     shards = sorted(set(index.values()))
     for shard in shards:
         if PurePosixPath(shard).name != shard or not shard.endswith(".safetensors"):

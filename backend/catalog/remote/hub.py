@@ -123,6 +123,7 @@ class HubSource(RemoteSource):
             raise SourceUnreachable(
                 f"{self.endpoint} does not answer as a model hub does: check HF_ENDPOINT."
             ) from None
+        # The commit pins what is read from here on.
         if not info.sha or not re.fullmatch(r"[0-9a-f]{40}", info.sha):
             raise SourceUnreachable(f"{self.endpoint} names no commit for {self.id}: check HF_ENDPOINT.")
         return info

@@ -92,7 +92,7 @@ def _licence(metadata: dict[str, Any]) -> str | None:
 
 def _page(metadata: dict[str, Any]) -> str | None:
     """The address of the package's licence, else of its home page, as its own metadata names them (PEP 753)."""
-    pairs = [str(each).partition(",") for each in metadata.get("project_url") or []]
+    pairs = [str(line).partition(",") for line in metadata.get("project_url") or []]
     named = {label.strip().lower(): address.strip() for label, _, address in pairs}
     named.setdefault("homepage", str(metadata.get("home_page") or ""))
     return next((named[label] for label in PAGES if re.fullmatch(ADDRESS, named.get(label, ""))), None)

@@ -31,6 +31,7 @@ class S3Source(RemoteSource):
                 f"{self.name} is not open to those who share this studio: list its bucket or prefix in "
                 "WHETSTONE_SHARED_BUCKETS where `whetstone up` is started."
             )
+        # The files directly below the prefix; their tags stand for a revision.
         self._bucket = Bucket(bucket)
         s3_objects = self._bucket.objects(f"{prefix}/" if prefix else "")
         self._objects = {one.key.rpartition("/")[2]: one for one in s3_objects if not one.key.endswith("/")}

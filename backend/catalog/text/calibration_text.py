@@ -46,6 +46,7 @@ def texts(path: str | None, *, empty: bool = False) -> list[str]:
     """
     source = Path(path) if path else BUNDLED
     content = _content(source)
+    # Parquet is decoded in the sandbox.
     match source.suffix.lower():
         case ".parquet":
             texts = sandbox.run(_parquet, source, about=source.name)

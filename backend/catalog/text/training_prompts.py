@@ -46,6 +46,7 @@ def read(path: str | None, model_dir: Path) -> Prompts:
     prompts = list(dict.fromkeys(text.strip()[:LONGEST] for text in texts if text.strip()))
     if not prompts:
         raise InvalidWorkload(f'{name} has no prompts: give a JSON object with "prompt" a line, or {BUNDLED}.')
+    # Nothing is trained on what evaluations measure on.
     usable = tuple(text for text in prompts if not is_held_out(text))
     if not usable:
         raise InvalidWorkload(

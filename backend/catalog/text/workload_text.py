@@ -61,6 +61,7 @@ def preview(name: str, content: bytes) -> tuple[list[str], list[dict[str, Any]]]
     if suffix == ".parquet":
         table = _table(name, content)
         return list(table.column_names), table.slice(0, SHOWN_ROWS).to_pylist() if table.column_names else []
+    # Without candidates, the format itself says which is the prompt.
     columns = workload_reader.prompt_candidates(name, suffix if suffix in TABLES else ".json", content)
     if not columns:
         return [], []
