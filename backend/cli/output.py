@@ -40,8 +40,8 @@ def say(line: str) -> None:
 def say_left_out(workspace: Workspace, kind: unreadable_rows.DocumentKind) -> bool:
     """Name on standard error the rows that a list leaves out as unreadable. Returns whether there are any."""
     left_out = unreadable_rows.find_all(workspace, [kind])
-    for each in left_out:
-        say(f"Not in this list: {each.kind} {each.id}. {each.why}")
+    for row in left_out:
+        say(f"Not in this list: {row.kind} {row.id}. {row.why}")
     return bool(left_out)
 
 

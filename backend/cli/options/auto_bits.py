@@ -40,7 +40,7 @@ def choose_recipe(recipe: Path | None, auto_bits: str | None) -> Recipe:
 def _read(text: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for part in text.split(","):
-        name, _, value = (each.strip() for each in part.partition("="))
+        name, _, value = (side.strip() for side in part.partition("="))
         if name not in MIXED or not value or name in options:
             raise InvalidRecipe(
                 f"--auto-bits takes target_bits=4.5, optionally with ,eight_bits=w8a8, not `{part.strip()}`."

@@ -56,14 +56,14 @@ def _option(name: str, field: FieldInfo, defaults: dict[str, Any]) -> inspect.Pa
 
 def _terminal_type(name: str, annotation: Any) -> Any:
     """Return the type that Typer parses for a field of that type."""
-    inner = next((each for each in get_args(annotation) if get_origin(each) is tuple), annotation)
+    inner = next((member for member in get_args(annotation) if get_origin(member) is tuple), annotation)
     if get_origin(inner) is dict or (get_origin(inner) is tuple and get_args(inner)[0] is str):
         return list[str] | None
     if get_origin(inner) is tuple or name == "trace":
         return str | None
     if get_origin(inner) is Literal:
         return bool if len(get_args(inner)) == 2 else str
-    plain = [get_args(each)[0] if get_origin(each) is Annotated else each for each in get_args(annotation)]
+    plain = [get_args(member)[0] if get_origin(member) is Annotated else member for member in get_args(annotation)]
     return reduce(or_, plain) if plain else annotation
 
 

@@ -23,14 +23,14 @@ def expand_parameter(
 
     def decorate(command: Command) -> Command:
         def called(**arguments: Any) -> None:
-            values = {each.name: arguments.pop(each.name) for each in options}
+            values = {option.name: arguments.pop(option.name) for option in options}
             command(**arguments, **{name: read(values)})
 
         own = inspect.signature(command, eval_str=True)
         parameters = [
-            each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            option.replace(kind=inspect.Parameter.KEYWORD_ONLY)
             for parameter in own.parameters.values()
-            for each in (options if parameter.name == name else [parameter])
+            for option in (options if parameter.name == name else [parameter])
         ]
         called.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
         called.__name__, called.__doc__ = command.__name__, command.__doc__

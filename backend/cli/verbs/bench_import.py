@@ -50,7 +50,7 @@ def import_command(
 def imported_command(json: Json = False) -> None:
     """List imported results."""
     importeds = imported_results.listing(service.open_workspace())
-    rows = [(each.id, each.name, each.provenance, each.measured_at, len(each.levels)) for each in importeds]
+    rows = [(result.id, result.name, result.provenance, result.measured_at, len(result.levels)) for result in importeds]
     emit(importeds, as_json=json, text=table(("id", "name", "provenance", "measured", "levels"), rows))
 
 

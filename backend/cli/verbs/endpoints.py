@@ -200,8 +200,8 @@ def list_endpoints(region: Region = None, json: Json = False) -> None:
         )
         for e in endpoint_views
     ]
-    hour = sum(each.usd_per_hour or 0 for each in endpoint_views)
-    together = words.hour(hour, max((each.discount for each in endpoint_views), default=0.0))
+    hour = sum(view.usd_per_hour or 0 for view in endpoint_views)
+    together = words.hour(hour, max((view.discount for view in endpoint_views), default=0.0))
     text = f"{table(HEADER, rows)}\nIn total {together}." if rows else "No endpoints made by Whetstone in this region."
     emit(endpoint_views, as_json=json, text=text)
 
@@ -301,11 +301,11 @@ def _text(view: EndpointView) -> str:
 
 
 def _findings_text(findings: list[Finding]) -> str:
-    return "\n".join(f"{MARKS[each.proven]:>10}  {each.what}: {each.words}" for each in findings)
+    return "\n".join(f"{MARKS[finding.proven]:>10}  {finding.what}: {finding.words}" for finding in findings)
 
 
 def _require_proven(findings: list[Finding]) -> None:
     """Raises WorkError where it serves something else than what was deployed."""
-    wrong = [each.words for each in findings if each.proven is False]
+    wrong = [finding.words for finding in findings if finding.proven is False]
     if wrong:
         raise WorkError(f"The endpoint runs but does not serve what was deployed. {' '.join(wrong)}")

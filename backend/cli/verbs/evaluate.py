@@ -126,7 +126,7 @@ def summary_text(document: Evaluation) -> str:
 
 def _findings_text(document: Evaluation) -> list[str]:
     """Return findings on how the variants were served, those that fail first."""
-    wrong = [f"{evidence.TITLE}: {each}" for each in evidence.off_sentences(document)]
+    wrong = [f"{evidence.TITLE}: {sentence}" for sentence in evidence.off_sentences(document)]
     line = evidence.line(document)
     return [*wrong, line, ""] if line else []
 
@@ -135,7 +135,7 @@ def _speculation_lines(document: Evaluation) -> list[str]:
     """Return the acceptance at each load, and whether speculation changed answers."""
     rows = words.rows(document)
     accepted = [table(list(rows[0]), [list(row.values()) for row in rows])] if rows else []
-    sentences = [f"  {each}" for each in words.lossless_sentences(document)]
+    sentences = [f"  {sentence}" for sentence in words.lossless_sentences(document)]
     return ["Speculation:", *accepted, *sentences, ""] if accepted or sentences else []
 
 
@@ -169,9 +169,11 @@ def _quality_lines(document: Evaluation) -> list[str]:
         top = q.same_top if q else None
         scores = (q and q.perplexity, q and q.kl_mean, None if top is None else f"{top:.1%}")
         rows.append((result.name, *scores, *agreed, answers, result.ready_seconds))
-    lines = [
-        f"{each.name}: {loss_text}" for each in document.variants[1:] if (loss_text := quality_loss.words(each.quality))
-    ]
+    lines = []
+    for result in document.variants[1:]:
+        loss_text = quality_loss.words(result.quality)
+        if loss_text:
+            lines.append(f"{result.name}: {loss_text}")
     return [table(("variant", "perplexity", "mean KL", "same top", *AGREED, "answers", "ready s"), rows), *lines]
 
 

@@ -111,7 +111,7 @@ def show(job: JobId, json: Json = False) -> None:
         *([job_view.error] if job_view.error else []),
         *([why.sentence] if why else []),
     ]
-    lines += [f"Attempt {each.number} ended: {each.ending.words}." for each in tried if each.ending]
+    lines += [f"Attempt {attempt.number} ended: {attempt.ending.words}." for attempt in tried if attempt.ending]
     if checkpoint_bytes and job_view.ended:
         lines.append(
             f"Checkpoints: {checkpoint_bytes / 1e6:.3g} MB. `whetstone jobs resume` uses them, `whetstone jobs "

@@ -23,6 +23,7 @@ def run_doctor(
     if remove_damaged:
         doctor.remove_damaged(workspace)
     findings = doctor.examine(workspace)
+    # One line a finding, with its fix below; a problem makes the exit status 1.
     marks = {"ok": "ok  ", "warning": "warn", "problem": "FAIL"}
     lines = [
         f"{marks[f.level]}  {f.subject}: {f.finding}" + (f"\n      fix: {f.fix}" if f.fix else "") for f in findings

@@ -140,14 +140,18 @@ def payoff_text(payoff_map: PayoffMap, draft: DraftShape, lengths: Sequence[floa
     header = ("streams", *(f"{acceptance:.0%}" for acceptance in SHOWN))
     # 2. A trained draft comes first.
     own = (
-        [words.measured(lengths), *(f"  {each}" for each in words.predictions(payoff_map, draft, lengths)), ""]
+        [
+            words.measured(lengths),
+            *(f"  {prediction}" for prediction in words.predictions(payoff_map, draft, lengths)),
+            "",
+        ]
         if lengths
         else []
     )
     lines = [
         *own,
         f"{words.subject(payoff_map, draft)}:",
-        *(f"  {each}" for each in words.answers(payoff_map, draft)),
+        *(f"  {answer}" for answer in words.answers(payoff_map, draft)),
         "",
     ]
     lines += ["Gain at the best tokens a guess, by acceptance:", table(header, rows), ""]

@@ -87,7 +87,7 @@ def check_options(target: str, aws_settings: Sequence[str], written_as: str | No
 def _preview_text(preview: ManagedPreview) -> str:
     head = f"{preview.model} on {preview.target}: {counted(len(preview.requests), 'call')} of AWS"
     price = "price unknown" if preview.price_per_hour is None else f"{preview.price_per_hour:.4g} {preview.price}"
-    calls = [f"create_optimization_job {json.dumps(each, indent=1)}" for each in preview.requests]
+    calls = [f"create_optimization_job {json.dumps(request, indent=1)}" for request in preview.requests]
     return "\n".join([f"{head}.", *calls, *([price] if calls else []), *preview.notes])
 
 

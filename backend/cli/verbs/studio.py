@@ -89,6 +89,7 @@ def demo(
     print the table, the report and the verdict. Without network it uses the starter model."""
     workspace = service.open_workspace()
     supervisors.ensure_running(workspace)
+    # Run the loop; every job is waited for here.
     with defer_interrupts():
         shown = loop.run_demo(
             workspace,
@@ -115,8 +116,8 @@ def list_supervisors(json: Json = False) -> None:
     """List the supervisors of all hosts that share the database."""
     supervisor_views = supervisors.listing(service.open_workspace())
     rows = [
-        (each.host, each.home, each.pid, "draining" if each.draining else "takes jobs", ", ".join(each.jobs))
-        for each in supervisor_views
+        (view.host, view.home, view.pid, "draining" if view.draining else "takes jobs", ", ".join(view.jobs))
+        for view in supervisor_views
     ]
     text = (
         table(("host", "home", "process", "state", "jobs"), rows)
@@ -147,6 +148,7 @@ def drain(
     supervisors.drain(workspace)
     if hand_over:
         supervisors.stop(workspace)
+    # Its workers may take hours: wait without a limit.
     while wait and supervisors.is_alive(workspace, own=True):
         time.sleep(POLL_S)
     stopped = not supervisors.is_alive(workspace, own=True)

@@ -109,12 +109,12 @@ def _document(line: CatalogLine, instance: str | None) -> dict[str, Any]:
 def _check_documents(checks: Sequence[TechniqueCheck], *more: str) -> dict[str, Any]:
     """Return, for each technique, whether it works, the reasons against it and the other fields of the check."""
     return {
-        each.kind: {
-            "supported": each.works,
-            "reason": " ".join(each.reasons),
-            **{name: getattr(each, name) for name in more},
+        check.kind: {
+            "supported": check.works,
+            "reason": " ".join(check.reasons),
+            **{name: getattr(check, name) for name in more},
         }
-        for each in checks
+        for check in checks
     }
 
 
@@ -180,12 +180,17 @@ def show(
     document = entry.model.model_dump(mode="json") | _facts(entry) | {"checked_on": instance}
     document |= {
         "checked": _check_documents(checks, "sources", "nearest", "kernel"),
-        "memory": [_memory_document(each) for each in memory],
+        "memory": [_memory_document(fit) for fit in memory],
     }
     known = presets.listing(workspace, presets.PresetFilter(model=entry.source))
     document["presets"] = [
-        {"id": each.preset.id, "goal": each.preset.goal, "target": each.preset.target, "origin": each.origin}
-        for each in known
+        {
+            "id": preset_view.preset.id,
+            "goal": preset_view.preset.goal,
+            "target": preset_view.preset.target,
+            "origin": preset_view.origin,
+        }
+        for preset_view in known
     ]
     emit(document, as_json=json, text=f"{_card(entry, checks, memory, instance)}\n\n{_presets(known)}")
 
@@ -229,22 +234,22 @@ def _presets(known_presets: list[KnownPreset]) -> str:
             "Presets: none for this model. `whetstone presets list` shows those of other models, which can be "
             "applied to it."
         )
-    rows = [(each.preset.id, each.preset.goal, each.preset.target) for each in known_presets]
+    rows = [(preset.preset.id, preset.preset.goal, preset.preset.target) for preset in known_presets]
     return f"Presets (`whetstone presets show ID`):\n{table(('id', 'goal', 'target'), rows)}"
 
 
 def _memory_rows(memory: list[Footprint]) -> str:
     rows = [
         (
-            f"{each.device.units} x {each.device.name}",
-            "yes" if each.fits else "no",
-            each.memory.tensor_parallel,
-            f"{each.memory.weights_per_device / 1e9:,.3g}",
-            f"{each.device.memory_bytes / 1e9:,.3g}",
-            f"{each.memory.tokens[0]:,}" if each.fits else "-",
-            ", ".join(each.names),
+            f"{fit.device.units} x {fit.device.name}",
+            "yes" if fit.fits else "no",
+            fit.memory.tensor_parallel,
+            f"{fit.memory.weights_per_device / 1e9:,.3g}",
+            f"{fit.device.memory_bytes / 1e9:,.3g}",
+            f"{fit.memory.tokens[0]:,}" if fit.fits else "-",
+            ", ".join(fit.names),
         )
-        for each in memory
+        for fit in memory
     ]
     header = ("hardware", "fits", "split over", "GB of weights each", "GB each", "tokens in the cache", "instances")
     head = "Estimated memory of the original (docs/decisions/0010-planner.md):"

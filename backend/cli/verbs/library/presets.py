@@ -117,7 +117,7 @@ def _estimated_lines(view: PresetView) -> list[str]:
     rows = []
     for level in view.estimated.levels:
         ends = (level.tpot_ms, level.output_tokens_per_s, level.price_per_million_output)
-        rows.append((level.load.concurrency, *(_range_text(each) if each else "unknown" for each in ends)))
+        rows.append((level.load.concurrency, *(_range_text(end) if end else "unknown" for end in ends)))
     header = ("requests at once", "ms per output token", "output tokens/s", "USD per million output tokens")
     load = view.estimated.levels[0].load
     return [indent(f"{load.input_tokens} tokens in, {load.output_tokens} out\n{table(header, rows)}", "  ")]
@@ -152,12 +152,14 @@ def apply(
 ) -> None:
     """The recipe and target to use, checked; exit 2 with the reasons and the nearest valid recipe where it is not valid
     there."""
+    # 1. Check the recipe on the model and target.
     applied = presets.apply(service.open_workspace(), preset, model=model, target=target)
     case = applied.case
     if not case.verdict.valid:
         if json:
             emit(_applied_document(applied), as_json=True, text="")
         raise ImpossibleStack(_refusal_text(case.verdict))
+    # 2. Write the recipe, or print it with what it is for.
     text = recipe_files.write_text(case.recipe)
     if output is not None:
         _write(output, text)
