@@ -255,6 +255,7 @@ class Deployments(Endpoints):
         findings = self.prove(deployment.id)
         wrong = " ".join(item.words for item in findings if item.proven is False)
         older = [item for item in self._configurations(deployment.id) if item != deployment.version]
+        # Go back to what was served before.
         if wrong and older:
             before = there.version if there.version in older else older[0]
             say("going back: it does not serve what was deployed")
@@ -262,6 +263,7 @@ class Deployments(Endpoints):
             self._until(deployment.endpoint, before, 2 * sagemaker_requests.longest(deployment), say)
             self._discard(deployment.id, deployment, alone=True)
             raise DeployFailed(f"{wrong} What was served before serves on; the new one is taken away.")
+        # The update is proven: nobody needs the older version.
         if not wrong:
             say("removing what was served before")
             self._discard(deployment.id, keep=deployment)

@@ -301,6 +301,7 @@ class ManagedJobFollower:
             self._content = weight_upload.upload(folder, place, self._report_upload)
         except Interrupted:
             return True
+        # Access may be granted later: the next polls try again.
         except AccessRefused:
             raise
         except (weight_upload.WeightsMissing, RequestError) as error:

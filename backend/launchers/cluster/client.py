@@ -95,9 +95,11 @@ class Client:
         the lock."""
         if self._pipe is not None:
             return self._pipe
+        # 1. Do not ask a cluster again that refused a moment ago.
         since, why = self._refused
         if time.monotonic() - since < AGAIN_S:
             raise ClusterUnreachable(f"The Ray cluster at {self.address} does not answer ({why}).")
+        # 2. Start the bridge with the few variables that it needs.
         ours, theirs = Pipe()
         with self._log.open("wb") as log:
             environment = {
@@ -113,12 +115,14 @@ class Client:
                 start_new_session=True,
             )
         theirs.close()
+        # 3. Take its first message: connected, or why not.
         kind, value = self._first(ours)
         if kind != "value":
             self._refused = (time.monotonic(), str(value))
             self._process.kill()
             self._process.wait()
             raise ClusterUnreachable(f"The Ray cluster at {self.address} does not answer ({value}).")
+        # 4. Read its answers in a thread from here on.
         self._pipe = ours
         threading.Thread(target=self._read, args=(ours,), daemon=True, name="ray").start()
         return ours

@@ -72,6 +72,7 @@ class Keeper:
         -> `stamp`): `missing` ones, and `other` ones, which differ from the studio's, perhaps only in their time.
         `sources`: digest of the studio's own sources.
         """
+        # 1. The node must have the studio's own sources and environment.
         refusal = None
         if not Path(python).exists() or not Path(checkout, "backend", "worker").is_dir():
             refusal = (
@@ -80,6 +81,7 @@ class Keeper:
             )
         elif digest(Path(checkout)) != sources:
             refusal = f"has another version of Whetstone at {checkout}: bring it to that of the studio"
+        # 2. Compare the files that the job reads.
         here = {path: stamp(Path(path)) for path in stamps}
         other = [path for path, existing in here.items() if existing and existing != stamps[path]]
         return {
@@ -169,6 +171,7 @@ class Keeper:
         self._contacted_s = time.monotonic()
         for name in drop:
             (self._folder / name).unlink(missing_ok=True)
+        # A child that a signal ended has the negative number of the signal, as from subprocess.
         code = self._child.poll() if self._child is not None else None
         if code is not None and code > SIGNALLED:
             code = SIGNALLED - code
