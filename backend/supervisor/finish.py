@@ -83,11 +83,13 @@ class Finisher:
     ) -> None:
         """Move the job to `state` with an event that says why. QUEUED lets the next attempt start, after `after_s`
         seconds if given. `values` are other columns of the row. Raises Fenced."""
+        # 1. Make the event.
         ending = values.get("ending")
         data = {"state": str(state), "attempt": row.attempt}
         if ending:
             data["ending"] = str(ending)
 
+        # 2. Change the row and append the event in one transaction, under the lease.
         def write(session: Session) -> None:
             lease, columns = leases.read_lease(row), dict(values)
             if after_s is not None:

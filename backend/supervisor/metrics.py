@@ -87,6 +87,7 @@ class Metrics(Collector):
             counts = job_statistics.count_jobs(session)
             oldest_s = job_statistics.oldest_queued_s(session)
             heartbeats = job_statistics.list_heartbeats(session)
+        # Jobs by state and kind, and how long the oldest waits.
         jobs = GaugeMetricFamily("whetstone_jobs", "Jobs in the store.", labels=["state", "kind"])
         for (state, kind), number in counts.items():
             jobs.add_metric([state, kind], number)
@@ -96,6 +97,7 @@ class Metrics(Collector):
         yield GaugeMetricFamily(
             "whetstone_queue_oldest_seconds", "Of the job that waits longest; 0 for none.", value=oldest_s
         )
+        # Heartbeats of all supervisors of the store; `own` marks this one.
         ages = GaugeMetricFamily(
             "whetstone_heartbeat_age_seconds", "Since a supervisor was heard.", labels=["host", "home", "own"]
         )

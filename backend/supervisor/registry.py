@@ -130,6 +130,7 @@ def _artifact(settings: Settings, store: Store, row: JobRow, output: Path, docum
                 manifest=manifest.model_dump_json(),
             )
         )
+        # These rows refer to that of the artifact.
         session.flush()
         artifact_contents.link_contents(session, manifest.id, contents)
         models.list_in_catalog(session, manifest.parent)
@@ -141,6 +142,7 @@ def _artifact(settings: Settings, store: Store, row: JobRow, output: Path, docum
 def _managed(settings: Settings, store: Store, row: JobRow, output: Path, document: dict[str, Any]) -> Staged:
     """Turn SageMaker's output into an artifact if the job was to fetch it and its files are weights; otherwise it stays
     in S3."""
+    # Without a parent, the job was not to fetch anything.
     spec = ManagedSpec.model_validate_json(row.spec)
     if spec.parent is None:
         return Staged(lambda _: document)
@@ -159,6 +161,7 @@ def _managed(settings: Settings, store: Store, row: JobRow, output: Path, docume
 
 def _evaluation(settings: Settings, row: JobRow, output: Path, document: dict[str, Any]) -> Staged:
     identity = "e-" + row.id.removeprefix("j-") + ("" if row.attempt == 1 else f"-{row.attempt}")
+    # 1. Move the output to its place; after a crash it may be there already.
     final = settings.evaluations / identity
     final.parent.mkdir(parents=True, exist_ok=True)
     if output.exists():
@@ -168,6 +171,7 @@ def _evaluation(settings: Settings, row: JobRow, output: Path, document: dict[st
     text = (final / "evaluation.json").read_bytes()
     evaluation = read_evaluation(text)
 
+    # 2. Make the row, to be written with the job's end.
     def record(session: Session) -> dict[str, Any]:
         session.merge(
             EvaluationRow(

@@ -62,6 +62,7 @@ class Supervisor:
 
         `background_uploads`: results are put in their place by threads of their own.
         """
+        # 1. The host and what it offers.
         self.settings, self.store, self._now = settings, store, monotonic
         self.launcher = launcher or launchers.choose_launcher(settings)
         self._capacity = capacity or Capacity(
@@ -78,6 +79,7 @@ class Supervisor:
             process_started=processes.start_stamp(os.getpid()),
             capacity=self._capacity.model_dump_json(),
         )
+        # 2. The state of its work.
         self.draining = False
         """It takes no new jobs, because a person asked for that in its row."""
         uploads = Uploads(in_background=background_uploads, monotonic=monotonic)
