@@ -27,6 +27,7 @@ def make_row(
     model: ModelFacts, *, draft: ModelFacts | None = None, position: int = 0, at: datetime | None = None
 ) -> CatalogRow:
     """Make the row of a model; `draft` is the one that comes with it, `at` when it was added."""
+    # Fields and search words differ with where the model is from.
     fields: dict[str, Any] = {"licence": getattr(model, "licence", None)}
     words = [model.id, model.architecture, model.model_type]
     if isinstance(model, PublishedModel):

@@ -26,10 +26,12 @@ def append(session: Session, job_id: str, events: Sequence[Event]) -> None:
 
     The job's row is changed first: whoever else appends to the same job waits for it.
     """
+    # 1. Change the job's row: the latest event of a kind wins.
     summary: dict[str, Any] = {"id": job_id}
     for event in events:
         summary |= _summary(event)
     session.execute(update(JobRow).where(col(JobRow.id) == job_id).values(**summary))
+    # 2. Number the events after the last one and store them.
     seq = session.exec(select(func.max(EventRow.seq)).where(EventRow.job_id == job_id)).one() or 0
     rows = [
         {

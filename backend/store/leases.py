@@ -74,10 +74,12 @@ def claim(session: Session, row: JobRow, supervisor: SupervisorRow) -> Lease | N
     Return None if another was first, the job was cancelled meanwhile, or a unit is in use.
     """
     moment, capacity = clock(session), Capacity.model_validate_json(supervisor.capacity)
+    # 1. Choose units of the host that are free.
     used_devices = session.exec(select(ClaimRow.device).where(ClaimRow.host == supervisor.host)).all()
     devices = allocate(Claim.model_validate_json(row.claim), capacity, used_devices)
     if devices is None:
         return None
+    # 2. Insert the claims and take the row; a unique key decides between two supervisors.
     claim_rows = [{"host": supervisor.host, "device": device, "job_id": row.id} for device in devices]
     lease = Lease(row.id, row.attempt, row.token + 1)
     owner = {"supervisor": supervisor.id, "host": supervisor.host, "home": supervisor.home}
@@ -101,6 +103,7 @@ def claim(session: Session, row: JobRow, supervisor: SupervisorRow) -> Lease | N
             )
     except (IntegrityError, Fenced):
         return None
+    # 3. Record the start.
     audit.append(session, _actor(supervisor.id), "start", "job", row.id, f"attempt {row.attempt} on {supervisor.host}")
     database.note(
         session,
