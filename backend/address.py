@@ -101,9 +101,9 @@ def _is_public(written: str, allowed: Iterable[str]) -> bool:
 
 
 def _networks(allowed: Iterable[str]) -> Iterator[IPv4Network | IPv6Network]:
-    for each in allowed:
+    for network in allowed:
         with suppress(ValueError):
-            yield ip_network(each, strict=False)
+            yield ip_network(network, strict=False)
 
 
 def connect(address: Address, limit_s: float) -> socket.socket:

@@ -136,7 +136,7 @@ def _outlined(folder: Path) -> str | None:
     tensors, packed = outline.source.tensors, getattr(outline.source, "parts", {})
     for name, shape in outline.stored_shapes():
         if name in tensors and name not in packed and tensors[name].shape != shape:
-            has, needs = (" x ".join(map(str, each)) for each in (tensors[name].shape, shape))
+            has, needs = (" x ".join(map(str, sizes)) for sizes in (tensors[name].shape, shape))
             return (
                 f"{name} is stored as {has}, and config.json asks for {needs}: config.json and the weights belong to "
                 "different models."

@@ -94,6 +94,7 @@ def verified(folder: Path, artifact: str, path: Path) -> Manifest:
         raise ArtifactCorrupt(
             f"The manifest of {artifact} is not the one it was published with: run the optimize job again."
         )
+    # Hash only files that changed since the last time.
     memory = path / f"{artifact}.json"
     stamps = _verify(folder, manifest, _remembered(memory))
     memory.parent.mkdir(parents=True, exist_ok=True)

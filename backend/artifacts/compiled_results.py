@@ -62,7 +62,9 @@ class _Bucket:
 
     def names(self) -> list[str]:
         s3_objects = self.objects.objects(f"{self.prefix}/{ENTRIES}/")
-        return sorted(each.key.removeprefix(f"{self.prefix}/") for each in s3_objects if each.key.endswith(".json"))
+        return sorted(
+            stored.key.removeprefix(f"{self.prefix}/") for stored in s3_objects if stored.key.endswith(".json")
+        )
 
     def read(self, name: str) -> bytes:
         try:
@@ -127,7 +129,7 @@ class CompiledCache:
     def fetch(self, key: str, folder: Path) -> CacheEntry | None:
         """Fill `folder`, which appears at once and whole; None where there is no such entry, or a damaged one, which
         goes."""
-        entry = next((each for each in self.entries() if each.key == key), None)
+        entry = next((candidate for candidate in self.entries() if candidate.key == key), None)
         if entry is None:
             return None
         with files.staged_folder(folder) as staging:

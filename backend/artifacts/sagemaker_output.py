@@ -68,16 +68,17 @@ def stage(spec: ManagedSpec, job: str, document: dict[str, Any], folder: Path, t
 
 def _chosen(objects: list[S3Object], place: str) -> dict[str, S3Object]:
     """Choose the model's own files, by name: those beside the config.json nearest to the top. Raises Unusable."""
-    configs = [each.key for each in objects if PurePosixPath(each.key).name == CONFIG]
+    configs = [stored.key for stored in objects if PurePosixPath(stored.key).name == CONFIG]
     if not configs:
         raise Unusable(
             f"There is no {CONFIG} in {place}, so it is not weights that a server here reads: it stays in S3."
         )
+    # The outermost config.json is the model's.
     home = min(configs, key=lambda key: (key.count("/"), key)).removesuffix(CONFIG)
-    relative = {each.key.removeprefix(home): each for each in objects if each.key.startswith(home)}
+    relative = {stored.key.removeprefix(home): stored for stored in objects if stored.key.startswith(home)}
     selected = {
-        name: each
-        for name, each in relative.items()
+        name: stored
+        for name, stored in relative.items()
         if "/" not in name and PurePosixPath(name).suffix in SERVED_SUFFIXES
     }
     if not any(name.endswith(".safetensors") for name in selected):

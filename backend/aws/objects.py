@@ -97,9 +97,9 @@ class Objects(Bucket):
 
     def remove_below(self, prefix: str) -> None:
         """Everything under the prefix, also what was begun there."""
-        keys = {each.key for each in self.objects(prefix, deep=True)}
+        keys = {stored.key for stored in self.objects(prefix, deep=True)}
         with self._explained():
-            keys |= {each["Key"] for each in self._listed("list_multipart_uploads", "Uploads", Prefix=prefix)}
+            keys |= {upload["Key"] for upload in self._listed("list_multipart_uploads", "Uploads", Prefix=prefix)}
         self.remove(keys)
 
     def begun(self, key: str) -> list[str]:
@@ -131,6 +131,7 @@ class _Upload:
 
     def run(self) -> None:
         client = self.bucket._client
+        # 1. Take up an upload that broke off, if there is one.
         begun = self.bucket.begun(self.where["Key"])
         upload = (
             begun[-1] if begun else client.create_multipart_upload(**self.where, ChecksumAlgorithm="SHA256")["UploadId"]
@@ -138,11 +139,13 @@ class _Upload:
         self.where["UploadId"] = upload
         listed = self.bucket._listed("list_parts", "Parts", **self.where) if begun else []
         there = {part["PartNumber"]: part for part in listed}
+        # 2. Send the parts that are not there.
         pool, numbers = ThreadPoolExecutor(STREAMS), range(1, -(-self.size // self.part_bytes) + 1)
         try:
             parts = list(pool.map(lambda number: self._send(number, there.get(number)), numbers))
         finally:
             pool.shutdown(cancel_futures=True)
+        # 3. Complete the upload and check the whole.
         client.complete_multipart_upload(**self.where, MultipartUpload={"Parts": parts})
         self._check(parts)
 
@@ -151,6 +154,7 @@ class _Upload:
             source.seek((number - 1) * self.part_bytes)
             content = source.read(self.part_bytes)
         checksum = _sha256(content)
+        # Do not send a part again that is there unchanged.
         if there is not None and _is(there, content, checksum):
             tag = there["ETag"]
         else:

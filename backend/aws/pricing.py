@@ -130,6 +130,7 @@ def _products(texts: list[object]) -> tuple[list[_Product], list[str]]:
             continue
         if product is None:
             continue
+        # Of two prices, nobody knows which is right: leave the instance out.
         before = products.setdefault(product.instance, product)
         if before.usd_per_hour != product.usd_per_hour and product.instance not in twice:
             twice.add(product.instance)

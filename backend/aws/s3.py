@@ -91,7 +91,10 @@ class Bucket:
     def _listed(self, operation: str, member: str, **where: Any) -> list[dict[str, Any]]:
         """Return the rows of all pages of a listing."""
         pages = self._client.get_paginator(operation).paginate(**{"Bucket": self.name, **where})
-        return [each for page in pages for each in page.get(member, [])]
+        items = []
+        for page in pages:
+            items += page.get(member, [])
+        return items
 
     def read(self, entry: S3Object, start: int, end: int) -> bytes:
         """The bytes [start, end). Raises ObjectChanged too."""
