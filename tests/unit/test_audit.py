@@ -27,10 +27,10 @@ def audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[dic
     monkeypatch.setitem(main.__globals__, "KEPT", tmp_path / "build" / "audit.json")
 
     def run(answer: list[dict[str, Any]] | None) -> tuple[int, Any]:
-        said = (
+        messages = (
             ("", "Traceback\nno route to the index") if answer is None else (json.dumps({"dependencies": answer}), "")
         )
-        monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 1, *said))
+        monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 1, *messages))
         return main(), json.loads((tmp_path / "build" / "audit.json").read_text())
 
     return run

@@ -70,11 +70,11 @@ def test_a_token_never_goes_unencrypted_to_another_machine(url: str, sent: bool)
 
 def test_it_is_refused_before_anything_starts(tmp_path: Path) -> None:
     home = open_home(tmp_path)
-    asked = evaluations.read_options(bearer_env="HF_TOKEN")
+    options = evaluations.read_options(bearer_env="HF_TOKEN")
     with pytest.raises(RequestError, match="HF_TOKEN is not sent"):
-        evaluations.prepare(home, [f"{AWAY}#m"], asked)
+        evaluations.prepare(home, [f"{AWAY}#m"], options)
     with pytest.raises(RequestError, match="HF_TOKEN is not sent"):
-        bench.run_bench(home, AWAY, "m", asked)
+        bench.run_bench(home, AWAY, "m", options)
 
 
 @pytest.mark.parametrize(

@@ -276,14 +276,14 @@ def vendor_breaks(root: Path) -> list[str]:
 
 def size_breaks(root: Path) -> list[str]:
     """Folders of too many modules and modules of too many lines."""
-    found = [path for path in sources(root) if path.name != "__init__.py" and "versions" not in path.parts]
-    folders = Counter(path.parent.relative_to(root).as_posix() for path in found)
+    paths = [path for path in sources(root) if path.name != "__init__.py" and "versions" not in path.parts]
+    folders = Counter(path.parent.relative_to(root).as_posix() for path in paths)
     crowded = [
         f"{folder} holds {count} modules"
         for folder, count in folders.items()
         if count > (PAGES if folder == "pages" else MODULES_A_FOLDER)
     ]
-    lines = {path.relative_to(root).as_posix(): len(path.read_text().splitlines()) for path in found}
+    lines = {path.relative_to(root).as_posix(): len(path.read_text().splitlines()) for path in paths}
     long = [
         f"{where} has {count} lines"
         for where, count in lines.items()

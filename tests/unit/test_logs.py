@@ -66,11 +66,11 @@ def test_files_are_rotated_and_are_their_owners_alone(tmp_path: Path) -> None:
 def test_no_secret_stands_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHETSTONE_TOKEN_MINE", "correct horse")
     monkeypatch.setenv("MY_API_KEY", "abc")
-    said = logs.redact(
+    redacted = logs.redact(
         "correct horse; postgresql://me:pass@host/db; Bearer xyz123; hf_abcdefghijkl; abc; https://host/path; "
         "https://me@host"
     )
-    assert said == "***; postgresql://***@host/db; Bearer ***; ***; abc; https://host/path; https://me@host"
+    assert redacted == "***; postgresql://***@host/db; Bearer ***; ***; abc; https://host/path; https://me@host"
 
 
 def test_a_trace_is_redacted_too(monkeypatch: pytest.MonkeyPatch) -> None:

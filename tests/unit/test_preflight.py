@@ -45,8 +45,8 @@ def test_what_is_sound_stays_without_a_word(tmp_path: Path, make: Maker) -> None
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_family_is_sound(tmp_path: Path, kind: str) -> None:
-    found = looked(tiny(tmp_path / kind, kind))
-    assert (found.refusal, found.unbuilt, found.unrewritable) == (None, None, None)
+    checks = looked(tiny(tmp_path / kind, kind))
+    assert (checks.refusal, checks.unbuilt, checks.unrewritable) == (None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -70,16 +70,16 @@ def test_what_is_not_sound_is_refused_and_named(tmp_path: Path, make: Maker, wor
 
 
 def test_padding_beyond_the_vocabulary_stands_against_scoring_alone(tmp_path: Path) -> None:
-    found = looked(cases.padding_beyond(tmp_path / "model"))
-    assert found.refusal is None and found.unbuilt and "`pad_token_id` 1024" in found.unbuilt
+    checks = looked(cases.padding_beyond(tmp_path / "model"))
+    assert checks.refusal is None and checks.unbuilt and "`pad_token_id` 1024" in checks.unbuilt
 
 
 def test_a_layout_that_our_engine_does_not_know_stands_against_rewriting_alone(tmp_path: Path) -> None:
     folder = tiny(tmp_path / "moe", "qwen3-moe")
     edit(folder / "config.json", mlp_only_layers=[0])
-    found = looked(folder)
-    assert (found.refusal, found.unbuilt) == (None, None)
-    assert found.unrewritable and "mlp_only_layers" in found.unrewritable
+    checks = looked(folder)
+    assert (checks.refusal, checks.unbuilt) == (None, None)
+    assert checks.unrewritable and "mlp_only_layers" in checks.unrewritable
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_a_layout_that_our_engine_does_not_know_stands_against_rewriting_alone(t
     ],
 )
 def test_a_template_that_writes_no_plain_chat_is_said(tmp_path: Path, make: Maker, why: str) -> None:
-    found = looked(make(tmp_path / "model"))
-    assert found.refusal is None and found.no_chat and why in found.no_chat
+    checks = looked(make(tmp_path / "model"))
+    assert checks.refusal is None and checks.no_chat and why in checks.no_chat
 
 
 def test_few_positions_and_a_class_that_reads_otherwise_are_notes(tmp_path: Path) -> None:

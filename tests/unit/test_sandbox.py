@@ -130,7 +130,7 @@ EMPTY = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
 
 
 @pytest.mark.parametrize(
-    ("document", "said"),
+    ("document", "message"),
     [
         ({f"t{n}": EMPTY for n in range(300_000)}, "is cut off or claims an impossible size"),
         (
@@ -144,13 +144,13 @@ EMPTY = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
         (b'{"a": [' + b"[]," * 4_000_000 + b"[]]}", "is not an object"),
     ],
 )
-def test_headers_of_weights(tmp_path: Path, document: object, said: str) -> None:
-    with pytest.raises(InvalidModel, match=said):
+def test_headers_of_weights(tmp_path: Path, document: object, message: str) -> None:
+    with pytest.raises(InvalidModel, match=message):
         safetensors_header.read(safetensors(tmp_path, document))
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("config.json", b'{"x": "' + b" " * 4_000_000 + b'"}', "config.json has more than 4 MB"),
         ("config.json", b"[" * 1_000_000, "config.json is not valid JSON"),
@@ -160,10 +160,10 @@ def test_headers_of_weights(tmp_path: Path, document: object, said: str) -> None
         ("tokenizer.json", b"[" + b"[]," * 40_000_000 + b"[]]", "cannot be read within|tokenizer.json is damaged"),
     ],
 )
-def test_files_of_a_model_folder(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+def test_files_of_a_model_folder(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     tiny_llama(tmp_path)
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(RequestError, match=said):
+    with pytest.raises(RequestError, match=message):
         read_card(tmp_path)
 
 

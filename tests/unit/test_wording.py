@@ -88,14 +88,14 @@ def test_every_load_option_has_a_flag_of_the_command_and_a_label() -> None:
 
 
 def test_no_flag_stands_in_a_message_outside_the_command_line() -> None:
-    found = [
+    pairs = [
         (path.name, text)
         for path in sorted(BACKEND.rglob("*.py"))
         if "cli" not in path.parts and path.name != "vllm_flags.py"  # which are vLLM's
         for text in _messages(ast.parse(path.read_text()), whole="domain" in path.parts)
         if FLAG.search(OTHER_TOOLS.sub("", text))
     ]
-    assert found == []
+    assert pairs == []
 
 
 def _messages(tree: ast.Module, whole: bool) -> Iterator[str]:

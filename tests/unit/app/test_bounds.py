@@ -29,15 +29,15 @@ def number_inputs() -> Iterator[tuple[Path, ast.Call]]:
 
 def is_bounded(call: ast.Call) -> bool:
     """Label, least and most are the first arguments, where they are not written by name."""
-    given = [call.args[2]] if len(call.args) > 2 else [each.value for each in call.keywords if each.arg == "max_value"]
+    inputs = [call.args[2]] if len(call.args) > 2 else [each.value for each in call.keywords if each.arg == "max_value"]
     spread = {ast.unparse(each.value).partition("(")[0] for each in call.keywords if each.arg is None}
-    return bool(spread & SPREAD) or any(not (isinstance(each, ast.Constant) and each.value is None) for each in given)
+    return bool(spread & SPREAD) or any(not (isinstance(each, ast.Constant) and each.value is None) for each in inputs)
 
 
 def test_every_number_of_a_page_has_a_largest_value() -> None:
-    found = [*number_inputs()]
-    unbounded = [f"{path.relative_to(CHECKOUT)}:{call.lineno}" for path, call in found if not is_bounded(call)]
-    assert len(found) > 30 and not unbounded
+    results = [*number_inputs()]
+    unbounded = [f"{path.relative_to(CHECKOUT)}:{call.lineno}" for path, call in results if not is_bounded(call)]
+    assert len(results) > 30 and not unbounded
 
 
 @pytest.mark.parametrize("name", ["requests", "seconds", "repeats", "warmup_requests", "warmup_seconds"])

@@ -30,10 +30,10 @@ def test_what_nobody_foresaw_is_an_id_on_the_page_and_whole_in_the_log(caplog: p
         at = AppTest.from_function(failing).run(timeout=60)
     first, second = (each.value.replace("\\", "") for each in at.error)
     assert not at.exception and "private" not in first and second == "There is no such model: choose another."
-    found = re.search(r"`([0-9a-f]{8})`", first)
-    assert found is not None
+    match = re.search(r"`([0-9a-f]{8})`", first)
+    assert match is not None
     (record,) = [each for each in caplog.records if each.name == error_page.__name__]
-    assert found[1] in record.getMessage() and record.exc_info is not None and "private" in str(record.exc_info[1])
+    assert match[1] in record.getMessage() and record.exc_info is not None and "private" in str(record.exc_info[1])
 
 
 def test_the_server_shows_no_details_and_has_the_handler() -> None:

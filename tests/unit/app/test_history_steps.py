@@ -18,10 +18,10 @@ def answer(
 ) -> tuple[dict[bytes, bytes], bytes, dict[bytes, bytes]]:
     """Headers and body that a browser gets, and the headers that the application got. The body comes in two parts."""
     sent: list[Any] = []
-    got: dict[bytes, bytes] = {}
+    values: dict[bytes, bytes] = {}
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        got.update(scope["headers"])
+        values.update(scope["headers"])
         length = (b"content-length", str(len(DOCUMENT)).encode())
         await send({"type": "http.response.start", "status": status, "headers": [length, *headers]})
         await send({"type": "http.response.body", "body": DOCUMENT[:9], "more_body": True})
@@ -30,22 +30,22 @@ def answer(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    asked = [(b"if-none-match", b'"e"'), (b"accept-encoding", b"gzip"), (b"host", b"localhost")]
-    scope = {"type": "http", "method": method, "path": path, "headers": asked}
+    requests = [(b"if-none-match", b'"e"'), (b"accept-encoding", b"gzip"), (b"host", b"localhost")]
+    scope = {"type": "http", "method": method, "path": path, "headers": requests}
     run_in_own_loop(lambda: HistorySteps(app)(scope, None, send))  # type: ignore[arg-type]
     assert [message["type"] for message in sent[:2]] == ["http.response.start", "http.response.body"]
-    return dict(sent[0]["headers"]), b"".join(message["body"] for message in sent[1:]), got
+    return dict(sent[0]["headers"]), b"".join(message["body"] for message in sent[1:]), values
 
 
 def test_a_document_begins_with_the_script_and_is_never_an_old_one() -> None:
-    headers, body, got = answer(HTML, (b"etag", b'"e"'), (b"last-modified", b"x"), (b"cache-control", b"no-cache"))
+    headers, body, actual = answer(HTML, (b"etag", b'"e"'), (b"last-modified", b"x"), (b"cache-control", b"no-cache"))
     assert body == DOCUMENT.replace(HEAD, HEAD + SCRIPT)
     assert headers == {
         HTML[0]: HTML[1],
         b"cache-control": b"no-cache",
         b"content-length": str(len(body)).encode(),
     }
-    assert got == {b"host": b"localhost"}
+    assert actual == {b"host": b"localhost"}
 
 
 @pytest.mark.parametrize(

@@ -141,8 +141,8 @@ def test_a_studio_is_shared_by_whichever_setting_lets_others_in(
 
 def test_names_for_others_without_a_sign_in_are_warned_of_at_the_start(tmp_path: Path) -> None:
     home = open_home(tmp_path / "home", hosts=("studio.example.org",))
-    said = studio._open_access_warning(home, "127.0.0.1")
-    assert said is not None and said.startswith(
+    open_access_warning = studio._open_access_warning(home, "127.0.0.1")
+    assert open_access_warning is not None and open_access_warning.startswith(
         "WHETSTONE_HOSTS names studio.example.org, so this studio is treated as shared"
     )
     assert studio._open_access_warning(open_home(tmp_path / "home"), "127.0.0.1") is None

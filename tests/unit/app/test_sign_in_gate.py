@@ -98,7 +98,7 @@ def test_nor_one_that_somebody_else_signed_or_that_is_old(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("wanted", "target"),
+    ("required", "target"),
     [
         ("/job?id=j-1&x=a%26b", "/job?id=j-1&x=a%26b"),
         ("//evil.example", "/"),
@@ -108,8 +108,8 @@ def test_nor_one_that_somebody_else_signed_or_that_is_old(monkeypatch: pytest.Mo
         ("/" + "a" * 3000, "/"),
     ],
 )
-def test_after_signing_in_one_comes_to_where_one_wanted_to_go_in_this_studio(wanted: str, target: str) -> None:
-    started = asked("/sign-in", query=f"next={quote(wanted, safe='')}".encode())[0]
+def test_after_signing_in_one_comes_to_where_one_wanted_to_go_in_this_studio(required: str, target: str) -> None:
+    started = asked("/sign-in", query=f"next={quote(required, safe='')}".encode())[0]
     headers = dict(started["headers"])
     assert started["status"] == 302 and headers[b"location"].startswith(b"/auth/login?provider=")
     cookie = headers[b"set-cookie"].decode().partition(";")[0]
@@ -153,8 +153,12 @@ def test_a_file_in_the_home_says_the_same_and_the_environment_counts_more(tmp_pa
     assert sign_in.read_configuration(settings(tmp_path)) is None
     lines = [f'{name} = "{value}"' for name, value in OIDC.items()] + ['operators = ["ann"]']
     (tmp_path / sign_in.FILE).write_text("\n".join(lines))
-    found = sign_in.read_configuration(settings(tmp_path, oidc_client_id="other", sign_in_hours="2"))
-    assert found is not None and (found.oidc_client_id, found.operators, found.sign_in_hours) == (
+    configuration = sign_in.read_configuration(settings(tmp_path, oidc_client_id="other", sign_in_hours="2"))
+    assert configuration is not None and (
+        configuration.oidc_client_id,
+        configuration.operators,
+        configuration.sign_in_hours,
+    ) == (
         "other",
         ("ann",),
         2.0,
@@ -165,7 +169,7 @@ def test_a_file_in_the_home_says_the_same_and_the_environment_counts_more(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"oidc_client_id": None}, "`oidc_client_id` of the sign-in is missing"),
         ({"oidc_metadata_url": "http://id.example.org/x"}, "METADATA_URL is .*https://"),
@@ -178,10 +182,10 @@ def test_a_file_in_the_home_says_the_same_and_the_environment_counts_more(tmp_pa
     ],
 )
 def test_what_is_missing_or_wrong_is_said_before_anything_starts(
-    tmp_path: Path, changes: dict[str, Any], said: str
+    tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     written = {name: value for name, value in (OIDC | changes).items() if value is not None}
-    with pytest.raises(RequestError, match=said):
+    with pytest.raises(RequestError, match=message):
         sign_in.read_configuration(settings(tmp_path, **written))
 
 
@@ -197,8 +201,8 @@ def test_the_secret_is_read_from_where_it_is_named(tmp_path: Path, monkeypatch: 
 
 
 def test_the_cookie_secret_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
-    made = sign_in.read_cookie_secret(settings(tmp_path))
-    assert len(made) > 40 and sign_in.read_cookie_secret(settings(tmp_path)) == made
+    cookie_secret = sign_in.read_cookie_secret(settings(tmp_path))
+    assert len(cookie_secret) > 40 and sign_in.read_cookie_secret(settings(tmp_path)) == cookie_secret
     assert stat.S_IMODE((tmp_path / sign_in.COOKIE_SECRET).stat().st_mode) == 0o600
 
 

@@ -126,13 +126,13 @@ def test_a_put_that_breaks_leaves_no_entry_and_the_next_one_is_whole(
     cache: CompiledCache, servers: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("backend.aws.objects.TRIES", 1)
-    once, made = CompiledCache(cache.address), folder(tmp_path / "made")
+    once, created = CompiledCache(cache.address), folder(tmp_path / "made")
     faults(servers[1], {"method": "PUT", "has": "/files/", "do": 503, "times": 5})
     with pytest.raises(ConnectionLost):
-        put(once, made)
+        put(once, created)
     faults(servers[1])
     assert cache.entries() == []
-    put(cache, made)
+    put(cache, created)
     assert cache.fetch(PLAN.key, tmp_path / "got") is not None
 
 

@@ -43,17 +43,17 @@ def api(address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
 
 
 def sentence(caught: pytest.ExceptionInfo[WhetstoneError], *words: str) -> None:
-    said = str(caught.value)
-    assert "\n" not in said and said.endswith(".") and all(word in said for word in words), said
+    text = str(caught.value)
+    assert "\n" not in text and text.endswith(".") and all(word in text for word in words), text
 
 
 def test_a_price_says_when_where_and_by_whom(api: str) -> None:
-    found = pricing.hosting_prices("us-east-1")
-    assert [(one.instance, one.usd_per_hour, one.region) for one in found.prices] == [
+    rows = pricing.hosting_prices("us-east-1")
+    assert [(one.instance, one.usd_per_hour, one.region) for one in rows.prices] == [
         ("ml.g5.xlarge", 1.5, "us-east-1"),
         ("ml.g5.12xlarge", 7.5, "us-east-1"),
     ]
-    assert found.prices[0].source == "AWS Pricing API, AmazonSageMaker Hosting, list of 2026-11-18"
+    assert rows.prices[0].source == "AWS Pricing API, AmazonSageMaker Hosting, list of 2026-11-18"
     (request,) = ask(f"{api}/-/log")
     assert request["asked"]["Filters"] == [
         {"Type": "TERM_MATCH", "Field": "regionCode", "Value": "us-east-1"},
@@ -69,14 +69,14 @@ def test_every_page_is_read_and_only_hosting_by_the_hour_in_that_region_counts(a
         product("ml.g5.xlarge", "0.14", unit="GB-Mo"),
     ]
     put(api, "products", [*others, *many, *KNOWN])
-    found = pricing.hosting_prices("us-east-1")
-    assert len(found.prices) == 252 and found.skipped == ()
-    assert {one.instance: one.usd_per_hour for one in found.prices}["ml.g5.xlarge"] == 1.5
+    rows = pricing.hosting_prices("us-east-1")
+    assert len(rows.prices) == 252 and rows.skipped == ()
+    assert {one.instance: one.usd_per_hour for one in rows.prices}["ml.g5.xlarge"] == 1.5
     assert len(ask(f"{api}/-/log")) == 3
 
 
 @pytest.mark.parametrize(
-    ("region", "asked"),
+    ("region", "request"),
     [
         ("us-west-2", "us-east-1"),
         ("sa-east-1", "us-east-1"),
@@ -84,10 +84,10 @@ def test_every_page_is_read_and_only_hosting_by_the_hour_in_that_region_counts(a
         ("ap-northeast-1", "ap-south-1"),
     ],
 )
-def test_a_region_is_asked_about_where_the_api_is(api: str, region: str, asked: str) -> None:
+def test_a_region_is_asked_about_where_the_api_is(api: str, region: str, request: str) -> None:
     put(api, "products", [product("ml.g5.xlarge", "2.0", region=region)])
     assert [one.region for one in pricing.hosting_prices(region).prices] == [region]
-    assert f"/{asked}/pricing/aws4_request" in ask(f"{api}/-/log")[0]["authorization"]
+    assert f"/{request}/pricing/aws4_request" in ask(f"{api}/-/log")[0]["authorization"]
 
 
 def test_the_regions_of_the_api_are_those_that_botocore_names() -> None:
@@ -180,11 +180,11 @@ def damaged(**changes: Any) -> dict[str, Any]:
 )
 def test_a_damaged_product_is_left_out_and_told(api: str, one: Any, words: str) -> None:
     put(api, "products", [*KNOWN, one])
-    found = pricing.hosting_prices()
-    assert "ml.g5.12xlarge" in {price.instance for price in found.prices}
-    assert "ml.p5.48xlarge" not in {price.instance for price in found.prices}
-    assert len(found.skipped) == 1 and words in found.skipped[0]
-    assert "ml.g5.xlarge" not in {price.instance for price in found.prices} or "two prices" not in words
+    rows = pricing.hosting_prices()
+    assert "ml.g5.12xlarge" in {price.instance for price in rows.prices}
+    assert "ml.p5.48xlarge" not in {price.instance for price in rows.prices}
+    assert len(rows.skipped) == 1 and words in rows.skipped[0]
+    assert "ml.g5.xlarge" not in {price.instance for price in rows.prices} or "two prices" not in words
 
 
 def test_an_answer_without_one_usable_price_is_refused_and_changes_nothing(api: str, home: Workspace) -> None:
@@ -209,9 +209,9 @@ def test_refreshed_prices_lie_over_the_snapshot_which_stays_for_the_others(api: 
     assert mine.usd_per_hour_per_gib == pytest.approx(
         6.0 / instances.load().instances["ml.g5.12xlarge"].memory_gib_total
     )
-    kept = after["ml.g5.48xlarge"]
-    assert (kept.usd_per_hour, kept.source, kept.refreshed) == (
-        before[kept.instance].usd_per_hour,
+    remaining = after["ml.g5.48xlarge"]
+    assert (remaining.usd_per_hour, remaining.source, remaining.refreshed) == (
+        before[remaining.instance].usd_per_hour,
         "price-list-us-west-2",
         False,
     )

@@ -28,11 +28,11 @@ JOB: dict[str, Any] = {
 def test_a_job_lives_by_the_accounts_clock(aws: Account) -> None:
     service = Service()
     service.call("create_optimization_job", **JOB)
-    seen = []
+    observed = []
     for _ in range(3):
-        seen.append(service.call("describe_optimization_job", OptimizationJobName="j1")["OptimizationJobStatus"])
+        observed.append(service.call("describe_optimization_job", OptimizationJobName="j1")["OptimizationJobStatus"])
         aws.clock.advance(700)
-    assert seen == ["STARTING", "INPROGRESS", "COMPLETED"]
+    assert observed == ["STARTING", "INPROGRESS", "COMPLETED"]
     with pytest.raises(NameTaken, match="already exists"):
         service.call("create_optimization_job", **JOB)
     assert [page["OptimizationJobSummaries"] for page in service.pages("list_optimization_jobs", NameContains="x")] == [
@@ -64,10 +64,10 @@ def test_a_failure_is_one_sentence(
 ) -> None:
     pauses.skip(monkeypatch)
     aws.faults.append(fault)
-    with pytest.raises(kind, match=words) as found:
+    with pytest.raises(kind, match=words) as error:
         Service().call("describe_optimization_job", OptimizationJobName="j1")
-    assert str(found.value).endswith(".")
-    assert "\n" not in str(found.value)
+    assert str(error.value).endswith(".")
+    assert "\n" not in str(error.value)
 
 
 def test_an_answer_that_is_cut_off(aws: Account, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ from benchmarks.fault_mutants import MUTANTS, Mutant, changed
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_break_changes_one_place_of_the_product(mutant: Mutant) -> None:
     source = (Path(CHECKOUT) / mutant.path).read_text()
-    found = changed(mutant, source)
-    assert found != source and ast.parse(found)
+    result = changed(mutant, source)
+    assert result != source and ast.parse(result)
 
 
 def test_a_break_whose_place_is_gone_is_refused() -> None:

@@ -13,18 +13,20 @@ from benchmarks import faults
 
 
 def test_a_run_that_is_cut_off_leaves_what_has_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = argparse.Namespace(seeds=3, first=0, lanes=2, faults="", where="Ray", wrong=0, out=tmp_path / "faults.md")
+    arguments = argparse.Namespace(
+        seeds=3, first=0, lanes=2, faults="", where="Ray", wrong=0, out=tmp_path / "faults.md"
+    )
     where = {"where": "Ray", "database": "SQLite", "place": "S3"}
     base = {"fault": "worker killed", **where, "jobs": {"succeeded": 2}, "seconds": 1.0, "log": "why"}
 
     def running() -> Iterator[dict[str, Any]]:
         yield {**base, "seed": 0, "wrong": []}
-        assert "1 of 3 seeds" in asked.out.read_text()
+        assert "1 of 3 seeds" in arguments.out.read_text()
         yield {**base, "seed": 1, "wrong": ["an orphan"]}
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        faults.record(running(), asked)
-    found = asked.out.read_text()
-    assert "2 of 3 seeds" in found and "- seed 1, worker killed, Ray, SQLite, S3: ['an orphan']" in found
-    assert capsys.readouterr().out.strip() == found.strip()
+        faults.record(running(), arguments)
+    text = arguments.out.read_text()
+    assert "2 of 3 seeds" in text and "- seed 1, worker killed, Ray, SQLite, S3: ['an orphan']" in text
+    assert capsys.readouterr().out.strip() == text.strip()

@@ -49,8 +49,8 @@ def test_what_was_not_measured_is_said_and_never_made_up() -> None:
 
 
 def test_ratios_and_the_quality_rule() -> None:
-    held = made([row("native", 2.0, [0.01, 0.0101, 0.0099]), row("llm-compressor", 20.0, [0.02, 0.0201, 0.0199])])
-    assert "10.0x faster" in held and "Quality rule held" in held and "-50.0%" in held
+    result = made([row("native", 2.0, [0.01, 0.0101, 0.0099]), row("llm-compressor", 20.0, [0.02, 0.0201, 0.0199])])
+    assert "10.0x faster" in result and "Quality rule held" in result and "-50.0%" in result
     lost = made([row("native", 2.0, [0.03, 0.0301, 0.0299]), row("llm-compressor", 20.0, [0.02, 0.0201, 0.0199])])
     assert "Quality rule not held" in lost and "+50.0%" in lost
 

@@ -22,11 +22,11 @@ LOAD, CALIBRATION, HELD_OUT = (
 
 
 def runs(texts: list[str]) -> set[tuple[str, ...]]:
-    found: set[tuple[str, ...]] = set()
+    names: set[tuple[str, ...]] = set()
     for text in texts:
         words = re.findall(r"\w+", text.lower())
-        found |= {tuple(words[start : start + RUN]) for start in range(len(words) - RUN + 1)}
-    return found
+        names |= {tuple(words[start : start + RUN]) for start in range(len(words) - RUN + 1)}
+    return names
 
 
 def test_no_two_texts_share_eight_words_in_a_row() -> None:
@@ -36,11 +36,11 @@ def test_no_two_texts_share_eight_words_in_a_row() -> None:
         "held out": [text for row in HELD_OUT for text in (row["prompt"], row["answer"])],
         "prose": [(ASSETS / "text" / "prose_held_out.txt").read_text()],
     }
-    found = {name: runs(text) for name, text in texts.items()}
-    shared = {(one, other): found[one] & found[other] for one, other in combinations(found, 2)}
+    by_name = {name: runs(text) for name, text in texts.items()}
+    shared = {(one, other): by_name[one] & by_name[other] for one, other in combinations(by_name, 2)}
     assert not any(shared.values()), {pair: runs for pair, runs in shared.items() if runs}
     code = runs([(ASSETS / "text" / name).read_text() for name in ("calibration.txt", "held_out.txt")])
-    assert not any(found[name] & code for name in found)
+    assert not any(by_name[name] & code for name in by_name)
 
 
 def test_there_are_enough_prompts_of_every_kind_and_length() -> None:

@@ -102,11 +102,13 @@ def test_text_that_holds_the_held_out_text_is_refused(tmp_path: Path) -> None:
     held_out = calibration_text.HELD_OUT.read_text()
     mine = written(tmp_path / "a.jsonl", [{"text": MANY}])
     calibration_text.check(mine, STARTER, 64)
-    seen = written(tmp_path / "b.jsonl", [{"text": MANY}, {"text": held_out[: len(held_out) // 5].replace(" ", "  ")}])
+    observed = written(
+        tmp_path / "b.jsonl", [{"text": MANY}, {"text": held_out[: len(held_out) // 5].replace(" ", "  ")}]
+    )
     with pytest.raises(
         InvalidWorkload, match=r"b.jsonl holds \d+% of the held-out text .* so the report would flatter"
     ):
-        calibration_text.check(seen, STARTER, 64)
+        calibration_text.check(observed, STARTER, 64)
 
 
 def test_a_text_is_tokenized_once_for_each_file_and_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

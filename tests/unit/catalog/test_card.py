@@ -119,9 +119,9 @@ def test_shards_are_read_through_their_index(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     names = sorted(tensors)
     shards = {"model-00001-of-00002.safetensors": names[:5], "model-00002-of-00002.safetensors": names[5:]}
-    for shard, held in shards.items():
-        save_file({name: tensors[name] for name in held}, folder / shard)
-    index = {"weight_map": {name: shard for shard, held in shards.items() for name in held}}
+    for shard, reserved in shards.items():
+        save_file({name: tensors[name] for name in reserved}, folder / shard)
+    index = {"weight_map": {name: shard for shard, current in shards.items() for name in current}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     assert read_card(folder).parameters == before.parameters
     (folder / "model-00002-of-00002.safetensors").unlink()
@@ -287,7 +287,7 @@ def test_any_flipped_byte_in_the_header_gives_a_refusal_or_a_consistent_card(
 def test_any_truncated_weight_file_is_refused(folder: Path, sound: Path, data: Any) -> None:
     content = (sound / "model.safetensors").read_bytes()
     header = 8 + int.from_bytes(content[:8], "little")
-    kept = data.draw(st.integers(0, header + 8) | st.integers(0, len(content) - 1))
-    (folder / "model.safetensors").write_bytes(content[:kept])
+    drawn = data.draw(st.integers(0, header + 8) | st.integers(0, len(content) - 1))
+    (folder / "model.safetensors").write_bytes(content[:drawn])
     with pytest.raises(InvalidModel):
         read_card(folder)

@@ -109,8 +109,8 @@ def cached(model: Any, tokens: int) -> int:
     import torch
 
     with torch.no_grad():
-        kept = model(torch.ones((1, tokens), dtype=torch.long), use_cache=True).past_key_values
-    return sum(layer.keys.numel() + layer.values.numel() for layer in kept.layers)
+        remaining = model(torch.ones((1, tokens), dtype=torch.long), use_cache=True).past_key_values
+    return sum(layer.keys.numel() + layer.values.numel() for layer in remaining.layers)
 
 
 EXPANDED = {"deepseek_v3", "falcon, new decoder"}
@@ -221,7 +221,7 @@ def test_a_text_part_that_does_not_fit_its_weights_is_refused(multimodal: tuple[
 
 def facts(**config: Any) -> ModelCard:
     """A card of the facts alone."""
-    found, notes, _ = configuration.read(config)
+    result, notes, _ = configuration.read(config)
     return ModelCard(
         id="m",
         origin="folder",
@@ -232,7 +232,7 @@ def facts(**config: Any) -> ModelCard:
         weights_bytes=1,
         tokenizer_hash=None,
         notes=notes,
-        **found,
+        **result,
     )
 
 

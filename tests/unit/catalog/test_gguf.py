@@ -39,7 +39,7 @@ def test_the_card_and_the_former_quantization_are_read(tmp_path: Path, tiny: Pat
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         *(
             ({"architecture": kind}, f"architecture `{kind}`: GGUF files of llama, qwen2, qwen3 can be imported")
@@ -49,13 +49,13 @@ def test_the_card_and_the_former_quantization_are_read(tmp_path: Path, tiny: Pat
     ],
 )
 def test_what_cannot_be_converted_is_refused_by_name(
-    tmp_path: Path, tiny: Path, change: dict[str, object], said: str
+    tmp_path: Path, tiny: Path, change: dict[str, object], message: str
 ) -> None:
     path = tmp_path / "x.gguf"
     gguf_files.write(path, tiny, **change)  # type: ignore[arg-type]
     with pytest.raises(InvalidModel) as refused:
         gguf.read_model(path)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_the_card_of_a_mixture_states_its_experts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"general.type": "adapter"}, "x.gguf is an adapter (LoRA) and no whole language model"),
         ({"general.type": "mmproj"}, "x.gguf is a projector of a vision model (mmproj)"),
@@ -121,11 +121,11 @@ def test_the_card_of_a_mixture_states_its_experts(tmp_path: Path) -> None:
         ({"llama.attention.head_count": [4, 4]}, "says `llama.attention.head_count` as a list"),
     ],
 )
-def test_what_is_no_whole_model_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+def test_what_is_no_whole_model_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     path = ggufs.write(tmp_path / "x.gguf", ggufs.tensors(), ggufs.keys() | changes)
     with pytest.raises(InvalidModel) as refused:
         gguf.read_model(path)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_files_of_other_kinds_are_refused_by_name(tmp_path: Path) -> None:
@@ -147,9 +147,9 @@ def test_a_key_that_is_stated_twice_is_refused(tmp_path: Path) -> None:
 def test_parts_are_read_from_any_of_them(tmp_path: Path) -> None:
     whole = gguf.read_model(ggufs.write(tmp_path / "x.gguf", ggufs.tensors(), ggufs.keys()))
     parts = ggufs.write_parts(tmp_path, ggufs.tensors(), ggufs.keys(), 3, name="Toy-1B.Q8_0")
-    found = [gguf.read_model(part) for part in parts]
-    assert {model.sha256 for model in found} == {found[0].sha256} and found[0].sha256 != whole.sha256
-    assert all(model.path == parts[0] and model.conversion == whole.conversion for model in found)
+    results = [gguf.read_model(part) for part in parts]
+    assert {model.sha256 for model in results} == {results[0].sha256} and results[0].sha256 != whole.sha256
+    assert all(model.path == parts[0] and model.conversion == whole.conversion for model in results)
     inspected = sources.inspect_converted(str(parts[2]))
     assert inspected.source == str(parts[0]) and inspected.files == {part.name: part.stat().st_size for part in parts}
     assert inspected.card is not None and inspected.card.id == "Toy-1B"

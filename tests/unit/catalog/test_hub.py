@@ -75,12 +75,12 @@ def refused(kind: type[WhetstoneError], *words: str, id: str = ID, revision: str
 
 
 def test_the_card_of_a_hub_model_is_the_card_of_its_files(hub: FakeHub, model: Path) -> None:
-    found, local = inspect(), read_card(model)
+    result, local = inspect(), read_card(model)
     elsewhere = {"id", "path", "origin", "tokenizer_hash", "licence"}
-    assert found.card.model_dump(exclude=elsewhere) == local.model_dump(exclude=elsewhere)
-    assert found.card.id == f"org/tiny@{found.revision[:8]}"
-    assert found.card.bytes_by_dtype == {"BF16": local.parameters * 2}
-    assert found.bytes == sum((model / name).stat().st_size for name in found.files)
+    assert result.card.model_dump(exclude=elsewhere) == local.model_dump(exclude=elsewhere)
+    assert result.card.id == f"org/tiny@{result.revision[:8]}"
+    assert result.card.bytes_by_dtype == {"BF16": local.parameters * 2}
+    assert result.bytes == sum((model / name).stat().st_size for name in result.files)
 
 
 def test_quantized_weights_are_told_from_ranges_and_what_announces_them_is_fetched_too(
@@ -118,9 +118,9 @@ def test_no_weights_are_fetched_for_a_card(hub: FakeHub, tmp_path: Path) -> None
 def test_a_model_in_400_shards_costs_less_than_3_mb(hub: FakeHub) -> None:
     shard(hub.root / ID, 400)
     edit_json(hub.root / ID / "config.json", num_hidden_layers=400)
-    found = inspect()
-    assert found.card.layers == 400
-    assert found.card.parameters == 400 * 3 * 32
+    inspection = inspect()
+    assert inspection.card.layers == 400
+    assert inspection.card.parameters == 400 * 3 * 32
     assert hub.sent() < 3_000_000
     assert len(hub.served("/cdn/")) == 400  # one request a shard: the first read was always long enough
 
@@ -147,7 +147,7 @@ def test_only_what_serving_needs_would_be_fetched(hub: FakeHub) -> None:
         (folder / name).write_bytes(b"x")
     (folder / "onnx").mkdir()
     (folder / "onnx" / "config.json").write_text("{}")
-    wanted = {
+    targets = {
         "LICENSE",
         "config.json",
         "generation_config.json",
@@ -155,7 +155,7 @@ def test_only_what_serving_needs_would_be_fetched(hub: FakeHub) -> None:
         "tokenizer.json",
         "tokenizer_config.json",
     }
-    assert set(inspect().files) == wanted
+    assert set(inspect().files) == targets
 
 
 def test_a_branch_and_a_tag_are_pinned_to_the_commit(hub: FakeHub) -> None:
@@ -168,8 +168,8 @@ def test_the_token_goes_to_the_hub_and_not_where_it_sends_on(hub: FakeHub, monke
     hub.settings(ID, private=True)
     monkeypatch.setenv("HF_TOKEN", "hf_good")
     inspect()
-    told = {entry["host"]: entry["token"] for entry in hub.log()}
-    assert told == {"127.0.0.1": "Bearer hf_good", "localhost": None}
+    by_name = {entry["host"]: entry["token"] for entry in hub.log()}
+    assert by_name == {"127.0.0.1": "Bearer hf_good", "localhost": None}
 
 
 def test_the_owners_token_is_not_for_strangers_unless_it_is_listed(
@@ -318,7 +318,7 @@ def test_what_cannot_be_a_hub_id(hub: FakeHub, id: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("licence", "gated", "asked"),
+    ("licence", "gated", "request"),
     [
         ("apache-2.0", False, False),
         ("MIT", False, False),
@@ -327,8 +327,8 @@ def test_what_cannot_be_a_hub_id(hub: FakeHub, id: str) -> None:
         (None, False, True),
     ],
 )
-def test_which_licences_are_asked_for(licence: str | None, gated: bool, asked: bool) -> None:
-    assert must_accept(licence, gated=gated) is asked
+def test_which_licences_are_asked_for(licence: str | None, gated: bool, request: bool) -> None:
+    assert must_accept(licence, gated=gated) is request
 
 
 def test_the_licence_is_what_the_model_card_says(hub: FakeHub) -> None:

@@ -67,18 +67,18 @@ def refused(kind: type[WhetstoneError], *words: str, uri: str = URI) -> None:
 
 @pytest.mark.parametrize("uri", [URI, f"{URI}/"])
 def test_the_card_of_a_prefix_is_the_card_of_its_files(s3: Any, model: Path, uri: str) -> None:
-    found, local = sources.inspect(sources.find(uri)), read_card(model)
+    result, local = sources.inspect(sources.find(uri)), read_card(model)
     elsewhere = {"id", "path", "origin", "tokenizer_hash"}
-    assert found.card.model_dump(exclude=elsewhere) == local.model_dump(exclude=elsewhere)
-    assert found.card.id == f"{URI}@{found.revision[:8]}"
-    assert not found.must_accept
+    assert result.card.model_dump(exclude=elsewhere) == local.model_dump(exclude=elsewhere)
+    assert result.card.id == f"{URI}@{result.revision[:8]}"
+    assert not result.must_accept
 
 
 def test_objects_deeper_down_and_code_are_not_fetched(s3: Any) -> None:
     for name in ("modeling.py", "pytorch_model.bin", "checkpoint-1/config.json", "folder/"):
         s3.put_object(Bucket="models", Key=f"team/tiny/{name}", Body=b"x")
-    wanted = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
-    assert set(sources.inspect(sources.find(URI)).files) == wanted
+    targets = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert set(sources.inspect(sources.find(URI)).files) == targets
 
 
 def test_the_download_is_the_model(s3: Any, model: Path, tmp_path: Path) -> None:

@@ -24,9 +24,9 @@ def written(folder: Path, texts: list[str]) -> str:
 
 
 def test_prompts_are_read_once_each_without_the_held_out_ones(tmp_path: Path) -> None:
-    found = training_prompts.read(written(tmp_path, [*OWN, OWN[0], HELD[3], HELD[4].upper()]), tmp_path)
-    assert list(found.texts) == OWN
-    assert found.left_out == 3
+    content = training_prompts.read(written(tmp_path, [*OWN, OWN[0], HELD[3], HELD[4].upper()]), tmp_path)
+    assert list(content.texts) == OWN
+    assert content.left_out == 3
 
 
 def test_a_text_file_has_a_prompt_a_paragraph(tmp_path: Path) -> None:

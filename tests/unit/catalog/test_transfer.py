@@ -42,16 +42,16 @@ def hub(running_hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> FakeHub:
 
 @pytest.fixture
 def source(hub: FakeHub) -> RemoteSource:
-    found = sources.find(ID)
+    match = sources.find(ID)
     hub.forget()
-    return found
+    return match
 
 
 def fetch(source: RemoteSource, folder: Path) -> list[int]:
     """Download what is wanted; what progress was told."""
-    told: list[int] = []
-    transfer.download(source, selection.files_to_fetch(source), folder, told.append, patience_s=QUICK)
-    return told
+    messages: list[int] = []
+    transfer.download(source, selection.files_to_fetch(source), folder, messages.append, patience_s=QUICK)
+    return messages
 
 
 def whole(hub: FakeHub, folder: Path) -> bool:
@@ -65,10 +65,10 @@ def whole(hub: FakeHub, folder: Path) -> bool:
 def test_everything_arrives_and_progress_ends_at_the_last_byte(
     hub: FakeHub, source: RemoteSource, tmp_path: Path
 ) -> None:
-    told = fetch(source, tmp_path / "here")
+    fetched = fetch(source, tmp_path / "here")
     assert whole(hub, tmp_path / "here")
-    assert told == sorted(told)
-    assert told[-1] == sum(selection.files_to_fetch(source).values())
+    assert fetched == sorted(fetched)
+    assert fetched[-1] == sum(selection.files_to_fetch(source).values())
 
 
 def test_a_connection_that_breaks_is_resumed_where_it_broke(hub: FakeHub, source: RemoteSource, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ class Interrupted(Exception):
 
 
 def test_a_later_attempt_fetches_only_what_is_missing(hub: FakeHub, source: RemoteSource, tmp_path: Path) -> None:
-    folder, wanted = tmp_path / "here", selection.files_to_fetch(source)
+    folder, required = tmp_path / "here", selection.files_to_fetch(source)
 
     def interrupt(fetched: int) -> None:
         if fetched > 900_000:
@@ -93,17 +93,17 @@ def test_a_later_attempt_fetches_only_what_is_missing(hub: FakeHub, source: Remo
 
     hub.fault(slow_ms=20)
     with pytest.raises(Interrupted):
-        transfer.download(source, wanted, folder, interrupt, patience_s=QUICK)
+        transfer.download(source, required, folder, interrupt, patience_s=QUICK)
     assert not (folder / WEIGHTS).exists()
-    here = transfer.present(folder, wanted)
+    here = transfer.present(folder, required)
     assert here > 900_000
     eventually("the hub to see that the connection is gone", lambda: len(hub.served("/cdn/")) == 1)
     hub.fault()
     hub.forget()
-    told = fetch(source, folder)
+    reported = fetch(source, folder)
     assert whole(hub, folder)
-    assert told[-1] == sum(wanted.values()) - here
-    assert hub.sent() == told[-1]
+    assert reported[-1] == sum(required.values()) - here
+    assert hub.sent() == reported[-1]
 
 
 def test_a_server_that_ignores_ranges_still_gives_the_right_file(
@@ -149,18 +149,20 @@ def test_a_file_shorter_than_the_hub_says_is_refused(
 
 
 def test_a_file_longer_than_the_hub_says_is_refused(hub: FakeHub, source: RemoteSource, tmp_path: Path) -> None:
-    wanted = selection.files_to_fetch(source)
+    files_to_fetch = selection.files_to_fetch(source)
     with pytest.raises(DownloadFailed, match=r"config\.json is longer"):
-        transfer.download(source, wanted | {"config.json": 10}, tmp_path / "here", lambda _: None, patience_s=QUICK)
+        transfer.download(
+            source, files_to_fetch | {"config.json": 10}, tmp_path / "here", lambda _: None, patience_s=QUICK
+        )
 
 
 def test_a_hub_that_is_busy_for_long_is_given_up_and_what_came_is_kept(
     hub: FakeHub, source: RemoteSource, tmp_path: Path
 ) -> None:
-    wanted = selection.files_to_fetch(source)
+    files_to_fetch = selection.files_to_fetch(source)
     hub.fault(status=503, times=1000)
     with pytest.raises(DownloadFailed, match=r"status 503.*is kept: resume the job"):
-        transfer.download(source, wanted, tmp_path / "here", lambda _: None, patience_s=QUICK)
+        transfer.download(source, files_to_fetch, tmp_path / "here", lambda _: None, patience_s=QUICK)
     hub.fault()
     fetch(source, tmp_path / "here")
     assert whole(hub, tmp_path / "here")

@@ -12,9 +12,9 @@ from backend.domain.recipe.recipe import Quantize
 
 
 def step(recipe: str | None, text: str) -> Quantize:
-    found = auto_bits.choose_recipe(Path(recipe) if recipe else None, text).step("quantize")
-    assert isinstance(found, Quantize)
-    return found
+    change = auto_bits.choose_recipe(Path(recipe) if recipe else None, text).step("quantize")
+    assert isinstance(change, Quantize)
+    return change
 
 
 def test_the_budget_goes_into_the_quantize_step_of_the_recipe_or_of_awq(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_the_budget_goes_into_the_quantize_step_of_the_recipe_or_of_awq(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("recipe", "text", "said"),
+    ("recipe", "text", "message"),
     [
         (None, "bits=3", "not `bits=3`"),
         (None, "4.5", "not `4.5`"),
@@ -39,7 +39,7 @@ def test_the_budget_goes_into_the_quantize_step_of_the_recipe_or_of_awq(tmp_path
         (None, None, "Name a recipe with --recipe"),
     ],
 )
-def test_what_is_not_understood_is_refused_in_a_sentence(recipe: str | None, text: str | None, said: str) -> None:
+def test_what_is_not_understood_is_refused_in_a_sentence(recipe: str | None, text: str | None, message: str) -> None:
     with pytest.raises(InvalidRecipe) as refused:
         auto_bits.choose_recipe(Path(recipe) if recipe else None, text)
-    assert said in str(refused.value)
+    assert message in str(refused.value)

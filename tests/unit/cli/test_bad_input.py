@@ -84,8 +84,8 @@ def test_a_number_that_is_not_a_port(tmp_path: Path, option: str, port: str) -> 
 )
 def test_a_home_that_cannot_be_written(command: list[str], home: str) -> None:
     """Every command once, on the two kinds of home by turns: all open their home in one place."""
-    said = called(command, home)
-    assert said.returncode == 2 and f"WHETSTONE_HOME, {home}, cannot be used (" in said.stderr
+    calls = called(command, home)
+    assert calls.returncode == 2 and f"WHETSTONE_HOME, {home}, cannot be used (" in calls.stderr
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,11 @@ def test_a_home_that_cannot_be_written(command: list[str], home: str) -> None:
 )
 def test_a_database_that_is_no_address(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", url)
-    said = called(["jobs", "list"], str(tmp_path))
+    calls = called(["jobs", "list"], str(tmp_path))
     assert (
-        said.returncode == 2 and "DATABASE_URL is no address of a database" in said.stderr and ":p@" not in said.stderr
+        calls.returncode == 2
+        and "DATABASE_URL is no address of a database" in calls.stderr
+        and ":p@" not in calls.stderr
     )
 
 
@@ -144,8 +146,8 @@ class Config(NamedTuple):
 def test_a_config_out_of_bounds(model: Path, tmp_path: Path, changes: dict[str, Any], says: str) -> None:
     edit_json(model / "config.json", **changes)
     for command in (["models", "import", str(model)], ["recipe", "check", "awq", "--model", str(model)]):
-        said = called(command, str(tmp_path / "home"))
-        assert said.returncode == 2 and says in said.stderr
+        calls = called(command, str(tmp_path / "home"))
+        assert calls.returncode == 2 and says in calls.stderr
 
 
 @pytest.mark.parametrize(
@@ -167,8 +169,8 @@ def test_a_config_out_of_bounds(model: Path, tmp_path: Path, changes: dict[str, 
 @pytest.mark.process
 def test_a_workload_that_is_none(tmp_path: Path, file: str, content: bytes, says: str) -> None:
     (tmp_path / file).write_bytes(content)
-    said = called(["bench", "http://127.0.0.1:9", "--workload", str(tmp_path / file)], str(tmp_path / "home"))
-    assert said.returncode == 2 and says in said.stderr
+    calls = called(["bench", "http://127.0.0.1:9", "--workload", str(tmp_path / file)], str(tmp_path / "home"))
+    assert calls.returncode == 2 and says in calls.stderr
 
 
 @pytest.mark.parametrize(
@@ -196,8 +198,8 @@ def test_a_workload_that_is_none(tmp_path: Path, file: str, content: bytes, says
     ],
 )
 def test_an_argument_that_means_nothing(tmp_path: Path, command: list[str], says: str) -> None:
-    said = called(command, str(tmp_path / "home"))
-    assert said.returncode == 2 and says in said.stderr
+    calls = called(command, str(tmp_path / "home"))
+    assert calls.returncode == 2 and says in calls.stderr
 
 
 @pytest.mark.parametrize("where", ["/dev/zero", "https://example.org/x.txt", "/none/such.txt", "/dev/null", "/"])
@@ -206,16 +208,16 @@ def test_a_calibration_that_is_no_file(tmp_path: Path, where: str) -> None:
         json.dumps({"name": "x", "steps": [{"quantize": {"method": "gptq", "calibration": where}}]})
     )
     for verb in ("check", "estimate"):
-        said = called(["recipe", verb, str(tmp_path / "r.yaml")], str(tmp_path / "home"))
-        assert said.returncode == 2 and f"There is no calibration file `{where}`" in said.stderr
+        calls = called(["recipe", verb, str(tmp_path / "r.yaml")], str(tmp_path / "home"))
+        assert calls.returncode == 2 and f"There is no calibration file `{where}`" in calls.stderr
 
 
 @pytest.mark.parametrize("name", ["--x", "-", " a", "a`b", "a\nb", "`![x](https://example.org/x.png)"])
 def test_a_recipe_named_like_something_else(tmp_path: Path, name: str) -> None:
     (tmp_path / "r.yaml").write_text(json.dumps({"name": name, "steps": []}))
-    said = called(["recipe", "check", str(tmp_path / "r.yaml")], str(tmp_path / "home"))
+    calls = called(["recipe", "check", str(tmp_path / "r.yaml")], str(tmp_path / "home"))
     assert (
-        said.returncode == 2 and "`name` of the recipe is wrong: it must be one line without backticks" in said.stderr
+        calls.returncode == 2 and "`name` of the recipe is wrong: it must be one line without backticks" in calls.stderr
     )
 
 
@@ -232,10 +234,10 @@ def test_a_recipe_named_like_something_else(tmp_path: Path, name: str) -> None:
 def test_a_task_that_is_none(tmp_path: Path, old: str, new: str, says: str) -> None:
     (tmp_path / "sums.jsonl").write_text('{"q": "1 + 1 =", "a": " 2"}\n')
     (tmp_path / "t.yaml").write_text(TASK.replace(old, new))
-    said = called(
+    calls = called(
         ["evaluate", "starter", "--tasks", str(tmp_path / "t.yaml"), "--fail-if", "x"], str(tmp_path / "home")
     )
-    assert said.returncode == 2
+    assert calls.returncode == 2
     with pytest.raises(RequestError, match=says.replace("`", ".")):
         tasks.find(str(tmp_path / "t.yaml"))
 
@@ -247,5 +249,5 @@ def test_a_tokenizer_of_another_shape(model: Path, tmp_path: Path, change: Calla
     document = json.loads((model / "tokenizer.json").read_text())
     change(document)
     (model / "tokenizer.json").write_text(json.dumps(document))
-    said = called(["recipe", "check", "awq", "--model", str(model)], str(tmp_path / "home"))
-    assert said.returncode == 2 and "tokenizer.json is damaged" in said.stderr
+    calls = called(["recipe", "check", "awq", "--model", str(model)], str(tmp_path / "home"))
+    assert calls.returncode == 2 and "tokenizer.json is damaged" in calls.stderr

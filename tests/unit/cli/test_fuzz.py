@@ -171,23 +171,23 @@ def _somewhere(document: Any, dice: random.Random) -> tuple[Any, Any]:
 
 def damaged(content: bytes, dice: random.Random) -> bytes:
     """Bytes exchanged, cut off, doubled, or with something strange between them."""
-    found = bytearray(content)
+    buffer = bytearray(content)
     for _ in range(dice.randint(1, 8)):
-        at = dice.randrange(len(found) + 1)
+        at = dice.randrange(len(buffer) + 1)
         match dice.randrange(5):
             case 0:
-                del found[at:]
+                del buffer[at:]
             case 1:
-                found[at : at + dice.randint(0, 40)] = b""
+                buffer[at : at + dice.randint(0, 40)] = b""
             case 2:
-                found[at:at] = dice.choice(
+                buffer[at:at] = dice.choice(
                     [b"\xff\xfe", b"\x00", b"[" * 3000, b"{" * 50, b'"', b"\n", b"&a *a", b"9" * 400, b"NaN"]
                 )
             case 3:
-                found[at:at] = found[at : at + 200]
+                buffer[at:at] = buffer[at : at + 200]
             case _:
-                found[at : at + 1] = bytes([dice.randrange(256)])
-    return bytes(found)
+                buffer[at : at + 1] = bytes([dice.randrange(256)])
+    return bytes(buffer)
 
 
 class Fuzz:
@@ -228,9 +228,9 @@ class Fuzz:
         dice.choice(self.kinds)(dice)
 
     def command(self, dice: random.Random) -> None:
-        asked = [dice.choice(WORDS) if word == "?" else word for word in dice.choice(COMMANDS)]
-        said = whetstone(self.home.settings.home, *asked)
-        assert said.returncode in {0, 1, 2} and "Traceback" not in said.stderr, asked
+        requests = [dice.choice(WORDS) if word == "?" else word for word in dice.choice(COMMANDS)]
+        output = whetstone(self.home.settings.home, *requests)
+        assert output.returncode in {0, 1, 2} and "Traceback" not in output.stderr, requests
 
     def recipe(self, dice: random.Random) -> None:
         text = dice.choice(self.recipes)
@@ -238,8 +238,10 @@ class Fuzz:
         (self.folder / "r.yaml").write_text(
             spoilt or yaml.safe_dump(changed(yaml.safe_load(text), dice)), errors="replace"
         )
-        said = whetstone(self.home.settings.home, "recipe", dice.choice(["check", "estimate"]), self.folder / "r.yaml")
-        assert said.returncode in {0, 2} and "Traceback" not in said.stderr
+        output = whetstone(
+            self.home.settings.home, "recipe", dice.choice(["check", "estimate"]), self.folder / "r.yaml"
+        )
+        assert output.returncode in {0, 2} and "Traceback" not in output.stderr
         recipe_files.read_file(self.folder / "r.yaml")
 
     def preset(self, dice: random.Random) -> None:
@@ -255,8 +257,8 @@ class Fuzz:
         (self.folder / "p.yaml").write_bytes(damaged(text, dice) if dice.random() < 0.3 else text)
         home = self.home.settings.home
         for command in (["import", self.folder / "p.yaml", "--replace"], ["list"], ["export"]):
-            said = whetstone(home, "presets", *command)
-            assert said.returncode in {0, 2} and (said.returncode == 0 or command[0] == "import"), said.stderr
+            output = whetstone(home, "presets", *command)
+            assert output.returncode in {0, 2} and (output.returncode == 0 or command[0] == "import"), output.stderr
         preset_text.read_file(self.folder / "p.yaml")
 
     def task(self, dice: random.Random) -> None:
@@ -270,8 +272,8 @@ class Fuzz:
             "config.json",
             json.dumps(document).encode() if dice.random() < 0.8 else damaged(self.kept["config.json"], dice),
         )
-        said = whetstone(self.home.settings.home, "recipe", "estimate", "awq", "--model", self.model)
-        assert said.returncode in {0, 2} and "Traceback" not in said.stderr
+        output = whetstone(self.home.settings.home, "recipe", "estimate", "awq", "--model", self.model)
+        assert output.returncode in {0, 2} and "Traceback" not in output.stderr
 
     def header(self, dice: random.Random) -> None:
         whole = self.kept["model.safetensors"]
@@ -286,8 +288,8 @@ class Fuzz:
         token_lengths.lengths(self.model, ["some text"])
 
     def _model(self, name: str, content: bytes) -> None:
-        for other, kept in self.kept.items():
-            (self.model / other).write_bytes(content if other == name else kept)
+        for other, remaining in self.kept.items():
+            (self.model / other).write_bytes(content if other == name else remaining)
 
     def workload(self, dice: random.Random) -> None:
         kind = dice.choice(["jsonl", "json", "csv", "parquet"])

@@ -79,10 +79,10 @@ def test_every_field_has_its_flag_and_its_words_in_the_help() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked", [*LOADS, *({name: value} for name, value in NOT_DEFAULT.items() if name != "sweep_to")]
+    "values", [*LOADS, *({name: value} for name, value in NOT_DEFAULT.items() if name != "sweep_to")]
 )
-def test_the_command_that_the_page_shows_is_read_back_as_what_was_asked(asked: dict[str, Any]) -> None:
-    options = EvaluateOptions(**asked)
+def test_the_command_that_the_page_shows_is_read_back_as_what_was_asked(values: dict[str, Any]) -> None:
+    options = EvaluateOptions(**values)
     _, verb, *words = shlex.split(command(["starter"], options))
     read, result = run(*words)
     assert verb == "evaluate" and result.exit_code == 0, result.output
@@ -90,7 +90,7 @@ def test_the_command_that_the_page_shows_is_read_back_as_what_was_asked(asked: d
 
 
 def test_every_field_is_tried() -> None:
-    assert {name for asked in LOADS for name in asked} | set(NOT_DEFAULT) == set(EvaluateOptions.model_fields)
+    assert {name for request in LOADS for name in request} | set(NOT_DEFAULT) == set(EvaluateOptions.model_fields)
 
 
 def test_concurrency_beside_a_clock_is_refused() -> None:

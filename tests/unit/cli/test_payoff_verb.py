@@ -33,8 +33,8 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str
     with pytest.MonkeyPatch.context() as until_then, pytest.raises(SystemExit) as ended:
         until_then.setattr("sys.argv", ["whetstone", "payoff", "starter", *words])
         main()
-    found = capsys.readouterr()
-    return int(ended.value.code or 0), found.out, found.err
+    output = capsys.readouterr()
+    return int(ended.value.code or 0), output.out, output.err
 
 
 def test_a_trained_draft_is_predicted_by_its_own_acceptance(
@@ -52,8 +52,8 @@ def test_a_trained_draft_is_predicted_by_its_own_acceptance(
     key = measuring.draft_payoff.map_key(
         spec.revision, spec.weights, spec.variants[0].serving, engine_status.list_versions(home.settings), probe.probe()
     )
-    kept = payoffs.payoff_map(key, model="starter").model_dump(mode="json")
-    studio.put(home, spec, "Map", JobState.SUCCEEDED, result=json.dumps({"map": kept}))
+    remaining = payoffs.payoff_map(key, model="starter").model_dump(mode="json")
+    studio.put(home, spec, "Map", JobState.SUCCEEDED, result=json.dumps({"map": remaining}))
     code, out, _ = said(capsys, "--draft", drafting, "--json")
     rows = json.loads(out)["trained"]
     assert code == 0 and [row["streams"] for row in rows] == [1, 4, 8, 16]

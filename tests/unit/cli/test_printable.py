@@ -71,8 +71,8 @@ def test_the_summary_of_a_preset_and_the_name_of_a_folder_are_shown_and_not_obey
         (("presets", "list", "--search", "odd"), 0),
     ):
         assert run(home.settings.home, monkeypatch, *arguments) == code
-        said = capsys.readouterr()
-        assert said.out + said.err and not set("\x1b\x07\x9b") & set(said.out + said.err), arguments
+        output = capsys.readouterr()
+        assert output.out + output.err and not set("\x1b\x07\x9b") & set(output.out + output.err), arguments
 
 
 def test_the_command_line_writes_in_one_place() -> None:

@@ -35,8 +35,8 @@ def printed(monkeypatch: pytest.MonkeyPatch, *jobs: JobView, every_s: float) -> 
 
 
 def test_a_long_phase_is_followed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = [job(0.28 + 0.005 * number) for number in range(100)]
-    lines = printed(monkeypatch, *looks, job(1.0, JobState.SUCCEEDED, "report"), every_s=0.25)
+    jobs = [job(0.28 + 0.005 * number) for number in range(100)]
+    lines = printed(monkeypatch, *jobs, job(1.0, JobState.SUCCEEDED, "report"), every_s=0.25)
     shares = [int(line.rsplit(", ", 1)[1].removesuffix("%")) for line in lines[:-1]]
     assert (shares[0], len(shares)) == (28, 5)
     assert all(9 <= later - earlier <= 11 for earlier, later in pairwise(shares))
@@ -44,8 +44,8 @@ def test_a_long_phase_is_followed_to_its_end(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_slow_phase_has_a_line_every_half_minute_and_none_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = [job(0.28)] * 200 + [job(0.29)] * 200
-    assert printed(monkeypatch, *looks, every_s=1.0) == [
+    styles = [job(0.28)] * 200 + [job(0.29)] * 200
+    assert printed(monkeypatch, *styles, every_s=1.0) == [
         "Evaluate a: running, Measuring, 28%",
         "Evaluate a: running, Measuring, 29%",
     ]

@@ -35,5 +35,5 @@ def test_a_field_never_changes() -> None:
 
 def test_nothing_else_makes_a_frozen_base() -> None:
     """But the settings, which import nothing of the house."""
-    found = {path.name for path in BACKEND.rglob("*.py") if re.search(r"ConfigDict\(.*frozen=True", path.read_text())}
-    assert found == {"frozen.py", "settings.py"}
+    names = {path.name for path in BACKEND.rglob("*.py") if re.search(r"ConfigDict\(.*frozen=True", path.read_text())}
+    assert names == {"frozen.py", "settings.py"}

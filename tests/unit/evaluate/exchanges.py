@@ -25,7 +25,7 @@ def chunk(data: bytes) -> bytes:
 
 def exchange(*reads: bytes, status: str = "done", head: bytes = HEAD) -> Exchange:
     """The head at 1.0 s, then a read each second."""
-    made = Exchange(0, 0, 0, 0, False, 0.5, sent=0.6, status=status, end=1.0 + len(reads))
-    made.reads = [head, *reads]
-    made.times = [1.0 + n for n in range(len(reads) + 1)]
-    return made
+    created = Exchange(0, 0, 0, 0, False, 0.5, sent=0.6, status=status, end=1.0 + len(reads))
+    created.reads = [head, *reads]
+    created.times = [1.0 + n for n in range(len(reads) + 1)]
+    return created

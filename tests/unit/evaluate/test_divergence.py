@@ -33,12 +33,12 @@ def pair(apart: float, rows: int, vocabulary: int) -> Any:
 def test_single_precision_gives_the_figures_of_double_precision(vocabulary: int, rows: int, apart: float) -> None:
     import torch
 
-    given = pair(apart, rows, vocabulary)
-    found, exact = LogitComparer(vocabulary, torch.device("cpu")).positions(*given), positions_in_doubles(*given)
-    torch.testing.assert_close(found[:, :2], exact[:, :2], rtol=0, atol=1e-5)
-    torch.testing.assert_close(found[:, 2], exact[:, 2], rtol=1e-4, atol=1e-11)
-    assert float((found[:, 2].mean() / exact[:, 2].mean() - 1).abs()) < 1e-5
-    assert found[:, 3].tolist() == exact[:, 3].tolist()
+    inputs = pair(apart, rows, vocabulary)
+    result, exact = LogitComparer(vocabulary, torch.device("cpu")).positions(*inputs), positions_in_doubles(*inputs)
+    torch.testing.assert_close(result[:, :2], exact[:, :2], rtol=0, atol=1e-5)
+    torch.testing.assert_close(result[:, 2], exact[:, 2], rtol=1e-4, atol=1e-11)
+    assert float((result[:, 2].mean() / exact[:, 2].mean() - 1).abs()) < 1e-5
+    assert result[:, 3].tolist() == exact[:, 3].tolist()
 
 
 def test_a_token_that_the_original_never_chooses_is_not_lost() -> None:
@@ -50,8 +50,8 @@ def test_a_token_that_the_original_never_chooses_is_not_lost() -> None:
     logits[1, 7] += 3
     reference[2, 9] -= 300
     logits[2, 9] += 300
-    found = LogitComparer(320, torch.device("cpu")).positions(reference, logits, targets)
-    torch.testing.assert_close(found, positions_in_doubles(reference, logits, targets), rtol=1e-4, atol=1e-5)
+    divergences = LogitComparer(320, torch.device("cpu")).positions(reference, logits, targets)
+    torch.testing.assert_close(divergences, positions_in_doubles(reference, logits, targets), rtol=1e-4, atol=1e-5)
 
 
 def test_the_same_logits_are_the_same_to_the_last_bit_and_bad_ones_stay_bad() -> None:
@@ -59,8 +59,12 @@ def test_the_same_logits_are_the_same_to_the_last_bit_and_bad_ones_stay_bad() ->
 
     reference, _, targets = pair(0.1, 6, 320)
     comparer = LogitComparer(320, torch.device("cpu"))
-    found = comparer.positions(reference, reference, targets)
-    assert found[:, 2].tolist() == [0] * 6 and found[:, 3].tolist() == [1] * 6 and torch.equal(found[:, 0], found[:, 1])
+    divergences = comparer.positions(reference, reference, targets)
+    assert (
+        divergences[:, 2].tolist() == [0] * 6
+        and divergences[:, 3].tolist() == [1] * 6
+        and torch.equal(divergences[:, 0], divergences[:, 1])
+    )
     broken = reference.clone()
     broken[3, 5] = float("nan")
     assert bool(comparer.positions(reference, broken, targets)[3].isnan().any())

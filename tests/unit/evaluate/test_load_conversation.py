@@ -20,23 +20,23 @@ TURNS = st.lists(st.text(min_size=1), min_size=1, max_size=4)
 
 def opened(endpoint: str, turns: list[str], system: str | None) -> tuple[Payloads, Conversation]:
     plan = LoadPlan(url="http://h:1", model="m", load=Load("closed", 1), requests=1, prompts="p", endpoint=endpoint)  # type: ignore[arg-type]
-    made = Payloads(
+    payloads = Payloads(
         plan,
         [Prompt(prompt=turns[0], turns=tuple(turns), system=system, max_tokens=9)],
         parse_address(plan.url),
         None,
         "final",
     )
-    talk = made.start_conversation(0, 5, 2)
+    talk = payloads.start_conversation(0, 5, 2)
     assert talk is not None
-    return made, talk
+    return payloads, talk
 
 
-def body(made: Payloads, talk: Conversation) -> dict[str, object]:
-    head, _, sent = made.next_turn_request(talk, 7).partition(b"\r\n\r\n")
+def body(payloads: Payloads, talk: Conversation) -> dict[str, object]:
+    head, _, sent = payloads.next_turn_request(talk, 7).partition(b"\r\n\r\n")
     assert head.endswith(b"Content-Length: %d" % len(sent))
-    found: dict[str, object] = json.loads(sent)
-    return found
+    parsed: dict[str, object] = json.loads(sent)
+    return parsed
 
 
 REST = {
@@ -51,26 +51,26 @@ REST = {
 
 @given(TURNS, st.none() | st.text(), st.lists(st.text(min_size=1), min_size=4, max_size=4))
 def test_a_chat_is_all_that_was_said_so_far(turns: list[str], system: str | None, answers: list[str]) -> None:
-    made, talk = opened("chat", turns, system)
-    said = [{"role": "system", "content": system}] if system else []
+    created, talk = opened("chat", turns, system)
+    messages = [{"role": "system", "content": system}] if system else []
     for number, (turn, answer) in enumerate(zip(turns, answers, strict=False), 1):
-        said.append({"role": "user", "content": turn})
-        assert body(made, talk) == REST | {"messages": said}
+        messages.append({"role": "user", "content": turn})
+        assert body(created, talk) == REST | {"messages": messages}
         assert talk.add_answer(encode(answer)) == (number < len(turns))
-        said.append({"role": "assistant", "content": answer})
+        messages.append({"role": "assistant", "content": answer})
 
 
 @given(TURNS, st.none() | st.text(), st.lists(st.text(min_size=1), min_size=4, max_size=4))
 def test_completions_are_the_words_each_from_a_new_line(
     turns: list[str], system: str | None, answers: list[str]
 ) -> None:
-    made, talk = opened("completions", turns, system)
-    said = [system] if system else []
+    created, talk = opened("completions", turns, system)
+    messages = [system] if system else []
     for turn, answer in zip(turns, answers, strict=False):
-        said.append(turn)
-        assert body(made, talk) == REST | {"prompt": "\n".join(said)}
+        messages.append(turn)
+        assert body(created, talk) == REST | {"prompt": "\n".join(messages)}
         talk.add_answer(encode(answer))
-        said.append(answer)
+        messages.append(answer)
 
 
 def test_an_answer_without_words_ends_a_conversation() -> None:
@@ -79,10 +79,10 @@ def test_an_answer_without_words_ends_a_conversation() -> None:
     assert not talk.add_answer(encode(""))
 
 
-@pytest.mark.parametrize(("turns", "found"), [(["a", "b"], True), (["a"], False)])
-def test_only_turns_that_follow_need_a_reader(turns: list[str], found: bool) -> None:
-    made, _ = opened("chat", turns, None)
-    assert made.has_follow_ups is found
+@pytest.mark.parametrize(("turns", "result"), [(["a", "b"], True), (["a"], False)])
+def test_only_turns_that_follow_need_a_reader(turns: list[str], result: bool) -> None:
+    created, _ = opened("chat", turns, None)
+    assert created.has_follow_ups is result
 
 
 def answer(status: str, document: object) -> bytes:

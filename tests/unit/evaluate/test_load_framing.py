@@ -71,8 +71,8 @@ def test_the_body_is_what_was_sent(parts, trailer):
 @given(pieces, st.integers(0, 1000))
 def test_the_body_of_a_cut_answer_is_a_beginning_of_it(parts, size):
     raw = chunked(parts)
-    kept = raw[: max(size % len(raw), raw.index(b"\r\n\r\n") + 4)]
-    assert b"".join(parts).startswith(body_of(kept))
+    remaining = raw[: max(size % len(raw), raw.index(b"\r\n\r\n") + 4)]
+    assert b"".join(parts).startswith(body_of(remaining))
 
 
 def test_a_chunk_that_looks_like_the_end_is_not_the_end():

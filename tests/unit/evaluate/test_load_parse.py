@@ -38,10 +38,10 @@ def plan(**changed: Any) -> LoadPlan:
 
 
 def test_each_content_chunk_has_the_time_of_its_read_and_its_running_count():
-    found = make_record(exchange(chunk(event("", 0)), chunk(event("a", 2)), chunk(event("b", 5)), END))
-    assert (found.status, found.text, found.chunk_times, found.chunk_tokens) == ("ok", "ab", (3.0, 4.0), (2.0, 5.0))
-    assert (found.first_content, found.last_content, found.end) == (3.0, 4.0, 5.0)
-    assert (found.prompt_tokens, found.output_tokens, found.token_times) == (3, 5, "continuous")
+    record = make_record(exchange(chunk(event("", 0)), chunk(event("a", 2)), chunk(event("b", 5)), END))
+    assert (record.status, record.text, record.chunk_times, record.chunk_tokens) == ("ok", "ab", (3.0, 4.0), (2.0, 5.0))
+    assert (record.first_content, record.last_content, record.end) == (3.0, 4.0, 5.0)
+    assert (record.prompt_tokens, record.output_tokens, record.token_times) == (3, 5, "continuous")
 
 
 def test_an_event_cut_in_two_arrives_with_its_second_half():
@@ -61,12 +61,12 @@ def test_wherever_the_network_cuts_the_record_says_the_same(words, places):
     raw = b"".join(chunk(event(word, n)) for n, word in enumerate(words, 1)) + END
     edges = [0, *sorted({place % len(raw) for place in places} - {0}), len(raw)]
     reads = [raw[a:b] for a, b in pairwise(edges)]
-    found = make_record(exchange(*reads))
-    assert (found.status, found.text, found.output_tokens) == ("ok", "".join(words), len(words))
-    assert list(found.chunk_times) == sorted(found.chunk_times)
-    assert found.chunk_tokens == tuple(range(1, len(words) + 1))
-    assert found.last_content is not None
-    assert found.last_content <= found.end
+    record = make_record(exchange(*reads))
+    assert (record.status, record.text, record.output_tokens) == ("ok", "".join(words), len(words))
+    assert list(record.chunk_times) == sorted(record.chunk_times)
+    assert record.chunk_tokens == tuple(range(1, len(words) + 1))
+    assert record.last_content is not None
+    assert record.last_content <= record.end
 
 
 @given(st.binary(max_size=300), st.sampled_from(["done", "timeout", "reset", "truncated"]))
@@ -96,8 +96,8 @@ def test_no_document_whatever_raises(document: Any):
 
 def test_a_total_alone_is_one_token_a_chunk_where_the_numbers_agree():
     total = chunk(b'data: {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 3}}\n\n')
-    found = make_record(exchange(chunk(event("a")), chunk(event("b")), total, END))
-    assert (found.token_times, found.chunk_tokens, found.output_tokens) == ("final", (1.0, 2.0), 3)
+    record = make_record(exchange(chunk(event("a")), chunk(event("b")), total, END))
+    assert (record.token_times, record.chunk_tokens, record.output_tokens) == ("final", (1.0, 2.0), 3)
 
 
 def test_a_total_alone_is_spread_evenly_where_they_do_not():
@@ -117,8 +117,8 @@ def test_what_the_assistant_said_is_without_reasoning_and_tool_calls():
         {"tool_calls": [{"function": {"name": "f"}}]},
     ]
     chunks = [chunk(b"data: %s\n\n" % json.dumps({"choices": [{"delta": delta}]}).encode()) for delta in deltas]
-    made = exchange(*chunks, END)
-    assert (make_record(made).text, assistant_words(made)) == ("hmYesf", "Yes")
+    created = exchange(*chunks, END)
+    assert (make_record(created).text, assistant_words(created)) == ("hmYesf", "Yes")
     assert assistant_words(exchange(*chunks)) == "", "an answer that is cut off is not sent back"
 
 
@@ -129,10 +129,10 @@ def test_a_tool_call_alone_is_an_answer_with_the_tokens_of_its_usage():
         "usage": {"prompt_tokens": 3, "completion_tokens": 9},
     }
     documents = [{"choices": [{"delta": call}]}, last]
-    found = make_record(
+    record = make_record(
         exchange(*(chunk(b"data: %s\n\n" % json.dumps(document).encode()) for document in documents), END)
     )
-    assert (found.status, found.output_tokens, found.first_content) == ("ok", 9, 2.0)
+    assert (record.status, record.output_tokens, record.first_content) == ("ok", 9, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -145,17 +145,17 @@ def test_a_tool_call_alone_is_an_answer_with_the_tokens_of_its_usage():
     ],
 )
 def test_the_servers_own_error_fails_a_request_though_text_came_before(event_bytes: bytes, words: str):
-    found = make_record(exchange(chunk(event("a", 1)), chunk(event_bytes), END))
-    assert (found.status, found.error) == ("server_error", words)
+    record = make_record(exchange(chunk(event("a", 1)), chunk(event_bytes), END))
+    assert (record.status, record.error) == ("server_error", words)
 
 
 @pytest.mark.parametrize(
-    "beside",
+    "content",
     [b'event: ping\ndata: {"type":"ping"}\n\n', b"data: : OPENROUTER PROCESSING\n\n", b": x\n\n", b"data:\n\n"],
 )
-def test_pings_and_comments_are_passed_over(beside: bytes):
-    found = make_record(exchange(chunk(beside), chunk(event("a", 1)), END))
-    assert (found.status, found.text, found.first_content) == ("ok", "a", 3.0)
+def test_pings_and_comments_are_passed_over(content: bytes):
+    record = make_record(exchange(chunk(content), chunk(event("a", 1)), END))
+    assert (record.status, record.text, record.first_content) == ("ok", "a", 3.0)
 
 
 FINISHED = chunk(b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\n')
@@ -174,15 +174,15 @@ COUNTED = chunk(b'data: {"choices": [], "usage": {"prompt_tokens": 3, "completio
     ],
 )
 def test_an_answer_under_way_is_over_by_what_it_says(chunks: list[bytes], over: bool, over_late: bool):
-    made = exchange(*chunks)
-    assert (is_over(made, late=False), is_over(made, late=True)) == (over, over_late)
+    created = exchange(*chunks)
+    assert (is_over(created, late=False), is_over(created, late=True)) == (over, over_late)
 
 
 @pytest.mark.parametrize("counts", [[3, 2], [1, 5]])
 def test_counts_that_fall_or_pass_the_total_are_no_running_counts(counts: list[int]):
     total = chunk(b'data: {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}\n\n')
-    found = make_record(exchange(*(chunk(event("a", count)) for count in counts), total, END))
-    assert (found.token_times, found.chunk_tokens) == ("final", (2.0, 4.0))
+    record = make_record(exchange(*(chunk(event("a", count)) for count in counts), total, END))
+    assert (record.token_times, record.chunk_tokens) == ("final", (2.0, 4.0))
 
 
 @pytest.mark.parametrize(
@@ -209,9 +209,9 @@ def test_retry_after_is_read_as_seconds_a_fraction_or_a_date(field: str, seconds
 
 def test_half_a_character_a_chunk_is_joined_and_a_lone_half_replaced():
     halves = [chunk(b'data: {"choices": [{"text": "%s"}]}\n\n' % half) for half in (rb"\ud83d", rb"\ude00", rb"\ud83d")]
-    found = make_record(exchange(*halves, END))
-    assert found.text == "\N{GRINNING FACE}\N{REPLACEMENT CHARACTER}"
-    assert found.model_dump_json()
+    record = make_record(exchange(*halves, END))
+    assert record.text == "\N{GRINNING FACE}\N{REPLACEMENT CHARACTER}"
+    assert record.model_dump_json()
 
 
 def test_bottomless_json_is_malformed():
@@ -219,15 +219,15 @@ def test_bottomless_json_is_malformed():
 
 
 def test_what_came_before_an_error_is_kept():
-    found = make_record(exchange(chunk(event("a", 1)), status="reset"))
-    assert (found.status, found.text, found.output_tokens) == ("reset", "a", 1)
+    record = make_record(exchange(chunk(event("a", 1)), status="reset"))
+    assert (record.status, record.text, record.output_tokens) == ("reset", "a", 1)
 
 
 def test_the_token_is_blotted_out_of_an_error():
     body = b'{"error": {"message": "bad key sk-123"}}'
     raw = b"HTTP/1.1 401 No\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
-    found = make_record(exchange(head=raw), secret="sk-123")
-    assert (found.status, found.error) == ("http_401", "bad key ***")
+    record = make_record(exchange(head=raw), secret="sk-123")
+    assert (record.status, record.error) == ("http_401", "bad key ***")
 
 
 @pytest.mark.parametrize("eol", ["\n", "\r\n", "\r"])
@@ -261,24 +261,24 @@ def run(**changed: Any) -> FinishedLevel:
     ],
 )
 def test_a_client_that_was_late_says_so(changed: dict[str, Any], words: str):
-    found = make_audit(plan(), run(**changed), [], 0.0)
-    assert found.client_limited
-    assert found.reason is not None
-    assert words in found.reason
+    result = make_audit(plan(), run(**changed), [], 0.0)
+    assert result.client_limited
+    assert result.reason is not None
+    assert words in result.reason
 
 
 def test_a_client_with_slack_is_not_limited():
-    found = make_audit(plan(usage="final"), run(), [], 0.25)
-    assert (found.client_limited, found.reason, found.usage, found.parse_cpu_s) == (False, None, "final", 0.25)
+    result = make_audit(plan(usage="final"), run(), [], 0.25)
+    assert (result.client_limited, result.reason, result.usage, result.parse_cpu_s) == (False, None, "final", 0.25)
 
 
 def test_streams_that_stood_idle_limit_the_level():
     busy = [make_record(exchange(chunk(event("a", 1)), END)) for _ in range(2)]
     idle = [row.model_copy(update={"stream": n, "sent": 0.0, "end": 1.0}) for n, row in enumerate(busy)]
     later = [row.model_copy(update={"sent": 1.5, "end": 2.0}) for row in idle]
-    found = make_audit(plan(), run(), idle + later, 0.0)
-    assert found.achieved_concurrency == pytest.approx(1.5)
-    assert found.reason == "only 1.5 of 2 streams were busy on average"
+    result = make_audit(plan(), run(), idle + later, 0.0)
+    assert result.achieved_concurrency == pytest.approx(1.5)
+    assert result.reason == "only 1.5 of 2 streams were busy on average"
 
 
 def test_fewer_requests_than_streams_limit_the_level():
@@ -366,9 +366,11 @@ def test_a_trace_comes_in_order_of_time_and_each_line_has_one(tmp_path: Path):
 
 
 def test_a_request_is_what_the_plan_asks():
-    asked = plan(endpoint="chat", temperature=0.5, top_p=0.9, ignore_eos=True)
-    made = Payloads(asked, [Prompt(prompt="hi", max_tokens=9)], parse_address(asked.url), "t", "final").request(0, 7)
-    head, _, body = made.partition(b"\r\n\r\n")
+    verdict = plan(endpoint="chat", temperature=0.5, top_p=0.9, ignore_eos=True)
+    request = Payloads(verdict, [Prompt(prompt="hi", max_tokens=9)], parse_address(verdict.url), "t", "final").request(
+        0, 7
+    )
+    head, _, body = request.partition(b"\r\n\r\n")
     assert b"\r\nAuthorization: Bearer t\r\n" in head
     assert head.endswith(b"Content-Length: %d" % len(body))
     assert json.loads(body) == {

@@ -24,13 +24,13 @@ GUESSING = Speculation(method="ngram", tokens=2)
 @contextmanager
 def listening(answer: Callable[[socket.socket], None]) -> Iterator[tuple[str, list[int]]]:
     """The address of a socket that answers each connection so, and a list with one entry for each of them."""
-    seen: list[int] = []
+    observed: list[int] = []
 
     def serve() -> None:
         with suppress(OSError):
             while True:
                 connection, _ = server.accept()
-                seen.append(1)
+                observed.append(1)
                 threading.Thread(target=talk, args=(connection,), daemon=True).start()
 
     def talk(connection: socket.socket) -> None:
@@ -39,7 +39,7 @@ def listening(answer: Callable[[socket.socket], None]) -> Iterator[tuple[str, li
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=serve, daemon=True).start()
-        yield f"http://127.0.0.1:{server.getsockname()[1]}", seen
+        yield f"http://127.0.0.1:{server.getsockname()[1]}", observed
         server.shutdown(socket.SHUT_RDWR)
 
 
@@ -48,8 +48,8 @@ def test_the_counters_of_speculation_are_read_beside_v1(suffix: str) -> None:
     with running("exact_server.py", "--metrics", "--drafted", 4, "--accepted", 3) as url:
         public = PublicCounters(url + suffix)
         assert public.speculates is None
-        told = Endpoint(url, None, None, public=public).counters()
-        assert (told["accepted_tokens"], told["drafted_tokens"]) == (0.0, 0.0)
+        counters = Endpoint(url, None, None, public=public).counters()
+        assert (counters["accepted_tokens"], counters["drafted_tokens"]) == (0.0, 0.0)
         assert public.speculates is True
 
 
@@ -96,10 +96,10 @@ def nonsense(connection: socket.socket) -> None:
 
 @pytest.mark.parametrize("answer", [hang, trickle, reset, nonsense])
 def test_what_cannot_be_read_in_time_is_not_asked_for_again(answer: Callable[[socket.socket], None]) -> None:
-    with listening(answer) as (url, seen):
+    with listening(answer) as (url, observed):
         public = PublicCounters(url, limit_s=0.3)
         assert [public.read(), public.read(), public.read()] == [{}] * 3
-        assert len(seen) == 1
+        assert len(observed) == 1
 
 
 @pytest.mark.parametrize(
@@ -114,5 +114,5 @@ def test_what_cannot_be_read_in_time_is_not_asked_for_again(answer: Callable[[so
     ],
 )
 def test_why_there_is_no_acceptance_rate(variant: dict[str, object], speculates: bool | None, words: str) -> None:
-    made = VariantResult(name="v", variant=OF.model_copy(update=variant), levels=[], speculates=speculates)
-    assert made.no_acceptance == words
+    result = VariantResult(name="v", variant=OF.model_copy(update=variant), levels=[], speculates=speculates)
+    assert result.no_acceptance == words

@@ -21,11 +21,11 @@ def packed(rows: list[list[int]]) -> list[list[int]]:
     """Numbers 0 to 15 [rows, out] as signed 32-bit words."""
     words = []
     for row in rows:
-        made = []
+        created = []
         for start in range(0, len(row), 8):
             word = sum(row[start + place] << (4 * bits) for place, bits in NIBBLES.items())
-            made.append(word - 2**32 if word >= 2**31 else word)
-        words.append(made)
+            created.append(word - 2**32 if word >= 2**31 else word)
+        words.append(created)
     return words
 
 

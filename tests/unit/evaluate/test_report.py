@@ -31,7 +31,7 @@ def test_the_report_says_verdicts_before_anything_else(page: _Page) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "Time to first token (ms)",
         "Client invocation errors (count)",
@@ -55,8 +55,8 @@ def test_the_report_says_verdicts_before_anything_else(page: _Page) -> None:
         "Holm 1979",
     ],
 )
-def test_the_report_says_what_its_figures_rest_on(page: _Page, said: str) -> None:
-    assert said in page.text
+def test_the_report_says_what_its_figures_rest_on(page: _Page, message: str) -> None:
+    assert message in page.text
 
 
 def test_the_report_loads_nothing_from_anywhere(page: _Page) -> None:
@@ -162,5 +162,5 @@ def test_the_chart_data_is_strict_json() -> None:
     page = render(evaluation())
     embedded = re.search(r'<script type="application/json" id="charts">(.*?)</script>', page, re.DOTALL)
     assert embedded
-    found = json.loads(embedded[1], parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-    assert set(found["ttft_ms"]["choices"]) == {"p50", "p90", "p99"}
+    parsed = json.loads(embedded[1], parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert set(parsed["ttft_ms"]["choices"]) == {"p50", "p90", "p99"}

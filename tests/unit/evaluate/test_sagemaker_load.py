@@ -54,14 +54,19 @@ def read(*reads: bytes, status: str = "done") -> RequestRecord:
 
 def test_an_event_has_the_time_of_the_read_that_brought_the_message_it_lies_in() -> None:
     first, second = part(event("a", 1)), part(event("b", 2))
-    found = read(first, second[:-3], second[-3:], part(b"data: [DONE]\n\n") + LAST)
-    assert (found.status, found.text, found.chunk_times, found.chunk_tokens) == ("ok", "ab", (2.0, 4.0), (1.0, 2.0))
+    content = read(first, second[:-3], second[-3:], part(b"data: [DONE]\n\n") + LAST)
+    assert (content.status, content.text, content.chunk_times, content.chunk_tokens) == (
+        "ok",
+        "ab",
+        (2.0, 4.0),
+        (1.0, 2.0),
+    )
 
 
 def test_an_event_in_two_parts_arrives_with_its_second() -> None:
     whole = event("a", 1)
-    found = read(part(whole[:9]), part(whole[9:]), part(b"data: [DONE]\n\n") + LAST)
-    assert (found.status, found.first_content) == ("ok", 3.0)
+    content = read(part(whole[:9]), part(whole[9:]), part(b"data: [DONE]\n\n") + LAST)
+    assert (content.status, content.first_content) == ("ok", 3.0)
 
 
 @given(
@@ -75,16 +80,16 @@ def test_however_aws_and_the_network_cut_it_the_record_says_the_same(
     inner = b"".join(event(word, n) for n, word in enumerate(words, 1)) + b"data: [DONE]\n\n"
     raw = b"".join(part(inner[at : at + size]) for at in range(0, len(inner), size)) + LAST
     edges = [0, *sorted({place % len(raw) for place in places} - {0}), len(raw)]
-    found = read(*(raw[a:b] for a, b in pairwise(edges)))
-    assert (found.status, found.text, found.output_tokens) == ("ok", "".join(words), len(words))
-    assert list(found.chunk_times) == sorted(found.chunk_times)
+    content = read(*(raw[a:b] for a, b in pairwise(edges)))
+    assert (content.status, content.text, content.output_tokens) == ("ok", "".join(words), len(words))
+    assert list(content.chunk_times) == sorted(content.chunk_times)
 
 
 def test_a_stream_that_says_why_it_ends_keeps_what_came() -> None:
     ends = chunk(aws_writes.exception("ModelStreamError", Message="reset by peer", ErrorCode="StreamBroken"))
-    found = read(part(event("a", 1)), ends + LAST)
-    assert (found.status, found.text) == ("server_error", "a")
-    assert found.error == (
+    content = read(part(event("a", 1)), ends + LAST)
+    assert (content.status, content.text) == ("server_error", "a")
+    assert content.error == (
         "The answer broke off (StreamBroken): the connection between SageMaker and the container broke; reset by peer."
     )
 
@@ -92,8 +97,8 @@ def test_a_stream_that_says_why_it_ends_keeps_what_came() -> None:
 def test_a_stream_with_a_wrong_checksum_is_malformed() -> None:
     flawed = bytearray(aws_writes.part(event("a", 1)))
     flawed[30] ^= 1
-    found = read(chunk(bytes(flawed)), LAST)
-    assert (found.status, found.error) == ("malformed", "a message of the event stream has a wrong checksum")
+    content = read(chunk(bytes(flawed)), LAST)
+    assert (content.status, content.error) == ("malformed", "a message of the event stream has a wrong checksum")
 
 
 def test_headers_of_every_type_are_passed_over() -> None:
@@ -103,8 +108,8 @@ def test_headers_of_every_type_are_passed_over() -> None:
     size = int.from_bytes(plain[4:8])
     prelude = struct.pack(">II", len(plain) + len(named), size + len(named))
     whole = prelude + struct.pack(">I", zlib.crc32(prelude)) + named + plain[12:-4]
-    (found,) = aws_event_stream.parse_messages(whole + struct.pack(">I", zlib.crc32(whole)))
-    assert (found.payload, found.headers[":event-type"]) == (b"p", "PayloadPart")
+    (result,) = aws_event_stream.parse_messages(whole + struct.pack(">I", zlib.crc32(whole)))
+    assert (result.payload, result.headers[":event-type"]) == (b"p", "PayloadPart")
 
 
 # The account
@@ -130,21 +135,23 @@ def test_botocore_reads_the_fakes_stream_and_sends_what_we_send(aws: Account, tm
     client = Service("sagemaker-runtime", "us-east-1").client
     body = b'{"model":"model","prompt":"one","max_tokens":6,"stream":true}'
     answer = client.invoke_endpoint_with_response_stream(EndpointName=name, ContentType="application/json", Body=body)
-    said = b"".join(each["PayloadPart"]["Bytes"] for each in answer["Body"])
-    assert said.startswith(b"data: ") and said.endswith(b"data: [DONE]\n\n")
+    text = b"".join(each["PayloadPart"]["Bytes"] for each in answer["Body"])
+    assert text.startswith(b"data: ") and text.endswith(b"data: [DONE]\n\n")
     assert aws.asked("InvokeEndpointWithResponseStream")[-1] == ours
 
 
 def test_load_on_an_endpoint_counts_and_stamps_as_on_the_container_itself(aws: Account, tmp_path: Path) -> None:
     with running("exact_server.py", "--ttft-ms", 5, "--rate", 400) as url:
         name = in_service(aws, DEPLOYMENT, url=url)
-        found = loaded(aws, tmp_path, name)
-    assert [(each.status, each.output_tokens, each.token_times, len(each.chunk_times)) for each in found] == [
+        result = loaded(aws, tmp_path, name)
+    assert [(each.status, each.output_tokens, each.token_times, len(each.chunk_times)) for each in result] == [
         ("ok", 6, "continuous", 6)
     ] * 4
-    for each, sent in zip(sorted(found, key=lambda each: each.sent or 0.0), aws.tables["sent"]["answers"], strict=True):
+    for each, sent in zip(
+        sorted(result, key=lambda each: each.sent or 0.0), aws.tables["sent"]["answers"], strict=True
+    ):
         assert each.sent is not None and each.sent < sent[0]
-    arrived = sorted(time for each in found for time in each.chunk_times)
+    arrived = sorted(time for each in result for time in each.chunk_times)
     left = sorted(time for sent in aws.tables["sent"]["answers"] for time in sent)
     assert all(later >= earlier for earlier, later in zip(left, arrived, strict=False))
 
@@ -152,9 +159,9 @@ def test_load_on_an_endpoint_counts_and_stamps_as_on_the_container_itself(aws: A
 def test_a_container_that_takes_no_counts_under_way_is_asked_for_less(aws: Account, tmp_path: Path) -> None:
     with running("broken_server.py") as url:
         name = in_service(aws, DEPLOYMENT, url=url)
-        found = loaded(aws, tmp_path, name, model="no_continuous")
-    assert {each.status for each in found} == {"ok"}
-    assert {each.token_times for each in found} == {"final"}
+        result = loaded(aws, tmp_path, name, model="no_continuous")
+    assert {each.status for each in result} == {"ok"}
+    assert {each.token_times for each in result} == {"final"}
 
 
 def test_what_is_asked_beside_the_load_is_signed_too(aws: Account) -> None:
@@ -202,17 +209,17 @@ def test_each_failure_is_a_failed_request_with_its_sentence(
 
 def test_an_answer_that_the_container_breaks_off_is_a_failed_request(aws: Account, tmp_path: Path) -> None:
     breaks = {"after": 2, "kind": "InternalStreamFailure", "Message": ""}
-    (found,) = loaded(aws, tmp_path, in_service(aws, DEPLOYMENT, breaks=breaks), requests=1, load=Load("closed", 1))
-    assert (found.status, len(found.chunk_times)) == ("server_error", 2)
+    (result,) = loaded(aws, tmp_path, in_service(aws, DEPLOYMENT, breaks=breaks), requests=1, load=Load("closed", 1))
+    assert (result.status, len(result.chunk_times)) == ("server_error", 2)
     assert (
-        found.error
+        result.error
         == "The answer broke off (InternalStreamFailure): SageMaker itself failed while the answer was streamed."
     )
 
 
 def test_what_is_not_in_service_and_what_the_container_refuses_are_said(aws: Account, tmp_path: Path) -> None:
-    (found,) = loaded(aws, tmp_path, "whetstone-gone", requests=1, load=Load("closed", 1))
-    assert (found.status, found.error) == (
+    (result,) = loaded(aws, tmp_path, "whetstone-gone", requests=1, load=Load("closed", 1))
+    assert (result.status, result.error) == (
         "http_400",
         "There is no such endpoint in service in this region: see `whetstone endpoints list`.",
     )

@@ -52,8 +52,8 @@ def read(sends: list[tuple[float, bytes]], cuts: list[int]) -> Exchange:
     return exchange
 
 
-def chunks_up_to(found: RequestRecord, time: float) -> int:
-    return sum(each <= time for each in found.chunk_times)
+def chunks_up_to(request_record: RequestRecord, time: float) -> int:
+    return sum(each <= time for each in request_record.chunk_times)
 
 
 @given(WORDS, ENDS, CUTS)
@@ -61,26 +61,26 @@ def chunks_up_to(found: RequestRecord, time: float) -> int:
 @example(["é", "\N{GRINNING FACE}", "data: [DONE]", "\n"], "\r\n\r\n", list(range(10_000)))  # a byte a read
 def test_any_cut_gives_the_same_text_and_figures_that_are_right_or_none(words: list[str], end: str, cuts: list[int]):
     exchange = read(sent(words, end), cuts)
-    found = make_record(exchange)
+    record = make_record(exchange)
 
     # 1. The text and the counts do not depend on the cuts.
-    assert (found.status, found.text, found.output_tokens) == ("ok", "".join(words), len(words))
-    assert assistant_words(exchange) == found.text
+    assert (record.status, record.text, record.output_tokens) == ("ok", "".join(words), len(words))
+    assert assistant_words(exchange) == record.text
 
     # 2. The response is complete at its last read, whether or not the end mark was seen before it.
     framing = Framing()
     assert [framing.feed(data) for data in exchange.reads] == [False] * (len(exchange.reads) - 1) + [True]
 
     # 3. The first token is stamped by a read that is no earlier than it and no later than the whole.
-    assert found.first_content is not None and FIRST_S <= found.first_content <= FIRST_S + PACE_S * (len(words) - 1)
+    assert record.first_content is not None and FIRST_S <= record.first_content <= FIRST_S + PACE_S * (len(words) - 1)
 
     # 4. The time a token is the server's pace: a read that ends inside a chunk is stamped by it, so that at most the
     # time of one token is missing.
-    tpot = tpot_s(found)
+    tpot = tpot_s(record)
     if tpot is not None:
-        after_first = len(words) - chunks_up_to(found, found.chunk_times[0])
+        after_first = len(words) - chunks_up_to(record, record.chunk_times[0])
         assert PACE_S * (after_first - 1) / after_first - 1e-9 <= tpot <= PACE_S + 1e-9
-    if len(set(found.chunk_times)) < 2:
+    if len(set(record.chunk_times)) < 2:
         assert tpot is None
 
 

@@ -38,9 +38,9 @@ def site(tmp_path: Path) -> Iterator[Site]:
     final = place.home() / "artifacts" / manifest.id
     final.parent.mkdir(parents=True)
     shutil.move(channel.output, final)
-    told = ["Started as process 7, attempt 1.", *(f"step {n} of attempt 1" for n in range(STEPS)), "Succeeded."]
+    messages = ["Started as process 7, attempt 1.", *(f"step {n} of attempt 1" for n in range(STEPS)), "Succeeded."]
     with place.store.session() as session:
-        history.append(session, "j-0", [Event(kind="state", message=message) for message in told])
+        history.append(session, "j-0", [Event(kind="state", message=message) for message in messages])
         session.execute(update(JobRow).values(state=JobState.SUCCEEDED, result="{}"))
         session.add(
             ArtifactRow(

@@ -22,14 +22,14 @@ TABLE = """0, NVIDIA H200, 143771, 9.0, 570.86.15
 
 
 def test_the_probe_is_json_and_agrees_with_the_kernel() -> None:
-    found = json.loads(json.dumps(probe.probe()))
+    parsed = json.loads(json.dumps(probe.probe()))
     cpuinfo = Path("/proc/cpuinfo").read_text()
-    assert found["cpu"] in cpuinfo
-    assert all(f" {flag}" in cpuinfo for flag in found["flags"])
-    assert found["cores"] == len(os.sched_getaffinity(0))
+    assert parsed["cpu"] in cpuinfo
+    assert all(f" {flag}" in cpuinfo for flag in parsed["flags"])
+    assert parsed["cores"] == len(os.sched_getaffinity(0))
     total = int(Path("/proc/meminfo").read_text().split()[1]) << 10
-    assert 0 < found["memory_bytes"] <= total
-    assert 0 < probe.free_memory() <= found["memory_bytes"]
+    assert 0 < parsed["memory_bytes"] <= total
+    assert 0 < probe.free_memory() <= parsed["memory_bytes"]
 
 
 def test_gpus_are_read_from_nvidia_smi() -> None:
@@ -51,8 +51,8 @@ def test_a_machine_without_a_driver_has_no_accelerator() -> None:
 @pytest.mark.gpu
 def test_a_machine_with_a_gpu_lists_it() -> None:
     probe.accelerators.cache_clear()
-    found = probe.accelerators()
-    assert found and all(gpu.memory_bytes > 1 << 30 and "." in gpu.compute_capability for gpu in found)
+    accelerators = probe.accelerators()
+    assert accelerators and all(gpu.memory_bytes > 1 << 30 and "." in gpu.compute_capability for gpu in accelerators)
     assert probe.has_nvidia()
 
 
@@ -75,17 +75,17 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def test_every_environment_is_listed_with_what_it_can_or_why_not(tmp_path: Path) -> None:
-    found = {engine.name: engine for engine in engine_status.list_engines(settings(tmp_path))}
-    assert list(found) == [environment.name for environment in ENVIRONMENTS]
-    assert found["studio"].installed and found["studio"].version and found["studio"].reason is None
-    assert "quantize awq" in found["studio"].can
-    assert not found["serve"].installed and "whetstone engines install serve" in str(found["serve"].reason)
-    assert "speculate draft" in found["serve"].can
-    assert "whetstone engines install compress" in str(found["compress"].reason)
-    assert "quantize awq by autoawq" in found["compress"].can and "gptq" in found["compress"].can
-    assert "speculate" not in found["compress"].can and "llm-compressor" not in found["studio"].can
-    assert not found["neuron"].installed and "whetstone engines install neuron --index URL" in str(
-        found["neuron"].reason
+    by_name = {engine.name: engine for engine in engine_status.list_engines(settings(tmp_path))}
+    assert list(by_name) == [environment.name for environment in ENVIRONMENTS]
+    assert by_name["studio"].installed and by_name["studio"].version and by_name["studio"].reason is None
+    assert "quantize awq" in by_name["studio"].can
+    assert not by_name["serve"].installed and "whetstone engines install serve" in str(by_name["serve"].reason)
+    assert "speculate draft" in by_name["serve"].can
+    assert "whetstone engines install compress" in str(by_name["compress"].reason)
+    assert "quantize awq by autoawq" in by_name["compress"].can and "gptq" in by_name["compress"].can
+    assert "speculate" not in by_name["compress"].can and "llm-compressor" not in by_name["studio"].can
+    assert not by_name["neuron"].installed and "whetstone engines install neuron --index URL" in str(
+        by_name["neuron"].reason
     )
 
 

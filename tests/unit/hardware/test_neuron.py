@@ -108,8 +108,8 @@ def test_the_target_of_this_machine_has_its_cores_and_their_memory(
     tmp_path: Path, home: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path, monkeypatch, f"echo '{json.dumps(PUBLISHED)}'")
-    found = targets.find(home, "local:neuron").device
-    assert (found.hardware, found.units, found.memory_bytes) == ("neuron", 4, 16 << 30)
+    device = targets.find(home, "local:neuron").device
+    assert (device.hardware, device.units, device.memory_bytes) == ("neuron", 4, 16 << 30)
 
 
 def row(number: int, **changes: object) -> dict[str, object]:
@@ -152,7 +152,7 @@ def test_logical_cores_are_not_joined_twice_and_what_is_attached_is_compiled_for
 
 
 @pytest.mark.parametrize(
-    ("plan", "attached", "said"),
+    ("plan", "attached", "message"),
     [
         ({}, [], "this machine has none"),
         ({}, [row(0)], None),
@@ -167,10 +167,10 @@ def test_what_was_compiled_is_served_only_where_its_cores_are(
     monkeypatch: pytest.MonkeyPatch,
     plan: dict[str, object],
     attached: list[object],
-    said: str | None,
+    message: str | None,
 ) -> None:
     install(tmp_path, monkeypatch, f"echo '{json.dumps(attached)}'")
     why = variants.why_unserved_on_neuron(
         home, {"accelerator": "Trainium2", "tensor_parallel": 4, "stack": "vllm-neuron", **plan}
     )
-    assert (why is None) == (said is None) and (said or "") in (why or "")
+    assert (why is None) == (message is None) and (message or "") in (why or "")

@@ -49,8 +49,8 @@ def test_the_whole_life_leaves_nothing_and_calls_what_the_policy_allows(
         return plain(client, operation, parameters)
 
     monkeypatch.setattr(BaseClient, "_make_api_call", seen)
-    made = deployed(endpoints, artifact, WATCHED)
-    assert (made.state, made.instance, made.instances, made.owner) == (
+    deployment = deployed(endpoints, artifact, WATCHED)
+    assert (deployment.state, deployment.instance, deployment.instances, deployment.owner) == (
         "InService",
         "ml.g6.12xlarge",
         1,
@@ -66,14 +66,16 @@ def test_the_whole_life_leaves_nothing_and_calls_what_the_policy_allows(
         ("quantization", True),
         ("speculation", True),
     ]
-    assert list(playground.stream(f"sagemaker://us-east-1/{made.name}", "model", Question("a"), Timing()))
+    assert list(playground.stream(f"sagemaker://us-east-1/{deployment.name}", "model", Question("a"), Timing()))
     called |= {f"sagemaker:{each.operation}" for each in aws.log if each.operation.startswith("InvokeEndpoint")}
     assert list(aws.tables["actions"]) == ["whetstone-chat-1"] and endpoints.alarms() == {"whetstone-chat-idle": False}
     aws.clock.advance(1800)
     assert endpoints.alarms() == {"whetstone-chat-idle": True}
-    assert endpoints.traffic(made, moment(aws.clock.now)).since == Counts(requests=2, errors=0)
+    assert endpoints.traffic(deployment, moment(aws.clock.now)).since == Counts(requests=2, errors=0)
     again = deployed(endpoints, artifact, WATCHED)
-    assert again.since == made.since and len(aws.asked("CreateEndpoint")) == 2 and len(aws.tables["endpoints"]) == 1
+    assert (
+        again.since == deployment.since and len(aws.asked("CreateEndpoint")) == 2 and len(aws.tables["endpoints"]) == 1
+    )
     with pytest.raises(NotNow, match="scales by itself"):
         endpoints.update(
             DRAFT.model_copy(update={**HERE, "instance": "ml.g5.12xlarge"}), Rollout(), artifact, FILES, print
@@ -97,23 +99,25 @@ OF_AWS_ITSELF = {"iam:PassRole", "sagemaker:AddTags", "cloudwatch:TagResource", 
 def test_what_was_asked_is_counted_since_it_was_made_and_of_the_last_hour(
     aws: Account, endpoints: Deployments, artifact: Path
 ) -> None:
-    made = deployed(endpoints, artifact, PLAIN)
+    deployment = deployed(endpoints, artifact, PLAIN)
     body = {"model": "model", "prompt": "a", "max_tokens": 4}
-    assert endpoints.traffic(made, moment(aws.clock.now)) == Traffic(since=NONE, hour=NONE, p95_ms=None)
+    assert endpoints.traffic(deployment, moment(aws.clock.now)) == Traffic(since=NONE, hour=NONE, p95_ms=None)
     for day in (0, 20, 80):  # as long as CloudWatch keeps minutes, five minutes, hours
         aws.clock.advance(day * 86400)
-        endpoints.ask(made.name, body)
+        endpoints.ask(deployment.name, body)
     aws.clock.advance(3700)
     for seconds in (0.2, 1.5):
         aws.tables["container"] = {"seconds": seconds}
-        endpoints.ask(made.name, body)
+        endpoints.ask(deployment.name, body)
     aws.tables["container"] = {"status": 503}
     with pytest.raises(WhetstoneError):
-        endpoints.ask(made.name, body)
-    found = endpoints.traffic(made, moment(aws.clock.now))
-    assert found == Traffic(since=Counts(requests=6, errors=1), hour=Counts(requests=3, errors=1), p95_ms=1500.0)
+        endpoints.ask(deployment.name, body)
+    traffic = endpoints.traffic(deployment, moment(aws.clock.now))
+    assert traffic == Traffic(since=Counts(requests=6, errors=1), hour=Counts(requests=3, errors=1), p95_ms=1500.0)
     earlier = moment(aws.clock.now - 200 * 86400)
-    assert endpoints.traffic(made, earlier).since == NONE, "a clock that is behind AWS's asks for a minute all the same"
+    assert endpoints.traffic(deployment, earlier).since == NONE, (
+        "a clock that is behind AWS's asks for a minute all the same"
+    )
 
 
 NONE = Counts(requests=0, errors=0)
@@ -270,13 +274,13 @@ def test_what_is_not_ours_is_neither_listed_nor_deleted(aws: Account, endpoints:
 def test_a_draft_that_the_engine_ignores_is_seen(aws: Account, endpoints: Deployments, artifact: Path) -> None:
     aws.tables["container"] = {"ignores_draft": True, "quantization": "None", "answer": " "}
     deployed(endpoints, artifact)
-    found = endpoints.prove("chat")
-    assert [each.proven for each in found] == [False, False, False]
-    assert found[2].words == "It does not speculate: the engine started without the draft."
+    evidence = endpoints.prove("chat")
+    assert [each.proven for each in evidence] == [False, False, False]
+    assert evidence[2].words == "It does not speculate: the engine started without the draft."
     aws.tables["logs"].clear()
-    seen = endpoints.prove("chat")
-    assert [each.proven for each in seen] == [False, None, None] and all(
-        "cannot be checked" in each.words for each in seen[1:]
+    proof = endpoints.prove("chat")
+    assert [each.proven for each in proof] == [False, None, None] and all(
+        "cannot be checked" in each.words for each in proof[1:]
     )
 
 

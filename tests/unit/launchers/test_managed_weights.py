@@ -38,9 +38,9 @@ HERE = {
 
 @pytest.fixture
 def bucket(s3: str, aws: Account, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    made = beside(s3, "made", monkeypatch, tmp_path)
-    made.put_bucket_versioning(Bucket="made", VersioningConfiguration={"Status": "Enabled"})
-    return made
+    created = beside(s3, "made", monkeypatch, tmp_path)
+    created.put_bucket_versioning(Bucket="made", VersioningConfiguration={"Status": "Enabled"})
+    return created
 
 
 @pytest.fixture
@@ -50,9 +50,9 @@ def model(home: Workspace) -> ModelCard:
 
 @pytest.fixture
 def studio(home: Workspace, aws: Account) -> Iterator[Studio]:
-    made = Studio(home, aws)
-    yield made
-    made.leave()
+    created = Studio(home, aws)
+    yield created
+    created.leave()
 
 
 OF_A_STOP_OR_A_BREAK = {
@@ -117,8 +117,8 @@ def test_weights_go_up_and_the_result_comes_back_as_a_verified_artifact(
     monkeypatch.setattr(objects, "PART_BYTES", 5 << 20)
     studio.submit(request=HERE, weights=model.path, parent=model)
     studio.until_status("is being set up")
-    (asked,) = aws.asked("CreateOptimizationJob")
-    source = asked["ModelSource"]["S3"]["S3Uri"]
+    (request,) = aws.asked("CreateOptimizationJob")
+    source = request["ModelSource"]["S3"]["S3Uri"]
     assert (
         source.startswith("s3://made/up/")
         and "SHA256" not in source
@@ -131,12 +131,12 @@ def test_weights_go_up_and_the_result_comes_back_as_a_verified_artifact(
     for _ in range(12):
         aws.clock.advance(120)
     studio.until_state(JobState.SUCCEEDED)
-    found = studio.result
-    artifact = artifacts.show(home, found["artifact"])
+    result = studio.result
+    artifact = artifacts.show(home, result["artifact"])
     assert (
         artifact.manifest.parent == model
         and artifact.manifest.job == JOB
-        and found["bytes_after"] == model.weights_bytes
+        and result["bytes_after"] == model.weights_bytes
     )
     assert {file.path.split("/")[0] for file in artifact.manifest.files} == {"model"}
     artifacts.verify(home, artifact.id)
@@ -153,12 +153,12 @@ def test_aws_is_not_asked_again_while_a_result_comes_back(studio: Studio, aws: A
     studio.until_status("is being set up")
     aws.clock.advance(2000)
     studio.until_state(JobState.SUCCEEDED)
-    asked, launcher = len(aws.asked("DescribeOptimizationJob")), studio.launchers[-1]
+    request, launcher = len(aws.asked("DescribeOptimizationJob")), studio.launchers[-1]
     handle = Handle.model_validate_json(studio.row.handle or "")
     for _ in range(3):
         launcher.sweep(JOB, handle)
         assert not launcher.poll(handle).alive
-    assert len(aws.asked("DescribeOptimizationJob")) == asked and studio.said.count("has completed") == 1
+    assert len(aws.asked("DescribeOptimizationJob")) == request and studio.said.count("has completed") == 1
 
 
 def test_what_is_no_weights_stays_in_s3(studio: Studio, aws: Account, bucket: Any, model: ModelCard) -> None:
@@ -175,10 +175,10 @@ def test_a_cancel_during_the_upload_creates_no_job(
 ) -> None:
     put = Objects.put
 
-    def first_cancels(*given: Any) -> None:
+    def first_cancels(*items: Any) -> None:
         studio.cancel()
         studio.launchers[-1]._followers[NAME].cancel()
-        put(*given)
+        put(*items)
 
     monkeypatch.setattr(Objects, "put", first_cancels)
     studio.submit(request=HERE, weights=model.path)

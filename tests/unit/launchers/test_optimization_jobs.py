@@ -43,10 +43,10 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def studio(aws: Account, tmp_path: Path) -> Iterator[Studio]:
-    made = Studio(open_home(tmp_path / "home"), aws)
-    made.submit()
-    yield made
-    for launcher in made.launchers:
+    created = Studio(open_home(tmp_path / "home"), aws)
+    created.submit()
+    yield created
+    for launcher in created.launchers:
         for follower in launcher._followers.values():
             follower.stop()
 
@@ -62,14 +62,14 @@ def test_a_job_completes_and_its_output_and_image_are_recorded(studio: Studio, a
     assert aws.asked("CreateOptimizationJob") == [
         {"OptimizationJobName": NAME, **REQUEST, "OutputConfig": {"S3OutputLocation": f"s3://b/out/{NAME}/"}}
     ]
-    found = studio.result
-    assert (found["output"], found["seconds"], found["usd"]) == (f"s3://b/out/{NAME}/", 1200.0, 2.0)
-    assert "djl-inference" in found["image"] and found["arn"].endswith(NAME)
+    result = studio.result
+    assert (result["output"], result["seconds"], result["usd"]) == (f"s3://b/out/{NAME}/", 1200.0, 2.0)
+    assert "djl-inference" in result["image"] and result["arn"].endswith(NAME)
     assert (
         f"has completed after 20 min, about 2.00 USD at the price of the instance that it is for. The result is in "
         f"s3://b/out/{NAME}/" in studio.said
     )
-    assert Handle.model_validate_json(studio.row.handle or "").place == found["arn"]
+    assert Handle.model_validate_json(studio.row.handle or "").place == result["arn"]
 
 
 def test_the_reason_of_a_failure_comes_first(studio: Studio, aws: Account) -> None:

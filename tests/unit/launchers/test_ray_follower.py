@@ -46,15 +46,15 @@ class Attempt:
             self.follower.step()
 
     def events(self) -> list[str | None]:
-        return [event.message for _, found in self.channel.segments(0) for event in found]
+        return [event.message for _, result in self.channel.segments(0) for event in result]
 
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedCluster]:
     monkeypatch.setenv("WHETSTONE_HOME", str(tmp_path / "node"))
-    made = SimulatedCluster()
-    yield made
-    for each in made.ever:
+    simulated_cluster = SimulatedCluster()
+    yield simulated_cluster
+    for each in simulated_cluster.ever:
         each.close()
 
 
@@ -99,15 +99,15 @@ def test_what_it_kept_at_one_moment_goes_with_the_job_to_the_next_node(
     """A state names the file beside it: of both those of one moment come along, though both change between any two
     looks."""
     attempt.step()
-    kept = attempt.keeper.worker.resume()
-    kept.mkdir()
+    resumed = attempt.keeper.worker.resume()
+    resumed.mkdir()
     for layer in range(1, layers + 1):
-        files.write(kept / f"hidden-{layer % 2}", f"of layer {layer}")
+        files.write(resumed / f"hidden-{layer % 2}", f"of layer {layer}")
         attempt.step()
-        files.write(kept / "state", str(layer))
-    (kept / "mapped-0").write_text("changed in place")
+        files.write(resumed / "state", str(layer))
+    (resumed / "mapped-0").write_text("changed in place")
     attempt.step()
-    files.write(kept / f"hidden-{(layers + 1) % 2}", "which no look saw")
+    files.write(resumed / f"hidden-{(layers + 1) % 2}", "which no look saw")
     cluster.forgets()
     attempt.step(10, GONE_S / 4)
     assert not attempt.follower.state.alive
@@ -121,12 +121,12 @@ def test_what_it_kept_at_one_moment_goes_with_the_job_to_the_next_node(
 
 def test_what_it_keeps_no_more_goes_here_too(attempt: Attempt) -> None:
     attempt.step()
-    kept = attempt.keeper.worker.resume()
-    kept.mkdir()
-    files.write(kept / "part-1", "layer 1")
+    resumed = attempt.keeper.worker.resume()
+    resumed.mkdir()
+    files.write(resumed / "part-1", "layer 1")
     attempt.step(3)
     assert (Path(attempt.channel.address) / RESUME / "part-1").exists()
-    shutil.rmtree(kept)
+    shutil.rmtree(resumed)
     attempt.step(3)
     assert not (Path(attempt.channel.address) / RESUME).exists() and attempt.follower.state.alive
 
@@ -135,12 +135,12 @@ def test_what_it_kept_last_comes_before_its_end_is_told(attempt: Attempt, monkey
     """Also where it ended while what it kept before was half here."""
     monkeypatch.setattr("backend.channel_copy.CARRY_S", 0.0)
     attempt.step()
-    kept = attempt.keeper.worker.resume()
-    kept.mkdir()
-    files.write(kept / "part-1", b"1" * 9_000_000)
+    resumed = attempt.keeper.worker.resume()
+    resumed.mkdir()
+    files.write(resumed / "part-1", b"1" * 9_000_000)
     attempt.step(2)
     assert not (Path(attempt.channel.address) / RESUME).exists() and (Path(attempt.channel.address) / COMING).is_dir()
-    files.write(kept / "part-1", b"2" * 9_000_000)
+    files.write(resumed / "part-1", b"2" * 9_000_000)
     attempt.keeper.code = 1
     attempt.step(8)
     assert attempt.follower.state.code == 1
@@ -320,8 +320,8 @@ def test_a_request_that_is_damaged_before_a_node_has_it_ends_the_job_with_a_sent
 ) -> None:
     (Path(attempt.channel.address) / name).write_bytes(b'{"kind": ')
     attempt.step()
-    seen = attempt.follower.state
-    assert not seen.alive and not seen.again and f"{name} is damaged" in (seen.cause or "")
+    state = attempt.follower.state
+    assert not state.alive and not state.again and f"{name} is damaged" in (state.cause or "")
 
 
 @pytest.mark.parametrize(
@@ -337,7 +337,7 @@ def test_an_answer_of_another_form_ends_the_attempt_in_a_sentence(
     monkeypatch.setattr(
         cluster,
         "call",
-        lambda name, method, *rest, **given: answer if method == "inspect" else call(name, method, *rest, **given),
+        lambda name, method, *rest, **options: answer if method == "inspect" else call(name, method, *rest, **options),
     )
     attempt.step(2)
     state = attempt.follower.state

@@ -25,9 +25,9 @@ SPEC = InstallSpec(engine="serve").model_dump_json()
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedCluster]:
     monkeypatch.setenv("WHETSTONE_HOME", str(tmp_path / "node"))
-    made = SimulatedCluster()
-    yield made
-    for each in made.ever:
+    simulated_cluster = SimulatedCluster()
+    yield simulated_cluster
+    for each in simulated_cluster.ever:
         each.close()
 
 
@@ -98,9 +98,9 @@ def test_what_it_started_since_is_not_ended(tmp_path: Path, cluster: SimulatedCl
 def test_what_a_host_that_is_gone_has_there_ends_before_another_one_repeats_it(
     tmp_path: Path, cluster: SimulatedCluster
 ) -> None:
-    gone, here = Home(tmp_path / "gone", cluster), Home(tmp_path / "here", cluster)
-    handle = gone.start("j-1")
-    gone.crash()
+    removed, here = Home(tmp_path / "gone", cluster), Home(tmp_path / "here", cluster)
+    handle = removed.start("j-1")
+    removed.crash()
     eventually("its end", lambda: here.launcher.ended_elsewhere(SPEC, handle), 10)
     assert cluster.keepers == {}
 
@@ -108,9 +108,9 @@ def test_what_a_host_that_is_gone_has_there_ends_before_another_one_repeats_it(
 def test_a_cluster_that_does_not_answer_keeps_no_job_from_being_given_up(
     tmp_path: Path, cluster: SimulatedCluster
 ) -> None:
-    gone, here = Home(tmp_path / "gone", cluster), Home(tmp_path / "here", cluster)
-    handle = gone.start("j-1")
-    gone.crash()
+    removed, here = Home(tmp_path / "gone", cluster), Home(tmp_path / "here", cluster)
+    handle = removed.start("j-1")
+    removed.crash()
     cluster.broken = [ClusterUnreachable("The Ray cluster at h:1 does not answer.")] * 2
     eventually("nobody waits for it", lambda: here.launcher.ended_elsewhere(SPEC, handle), 10)
 

@@ -65,8 +65,8 @@ def test_requests(
 
 
 def test_ray_is_given_the_same_by_its_own_names() -> None:
-    found = ResourceRequest(cpus=4, gpus=1, neuron_cores=2, memory_bytes=10).options
-    assert found == {"num_cpus": 4, "num_gpus": 1, "memory": 10, "resources": {RESOURCE: 0.001, "neuron_cores": 2}}
+    options = ResourceRequest(cpus=4, gpus=1, neuron_cores=2, memory_bytes=10).options
+    assert options == {"num_cpus": 4, "num_gpus": 1, "memory": 10, "resources": {RESOURCE: 0.001, "neuron_cores": 2}}
     assert ResourceRequest(whole=True).options == {"num_cpus": 0, "num_gpus": 0, "resources": {RESOURCE: 1.0}}
 
 

@@ -64,17 +64,17 @@ def test_what_is_no_message_is_refused_with_a_value_error(text: bytes) -> None:
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """What a client gets of a bridge that answers by these lines."""
-    made: list[Client] = []
+    created: list[Client] = []
 
     def ask(answer: str) -> Any:
         script = tmp_path / "bridge.py"
         script.write_text(BRIDGE.format(answer=answer))
         monkeypatch.setattr(clients, "BRIDGE", script)
-        made.append(Client("127.0.0.1:6379", lambda: Path(sys.executable), tmp_path / "ray.log"))
-        return made[-1].ask("nodes")
+        created.append(Client("127.0.0.1:6379", lambda: Path(sys.executable), tmp_path / "ray.log"))
+        return created[-1].ask("nodes")
 
     yield ask
-    for each in made:
+    for each in created:
         each.close()
 
 

@@ -47,16 +47,16 @@ def serves(aws: Account, bucket: Any, deployment: Deployment) -> None:
 def test_an_update_serves_the_new_one_and_leaves_nothing_of_the_old(
     aws: Account, bucket: Any, endpoints: Deployments, artifact: Path
 ) -> None:
-    made = deployed(endpoints, artifact, OLD)
+    deployment = deployed(endpoints, artifact, OLD)
     findings = updated(endpoints, artifact, NEW, Rollout(alarms=("errors",), bake_s=300))
     assert [(each.what, each.proven) for each in findings] == [("answer", True), ("quantization", True)]
-    (asked,) = aws.asked("UpdateEndpoint")
-    assert asked["DeploymentConfig"]["AutoRollbackConfiguration"] == {"Alarms": [{"AlarmName": "errors"}]}
+    (request,) = aws.asked("UpdateEndpoint")
+    assert request["DeploymentConfig"]["AutoRollbackConfiguration"] == {"Alarms": [{"AlarmName": "errors"}]}
     shown = endpoints.show("chat")
     assert (shown.artifact, shown.variant, shown.since, shown.owner) == (
         "a-ffffffffffff",
         "fp8",
-        made.since,
+        deployment.since,
         "ann@example.org",
     )
     serves(aws, bucket, NEW)
@@ -156,11 +156,11 @@ def test_credentials_that_expire_meanwhile_leave_it_to_the_same_command(
     aws: Account, bucket: Any, endpoints: Deployments, artifact: Path
 ) -> None:
     deployed(endpoints, artifact, OLD)
-    said: list[str] = []
+    messages: list[str] = []
     aws.faults.append(Fault("ExpiredTokenException", "DescribeEndpoint", times=9, after=3))
     with pytest.raises(Expired):
-        endpoints.update(NEW, Rollout(), artifact, {"model/config.json": 2}, said.append)
-    assert "same command again" in said[-1]
+        endpoints.update(NEW, Rollout(), artifact, {"model/config.json": 2}, messages.append)
+    assert "same command again" in messages[-1]
     aws.faults.clear()
     assert updated(endpoints, artifact) and len(aws.asked("UpdateEndpoint")) == 1
     serves(aws, bucket, NEW)

@@ -21,9 +21,9 @@ def test_fast_products_keep_fp32_accuracy_and_leave_no_trace() -> None:
     before = torch.backends.mkldnn.matmul.fp32_precision
     left, right = torch.randn(300, 200), torch.randn(200, 100)
     with fast_products():
-        found = left @ right
+        result = left @ right
     true = left.double() @ right.double()
-    assert float((found - true).norm() / true.norm()) < 1e-5
+    assert float((result - true).norm() / true.norm()) < 1e-5
     assert torch.backends.mkldnn.matmul.fp32_precision == before
 
 
@@ -54,8 +54,8 @@ def test_blocked_attention_takes_a_few_heads_at_a_time(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("form", ["gram", "rows"])
 def test_rough_statistics_rank_as_exact_ones_do(form: str) -> None:
     rows, errors = torch.randn(96, 128) * torch.rand(128).exp(), torch.randn(20, 32, 128)
-    held = {"gram": rows.T @ rows} if form == "gram" else {"rows": rows}
-    stats = Stats(len(rows), rows.abs().mean(0), rows.abs().amax(0), **held)
+    values = {"gram": rows.T @ rows} if form == "gram" else {"rows": rows}
+    stats = Stats(len(rows), rows.abs().mean(0), rows.abs().amax(0), **values)
     for error in errors:
         assert stats.rough().squared(error) == pytest.approx(stats.squared(error), rel=3e-3)
     assert {each.dtype for each in (stats.gram, stats.rows) if each is not None} == {torch.float32}
@@ -147,16 +147,16 @@ def test_a_layer_stops_once_all_was_seen_and_not_before() -> None:
 
 def test_half_precision_is_bfloat16_or_nothing() -> None:
     with half_precision("cpu"):
-        found = torch.nn.functional.linear(torch.randn(2, 3), torch.randn(4, 3)).dtype
+        dtype = torch.nn.functional.linear(torch.randn(2, 3), torch.randn(4, 3)).dtype
     able = torch.cpu.get_capabilities()
-    assert found == (torch.bfloat16 if able.get("avx512_bf16") or able.get("amx_bf16") else torch.float32)
+    assert dtype == (torch.bfloat16 if able.get("avx512_bf16") or able.get("amx_bf16") else torch.float32)
 
 
 def test_magnitudes_that_nobody_asked_for_cannot_be_taken_for_figures() -> None:
     rows = torch.randn(20, 4)
-    asked, spared = (Tally(4, len(rows), Collected(magnitudes=wanted), "cpu") for wanted in (True, False))
-    for tally in (asked, spared):
+    request, spared = (Tally(4, len(rows), Collected(magnitudes=required), "cpu") for required in (True, False))
+    for tally in (request, spared):
         tally.add(rows)
     stats = spared.stats("linear")
     assert stats.mean_abs.isnan().all() and stats.max_abs.isnan().all()
-    assert torch.equal(stats.matrix(), asked.stats("linear").matrix())
+    assert torch.equal(stats.matrix(), request.stats("linear").matrix())

@@ -95,8 +95,13 @@ def test_a_class_that_reads_as_the_file_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_the_difference_is_told_with_the_text_that_is_lost(tmp_path: Path) -> None:
-    said = tokenizers.read(folder_of(tmp_path / "lost", "llama", "LlamaTokenizerFast")).sentence
-    assert said and "LlamaTokenizer" in said and "deff(x):" in said and "tokenizer.json is taken as it is" in said
+    sentence = tokenizers.read(folder_of(tmp_path / "lost", "llama", "LlamaTokenizerFast")).sentence
+    assert (
+        sentence
+        and "LlamaTokenizer" in sentence
+        and "deff(x):" in sentence
+        and "tokenizer.json is taken as it is" in sentence
+    )
     unbuilt = tokenizers.read(folder_of(tmp_path / "unbuilt", "llama", "T5Tokenizer")).sentence
     assert unbuilt and "cannot be built" in unbuilt
 

@@ -49,12 +49,12 @@ def test_what_was_accepted_and_whether_answers_stayed_is_said() -> None:
     row = words.rows(document())[0]
     assert (row["Accepted by position"], row["Tokens accepted"]) == ("80%, 50%, 20%", "1,500 of 3,000")
     assert row["Tokens per step by kind"] == "code 2.60, writing 1.50"
-    (kept,) = words.lossless_rows(document())
-    assert kept["Answers"] == "no difference found"
-    assert kept["Greedy"].startswith(
+    (remaining,) = words.lossless_rows(document())
+    assert remaining["Answers"] == "no difference found"
+    assert remaining["Greedy"].startswith(
         "23 of 24 the same, first differing at token 17; without speculation 22 of 24 with 8 "
     )
-    assert "a total-variation distance of 13% would be detected with 80% power" in kept["Sampled"]
+    assert "a total-variation distance of 13% would be detected with 80% power" in remaining["Sampled"]
     assert words.verdict(None) == words.NOT_MEASURED
     assert words.verdict(KEPT.model_copy(update={"drafted": 0})) == words.NOTHING_DRAFTED
 

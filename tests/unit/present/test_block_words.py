@@ -11,14 +11,14 @@ from backend.present.words import repeat_counts
 from tests.simulated import evaluation
 
 
-def with_looks(repeats: int, sessions: tuple[int, ...], *looks: SequentialTest, **options: object) -> Evaluation:
-    made = evaluation(names=("a", "b"), speeds=(1.0, 1.2))
-    chosen = made.options.model_copy(update={"repeats": repeats, **options})
-    return made.model_copy(update={"options": chosen, "sessions": sessions, "looks": looks})
+def with_looks(repeats: int, sessions: tuple[int, ...], *styles: SequentialTest, **options: object) -> Evaluation:
+    result = evaluation(names=("a", "b"), speeds=(1.0, 1.2))
+    chosen = result.options.model_copy(update={"repeats": repeats, **options})
+    return result.model_copy(update={"options": chosen, "sessions": sessions, "looks": styles})
 
 
 @pytest.mark.parametrize(
-    ("made", "measured", "tests"),
+    ("created", "measured", "tests"),
     [
         (with_looks(3, (3,)), "3", "none"),
         (with_looks(5, (5,), SequentialTest(blocks=5, alpha=0.05)), "5", "once, at 5%"),
@@ -51,11 +51,11 @@ def with_looks(repeats: int, sessions: tuple[int, ...], *looks: SequentialTest, 
     ],
     ids=["untested", "once", "continued", "rule", "cap"],
 )
-def test_blocks_and_tests_in_words(made: Evaluation, measured: str, tests: str) -> None:
-    tests += repeat_counts.PRIMARY_RULE if made.looks else ""
-    assert (repeat_counts.measured_repeats(made), repeat_counts.describe_tests(made)) == (measured, tests)
-    beside = conditions(made)
-    assert (beside["Repeats"], beside["Tests"]) == (measured, tests)
+def test_blocks_and_tests_in_words(created: Evaluation, measured: str, tests: str) -> None:
+    tests += repeat_counts.PRIMARY_RULE if created.looks else ""
+    assert (repeat_counts.measured_repeats(created), repeat_counts.describe_tests(created)) == (measured, tests)
+    neighbour = conditions(created)
+    assert (neighbour["Repeats"], neighbour["Tests"]) == (measured, tests)
 
 
 def test_what_is_planned() -> None:

@@ -142,10 +142,10 @@ def test_a_variant_has_one_colour_on_every_chart_and_the_original_is_the_ink(the
 
 
 def test_equal_names_share_a_colour_and_differ_in_shape() -> None:
-    found = [style(place, "light") for place in style_indices(["", "w8a8", "", "w8a8", "mine", "mine too"])]
-    assert found[0].colour == found[2].colour and found[0].symbol != found[2].symbol
-    assert found[1].colour == found[3].colour and found[1].symbol != found[3].symbol
-    assert len({look.colour for look in found}) == 4
+    styles = [style(place, "light") for place in style_indices(["", "w8a8", "", "w8a8", "mine", "mine too"])]
+    assert styles[0].colour == styles[2].colour and styles[0].symbol != styles[2].symbol
+    assert styles[1].colour == styles[3].colour and styles[1].symbol != styles[3].symbol
+    assert len({check.colour for check in styles}) == 4
 
 
 @pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
@@ -155,7 +155,10 @@ def test_no_line_of_a_hover_is_wider_than_half_a_page_has_room_for(measured: Eva
         update={"versions": many, "variants": [result("long name " * 20, measured.variants[1].levels)]}
     )
     for trace in _marked(draw(document)):
-        assert max(len(line) for said in trace["hovertext"] for line in re.sub("</?b>", "", said).split("<br>")) <= 60
+        assert (
+            max(len(line) for message in trace["hovertext"] for line in re.sub("</?b>", "", message).split("<br>"))
+            <= 60
+        )
 
 
 @pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
@@ -170,8 +173,8 @@ def test_every_figure_is_plain_json_with_units_provenance_and_words(
         assert re.search(r"streams|ms|tokens|nats|currency", figure["layout"][axis]["title"]["text"])
     for trace in _marked(figure):
         assert len(trace["hovertext"]) == len(trace["x"])
-        for said in trace["hovertext"]:
-            assert "measured 2026-01-02T03:04:05+00:00<br>on Simulated CPU, 2 cores<br>with whetstone 0.1.0" in said
+        for message in trace["hovertext"]:
+            assert "measured 2026-01-02T03:04:05+00:00<br>on Simulated CPU, 2 cores<br>with whetstone 0.1.0" in message
     for name in ("original", "w8a8", "draft", "w8a8-draft"):
         assert f"{name}: " in alt_text.alt(figure)
 
@@ -222,8 +225,8 @@ def test_a_figure_without_figures_says_why(draw: Any) -> None:
 
 def test_the_bars_before_and_after_are_said_load_by_load(measured: Evaluation) -> None:
     figure = before_after(measured)
-    said = alt_text.alt(figure)
-    assert "Across: Load, 1 stream, 4 streams, 16 streams. Up: Output tokens/s." in said
+    message = alt_text.alt(figure)
+    assert "Across: Load, 1 stream, 4 streams, 16 streams. Up: Output tokens/s." in message
     assert _sent(graph.Figure(figure)) == _sent(screen.unvalidated(figure))
     ratios = [after / before for before, after in zip(*(trace["y"] for trace in _marked(figure)), strict=True)]
     compared = [
@@ -235,7 +238,7 @@ def test_the_bars_before_and_after_are_said_load_by_load(measured: Evaluation) -
 def test_series_differ_in_more_than_colour() -> None:
     style_indices = [style(index, "light") for index in range(56)]
     assert len(set(style_indices)) == 56
-    assert len({look.symbol for look in style_indices[:6]}) == len({look.dash for look in style_indices[:6]}) == 6
+    assert len({check.symbol for check in style_indices[:6]}) == len({check.dash for check in style_indices[:6]}) == 6
 
 
 def test_a_point_that_the_client_held_back_is_hollow_said_and_never_on_the_front() -> None:
@@ -259,11 +262,11 @@ def test_a_level_with_many_errors_is_hollow_never_on_the_front_and_its_mark_says
 
 
 def test_words_say_axes_ranges_and_the_best_where_all_have_a_point(measured: Evaluation) -> None:
-    said = alt_text.alt(charts.throughput(measured))
+    message = alt_text.alt(charts.throughput(measured))
     fastest = measured.variants[3].levels[-1].output_tokens_per_s
-    assert "Across: Concurrency (streams), 1 to 16. Up: Output tokens/s, all streams." in said
-    assert re.search(r"w8a8: 3 points from \S+ at concurrency 1 to \S+ at concurrency 16", said)
-    assert said.endswith(f"Higher is better: at concurrency 16 w8a8-draft is highest, {number(fastest)}.")
+    assert "Across: Concurrency (streams), 1 to 16. Up: Output tokens/s, all streams." in message
+    assert re.search(r"w8a8: 3 points from \S+ at concurrency 1 to \S+ at concurrency 16", message)
+    assert message.endswith(f"Higher is better: at concurrency 16 w8a8-draft is highest, {number(fastest)}.")
     assert "Lower is better: at concurrency 16 w8a8-draft is lowest" in alt_text.alt(charts.latency(measured))
     assert "is better" not in alt_text.alt(tradeoffs.pareto(measured))
     assert "at concurrency 16" in alt_text.alt(tradeoffs.pareto(measured))
@@ -272,9 +275,9 @@ def test_words_say_axes_ranges_and_the_best_where_all_have_a_point(measured: Eva
 def test_words_let_no_level_lead_that_is_not_the_servers_figure() -> None:
     fast = result("fast", [level(1, 2.0), level(4, 9.0, client_limited=True)])
     document = evaluation().model_copy(update={"variants": [result("original", [level(1), level(4)]), fast]})
-    said = alt_text.alt(charts.throughput(document))
-    assert "fast: 2 points, 1 of them not the server's figures from" in said
-    assert "at concurrency 1 fast is highest" in said
+    message = alt_text.alt(charts.throughput(document))
+    assert "fast: 2 points, 1 of them not the server's figures from" in message
+    assert "at concurrency 1 fast is highest" in message
 
 
 def test_a_ring_around_marks_is_said_and_adds_no_point_to_the_file(measured: Evaluation) -> None:
@@ -303,9 +306,9 @@ def test_the_rows_of_a_chart_are_its_points_with_interval_validity_and_provenanc
         ("original", 16, "no"),
     ]
     title = "Output tokens/s, all streams"
-    kept = [block["output_tokens_per_s"] for block in slow.blocks]
+    output_tokens_per_s = [block["output_tokens_per_s"] for block in slow.blocks]
     assert rows[2][title] == slow.output_tokens_per_s
-    assert rows[2][f"{title}, 95% from"] < fmean(kept) < rows[2][f"{title}, 95% to"]
+    assert rows[2][f"{title}, 95% from"] < fmean(output_tokens_per_s) < rows[2][f"{title}, 95% to"]
     assert str(rows[2]["Provenance"]).startswith(
         "measured 2026-01-02T03:04:05+00:00 on Simulated CPU, 2 cores with whetstone 0.1.0"
     )
@@ -372,7 +375,7 @@ def test_a_variant_without_quality_is_named_beside_the_quality_chart() -> None:
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=12))
 def test_the_pareto_front_is_what_no_other_level_beats(figures: list[tuple[int, int]]) -> None:
     base = level(1)
-    made = [
+    copies = [
         base.model_copy(
             update={
                 "concurrency": i,
@@ -382,7 +385,7 @@ def test_the_pareto_front_is_what_no_other_level_beats(figures: list[tuple[int, 
         )
         for i, (total, user) in enumerate(figures, 1)
     ]
-    document = evaluation(names=["one"], speeds=[1.0]).model_copy(update={"variants": [result("one", made)]})
+    document = evaluation(names=["one"], speeds=[1.0]).model_copy(update={"variants": [result("one", copies)]})
     front = {(p.total, p.per_user) for p in pareto_points(document) if p.on_front}
     beaten = {b for b in figures if any(a != b and a[0] >= b[0] and a[1] >= b[1] for a in figures)}
     assert front == set(figures) - beaten

@@ -45,14 +45,14 @@ def sized(document: Evaluation, quality: Quality | None = None, after: int = 143
 def test_the_line_of_a_win_says_speed_size_quality_and_price_from_the_document() -> None:
     quality = Quality(kl_mean=0.03, same_top=0.93)
     document = sized(simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.9), levels=(1,)), quality)
-    found = headline.find_win(document)
-    assert found is not None and found.row.ratio is not None
-    said = headline.headline_sentence(document)
+    win = headline.find_win(document)
+    assert win is not None and win.row.ratio is not None
+    headline_sentence = headline.headline_sentence(document)
     assert re.fullmatch(
         r"`w8a8` is 1\.\dx faster at 1 stream \(1\.\d to 1\.\d\), 47% smaller, KL 0\.0300: same top token at 93% of "
         r"positions; "
-        rf"costs {1 / found.row.ratio:.2f}x as much per token\.",
-        said,
+        rf"costs {1 / win.row.ratio:.2f}x as much per token\.",
+        headline_sentence,
     )
 
 
@@ -64,8 +64,8 @@ def test_the_win_is_the_surest_and_never_one_that_no_test_named() -> None:
         each.model_copy(update={"ci95": (1.01, 2.5)}) if each.variant == "wild" else each
         for each in document.comparison
     ]
-    found = headline.find_win(document.model_copy(update={"comparison": wild}))
-    assert found is not None and found.after.name == "sure"
+    win = headline.find_win(document.model_copy(update={"comparison": wild}))
+    assert win is not None and win.after.name == "sure"
     ruined = [each.model_copy(update={"quality": Quality(kl_mean=1.66)}) for each in document.variants[1:]]
     assert headline.find_win(document.model_copy(update={"variants": [document.variants[0], *ruined]})) is None
     undecided = [each.model_copy(update={"outcome": "same"}) for each in document.comparison]
@@ -92,12 +92,12 @@ def test_what_was_measured_faster_and_loses_a_grade_less_wins_before_the_surest(
     variants = [
         each.model_copy(update={"quality": Quality(kl_mean=qualities[each.name])}) for each in document.variants
     ]
-    found = headline.find_win(document.model_copy(update={"comparison": comparison, "variants": variants}))
-    assert found is not None and found.after.name == winner
+    win = headline.find_win(document.model_copy(update={"comparison": comparison, "variants": variants}))
+    assert win is not None and win.after.name == winner
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "said"),
+    ("low", "high", "message"),
     [
         (0.97, 1.04, "the same within 4%"),
         (0.952381, 1.01, "the same within 5%"),
@@ -106,11 +106,11 @@ def test_what_was_measured_faster_and_loses_a_grade_less_wins_before_the_surest(
     ],
 )
 def test_a_difference_that_is_not_shown_is_the_same_within_so_much_or_too_noisy(
-    low: float, high: float, said: str
+    low: float, high: float, message: str
 ) -> None:
     call = headline.throughput_verdict(row(1.0, low, high))
-    assert call.words == said
-    assert call.kind == ("same" if said.startswith("the same") else "noisy")
+    assert call.words == message
+    assert call.kind == ("same" if message.startswith("the same") else "noisy")
     assert (call.more is None) or call.kind == "noisy"
 
 
@@ -125,9 +125,9 @@ def test_the_blocks_that_would_decide_are_those_of_the_test_where_they_are_worth
 
 def test_where_nothing_wins_one_line_says_why_and_what_to_try() -> None:
     noisy = simulated.evaluation(names=("original", "a"), speeds=(1.0, 1.2), levels=(1,), noise=0.3)
-    said = headline.headline_sentence(noisy)
-    assert said.startswith("No clear winner over `original` yet: `a` is too noisy to tell at 1 stream. ")
-    assert re.search(r"Run \d+ more blocks on an idle machine\.|again on an idle machine\.", said)
+    headline_sentence = headline.headline_sentence(noisy)
+    assert headline_sentence.startswith("No clear winner over `original` yet: `a` is too noisy to tell at 1 stream. ")
+    assert re.search(r"Run \d+ more blocks on an idle machine\.|again on an idle machine\.", headline_sentence)
     same = simulated.evaluation(names=("original", "a", "b"), speeds=(1.0, 1.0, 0.5), levels=(1,))
     assert re.match(
         r"Nothing is faster than `original` here: `a` is the same within \d%", headline.headline_sentence(same)
@@ -160,9 +160,9 @@ def test_the_figures_beside_a_ratio_give_that_ratio() -> None:
 
 def test_the_four_tiles_say_before_and_after() -> None:
     document = sized(simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 2.0), levels=(1,)))
-    found = headline.find_win(document)
-    assert found is not None
-    speed, size, price, quality = headline.tiles(document, found, ("270 MB", "143 MB"))
+    win = headline.find_win(document)
+    assert win is not None
+    speed, size, price, quality = headline.tiles(document, win, ("270 MB", "143 MB"))
     assert speed.value.endswith("x faster") and " to " in speed.detail
     assert (size.value, size.detail) == ("47% smaller", "270 MB to 143 MB")
     before, after = (float(words) for words in re.findall(r"[\d.]+", price.detail)[:2])

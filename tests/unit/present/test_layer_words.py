@@ -46,28 +46,28 @@ def test_what_was_done_is_in_the_title_of_the_chart(steps: list[dict[str, Any]],
 
 
 def test_the_layer_that_stands_out_and_the_worst_linear_are_named() -> None:
-    (said,) = layer_summary.sentences(recipe(QUANTIZE), rows(0.04, 0.08, 0.04), [])
-    assert said == (
+    (message,) = layer_summary.sentences(recipe(QUANTIZE), rows(0.04, 0.08, 0.04), [])
+    assert message == (
         "Layer 1 loses most: a relative error of 10.0 % on average, against 6.67 % over all layers. "
         "The worst is model.layers.1.mlp.down_proj with 12.0 %."
     )
 
 
 def test_layers_that_lose_about_the_same() -> None:
-    (said,) = layer_summary.sentences(recipe(QUANTIZE), rows(0.04, 0.041), [])
-    assert said.startswith("All 2 layers lose about the same: a relative error of 5.06 % on average.")
+    (message,) = layer_summary.sentences(recipe(QUANTIZE), rows(0.04, 0.041), [])
+    assert message.startswith("All 2 layers lose about the same: a relative error of 5.06 % on average.")
 
 
 def test_rows_of_whole_layers_are_told_alike() -> None:
     whole = [{"name": f"model.layers.{n}", "relative_error": error} for n, error in enumerate([0.1, 0.1, 0.4])]
-    (said,) = layer_summary.sentences(recipe(QUANTIZE), whole, [])
-    assert said.startswith("Layer 2 loses most: a relative error of 40.0 % on average, against 20.0 %")
+    (message,) = layer_summary.sentences(recipe(QUANTIZE), whole, [])
+    assert message.startswith("Layer 2 loses most: a relative error of 40.0 % on average, against 20.0 %")
 
 
 def test_zeros_and_what_stayed_in_16_bit_are_told_with_reasons() -> None:
-    said = layer_summary.sentences(recipe(PRUNE, QUANTIZE), rows(0.2, 0.2, zeros=0.5), [HEAD, *ROUTERS])
-    assert said[1] == "50.0 % of each pruned linear's weights are zeros; zeros are stored and save no space."
-    assert said[2] == (
+    sentences = layer_summary.sentences(recipe(PRUNE, QUANTIZE), rows(0.2, 0.2, zeros=0.5), [HEAD, *ROUTERS])
+    assert sentences[1] == "50.0 % of each pruned linear's weights are zeros; zeros are stored and save no space."
+    assert sentences[2] == (
         "Left in 16 bits: lm_head (shared with the embedding); "
         "model.layers.0.mlp.gate and 1 other (decides which experts see a token)."
     )
@@ -78,5 +78,7 @@ def test_zeros_and_what_stayed_in_16_bit_are_told_with_reasons() -> None:
 
 
 def test_a_cache_alone_changes_no_weight() -> None:
-    (said,) = layer_summary.sentences(recipe({"technique": "quantize", "method": "kv_cache"}), rows(0.0, 0.0), [HEAD])
-    assert said.startswith("No weight was changed: keys and values are rounded while serving")
+    (message,) = layer_summary.sentences(
+        recipe({"technique": "quantize", "method": "kv_cache"}), rows(0.0, 0.0), [HEAD]
+    )
+    assert message.startswith("No weight was changed: keys and values are rounded while serving")

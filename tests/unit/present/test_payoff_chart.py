@@ -19,12 +19,12 @@ HUGE = DraftShape(parameters=10**9, layers=30)
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_map_is_one_that_plotly_accepts_with_a_panel_for_each_number_of_streams(theme: Theme) -> None:
-    found = payoff_map()
-    drawn = chart.payoff_map(found, SMALL, theme)
+    map_document = payoff_map()
+    drawn = chart.payoff_map(map_document, SMALL, theme)
     graph.Figure(drawn["data"], drawn["layout"])
     cells = [trace for trace in drawn["data"] if trace["type"] == "heatmap"]
     assert [trace["name"] for trace in cells] == ["1 stream", "4 streams", "8 streams", "16 streams"]
-    assert cells[1]["customdata"][2][10] == found.gain(4, 3, SMALL, 0.5) and cells[1]["x"][10] == 0.5
+    assert cells[1]["customdata"][2][10] == map_document.gain(4, 3, SMALL, 0.5) and cells[1]["x"][10] == 0.5
     for trace in cells:
         axes = (
             drawn["layout"][f"x{'axis' + trace['xaxis'][1:]}"]["domain"],
@@ -34,25 +34,25 @@ def test_the_map_is_one_that_plotly_accepts_with_a_panel_for_each_number_of_stre
 
 
 def test_the_line_breaks_even_and_its_points_are_the_charts_rows() -> None:
-    found = payoff_map()
-    drawn = chart.payoff_map(found, SMALL)
+    map_document = payoff_map()
+    drawn = chart.payoff_map(map_document, SMALL)
     line = next(trace for trace in drawn["data"] if trace["type"] == "scatter")
-    assert line["y"][0] == 1 and found.gain(1, 1, SMALL, line["x"][0]) == pytest.approx(1)
+    assert line["y"][0] == 1 and map_document.gain(1, 1, SMALL, line["x"][0]) == pytest.approx(1)
     rows = alt_text.rows(drawn)
     assert rows[0]["Series"] == "break-even at 1 stream" and {"Acceptance", "Draft tokens"} <= set(rows[0])
     assert "break-even at 16 streams" in alt_text.alt(drawn)
 
 
 def test_a_draft_that_cannot_pay_has_no_line_and_the_words_say_so() -> None:
-    found = payoff_map()
-    drawn = chart.payoff_map(found, HUGE)
+    map_document = payoff_map()
+    drawn = chart.payoff_map(map_document, HUGE)
     graph.Figure(drawn["data"], drawn["layout"])
     assert not any(trace["x"] for trace in drawn["data"] if trace["type"] == "scatter")
     assert (
-        words.answer(found, HUGE, 4)
+        words.answer(map_document, HUGE, 4)
         == "At 4 streams it cannot pay: even a draft that is always right would be slower than none."
     )
-    assert "No draft above 20.5 million was measured" in words.sureness(found, HUGE)
+    assert "No draft above 20.5 million was measured" in words.sureness(map_document, HUGE)
 
 
 def test_one_number_of_streams_makes_one_panel() -> None:
@@ -63,17 +63,17 @@ def test_one_number_of_streams_makes_one_panel() -> None:
 
 
 def test_the_answer_has_acceptance_interval_and_guess() -> None:
-    found, least = payoff_map(), payoff_map().break_even(1, SMALL)
+    result, least = payoff_map(), payoff_map().break_even(1, SMALL)
     assert least is not None and least.interval is not None and least.interval[1] is not None
-    said = words.answer(found, SMALL, 1)
-    assert said == (
+    answer = words.answer(result, SMALL, 1)
+    assert answer == (
         f"At 1 stream it pays if at least {least.acceptance:.0%} of draft tokens are accepted "
         f"(95% {least.interval[0]:.0%} to {least.interval[1]:.0%}), with {counted(least.tokens, 'draft token')}."
     )
-    assert words.subject(found, SMALL) == "A draft of 5.0 million parameters for smollm"
-    assert words.sureness(found, SMALL).startswith("Each of 6 servers was predicted from the others")
+    assert words.subject(result, SMALL) == "A draft of 5.0 million parameters for smollm"
+    assert words.sureness(result, SMALL).startswith("Each of 6 servers was predicted from the others")
     assert "Too few servers" in words.sureness(payoff_map(error=None), SMALL)
-    assert words.provenance(found) == "Measured 2026-11-23 on a processor, 2 cores, vLLM 0.32.0, in 11 min."
+    assert words.provenance(result) == "Measured 2026-11-23 on a processor, 2 cores, vLLM 0.32.0, in 11 min."
 
 
 def test_a_draft_that_was_measured_lies_on_the_map_and_is_said_to_pay_or_not() -> None:
@@ -89,10 +89,10 @@ def test_a_draft_that_was_measured_lies_on_the_map_and_is_said_to_pay_or_not() -
 
 
 @pytest.mark.parametrize(
-    ("gain", "said"),
+    ("gain", "message"),
     [(1.2, "pays: 1.20x (95% 1.11"), (1.05, "may pay"), (0.97, "will hardly pay"), (0.8, "does not pay: 0.8")],
 )
-def test_what_is_said_hangs_on_the_interval(gain: float, said: str) -> None:
-    found = payoff_map()
-    length = gain / found.gain_at(4, 1, SMALL, 1.0)
-    assert words.prediction(found, SMALL, (length,), 4).startswith(f"At 4 streams it {said}")
+def test_what_is_said_hangs_on_the_interval(gain: float, message: str) -> None:
+    map_document = payoff_map()
+    length = gain / map_document.gain_at(4, 1, SMALL, 1.0)
+    assert words.prediction(map_document, SMALL, (length,), 4).startswith(f"At 4 streams it {message}")

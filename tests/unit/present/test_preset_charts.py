@@ -24,8 +24,8 @@ def measured(name: str = "w8a8", **options: object) -> Series:
 
 
 def estimated(name: str = "w8a8", scale: float = 1.0) -> Series:
-    made = [Point(at, (30 * scale, 50 * scale), (at * 5.0, at * 9.0), (20.0, 30.0), (1.0, 2.0)) for at in (1, 4, 16)]
-    return Series(name, "estimated", 1, tuple(made), "Estimated for ml.g5.12xlarge")
+    created = [Point(at, (30 * scale, 50 * scale), (at * 5.0, at * 9.0), (20.0, 30.0), (1.0, 2.0)) for at in (1, 4, 16)]
+    return Series(name, "estimated", 1, tuple(created), "Estimated for ml.g5.12xlarge")
 
 
 FIGURES = {"pareto": charts.pareto, "tpot": charts.tpot, "price": charts.price}
@@ -66,8 +66,8 @@ def test_a_measurement_without_a_price_has_no_place_against_a_dollar() -> None:
 
 def test_per_dollar_is_all_streams_over_the_hour() -> None:
     document = simulated.evaluation(per_hour=1.2)
-    found = preset_figures.measurement(document, document.variants[1], "e-1")
-    for point, level in zip(charts.measured_series("w", 1, found).points, found.levels, strict=True):
+    measurement = preset_figures.measurement(document, document.variants[1], "e-1")
+    for point, level in zip(charts.measured_series("w", 1, measurement).points, measurement.levels, strict=True):
         assert point.per_dollar == (level.output_tokens_per_s / 1.2,) * 2
 
 

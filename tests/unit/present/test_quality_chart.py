@@ -14,11 +14,11 @@ KL = (0.0, 0.0004, 0.002)
 
 def of(*levels: list[Level]) -> Evaluation:
     """One variant for each list of levels, all with a quality."""
-    made = [
+    results = [
         result(name, [price(each, 1.2) for each in own], quality(kl))
         for name, own, kl in zip("abc", levels, KL, strict=False)
     ]
-    return evaluation().model_copy(update={"variants": made})
+    return evaluation().model_copy(update={"variants": results})
 
 
 def at_rate(rate: float, under_way: int) -> Level:
@@ -57,8 +57,8 @@ def test_where_no_load_is_shared_each_is_drawn_at_its_own_highest_and_says_which
     figure = tradeoffs.quality_speed(searched)
     assert series(searched) == ["a, 2 streams", "b, 8 streams", "c, 4 streams"]
     assert "each at its highest load" in alt_text.alt(figure)
-    said = [trace["text"][0].partition(", ")[0] for trace in figure["data"] if "text" in trace]
-    assert said == [
+    messages = [trace["text"][0].partition(", ")[0] for trace in figure["data"] if "text" in trace]
+    assert messages == [
         "2 streams",
         "8 streams",
         "4 streams",
@@ -80,8 +80,8 @@ def test_quality_not_measured_and_not_measured_at_this_load_are_two_things(kl: f
         cut = cut.model_copy(
             update={"variants": [cut.variants[0], cut.variants[1].model_copy(update={"quality": None})]}
         )
-    said = alt_text.alt(tradeoffs.quality_speed(cut, Load("closed", 4)))
-    assert said.endswith("; Not measured at this load: b." if kl else "; Quality not measured: b.")
+    message = alt_text.alt(tradeoffs.quality_speed(cut, Load("closed", 4)))
+    assert message.endswith("; Not measured at this load: b." if kl else "; Quality not measured: b.")
     nowhere = alt_text.alt(tradeoffs.quality_speed(cut, Load("closed", 99)))
     assert nowhere.endswith(
         "Not measured at this load: a, b." if kl else "Not measured at this load: a; Quality not measured: b."

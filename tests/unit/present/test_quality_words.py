@@ -19,9 +19,9 @@ OF_ANSWERS = Quality(greedy_match=0.977, answers=12, answers_asked=12)
 
 
 def measured(quality: Quality) -> Evaluation:
-    made = evaluation(names=("original", "w8a8"), speeds=(1.0, 1.3), levels=(1,), with_quality=False)
-    first, second = made.variants
-    return made.model_copy(update={"variants": [first, second.model_copy(update={"quality": quality})]})
+    result = evaluation(names=("original", "w8a8"), speeds=(1.0, 1.3), levels=(1,), with_quality=False)
+    first, second = result.variants
+    return result.model_copy(update={"variants": [first, second.model_copy(update={"quality": quality})]})
 
 
 def called(document: Evaluation, digits: str) -> set[str]:
@@ -61,9 +61,9 @@ def test_an_optimized_artifact_has_a_share_of_the_file_and_no_greedy_match(place
         "bytes_after": 1e6,
     }
     if place == "command":
-        said = optimize_verb._text("starter", result | {"average_bits": None, "recovery": None}, None)
-        assert said.count("top token") == 1 and "same top token at 75% of positions" in said
+        text = optimize_verb._text("starter", result | {"average_bits": None, "recovery": None}, None)
+        assert text.count("top token") == 1 and "same top token at 75% of positions" in text
     else:
-        said = str(summaries.result_figures(result))
-        assert "('Same top token', '75.4%'" in said
-    assert "greedy" not in said.lower()
+        text = str(summaries.result_figures(result))
+        assert "('Same top token', '75.4%'" in text
+    assert "greedy" not in text.lower()

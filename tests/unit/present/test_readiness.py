@@ -19,10 +19,10 @@ CACHED = COLD.model_copy(update={"kind": "cached", "compile_s": 3.0})
 
 
 def test_the_fastest_start_of_each_kind_stands_with_its_phases() -> None:
-    found = simulated.result("m", []).model_copy(
+    changed = simulated.result("m", []).model_copy(
         update={"starts": [COLD, CACHED, CACHED.model_copy(update={"weights_s": 9.0})]}
     )
-    assert readiness(found) == (
+    assert readiness(changed) == (
         "17.0 s, compile cache loaded (processes and imports 10.0 s, weights 1.00 s, compilation 3.00 s, warm-up 2.00 "
         "s, "
         "listening 1.00 s, first answer 0.500 s); 44.0 s, compiled at start (processes and imports 10.0 s, weights "
@@ -32,13 +32,13 @@ def test_the_fastest_start_of_each_kind_stands_with_its_phases() -> None:
 
 
 def test_a_start_beside_another_is_no_time_to_ready() -> None:
-    beside = CACHED.model_copy(update={"beside": True})
-    found = simulated.result("m", []).model_copy(update={"starts": [COLD, beside]})
-    assert readiness(found).startswith("44.0 s, compiled at start") and "cache loaded" not in readiness(found)
-    alone = found.model_copy(update={"starts": [beside], "ready_seconds": None})
+    changed = CACHED.model_copy(update={"beside": True})
+    result = simulated.result("m", []).model_copy(update={"starts": [COLD, changed]})
+    assert readiness(result).startswith("44.0 s, compiled at start") and "cache loaded" not in readiness(result)
+    alone = result.model_copy(update={"starts": [changed], "ready_seconds": None})
     assert readiness(alone) == "not measured: it started together with another server"
-    made = simulated.evaluation().model_copy(update={"variants": [found, alone]})
-    assert [label for label, _ in resources.fastest_starts(made)] == ["m, compiled at start"]
+    created = simulated.evaluation().model_copy(update={"variants": [result, alone]})
+    assert [label for label, _ in resources.fastest_starts(created)] == ["m, compiled at start"]
 
 
 def test_without_phases_the_whole_stands_alone() -> None:
@@ -47,8 +47,8 @@ def test_without_phases_the_whole_stands_alone() -> None:
 
 def test_a_time_a_token_stands_beside_what_reading_memory_takes() -> None:
     """100 MB at 20 GB/s are 5 ms a step; two streams of 100 + 50 / 2 tokens read 1 MB more each, 4 % of it."""
-    made = simulated.level(2)
-    at = made.model_copy(
+    level = simulated.level(2)
+    at = level.model_copy(
         update={"input_tokens": 100.0, "output_tokens": 50.0, "concurrency": 2, "acceptance_rate": None}
     )
     step = StepBytes(weights=100_000_000, cache_a_token=24_000)
@@ -56,23 +56,23 @@ def test_a_time_a_token_stands_beside_what_reading_memory_takes() -> None:
     assert at.tpot_ms is not None
     assert times_the_limit(step, at, 20e9) == pytest.approx(at.tpot_ms.p50 / 5.3)
     assert times_the_limit(step, at.model_copy(update={"acceptance_rate": 0.5}), 20e9) is None
-    found = simulated.result("m", [at]).model_copy(update={"step": step})
+    changed = simulated.result("m", [at]).model_copy(update={"step": step})
     made_there = simulated.evaluation().model_copy(update={"hardware": {BANDWIDTH: 20e9}})
-    assert memory_limit(made_there, found).endswith(
+    assert memory_limit(made_there, changed).endswith(
         "times at 2 streams the time of reading 100 MB of weights per step at 20.0 GB/s"
     )
-    assert memory_limit(simulated.evaluation(), found) == "not known"
+    assert memory_limit(simulated.evaluation(), changed) == "not known"
 
 
 def test_each_kind_of_start_is_a_bar_of_its_phases() -> None:
-    made = simulated.evaluation()
-    first, *others = made.variants
-    found = made.model_copy(update={"variants": [first.model_copy(update={"starts": [COLD, CACHED]}), *others]})
-    figure = resources.startups(found)
+    evaluation = simulated.evaluation()
+    first, *others = evaluation.variants
+    changed = evaluation.model_copy(update={"variants": [first.model_copy(update={"starts": [COLD, CACHED]}), *others]})
+    figure = resources.startups(changed)
     plotly.graph_objects.Figure(figure)
     assert [sum(trace["x"][bar] for trace in figure["data"]) for bar in (0, 1)] == [44.5, 17.5]
     assert figure["data"][0]["y"] == [f"{first.name}<br>compiled at start", f"{first.name}<br>compile cache loaded"]
-    assert resources.startups_alt(found).startswith(f"Time to ready: {first.name}, compiled at start 44.0 s; ")
+    assert resources.startups_alt(changed).startswith(f"Time to ready: {first.name}, compiled at start 44.0 s; ")
 
 
 def test_nothing_started_here_is_said() -> None:

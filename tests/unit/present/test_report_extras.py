@@ -49,7 +49,7 @@ def page(extras: Extras) -> _Page:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "Limits: TTFT p95 at most 200 ms.",
         "An hour costs 2 (a list), less 25%.",
@@ -69,22 +69,22 @@ def page(extras: Extras) -> _Page:
         "an empty role chunk does not count",
     ],
 )
-def test_the_report_says(page: _Page, said: str) -> None:
-    assert said in page.text
+def test_the_report_says(page: _Page, message: str) -> None:
+    assert message in page.text
 
 
 def test_every_chart_of_it_has_words_and_a_figure(page: _Page, extras: Extras) -> None:
     names = [attributes["data-chart"] for _, attributes in page.tags if "data-chart" in attributes]
-    found = content(evaluation(), extras)["charts"]
-    assert set(names) == set(found)
+    charts = content(evaluation(), extras)["charts"]
+    assert set(names) == set(charts)
     assert len(names) == 10 + 3 + 4 + 4
-    assert set(found["spread_ttft_ms"]["choices"]) == {"1 stream", "4 streams", "16 streams"}
+    assert set(charts["spread_ttft_ms"]["choices"]) == {"1 stream", "4 streams", "16 streams"}
 
 
 def test_words_that_differ_are_marked_and_hostile_ones_are_text() -> None:
     document = evaluation(names=["original", "other"], speeds=[1, 2])
-    found = requests(document, answers=(f"first {HOSTILE}", f"second {HOSTILE}"))
-    text = render(document, Extras(requests=found))
+    outcome = requests(document, answers=(f"first {HOSTILE}", f"second {HOSTILE}"))
+    text = render(document, Extras(requests=outcome))
     assert "<mark>first</mark>" in text and "<mark>second</mark>" in text
     page = _Page(text)
     assert [tag for tag, _ in page.tags].count("script") == 4
@@ -117,8 +117,8 @@ def test_the_dark_charts_are_the_light_ones_in_other_colours(extras: Extras) -> 
             return {own: in_dark(each, own) for own, each in value.items()}
         return colours.get(value, value) if name.lower().endswith("color") else value
 
-    document, found = evaluation(names=["#0072b2", "b"], speeds=[1, 2]), extras.requests
-    assert found is not None
+    document, outcome = evaluation(names=["#0072b2", "b"], speeds=[1, 2]), extras.requests
+    assert outcome is not None
     drawings = [
         lambda theme: charts.latency(document, "ttft_ms", "p50", theme),
         lambda theme: charts.throughput(document, "output_tokens_per_s", theme),
@@ -129,12 +129,12 @@ def test_the_dark_charts_are_the_light_ones_in_other_colours(extras: Extras) -> 
         lambda theme: charts_requests.sampled(
             "ttft_ms",
             "1 stream",
-            found.loads[0].spreads["ttft_ms"],
-            dict.fromkeys(found.loads[0].spreads["ttft_ms"], 0),
+            outcome.loads[0].spreads["ttft_ms"],
+            dict.fromkeys(outcome.loads[0].spreads["ttft_ms"], 0),
             "here",
             theme,
         ),
-        lambda theme: charts_requests.timeline("a", "1 stream", found.runs["original"].records, "here", theme),
+        lambda theme: charts_requests.timeline("a", "1 stream", outcome.runs["original"].records, "here", theme),
         lambda theme: charts_imported.imported_comparison(document, [imported(CONCURRENT)], "ttft_ms", theme),
     ]
     for draw in drawings:
@@ -150,8 +150,8 @@ def test_a_large_evaluation_stays_a_small_file() -> None:
         for v in (0, 1)
         for c in (1, 8, 32)
     ]
-    found = gather(document, InMemorySource([r.name for r in results], rows, LINES, document.options))
-    text = render(document, Extras(requests=found))
+    answers = gather(document, InMemorySource([r.name for r in results], rows, LINES, document.options))
+    text = render(document, Extras(requests=answers))
     assert len(text.encode()) < 9_000_000
 
 
@@ -169,15 +169,15 @@ def test_of_a_long_run_whole_streams_are_shown_and_the_steady_window_is_that_of_
 
 
 def test_a_spread_keeps_its_ends_and_its_count() -> None:
-    found = make_spread(float(n) for n in range(10_000, 0, -1))
-    assert (found.count, found.values[0], found.values[-1]) == (10_000, 1.0, 10_000.0)
-    assert len(found.values) == MOST_POINTS and list(found.values) == sorted(found.values)
+    spread = make_spread(float(n) for n in range(10_000, 0, -1))
+    assert (spread.count, spread.values[0], spread.values[-1]) == (10_000, 1.0, 10_000.0)
+    assert len(spread.values) == MOST_POINTS and list(spread.values) == sorted(spread.values)
 
 
 def test_the_most_different_answers_come_first() -> None:
-    found = changed([(0, "p", "a b c", "a b c"), (1, None, "a b c", "x y z"), (0, "q", "a b c", "a b x")])
-    assert (found.compared, found.same) == (3, 1)
-    assert [pair.prompt for pair in found.most] == [None, "q", "p"]
+    outcome = changed([(0, "p", "a b c", "a b c"), (1, None, "a b c", "x y z"), (0, "q", "a b c", "a b x")])
+    assert (outcome.compared, outcome.same) == (3, 1)
+    assert [pair.prompt for pair in outcome.most] == [None, "q", "p"]
 
 
 def test_loads_are_the_lowest_the_highest_and_one_between() -> None:

@@ -33,14 +33,14 @@ def test_the_command_is_vllms_with_the_settings_of_the_variant() -> None:
 def test_both_clients_ask_the_same_of_the_same_place(chat: bool) -> None:
     name, url = 'it\'s "mine"', "http://127.0.0.1:1234/v1"
     words = shlex.split(serve_command.curl(name, chat=chat, url=url).replace("\\\n", " "))
-    asked = json.loads(words[-1])
-    assert words[1] == f"{url}/{'chat/completions' if chat else 'completions'}" and asked["model"] == name
+    parsed = json.loads(words[-1])
+    assert words[1] == f"{url}/{'chat/completions' if chat else 'completions'}" and parsed["model"] == name
     call = next(
         node
         for node in ast.walk(ast.parse(serve_command.python(name, chat=chat, url=url)))
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".create")
     )
-    assert {each.arg: ast.literal_eval(each.value) for each in call.keywords} == asked
+    assert {each.arg: ast.literal_eval(each.value) for each in call.keywords} == parsed
 
 
 def test_both_clients_read_the_key_of_a_server_that_wants_one() -> None:

@@ -15,7 +15,7 @@ KL = "KL 0.0004"
 
 
 @pytest.mark.parametrize(
-    ("levels", "said"),
+    ("levels", "message"),
     [
         (
             [tried(8, "kept", "knee"), tried(16, "kept", "highest", output_tokens_per_s=812.0), tried(17, "missed")],
@@ -42,9 +42,9 @@ KL = "KL 0.0004"
         ([], "no load was measured"),
     ],
 )
-def test_one_sentence_a_variant(levels: list[Level], said: str) -> None:
+def test_one_sentence_a_variant(levels: list[Level], message: str) -> None:
     first, second = sentences(search(levels, [tried(1, "missed")]))
-    assert first.startswith(f"`v0`: {said}; {KL}") and first.endswith(".")
+    assert first.startswith(f"`v0`: {message}; {KL}") and first.endswith(".")
     assert second.startswith("`v1`: no load tried")
 
 
@@ -63,11 +63,11 @@ def test_levels_that_were_asked_for_are_no_search() -> None:
 
 
 def test_the_report_says_it_and_no_verdict_between_searches() -> None:
-    found = search([tried(8, "kept", "highest", "knee"), tried(9, "missed")], [tried(8, "missed")])
-    text = render(found)
+    match = search([tried(8, "kept", "highest", "knee"), tried(9, "missed")], [tried(8, "missed")])
+    text = render(match)
     assert "the highest load with TTFT p95 at most 300 ms is 8 streams" in text
     assert MEANING in text and "Factors are of output tokens/s" not in text
-    assert [(row["Load"], row["Mark"]) for row in rows(found)] == [
+    assert [(row["Load"], row["Mark"]) for row in rows(match)] == [
         ("8 streams", "highest, knee"),
         ("9 streams", ""),
         ("8 streams", ""),

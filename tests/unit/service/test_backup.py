@@ -65,12 +65,12 @@ RESTORED = {"j-1": JobState.SUCCEEDED, "j-2": JobState.LOST, "j-3": JobState.CAN
 
 
 def test_what_ran_is_lost_and_can_be_resumed_and_all_else_is_as_it_was(home: Workspace, tmp_path: Path) -> None:
-    made = backup.back_up(home, tmp_path / "b.tar", with_files=True)
-    assert made.rows["jobs"] == 3 and not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+    created = backup.back_up(home, tmp_path / "b.tar", with_files=True)
+    assert created.rows["jobs"] == 3 and not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
     shutil.rmtree(home.settings.home)
     there = new(tmp_path)
-    found = backup.restore(there, tmp_path / "b.tar")
-    assert (found.lost, found.held, found.missing, states(there)) == (1, 1, 0, RESTORED)
+    restored = backup.restore(there, tmp_path / "b.tar")
+    assert (restored.lost, restored.held, restored.missing, states(there)) == (1, 1, 0, RESTORED)
     (artifact,) = artifacts.listing(there)
     assert artifact.path.startswith(str(there.settings.home))
     artifact_folder.verify(Path(artifact.path), artifact_folder.read_manifest(Path(artifact.path)))
@@ -124,8 +124,8 @@ def test_a_home_that_was_begun_while_files_were_put_back_keeps_its_own(
     backup.back_up(home, tmp_path / "b.tar", with_files=True)
     there, put = new(tmp_path), backup._put_files
 
-    def meanwhile(*given: Any) -> None:
-        put(*given)
+    def meanwhile(*items: Any) -> None:
+        put(*items)
         jobs.submit(there, SPEC, "Mine")
 
     monkeypatch.setattr(backup, "_put_files", meanwhile)
@@ -158,8 +158,8 @@ def test_what_is_written_meanwhile_is_in_it_whole_or_not_at_all(home: Workspace,
         number = 0
         while not ended.is_set():
             number += 1
-            told = [Event(kind="note", message=f"{number} {part}") for part in range(20)]
-            home.store.run(lambda session, told=told: history.append(session, "j-2", told))
+            events = [Event(kind="note", message=f"{number} {part}") for part in range(20)]
+            home.store.run(lambda session, reported=events: history.append(session, "j-2", reported))
 
     writer = threading.Thread(target=work)
     writer.start()
@@ -172,8 +172,8 @@ def test_what_is_written_meanwhile_is_in_it_whole_or_not_at_all(home: Workspace,
     for number in range(3):
         there = new(tmp_path, f"new-{number}")
         backup.restore(there, tmp_path / f"{number}.tar")
-        said = [event.message for _, event in jobs.events(there, "j-2") if event.kind == "note"]
-        assert (len(said) - 1) % 20 == 0
+        messages = [event.message for _, event in jobs.events(there, "j-2") if event.kind == "note"]
+        assert (len(messages) - 1) % 20 == 0
 
 
 def flipped(data: bytes) -> bytes:
@@ -184,12 +184,12 @@ def flipped(data: bytes) -> bytes:
 def added(data: bytes) -> bytes:
     """One more member, whose path leads out of the home."""
     target = io.BytesIO()
-    with tarfile.open(fileobj=io.BytesIO(data)) as old, tarfile.open(fileobj=target, mode="w") as made:
+    with tarfile.open(fileobj=io.BytesIO(data)) as old, tarfile.open(fileobj=target, mode="w") as created:
         info = tarfile.TarInfo("files/artifacts/../../../x")
         info.size = 1
-        made.addfile(info, io.BytesIO(b"x"))
+        created.addfile(info, io.BytesIO(b"x"))
         for member in old:
-            made.addfile(member, old.extractfile(member))
+            created.addfile(member, old.extractfile(member))
     return target.getvalue()
 
 

@@ -47,9 +47,9 @@ def starter(opened: Workspace) -> ModelFacts:
 
 
 def test_nothing_is_measured_for_a_page_and_what_is_unknown_says_so(opened: Workspace) -> None:
-    found = estimates.estimate_one(opened, cases.resolve(opened, starter(opened), W8A8))
-    assert found.tpot_ms is None and not (opened.settings.cache / processor_speed.FILE).exists()
-    assert any(reason.startswith("speed: the memory bandwidth") for reason in found.unknown)
+    estimate = estimates.estimate_one(opened, cases.resolve(opened, starter(opened), W8A8))
+    assert estimate.tpot_ms is None and not (opened.settings.cache / processor_speed.FILE).exists()
+    assert any(reason.startswith("speed: the memory bandwidth") for reason in estimate.unknown)
 
 
 def test_a_measurement_of_the_same_model_recipe_and_machine_corrects_the_estimate(
@@ -57,26 +57,32 @@ def test_a_measurement_of_the_same_model_recipe_and_machine_corrects_the_estimat
 ) -> None:
     measured.probed(opened)
     before = estimates.estimate_one(opened, cases.resolve(opened, starter(opened), W8A8), ExpectedLoad(concurrency=4))
-    made = measured.store(opened)
+    created = measured.store(opened)
     after = estimates.estimate_one(opened, cases.resolve(opened, starter(opened), W8A8), ExpectedLoad(concurrency=4))
     assert before.calibration is None
-    held = after.calibration
-    assert held is not None and held.evaluation == "e-measured" and held.measured_at == made.measured_at
-    assert held.concurrency == 4 and {point.concurrency for point in held.points} == {1, 4}
-    for point, left in zip(held.points, held.after, strict=True):
+    calibration = after.calibration
+    assert (
+        calibration is not None
+        and calibration.evaluation == "e-measured"
+        and calibration.measured_at == created.measured_at
+    )
+    assert calibration.concurrency == 4 and {point.concurrency for point in calibration.points} == {1, 4}
+    for point, left in zip(calibration.points, calibration.after, strict=True):
         assert point.measured == left.measured and (point.concurrency != 4 or abs(left.error) < 1e-9)
     assert before.tpot_ms and after.tpot_ms
-    assert after.tpot_ms[0] / before.tpot_ms[0] == pytest.approx(held.tpot) == after.tpot_ms[1] / before.tpot_ms[1]
+    assert (
+        after.tpot_ms[0] / before.tpot_ms[0] == pytest.approx(calibration.tpot) == after.tpot_ms[1] / before.tpot_ms[1]
+    )
 
 
 def test_the_measured_acceptance_takes_the_place_of_the_assumed_one(opened: Workspace) -> None:
     measured.probed(opened)
     measured.store(opened)
-    found = estimates.estimate_one(opened, cases.resolve(opened, starter(opened), DRAFT))
+    estimate = estimates.estimate_one(opened, cases.resolve(opened, starter(opened), DRAFT))
     assert (
-        found is not None
-        and found.calibration is not None
-        and not any("acceptance" in reason for reason in found.unknown)
+        estimate is not None
+        and estimate.calibration is not None
+        and not any("acceptance" in reason for reason in estimate.unknown)
     )
 
 
@@ -89,8 +95,10 @@ def test_other_hardware_and_other_recipes_correct_nothing(
 ) -> None:
     measured.probed(opened)
     measured.store(opened, **hardware)
-    found = estimates.estimate_one(opened, cases.resolve(opened, starter(opened), recipe_files.read_file(Path(name))))
-    assert found is not None and found.calibration is None
+    estimate = estimates.estimate_one(
+        opened, cases.resolve(opened, starter(opened), recipe_files.read_file(Path(name)))
+    )
+    assert estimate is not None and estimate.calibration is None
 
 
 def test_the_newest_measurement_counts_and_the_original_has_its_own(opened: Workspace) -> None:
@@ -98,8 +106,8 @@ def test_the_newest_measurement_counts_and_the_original_has_its_own(opened: Work
     measured.store(opened, "e-new")
     card = models.resolve(opened, "starter")
     for chosen in (Recipe(), W8A8):
-        found = estimates.find_evaluation(opened, card, chosen)
-        assert found is not None and found.evaluation == "e-new"
+        evaluation = estimates.find_evaluation(opened, card, chosen)
+        assert evaluation is not None and evaluation.evaluation == "e-new"
     capped = recipe.read({"steps": [], "serving": {"max_num_seqs": 1}})
     assert estimates.find_evaluation(opened, card, capped) is None, "served otherwise than it was measured"
 
@@ -107,17 +115,21 @@ def test_the_newest_measurement_counts_and_the_original_has_its_own(opened: Work
 def test_elsewhere_nothing_is_corrected(opened: Workspace) -> None:
     measured.probed(opened)
     measured.store(opened)
-    found = estimates.estimate_one(opened, cases.resolve(opened, starter(opened), W8A8, "ml.g5.xlarge"))
-    assert found is not None and found.calibration is None
+    estimate = estimates.estimate_one(opened, cases.resolve(opened, starter(opened), W8A8, "ml.g5.xlarge"))
+    assert estimate is not None and estimate.calibration is None
 
 
 def test_a_perfect_prediction_is_left_alone() -> None:
     level = next(level for level in measured.document().variants[0].levels)
     assert level.tpot_ms and level.ttft_ms
     speeds = Speed((level.ttft_ms.p50 / 1000,) * 2, (level.tpot_ms.p50 / 1000,) * 2, (level.output_tokens_per_s,) * 2)
-    held = estimate_correction.calibrate([(speeds, level)], level.concurrency)
-    assert held is not None and held.ttft == pytest.approx(1) == held.tpot and held.rate == pytest.approx(1)
-    assert all(abs(point.error) < 1e-9 for point in (*held.points, *held.after))
+    calibration = estimate_correction.calibrate([(speeds, level)], level.concurrency)
+    assert (
+        calibration is not None
+        and calibration.ttft == pytest.approx(1) == calibration.tpot
+        and calibration.rate == pytest.approx(1)
+    )
+    assert all(abs(point.error) < 1e-9 for point in (*calibration.points, *calibration.after))
 
 
 def test_auto_is_the_target_of_the_result_and_the_job_runs_here(opened: Workspace) -> None:
@@ -136,15 +148,15 @@ def test_auto_is_the_target_of_the_result_and_the_job_runs_here(opened: Workspac
 
 
 def test_a_preview_of_published_facts_has_a_plan_and_no_job(opened: Workspace) -> None:
-    found = optimize.preview(opened, cases.resolve(opened, known(LLAMA), AWQ, "auto", TargetGoal(wanted="latency")))
-    assert found.spec is None and found.deployment is not None and found.deployment.tensor_parallel > 1
-    assert "whetstone models import meta-llama/Meta-Llama-3-70B" in found.where and found.plan.steps
+    preview = optimize.preview(opened, cases.resolve(opened, known(LLAMA), AWQ, "auto", TargetGoal(wanted="latency")))
+    assert preview.spec is None and preview.deployment is not None and preview.deployment.tensor_parallel > 1
+    assert "whetstone models import meta-llama/Meta-Llama-3-70B" in preview.where and preview.plan.steps
     with pytest.raises(UnknownModel, match="whetstone models import"):
         homes.prepare(opened, LLAMA, AWQ, "auto")
 
 
 @pytest.mark.parametrize(
-    ("target", "goal", "error", "said"),
+    ("target", "goal", "error", "message"),
     [
         ("sagemaker:ml.g5.12xlarge", None, InvalidRecipe, "runs the job itself"),
         ("auto", TargetGoal(max_tpot_ms=0.0001), ImpossibleStack, "No instance fits"),
@@ -153,9 +165,9 @@ def test_a_preview_of_published_facts_has_a_plan_and_no_job(opened: Workspace) -
     ],
 )
 def test_what_no_job_can_be_for_is_refused_with_the_way_on(
-    opened: Workspace, target: str, goal: TargetGoal | None, error: type[Exception], said: str
+    opened: Workspace, target: str, goal: TargetGoal | None, error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         homes.prepare(opened, "starter", W8A8, target, goal)
 
 
@@ -164,13 +176,13 @@ def test_the_job_goes_where_it_costs_least_of_those_with_the_memory_for_it(opene
     job too."""
     (step,) = AWQ.steps
     library = AWQ.model_copy(update={"steps": (step.model_copy(update={"engine": "llm-compressor"}),)})
-    found, native = (auto_target.choose_target(opened, known(LLAMA), chosen) for chosen in (library, AWQ))
-    assert found.job is not None and found.winner is not None
-    assert found.winner.job_seconds is None, "the cheapest to serve on has too little memory for the job"
-    assert native.winner is not None and native.winner.target == found.winner.target
+    result, native = (auto_target.choose_target(opened, known(LLAMA), chosen) for chosen in (library, AWQ))
+    assert result.job is not None and result.winner is not None
+    assert result.winner.job_seconds is None, "the cheapest to serve on has too little memory for the job"
+    assert native.winner is not None and native.winner.target == result.winner.target
     assert native.winner.job_seconds is not None
-    row = targets.hardwares(opened).instances[found.job.target]
-    assert row.ram_gib * 2**30 >= found.winner.memory_bytes
+    row = targets.hardwares(opened).instances[result.job.target]
+    assert row.ram_gib * 2**30 >= result.winner.memory_bytes
     assert choose_job_target([]) is None and auto_target.choose_target(opened, known(LLAMA), Recipe()).job is None
 
 
@@ -182,22 +194,26 @@ def test_a_choice_is_made_once_for_the_same_question_and_anew_for_other_prices(o
     dear = targets.hardwares(opened)
     row = dear.instances[first.winner.target].model_copy(update={"sagemaker_usd_per_hour": 1000.0})
     other = dear._replace(instances={**dear.instances, row.name: row})
-    asked = auto_target._ChoiceInputs(known(LLAMA), AWQ, None, other, ExpectedLoad(), TargetGoal())
-    assert auto_target._choose(asked).winner != first.winner
+    request = auto_target._ChoiceInputs(known(LLAMA), AWQ, None, other, ExpectedLoad(), TargetGoal())
+    assert auto_target._choose(request).winner != first.winner
 
 
 @examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(RECIPES, st.sampled_from(MODELS))
 def test_auto_has_a_winner_or_says_what_would_work_and_it_does(shared: Workspace, chosen: Recipe, name: str) -> None:
     model = known(name)
-    found = cases.resolve(shared, model, chosen, "auto")
-    assert found.choice is not None and len(found.choice.losers) == 45 - (found.choice.winner is not None)
-    if found.choice.winner is not None:
-        assert found.works and found.verdict.plan is not None and found.choice.winner.target == found.target.name
-        assert found.choice.winner.tensor_parallel == found.verdict.plan.tensor_parallel
-    elif not found.verdict.valid and found.verdict.suggestion is not None:
-        where = found.verdict.suggestion_target or found.target.name
-        assert cases.resolve(shared, model, found.verdict.suggestion, where).works
+    resolved = cases.resolve(shared, model, chosen, "auto")
+    assert resolved.choice is not None and len(resolved.choice.losers) == 45 - (resolved.choice.winner is not None)
+    if resolved.choice.winner is not None:
+        assert (
+            resolved.works
+            and resolved.verdict.plan is not None
+            and resolved.choice.winner.target == resolved.target.name
+        )
+        assert resolved.choice.winner.tensor_parallel == resolved.verdict.plan.tensor_parallel
+    elif not resolved.verdict.valid and resolved.verdict.suggestion is not None:
+        where = resolved.verdict.suggestion_target or resolved.target.name
+        assert cases.resolve(shared, model, resolved.verdict.suggestion, where).works
 
 
 def test_old_specifications_without_a_deployment_are_read(opened: Workspace) -> None:

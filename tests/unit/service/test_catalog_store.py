@@ -48,8 +48,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return opened
 
 
-def ids(workspace: Workspace, **asked: object) -> list[str]:
-    return [line.entry.id for line in catalog.listing(workspace, CatalogFilter.model_validate(asked))]
+def ids(workspace: Workspace, **options: object) -> list[str]:
+    return [line.entry.id for line in catalog.listing(workspace, CatalogFilter.model_validate(options))]
 
 
 def state(workspace: Workspace) -> str | None:
@@ -60,9 +60,9 @@ def state(workspace: Workspace) -> str | None:
 def test_the_published_columns_are_the_matrix_cell_by_cell(home: Workspace) -> None:
     with published.MATRIX.open() as file:
         matrix = {row["jumpstart_model_id"]: row for row in csv.DictReader(file)}
-    found = catalog.listing(home, CatalogFilter(origins=("published",)))
-    assert [line.entry.id for line in found] == list(matrix) and len(found) == 73
-    for line in found:
+    rows = catalog.listing(home, CatalogFilter(origins=("published",)))
+    assert [line.entry.id for line in rows] == list(matrix) and len(rows) == 73
+    for line in rows:
         assert line.entry.published.model_dump() == {name: matrix[line.entry.id][name] for name in words.PUBLISHED}
         assert line.entry.family == matrix[line.entry.id]["family"]
 
@@ -80,8 +80,8 @@ def test_reference_models_are_known_but_not_listed(home: Workspace) -> None:
 
 
 def test_the_family_of_a_type_is_the_pages() -> None:
-    found = {model.model_type: model.family for model in published.published().values()}
-    assert found == words.FAMILIES
+    families = {model.model_type: model.family for model in published.published().values()}
+    assert families == words.FAMILIES
 
 
 def test_a_sync_without_a_change_writes_nothing(home: Workspace) -> None:
@@ -123,18 +123,18 @@ WRONG: list[tuple[Callable[[str], str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "said"), WRONG, ids=[said for _, said in WRONG])
+@pytest.mark.parametrize(("change", "message"), WRONG, ids=[message for _, message in WRONG])
 def test_a_file_edited_wrongly_is_one_sentence_and_nothing_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[str], str], said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[str], str], message: str
 ) -> None:
     opened = open_home(tmp_path / "home")
     catalog_sync.sync(opened)
     before = state(opened)
     monkeypatch.setattr(published, "MODELS", edit(published.MODELS, tmp_path, change))
-    with pytest.raises(InvalidCatalog, match=said):
+    with pytest.raises(InvalidCatalog, match=message):
         catalog.listing(opened, CatalogFilter())
     sentence = catalog.refresh(opened)
-    assert sentence is not None and said.replace("`", "") in sentence.replace("`", "") and "\n" not in sentence
+    assert sentence is not None and message.replace("`", "") in sentence.replace("`", "") and "\n" not in sentence
     assert state(opened) == before and catalog.count(opened, CatalogFilter()) == 75
     assert catalog.show(opened, "meta-textgeneration-llama-3-70b").origin == "published"
 
@@ -201,10 +201,10 @@ def test_a_folder_that_was_used_stays_as_long_as_an_artifact_of_it_does(tmp_path
     card = studio.optimize_spec(opened).model.model_copy(
         update={"id": "used", "origin": "folder", "path": "/nowhere/used"}
     )
-    made = studio.artifact(opened, studio.optimize_job(opened, JobState.SUCCEEDED), card)
-    found = catalog.listing(opened, CatalogFilter(origins=("folder",)))
-    assert [(line.entry.id, line.entry.present) for line in found] == [("used", False)]
-    artifacts.delete(opened, made)
+    artifact_id = studio.artifact(opened, studio.optimize_job(opened, JobState.SUCCEEDED), card)
+    rows = catalog.listing(opened, CatalogFilter(origins=("folder",)))
+    assert [(line.entry.id, line.entry.present) for line in rows] == [("used", False)]
+    artifacts.delete(opened, artifact_id)
     assert ids(opened, origins=("folder",)) == []
 
 
@@ -241,9 +241,12 @@ def test_what_fits_is_what_the_rules_say_of_each_model(home: Workspace, target: 
 
 
 def test_awq_on_four_a10g_answers_with_those_that_fit(home: Workspace) -> None:
-    found = ids(home, target=G5, techniques=("awq",), origins=("published",))
-    assert "meta-textgeneration-llama-3-70b" in found and "meta-textgeneration-llama-2-7b" in found
-    assert "huggingface-llm-falcon-180b-bf16" not in found and "huggingface-llm-mistral-7b-openorca-gptq" not in found
+    identifiers = ids(home, target=G5, techniques=("awq",), origins=("published",))
+    assert "meta-textgeneration-llama-3-70b" in identifiers and "meta-textgeneration-llama-2-7b" in identifiers
+    assert (
+        "huggingface-llm-falcon-180b-bf16" not in identifiers
+        and "huggingface-llm-mistral-7b-openorca-gptq" not in identifiers
+    )
     assert "meta-textgeneration-llama-3-70b" not in ids(home, target="ml.g5.xlarge", techniques=("awq",))
 
 
@@ -285,7 +288,7 @@ def test_the_store_narrows_as_the_columns_say(
 ) -> None:
     if low is not None and high is not None and low > high:
         low, high = high, low
-    asked = CatalogFilter.model_validate(
+    catalog_filter = CatalogFilter.model_validate(
         {
             "origins": origins,
             "techniques": cells,
@@ -296,29 +299,29 @@ def test_the_store_narrows_as_the_columns_say(
             "min_context": context,
         }
     )
-    expected = [entry.id for entry in entries if holds(entry, asked)]
+    expected = [entry.id for entry in entries if holds(entry, catalog_filter)]
     with home.store.read() as session:
-        assert [row.name for row in table.list_rows(session, asked, "", limit=None)] == expected
-    assert catalog.count(home, asked) == len(expected)
+        assert [row.name for row in table.list_rows(session, catalog_filter, "", limit=None)] == expected
+    assert catalog.count(home, catalog_filter) == len(expected)
 
 
-def holds(entry: catalog.CatalogEntry, asked: CatalogFilter) -> bool:
+def holds(entry: catalog.CatalogEntry, catalog_filter: CatalogFilter) -> bool:
     model = entry.model
-    said = f"{entry.id} {model.architecture} {model.model_type} {entry.family} "
+    text = f"{entry.id} {model.architecture} {model.model_type} {entry.family} "
     if isinstance(model, PublishedModel):
-        said += f"{model.display_name} {model.provider} {model.hf_repo}"
+        text += f"{model.display_name} {model.provider} {model.hf_repo}"
     elif isinstance(model, ModelCard):
-        said += model.path
+        text += model.path
     cells = entry.published.model_dump()
     return (
-        (not asked.origins or entry.origin in asked.origins)
-        and all(cells[name] == "Yes" for name in asked.techniques)
-        and (not asked.families or entry.family in asked.families)
-        and all(word in said.casefold() for word in asked.words.casefold().split())
-        and (asked.min_parameters or 0)
+        (not catalog_filter.origins or entry.origin in catalog_filter.origins)
+        and all(cells[name] == "Yes" for name in catalog_filter.techniques)
+        and (not catalog_filter.families or entry.family in catalog_filter.families)
+        and all(word in text.casefold() for word in catalog_filter.words.casefold().split())
+        and (catalog_filter.min_parameters or 0)
         <= model.parameters
-        <= (10**15 if asked.max_parameters is None else asked.max_parameters)
-        and model.max_positions >= (asked.min_context or 0)
+        <= (10**15 if catalog_filter.max_parameters is None else catalog_filter.max_parameters)
+        and model.max_positions >= (catalog_filter.min_context or 0)
     )
 
 
@@ -327,13 +330,13 @@ def holds(entry: catalog.CatalogEntry, asked: CatalogFilter) -> bool:
 def test_every_order_has_every_model_once_and_pages_without_a_gap(
     home: Workspace, sort: CatalogOrder, descending: bool
 ) -> None:
-    asked = CatalogFilter(sort=sort, descending=descending)
-    whole = catalog.listing(home, asked)
-    paged = [line for number in (1, 2, 3, 4) for line in catalog.page(home, asked, number)]
+    catalog_filter = CatalogFilter(sort=sort, descending=descending)
+    whole = catalog.listing(home, catalog_filter)
+    paged = [line for number in (1, 2, 3, 4) for line in catalog.page(home, catalog_filter, number)]
     assert [line.entry.id for line in paged] == [line.entry.id for line in whole] and len(
         {line.entry.id for line in whole}
     ) == 75
-    assert catalog.page(home, asked, 5) == []
+    assert catalog.page(home, catalog_filter, 5) == []
     if sort in {"parameters", "context"}:
         values = [
             getattr(line.entry.model, {"parameters": "parameters", "context": "max_positions"}[sort]) for line in whole
@@ -342,7 +345,7 @@ def test_every_order_has_every_model_once_and_pages_without_a_gap(
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("values", "message"),
     [
         ({"techniques": ("awk",)}, "no technique `awk`: the nearest is `awq`"),
         ({"families": ("lama",)}, "`LLaMA`"),
@@ -355,11 +358,11 @@ def test_every_order_has_every_model_once_and_pages_without_a_gap(
     ],
 )
 def test_an_unknown_filter_is_one_sentence_with_the_nearest_names(
-    home: Workspace, asked: dict[str, object], said: str
+    home: Workspace, values: dict[str, object], message: str
 ) -> None:
     with pytest.raises(UnknownFilter) as error:
-        catalog.listing(home, catalog.make_filter(home, **asked))
-    assert said in str(error.value) and "\n" not in str(error.value)
+        catalog.listing(home, catalog.make_filter(home, **values))
+    assert message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_an_unknown_instance_is_one_sentence_with_the_nearest_names(home: Workspace) -> None:
@@ -372,10 +375,10 @@ def test_families_and_licences_are_found_in_any_case(home: Workspace) -> None:
 
 
 def test_models_of_one_shape_fit_alike_and_other_shapes_are_told_apart() -> None:
-    found = published.published()
-    shapes = {name: words.facts_hash(model) for name, model in found.items()}
+    publication = published.published()
+    shapes = {name: words.facts_hash(model) for name, model in publication.items()}
     assert shapes["meta-textgeneration-llama-3-8b"] == shapes["meta-textgeneration-llama-3-8b-instruct"]
-    model = found["meta-textgeneration-llama-3-8b"]
+    model = publication["meta-textgeneration-llama-3-8b"]
     for change in (
         {"heads": 16},
         {"parameters": 1},
@@ -384,7 +387,7 @@ def test_models_of_one_shape_fit_alike_and_other_shapes_are_told_apart() -> None
         {"max_positions": 1},
     ):
         assert words.facts_hash(model.model_copy(update=change)) != words.facts_hash(model)
-    assert words.facts_hash(model, found["meta-textgeneration-llama-3-70b"]) != words.facts_hash(model)
+    assert words.facts_hash(model, publication["meta-textgeneration-llama-3-70b"]) != words.facts_hash(model)
 
 
 def test_other_rules_make_the_fits_anew(home: Workspace) -> None:
@@ -416,5 +419,5 @@ def test_the_rules_that_are_hashed_are_all_that_a_check_imports() -> None:
         "print(*(m.__file__ for n, m in sys.modules.items() if n.startswith('backend.domain')))"
     )
     done = subprocess.run([sys.executable, "-c", loaded], cwd=CHECKOUT, capture_output=True, text=True, check=True)
-    seen = {Path(path) for path in done.stdout.split() if not path.endswith("__init__.py")}
-    assert seen == set(catalog_sync.domain_sources("backend.domain.rules.check")) and len(seen) > 20
+    paths = {Path(path) for path in done.stdout.split() if not path.endswith("__init__.py")}
+    assert paths == set(catalog_sync.domain_sources("backend.domain.rules.check")) and len(paths) > 20

@@ -36,13 +36,13 @@ def store(home: Workspace, model: Path, tmp_path: Path) -> Store:
     """Puts a document there as if it had been measured here on `model`, but for what the caller changes."""
 
     def put(**changes: Any) -> str:
-        made = evaluation(names=("a", "b"), speeds=(1.0, 1.01), noise=0.2)
-        variant = made.variants[0].variant.model_copy(update={"model_path": str(model)})
+        result = evaluation(names=("a", "b"), speeds=(1.0, 1.01), noise=0.2)
+        variant = result.variants[0].variant.model_copy(update={"model_path": str(model)})
         update = {"variant": variant, "weights_sha256": artifact_folder.served_files(variant)}
-        results = [each.model_copy(update=update) for each in made.variants]
+        results = [each.model_copy(update=update) for each in result.variants]
         facts = {"variants": results, "hardware": probe.probe(), "versions": engine_status.list_versions(home.settings)}
         options = EvaluateOptions(workload=str(ASSETS / "workloads" / "starter-code.jsonl"), concurrency=(1, 4, 16))
-        document = made.model_copy(update={"options": options, **facts, **changes})
+        document = result.model_copy(update={"options": options, **facts, **changes})
         folder = tmp_path / "e-1"
         folder.mkdir()
         for name in continuation.FILES_NEEDED:

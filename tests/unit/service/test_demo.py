@@ -77,8 +77,8 @@ def test_the_load_asks_chat_of_a_chat_model_and_may_go_on(tmp_path: Path) -> Non
 
 def test_in_one_line_it_is_said_which_model_it_is_and_why(tmp_path: Path) -> None:
     home = open_home(tmp_path / "home")
-    said = demo_model.describe_choice(demo_model.starter_card(home), "Nothing answers.")
-    assert "starter model" in said and said.endswith("could not be fetched: Nothing answers.")
+    choice = demo_model.describe_choice(demo_model.starter_card(home), "Nothing answers.")
+    assert "starter model" in choice and choice.endswith("could not be fetched: Nothing answers.")
     real = SMOLLM2.model_copy(update={"id": demo_model.NAME})
     card = demo_model.starter_card(home).model_copy(update={**real.model_dump(), "origin": "imported"})
     assert (

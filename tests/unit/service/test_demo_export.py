@@ -78,8 +78,8 @@ def test_what_comes_with_whetstone_is_small_whole_and_of_one_machine(shown: Work
         document.measured_at[:10] in shown.demonstration.label and document.hardware["cpu"] in shown.demonstration.label
     )
     assert {job.state for job in jobs.listing(shown)} == {JobState.SUCCEEDED}
-    made = {artifact.id for artifact in artifacts.listing(shown)}
-    assert made == {job.result["artifact"] for job in jobs.listing(shown, kinds=["optimize"])} and len(made) >= 2
+    ids = {artifact.id for artifact in artifacts.listing(shown)}
+    assert ids == {job.result["artifact"] for job in jobs.listing(shown, kinds=["optimize"])} and len(ids) >= 2
     assert all(jobs.timeline(shown, job.id) for job in jobs.listing(shown))
     assert first_run.begin(shown) is None and first_run.status(shown) is None
 
@@ -104,10 +104,10 @@ def measured(tmp_path: Path) -> Workspace:
     folder = home.settings.jobs / job.id / "1"
     folder.mkdir(parents=True)
     (folder / "log.txt").write_text(f"reading {home.settings.home}/jobs\n")
-    made = studio.artifact(home, job, studio.optimize_spec(home).model)
+    artifact_id = studio.artifact(home, job, studio.optimize_spec(home).model)
     identity = studio.evaluation(home, simulated.evaluation())
     with home.store.session() as session:
-        history.get_artifact(session, made).path = str(home.settings.artifacts / made)
+        history.get_artifact(session, artifact_id).path = str(home.settings.artifacts / artifact_id)
         history.get_evaluation(session, identity).path = str(home.settings.evaluations / identity)
     report = home.settings.evaluations / identity / "report.html"
     report.parent.mkdir(parents=True)
@@ -141,9 +141,9 @@ def test_a_model_whose_weights_are_not_there_is_known_by_its_card(measured: Work
     fetched = studio.optimize_spec(measured).model.model_copy(
         update={"id": "Real", "origin": "imported", "path": folder}
     )
-    made = studio.artifact(measured, job, fetched)
+    artifact_id = studio.artifact(measured, job, fetched)
     with measured.store.session() as session:
-        history.get_artifact(session, made).path = str(measured.settings.artifacts / made)
+        history.get_artifact(session, artifact_id).path = str(measured.settings.artifacts / artifact_id)
     demo_export.export(measured, tmp_path / "out")
     home = demo_export.seed(tmp_path / "seeded", tmp_path / "out")
     card = models.resolve(home, "Real")
@@ -169,9 +169,11 @@ def test_of_a_thousand_words_on_how_far_it_was_a_hundred_are_shown(measured: Wor
     job = studio.optimize_job(measured, JobState.SUCCEEDED, events=[Event(kind="note", message="begun"), *events])
     demo_export.export(measured, tmp_path / "out")
     home = demo_export.seed(tmp_path / "seeded", tmp_path / "out")
-    kept = [event for _, event in jobs.events(home, job.id)]
-    assert sum(event.kind == "progress" for event in kept) == demo_export.MOST_PROGRESS and kept[-1].done == 1000
-    assert any(event.message == "begun" for event in kept)
+    remaining = [event for _, event in jobs.events(home, job.id)]
+    assert (
+        sum(event.kind == "progress" for event in remaining) == demo_export.MOST_PROGRESS and remaining[-1].done == 1000
+    )
+    assert any(event.message == "begun" for event in remaining)
 
 
 def test_a_path_of_the_machine_that_would_remain_is_refused_and_nothing_is_written(

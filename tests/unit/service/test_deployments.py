@@ -50,18 +50,20 @@ def home(aws: Account, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Works
 
 
 def test_a_plan_is_the_recipe_on_the_instance(home: Workspace, aws: Account) -> None:
-    made = artifact(home)
-    planned = endpoints.plan(home, made, WANTED)
+    artifact_id = artifact(home)
+    planned = endpoints.plan(home, artifact_id, WANTED)
     assert (planned.id, planned.region, planned.owner, planned.quantized) == (
-        made,
+        artifact_id,
         "us-east-1",
         "ann",
         "compressed-tensors",
     )
     assert planned.serving.tensor_parallel == 2
-    assert endpoints.plan(home, made, WANTED.model_copy(update={"tensor_parallel": 4})).serving.tensor_parallel == 4
-    found = endpoints.preview(home, planned)
-    assert found["usd_per_hour"] > 1 and [call["operation"] for call in found["requests"]] == [
+    assert (
+        endpoints.plan(home, artifact_id, WANTED.model_copy(update={"tensor_parallel": 4})).serving.tensor_parallel == 4
+    )
+    preview = endpoints.preview(home, planned)
+    assert preview["usd_per_hour"] > 1 and [call["operation"] for call in preview["requests"]] == [
         "create_model",
         "create_endpoint_config",
         "create_endpoint",
@@ -75,9 +77,9 @@ def test_an_artifact_whose_groups_no_gpu_kernel_takes_is_not_deployed(home: Work
     small = Recipe.model_validate({"name": "int4", "steps": [{"quantize": {"method": "awq", "group_size": 16}}]})
     with pytest.raises(
         ImpossibleStack, match="cannot be served there: vLLM has no kernel for awq in groups of 16"
-    ) as found:
+    ) as error:
         endpoints.plan(home, artifact(home, small, parent=model), WANTED)
-    assert str(found.value).endswith("not of 16.") and aws.log == []
+    assert str(error.value).endswith("not of 16.") and aws.log == []
 
 
 @pytest.mark.parametrize(
@@ -99,9 +101,9 @@ def test_an_artifact_whose_groups_no_gpu_kernel_takes_is_not_deployed(home: Work
 def test_what_cannot_be_is_refused_in_a_sentence(
     home: Workspace, changes: dict[str, Any], kind: type[WhetstoneError], words: str
 ) -> None:
-    with pytest.raises(kind, match=words) as found:
+    with pytest.raises(kind, match=words) as error:
         endpoints.plan(home, artifact(home), WANTED.model_copy(update=changes))
-    assert str(found.value).endswith(".") and "\n" not in str(found.value)
+    assert str(error.value).endswith(".") and "\n" not in str(error.value)
 
 
 def test_what_is_compiled_for_neuron_is_not_deployed_on_gpus(home: Workspace) -> None:
@@ -134,40 +136,51 @@ def test_weights_must_fit(home: Workspace) -> None:
 def test_the_command_deploys_proves_lists_and_deletes(
     home: Workspace, bucket: Any, aws: Account, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = artifact(home)
-    asked = ["deploy", made, "--to", "sagemaker", "--instance", "ml.g6.12xlarge", "--role", ROLE, "--bucket", "weights"]
+    artifact_id = artifact(home)
+    requests = [
+        "deploy",
+        artifact_id,
+        "--to",
+        "sagemaker",
+        "--instance",
+        "ml.g6.12xlarge",
+        "--role",
+        ROLE,
+        "--bucket",
+        "weights",
+    ]
     for form, words in (
         ("cloudformation", "AWS::SageMaker::Model"),
         ("terraform", "aws_sagemaker_model"),
         ("policy", "iam:PassRole"),
     ):
-        assert command(home, monkeypatch, *asked, "--as", form) == 0
+        assert command(home, monkeypatch, *requests, "--as", form) == 0
         assert words in str(json.loads(capsys.readouterr().out))
-    assert command(home, monkeypatch, *asked, "--autoscale", "1:4:60", "--dry-run", "--json") == 0
+    assert command(home, monkeypatch, *requests, "--autoscale", "1:4:60", "--dry-run", "--json") == 0
     assert [call["operation"] for call in json.loads(capsys.readouterr().out)["requests"]][3:] == [
         "register_scalable_target",
         "put_scaling_policy",
     ]
     timed = ["--schedule", "cron(0 8 ? * MON-FRI *)=2:4", "--timezone", "Europe/Berlin", "--idle", "30"]
-    assert command(home, monkeypatch, *asked, *timed, "--dry-run", "--json") == 0
+    assert command(home, monkeypatch, *requests, *timed, "--dry-run", "--json") == 0
     assert [call["operation"] for call in json.loads(capsys.readouterr().out)["requests"]][3:] == [
         "register_scalable_target",
         "put_scheduled_action",
         "put_metric_alarm",
     ]
     for wrong in (["--schedule", "daily=1:2"], ["--idle-topic", "x"], ["--idle", "5", "--idle-topic", "x"]):
-        assert command(home, monkeypatch, *asked, *wrong) == 2 and wrong[-2] in capsys.readouterr().err
-    assert command(home, monkeypatch, *asked, "--dry-run") == 0 and "USD per hour" in capsys.readouterr().out
+        assert command(home, monkeypatch, *requests, *wrong) == 2 and wrong[-2] in capsys.readouterr().err
+    assert command(home, monkeypatch, *requests, "--dry-run") == 0 and "USD per hour" in capsys.readouterr().out
     assert (
-        command(home, monkeypatch, *asked, "--autoscale", "4:1:60") == 2
+        command(home, monkeypatch, *requests, "--autoscale", "4:1:60") == 2
         and "--autoscale" in capsys.readouterr().err.lower()
     )
     assert aws.log == []
-    assert command(home, monkeypatch, *asked, "--name", "chat", "--idle", "30", "--json") == 0
+    assert command(home, monkeypatch, *requests, "--name", "chat", "--idle", "30", "--json") == 0
     document = json.loads(capsys.readouterr().out)
-    assert (document["id"], document["state"], document["artifact"]) == ("chat", "InService", made)
+    assert (document["id"], document["state"], document["artifact"]) == ("chat", "InService", artifact_id)
     assert {each["what"]: each["proven"] for each in document["proofs"]} == {"answer": True, "quantization": True}
-    assert keys(bucket, "weights") == [f"whetstone-endpoints/chat/{made}/model/config.json"]
+    assert keys(bucket, "weights") == [f"whetstone-endpoints/chat/{artifact_id}/model/config.json"]
     assert command(home, monkeypatch, "endpoints", "list") == 0
     aws.clock.advance(1800)
     assert "InService, idle" not in capsys.readouterr().out and command(home, monkeypatch, "endpoints", "list") == 0
@@ -201,21 +214,21 @@ def test_the_command_deploys_proves_lists_and_deletes(
 def test_the_cost_so_far_is_of_the_hours_since_it_was_made(home: Workspace, bucket: Any, aws: Account) -> None:
     planned = endpoints.plan(home, artifact(home), WANTED.model_copy(update={"instances": 2}))
     endpoints.deploy(home, planned, lambda line: None)
-    (found,) = endpoints.listing(home)
-    assert found.instances == 2 and found.usd_per_hour is not None and found.usd_so_far is not None
-    hours = max(0.0, (datetime.now(UTC) - found.since).total_seconds() / 3600)
-    assert found.usd_so_far == pytest.approx(found.usd_per_hour * hours, rel=0.01, abs=0.05)
-    assert found.usd_per_hour == pytest.approx(endpoints.preview(home, planned)["usd_per_hour"])
+    (result,) = endpoints.listing(home)
+    assert result.instances == 2 and result.usd_per_hour is not None and result.usd_so_far is not None
+    hours = max(0.0, (datetime.now(UTC) - result.since).total_seconds() / 3600)
+    assert result.usd_so_far == pytest.approx(result.usd_per_hour * hours, rel=0.01, abs=0.05)
+    assert result.usd_per_hour == pytest.approx(endpoints.preview(home, planned)["usd_per_hour"])
 
 
 def test_an_operator_deletes_what_is_theirs(home: Workspace, bucket: Any, aws: Account) -> None:
     ann, bob = (home.acting_as(Actor(name=name, role=Role.OPERATOR, origin="page")) for name in ("ann", "bob"))
     endpoints.deploy(ann, endpoints.plan(ann, artifact(home), WANTED), lambda line: None)
-    (found,) = endpoints.listing(bob)
+    (result,) = endpoints.listing(bob)
     with pytest.raises(NotAllowed, match="This endpoint is ann's"):
-        endpoints.delete(bob, found.id)
+        endpoints.delete(bob, result.id)
     assert len(aws.tables["endpoints"]) == 1
-    endpoints.delete(ann, found.id)
+    endpoints.delete(ann, result.id)
     assert endpoints.listing(ann) == []
 
 
@@ -228,11 +241,11 @@ def test_what_is_not_given_is_the_environments(home: Workspace, aws: Account) ->
         "security-groups": "sg-1",
         "region": "eu-west-1",
     }
-    made = artifact(home)
+    artifact_id = artifact(home)
     with pytest.raises(InvalidOptions, match="needs a role: give role, or set WHETSTONE_AWS_ROLE"):
-        endpoints.plan(home, made, DeploymentRequest(instance="ml.g6.12xlarge"))
+        endpoints.plan(home, artifact_id, DeploymentRequest(instance="ml.g6.12xlarge"))
     there = replace(home, settings=home.settings.model_copy(update={"aws": set_there}))
-    planned = endpoints.plan(there, made, DeploymentRequest(instance="ml.g6.12xlarge"))
+    planned = endpoints.plan(there, artifact_id, DeploymentRequest(instance="ml.g6.12xlarge"))
     assert (planned.role, planned.bucket, planned.kms_key, planned.region) == (
         ROLE,
         "made/by/us",
@@ -240,20 +253,20 @@ def test_what_is_not_given_is_the_environments(home: Workspace, aws: Account) ->
         "eu-west-1",
     )
     assert (planned.subnets, planned.security_groups) == (("subnet-1", "subnet-2"), ("sg-1",))
-    given = endpoints.plan(
-        there, made, WANTED.model_copy(update={"subnets": (), "security_groups": (), "region": "us-east-1"})
+    verdict = endpoints.plan(
+        there, artifact_id, WANTED.model_copy(update={"subnets": (), "security_groups": (), "region": "us-east-1"})
     )
-    assert (given.bucket, given.subnets, given.region) == ("weights", (), "us-east-1")
+    assert (verdict.bucket, verdict.subnets, verdict.region) == ("weights", (), "us-east-1")
 
 
 def test_the_command_updates_in_place_with_what_is_there(
     home: Workspace, bucket: Any, aws: Account, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = artifact(home), artifact(home, job="j-2")
-    wanted = WANTED.model_copy(update={"tensor_parallel": 4, "kms_key": "alias/weights", "name": "chat"})
-    endpoints.deploy(home, endpoints.plan(home, first, wanted), lambda line: None)
-    asked = ["endpoints", "update", "chat", second]
-    assert command(home, monkeypatch, *asked, "--alarm", "errors", "--watch", "5", "--dry-run", "--json") == 0
+    changed = WANTED.model_copy(update={"tensor_parallel": 4, "kms_key": "alias/weights", "name": "chat"})
+    endpoints.deploy(home, endpoints.plan(home, first, changed), lambda line: None)
+    requests = ["endpoints", "update", "chat", second]
+    assert command(home, monkeypatch, *requests, "--alarm", "errors", "--watch", "5", "--dry-run", "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert [call["operation"] for call in document["requests"]] == [
         "create_model",
@@ -272,12 +285,14 @@ def test_the_command_updates_in_place_with_what_is_there(
         "alias/weights",
         "weights",
     )
-    assert command(home, monkeypatch, *asked, "--instance", "ml.g6.xlarge") == 2 and "has 1" in capsys.readouterr().err
+    assert (
+        command(home, monkeypatch, *requests, "--instance", "ml.g6.xlarge") == 2 and "has 1" in capsys.readouterr().err
+    )
     bob = home.acting_as(Actor(name="bob", role=Role.OPERATOR, origin="page"))
     with pytest.raises(NotAllowed, match="This endpoint is ann's"):
         endpoints.update(bob, *endpoints.plan_update(bob, "chat", second, UpdateRequest()), print)
     assert aws.asked("UpdateEndpoint") == [] and len(aws.tables["models"]) == 1
-    assert command(home, monkeypatch, *asked, "--instance", "ml.g6.24xlarge", "--json") == 0
+    assert command(home, monkeypatch, *requests, "--instance", "ml.g6.24xlarge", "--json") == 0
     now = json.loads(capsys.readouterr().out)
     assert (now["artifact"], now["instance"], now["owner"]) == (second, "ml.g6.24xlarge", "ann")
     assert {each["what"]: each["proven"] for each in now["proofs"]} == {"answer": True, "quantization": True}

@@ -29,8 +29,8 @@ def test_it_is_off_every_price_and_stands_beside_it(tmp_path: Path) -> None:
         full.sagemaker_usd_per_hour,
         row.sagemaker_usd_per_hour,
     )
-    (asked,) = prices.listing(home, instance=NAME, discount=0.0)
-    assert asked.discounted_usd_per_hour == full.sagemaker_usd_per_hour
+    (request,) = prices.listing(home, instance=NAME, discount=0.0)
+    assert request.discounted_usd_per_hour == full.sagemaker_usd_per_hour
 
 
 @pytest.mark.parametrize(("written", "share"), [("20", 0.2), ("", 0.0), ("much", 0.0), ("-5", 0.0), ("250", 0.99)])

@@ -41,23 +41,23 @@ def test_naming_one_asks_nothing_and_submitting_tells_what_aws_says(
     home: Workspace, aws: Account, tmp_path: Path
 ) -> None:
     name = in_service(aws, DEPLOYMENT)
-    asked = len(aws.log)
+    request = len(aws.log)
     chosen = evaluations.read_options(
         **OPTIONS, workload=write_prompts(tmp_path, *({"prompt": f"{n}"} for n in range(40)))
     )
     spec = evaluations.prepare(home, [f"sagemaker:{name}"], chosen)
-    assert len(aws.log) == asked and spec.variants[0].remote is None
-    (found,) = evaluations.freeze(home, spec).variants
-    assert (found.kind, found.url, found.model_path) == ("url", f"sagemaker://us-east-1/{name}", None)
-    assert found.remote is not None
-    assert found.remote.model_dump(include={"endpoint", "region", "instances", "artifact", "price_region"}) == {
+    assert len(aws.log) == request and spec.variants[0].remote is None
+    (result,) = evaluations.freeze(home, spec).variants
+    assert (result.kind, result.url, result.model_path) == ("url", f"sagemaker://us-east-1/{name}", None)
+    assert result.remote is not None
+    assert result.remote.model_dump(include={"endpoint", "region", "instances", "artifact", "price_region"}) == {
         "endpoint": name,
         "region": "us-east-1",
         "instances": "2 x ml.g6.12xlarge",
         "artifact": "a-0123456789ab",
         "price_region": "us-west-2",
     }
-    assert found.remote.findings == (
+    assert result.remote.findings == (
         "A probe was answered with text.",
         "The engine's log says quantization=compressed-tensors.",
     )
@@ -74,8 +74,8 @@ def test_the_running_instances_set_the_price_of_the_variant_alone(home: Workspac
 
 
 def test_a_model_of_another_name_and_region_are_part_of_what_is_written(home: Workspace) -> None:
-    found = variants.resolve(home, "sagemaker:mine-7@eu-west-3#org%2Fmodel")
-    assert (found.url, found.served_name) == ("sagemaker://eu-west-3/mine-7", "org/model")
+    resolved = variants.resolve(home, "sagemaker:mine-7@eu-west-3#org%2Fmodel")
+    assert (resolved.url, resolved.served_name) == ("sagemaker://eu-west-3/mine-7", "org/model")
 
 
 @pytest.mark.parametrize("written", ["sagemaker:", "sagemaker:ml.g6.12xlarge", "sagemaker:a@nowhere", "sagemaker:../x"])
@@ -97,8 +97,10 @@ def test_one_that_is_not_there_or_does_not_serve_is_said_before_anything_is_queu
 
 def test_one_of_ours_is_found_by_what_we_call_it_too(home: Workspace, aws: Account) -> None:
     name = in_service(aws, DEPLOYMENT)
-    found = of(f"sagemaker:{DEPLOYMENT.id}", home)
-    assert found.remote is not None and found.remote.endpoint == name and found.url == f"sagemaker://us-east-1/{name}"
+    result = of(f"sagemaker:{DEPLOYMENT.id}", home)
+    assert (
+        result.remote is not None and result.remote.endpoint == name and result.url == f"sagemaker://us-east-1/{name}"
+    )
 
 
 def test_what_was_deployed_from_here_is_named_as_it_is_listed_without_asking_aws(
@@ -125,11 +127,11 @@ def test_the_discount_of_a_price_is_kept_with_it(home: Workspace, aws: Account) 
     there = document.variants[1].model_copy(
         update={"variant": document.variants[1].variant.model_copy(update={"remote": less})}
     )
-    found = document.model_copy(update={"variants": [document.variants[0], there]})
-    assert "on demand in us-west-2 (20% off) (2 x ml.g6.12xlarge)" in costs.hour_words(found, WhatIf())
-    assert "on demand in us-west-2 (20% off)" in str(variant_facts(found, there))
-    for asked, share in ((0.0, 0.8), (0.5, 0.5)):
-        price = runs.pricing(EvaluateOptions(discount=asked), there.variant)
+    changed = document.model_copy(update={"variants": [document.variants[0], there]})
+    assert "on demand in us-west-2 (20% off) (2 x ml.g6.12xlarge)" in costs.hour_words(changed, WhatIf())
+    assert "on demand in us-west-2 (20% off)" in str(variant_facts(changed, there))
+    for request, share in ((0.0, 0.8), (0.5, 0.5)):
+        price = runs.pricing(EvaluateOptions(discount=request), there.variant)
         assert price is not None and price.hour == pytest.approx(share * (full.usd_per_hour or 0))
 
 
@@ -151,9 +153,9 @@ def test_one_of_somebody_else_is_measured_unproven_and_never_where_others_reach_
 ) -> None:
     name = in_service(aws, DEPLOYMENT)
     aws.tables["tags"].clear()
-    found = of(f"sagemaker:{name}", home).remote
-    assert found is not None and (found.findings, found.artifact) == ((), None)
-    assert sagemaker_warnings("v", found) == [
+    remote = of(f"sagemaker:{name}", home).remote
+    assert remote is not None and (remote.findings, remote.artifact) == ((), None)
+    assert sagemaker_warnings("v", remote) == [
         "`v` is served at SageMaker in us-east-1 (2 x ml.g6.12xlarge): its flags, cache, memory and whoever else asks "
         "it cannot "
         "be seen from here, and its latencies include the network. Nothing of it was proven, as Whetstone did not "
@@ -184,30 +186,30 @@ def test_a_bench_of_one_is_at_its_own_price(home: Workspace, aws: Account, tmp_p
 
 def priced(own: float | None, given: float | None):
     document = simulated.evaluation(names=("original", "there"), speeds=(1.0, 2.0), levels=(1,))
-    told = Remote(
+    remote = Remote(
         endpoint="e", region="us-east-1", instances="1 x ml.g6.xlarge", usd_per_hour=own, price_region="us-east-1"
     )
     first, second = document.variants
-    second = second.model_copy(update={"variant": second.variant.model_copy(update={"remote": told})})
+    second = second.model_copy(update={"variant": second.variant.model_copy(update={"remote": remote})})
     options = document.options.model_copy(update={"price_per_hour": given})
     return document.model_copy(update={"variants": [first, second], "options": options})
 
 
 def test_a_token_is_dearer_where_the_hour_is_dearer_than_the_speed_makes_up() -> None:
     document = priced(own=4.0, given=1.0)
-    found = headline.find_win(document)
-    assert found is not None and found.row.ratio is not None
-    share = headline.cost_share(document, found)
-    assert share == pytest.approx(4 / found.row.ratio)
+    win = headline.find_win(document)
+    assert win is not None and win.row.ratio is not None
+    share = headline.cost_share(document, win)
+    assert share == pytest.approx(4 / win.row.ratio)
     assert f"costs {share:.2f}x as much per token" in headline.headline_sentence(document)
-    tile = headline.tiles(document, found, ("", ""))[2]
+    tile = headline.tiles(document, win, ("", ""))[2]
     assert "more expensive" in tile.value and tile.detail.endswith("at 1 and 4 per hour")
 
 
 def test_where_only_one_hour_is_known_no_token_is_called_cheaper() -> None:
     for document in (priced(own=4.0, given=None), priced(own=None, given=None)):
-        found = headline.find_win(document)
-        assert found is not None and headline.cost_share(document, found) is None
+        win = headline.find_win(document)
+        assert win is not None and headline.cost_share(document, win) is None
         assert "a token" not in headline.headline_sentence(document)
 
 

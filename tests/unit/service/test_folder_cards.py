@@ -75,8 +75,8 @@ def test_a_record_that_somebody_put_into_a_folder_gives_no_name_source_or_licenc
         quantized_before=before,
         files={},
     )
-    handed_on, made = tmp_path / "handed-on", home.settings.models / "meta-llama" / f"Llama@{'1' * 40}"
-    for folder in (handed_on, made):
+    handed_on, created = tmp_path / "handed-on", home.settings.models / "meta-llama" / f"Llama@{'1' * 40}"
+    for folder in (handed_on, created):
         shutil.copytree(starter_draft, folder)
         import_record.write(folder, forged)
     for origin in ("folder", "imported"):  # before and after it is in the catalog
@@ -84,5 +84,5 @@ def test_a_record_that_somebody_put_into_a_folder_gives_no_name_source_or_licenc
         assert (card.id, card.origin, card.licence) == ("handed-on", origin, None)
         assert card.quantized_before == before
         service_models.remember(home, str(handed_on))
-    card = service_models.resolve(home, str(made))
+    card = service_models.resolve(home, str(created))
     assert (card.id, card.origin, card.licence) == ("llama-3.3-70b", "imported", "apache-2.0")

@@ -116,8 +116,8 @@ def test_a_job_says_what_it_has_cost_so_far(
     priced = studio.put(
         home, EvaluateSpec(variants=(url,), options=options), "Evaluate", JobState.RUNNING, started_at=start
     )
-    found = progress.find_cost(home, priced, start + timedelta(minutes=30))
-    assert found == (0.5, 1.0) and found is not None and found.words == "0.500 at 1.00 per hour"
+    cost = progress.find_cost(home, priced, start + timedelta(minutes=30))
+    assert cost == (0.5, 1.0) and cost is not None and cost.words == "0.500 at 1.00 per hour"
     other = studio.install_job(home, JobState.RUNNING, started_at=start)
     assert progress.find_cost(home, other) is None and progress.find_cost(home, studio.install_job(home)) is None
     verbs.show(other.id)
@@ -208,7 +208,7 @@ def test_fifty_pages_that_watch_a_job_read_it_once_until_it_is_to_be_read_again(
     now, statements = 100.0, list[str]()
     monkeypatch.setattr(view_cache, "_clock", lambda: now)
     job = studio.optimize_job(home, JobState.RUNNING, events=[Event(kind="phase", phase="load", message="Loading")])
-    event.listen(home.store.engine, "before_cursor_execute", lambda *found: statements.append(found[2]))
+    event.listen(home.store.engine, "before_cursor_execute", lambda *items: statements.append(items[2]))
 
     def look(phases: int, reads: bool) -> None:
         statements.clear()

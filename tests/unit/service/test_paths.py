@@ -155,17 +155,17 @@ def test_an_evaluation_of_a_private_address_is_not_repeated_by_others(
         jobs.clone(shared, job.id)
 
 
-def models_of(annotation: Any, seen: set[type[BaseModel]]) -> set[type[BaseModel]]:
+def models_of(annotation: Any, observed: set[type[BaseModel]]) -> set[type[BaseModel]]:
     """Every model that a value of that type may hold."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        if annotation not in seen:
-            seen.add(annotation)
+        if annotation not in observed:
+            observed.add(annotation)
             for field in annotation.model_fields.values():
-                models_of(field.annotation, seen)
+                models_of(field.annotation, observed)
     else:
         for part in get_args(annotation):
-            models_of(part, seen)
-    return seen
+            models_of(part, observed)
+    return observed
 
 
 def texts_of(model: type[BaseModel]) -> Iterator[str]:

@@ -83,7 +83,7 @@ def test_answers_too_long_to_compare_are_marked_between_their_common_ends() -> N
 
 
 @pytest.mark.parametrize(
-    ("timing", "said"),
+    ("timing", "message"),
     [
         (Timing(), "no token yet"),
         (Timing(first_s=0.1, total_s=0.1, tokens=1), "first token after 100 ms · 1 token · 0.1 s"),
@@ -91,5 +91,5 @@ def test_answers_too_long_to_compare_are_marked_between_their_common_ends() -> N
         (Timing(first_s=0.1, total_s=75.0), "first token after 100 ms · 1 min 15 s"),
     ],
 )
-def test_a_speed_says_what_is_known(timing: Timing, said: str) -> None:
-    assert playground.timing_text(timing) == said
+def test_a_speed_says_what_is_known(timing: Timing, message: str) -> None:
+    assert playground.timing_text(timing) == message

@@ -20,7 +20,7 @@ from tests import payoffs, simulated, studio
 
 def test_a_draft_is_predicted_by_the_map_of_its_target_and_a_lookup_by_none(home: Workspace) -> None:
     card, target = models.resolve(home, "starter"), variants.resolve(home, "starter")
-    made = simulated.evaluation(names=("original", "draft", "lookup"), speeds=(1.0, 1.4, 1.2), levels=(4,))
+    evaluation = simulated.evaluation(names=("original", "draft", "lookup"), speeds=(1.0, 1.4, 1.2), levels=(4,))
     drafting = Drafting(drafts=100, drafted_tokens=400, accepted_tokens=200, accepted_by_position=(90, 60, 30, 20))
     drafted = Speculation(method="draft", tokens=4, draft_path=str(ASSETS / "starter" / "draft"))
     chosen: list[Variant] = [
@@ -35,14 +35,14 @@ def test_a_draft_is_predicted_by_the_map_of_its_target_and_a_lookup_by_none(home
                 "levels": [level.model_copy(update={"drafting": drafting}) for level in each.levels],
             }
         )
-        for each, variant in zip(made.variants, chosen, strict=True)
+        for each, variant in zip(evaluation.variants, chosen, strict=True)
     ]
-    document = made.model_copy(update={"variants": results})
+    document = evaluation.model_copy(update={"variants": results})
     assert predicted_gains.predict(home, document) == {}, "no map yet"
     key = draft_payoff.map_key(
         card.revision, draft_payoff.weights_hash(ORIGINAL), target.serving, document.versions, document.hardware
     )
-    kept = payoffs.payoff_map(key)
+    map_document = payoffs.payoff_map(key)
     spec = PayoffSpec(
         variants=(target,),
         probes=draft_payoff.make_probes(card),
@@ -50,8 +50,8 @@ def test_a_draft_is_predicted_by_the_map_of_its_target_and_a_lookup_by_none(home
         revision=card.revision,
         weights=key.weights,
     )
-    studio.put(home, spec, "Map", JobState.SUCCEEDED, result=json.dumps({"map": kept.model_dump(mode="json")}))
-    ((name, load), found), *others = predicted_gains.predict(home, document).items()
+    studio.put(home, spec, "Map", JobState.SUCCEEDED, result=json.dumps({"map": map_document.model_dump(mode="json")}))
+    ((name, load), result), *others = predicted_gains.predict(home, document).items()
     assert (name, load, others) == ("draft", results[1].levels[0].load.key, [])
-    assert found.interval is not None
-    assert found.gain == pytest.approx(found.interval[0] * 1.08) == pytest.approx(found.interval[1] / 1.08)
+    assert result.interval is not None
+    assert result.gain == pytest.approx(result.interval[0] * 1.08) == pytest.approx(result.interval[1] / 1.08)

@@ -38,9 +38,11 @@ def of(name: str) -> list[bundled.Preset]:
 def test_no_preset_is_called_cheaper_or_faster_than_its_figures(
     workspace: Workspace, name: str, concurrency: int
 ) -> None:
-    found = beside.compare(workspace, of(name), concurrency)
-    assert found.original is not None and (name == STARTER) == (found.original.price_per_million_output is None)
-    for row, preset in zip(found.rows, of(name), strict=True):
+    comparison = beside.compare(workspace, of(name), concurrency)
+    assert comparison.original is not None and (name == STARTER) == (
+        comparison.original.price_per_million_output is None
+    )
+    for row, preset in zip(comparison.rows, of(name), strict=True):
         if preset.goal in {"lower-cost", "lower-latency"}:
             if row.ratio is None:
                 assert name == STARTER and preset.goal == "lower-cost" and row.title == "INT8 (W8A8)", (
@@ -75,9 +77,9 @@ def test_compare_calls_a_preset_by_its_goal_only_where_its_figures_hold_at_every
 def test_only_the_cheapest_of_all_is_the_lowest(workspace: Workspace) -> None:
     original, cheap = (
         token_prices.estimate_tokens(
-            workspace, models.resolve_facts(workspace, LLAMA_8B), made, None, token_prices.load(16, 8192)
+            workspace, models.resolve_facts(workspace, LLAMA_8B), created, None, token_prices.load(16, 8192)
         )
-        for made in (token_prices.ORIGINAL, recipe.read({"steps": [{"quantize": {"method": "awq"}}]}))
+        for created in (token_prices.ORIGINAL, recipe.read({"steps": [{"quantize": {"method": "awq"}}]}))
     )
     rows = title_presets(
         [PresetRow("dear", "lower-cost", "as it was", original), PresetRow("cheap", "lower-cost", "AWQ", cheap)],
@@ -91,8 +93,8 @@ def test_only_the_cheapest_of_all_is_the_lowest(workspace: Workspace) -> None:
 def test_presets_are_priced_in_one_region(workspace: Workspace) -> None:
     """Two regions were mixed in one list."""
     known = targets.hardwares(workspace)
-    found = [known.find(preset.target) for preset in bundled.load().values()]
-    assert {where.instance.price_region for where in found if where and where.instance} == {"us-west-2"}
+    matches = [known.find(preset.target) for preset in bundled.load().values()]
+    assert {where.instance.price_region for where in matches if where and where.instance} == {"us-west-2"}
 
 
 def test_a_model_has_a_price_a_million_tokens_with_its_region_and_load(workspace: Workspace) -> None:

@@ -82,10 +82,10 @@ def test_what_is_written_is_read_back(found: list[Preset]) -> None:
 
 
 def test_all_bundled_presets_fit_in_one_file(tmp_path: Path) -> None:
-    found = list(bundled.load().values())
+    rows = list(bundled.load().values())
     file = tmp_path / "all.yaml"
-    file.write_text(preset_text.write(found), encoding="utf-8")
-    assert preset_text.read_file(file) == found
+    file.write_text(preset_text.write(rows), encoding="utf-8")
+    assert preset_text.read_file(file) == rows
     assert file.stat().st_size < preset_text.MAX_BYTES / 4
 
 
@@ -95,7 +95,7 @@ def test_a_file_with_a_byte_order_mark_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("", "must hold `presets:`"),
         ("presets: []\n", "holds 0 presets"),
@@ -121,8 +121,8 @@ def test_a_file_with_a_byte_order_mark_is_read() -> None:
         (b"#" * 10_000_000, "more than 500 kB"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(content: str | bytes, said: str) -> None:
-    with pytest.raises(InvalidPreset, match=said) as raised:
+def test_what_is_wrong_is_one_sentence(content: str | bytes, message: str) -> None:
+    with pytest.raises(InvalidPreset, match=message) as raised:
         preset_text.read(content)
     assert "\n" not in str(raised.value) and len(str(raised.value)) < 600
 

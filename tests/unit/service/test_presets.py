@@ -55,9 +55,9 @@ def test_every_bundled_preset_is_valid_on_its_model_and_target(home: Workspace, 
 
 
 def test_each_of_the_eleven_pre_optimized_models_has_a_preset_for_every_goal() -> None:
-    wanted = {name for name, model in published.published().items() if model.preoptimized}
-    assert len(wanted) == 11
-    assert {(preset.model, preset.goal) for preset in PUBLISHED} == {(name, goal) for name in wanted for goal in GOALS}
+    names = {name for name, model in published.published().items() if model.preoptimized}
+    assert len(names) == 11
+    assert {(preset.model, preset.goal) for preset in PUBLISHED} == {(name, goal) for name in names for goal in GOALS}
     assert all(preset.id.endswith(f"/{preset.goal}") for preset in PRESETS)
 
 
@@ -97,9 +97,11 @@ def test_every_starter_preset_has_a_bundled_measurement_with_provenance(home: Wo
     starters = [preset for preset in PRESETS if preset not in PUBLISHED]
     assert [preset.goal for preset in starters] == ["lower-cost", "lower-latency", "highest-quality"]
     for preset in starters:
-        found = evaluated.measurements(preset)
-        assert found and all(one.bundled and one.versions and one.hardware and one.levels for one in found), preset.id
-        assert found[0].baseline == preset.model and found[0].verdicts
+        measurements = evaluated.measurements(preset)
+        assert measurements and all(
+            one.bundled and one.versions and one.hardware and one.levels for one in measurements
+        ), preset.id
+        assert measurements[0].baseline == preset.model and measurements[0].verdicts
     assert all(not evaluated.measurements(preset) for preset in PUBLISHED)
 
 
@@ -109,10 +111,10 @@ def test_no_bundled_figure_without_a_hit_rate_goes_unmarked(home: Workspace) -> 
     levels = {
         (known.id, result.name): result.levels for known in evaluations.load() for result in known.document.variants
     }
-    shown = [found for preset in PRESETS for found in evaluated.measurements(preset)]
-    for found in shown:
-        unknown = any(level.prefix_cache_hit_rate is None for level in levels[found.evaluation, found.variant])
-        assert found.provenance.endswith("times to first token are too low.") is unknown, found.variant
+    shown = [result for preset in PRESETS for result in evaluated.measurements(preset)]
+    for outcome in shown:
+        unknown = any(level.prefix_cache_hit_rate is None for level in levels[outcome.evaluation, outcome.variant])
+        assert outcome.provenance.endswith("times to first token are too low.") is unknown, outcome.variant
     assert len(shown) >= 3
 
 
@@ -126,25 +128,25 @@ def test_an_evaluation_of_the_home_is_attached_by_model_and_recipe(tmp_path: Pat
         update={"variant": variants[1].variant.model_copy(update={"recipe_hash": W8A8.hash, "source": "a-0"})}
     )
     studio.evaluation(opened, document.model_copy(update={"variants": [first, second]}), "e-own")
-    found = presets.show(opened, "mine/fast").measured
-    assert "e-own" in [one.evaluation for one in found] and found[-1].variant is not None
+    result = presets.show(opened, "mine/fast").measured
+    assert "e-own" in [one.evaluation for one in result] and result[-1].variant is not None
     other = presets.show(opened, "llama-3-8b/lower-cost").measured
     assert other == ()
 
 
 def test_what_comes_with_whetstone_was_measured_on_the_starter_and_in_the_demonstration_each_once() -> None:
-    found = evaluations.load()
-    assert len({known.id for known in found}) == len(found) and any(known.model == "starter" for known in found)
+    loaded = evaluations.load()
+    assert len({known.id for known in loaded}) == len(loaded) and any(known.model == "starter" for known in loaded)
     shown = [row["id"] for row in json.loads((demo_export.FOLDER / "evaluations.json").read_text())]
-    assert shown and set(shown) <= {known.id for known in found}
+    assert shown and set(shown) <= {known.id for known in loaded}
 
 
 def test_a_demonstration_lists_presets_and_refuses_new_ones(tmp_path: Path) -> None:
     shown = demo_export.seed(tmp_path)
     probed(shown)
     assert presets.count(shown) == len(PRESETS)
-    found = presets.show(shown, "starter/lower-cost").measured
-    assert found and len({one.evaluation for one in found}) == len(found)
+    result = presets.show(shown, "starter/lower-cost").measured
+    assert result and len({one.evaluation for one in result}) == len(result)
     with pytest.raises(ReadOnly):
         presets.put(shown, [own()])
     with pytest.raises(ReadOnly):
@@ -156,9 +158,9 @@ def test_the_store_follows_the_file_by_content_hash(tmp_path: Path) -> None:
     before = presets.listing(opened, limit=1000)
     assert [known.preset for known in before] == PRESETS and {known.origin for known in before} == {"bundled"}
     changed = before[0].preset.model_copy(update={"summary": "an older wording"})
-    gone = own("old/gone")
+    removed = own("old/gone")
     with opened.store.session() as session:
-        for preset in (changed, gone):
+        for preset in (changed, removed):
             presets.kept.put(session, presets._row(preset, "bundled", 1))
         sync_state.set_version(session, "presets", "an earlier version's")
     presets.put(opened, [own()])
@@ -193,16 +195,16 @@ def test_applied_to_another_model_it_is_valid_or_says_why_and_what_would_be(home
 
 
 @pytest.mark.parametrize(
-    ("preset", "said"),
+    ("preset", "message"),
     [
         (own("llama-3-8b/balanced"), "comes with Whetstone and is another preset"),
         (own("taken/one", summary="another"), "There is another preset `taken/one` already"),
     ],
 )
-def test_an_id_that_is_taken_is_refused_and_nothing_is_written(tmp_path: Path, preset: Preset, said: str) -> None:
+def test_an_id_that_is_taken_is_refused_and_nothing_is_written(tmp_path: Path, preset: Preset, message: str) -> None:
     opened = open_home(tmp_path)
     presets.put(opened, [own("taken/one")])
-    with pytest.raises(InvalidPreset, match=said):
+    with pytest.raises(InvalidPreset, match=message):
         presets.put(opened, [own("first/new"), preset])
     assert presets.count(opened, PresetFilter(origin="imported")) == 1
 
@@ -232,8 +234,8 @@ def test_an_own_recipe_is_saved_and_a_wrong_one_refused(tmp_path: Path) -> None:
 
 def test_labels_leave_out_what_all_share_and_tell_alike_ones_apart() -> None:
     def of(titles: str, *ids: str) -> list[str]:
-        found = {preset.id: preset for preset in PRESETS}
-        return labels([found[name] for name in ids], titles.split())
+        by_name = {preset.id: preset for preset in PRESETS}
+        return labels([by_name[name] for name in ids], titles.split())
 
     assert of("Balanced AWQ", "llama-3-8b/balanced", "llama-3-8b/lower-cost") == ["Balanced", "AWQ"]
     assert of("AWQ AWQ", "llama-3-8b/balanced", "mistral-7b/balanced") == ["llama-3-8b", "mistral-7b"]
@@ -249,7 +251,7 @@ def test_labels_leave_out_what_all_share_and_tell_alike_ones_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ('goal = "lower-cost"', 'goal = "cheap"', "row `llama-3-70b-instruct/lower-cost`: `goal` is wrong"),
         ('id = "llama-3-70b-instruct/lower-latency"', 'id = "llama-3-70b-instruct/lower-cost"', "two rows with id"),
@@ -258,11 +260,11 @@ def test_labels_leave_out_what_all_share_and_tell_alike_ones_apart() -> None:
         ('method = "awq"', 'method = "awk"', "row `llama-3-70b-instruct/lower-cost`: `recipe"),
     ],
 )
-def test_a_file_edited_wrongly_is_one_sentence(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_a_file_edited_wrongly_is_one_sentence(tmp_path: Path, old: str, new: str, message: str) -> None:
     text = bundled.PATH.read_text()
     assert old in text
     path = tmp_path / "presets.toml"
     path.write_text(text.replace(old, new, 1))
-    with pytest.raises(InvalidCatalog, match=said) as raised:
+    with pytest.raises(InvalidCatalog, match=message) as raised:
         bundled.load(path)
     assert "\n" not in str(raised.value)

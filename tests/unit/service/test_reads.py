@@ -22,8 +22,8 @@ def selects(home: Workspace, ask: Callable[[], Any]) -> tuple[int, Any]:
     """How often that reads the store, and what it answers."""
     statements = list[str]()
 
-    def count(*found: Any) -> None:
-        statements.append(found[2])
+    def count(*items: Any) -> None:
+        statements.append(items[2])
 
     event.listen(home.store.engine, "before_cursor_execute", count)
     answer = ask()
@@ -44,8 +44,8 @@ def test_several_loads_ask_for_what_was_measured_as_often_as_one(home: Workspace
     loads = [ExpectedLoad(concurrency=number) for number in (1, 4, 16)]
     estimates.estimate_loads(home, case, loads)  # documents are read once a process
     once, (first,) = selects(home, lambda: estimates.estimate_loads(home, case, loads[:1]))
-    often, found = selects(home, lambda: estimates.estimate_loads(home, case, loads))
-    assert found == [estimates.estimate_one(home, case, load) for load in loads] and found[0] == first
+    often, result = selects(home, lambda: estimates.estimate_loads(home, case, loads))
+    assert result == [estimates.estimate_one(home, case, load) for load in loads] and result[0] == first
     assert once == often > 0
 
 

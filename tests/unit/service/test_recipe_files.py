@@ -61,10 +61,10 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     ],
 )
 def test_what_is_no_recipe_is_one_short_sentence(text: str, says: str) -> None:
-    with pytest.raises(InvalidRecipe, match=says) as told:
+    with pytest.raises(InvalidRecipe, match=says) as error:
         recipe_files.read_text(text)
-    assert len(str(told.value)) < 600, str(told.value)
-    assert "\n" not in str(told.value)
+    assert len(str(error.value)) < 600, str(error.value)
+    assert "\n" not in str(error.value)
 
 
 @given(st.text(st.sampled_from("ab:-&*[]{}'\"|>!#%@`,? \n\t01.~<=") | st.characters(), max_size=200))

@@ -164,12 +164,12 @@ def calls(function: ast.FunctionDef) -> Iterator[tuple[str, str]]:
 def test_every_function_that_changes_something_is_tried_here() -> None:
     changing, writing, on_disk = set(), set(), set()
     for name, function in functions():
-        for of, method in calls(function):
-            if of == "workspace" and method in {"change", "changing", "check"}:
+        for subject, method in calls(function):
+            if subject == "workspace" and method in {"change", "changing", "check"}:
                 changing.add(name)
-            if of.endswith("store") and method in WRITES:
+            if subject.endswith("store") and method in WRITES:
                 writing.add(name)
-            if method in FILES and (method != "write" or of == "files") and of != "recipe_files":
+            if method in FILES and (method != "write" or subject == "files") and subject != "recipe_files":
                 on_disk.add(name)
     assert changing == set(ATTEMPTS)
     assert writing <= UPKEEP, "changes go through Workspace.change"
@@ -286,10 +286,10 @@ def test_one_person_has_no_more_than_is_set(tmp_path: Path) -> None:
     jobs.submit(bob, INSTALL, "y")
     jobs.cancel(ann, first.id)
     spec = studio.optimize_spec(home)
-    made = jobs.submit(ann, spec, "z")
+    job = jobs.submit(ann, spec, "z")
     with pytest.raises(TooMuch, match="queued or running"):
         jobs.resume(ann, first.id)
-    jobs.cancel(ann, made.id)
+    jobs.cancel(ann, job.id)
     row = ArtifactRow(
         id="a-1",
         job_id="j",
@@ -315,8 +315,8 @@ def test_the_second_of_two_jobs_counts_against_a_persons_limit_and_is_in_the_tra
     second = jobs.find_follower(home, first.id)
     assert second is not None
     assert jobs.submit(ann, INSTALL, "x", submission="once", then=(lambda _: INSTALL, "y")).id == first.id
-    found = [(each.who, each.action, each.target, each.detail) for each in reversed(audit.listing(home))]
-    assert found == [(ann.actor.name, "submit", second.id, "y"), (ann.actor.name, "submit", first.id, "x")]
+    rows = [(each.who, each.action, each.target, each.detail) for each in reversed(audit.listing(home))]
+    assert rows == [(ann.actor.name, "submit", second.id, "y"), (ann.actor.name, "submit", first.id, "x")]
     jobs.cancel(ann, second.id)
     with pytest.raises(TooMuch, match="has 2 jobs queued or running, and one person may have 2 here"):
         jobs.submit(ann, INSTALL, "z", then=(lambda _: INSTALL, "w"))
@@ -329,8 +329,8 @@ def test_every_change_is_in_the_trail_with_who_and_from_where(home: Workspace) -
     assert jobs.submit(ann, INSTALL, "Install it", submission="once").id == job.id
     jobs.cancel(home, job.id)
     workloads.save(ann, "mine.jsonl", b'{"prompt": "x"}\n')
-    found = [(r.who, r.origin, r.action, r.kind, r.detail) for r in reversed(audit.listing(home))]
-    assert found == [
+    rows = [(r.who, r.origin, r.action, r.kind, r.detail) for r in reversed(audit.listing(home))]
+    assert rows == [
         ("ann@example.org", "page", "submit", "job", "Install it"),
         ("root", "command line", "cancel", "job", None),
         ("ann@example.org", "page", "upload", "file", "workload"),

@@ -55,25 +55,30 @@ def test_without_the_engine_nothing_starts(tmp_path: Path) -> None:
 
 
 def test_files_that_are_gone_are_told_before_the_start(home: Workspace) -> None:
-    made = studio.artifact(home, studio.optimize_job(home, JobState.SUCCEEDED), studio.optimize_spec(home).model)
-    with pytest.raises(NotFound, match=f"{made} are no longer"):
-        serve.start(home, ["starter", made])
+    artifact_id = studio.artifact(home, studio.optimize_job(home, JobState.SUCCEEDED), studio.optimize_spec(home).model)
+    with pytest.raises(NotFound, match=f"{artifact_id} are no longer"):
+        serve.start(home, ["starter", artifact_id])
 
 
 def test_a_ruined_artifact_is_asked_for_before_it_is_served_or_measured(home: Workspace) -> None:
     ruined = {"kl_mean": 1.66, "below_floor": "The result is ruined."}
     job = studio.optimize_job(home, JobState.SUCCEEDED)
-    made = studio.artifact(home, job, studio.optimize_spec(home).model, ruined)
-    assert variants.floor_warnings(home, ["starter", made, made, "a-0123"]) == [f"w8a8 ({made}): The result is ruined."]
+    artifact_id = studio.artifact(home, job, studio.optimize_spec(home).model, ruined)
+    assert variants.floor_warnings(home, ["starter", artifact_id, artifact_id, "a-0123"]) == [
+        f"w8a8 ({artifact_id}): The result is ruined."
+    ]
     with pytest.raises(BelowFloor, match=r"The result is ruined\. To use it all the same, give anyway"):
-        evaluations.prepare(home, ["starter", made], EvaluateOptions())
-    folder = Path(artifacts.show(home, made).path) / "model"
+        evaluations.prepare(home, ["starter", artifact_id], EvaluateOptions())
+    folder = Path(artifacts.show(home, artifact_id).path) / "model"
     folder.mkdir(parents=True)
     (folder / "config.json").touch()
     with pytest.raises(BelowFloor):
-        serve.start(home, [made])
-    assert [each.source for each in serve.prepare(home, [made], anyway=True).variants] == [made]
-    assert evaluations.prepare(home, ["starter", made], EvaluateOptions(), anyway=True).variants[1].source == made
+        serve.start(home, [artifact_id])
+    assert [each.source for each in serve.prepare(home, [artifact_id], anyway=True).variants] == [artifact_id]
+    assert (
+        evaluations.prepare(home, ["starter", artifact_id], EvaluateOptions(), anyway=True).variants[1].source
+        == artifact_id
+    )
 
 
 def test_more_servers_than_memory_are_refused_with_figures(
@@ -99,8 +104,8 @@ def test_the_estimate_is_server_weights_and_cache(home: Workspace, starter_targe
 
 def test_a_job_that_serves_what_is_asked_is_used_again(home: Workspace) -> None:
     both = jobs.submit(home, spec("a", "b"), "Serve a and b")
-    for wanted in (["a", "b"], ["b", "a"], ["b"], ["a", "http://127.0.0.1:1"]):
-        assert serve.start(home, wanted).id == both.id
+    for required in (["a", "b"], ["b", "a"], ["b"], ["a", "http://127.0.0.1:1"]):
+        assert serve.start(home, required).id == both.id
     assert serve.find_active(home, ["a", "c"]) is None and serve.find_active(home, ["http://127.0.0.1:1"]) is None
     assert jobs.count(home, kinds=[JobKind.SERVE]) == 1
 
@@ -117,7 +122,7 @@ def test_the_endpoints_are_those_of_the_latest_attempt(home: Workspace) -> None:
     job = studio.put(
         home, spec("a"), "Serve a", JobState.RUNNING, events=[studio.serving(("a", "http://127.0.0.1:1/v1"))]
     )
-    assert [found.url for found in serve.endpoints(home, job.id)] == ["http://127.0.0.1:1/v1"]
+    assert [result.url for result in serve.endpoints(home, job.id)] == ["http://127.0.0.1:1/v1"]
     again = studio.put(home, spec("b"), "Serve b", JobState.STARTING)
     assert serve.endpoints(home, again.id) == []
 

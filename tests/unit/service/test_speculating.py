@@ -29,8 +29,8 @@ def case(home: Workspace, **step: Any) -> cases.Case:
     return cases.resolve(home, models.resolve(home, "starter"), chosen)
 
 
-def said(found: cases.Case) -> str:
-    return " ".join(reason.message for reason in found.verdict.reasons)
+def said(result: cases.Case) -> str:
+    return " ".join(reason.message for reason in result.verdict.reasons)
 
 
 def eagle3(home: Workspace, folder: Path, **changes: int) -> Path:
@@ -50,9 +50,9 @@ def eagle3(home: Workspace, folder: Path, **changes: int) -> Path:
 
 def test_a_head_is_taken_by_its_folder_and_goes_with_the_job(home: Workspace, tmp_path: Path) -> None:
     folder = eagle3(home, tmp_path / "head")
-    found = case(home, method="eagle3", draft=str(folder))
-    assert found.works and found.draft is not None and found.draft.id == "head"
-    spec = optimize.prepare(home, found).spec
+    result = case(home, method="eagle3", draft=str(folder))
+    assert result.works and result.draft is not None and result.draft.id == "head"
+    spec = optimize.prepare(home, result).spec
     assert spec.draft is not None and spec.draft.path == str(folder)
     strange = eagle3(home, tmp_path / "strange", hidden_size=64)
     assert "trained for another model (hidden size 64" in said(case(home, method="eagle3", draft=str(strange)))
@@ -103,22 +103,22 @@ def artifact(home: Workspace, *parts: str, **step: Any) -> str:
 
 @pytest.mark.parametrize("part", ["model", "draft"])
 def test_an_artifact_that_is_a_head_is_taken_by_its_id(home: Workspace, part: str) -> None:
-    made = artifact(home, part)
-    found = case(home, method="eagle3", draft=made)
-    assert found.works and found.draft is not None and found.draft.id == made
-    assert optimize.prepare(home, found).spec.draft.path == str(home.settings.artifacts / made / part)  # type: ignore[union-attr]
+    artifact_id = artifact(home, part)
+    result = case(home, method="eagle3", draft=artifact_id)
+    assert result.works and result.draft is not None and result.draft.id == artifact_id
+    assert optimize.prepare(home, result).spec.draft.path == str(home.settings.artifacts / artifact_id / part)  # type: ignore[union-attr]
 
 
 def test_what_speculates_already_is_neither_a_draft_nor_a_target(home: Workspace) -> None:
-    made = artifact(home, "model", "draft", method="draft", draft="auto")
+    artifact_id = artifact(home, "model", "draft", method="draft", draft="auto")
     with pytest.raises(
-        ImpossibleStack, match=f"{made} speculates itself, so it cannot draft for another: name its draft alone"
+        ImpossibleStack, match=f"{artifact_id} speculates itself, so it cannot draft for another: name its draft alone"
     ):
-        case(home, method="draft", draft=made)
+        case(home, method="draft", draft=artifact_id)
     with pytest.raises(
         UnknownModel, match="was made of starter by made and already speculates: start from starter with one recipe"
     ):
-        models.resolve(home, made)
+        models.resolve(home, artifact_id)
 
 
 def test_a_proposer_runs_only_from_the_folder_that_the_owner_named(tmp_path: Path) -> None:
@@ -127,10 +127,10 @@ def test_a_proposer_runs_only_from_the_folder_that_the_owner_named(tmp_path: Pat
     step = {"method": "custom", "proposer": "mine.Proposer"}
     assert "WHETSTONE_PROPOSERS=FOLDER" in said(case(open_home(tmp_path / "closed"), **step))
     opened = open_home(tmp_path / "open", proposers=str(code))
-    found = case(opened, **step)
-    assert found.works and "foreign code" in " ".join(found.verdict.plan.notes)  # type: ignore[union-attr]
+    result = case(opened, **step)
+    assert result.works and "foreign code" in " ".join(result.verdict.plan.notes)  # type: ignore[union-attr]
     assert "no module `other`" in said(case(opened, method="custom", proposer="other.Proposer"))
-    recipe = found.recipe
+    recipe = result.recipe
     manifest = Manifest(
         job="j-1",
         parent=models.resolve(opened, "starter"),
@@ -147,16 +147,16 @@ def test_a_proposer_runs_only_from_the_folder_that_the_owner_named(tmp_path: Pat
 
 
 def test_adaptive_n_grams_run_in_our_servers_from_our_folder_and_nowhere_else(home: Workspace, tmp_path: Path) -> None:
-    found = case(home, method="ngram_adaptive", tokens=8)
-    assert found.works and not found.verdict.plan.notes  # type: ignore[union-attr]
+    result = case(home, method="ngram_adaptive", tokens=8)
+    assert result.works and not result.verdict.plan.notes  # type: ignore[union-attr]
     model = models.resolve(home, "starter")
-    there = cases.resolve(home, model, found.recipe, "ml.g6.xlarge")
+    there = cases.resolve(home, model, result.recipe, "ml.g6.xlarge")
     assert "`method: ngram_adaptive` runs in servers that Whetstone starts, not on ml.g6.xlarge" in said(there)
     manifest = Manifest(
         job="j-1",
         parent=model,
-        recipe=found.recipe,
-        recipe_hash=found.recipe.hash,
+        recipe=result.recipe,
+        recipe_hash=result.recipe.hash,
         bytes_before=1,
         bytes_after=1,
         files=[],
@@ -177,15 +177,15 @@ def test_suffix_decoding_is_refused_where_its_library_is_not(home: Workspace) ->
 
 
 def test_an_artifact_is_measured_with_other_draft_lengths_than_its_own(home: Workspace) -> None:
-    made = artifact(home, "model", "draft", method="draft", draft="auto", tokens_by_batch={1: 4, 8: 0})
-    own, two, none = (resolve(home, f"{made}{rest}") for rest in ("", "@tokens=2", "@tokens=0"))
+    artifact_id = artifact(home, "model", "draft", method="draft", draft="auto", tokens_by_batch={1: 4, 8: 0})
+    own, two, none = (resolve(home, f"{artifact_id}{rest}") for rest in ("", "@tokens=2", "@tokens=0"))
     assert [variant.name for variant in (own, two, none)] == ["made", "made, 2 tokens", "made, no draft"]
-    assert {variant.source for variant in (own, two, none)} == {made}
+    assert {variant.source for variant in (own, two, none)} == {artifact_id}
     assert two.speculation is not None and (two.speculation.tokens, two.speculation.tokens_by_batch) == (2, None)
     assert none.speculation is None and len({variant.recipe_hash for variant in (own, two, none)}) == 3
     for written in ("17", "many", "-1", ""):
         with pytest.raises(RequestError, match=r"is wrong: give 0 \(no speculation\) to 16"):
-            resolve(home, f"{made}@tokens={written}")
+            resolve(home, f"{artifact_id}@tokens={written}")
     plain = artifact(home, "model")
     with pytest.raises(RequestError, match=f"{plain} does not speculate"):
         resolve(home, f"{plain}@tokens=2")

@@ -47,19 +47,19 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 
 def test_a_task_is_read_with_its_samples_and_a_hash_of_both_files(write: Callable[..., Path]) -> None:
-    found = task_files.read(write())
-    assert (found.name, found.samples, list(found.data)) == ("sums", 30, ["test"])
-    data = found.source.parent / "sums.jsonl"
+    content = task_files.read(write())
+    assert (content.name, content.samples, list(content.data)) == ("sums", 30, ["test"])
+    data = content.source.parent / "sums.jsonl"
     data.write_text(data.read_text() + json.dumps(ROWS[0]) + "\n")
-    again = task_files.read(found.source)
-    assert again.samples == 31 and again.sha256 != found.sha256
+    again = task_files.read(content.source)
+    assert again.samples == 31 and again.sha256 != content.sha256
 
 
 def test_what_comes_along_can_be_used() -> None:
     for name in tasks.names():
-        (found,) = tasks.find(name)
-        assert found.name == name and found.samples >= 20
-        rows = [json.loads(line) for line in found.data["test"][0].read_text().splitlines()]
+        (result,) = tasks.find(name)
+        assert result.name == name and result.samples >= 20
+        rows = [json.loads(line) for line in result.data["test"][0].read_text().splitlines()]
         held_out = (ASSETS / "text" / "held_out.txt").read_text()
         for row in rows:
             assert row["context"] + row["choices"][row["answer"]] in held_out
@@ -70,7 +70,7 @@ def test_what_comes_along_can_be_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"dataset_path": "allenai/ai2_arc"}, "asks for the data set `allenai/ai2_arc`, which would be fetched"),
         ({"dataset_path": None}, "names no data"),
@@ -122,15 +122,15 @@ def test_what_comes_along_can_be_used() -> None:
     ],
 )
 def test_a_task_that_cannot_be_scored_is_refused_in_a_sentence(
-    write: Callable[..., Path], changes: dict[str, Any], said: str
+    write: Callable[..., Path], changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidTask) as refused:
         task_files.read(write(**changes))
-    assert said in str(refused.value) and "\n" not in str(refused.value)
+    assert message in str(refused.value) and "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"task: [", "is not valid YAML (line 1"),
         (b"just words", "must be settings"),
@@ -143,28 +143,28 @@ def test_a_task_that_cannot_be_scored_is_refused_in_a_sentence(
         (b"#" * 100_001, "more than 0.1 MB"),
     ],
 )
-def test_a_file_that_is_no_task_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_file_that_is_no_task_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "x.yaml").write_bytes(content)
     with pytest.raises(InvalidTask, match=r"x\.yaml") as refused:
         task_files.read(tmp_path / "x.yaml")
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("{broken", "Line 31 of sums.jsonl is not JSON"),
         ("[1]", "Line 31 of sums.jsonl is no object"),
         ("{}", "it has nothing"),
     ],
 )
-def test_every_row_is_read(write: Callable[..., Path], line: str, said: str) -> None:
+def test_every_row_is_read(write: Callable[..., Path], line: str, message: str) -> None:
     source = write()
     data = source.parent / "sums.jsonl"
     data.write_text(data.read_text() + line + "\n")
     with pytest.raises(InvalidTask) as refused:
         task_files.read(source)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     data.write_text("\n")
     with pytest.raises(InvalidTask, match="has no rows"):
         task_files.read(source)
@@ -212,13 +212,13 @@ def test_two_tasks_of_one_name_and_addresses_alone_are_refused(quality: Workspac
 
 
 def test_a_job_works_with_a_copy_that_stays_as_it_was(quality: Workspace, write: Callable[..., Path]) -> None:
-    found = [task_files.read(write())]
-    (folder,) = tasks.keep_copies(quality, found)
-    assert tasks.keep_copies(quality, found) == (folder,)
-    (found[0].source.parent / "sums.jsonl").unlink()
-    kept = json.loads((Path(folder) / "task.json").read_text())
-    assert kept["sha256"] == found[0].sha256 and folder.endswith(found[0].sha256[:32])
-    assert kept["config"]["dataset_kwargs"] == {"data_files": {"test": ["test-0.jsonl"]}}
+    contents = [task_files.read(write())]
+    (folder,) = tasks.keep_copies(quality, contents)
+    assert tasks.keep_copies(quality, contents) == (folder,)
+    (contents[0].source.parent / "sums.jsonl").unlink()
+    parsed = json.loads((Path(folder) / "task.json").read_text())
+    assert parsed["sha256"] == contents[0].sha256 and folder.endswith(contents[0].sha256[:32])
+    assert parsed["config"]["dataset_kwargs"] == {"data_files": {"test": ["test-0.jsonl"]}}
     assert len((Path(folder) / "test-0.jsonl").read_text().splitlines()) == 30
 
 

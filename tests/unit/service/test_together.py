@@ -73,10 +73,10 @@ def test_uploads_and_imports_of_one_name_at_once(tmp_path: Path) -> None:
         )
         for number in range(PROCESSES)
     ]
-    said = [process.communicate()[1] for process in started]
-    assert [process.returncode for process in started] == [0] * PROCESSES, "\n".join(said)
-    kept = workloads.list_saved(home)
-    assert len(kept) == PROCESSES * ROUNDS + 1
+    messages = [process.communicate()[1] for process in started]
+    assert [process.returncode for process in started] == [0] * PROCESSES, "\n".join(messages)
+    saved = workloads.list_saved(home)
+    assert len(saved) == PROCESSES * ROUNDS + 1
     assert [path.name for path in home.settings.home.rglob(".*")] == []
     assert len(models.list_remembered(home)) == 1 and len(imported_results.listing(home)) == 1
     assert presets.listing(home)[0].origin == "imported"

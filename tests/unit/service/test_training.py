@@ -87,7 +87,7 @@ def made(tmp_path: Path) -> Iterator[tuple[Workspace, dict[str, str]]]:
     home = open_home(tmp_path / "home")
     starter, job = models.resolve(home, "starter"), jobs.submit(home, InstallSpec(engine="serve"), "any")
     speculating = {"draft": {"method": "draft"}, "speculating": {"method": "ngram"}}
-    found = {
+    by_name = {
         name: studio.artifact(
             home,
             job,
@@ -97,7 +97,7 @@ def made(tmp_path: Path) -> Iterator[tuple[Workspace, dict[str, str]]]:
         )
         for name, step in speculating.items()
     }
-    yield home, found
+    yield home, by_name
 
 
 def test_a_target_that_speculates_already_is_named_with_what_it_was_made_from(

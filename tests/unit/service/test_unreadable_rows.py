@@ -45,11 +45,11 @@ def test_one_bad_row_hides_no_other(spoilt: Workspace) -> None:
     assert (
         artifacts.listing(spoilt) == [] and evaluations.listing(spoilt) == [] and models.list_remembered(spoilt) == []
     )
-    found = unreadable_rows.find_all(spoilt)
-    assert [(each.kind, each.id) for each in found] == [
+    result = unreadable_rows.find_all(spoilt)
+    assert [(each.kind, each.id) for each in result] == [
         (kind, row.model_dump()["path" if kind == "model" else "id"]) for kind, row in ROWS.items()
     ]
-    assert all(each.why.endswith(".") and "\n" not in each.why for each in found)
+    assert all(each.why.endswith(".") and "\n" not in each.why for each in result)
 
 
 def test_each_can_be_removed(spoilt: Workspace) -> None:
@@ -67,8 +67,8 @@ def test_the_commands_of_a_bad_preset_answer_in_sentences(
     assert command(spoilt, monkeypatch, "artifacts", "delete", "a-1") == 0
     capsys.readouterr()
     command(spoilt, monkeypatch, "doctor", "--json")
-    said = [finding for finding in json.loads(capsys.readouterr().out) if finding["subject"].startswith("Stored")]
-    assert [finding["subject"] for finding in said] == ["Stored evaluation e-1", "Stored model /models/x"]
+    findings = [finding for finding in json.loads(capsys.readouterr().out) if finding["subject"].startswith("Stored")]
+    assert [finding["subject"] for finding in findings] == ["Stored evaluation e-1", "Stored model /models/x"]
     command(spoilt, monkeypatch, "doctor", "--remove-damaged")
     assert unreadable_rows.find_all(spoilt) == []
 
@@ -96,12 +96,12 @@ def test_a_preset_that_is_taken_can_be_read_back(
     text = json.dumps({"presets": [entry]})  # JSON with NaN in it is what YAML reads too
     for written in (text, text.replace("NaN", ".nan").replace("Infinity", ".inf")):
         try:
-            (found,) = preset_text.read(written)
+            (result,) = preset_text.read(written)
         except InvalidPreset as error:
             assert "\n" not in str(error)
             continue
-        assert Preset.model_validate_json(found.model_dump_json()) == found
-        assert preset_text.read(preset_text.write([found])) == [found]
+        assert Preset.model_validate_json(result.model_dump_json()) == result
+        assert preset_text.read(preset_text.write([result])) == [result]
 
 
 @given(
@@ -190,9 +190,9 @@ def test_a_list_names_what_a_newer_version_wrote(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert command(newer, monkeypatch, *arguments) == 0
-    said = capsys.readouterr()
-    assert f"Not in this list: {name}." in said.err and "newer version of Whetstone" in said.err
-    assert "No artifacts yet" not in said.out
+    output = capsys.readouterr()
+    assert f"Not in this list: {name}." in output.err and "newer version of Whetstone" in output.err
+    assert "No artifacts yet" not in output.out
 
 
 def test_one_artifact_of_a_newer_version_is_refused_in_a_sentence(

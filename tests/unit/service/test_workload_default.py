@@ -18,7 +18,7 @@ def variant(folder: Path, *, chat: bool) -> Variant:
 
 
 @pytest.mark.parametrize(
-    ("given", "others", "expected"),
+    ("values", "others", "expected"),
     [
         ({}, True, ("assistant", "chat")),
         ({"workload": "assistant"}, True, ("assistant", "chat")),
@@ -27,10 +27,10 @@ def variant(folder: Path, *, chat: bool) -> Variant:
     ],
 )
 def test_the_load_fits_the_models(
-    tmp_path: Path, given: dict[str, str], others: bool, expected: tuple[str, str]
+    tmp_path: Path, values: dict[str, str], others: bool, expected: tuple[str, str]
 ) -> None:
-    found = [variant(tmp_path / "one", chat=True), variant(tmp_path / "two", chat=others)]
-    chosen = workloads.fit_to_variants(EvaluateOptions.model_validate(given), found)
+    variants = [variant(tmp_path / "one", chat=True), variant(tmp_path / "two", chat=others)]
+    chosen = workloads.fit_to_variants(EvaluateOptions.model_validate(values), variants)
     assert (chosen.workload, chosen.endpoint) == expected
 
 
@@ -40,7 +40,7 @@ def test_an_address_alone_keeps_what_was_chosen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("values", "expected"),
     [
         ({"concurrency": (1,)}, "recipe"),
         ({"concurrency": (1, 4)}, "per-run"),
@@ -49,10 +49,10 @@ def test_an_address_alone_keeps_what_was_chosen() -> None:
     ],
 )
 def test_chat_prompts_that_are_too_few_come_round_in_runs_that_keep_their_own_prefixes(
-    tmp_path: Path, given: dict[str, object], expected: str
+    tmp_path: Path, values: dict[str, object], expected: str
 ) -> None:
     """The last asks for more in one run than there are, which `check` refuses."""
-    chosen = workloads.fit_to_variants(EvaluateOptions.model_validate(given), [variant(tmp_path / "one", chat=True)])
+    chosen = workloads.fit_to_variants(EvaluateOptions.model_validate(values), [variant(tmp_path / "one", chat=True)])
     assert chosen.prefix_cache == expected
 
 
@@ -66,7 +66,7 @@ def test_what_an_address_serves_is_not_asked_for_prefixes_of_its_own(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("workload", "others", "asked", "expected"),
+    ("workload", "others", "request", "expected"),
     [
         ("question-answering", "model", None, True),
         ("question-answering", "url", None, False),
@@ -76,12 +76,12 @@ def test_what_an_address_serves_is_not_asked_for_prefixes_of_its_own(tmp_path: P
     ],
 )
 def test_answers_to_a_generated_load_have_its_length_where_all_servers_are_ours(
-    tmp_path: Path, workload: str, others: str, asked: bool | None, expected: bool
+    tmp_path: Path, workload: str, others: str, request: bool | None, expected: bool
 ) -> None:
     """A model that ends its answers at once would else make a load of empty ones."""
     home, first = open_home(tmp_path / "home"), variant(tmp_path / "one", chat=False)
     second = Variant(name="b", source="http://127.0.0.1:1", kind="url", url="http://127.0.0.1:1")
     variants = (first, second if others == "url" else first.model_copy(update={"name": "b"}))
-    options = EvaluateOptions(workload=workload, ignore_eos=asked, quality=False)
-    kept = evaluations.freeze(home, evaluations.EvaluateSpec(variants=variants, options=options))
-    assert kept.options.ignore_eos is expected
+    options = EvaluateOptions(workload=workload, ignore_eos=request, quality=False)
+    remaining = evaluations.freeze(home, evaluations.EvaluateSpec(variants=variants, options=options))
+    assert remaining.options.ignore_eos is expected

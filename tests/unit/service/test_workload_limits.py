@@ -50,8 +50,8 @@ def test_a_look_at_a_page_makes_no_long_workload(tmp_path: Path) -> None:
 def test_what_the_child_makes_is_what_is_made_here(tmp_path: Path) -> None:
     home = open_home(tmp_path / "home")
     starter = variants.resolve(home, "starter")
-    asked = workloads.make_request(evaluations.read_options(workload="chat", requests=200, repeats=1), [starter])
-    assert asked.prompts > generators.WORKLOAD_KINDS["chat"].prompts
+    request = workloads.make_request(evaluations.read_options(workload="chat", requests=200, repeats=1), [starter])
+    assert request.prompts > generators.WORKLOAD_KINDS["chat"].prompts
     tokenizer = f"{starter.model_path}/tokenizer.json"
-    expected = workload_text.generate("chat", tokenizer, 0, asked.context, asked.prompts)
-    assert workload_files.make_workload(asked).content == expected
+    expected = workload_text.generate("chat", tokenizer, 0, request.context, request.prompts)
+    assert workload_files.make_workload(request).content == expected

@@ -29,9 +29,9 @@ def _guessed(
 ) -> Guess:
     room = np.array([*text, *[0] * most], np.int32)
     ratio = np.array(by_match or [1.0] * (LONGEST + 1))
-    found = tuple(np.empty(most, kind) for kind in (np.int64, np.float64, np.int64, np.float64))
-    count = guess(room, len(text), most, least, trust, ratio, LONGEST, RECENT, *found)
-    return Guess(*(each[:count].tolist() for each in found))
+    result = tuple(np.empty(most, kind) for kind in (np.int64, np.float64, np.int64, np.float64))
+    count = guess(room, len(text), most, least, trust, ratio, LONGEST, RECENT, *result)
+    return Guess(*(each[:count].tolist() for each in result))
 
 
 def _chances(text: list[int]) -> dict[int, float]:
@@ -41,22 +41,22 @@ def _chances(text: list[int]) -> dict[int, float]:
     places = [at for at in range(len(text) - 2, -1, -1) if text[at] == text[-1]][:RECENT]
     for order in range(LONGEST, 0, -1):
         own = [at for at in places if at + 1 >= order and text[at + 1 - order : at + 1] == text[len(text) - order :]]
-        seen = Counter(text[at + 1] for at in own)
-        for token, times in seen.items():
-            chances[token] += rest * times / (len(own) + len(seen))
-        rest *= len(seen) / (len(own) + len(seen)) if own else 1.0
+        counts = Counter(text[at + 1] for at in own)
+        for token, times in counts.items():
+            chances[token] += rest * times / (len(own) + len(counts))
+        rest *= len(counts) / (len(own) + len(counts)) if own else 1.0
     return dict(chances)
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=60))
 def test_each_token_is_the_likeliest_by_what_followed_the_last_ones_before(text: list[int]) -> None:
-    found = _guessed(text)
-    for token, odd in zip(found.tokens, found.odds, strict=True):
+    result = _guessed(text)
+    for token, odd in zip(result.tokens, result.odds, strict=True):
         chances = _chances(text)
         assert odd == pytest.approx(max(chances.values()))
         assert chances[token] == pytest.approx(odd)
         text = [*text, token]
-    assert len(found.tokens) == 4 or not _chances(text)
+    assert len(result.tokens) == 4 or not _chances(text)
 
 
 def test_a_text_that_repeats_goes_on_as_before_and_one_that_does_not_is_left_alone() -> None:
@@ -98,12 +98,12 @@ class _Server:
     def __init__(self, looking: Looking, texts: list[list[int]]) -> None:
         self.looking, self.texts = looking, texts
 
-    def step(self, said: list[list[int]]) -> list[list[int]]:
-        self.texts = [text + own for text, own in zip(self.texts, said, strict=True)]
-        rows = np.zeros((len(said), 128), np.int32)
+    def step(self, messages: list[list[int]]) -> list[list[int]]:
+        self.texts = [text + own for text, own in zip(self.texts, messages, strict=True)]
+        rows = np.zeros((len(messages), 128), np.int32)
         for row, text in enumerate(self.texts):
             rows[row, : len(text)] = text
-        return self.looking.propose(said, np.array([len(text) for text in self.texts]), rows)
+        return self.looking.propose(messages, np.array([len(text) for text in self.texts]), rows)
 
 
 def test_rows_whose_prompts_are_still_read_propose_nothing() -> None:
@@ -145,11 +145,11 @@ def test_more_requests_make_shorter_guesses() -> None:
 
 def test_few_guesses_among_many_requests_are_left_out_and_learned_from_all_the_same() -> None:
     text, other = [1, 2, 3, 4, 1, 2, 3], [[9, 10 + row] for row in range(15)]
-    said = [[4], *([50 + row] for row in range(15))]
+    messages = [[4], *([50 + row] for row in range(15))]
     free, charged = (Looking(8, Price(0.01, request)) for request in (0.0, 0.05))
-    assert len(_Server(free, [text, *other]).step(said)[0]) == 8
+    assert len(_Server(free, [text, *other]).step(messages)[0]) == 8
     server = _Server(charged, [text, *other])
-    assert server.step(said) == [[] for _ in said]
+    assert server.step(messages) == [[] for _ in messages]
     server.step([[1], *([70 + row] for row in range(15))])
     assert max(each.accepted for each in charged.requests.values()) == 1.0
     assert len(_Server(Looking(8, ON_CPU), [text]).step([[4]])[0]) > 0

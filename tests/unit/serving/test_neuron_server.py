@@ -56,11 +56,11 @@ def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The interpreter of an environment with the fake packages, on a machine with a fake device of 24 cores.
 
     A server inherits little: what the fakes read is set here."""
-    found = tmp_path / "python"
+    result = tmp_path / "python"
     calls = f"NEURON_FAKE_CALLS={tmp_path / 'calls'} NEURON_FAKE_CORES=24"
-    found.write_text(f'#!/bin/sh\n{calls} PYTHONPATH={CHECKOUT}:{FAKES / "packages"} exec {sys.executable} "$@"\n')
-    found.chmod(0o755)
-    return found
+    result.write_text(f'#!/bin/sh\n{calls} PYTHONPATH={CHECKOUT}:{FAKES / "packages"} exec {sys.executable} "$@"\n')
+    result.chmod(0o755)
+    return result
 
 
 def compiled(plan: CompilePlan, python: Path, folder: Path) -> Variant:
@@ -91,8 +91,8 @@ def server(variant: Variant, python: Path, folder: Path) -> VllmServer:
 def asked(folder: Path) -> dict[str, Any]:
     """The options of the server's last start."""
     lines = [json.loads(line) for line in (folder / "calls").read_text().splitlines()]
-    found: dict[str, Any] = [line["kwargs"] for line in lines if line["call"].endswith("api_server")][-1]
-    return found
+    values: dict[str, Any] = [line["kwargs"] for line in lines if line["call"].endswith("api_server")][-1]
+    return values
 
 
 EAGLE = NXD.model_copy(update={"weights": None, "draft_method": "eagle3", "draft_tokens": 5})
@@ -145,12 +145,12 @@ def test_a_server_that_begins_to_compile_again_is_stopped_and_the_artifact_is_no
     assert config.read_text() == "of another version"
 
 
-@pytest.mark.parametrize("gone", ["model.pt", "weights/tp1_sharded_checkpoint.safetensors", "neuron_config.json"])
-def test_what_is_not_whole_is_refused_before_anything_starts(python: Path, tmp_path: Path, gone: str) -> None:
+@pytest.mark.parametrize("removed", ["model.pt", "weights/tp1_sharded_checkpoint.safetensors", "neuron_config.json"])
+def test_what_is_not_whole_is_refused_before_anything_starts(python: Path, tmp_path: Path, removed: str) -> None:
     variant = compiled(NXD, python, tmp_path)
-    (tmp_path / "artifact" / "compiled" / gone).unlink()
+    (tmp_path / "artifact" / "compiled" / removed).unlink()
     refused = server(variant, python, tmp_path)
-    with pytest.raises(ServerFailed, match=f"its compiled files lack {gone}"):
+    with pytest.raises(ServerFailed, match=f"its compiled files lack {removed}"):
         refused.start()
     assert not refused.key_file.exists()
 

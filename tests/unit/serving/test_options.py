@@ -178,15 +178,15 @@ def test_the_cache_always_holds_a_sequence_and_is_bounded_where_one_fits(
     folder = tmp_path_factory.getbasetemp() / "hypothesis-model"
     sized = variant(folder, serving, num_hidden_layers=layers, num_key_value_heads=heads, num_attention_heads=heads)
     one = 2 * layers * heads * (512 // heads) * (1 if kv == "fp8" else 2) * length
-    found = vllm_options.kv_cache_bytes(sized)
-    assert found >= one
-    assert found <= max(MOST_RESERVED_BYTES, 2 * one + 4 * 128 * 2 * layers * 512 * 2)
+    kv_cache_bytes = vllm_options.kv_cache_bytes(sized)
+    assert kv_cache_bytes >= one
+    assert kv_cache_bytes <= max(MOST_RESERVED_BYTES, 2 * one + 4 * 128 * 2 * layers * 512 * 2)
 
 
 def test_a_folder_without_config_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    gone = Variant(name="v", source="v", kind="model", model_path=str(tmp_path))
+    removed = Variant(name="v", source="v", kind="model", model_path=str(tmp_path))
     with pytest.raises(InvalidModel, match=r"config\.json cannot be read"):
-        vllm_options.kv_cache_bytes(gone)
+        vllm_options.kv_cache_bytes(removed)
 
 
 def test_the_server_sees_no_secrets_and_nothing_that_changes_what_is_measured(

@@ -155,10 +155,10 @@ def test_links_are_in_the_working_directory_which_goes_with_the_process(tmp_path
     process.stop()
 
 
-@pytest.mark.parametrize(("code", "seen"), [("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137)])
-def test_the_exit_code_of_the_command_is_seen(tmp_path: Path, code: str, seen: int) -> None:
+@pytest.mark.parametrize(("code", "number"), [("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137)])
+def test_the_exit_code_of_the_command_is_seen(tmp_path: Path, code: str, number: int) -> None:
     with ServerProcess([sys.executable, "-c", code], log=tmp_path / "log", environment=environment()) as process:
-        assert process.wait(30) == seen
+        assert process.wait(30) == number
 
 
 def test_a_command_that_does_not_exist_is_named_in_the_log(tmp_path: Path) -> None:

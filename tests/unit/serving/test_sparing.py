@@ -45,7 +45,7 @@ def sampled(
     metadata = SimpleNamespace(
         all_greedy=bool((heat == 0).all()), all_random=bool((heat > 0).all()), temperature=heat, generators=own or {}
     )
-    found = sparing(options.pop("plain", refuse), uniform, draw)(
+    result = sparing(options.pop("plain", refuse), uniform, draw)(
         torch.tensor([token for each in drafted for token in each], dtype=torch.int32),
         counts,
         max(counts),
@@ -56,7 +56,7 @@ def sampled(
         metadata,
         **options,
     )
-    return [[token for token in row if token >= 0] for row in found.tolist()]
+    return [[token for token in row if token >= 0] for row in result.tolist()]
 
 
 @pytest.mark.parametrize("sampling_draft", [False, True])
@@ -66,11 +66,11 @@ def test_the_first_token_has_the_targets_distribution_whatever_was_drafted(sampl
     p = (p * torch.tensor([3.0, 1, 1, 0.2, 1])) / (p * torch.tensor([3.0, 1, 1, 0.2, 1])).sum()
     drafted = torch.multinomial(q, REQUESTS, replacement=True) if sampling_draft else torch.full((REQUESTS,), 3)
     rows = p.log().expand(REQUESTS, -1).clone()
-    said = sampled([[int(token)] for token in drafted], rows, q=q.expand(REQUESTS, -1) if sampling_draft else None)
-    counts = torch.tensor([row[0] for row in said]).bincount(minlength=VOCABULARY)
+    message = sampled([[int(token)] for token in drafted], rows, q=q.expand(REQUESTS, -1) if sampling_draft else None)
+    counts = torch.tensor([row[0] for row in message]).bincount(minlength=VOCABULARY)
     chi = float(((counts - REQUESTS * p) ** 2 / (REQUESTS * p)).sum())
     assert chi < 18.5  # 99.9 % of chi square with 4 degrees of freedom
-    accepted = [row for row in said if len(row) == 2]
+    accepted = [row for row in message if len(row) == 2]
     likely = float(torch.minimum(p, q).sum()) if sampling_draft else float(p[3])
     assert len(accepted) / REQUESTS == pytest.approx(likely, abs=0.03)
     assert {row[1] for row in accepted} == {9}
@@ -98,4 +98,4 @@ def test_a_request_with_a_seed_says_the_same_again() -> None:
 def test_all_else_is_vllms_own() -> None:
     own = torch.tensor([[4, -1]])
     for options in ({"temperature": [0.0]}, {"synthetic_mode": True}, {"use_fp64_gumbel": True}):
-        assert sampled([[1]], torch.zeros(1, VOCABULARY), plain=lambda *given: own, **options) == [[4]]
+        assert sampled([[1]], torch.zeros(1, VOCABULARY), plain=lambda *items: own, **options) == [[4]]

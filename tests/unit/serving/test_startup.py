@@ -35,12 +35,12 @@ def read(tmp_path: Path, *parts: str, shipped: bool = False) -> StartLog:
     """The log as it grows, a part at a time."""
     log = tmp_path / "server.log"
     log.write_text("Of an earlier start: " + SAVED)
-    found = StartLog(log, log.stat().st_size, shipped=shipped)
+    start_log = StartLog(log, log.stat().st_size, shipped=shipped)
     for part in parts:
         with log.open("a") as stream:
             stream.write(part)
-        found.read()
-    return found
+        start_log.read()
+    return start_log
 
 
 @pytest.mark.parametrize("cut", [1, 40, 200])

@@ -60,8 +60,10 @@ def test_health_and_what_a_browser_asks_before_are_answered() -> None:
 
 @given(st.binary(max_size=40))
 def test_no_other_value_is_the_key(value: bytes) -> None:
-    wanted = 200 if value.partition(b" ")[0].lower() == b"bearer" and value.partition(b" ")[2] == KEY.encode() else 401
-    assert asked("/v1/models", [(b"authorization", value)]) == wanted
+    required = (
+        200 if value.partition(b" ")[0].lower() == b"bearer" and value.partition(b" ")[2] == KEY.encode() else 401
+    )
+    assert asked("/v1/models", [(b"authorization", value)]) == required
 
 
 def test_without_a_key_nothing_is_served(monkeypatch: pytest.MonkeyPatch) -> None:

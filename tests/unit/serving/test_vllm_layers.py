@@ -46,10 +46,10 @@ class Layer(nn.Module):
 
 
 class Model(nn.Module):
-    def __init__(self, kind: type[Layer], *made: Any) -> None:
+    def __init__(self, kind: type[Layer], *items: Any) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.layers = once(lambda: (0, COUNT, nn.ModuleList(kind(*made) for _ in range(COUNT))))()[2]
+        self.layers = once(lambda: (0, COUNT, nn.ModuleList(kind(*items) for _ in range(COUNT))))()[2]
 
     def forward(self, hidden: Any) -> Any:
         residual = None
@@ -64,14 +64,14 @@ def named(name: str) -> type[Layer]:
 
 def graphs(model: Model, hidden: torch.Tensor) -> tuple[torch.Tensor, list[Any]]:
     """What the compiled model answers, and the calls in the graph that Inductor is given of it."""
-    seen: list[Any] = []
+    observed: list[Any] = []
 
     def keep(graph: Any, _examples: Any) -> Any:
-        seen.extend(node for node in graph.graph.nodes if node.op == "call_function")
+        observed.extend(node for node in graph.graph.nodes if node.op == "call_function")
         return make_boxed_func(graph.forward)
 
     torch._dynamo.reset()
-    return torch.compile(model, backend=aot_autograd(fw_compiler=keep), fullgraph=True)(hidden), seen
+    return torch.compile(model, backend=aot_autograd(fw_compiler=keep), fullgraph=True)(hidden), observed
 
 
 def is_sine(node: Any) -> bool:

@@ -39,9 +39,9 @@ def test_what_is_loaded_can_be_finished_as_vllm_finishes_it_and_keeps_a_finish_o
         return value + 1
 
     loaded = finalizable(lambda compiled: SimpleNamespace(_artifacts=SimpleNamespace(compiled_fn=compiled)))
-    found = loaded(plain)._artifacts.compiled_fn
-    assert found.finalize_loading("config") is None
-    assert found(1) == 2
+    result = loaded(plain)._artifacts.compiled_fn
+    assert result.finalize_loading("config") is None
+    assert result(1) == 2
     own = SimpleNamespace(finalize_loading=lambda config: f"finished with {config}")
     assert loaded(own)._artifacts.compiled_fn.finalize_loading("config") == "finished with config"
 
@@ -73,10 +73,10 @@ def test_an_input_of_three_dimensions_is_multiplied_as_a_matrix() -> None:
 
 
 def test_a_request_whose_prompt_is_not_read_whole_keeps_its_generator_where_it_was() -> None:
-    seen: list[list[int]] = []
+    observed: list[list[int]] = []
 
     def note(runner: Any, answer: str) -> str:
-        seen.append(sorted(runner.input_batch.generators))
+        observed.append(sorted(runner.input_batch.generators))
         return answer
 
     batch = SimpleNamespace(generators={0: "first", 2: "third"}, num_reqs=3)
@@ -85,7 +85,7 @@ def test_a_request_whose_prompt_is_not_read_whole_keeps_its_generator_where_it_w
     )
     sample, settle = undrawn(note, note)
     assert (sample(runner, "sampled"), settle(runner, "settled")) == ("sampled", "settled")
-    assert seen == [[0], [0]]
+    assert observed == [[0], [0]]
     assert batch.generators == {0: "first", 2: "third"}
 
 
@@ -99,8 +99,8 @@ def test_synthetic_acceptance_takes_drafted_tokens_up_to_the_first_that_is_refus
     drafted, own = torch.tensor([11, 12, 13, 21, 22, 23, -1, 32]), torch.tensor([1, 2, 3, 4, 5, 6, 7, 8])
     uniform = torch.tensor([0.1, 0.1, 0.1, 0.1, 0.6, 0.1, 0.1, 0.1], dtype=torch.float64)
     rates, bonus = torch.tensor([0.9, 0.5, 0.5]), torch.tensor([[91], [92], [93]], dtype=torch.int32)
-    asked = (output, torch.tensor([3, 6, 8], dtype=torch.int32), drafted, own, bonus, None, 3, uniform, rates)
-    greedy(_never)(*asked, SYNTHETIC_MODE=True)
+    requests = (output, torch.tensor([3, 6, 8], dtype=torch.int32), drafted, own, bonus, None, 3, uniform, rates)
+    greedy(_never)(*requests, SYNTHETIC_MODE=True)
     assert output.tolist() == [[11, 12, 13, 91], [21, 5, UNSEEN, UNSEEN], [7, UNSEEN, UNSEEN, UNSEEN]]
 
 
@@ -120,14 +120,14 @@ def test_each_kernel_leaves_the_other_kinds_requests_alone_and_all_that_is_not_s
         output = torch.full((2, 2), UNSEEN)
         wrapped(output, ends, drafted, *rest, SYNTHETIC_MODE=True)
         assert output.tolist() == expected
-    seen: list[Any] = []
-    greedy(lambda *given: seen.append(given))("output", "ends", "drafted", "own", "bonus", "greedy", 3)
-    random(lambda *given, **named: seen.append((*given, named)))(*"abcdefghi", 3, 100, NO_DRAFT_PROBS=True)
-    assert seen == [
+    observed: list[Any] = []
+    greedy(lambda *items: observed.append(items))("output", "ends", "drafted", "own", "bonus", "greedy", 3)
+    random(lambda *items, **named: observed.append((*items, named)))(*"abcdefghi", 3, 100, NO_DRAFT_PROBS=True)
+    assert observed == [
         ("output", "ends", "drafted", "own", "bonus", "greedy", 3),
         (*"abcdefghi", 3, 100, {"NO_DRAFT_PROBS": True}),
     ]
 
 
-def _never(*given: object) -> None:
+def _never(*inputs: object) -> None:
     raise AssertionError("vLLM's own kernel has no synthetic acceptance")

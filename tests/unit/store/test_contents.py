@@ -79,24 +79,24 @@ def publish(home: Workspace, job: str, folder: Path) -> Published:
     return locations.location_for_new(home.settings).publish(folder, manifest.id, Contents(home.store, job))
 
 
-def register(home: Workspace, job: str, made: Published) -> None:
+def register(home: Workspace, job: str, published: Published) -> None:
     """As a supervisor does at the end. Raises Fenced."""
-    text = made.manifest.model_dump_json()
+    text = published.manifest.model_dump_json()
     with home.store.session() as session:
         session.merge(
             ArtifactRow(
-                id=made.manifest.id,
+                id=published.manifest.id,
                 job_id=job,
                 model="m",
                 recipe="r",
                 recipe_hash="h",
-                path=made.address,
+                path=published.address,
                 bytes=1,
                 manifest=text,
             )
         )
         session.flush()
-        artifact_contents.link_contents(session, made.manifest.id, made.contents)
+        artifact_contents.link_contents(session, published.manifest.id, published.contents)
         session.execute(update(JobRow).where(col(JobRow.id) == job).values(state=JobState.SUCCEEDED))
 
 
@@ -140,15 +140,15 @@ class Collecting(RuleBasedStateMachine):
     def register(self, data: st.DataObject) -> None:
         """A job that goes on always may; one that was given up, where nothing was taken away meanwhile."""
         job = data.draw(st.sampled_from(sorted(self.published)))
-        made = self.published.pop(job)
+        value = self.published.pop(job)
         with self.home.store.read() as session:
             going = queue.get(session, job).state == JobState.RUNNING
         try:
-            register(self.home, job, made)
+            register(self.home, job, value)
         except Fenced:
             assert not going
         else:
-            self.registered[made.manifest.id] = made.address
+            self.registered[value.manifest.id] = value.address
 
     @precondition(lambda self: self.published)
     @rule(data=st.data())
@@ -220,11 +220,11 @@ class Collecting(RuleBasedStateMachine):
         for artifact in set(self.registered) - set(rows):
             assert artifact not in self.readers, "what a job names was collected"
             del self.registered[artifact]
-        for job, made in self.published.items():
+        for job, created in self.published.items():
             with self.home.store.read() as session:
                 going = queue.get(session, job).state == JobState.RUNNING
             if going:  # it may be about to be registered
-                artifact_folder.verify(Path(made.address), made.manifest)
+                artifact_folder.verify(Path(created.address), created.manifest)
 
     @rule()
     def settle(self) -> None:
@@ -265,11 +265,11 @@ def test_a_job_that_starts_in_a_collection_has_its_artifact_or_is_refused(home: 
     """Truly at once, on connections of their own: either the job is there and so is its artifact, or neither is."""
     for number in range(12):
         submit(home, f"j-{number}", state=JobState.RUNNING)
-        register(home, f"j-{number}", made := publish(home, f"j-{number}", tmp_path / f"out-{number}"))
-        refused = at_once(home, f"r-{number}", made.manifest.id)
-        assert Path(made.address).exists() != refused
+        register(home, f"j-{number}", published := publish(home, f"j-{number}", tmp_path / f"out-{number}"))
+        refused = at_once(home, f"r-{number}", published.manifest.id)
+        assert Path(published.address).exists() != refused
         if not refused:
-            artifact_folder.verify(Path(made.address), made.manifest)
+            artifact_folder.verify(Path(published.address), published.manifest)
 
 
 def at_once(home: Workspace, job: str, artifact: str) -> bool:
@@ -307,39 +307,39 @@ def test_an_address_that_was_given_up_is_never_used_again(home: Workspace, tmp_p
 
 def test_a_dry_run_says_what_would_go_and_leaves_it(home: Workspace, tmp_path: Path) -> None:
     submit(home, "j-1", state=JobState.RUNNING)
-    register(home, "j-1", made := publish(home, "j-1", tmp_path / "a"))
+    register(home, "j-1", published := publish(home, "j-1", tmp_path / "a"))
     assert artifact_storage.collect_garbage(home, grace=NOW).contents == 0
     dry = artifact_storage.collect_garbage(home, unused_for=NOW, grace=NOW, dry_run=True)
-    assert (dry.artifacts, dry.contents, dry.dry_run) == ([made.manifest.id], 1, True) and dry.bytes > 0
-    artifact_folder.verify(Path(made.address), made.manifest)
+    assert (dry.artifacts, dry.contents, dry.dry_run) == ([published.manifest.id], 1, True) and dry.bytes > 0
+    artifact_folder.verify(Path(published.address), published.manifest)
     done = artifact_storage.collect_garbage(home, unused_for=NOW, grace=NOW)
-    assert (done.artifacts, done.bytes) == (dry.artifacts, dry.bytes) and not Path(made.address).exists()
+    assert (done.artifacts, done.bytes) == (dry.artifacts, dry.bytes) and not Path(published.address).exists()
     assert artifact_storage.collect_garbage(home, unused_for=NOW, grace=NOW).contents == 0
 
 
 def test_what_a_job_reads_is_not_deleted(home: Workspace, tmp_path: Path) -> None:
     submit(home, "j-1", state=JobState.RUNNING)
-    register(home, "j-1", made := publish(home, "j-1", tmp_path / "a"))
-    submit(home, "r-1", (made.manifest.id,))
+    register(home, "j-1", published := publish(home, "j-1", tmp_path / "a"))
+    submit(home, "r-1", (published.manifest.id,))
     with pytest.raises(NotNow, match=r"is read by job r-1 \(t\): cancel that one first"):
-        artifacts.delete(home, made.manifest.id)
+        artifacts.delete(home, published.manifest.id)
     ended(home, "r-1", JobState.CANCELLED)
     assert artifact_storage.collect_garbage(home, unused_for=NOW, grace=NOW).artifacts == []
-    artifacts.delete(home, made.manifest.id)
-    assert not Path(made.address).exists()
+    artifacts.delete(home, published.manifest.id)
+    assert not Path(published.address).exists()
     with pytest.raises(NotFound):
-        submit(home, "r-2", (made.manifest.id,))
+        submit(home, "r-2", (published.manifest.id,))
 
 
 def test_a_job_beyond_the_quota_is_refused_with_what_to_remove(tmp_path: Path) -> None:
     home = open_home(tmp_path / "home", artifacts_quota="70 MB")
     submit(home, "j-1", state=JobState.RUNNING)
-    register(home, "j-1", made := publish(home, "j-1", tmp_path / "a"))
+    register(home, "j-1", published := publish(home, "j-1", tmp_path / "a"))
     usage = artifact_storage.usage(home)
     assert usage.quota == 70_000_000 and 0 < usage.bytes < 10_000 and usage.place == str(home.settings.artifacts)
     artifact_storage.check_quota(home, 60_000_000)
     named = (
-        rf"may take 0\.07 GB, and of the 0\.07 GB .* delete some with .*such as {made.manifest.id} \(0\.00 GB, "
+        rf"may take 0\.07 GB, and of the 0\.07 GB .* delete some with .*such as {published.manifest.id} \(0\.00 GB, "
         rf"unused\)\.$"
     )
     with pytest.raises(QuotaExceeded, match=named):
@@ -379,14 +379,17 @@ def test_the_command_line_collects(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     home = open_home(tmp_path / "home")
     monkeypatch.setenv("WHETSTONE_HOME", str(home.settings.home))
     submit(home, "j-1", state=JobState.RUNNING)
-    register(home, "j-1", made := publish(home, "j-1", tmp_path / "a"))
-    told = CliRunner().invoke(app, ["artifacts", "gc", "--unused-for", "0", "--grace", "0", "--dry-run", "--json"])
-    assert json.loads(told.stdout) == {
-        "artifacts": [made.manifest.id],
+    register(home, "j-1", published := publish(home, "j-1", tmp_path / "a"))
+    result = CliRunner().invoke(app, ["artifacts", "gc", "--unused-for", "0", "--grace", "0", "--dry-run", "--json"])
+    assert json.loads(result.stdout) == {
+        "artifacts": [published.manifest.id],
         "contents": 1,
         "bytes": artifact_storage.usage(home).bytes,
         "dry_run": True,
     }
-    assert CliRunner().invoke(app, ["artifacts", "fetch", made.manifest.id]).stdout.strip() == made.address
-    told = CliRunner().invoke(app, ["artifacts", "gc", "--unused-for", "0", "--grace", "0"])
-    assert told.stdout == f"{made.manifest.id}: 1 content removed, 0.0 MB freed.\n" and not Path(made.address).exists()
+    assert CliRunner().invoke(app, ["artifacts", "fetch", published.manifest.id]).stdout.strip() == published.address
+    result = CliRunner().invoke(app, ["artifacts", "gc", "--unused-for", "0", "--grace", "0"])
+    assert (
+        result.stdout == f"{published.manifest.id}: 1 content removed, 0.0 MB freed.\n"
+        and not Path(published.address).exists()
+    )

@@ -26,9 +26,9 @@ pytestmark = pytest.mark.process
 @pytest.fixture
 def opened(postgres: Postgres, tmp_path: Path) -> Iterator[Store]:
     url = postgres.new()
-    found = open_store(Settings(home=tmp_path, database_url=url))
-    yield found
-    found.engine.dispose()
+    result = open_store(Settings(home=tmp_path, database_url=url))
+    yield result
+    result.engine.dispose()
     postgres.drop(url)
 
 
@@ -104,8 +104,8 @@ def test_of_many_supervisors_of_one_host_one_gets_the_device(opened: Store) -> N
 def test_two_homes_that_open_a_new_database_at_once_migrate_it_once(postgres: Postgres, tmp_path: Path) -> None:
     url = postgres.empty()
     with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(lambda n: open_store(Settings(home=tmp_path / str(n), database_url=url)), range(3)))
-    for each in found:
+        rows = list(pool.map(lambda n: open_store(Settings(home=tmp_path / str(n), database_url=url)), range(3)))
+    for each in rows:
         with each.read() as session:
             assert session.execute(text("SELECT version_num FROM alembic_version")).scalar() == HEAD
         each.engine.dispose()

@@ -103,10 +103,10 @@ def test_a_claimed_job_cannot_be_claimed_again(store: Store) -> None:
 def test_a_change_that_is_refused_leaves_a_running_job_its_devices(store: Store) -> None:
     put(store, "a")
     with store.session() as session:
-        seen = leases.read_lease(queue.get(session, "a"))
+        lease = leases.read_lease(queue.get(session, "a"))
     assert claim_next(store) == "a"
     with store.session() as session, suppress(leases.Fenced):
-        leases.move(session, seen, JobState.CANCELLED)
+        leases.move(session, lease, JobState.CANCELLED)
     with store.read() as session:
         assert queue.get(session, "a").state == JobState.STARTING
         assert session.exec(select(ClaimRow).where(ClaimRow.job_id == "a")).first() is not None
@@ -139,12 +139,12 @@ def test_only_legal_transitions_are_made(store: Store, before: JobState) -> None
         with store.session() as session:
             session.add(JobRow(id=name, kind="optimize", state=before, title="a", owner="t", spec="{}"))
         with store.session() as session:
-            held = leases.read_lease(queue.get(session, name))
+            lease = leases.read_lease(queue.get(session, name))
             if after in TRANSITIONS[before]:
-                leases.move(session, held, after)
+                leases.move(session, lease, after)
             else:
                 with pytest.raises(NotNow):
-                    leases.move(session, held, after)
+                    leases.move(session, lease, after)
             row = queue.get(session, name)
             assert row.state == (after if after in TRANSITIONS[before] else before)
             assert (row.finished_at is not None) == (after in TRANSITIONS[before] and after in TERMINAL)
@@ -224,8 +224,8 @@ def test_a_home_of_the_schema_before_keeps_its_jobs(tmp_path: Path) -> None:
 
 def test_one_persons_jobs_are_counted_and_listed_without_reading_everybodys(tmp_path: Path) -> None:
     opened = open_home(tmp_path).store
-    asked = list[tuple[str, Any]]()
-    event.listen(opened.engine, "before_cursor_execute", lambda *call: asked.append((call[2], call[3])))
+    request = list[tuple[str, Any]]()
+    event.listen(opened.engine, "before_cursor_execute", lambda *call: request.append((call[2], call[3])))
     mine = history.JobFilter(owner="t")
     with opened.read() as session:
         history.count_jobs(session, mine)
@@ -233,7 +233,7 @@ def test_one_persons_jobs_are_counted_and_listed_without_reading_everybodys(tmp_
     with opened.engine.connect() as connection:
         plans = [
             [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)]
-            for statement, values in list(asked)
+            for statement, values in list(request)
             if "FROM jobs" in statement
         ]
     counted, listed = map(" ".join, plans)

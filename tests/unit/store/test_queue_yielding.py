@@ -26,8 +26,8 @@ def job(name: str, claim: Claim = ALL, *, yields: bool = False) -> JobRow:
     )
 
 
-def put(store: Store, *found: JobRow) -> None:
-    for row in found:
+def put(store: Store, *result: JobRow) -> None:
+    for row in result:
         with store.session() as session:
             queue.submit(session, row)
 
@@ -35,10 +35,10 @@ def put(store: Store, *found: JobRow) -> None:
 def claim_next(store: Store) -> str | None:
     with store.session() as session:
         row = queue.find_claimable(session, SUPERVISOR.host, CAPACITY)
-        held = leases.claim(session, row, SUPERVISOR) if row else None
-        if row is None or held is None:
+        claimed = leases.claim(session, row, SUPERVISOR) if row else None
+        if row is None or claimed is None:
             return None
-        leases.move(session, held, JobState.RUNNING)
+        leases.move(session, claimed, JobState.RUNNING)
         return row.id
 
 
@@ -87,6 +87,6 @@ def test_jobs_are_found_by_their_submission(store: Store) -> None:
     row.submission = "first-1"
     put(store, row, job("other"))
     with store.read() as session:
-        assert {key: found.id for key, found in queue.find_by_submission(session, ("first-1", "first-2")).items()} == {
-            "first-1": "demo"
-        }
+        assert {
+            key: result.id for key, result in queue.find_by_submission(session, ("first-1", "first-2")).items()
+        } == {"first-1": "demo"}

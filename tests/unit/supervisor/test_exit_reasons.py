@@ -18,27 +18,27 @@ from tests.simulated_workers import Home, World
 
 def test_a_worker_that_was_told_to_end_before_it_could_say_so_is_tried_again(tmp_path: Path) -> None:
     """As a node does that its cluster has given up: seed 5015 of the campaign on Ray."""
-    ending, told = exit_reason(-signal.SIGTERM, tmp_path)
-    assert ending is Ending.STOPPED and ending in POLICIES and "stopped from outside" in told
+    ending, reported = exit_reason(-signal.SIGTERM, tmp_path)
+    assert ending is Ending.STOPPED and ending in POLICIES and "stopped from outside" in reported
 
 
 def test_a_crash_that_was_seen_is_not_tried_again(tmp_path: Path) -> None:
     for code in (-signal.SIGKILL, -signal.SIGSEGV, 1):
-        ending, told = exit_reason(code, tmp_path)
-        assert ending is Ending.CRASHED and ending not in POLICIES and "resume the job" in told
+        ending, reported = exit_reason(code, tmp_path)
+        assert ending is Ending.CRASHED and ending not in POLICIES and "resume the job" in reported
 
 
 @pytest.mark.parametrize("code", [1, -signal.SIGKILL, -signal.SIGTERM, RESULT_UNWRITTEN])
 def test_a_worker_whose_folder_was_removed_is_not_told_to_see_a_log_that_is_gone(tmp_path: Path, code: int) -> None:
-    gone = tmp_path / "j-1" / "1"
-    ending, told = exit_reason(code, tmp_path, str(gone))
+    removed = tmp_path / "j-1" / "1"
+    ending, reported = exit_reason(code, tmp_path, str(removed))
     assert (
         ending is Ending.DAMAGED
-        and told.startswith(f"The job's folder {gone} was removed while it ran")
-        and "see the" not in told
+        and reported.startswith(f"The job's folder {removed} was removed while it ran")
+        and "see the" not in reported
     )
-    gone.mkdir(parents=True)
-    assert "was removed" not in exit_reason(code, tmp_path, str(gone))[1]
+    removed.mkdir(parents=True)
+    assert "was removed" not in exit_reason(code, tmp_path, str(removed))[1]
 
 
 def test_a_folder_that_is_removed_under_a_running_job_is_what_its_job_says(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_the_figures_follow_a_job_from_the_queue_to_its_end(home: Home) -> None:
     worker.say()
     worker.succeed()
     home.tick()
-    found = figures(metrics)
+    result = figures(metrics)
     for name, value in {
         "whetstone_jobs['optimize', 'succeeded']": 1.0,
         "whetstone_attempts_total['optimize', 'succeeded']": 1.0,
@@ -69,9 +69,9 @@ def test_the_figures_follow_a_job_from_the_queue_to_its_end(home: Home) -> None:
         "whetstone_queue_oldest_seconds": 0.0,
         "whetstone_jobs_live": 0.0,
     }.items():
-        assert found[name] == value, (name, found)
-    assert found["whetstone_disk_free_bytes"] > 0
-    (age,) = [value for name, value in found.items() if name.startswith("whetstone_heartbeat_age_seconds")]
+        assert result[name] == value, (name, result)
+    assert result["whetstone_disk_free_bytes"] > 0
+    (age,) = [value for name, value in result.items() if name.startswith("whetstone_heartbeat_age_seconds")]
     assert 0 <= age < leases.STALE_SECONDS
 
 
@@ -88,8 +88,8 @@ def test_a_store_that_does_not_answer_is_a_figure_too(home: Home, tmp_path: Path
     metrics = Metrics(home.supervisor)
     home.store.engine.dispose()
     (tmp_path / DATABASE).write_bytes(b"no database")
-    found = figures(metrics)
-    assert found["whetstone_store_up"] == 0.0 and "whetstone_jobs_live" not in found
+    result = figures(metrics)
+    assert result["whetstone_store_up"] == 0.0 and "whetstone_jobs_live" not in result
 
 
 @pytest.mark.process
@@ -119,11 +119,11 @@ def test_the_log_has_a_line_for_each_change_with_its_job_and_attempt(
     worker.channel.emit(Event(kind="warning", message="mind this"))
     worker.alive = False
     home.tick()
-    told = [
+    rows = [
         (getattr(r, "event", None), getattr(r, "job", None), getattr(r, "attempt", None), r.levelname)
         for r in caplog.records
     ]
-    assert told == [
+    assert rows == [
         ("starting", "j-1", 1, "INFO"),
         ("running", "j-1", 1, "INFO"),
         ("warning", "j-1", 1, "WARNING"),
@@ -133,17 +133,17 @@ def test_the_log_has_a_line_for_each_change_with_its_job_and_attempt(
 
 
 def test_what_was_rolled_back_was_never_told(home: Home) -> None:
-    told: list[object] = []
-    home.store.watch = told.append
+    messages: list[object] = []
+    home.store.watch = messages.append
     submit(home)
-    told.clear()
+    messages.clear()
 
     with pytest.raises(ZeroDivisionError), home.store.session() as session:
         history.append(session, "j-1", [Event(kind="note", message="x")])
         raise ZeroDivisionError
-    assert told == []
+    assert messages == []
     home.store.run(lambda session: history.append(session, "j-1", [Event(kind="note", message="x")]))
-    assert len(told) == 1
+    assert len(messages) == 1
 
 
 def test_a_round_in_which_a_job_moved_is_followed_by_the_next_at_once(home: Home) -> None:

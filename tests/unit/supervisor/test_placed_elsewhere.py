@@ -27,11 +27,11 @@ class Placing(SimulatedLauncher):
         self.says: dict[int, WorkerState] = {}
 
     def poll(self, handle: Handle) -> WorkerState:
-        found = super().poll(handle)
+        state = super().poll(handle)
         return (
             self.says.get(handle.data["number"], WorkerState(alive=True, waiting="for a node"))
-            if found.alive
-            else found
+            if state.alive
+            else state
         )
 
 
@@ -43,12 +43,12 @@ def world() -> World:
 @pytest.fixture
 def home(tmp_path: Path, world: World) -> Home:
     open_home(tmp_path)
-    made = Home(world, tmp_path / "a", f"sqlite:///{tmp_path / DATABASE}", "one")
-    supervisor = made.supervisor
-    supervisor.launcher = Placing(world, str(made.settings.home))
+    created = Home(world, tmp_path / "a", f"sqlite:///{tmp_path / DATABASE}", "one")
+    supervisor = created.supervisor
+    supervisor.launcher = Placing(world, str(created.settings.home))
     supervisor._capacity = CAPACITY.model_copy(update={"cluster": MOST_WAITING})
     supervisor.row.capacity = supervisor._capacity.model_dump_json()
-    return made
+    return created
 
 
 def submit(home: Home, name: str, claim: Claim) -> None:
@@ -125,7 +125,7 @@ def test_the_end_of_a_node_is_tried_again_with_its_cause_and_what_no_node_can_ru
     home.tick()
     says(home)[0] = WorkerState(alive=False, cause="The node gpu-1 (10.0.0.1) is gone", again=again)
     home.tick()
-    found = row(home, "j-1")
-    assert found.ending == (Ending.NODE if again else Ending.UNSTARTED)
-    assert found.state == (JobState.QUEUED if again else JobState.FAILED)
+    job_row = row(home, "j-1")
+    assert job_row.ending == (Ending.NODE if again else Ending.UNSTARTED)
+    assert job_row.state == (JobState.QUEUED if again else JobState.FAILED)
     assert "The node gpu-1 (10.0.0.1) is gone" in said(home, "j-1") and ("tried again" in said(home, "j-1")) is again

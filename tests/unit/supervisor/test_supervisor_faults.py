@@ -44,8 +44,8 @@ def home(tmp_path: Path, world: World) -> MakeHome:
 
 def submit(home: Home, name: str = "j-1", **terms: Any) -> None:
     """Tried once, where nothing else is asked."""
-    asked = Terms(**({"retries": 0} | terms)).text
-    row = JobRow(id=name, kind="optimize", state=JobState.QUEUED, title="t", owner="t", spec="{}", terms=asked)
+    text = Terms(**({"retries": 0} | terms)).text
+    row = JobRow(id=name, kind="optimize", state=JobState.QUEUED, title="t", owner="t", spec="{}", terms=text)
     home.store.run(lambda session: queue.submit(session, row))
 
 
@@ -67,21 +67,21 @@ def seen(home: Home, name: str = "j-1") -> JobRow:
 def sleeps(asleep: Home, other: Home) -> None:
     """Past its lease, while the other one looks twice."""
     with asleep.store.session() as session:
-        held = leases.read_lease(seen(asleep))
-        leases.change(session, held, list(JobState), lease_until=leases.clock(session).replace(year=2020))
+        lease = leases.read_lease(seen(asleep))
+        leases.change(session, lease, list(JobState), lease_until=leases.clock(session).replace(year=2020))
     other.tick()
     other.time += leases.LEASE_SECONDS + 1
     other.tick()
 
 
-@pytest.mark.parametrize("beside", [True, False])
+@pytest.mark.parametrize("neighbour", [True, False])
 def test_the_next_job_starts_in_the_round_in_which_one_ends(
-    home: MakeHome, world: World, monkeypatch: pytest.MonkeyPatch, beside: bool
+    home: MakeHome, world: World, monkeypatch: pytest.MonkeyPatch, neighbour: bool
 ) -> None:
     """With results put in their place beside the rounds, each small job took a round more."""
     monkeypatch.setattr(uploads, "MOMENT_S", 60.0)  # a busy machine's moment
     first, jobs = home("a"), [f"j-{number}" for number in range(6)]
-    first.restart(beside=beside)
+    first.restart(beside=neighbour)
     for name in jobs:
         submit(first, name)
     first.tick()
@@ -151,8 +151,8 @@ def test_a_database_locked_between_claim_and_record_costs_no_worker(
     assert seen(first).state == JobState.STARTING
     launcher.lock.rollback()
     first.tick()
-    found = seen(first)
-    assert (found.state, found.attempt, [worker.alive for worker in world.workers]) == (JobState.RUNNING, 1, [True])
+    result = seen(first)
+    assert (result.state, result.attempt, [worker.alive for worker in world.workers]) == (JobState.RUNNING, 1, [True])
 
 
 def test_a_supervisor_that_was_thought_gone_changes_nothing_when_it_comes_back(home: MakeHome, world: World) -> None:
@@ -171,8 +171,8 @@ def test_a_supervisor_that_was_thought_gone_changes_nothing_when_it_comes_back(h
     again.succeed()
     second.tick()
     with first.store.read() as session:
-        (made,) = session.exec(select(ArtifactRow)).all()
-    assert made.path.startswith(str(second.settings.home)) and not list(first.settings.artifacts.glob("*"))
+        (created,) = session.exec(select(ArtifactRow)).all()
+    assert created.path.startswith(str(second.settings.home)) and not list(first.settings.artifacts.glob("*"))
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["lost", "and run again elsewhere"])

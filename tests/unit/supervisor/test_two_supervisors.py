@@ -206,25 +206,25 @@ class TwoSupervisors(RuleBasedStateMachine):
         with self.homes[0].store.read() as session:
             rows = list(session.exec(select(JobRow)))
             claims = Counter(claim.job_id for claim in session.exec(select(ClaimRow)))
-            made = {row.job_id: row for row in session.exec(select(ArtifactRow))}
+            by_name = {row.job_id: row for row in session.exec(select(ArtifactRow))}
             events = {row.id: history.list_events(session, row.id) for row in rows}
         live, states = [row for row in rows if row.state in LIVE], {row.id: JobState(row.state) for row in rows}
         assert claims == {row.id: taken(row) for row in live}
         assert all(states[str(row.after)] is JobState.SUCCEEDED for row in live if row.after)
-        assert set(made) == {row.id for row in rows if row.state == JobState.SUCCEEDED}
-        for row in made.values():
+        assert set(by_name) == {row.id for row in rows if row.state == JobState.SUCCEEDED}
+        for row in by_name.values():
             artifact_folder.verify(Path(row.path), artifact_folder.read_manifest(Path(row.path)))
         for row in rows:
             assert [seq for seq, _ in events[row.id]] == list(range(1, len(events[row.id]) + 1))
-            said = Counter(event.message for _, event in events[row.id] if event.kind == "note")
-            assert all(number == 1 for number in said.values()), said
+            counts = Counter(event.message for _, event in events[row.id] if event.kind == "note")
+            assert all(number == 1 for number in counts.values()), counts
             done = [event for _, event in events[row.id] if event.message == "Succeeded."]
             assert len(done) == (row.state == JobState.SUCCEEDED)
             most = asked(row).retries
             assert row.retried <= (max(policy.retries for policy in POLICIES.values()) if most is None else most)
             assert not row.aside or (row.state in RESUMABLE and row.strikes >= MOST_STRIKES)
-            assert self.done.setdefault(row.id, row.attempt) == row.attempt or row.id not in made
-            if row.id not in made:
+            assert self.done.setdefault(row.id, row.attempt) == row.attempt or row.id not in by_name
+            if row.id not in by_name:
                 del self.done[row.id]
         starts = Counter((worker.job, worker.attempt) for worker in self.world.workers)
         assert all(number == 1 for number in starts.values()), starts
@@ -265,8 +265,8 @@ class TwoSupervisors(RuleBasedStateMachine):
 
 def taken(row: JobRow) -> int:
     """How many units of its host a live job has."""
-    found = claimed_units(Claim.model_validate_json(row.claim), CAPACITY)
-    return found.cores + found.memory + len(found.named)
+    units = claimed_units(Claim.model_validate_json(row.claim), CAPACITY)
+    return units.cores + units.memory + len(units.named)
 
 
 def asked(row: JobRow) -> Terms:

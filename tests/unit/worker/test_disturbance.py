@@ -59,8 +59,8 @@ def test_work_of_a_process_that_is_not_ours_is_seen_and_our_own_is_not() -> None
     pid = int(spinning.stdout)
     try:
         eventually("half a second of its work", lambda: _used(pid) > 0.5)
-        found = watch.disturbance()
-        assert found.others * found.seconds > 0.4
+        result = watch.disturbance()
+        assert result.others * result.seconds > 0.4
     finally:
         os.kill(pid, 9)
 

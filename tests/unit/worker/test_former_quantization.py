@@ -21,13 +21,13 @@ def test_what_an_original_lost_before_it_came_is_told_once_with_its_name(tmp_pat
         imported, import_record.ImportRecord(source="a.gguf", revision="0" * 64, quantized_before=before, files={})
     )
     original = Variant(name="smol", source="smol", kind="model", model_path=str(imported), original_path=str(imported))
-    made = Variant(name="w8a8", source="a-1", kind="artifact", model_path=str(tmp_path), original_path=str(imported))
+    variant = Variant(name="w8a8", source="a-1", kind="artifact", model_path=str(tmp_path), original_path=str(imported))
     own = Variant(name="plain", source="plain", kind="model", model_path=str(plain), original_path=str(plain))
-    (said,) = former_quantization_notes(
-        [original, made, own, Variant(name="u", source="http://x", kind="url", url="http://x")]
+    (message,) = former_quantization_notes(
+        [original, variant, own, Variant(name="u", source="http://x", kind="url", url="http://x")]
     )
-    assert said.startswith("`smol`: Its weights were quantized to Q4_1 (blocks of 32, 5 bits a weight)")
-    (alone,) = former_quantization_notes([made])
+    assert message.startswith("`smol`: Its weights were quantized to Q4_1 (blocks of 32, 5 bits a weight)")
+    (alone,) = former_quantization_notes([variant])
     assert alone.startswith("`a.gguf@00000000`: ") and former_quantization_notes([own]) == []
 
 

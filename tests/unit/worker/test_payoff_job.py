@@ -36,15 +36,15 @@ def test_a_resumed_job_measures_no_slot_again(tmp_path: Path) -> None:
         Server(PLAIN),
         Server(PLAIN.model_copy(update={"name": "drafted"}), DraftShape(parameters=10**6, layers=2), PROBE),
     ]
-    kept = channel.resume("slots")
-    kept.mkdir(parents=True, exist_ok=True)
+    resumed = channel.resume("slots")
+    resumed.mkdir(parents=True, exist_ok=True)
     for server in (0, 1):
         for streams in (1, 4):
             for block in range(3):
                 slot = Slot(
                     step_s=0.01 * (1 + server) * (1 + 0.01 * block), token_s=0.01, accepted=0.875 if server else None
                 )
-                (kept / f"{server}-{streams}-{block}.json").write_text(slot.model_dump_json())
+                (resumed / f"{server}-{streams}-{block}.json").write_text(slot.model_dump_json())
     progress = ChannelProgress(channel, 1.0)
     measured = SlotMeasurement(spec, servers, channel, progress)
     never_started = ServerPool(

@@ -24,7 +24,7 @@ def test_phases_count_by_their_seconds_once_and_others_by_their_weight(tmp_path:
     )
     for name in ("load", "optimize", "load", "quality"):
         progress.phase(name, name, weight=0.1)
-    events = [event for _, found in Channel(tmp_path / "j-1").segments(0) for event in found]
+    events = [event for _, result in Channel(tmp_path / "j-1").segments(0) for event in result]
     assert [event.progress for event in events] == pytest.approx([0, 0.05, 0.5, 0.5], abs=0.002)
 
 
@@ -54,14 +54,16 @@ def test_progress_is_kept_four_times_a_second_and_what_says_more_is_all_kept(tmp
     progress.advance(600, bytes=8)
     flushes = (time.monotonic() - began) / FLUSH_S
     progress.advance(1000)
-    told = [event for _, found in Channel(tmp_path / "j-1").segments(0) for event in found if event.kind == "progress"]
-    assert [(event.done, event.data) for event in told[-4:]] == [
+    events = [
+        event for _, result in Channel(tmp_path / "j-1").segments(0) for event in result if event.kind == "progress"
+    ]
+    assert [(event.done, event.data) for event in events[-4:]] == [
         (999, {}),
         (500, {"bytes": 7}),
         (600, {"bytes": 8}),
         (1000, {}),
     ]
-    assert len(told) <= flushes + 5
+    assert len(events) <= flushes + 5
 
 
 def test_a_job_reckons_its_phases_before_it_starts() -> None:
@@ -70,9 +72,9 @@ def test_a_job_reckons_its_phases_before_it_starts() -> None:
     chosen = recipe.read({"name": "r", "steps": [{"quantize": {"method": "awq"}}]})
     plan = check.check_recipe(card, chosen, TargetFacts()).plan
     assert plan is not None
-    found = predicted_seconds(OptimizeSpec(model=card, recipe=chosen, plan=plan, target="local"))
-    assert set(found) == {"load", "optimize", "quality", "write"}
-    assert 0.1 < found["load"] / sum(found.values()) < 0.6, "loading is no seventieth of a small job"
+    seconds = predicted_seconds(OptimizeSpec(model=card, recipe=chosen, plan=plan, target="local"))
+    assert set(seconds) == {"load", "optimize", "quality", "write"}
+    assert 0.1 < seconds["load"] / sum(seconds.values()) < 0.6, "loading is no seventieth of a small job"
 
 
 def test_the_log_says_how_far_a_phase_came_that_ended_before_its_total(

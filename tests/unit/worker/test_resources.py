@@ -19,10 +19,10 @@ pytestmark = pytest.mark.process
 
 
 def test_a_short_job_has_its_point_and_a_full_disk_does_not_end_the_sampler() -> None:
-    told: list[tuple[int, float]] = []
-    with PeakMemory(lambda rss, cores: told.append((rss, cores))) as memory:
+    messages: list[tuple[int, float]] = []
+    with PeakMemory(lambda rss, cores: messages.append((rss, cores))) as memory:
         pass
-    assert len(told) == 1 and told[0][0] == memory.peak > 1_000_000 and told[0][1] >= 0
+    assert len(messages) == 1 and messages[0][0] == memory.peak > 1_000_000 and messages[0][1] >= 0
 
     def full(rss: int, cores: float) -> None:
         raise DiskFull

@@ -41,7 +41,7 @@ def variant(model: Path, original: Path) -> Variant:
 
 def test_what_the_manifest_says_is_not_scored_again(tmp_path: Path) -> None:
     original = tiny_llama(tmp_path / "original", **SHAPE)
-    made = tiny_llama(tmp_path / "a" / "model", seed=1, **SHAPE)
+    created = tiny_llama(tmp_path / "a" / "model", seed=1, **SHAPE)
     text = held_out_text.read("code", original)
     scores = {
         "perplexity_before": 40.0,
@@ -67,16 +67,16 @@ def test_what_the_manifest_says_is_not_scored_again(tmp_path: Path) -> None:
         bytes_after=1,
         quality=scores,
     )
-    artifact_folder.write_manifest(made.parent, manifest)
+    artifact_folder.write_manifest(created.parent, manifest)
     progress = Phases()
-    found = quality.measure_quality([variant(original, original), variant(made, original)], progress, tmp_path)
+    result = quality.measure_quality([variant(original, original), variant(created, original)], progress, tmp_path)
     assert progress.seen == [], "neither of the two is computed"
-    assert (found[1].perplexity, found[1].kl_p999, found[1].same_top, found[1].text) == (41.0, 0.2, 0.95, "code")
-    assert (found[0].perplexity, found[0].kl_mean, found[0].scored) == (40.0, 0.0, "original")
+    assert (result[1].perplexity, result[1].kl_p999, result[1].same_top, result[1].text) == (41.0, 0.2, 0.95, "code")
+    assert (result[0].perplexity, result[0].kl_mean, result[0].scored) == (40.0, 0.0, "original")
     mine = tmp_path / "mine.txt"
     mine.write_text(TEXT * 40)
     other = quality.measure_quality(
-        [variant(original, original), variant(made, original)], progress, tmp_path, text=str(mine)
+        [variant(original, original), variant(created, original)], progress, tmp_path, text=str(mine)
     )
     assert progress.seen and other[1].text == "mine.txt" and other[1].perplexity != 41.0
 
@@ -85,22 +85,22 @@ def test_a_chat_model_is_scored_on_chat_in_its_template_and_on_prose(tmp_path: P
     model = tiny_llama(tmp_path / "model", **SHAPE)
     assert held_out_text.read(None, model).name == "code"
     (model / "chat_template.jinja").write_text(TEMPLATE)
-    found = held_out_text.read(None, model)
-    assert found.name == "chat and prose" and found.sha256 != held_out_text.read("code", model).sha256
+    content = held_out_text.read(None, model)
+    assert content.name == "chat and prose" and content.sha256 != held_out_text.read("code", model).sha256
     written = tokenizers.format_answered(tokenizers.load(model), "How?", "So.")
     assert written == "<user>How?\n<assistant>So.\n"
-    asked = found.documents[0]
-    assert isinstance(asked, held_out_text.Answered)
-    tokens = window_tokens(model, [asked], 16, None).flatten().tolist()
-    assert tokenizers.load(model).decode(tokens).startswith(f"<user>{asked.prompt[:40]}")
+    request = content.documents[0]
+    assert isinstance(request, held_out_text.Answered)
+    tokens = window_tokens(model, [request], 16, None).flatten().tolist()
+    assert tokenizers.load(model).decode(tokens).startswith(f"<user>{request.prompt[:40]}")
 
 
 def test_a_chat_model_is_calibrated_on_chat_in_its_template(tmp_path: Path) -> None:
     model = tiny_llama(tmp_path / "model", **SHAPE)
     assert not any("<user>" in text for text in calibration_texts(None, model))
     (model / "chat_template.jinja").write_text(TEMPLATE)
-    found = calibration_texts(None, model)
-    assert sum(text.startswith("<user>") for text in found) == 64 and "<assistant>" in found[0]
+    texts = calibration_texts(None, model)
+    assert sum(text.startswith("<user>") for text in texts) == 64 and "<assistant>" in texts[0]
     mine = tmp_path / "mine.jsonl"
     mine.write_text('{"prompt": "How?", "answer": "So."}\n{"text": "plain"}\n')
     assert calibration_texts(str(mine), model) == ["<user>How?\n<assistant>So.\n", "plain"]
@@ -111,9 +111,9 @@ def test_every_window_begins_as_the_tokenizer_begins_a_text(tmp_path: Path) -> N
     model = tiny_llama(tmp_path / "model", **SHAPE)
     plain = window_tokens(model, TEXT, 16, None)
     begins_texts(model)
-    found = window_tokens(model, TEXT, 16, None)
-    assert found.shape[1] == 16 and found[:, 0].tolist() == [0] * len(found)
-    assert found[0, 1:].tolist() == plain[0, :15].tolist()
+    tokens = window_tokens(model, TEXT, 16, None)
+    assert tokens.shape[1] == 16 and tokens[:, 0].tolist() == [0] * len(tokens)
+    assert tokens[0, 1:].tolist() == plain[0, :15].tolist()
 
 
 @pytest.mark.parametrize(

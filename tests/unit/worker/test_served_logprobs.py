@@ -25,15 +25,15 @@ def server(share: float | None) -> Iterator[Endpoint]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            assert (asked["prompt_logprobs"], asked["max_tokens"], asked["model"]) == (20, 1, "m")
+            parsed = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            assert (parsed["prompt_logprobs"], parsed["max_tokens"], parsed["model"]) == (20, 1, "m")
             choice: dict[str, Any] = {"text": "a"}
             if share is not None:
                 position = {
                     "1": {"logprob": math.log(share), "rank": 1},
                     "2": {"logprob": math.log(1 - share), "rank": 2},
                 }
-                choice["prompt_logprobs"] = [None, *[position] * (len(asked["prompt"]) - 1)]
+                choice["prompt_logprobs"] = [None, *[position] * (len(parsed["prompt"]) - 1)]
             body = json.dumps({"choices": [choice]}).encode()
             self.send_response(200)
             self.send_header("content-length", str(len(body)))
@@ -57,14 +57,16 @@ def test_two_servers_are_compared_on_the_held_out_text() -> None:
     windows = served_logprobs.held_out_windows([baseline], "code")
     assert len(windows) == served_logprobs.WINDOWS and {len(window) for window in windows} == {served_logprobs.LENGTH}
     with server(0.6) as first, server(0.5) as second:
-        found = served_logprobs.quality_figures(
+        quality_figures = served_logprobs.quality_figures(
             {
                 0: served_logprobs.fetch_logprobs(first, windows, None) or [],
                 1: served_logprobs.fetch_logprobs(second, windows, None) or [],
             }
         )
-    assert found[1]["served_kl"] == pytest.approx(0.6 * math.log(0.6 / 0.5) + 0.4 * math.log(0.4 / 0.5), rel=1e-4)
-    assert found.keys() == {1} and found[1]["served_same_top"] == 1
+    assert quality_figures[1]["served_kl"] == pytest.approx(
+        0.6 * math.log(0.6 / 0.5) + 0.4 * math.log(0.4 / 0.5), rel=1e-4
+    )
+    assert quality_figures.keys() == {1} and quality_figures[1]["served_same_top"] == 1
 
 
 def test_a_server_that_tells_nothing_costs_nothing_else() -> None:

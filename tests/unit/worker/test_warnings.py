@@ -29,5 +29,5 @@ def test_a_start_that_compiled_again_says_why(tmp_path: Path) -> None:
     channel = JobChannel(tmp_path / "j-1" / "1")
     workload = parse_workload("one", b'{"prompt": "a"}\n')
     measurement = Measurement(spec, channel, workload, ChannelProgress(channel, 1.0))
-    found = evaluate._warnings(measurement, results)
-    assert [each for each in found if "compiled" in each] == [f"w8a8 was compiled again at start: {LOST}."]
+    warnings = evaluate._warnings(measurement, results)
+    assert [each for each in warnings if "compiled" in each] == [f"w8a8 was compiled again at start: {LOST}."]

@@ -31,8 +31,8 @@ def calls(deployment: Deployment) -> tuple[sagemaker_requests.Call, ...]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_requests_are_the_golden_ones_and_botocore_takes_them(name: str) -> None:
-    made = [call._asdict() for call in calls(CASES[name])]
-    assert made == json.loads((GOLDEN / f"{name}.json").read_text())
+    created = [call._asdict() for call in calls(CASES[name])]
+    assert created == json.loads((GOLDEN / f"{name}.json").read_text())
     for service, operation, parameters in calls(CASES[name]):
         model = botocore.session.get_session().get_service_model(service)
         called = "".join(word.capitalize() for word in operation.split("_"))
@@ -128,8 +128,8 @@ def test_cloudformation_says_the_same_and_names_only_what_it_has(name: str) -> N
     assert {key: value for key, value in variant.items() if key != "ModelName"} == {
         k: v for k, v in expected.items() if k != "ModelName"
     }
-    told = environment_of(resources["Model"]["Properties"]["PrimaryContainer"]["Environment"])
-    assert told == environment_of(sagemaker_requests.model(case)["PrimaryContainer"]["Environment"])
+    reported = environment_of(resources["Model"]["Properties"]["PrimaryContainer"]["Environment"])
+    assert reported == environment_of(sagemaker_requests.model(case)["PrimaryContainer"]["Environment"])
 
 
 def environment_of(variables: dict[str, str]) -> dict[str, str]:
@@ -139,12 +139,12 @@ def environment_of(variables: dict[str, str]) -> dict[str, str]:
         "/opt/ml/model/draft": "DRAFT",
         "/opt/ml/model/model": "MODEL",
     }
-    found = {}
+    values = {}
     for name, value in variables.items():
         for place, word in places.items():
             value = value.replace(place, word)
-        found[name] = re.sub(r"^/opt/ml/model$", "MODEL", value)
-    return found
+        values[name] = re.sub(r"^/opt/ml/model$", "MODEL", value)
+    return values
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -161,8 +161,10 @@ def test_terraform_says_the_same_and_refers_only_to_what_it_has(name: str) -> No
     variant = resources["aws_sagemaker_endpoint_configuration"]["configuration"]["production_variants"][0]
     assert variant["instance_type"] == case.instance and variant["initial_instance_count"] == 1
     assert variant["routing_config"] == [{"routing_strategy": "LEAST_OUTSTANDING_REQUESTS"}]
-    told = resources["aws_sagemaker_model"]["model"]["primary_container"]["environment"]
-    assert environment_of(told) == environment_of(sagemaker_requests.model(case)["PrimaryContainer"]["Environment"])
+    environment = resources["aws_sagemaker_model"]["model"]["primary_container"]["environment"]
+    assert environment_of(environment) == environment_of(
+        sagemaker_requests.model(case)["PrimaryContainer"]["Environment"]
+    )
     assert resources["aws_sagemaker_model"]["model"]["tags"] == case.marks
 
 
@@ -205,9 +207,9 @@ def test_a_schedule_and_an_alarm_are_the_same_in_a_template() -> None:
 def test_what_an_update_keeps_is_read_from_what_was_made() -> None:
     for case in CASES.values():
         model, configuration, *_ = (call.parameters for call in sagemaker_requests.create(case))
-        found = sagemaker_requests.read(model, configuration)
-        assert found.pop("tensor_parallel") == case.serving.tensor_parallel
-        assert found == {name: getattr(case, name) for name in found}
+        content = sagemaker_requests.read(model, configuration)
+        assert content.pop("tensor_parallel") == case.serving.tensor_parallel
+        assert content == {name: getattr(case, name) for name in content}
 
 
 def test_a_key_is_granted_by_its_own_name_alone() -> None:

@@ -40,20 +40,23 @@ def test_white_space_does_not_count_but_case_does() -> None:
 
 @given(WORDS, WORDS)
 def test_it_is_symmetric_between_0_and_1_and_1_for_the_same_bag(first: str, second: str) -> None:
-    found = token_f1(first, second)
-    assert 0 <= found <= 1 and found == token_f1(second, first)
-    assert (found == 1) == (sorted(first.split()) == sorted(second.split()))
-    assert not is_exact_match(first, second) or found == 1
+    result = token_f1(first, second)
+    assert 0 <= result <= 1 and result == token_f1(second, first)
+    assert (result == 1) == (sorted(first.split()) == sorted(second.split()))
+    assert not is_exact_match(first, second) or result == 1
 
 
 def test_means_over_the_pairs() -> None:
-    found = measure_agreement([("a b", "a b"), ("c d", "c e")])
+    agreement = measure_agreement([("a b", "a b"), ("c d", "c e")])
     assert (
-        found is not None and found.exact_match == 0.5 and found.token_f1 == pytest.approx(0.75) and found.answers == 2
+        agreement is not None
+        and agreement.exact_match == 0.5
+        and agreement.token_f1 == pytest.approx(0.75)
+        and agreement.answers == 2
     )
-    assert found.exact_ci95 == wilson(1, 2)
+    assert agreement.exact_ci95 == wilson(1, 2)
     # Standard deviation sqrt(1/8), t = 12.706 with one degree of freedom: wider than a share can be.
-    assert found.token_f1_ci95 == (0.0, 1.0)
+    assert agreement.token_f1_ci95 == (0.0, 1.0)
     assert measure_agreement([]) is None
 
 
@@ -72,9 +75,9 @@ def test_the_interval_of_a_mean_by_hand() -> None:
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=20))
 def test_the_interval_of_a_mean_of_shares_holds_it_and_is_one_of_shares(shares: list[float]) -> None:
-    found = mean_interval(shares)
-    if found is not None:
-        assert 0 <= found[0] <= fmean(shares) + 1e-12 and fmean(shares) - 1e-12 <= found[1] <= 1
+    interval = mean_interval(shares)
+    if interval is not None:
+        assert 0 <= interval[0] <= fmean(shares) + 1e-12 and fmean(shares) - 1e-12 <= interval[1] <= 1
 
 
 @given(st.floats(0, 1), st.lists(st.integers(1, 500), min_size=1, max_size=20))
@@ -95,9 +98,9 @@ SERVED = Variant(name="a", source="http://a", kind="url", url="http://a")
 
 
 def test_only_what_both_answered_is_compared_and_counted() -> None:
-    said = {0: ["a b", None, "c", "d"], 1: ["a b", "x", None, "e"], 2: [None] * 4}
-    found = compare_answers(SERVED, said, ["a b", "z", "c", "other"])
-    assert found[1] == {
+    values = {0: ["a b", None, "c", "d"], 1: ["a b", "x", None, "e"], 2: [None] * 4}
+    answers = compare_answers(SERVED, values, ["a b", "z", "c", "other"])
+    assert answers[1] == {
         "answers": 2,
         "answers_asked": 4,
         "greedy_self": None,
@@ -106,23 +109,25 @@ def test_only_what_both_answered_is_compared_and_counted() -> None:
         "exact_ci95": wilson(1, 2),
         "token_f1_ci95": (0.0, 1.0),
     }
-    assert found[2] == {"answers": 0, "answers_asked": 4, "greedy_self": None}, (
+    assert answers[2] == {"answers": 0, "answers_asked": 4, "greedy_self": None}, (
         "failures on either side are no agreement"
     )
-    assert (found[0]["answers"], found[0]["exact_match"]) == (3, 2 / 3), "the baseline against its own second answers"
-    assert all(Quality().model_copy(update=each).model_dump() for each in found.values())
+    assert (answers[0]["answers"], answers[0]["exact_match"]) == (3, 2 / 3), (
+        "the baseline against its own second answers"
+    )
+    assert all(Quality().model_copy(update=each).model_dump() for each in answers.values())
 
 
 def test_tokens_are_compared_where_the_baseline_has_a_tokenizer() -> None:
     """Each answer is one draw, so of two, one of which parts at its first token, little is known."""
     model = SERVED.model_copy(update={"kind": "model", "url": None, "model_path": str(ASSETS / "starter" / "target")})
-    found = compare_answers(model, {0: ["def add", "x", "a"], 1: ["def add", "y", None]}, ["def add", "x", "b"])
-    share, (low, high) = found[1]["greedy_match"], found[1]["greedy_ci95"]
+    answers = compare_answers(model, {0: ["def add", "x", "a"], 1: ["def add", "y", None]}, ["def add", "x", "b"])
+    share, (low, high) = answers[1]["greedy_match"], answers[1]["greedy_ci95"]
     assert 0 < share < 1 and 0 < low < share < high < 1 and high - low > 0.5
-    itself = found[0]["greedy_match"]
-    assert 0 < itself < 1 and found[0]["greedy_ci95"][0] < itself, "it is no better than what it gives twice"
-    assert found[1]["greedy_self"] == itself and "greedy_self" not in found[0]
-    words = answers_agreement(Quality(**found[1]))
+    itself = answers[0]["greedy_match"]
+    assert 0 < itself < 1 and answers[0]["greedy_ci95"][0] < itself, "it is no better than what it gives twice"
+    assert answers[1]["greedy_self"] == itself and "greedy_self" not in answers[0]
+    words = answers_agreement(Quality(**answers[1]))
     assert f"(the original against itself {itself:.1%})" in words
 
 

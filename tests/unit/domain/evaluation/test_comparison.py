@@ -78,7 +78,7 @@ def test_verdict_and_interval_never_contradict_each_other(
     speeds: list[float], repeats: int, noise: float, seed: int
 ) -> None:
     levels = [[level(c, speed, repeats, noise, seed + i) for c in (1, 4)] for i, speed in enumerate([1.0, *speeds])]
-    for row in compare([result(f"v{i}", made) for i, made in enumerate(levels)]):
+    for row in compare([result(f"v{i}", created) for i, created in enumerate(levels)]):
         assert row.ratio is not None
         assert row.ci95 is not None
         assert row.ci95[0] <= row.ratio <= row.ci95[1]
@@ -102,12 +102,12 @@ def test_a_hundred_comparisons_of_a_model_with_itself_name_a_difference_in_at_mo
 
 def test_a_real_difference_is_found_in_most_evaluations() -> None:
     """Power: without it the A/A test above would pass on a comparison that never says anything."""
-    found = 0
+    outcome = 0
     for seed in range(50):
         sides = [result("original", [level(4, 1.0, seed=seed)]), result("w8a8", [level(4, 1.31, seed=seed + 500)])]
         rows = {row.metric: row for row in compare(sides)}
-        found += describe_comparison(rows["output_tokens_per_s"]).startswith("faster by 1.")
-    assert found >= 45
+        outcome += describe_comparison(rows["output_tokens_per_s"]).startswith("faster by 1.")
+    assert outcome >= 45
 
 
 def test_each_level_has_its_own_verdict_on_each_headline_metric() -> None:
@@ -283,14 +283,14 @@ def test_a_reason_that_holds_for_every_metric_is_said_once() -> None:
 
 
 def test_there_is_one_sentence_a_variant_and_level() -> None:
-    found = level_verdicts(evaluation())
-    assert [(v.variant, v.load.value) for v in found] == [
+    verdicts = level_verdicts(evaluation())
+    assert [(v.variant, v.load.value) for v in verdicts] == [
         (n, c) for n in ("w8a8", "draft", "w8a8-draft") for c in (1, 4, 16)
     ]
 
 
 @pytest.mark.parametrize(
-    ("interval", "better", "found"),
+    ("interval", "better", "outcome"),
     [
         ((0.77, 6.50), True, "undecided"),
         ((0.95, 1.08), False, "same"),
@@ -300,6 +300,6 @@ def test_there_is_one_sentence_a_variant_and_level() -> None:
     ],
 )
 def test_what_is_too_noisy_to_tell_is_not_called_the_same(
-    interval: tuple[float, float], better: bool, found: str
+    interval: tuple[float, float], better: bool, outcome: str
 ) -> None:
-    assert interval_outcome(interval, better) == found
+    assert interval_outcome(interval, better) == outcome

@@ -56,5 +56,5 @@ def test_a_document_of_another_schema_is_refused_in_one_sentence(document: Any, 
 def test_a_document_of_a_newer_version_is_called_so(document: Any, shows: str) -> None:
     with pytest.raises(WrittenByNewer) as refused:
         read_evaluation(json.dumps(document))
-    said = f"The evaluation was written by a newer version of Whetstone ({shows}): update this checkout to read it."
-    assert str(refused.value) == f"{said} It stays as it is."
+    text = f"The evaluation was written by a newer version of Whetstone ({shows}): update this checkout to read it."
+    assert str(refused.value) == f"{text} It stays as it is."

@@ -45,8 +45,8 @@ def powercap(tmp_path: Path) -> Path:
 
 
 def test_packages_and_their_memory_are_counted_and_what_they_hold_is_not_counted_twice(powercap: Path) -> None:
-    found = counters.read_counters(powercap, NO_NVML)
-    assert {name: counter.joules for name, counter in found.items()} == {
+    outcome = counters.read_counters(powercap, NO_NVML)
+    assert {name: counter.joules for name, counter in outcome.items()} == {
         "package-0 (RAPL)": 5.0,
         "dram of package-0 (RAPL)": 1.5,
     }
@@ -99,9 +99,9 @@ def test_a_library_without_a_driver_gives_none(nvml: Path, tmp_path: Path) -> No
 
 
 def test_a_level_adds_its_repeats_and_leaves_out_counters_that_one_of_them_lacks() -> None:
-    found = total_energy([({"a": 10.0, "b": 1.0}, 60), ({"a": 20.0}, 40)])
-    assert found == Energy(joules={"a": 30.0}, output_tokens=100)
-    assert found.joules_per_output_token == pytest.approx(0.3)
+    outcome = total_energy([({"a": 10.0, "b": 1.0}, 60), ({"a": 20.0}, 40)])
+    assert outcome == Energy(joules={"a": 30.0}, output_tokens=100)
+    assert outcome.joules_per_output_token == pytest.approx(0.3)
     assert total_energy([]) is None
     assert total_energy([({}, 60)]) is None
     assert Energy(joules={"a": 1.0}, output_tokens=0).joules_per_output_token is None

@@ -18,10 +18,10 @@ from tests.no_ops import NO_OPS, NoOp
 @pytest.mark.parametrize("no_op", NO_OPS, ids=lambda each: each.name)
 def test_what_is_silently_not_done_is_found_with_its_likely_cause(no_op: NoOp) -> None:
     assert failed_findings(no_op.asked.findings()) == []
-    found = no_op.found()
-    assert found is not None
-    assert found.cause
-    assert found.words.endswith(".")
+    result = no_op.found()
+    assert result is not None
+    assert result.cause
+    assert result.words.endswith(".")
 
 
 def test_no_honest_server_is_accused() -> None:
@@ -39,8 +39,8 @@ def test_no_real_server_is_accused_and_most_of_it_is_proven(name: str) -> None:
         "dtype",
         "context",
     }
-    asked = recorded_servers.ASKED[name].get("speculation")
-    assert [each.what for each in judged if each.what == "speculation"] == ["speculation"] * bool(asked)
+    value = recorded_servers.ASKED[name].get("speculation")
+    assert [each.what for each in judged if each.what == "speculation"] == ["speculation"] * bool(value)
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_a_real_server_that_was_asked_something_else_is_found(name: str, instead
 
 
 def test_the_precision_of_the_cache_is_measured_and_not_only_read() -> None:
-    (found,) = [each for each in recorded_servers.judged("smollm2") if each.what == "kv_cache"]
-    assert "2 bytes an element" in found.words
+    (result,) = [each for each in recorded_servers.judged("smollm2") if each.what == "kv_cache"]
+    assert "2 bytes an element" in result.words
 
 
 def test_what_nobody_can_see_is_no_accusation() -> None:
@@ -72,7 +72,7 @@ def test_what_nobody_can_see_is_no_accusation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "stated", "same"),
+    ("required", "stated", "same"),
     [
         ("awq", "auto_awq", True),
         ("awq", "awq_marlin", True),
@@ -85,10 +85,10 @@ def test_what_nobody_can_see_is_no_accusation() -> None:
         (None, "fp8", False),
     ],
 )
-def test_the_names_that_vllm_has_for_a_format_are_known(wanted: str | None, stated: str, same: bool) -> None:
+def test_the_names_that_vllm_has_for_a_format_are_known(required: str | None, stated: str, same: bool) -> None:
     log = engine_log.parse_engine_log(no_ops.Surface(quantization=stated).log())
     assert log.settings["quantization"] == stated
-    assert weight_findings.quantization_finding(wanted, log).proven is same
+    assert weight_findings.quantization_finding(required, log).proven is same
 
 
 def test_of_several_starts_the_worst_counts() -> None:
@@ -123,13 +123,13 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="2"} 20.0
 
 def test_acceptance_by_position_gives_rates_and_lengths() -> None:
     counted = {name: int(value) for name, value in counters.parse_counters(METRICS).items()}
-    found = draft_counts.count_drafting([counted, counted], [])
-    assert found is not None
-    assert found.accepted_by_position == (160, 100, 40)
-    assert found.rates == [0.8, 0.5, 0.2]
-    assert found.length == 2.5
-    assert found.lengths == pytest.approx([0.2, 0.3, 0.3, 0.2])
-    assert sum((tokens + 1) * share for tokens, share in enumerate(found.lengths)) == pytest.approx(found.length)
+    drafting = draft_counts.count_drafting([counted, counted], [])
+    assert drafting is not None
+    assert drafting.accepted_by_position == (160, 100, 40)
+    assert drafting.rates == [0.8, 0.5, 0.2]
+    assert drafting.length == 2.5
+    assert drafting.lengths == pytest.approx([0.2, 0.3, 0.3, 0.2])
+    assert sum((tokens + 1) * share for tokens, share in enumerate(drafting.lengths)) == pytest.approx(drafting.length)
 
 
 def test_a_server_without_speculation_has_no_acceptance() -> None:

@@ -28,11 +28,11 @@ def test_requests_under_way_on_average_are_those_of_littles_law() -> None:
 
 def test_a_level_whose_end_is_most_of_it_is_told_with_what_to_ask_for() -> None:
     busy, idle = timed(4, 16, 1.0, 4.5), timed(8, 8, 2.0, 4.0)
-    said = idle_streams_warning([simulated.result("original", [busy, idle])])
+    warning = idle_streams_warning([simulated.result("original", [busy, idle])])
     assert (
-        said is not None
-        and said.startswith("At 8 streams only 4.00 were busy on average")
-        and "24 requests per level" in said
+        warning is not None
+        and warning.startswith("At 8 streams only 4.00 were busy on average")
+        and "24 requests per level" in warning
     )
     assert idle_streams_warning([simulated.result("original", [busy])]) is None
     assert idle_streams_warning([]) is None

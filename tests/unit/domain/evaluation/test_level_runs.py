@@ -65,8 +65,8 @@ def run(disturbance: Disturbance = QUIET, **changed: Any) -> MeasuredRun:
         usage="continuous",
         client_limited=False,
     )
-    made = MeasuredRun([record], audit, disturbance, None, {}, PrefixHits(None, 0, 10))
-    return made._replace(**changed)
+    measured_run = MeasuredRun([record], audit, disturbance, None, {}, PrefixHits(None, 0, 10))
+    return measured_run._replace(**changed)
 
 
 def found(streams: float, check: ObjectiveCheck = KEPT) -> SearchedLevel:
@@ -106,8 +106,8 @@ def test_the_knee_is_looked_for_among_sound_levels_only() -> None:
 
 
 def test_the_acceptance_rate_is_over_the_tokens_of_all_runs_that_were_counted() -> None:
-    told = [{"accepted_tokens": 10, "drafted_tokens": 40}, {}, {"accepted_tokens": 20, "drafted_tokens": 20}]
-    counted = [run(counted=each) for each in told]
+    messages = [{"accepted_tokens": 10, "drafted_tokens": 40}, {}, {"accepted_tokens": 20, "drafted_tokens": 20}]
+    counted = [run(counted=each) for each in messages]
     assert runs.summarise_runs(Load("closed", 1.0), counted, SEARCHED, PLAIN).acceptance_rate == 0.5
     assert runs.summarise_runs(Load("closed", 1.0), [run()], SEARCHED, PLAIN).acceptance_rate is None
     assert counters.counter_increase({"a": 1.0, "b": 4.0}, {"a": 11.0, "b": 44.0}) == {"a": 10, "b": 40}
@@ -118,19 +118,19 @@ def test_the_acceptance_rate_is_over_the_tokens_of_all_runs_that_were_counted() 
 
 
 def test_a_level_has_its_worst_disturbance_and_the_energy_of_servers_here() -> None:
-    made = runs.summarise_runs(
+    created = runs.summarise_runs(
         Load("closed", 1.0), [run(joules={"GPU 0": 3.0}), run(BUSY, joules={"GPU 0": 5.0})], SEARCHED, PLAIN
     )
-    assert made.audit.disturbance == BUSY
-    assert made.energy is not None
-    assert (made.energy.total, made.energy.output_tokens) == (8.0, 16)
+    assert created.audit.disturbance == BUSY
+    assert created.energy is not None
+    assert (created.energy.total, created.energy.output_tokens) == (8.0, 16)
     assert runs.summarise_runs(Load("closed", 1.0), [run()], SEARCHED, PLAIN).energy is None
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"), [("model", "not quiet in 1 of 2 levels (while `one` was measured at 2 streams"), ("url", None)]
+    ("kind", "message"), [("model", "not quiet in 1 of 2 levels (while `one` was measured at 2 streams"), ("url", None)]
 )
-def test_a_busy_machine_is_told_of_a_search_too(tmp_path: Path, kind: Any, said: str | None) -> None:
+def test_a_busy_machine_is_told_of_a_search_too(tmp_path: Path, kind: Any, message: str | None) -> None:
     channel, workload = JobChannel(tmp_path), Workload(name="made", sha256="0", prompts=())
     spec = EvaluateSpec(variants=(Variant(name="one", source="one", kind=kind),), options=SEARCHED)
     measurement = Measurement(spec, channel, workload, ChannelProgress(channel, 1.0))
@@ -139,7 +139,7 @@ def test_a_busy_machine_is_told_of_a_search_too(tmp_path: Path, kind: Any, said:
     measurement.runs.update(
         {(0, Load("closed", streams)): done for streams, done in {**judged, 4.0: [run(BUSY)]}.items()}
     )
-    told = measurement.disturbance_warning()
-    assert told is None if said is None else said in str(told)
+    disturbance_warning = measurement.disturbance_warning()
+    assert disturbance_warning is None if message is None else message in str(disturbance_warning)
     assert [(level.concurrency, level.repeats) for level in measurement.levels(0)] == [(1, 1), (2, 2)]
     assert [(row.load.value, len(row.runs)) for row in measurement.rows()] == [(1, 1), (2, 2)]

@@ -30,20 +30,20 @@ def test_a_first_difference_is_counted_from_one_and_a_shorter_answer_differs_beh
 
 def test_no_more_than_the_engine_against_itself_is_no_difference() -> None:
     other = [[1, 2, 3]] * 21 + [[1, 4, 3]] * 3
-    found = judge_answers(GreedyAnswers(other, SAME.plain, other, 8, 900))
-    assert (found.prompts, found.same, found.itself_same, found.divergences) == (24, 21, 21, (2, 2, 2))
-    assert found.is_tested and not found.differs and lossless_warning(found) == ""
+    judgement = judge_answers(GreedyAnswers(other, SAME.plain, other, 8, 900))
+    assert (judgement.prompts, judgement.same, judgement.itself_same, judgement.divergences) == (24, 21, 21, (2, 2, 2))
+    assert judgement.is_tested and not judgement.differs and lossless_warning(judgement) == ""
 
 
 def test_answers_that_speculation_changes_are_found() -> None:
-    found = judge_answers(SAME._replace(speculating=[[1, 9, 9]] * 8 + [[1, 2, 3]] * 16))
-    assert found.p_value < 0.01 and found.differs
-    assert "speculation" in lossless_warning(found)
+    judgement = judge_answers(SAME._replace(speculating=[[1, 9, 9]] * 8 + [[1, 2, 3]] * 16))
+    assert judgement.p_value < 0.01 and judgement.differs
+    assert "speculation" in lossless_warning(judgement)
 
 
 def test_without_a_draft_nothing_was_tested() -> None:
-    found = judge_answers(SAME._replace(drafted=0, speculating=[[9]] * 24))
-    assert not found.is_tested and not found.differs
+    judgement = judge_answers(SAME._replace(drafted=0, speculating=[[9]] * 24))
+    assert not judgement.is_tested and not judgement.differs
     assert lossless_warning(None) == ""
 
 
@@ -77,10 +77,14 @@ def test_the_same_distribution_is_accused_no_more_often_than_the_level_says() ->
 
 
 def test_another_distribution_is_found_and_the_power_is_said() -> None:
-    found = judge_answers(SAME, arms(random.Random(6), 0.2))
-    assert found.differs and (found.samples, found.sampled_prompts, found.sampled_drafted) == (96, 8, 500)
-    assert [each.number for each in found.positions] == [2, 3, 4]
-    assert all(0.05 < each.found_distance < 0.3 for each in found.positions)
+    judgement = judge_answers(SAME, arms(random.Random(6), 0.2))
+    assert judgement.differs and (judgement.samples, judgement.sampled_prompts, judgement.sampled_drafted) == (
+        96,
+        8,
+        500,
+    )
+    assert [each.number for each in judgement.positions] == [2, 3, 4]
+    assert all(0.05 < each.found_distance < 0.3 for each in judgement.positions)
 
 
 def test_an_answer_that_ends_early_is_a_token_of_its_own() -> None:

@@ -83,31 +83,34 @@ def level(*repeats: list[RequestRecord], **changed: Any):
 
 
 def test_one_answer_gives_the_defined_latencies():
-    found = level([answer()])
-    assert found.ttft_ms.mean == pytest.approx(500)
-    assert found.tpot_ms.mean == pytest.approx(300 / 6)
-    assert found.chunk_gap_ms.mean == pytest.approx(100)
-    assert found.tokens_per_chunk == 2
-    assert found.client_latency_ms.mean == pytest.approx(1000)
-    assert found.content_latency_ms.mean == pytest.approx(800)
+    measured_level = level([answer()])
+    assert measured_level.ttft_ms.mean == pytest.approx(500)
+    assert measured_level.tpot_ms.mean == pytest.approx(300 / 6)
+    assert measured_level.chunk_gap_ms.mean == pytest.approx(100)
+    assert measured_level.tokens_per_chunk == 2
+    assert measured_level.client_latency_ms.mean == pytest.approx(1000)
+    assert measured_level.content_latency_ms.mean == pytest.approx(800)
 
 
 def test_throughput_is_tokens_over_the_duration_of_the_level():
-    found = level([answer(100), answer(101)])
-    assert found.duration_s == pytest.approx(2)
-    assert found.output_tokens_per_s == pytest.approx(8)
-    assert found.input_tokens_per_s == pytest.approx(10)
-    assert (found.output_tokens_per_s_per_request, found.input_tokens_per_s_per_request) == pytest.approx((8, 10))
-    assert (found.input_tokens, found.output_tokens) == (10, 8)
+    measured_level = level([answer(100), answer(101)])
+    assert measured_level.duration_s == pytest.approx(2)
+    assert measured_level.output_tokens_per_s == pytest.approx(8)
+    assert measured_level.input_tokens_per_s == pytest.approx(10)
+    assert (
+        measured_level.output_tokens_per_s_per_request,
+        measured_level.input_tokens_per_s_per_request,
+    ) == pytest.approx((8, 10))
+    assert (measured_level.input_tokens, measured_level.output_tokens) == (10, 8)
 
 
 def test_warm_up_counts_nowhere_but_in_the_steady_window():
     warm = answer(99, warm=True, stream=1)
     late = answer(99.5, stream=1)
-    found = level([answer(98, warm=True), warm, answer(99.0), late, answer(100.0)])
-    assert found.invocations == found.requests == 3
-    assert found.duration_s == pytest.approx(2)
-    assert found.audit.warmup_requests == 2
+    measured_level = level([answer(98, warm=True), warm, answer(99.0), late, answer(100.0)])
+    assert measured_level.invocations == measured_level.requests == 3
+    assert measured_level.duration_s == pytest.approx(2)
+    assert measured_level.audit.warmup_requests == 2
     # Window (100, 100.5]: the 4 chunks of `late` arrive from 100.0 (outside) to 100.3, the last answer's first at
     # 100.5.
     assert steady_window([warm, late]) == pytest.approx((100, 100.5))
@@ -134,17 +137,17 @@ def test_an_answer_in_one_chunk_has_no_inter_token_latency():
 
 
 def test_each_failure_is_counted_under_its_kind_and_gives_no_latency():
-    found = level([failed("timeout"), failed("http_429"), failed("http_429", sent=100.0), answer()])
-    assert found.errors == {"http_429": 2, "timeout": 1}
-    assert (found.invocations, found.invocation_errors) == (4, 3)
-    assert found.ttft_ms.mean == pytest.approx(500)
+    measured_level = level([failed("timeout"), failed("http_429"), failed("http_429", sent=100.0), answer()])
+    assert measured_level.errors == {"http_429": 2, "timeout": 1}
+    assert (measured_level.invocations, measured_level.invocation_errors) == (4, 3)
+    assert measured_level.ttft_ms.mean == pytest.approx(500)
 
 
 def test_a_level_of_failures_alone_has_no_latency_and_no_price():
-    found = level([failed("refused")], pricing=Pricing(per_hour=1))
-    assert found.ttft_ms is found.tpot_ms is found.client_latency_ms is None
-    assert found.output_tokens_per_s == 0
-    assert set(found.price.model_dump().values()) == {None}
+    measured_level = level([failed("refused")], pricing=Pricing(per_hour=1))
+    assert measured_level.ttft_ms is measured_level.tpot_ms is measured_level.client_latency_ms is None
+    assert measured_level.output_tokens_per_s == 0
+    assert set(measured_level.price.model_dump().values()) == {None}
 
 
 def test_a_level_without_any_record_is_empty_and_not_an_error():
@@ -152,10 +155,14 @@ def test_a_level_without_any_record_is_empty_and_not_an_error():
 
 
 def test_text_without_a_token_count_is_tokenizer_failed_and_empty_as_the_page_defines_them():
-    found = level([answer(output_tokens=None, chunk_tokens=(), prompt_tokens=None, token_times="none")])
-    assert (found.tokenizer_failed, found.empty_responses, found.invocation_errors) == (1, 1, 0)
-    assert found.ttft_ms is not None
-    assert found.tpot_ms is None
+    measured_level = level([answer(output_tokens=None, chunk_tokens=(), prompt_tokens=None, token_times="none")])
+    assert (measured_level.tokenizer_failed, measured_level.empty_responses, measured_level.invocation_errors) == (
+        1,
+        1,
+        0,
+    )
+    assert measured_level.ttft_ms is not None
+    assert measured_level.tpot_ms is None
 
 
 SILENT: dict[str, Any] = {"output_tokens": None, "chunk_tokens": (), "prompt_tokens": None, "token_times": "none"}
@@ -166,30 +173,30 @@ THROUGHPUTS = ("input_tokens_per_s", "output_tokens_per_s", "steady_output_token
 def test_where_answers_do_not_tell_their_tokens_there_is_no_throughput_and_no_price_in_them(
     others: list[RequestRecord],
 ):
-    found = level([answer(**SILENT), *others], pricing=Pricing(per_hour=1))
-    assert [getattr(found, name) for name in THROUGHPUTS] == [None, None, None]
-    assert set(found.price.model_dump().values()) == {None}
-    assert not {name for name in found.blocks[0] if name in THROUGHPUTS or name.startswith("price")}
+    measured_level = level([answer(**SILENT), *others], pricing=Pricing(per_hour=1))
+    assert [getattr(measured_level, name) for name in THROUGHPUTS] == [None, None, None]
+    assert set(measured_level.price.model_dump().values()) == {None}
+    assert not {name for name in measured_level.blocks[0] if name in THROUGHPUTS or name.startswith("price")}
     answered = 1 + sum(record.ok for record in others)
-    assert found.requests_per_s == pytest.approx(answered / found.duration_s)
+    assert measured_level.requests_per_s == pytest.approx(answered / measured_level.duration_s)
 
 
 def test_a_repeat_in_which_all_told_their_tokens_keeps_its_figure_and_the_level_has_none():
-    found = level([answer()], [answer(**SILENT)])
-    assert found.output_tokens_per_s is None
-    assert [block.get("output_tokens_per_s") for block in found.blocks] == [pytest.approx(8), None]
+    measured_level = level([answer()], [answer(**SILENT)])
+    assert measured_level.output_tokens_per_s is None
+    assert [block.get("output_tokens_per_s") for block in measured_level.blocks] == [pytest.approx(8), None]
 
 
 def test_tokens_that_only_warm_up_did_not_tell_leave_the_throughput_but_no_steady_figure():
-    found = level([answer(98, warm=True, **SILENT), answer(99), answer(99.5, stream=1)])
-    assert found.output_tokens_per_s is not None and found.steady_output_tokens_per_s is None
+    measured_level = level([answer(98, warm=True, **SILENT), answer(99), answer(99.5, stream=1)])
+    assert measured_level.output_tokens_per_s is not None and measured_level.steady_output_tokens_per_s is None
 
 
 def test_output_tokens_alone_give_the_output_side_alone():
-    found = level([answer(prompt_tokens=None)], pricing=Pricing(per_hour=1))
-    assert (found.input_tokens_per_s, found.output_tokens_per_s) == (None, pytest.approx(8))
-    assert found.price.per_million_input is found.price.per_million_total is None
-    assert found.price.per_million_output is not None
+    measured_level = level([answer(prompt_tokens=None)], pricing=Pricing(per_hour=1))
+    assert (measured_level.input_tokens_per_s, measured_level.output_tokens_per_s) == (None, pytest.approx(8))
+    assert measured_level.price.per_million_input is measured_level.price.per_million_total is None
+    assert measured_level.price.per_million_output is not None
 
 
 def test_an_empty_answer_has_no_tokens_to_tell_but_where_no_answer_tells_any_nothing_was_counted():
@@ -207,9 +214,9 @@ def test_an_answer_without_content_is_empty_and_gives_no_latency():
         "text": "",
         "output_tokens": 0,
     }
-    found = level([answer(**nothing)])
-    assert (found.tokenizer_failed, found.empty_responses) == (0, 1)
-    assert found.client_latency_ms is None
+    measured_level = level([answer(**nothing)])
+    assert (measured_level.tokenizer_failed, measured_level.empty_responses) == (0, 1)
+    assert measured_level.client_latency_ms is None
 
 
 def test_acceptance_is_accepted_over_drafted():
@@ -219,9 +226,9 @@ def test_acceptance_is_accepted_over_drafted():
 
 def test_one_client_limited_repeat_marks_the_level_and_says_why():
     audits = [audit(), audit(client_limited=True, reason="too slow")]
-    found = summarise_level(Load("closed", 1), [[answer()], [answer()]], audits, pricing=None, acceptance=None)
-    assert found.client_limited
-    assert found.audit.reasons == ("too slow",)
+    result = summarise_level(Load("closed", 1), [[answer()], [answer()]], audits, pricing=None, acceptance=None)
+    assert result.client_limited
+    assert result.audit.reasons == ("too slow",)
 
 
 def test_a_block_holds_one_repeats_figures():
@@ -271,9 +278,9 @@ def test_the_interval_of_the_mean_is_scipys(means: list[float]):
 
 @given(st.lists(samples, min_size=1, max_size=4))
 def test_a_summary_lies_within_its_sample(repeats: list[list[float]]):
-    found = summary(repeats)
+    result = summary(repeats)
     values = [value for repeat in repeats for value in repeat]
-    assert min(values) <= found.p50 <= found.p90 <= found.p95 <= found.p99 <= max(values)
+    assert min(values) <= result.p50 <= result.p90 <= result.p95 <= result.p99 <= max(values)
 
 
 def test_a_summary_of_nothing_is_none():

@@ -44,16 +44,16 @@ def sharing(count: int, shared: int) -> list[Prompt]:
 
 
 def test_prompts_of_their_own_are_expected_to_give_no_hits() -> None:
-    found = SentPrefixes(different(8), block=16).record_run([record(n, n) for n in range(8)], None)
-    assert found == PrefixHits(None, 0, 800)
+    run = SentPrefixes(different(8), block=16).record_run([record(n, n) for n in range(8)], None)
+    assert run == PrefixHits(None, 0, 800)
 
 
 def test_a_replayed_line_is_no_repeat_that_runs_of_fresh_lines_expect() -> None:
     prefixes = SentPrefixes(different(16), block=16)
     prefixes.record_run([record(n, n, warm=True) for n in range(8)], None)
-    found = prefixes.record_run([record(n, n + 8, cached_tokens=96 if n % 2 else 0) for n in range(8)], None)
-    assert found == PrefixHits(4 * 96, 0, 800)
-    level = with_hit_rates(simulated.level(4), [found])
+    run = prefixes.record_run([record(n, n + 8, cached_tokens=96 if n % 2 else 0) for n in range(8)], None)
+    assert run == PrefixHits(4 * 96, 0, 800)
+    level = with_hit_rates(simulated.level(4), [run])
     assert (level.prefix_cache_hit_rate, level.prefix_cache_expected) == (0.48, 0.0)
     assert not is_sound(level) and level_validity(level) == "no"
     assert invalidity_reasons(level) == [
@@ -64,11 +64,11 @@ def test_a_replayed_line_is_no_repeat_that_runs_of_fresh_lines_expect() -> None:
 def test_instructions_that_prompts_share_are_expected_in_whole_blocks() -> None:
     prompts = sharing(4, 200)
     records = [record(n, n, cached_tokens=0 if n == 0 else 48) for n in range(4)]
-    found = SentPrefixes(prompts, block=16).record_run(records, None)
-    assert found == PrefixHits(3 * 48, 3 * 48, 400), (
+    run = SentPrefixes(prompts, block=16).record_run(records, None)
+    assert run == PrefixHits(3 * 48, 3 * 48, 400), (
         "half of 100 tokens, in blocks of 16; the first had nothing before it"
     )
-    assert is_sound(with_hit_rates(simulated.level(4), [found]))
+    assert is_sound(with_hit_rates(simulated.level(4), [run]))
     assert SentPrefixes(prompts, block=128).record_run(records, None).expected == 0
 
 
@@ -78,14 +78,16 @@ def test_a_turn_is_expected_to_begin_with_the_turns_before_it() -> None:
     assert SentPrefixes([talk], block=1).record_run(turns, None).expected == 120
 
 
-@pytest.mark.parametrize(("counted", "told"), [((30, 120), 200), ((0, 90), 0), (None, None), ((0, 0), None)])
-def test_the_servers_own_counters_tell_where_answers_do_not(counted: tuple[int, int] | None, told: int | None) -> None:
-    assert SentPrefixes(different(8)).record_run([record(n, n) for n in range(8)], counted).reported == told
+@pytest.mark.parametrize(("counted", "number"), [((30, 120), 200), ((0, 90), 0), (None, None), ((0, 0), None)])
+def test_the_servers_own_counters_tell_where_answers_do_not(
+    counted: tuple[int, int] | None, number: int | None
+) -> None:
+    assert SentPrefixes(different(8)).record_run([record(n, n) for n in range(8)], counted).reported == number
 
 
 def test_a_chat_template_before_every_prompt_is_expected_from_the_second_on() -> None:
-    found = SentPrefixes(different(3), block=16, template=40).record_run([record(n, n) for n in range(3)], None)
-    assert found.expected == 2 * 32
+    run = SentPrefixes(different(3), block=16, template=40).record_run([record(n, n) for n in range(3)], None)
+    assert run.expected == 2 * 32
 
 
 def test_a_prompt_is_never_kept_whole_and_a_failed_one_counts_for_nothing() -> None:

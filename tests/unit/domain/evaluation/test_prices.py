@@ -27,10 +27,10 @@ def test_a_rate_of_a_million_tokens_an_hour_costs_the_hour():
 
 
 def test_input_and_output_each_charge_the_full_hour_and_the_total_charges_it_once():
-    found = prices(Pricing(per_hour=3.6))
-    assert found.per_million_input == pytest.approx(1.0)
-    assert found.per_million_output == pytest.approx(4.0)
-    assert found.per_million_total == pytest.approx(0.8)
+    price_list = prices(Pricing(per_hour=3.6))
+    assert price_list.per_million_input == pytest.approx(1.0)
+    assert price_list.per_million_output == pytest.approx(4.0)
+    assert price_list.per_million_total == pytest.approx(0.8)
 
 
 def test_the_blended_price_splits_the_hour():
@@ -39,8 +39,8 @@ def test_the_blended_price_splits_the_hour():
 
 
 def test_at_the_measured_ratio_the_blended_price_is_the_price_of_all_tokens():
-    found = prices(Pricing(per_hour=3.6, input_output_ratio=4.0))
-    assert found.blended == pytest.approx(found.per_million_total)
+    price_list = prices(Pricing(per_hour=3.6, input_output_ratio=4.0))
+    assert price_list.blended == pytest.approx(price_list.per_million_total)
 
 
 def test_without_a_split_of_the_hour_there_is_no_blended_price():
@@ -63,9 +63,9 @@ def test_no_hourly_price_gives_no_prices():
 
 @pytest.mark.parametrize("absent", [None, 0.0])
 def test_what_was_not_measured_has_no_price_rather_than_0(absent: float | None):
-    found = prices(Pricing(per_hour=1), output_tokens_per_s=absent, tpot_p50_ms=absent)
-    assert (found.per_million_output, found.blended, found.blended_sagemaker) == (None, None, None)
-    assert found.per_million_input is not None
+    price_list = prices(Pricing(per_hour=1), output_tokens_per_s=absent, tpot_p50_ms=absent)
+    assert (price_list.per_million_output, price_list.blended, price_list.blended_sagemaker) == (None, None, None)
+    assert price_list.per_million_input is not None
 
 
 def test_an_uncounted_side_leaves_the_total_unknown():

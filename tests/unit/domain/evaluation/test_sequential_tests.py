@@ -28,18 +28,18 @@ def of_two_starts(shift: float, seed: int) -> list[VariantResult]:
 
 def test_a_start_that_has_a_part_of_its_own_in_the_ratios_is_said() -> None:
     results = of_two_starts(0.2, seed=1)
-    said = drift_warning(results, compare(results), (6, 6))
+    warning = drift_warning(results, compare(results), (6, 6))
     assert (
-        said is not None
-        and "blocks after the first 6 were measured later" in said
-        and "`w8a8`, output_tokens_per_s at 4 streams" in said
+        warning is not None
+        and "blocks after the first 6 were measured later" in warning
+        and "`w8a8`, output_tokens_per_s at 4 streams" in warning
     )
     assert drift_warning(results, compare(results), (12,)) is None, "one start has nothing to differ from"
 
 
 def test_starts_that_are_alike_are_called_different_in_about_five_percent() -> None:
-    made = [of_two_starts(0.0, seed) for seed in range(400)]
-    false = sum(drift_warning(results, compare(results), (6, 6)) is not None for results in made)
+    created = [of_two_starts(0.0, seed) for seed in range(400)]
+    false = sum(drift_warning(results, compare(results), (6, 6)) is not None for results in created)
     assert stats.binom.ppf(0.0005, 400, 0.05) <= false <= stats.binom.ppf(0.9995, 400, 0.05)
 
 
@@ -51,12 +51,12 @@ def test_the_difference_of_two_starts_is_tested_as_by_welch() -> None:
 
 
 def test_all_continuations_together_come_to_another_five_percent_at_most() -> None:
-    looks: tuple[SequentialTest, ...] = ()
+    styles: tuple[SequentialTest, ...] = ()
     for number in range(20):
-        assert next_continuation(looks) == number
-        looks = (*looks, SequentialTest(blocks=5 + number, alpha=significance_level(number), continuation=number))
-    assert looks[0].alpha == 0.05, "the first test pays for nothing"
-    assert 0.0499 < sum(look.alpha for look in looks[1:]) < 0.05
+        assert next_continuation(styles) == number
+        styles = (*styles, SequentialTest(blocks=5 + number, alpha=significance_level(number), continuation=number))
+    assert styles[0].alpha == 0.05, "the first test pays for nothing"
+    assert 0.0499 < sum(check.alpha for check in styles[1:]) < 0.05
 
 
 def test_an_interval_at_a_lower_level_is_wider_and_still_agrees_with_its_verdict() -> None:

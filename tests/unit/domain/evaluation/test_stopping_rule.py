@@ -72,7 +72,7 @@ def test_a_clear_difference_is_named_after_few_blocks_and_a_small_one_nearly_as_
     clear = simulate(RUNS, 20, effect=math.log(1.4), noise=0.05)
     assert clear.decided.mean() > 0.999 and clear.blocks.mean() < 9
     fixed = ((20, 0.05),)
-    small, by_all = (simulate(RUNS, 20, effect=0.10, noise=0.1, looks=looks) for looks in (None, fixed))
+    small, by_all = (simulate(RUNS, 20, effect=0.10, noise=0.1, looks=styles) for styles in (None, fixed))
     assert by_all.decided.mean() - 0.3 < small.decided.mean() <= by_all.decided.mean() + 0.02
     assert small.blocks.mean() < 18
     sliced = simulate(RUNS, 20, effect=0.10, noise=0.1, slices=6)
@@ -89,7 +89,7 @@ def of(noise: float, speed: float = 1.0, blocks: int = 8, **changes: object) -> 
 
 
 @pytest.mark.parametrize(
-    ("made", "waited_for"),
+    ("created", "waited_for"),
     [
         (of(0.005, 1.5), 0),
         (of(0.005, seed=1), 0),
@@ -99,6 +99,6 @@ def of(noise: float, speed: float = 1.0, blocks: int = 8, **changes: object) -> 
     ],
     ids=["faster", "same", "noisy", "few", "held back"],
 )
-def test_what_is_waited_for_is_what_more_blocks_may_decide(made: list[tuple[str, Level]], waited_for: int) -> None:
-    found = stopping_rule.find_undecided(compare([result(name, [each]) for name, each in made]))
-    assert [row.metric for row in found] == ["output_tokens_per_s"] * waited_for
+def test_what_is_waited_for_is_what_more_blocks_may_decide(created: list[tuple[str, Level]], waited_for: int) -> None:
+    undecided = stopping_rule.find_undecided(compare([result(name, [each]) for name, each in created]))
+    assert [row.metric for row in undecided] == ["output_tokens_per_s"] * waited_for

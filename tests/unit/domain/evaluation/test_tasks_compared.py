@@ -19,7 +19,7 @@ from tests import measured
 
 
 def score(value: float, metric: str = "acc", **more: object) -> TaskScore:
-    told = {
+    values = {
         "stderr": 0.05,
         "samples": 100,
         "higher_is_better": True,
@@ -27,7 +27,7 @@ def score(value: float, metric: str = "acc", **more: object) -> TaskScore:
         "sha256": "ab" * 32,
         **more,
     }
-    return TaskScore(task="sums", metric=metric, value=value, **told)  # type: ignore[arg-type]
+    return TaskScore(task="sums", metric=metric, value=value, **values)  # type: ignore[arg-type]
 
 
 def right(numbers: range, samples: int = 100) -> dict[int, float]:
@@ -35,7 +35,7 @@ def right(numbers: range, samples: int = 100) -> dict[int, float]:
 
 
 def test_a_score_is_compared_by_sample_and_said_in_words() -> None:
-    found = compare_scores(
+    scores = compare_scores(
         {
             0: [with_samples(score(0.6), right(range(60)))],
             1: [with_samples(score(0.3), right(range(30)))],
@@ -43,8 +43,8 @@ def test_a_score_is_compared_by_sample_and_said_in_words() -> None:
             3: [with_samples(score(0.62), right(range(62)))],
         }
     )
-    assert found[0][0].outcome is None and found[0][0].difference is None
-    worse, same, close = found[1][0], found[2][0], found[3][0]
+    assert scores[0][0].outcome is None and scores[0][0].difference is None
+    worse, same, close = scores[1][0], scores[2][0], scores[3][0]
     assert worse.outcome == "worse" and said(worse).startswith("worse (-0.300, 95% -0.") and worse.compared == 100
     assert worse.ci95 is not None and worse.ci95[1] < 0 and worse.p_value is not None and worse.p_value < 0.001
     for each in (same, close):
@@ -69,21 +69,21 @@ def test_lower_may_be_better_and_a_figure_that_is_no_mean_goes_by_its_errors() -
     first = with_samples(score(40.0, "ter", higher_is_better=False, stderr=1.0), each)
     second = with_samples(score(30.0, "ter", higher_is_better=False, stderr=1.0), each)
     assert first.each is None
-    found = compare_scores({0: [first], 1: [second]})[1][0]
-    assert found.outcome == "better" and said(found).startswith("better (-10.0, 95% -12.8 to -7.23)")
+    result = compare_scores({0: [first], 1: [second]})[1][0]
+    assert result.outcome == "better" and said(result).startswith("better (-10.0, 95% -12.8 to -7.23)")
 
 
 def test_few_samples_give_figures_without_a_verdict() -> None:
     few = SAMPLES_FOR_VERDICT - 1
     pair = [with_samples(score(k / few, samples=few), right(range(k), few)) for k in (few, 0)]
-    found = compare_scores({0: [pair[0]], 1: [pair[1]]})[1][0]
-    assert said(found) == "too few samples for a verdict (19 of 20)" and found.p_value is None
-    assert found.difference == -1
+    result = compare_scores({0: [pair[0]], 1: [pair[1]]})[1][0]
+    assert said(result) == "too few samples for a verdict (19 of 20)" and result.p_value is None
+    assert result.difference == -1
 
 
 def test_what_the_baseline_was_not_scored_on_is_not_compared() -> None:
-    found = compare_scores({1: [with_samples(score(0.3), right(range(30)))]})
-    assert said(found[1][0]) is None and found[1][0].difference is None
+    scores = compare_scores({1: [with_samples(score(0.3), right(range(30)))]})
+    assert said(scores[1][0]) is None and scores[1][0].difference is None
     assert compare_scores({}) == {}
 
 
@@ -119,8 +119,8 @@ def test_a_pipeline_may_fail_by_a_task(scored: Evaluation) -> None:
     gate = fail_conditions.parse_condition("task.sums.acc < 50%")
     assert gate.limit == 0.5
     fail_conditions.check_conditions([gate], EvaluateOptions(concurrency=(1,), quality=False), ["task.sums.acc"])
-    found = fail_conditions.find_breaches(scored, [gate])
-    assert [breach.value for breach in found] == [0.3, None, None], "what was not scored cannot pass"
+    breaches = fail_conditions.find_breaches(scored, [gate])
+    assert [breach.value for breach in breaches] == [0.3, None, None], "what was not scored cannot pass"
     with pytest.raises(fail_conditions.InvalidGate, match="needs tasks"):
         fail_conditions.check_conditions([gate], EvaluateOptions())
     with pytest.raises(fail_conditions.InvalidGate, match=r"the tasks give task\.sums\.acc"):

@@ -44,19 +44,19 @@ def document(*levels: Level) -> Evaluation:
     return first.model_copy(update={"variants": variants, "comparison": compare(variants)})
 
 
-@pytest.mark.parametrize(("made", "count"), [(SILENT, "160 of 160"), (SOME, "3 of 160")])
-def test_validity_says_how_many_answers_came_without_a_count(made: Level, count: str) -> None:
+@pytest.mark.parametrize(("created", "count"), [(SILENT, "160 of 160"), (SOME, "3 of 160")])
+def test_validity_says_how_many_answers_came_without_a_count(created: Level, count: str) -> None:
     words = f"{count} answers came without a token count, so tokens/s and prices are not known"
-    assert (level_validity(made), invalidity_reasons(made)) == ("in part", [words])
-    assert [row["Valid"] for row in measurement_conditions.validity_rows(document(made))] == ["yes", "in part"]
+    assert (level_validity(created), invalidity_reasons(created)) == ("in part", [words])
+    assert [row["Valid"] for row in measurement_conditions.validity_rows(document(created))] == ["yes", "in part"]
     assert (level_validity(level(4)), invalidity_reasons(level(4))) == ("yes", [])
-    limited = made.model_copy(update={"client_limited": True})
+    limited = created.model_copy(update={"client_limited": True})
     assert level_validity(limited) == "no" and len(invalidity_reasons(limited)) == 2
 
 
-@pytest.mark.parametrize("made", [SILENT, SOME])
-def test_no_chart_has_a_mark_for_it_and_each_names_the_variant(made: Level) -> None:
-    shown = document(made)
+@pytest.mark.parametrize("created", [SILENT, SOME])
+def test_no_chart_has_a_mark_for_it_and_each_names_the_variant(created: Level) -> None:
+    shown = document(created)
     for metric in ("output_tokens_per_s", "per_million_output"):
         figure = charts.throughput(shown, metric) if metric in charts.THROUGHPUTS else charts.price(shown, metric)
         assert [row["Series"] for row in alt_text.rows(figure)] == ["original"]
@@ -92,23 +92,23 @@ def test_tables_and_files_leave_the_cell_empty() -> None:
     row = list(csv.DictReader(io.StringIO(tables.csv(document(SILENT)), newline="")))[1]
     assert (row["Output tokens/sec (count)"], row["Requests/s"]) == ("", "1.5")
     assert float(row["Time to first token (ms)"]) > 0
-    said = levels_table([("silent", SOME.model_dump(mode="json"))])
-    assert "3 answers came without a token count, so tokens/s and prices are not known" in said
+    table = levels_table([("silent", SOME.model_dump(mode="json"))])
+    assert "3 answers came without a token count, so tokens/s and prices are not known" in table
     spent = SOME.model_copy(update={"energy": Energy(joules={"package-0": 10.0}, output_tokens=100)})
     assert (
         energy.joules_per_token(spent) is energy.energy_rows(document(spent))[0]["Energy per output token (J)"] is None
     )
 
 
-@pytest.mark.parametrize("made", [SILENT, SOME])
-def test_there_is_no_verdict_on_tokens_with_the_reason_and_one_on_the_first_token(made: Level) -> None:
-    rows = {row.metric: row for row in document(made).comparison}
+@pytest.mark.parametrize("created", [SILENT, SOME])
+def test_there_is_no_verdict_on_tokens_with_the_reason_and_one_on_the_first_token(created: Level) -> None:
+    rows = {row.metric: row for row in document(created).comparison}
     on_tokens = rows["output_tokens_per_s"]
     assert (on_tokens.ratio, on_tokens.p_value) == (None, None)
     assert "of `silent` had no token count" in describe_comparison(on_tokens)
     assert rows["ttft_ms_p50"].p_value is not None
     assert describe_comparison(on_tokens) in level_sentence(list(rows.values()), None)
-    turned = compare([result("silent", [made]), result("counted", [level(4)])])
+    turned = compare([result("silent", [created]), result("counted", [level(4)])])
     assert "of `silent` had no token count" in next(
         describe_comparison(row) for row in turned if row.metric == "output_tokens_per_s"
     )
@@ -123,13 +123,13 @@ def test_the_grid_and_the_reports_cards_give_requests_instead() -> None:
 
 
 def test_costs_in_tokens_are_not_told_and_a_month_of_requests_is() -> None:
-    asked = WhatIf(per_hour=2.0, api=ApiPrice(per_million_input=1, per_million_output=1), requests_a_month=1000)
-    row = cost_words.rows(document(SILENT), asked)[1]
+    what_if = WhatIf(per_hour=2.0, api=ApiPrice(per_million_input=1, per_million_output=1), requests_a_month=1000)
+    row = cost_words.rows(document(SILENT), what_if)[1]
     for name in ("Output tokens/s", "Price, million output tokens", "Cheaper than the hosted API from"):
         assert row[name] == "tokens not counted"
     assert "1 machine" in str(row["1,000 requests per month"])
-    found = costs.level_price(Pricing(per_hour=1), SOME)
-    assert found is not None and found.per_million_output is found.blended_sagemaker is None
+    level_price = costs.level_price(Pricing(per_hour=1), SOME)
+    assert level_price is not None and level_price.per_million_output is level_price.blended_sagemaker is None
 
 
 def test_between_two_levels_a_rate_needs_both_and_at_one_only_its_own() -> None:
@@ -146,8 +146,8 @@ def test_between_two_levels_a_rate_needs_both_and_at_one_only_its_own() -> None:
 def test_within_limits_a_counted_level_comes_first_and_else_the_one_with_most_requests() -> None:
     slow, fast = (uncounted(level(c, requests_per_s=r)) for c, r in ((1, 1.0), (16, 9.0)))
     assert slo.best_levels(document(slow, fast), Slo())[1].level.concurrency == 16
-    found = slo.best_levels(document(slow, level(4), fast), Slo())
-    assert found[1].level.concurrency == 4
+    levels = slo.best_levels(document(slow, level(4), fast), Slo())
+    assert levels[1].level.concurrency == 4
     rows = compare_slo.rows(slo.best_levels(document(slow, fast), Slo()))
     assert rows[1]["Output tokens/s"] == "not measured"
     assert rows[1]["Price per million output tokens"] == "tokens not counted"

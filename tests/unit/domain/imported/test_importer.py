@@ -21,8 +21,8 @@ from tests.simulated import evaluation
 
 
 def document(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(content(name))
-    return found
+    parsed: dict[str, Any] = json.loads(content(name))
+    return parsed
 
 
 def test_a_guidellm_report_is_its_levels_with_the_figures_that_it_holds() -> None:
@@ -97,7 +97,7 @@ def changed(name: str, change: Callable[[dict[str, Any]], Any]) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("data", "says"),
     [
         (b"", "is empty"),
         (b"\xff\xfe\x00", "is not text"),
@@ -130,9 +130,9 @@ def changed(name: str, change: Callable[[dict[str, Any]], Any]) -> bytes:
         (changed(BENCH[0], lambda raw: raw.pop("output_throughput")), "generated nothing"),
     ],
 )
-def test_what_is_no_such_result_is_refused_in_one_sentence(given: bytes, says: str) -> None:
+def test_what_is_no_such_result_is_refused_in_one_sentence(data: bytes, says: str) -> None:
     with pytest.raises(InvalidImport, match=r"given\.json") as refused:
-        parse_results([("some/where/given.json", given)])
+        parse_results([("some/where/given.json", data)])
     assert says in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -173,7 +173,7 @@ def test_theirs_are_open_marks_with_their_provenance_and_ours_stay_as_they_are(t
     assert len(ours) == 4
     assert all(not symbol.endswith("-open") for trace in ours for symbol in trace["marker"]["symbol"])
     assert theirs["marker"]["symbol"].endswith("-open") and theirs["name"].endswith("imported")
-    assert all("imported from GuideLLM 0.8.1" in said for said in theirs["hovertext"])
+    assert all("imported from GuideLLM 0.8.1" in message for message in theirs["hovertext"])
     assert "imported from GuideLLM 0.8.1" in alt_text.alt(drawn)
     assert any("imported from GuideLLM 0.8.1" in str(row["Series"]) for row in alt_text.rows(drawn))
 
@@ -192,6 +192,6 @@ def test_tables_say_every_figure_and_every_definition() -> None:
         ("exact (vLLM bench)", "1"),
         ("exact (vLLM bench)", "4"),
     ]
-    found = {(row["Tool"], row["Metric"]): row["With ours"] for row in definition_rows(results)}
-    assert found["GuideLLM", "Inter-token latency"] == found["vLLM bench", "Inter-token latency"] == "nearly"
-    assert found["vLLM bench", "Chunk gap"] == "coincides"
+    by_name = {(row["Tool"], row["Metric"]): row["With ours"] for row in definition_rows(results)}
+    assert by_name["GuideLLM", "Inter-token latency"] == by_name["vLLM bench", "Inter-token latency"] == "nearly"
+    assert by_name["vLLM bench", "Chunk gap"] == "coincides"

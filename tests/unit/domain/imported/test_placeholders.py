@@ -46,7 +46,7 @@ def test_placeholders_are_no_figures_and_are_named(name: str, known: set[str], u
     assert all(getattr(level, metric) is not None for metric in known)
     assert all(getattr(level, metric) is None for metric in unknown)
     assert not {each.metric for each in result.definitions} & unknown
-    assert [said.startswith(f"Left out: {note}; zeros, Infinity or NaN") for said in result.notes] == (
+    assert [message.startswith(f"Left out: {note}; zeros, Infinity or NaN") for message in result.notes] == (
         [True] if note else []
     )
 
@@ -82,11 +82,11 @@ def test_any_placeholder_is_none_and_every_other_figure_is_the_files(changed: di
     document = vllm_infinity() | changed
     (level,) = imported(document).levels
     for metric, name in (("ttft_ms", "ttft"), ("tpot_ms", "tpot"), ("chunk_gap_ms", "itl")):
-        held = [document.get(f"{statistic}_{name}_ms") for statistic in ("mean", "median", "p99")]
-        figures = [each for each in held if each is not None]
+        values = [document.get(f"{statistic}_{name}_ms") for statistic in ("mean", "median", "p99")]
+        figures = [each for each in values if each is not None]
         spread = getattr(level, metric)
         if not figures or any(each == 0 or not math.isfinite(each) for each in figures):
             assert spread is None
         else:
-            assert [spread.mean, spread.p50, spread.p99] == held
+            assert [spread.mean, spread.p50, spread.p99] == values
     assert json.loads(level.model_dump_json())

@@ -30,12 +30,12 @@ def test_a_job_is_tried_again_only_for_what_is_no_fault_of_its_own_and_never_for
 ) -> None:
     retried = strikes = 0
     for ending in history:
-        found = decide_retry(ending, retried=retried, strikes=strikes, retries=retries)
-        assert found.retry_s is None or (ending in POLICIES and not found.aside and 0 < found.retry_s <= LONGEST_S)
-        assert found.strikes == (strikes + 1 if ending in STRIKES else 0)
-        if found.retry_s is None:
+        retry = decide_retry(ending, retried=retried, strikes=strikes, retries=retries)
+        assert retry.retry_s is None or (ending in POLICIES and not retry.aside and 0 < retry.retry_s <= LONGEST_S)
+        assert retry.strikes == (strikes + 1 if ending in STRIKES else 0)
+        if retry.retry_s is None:
             break
-        retried, strikes = retried + 1, found.strikes
+        retried, strikes = retried + 1, retry.strikes
     assert retried <= (max(policy.retries for policy in POLICIES.values()) if retries is None else retries)
 
 
@@ -68,10 +68,10 @@ def test_each_ending_has_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "found"), [("90", 90.0), ("90s", 90.0), ("30m", 1800.0), ("1.5 h", 5400.0), ("1d", 86400.0)]
+    ("written", "value"), [("90", 90.0), ("90s", 90.0), ("30m", 1800.0), ("1.5 h", 5400.0), ("1d", 86400.0)]
 )
-def test_times_are_read_as_people_write_them(written: str, found: float) -> None:
-    assert parse_seconds(written, "run_timeout_s") == found
+def test_times_are_read_as_people_write_them(written: str, value: float) -> None:
+    assert parse_seconds(written, "run_timeout_s") == value
 
 
 @pytest.mark.parametrize("written", ["", "0", "-1", "5 weeks", "1e9", "9" * 50, "nan"])

@@ -32,22 +32,22 @@ def after(seconds: float) -> datetime:
 
 
 def test_an_even_pace_leaves_one_figure() -> None:
-    found = from_rates(readings(*((10.0 * n, 0.1 * n) for n in range(6))), after(50))
-    assert found is not None
-    assert (found.low, found.high) == (pytest.approx(50), pytest.approx(50))
+    load = from_rates(readings(*((10.0 * n, 0.1 * n) for n in range(6))), after(50))
+    assert load is not None
+    assert (load.low, load.high) == (pytest.approx(50), pytest.approx(50))
 
 
 def test_the_spread_of_the_rates_is_the_range() -> None:
     """A tenth in 5 s at its fastest and in 20 s at its slowest; half is left."""
-    found = from_rates(readings((0, 0.1), (5, 0.2), (25, 0.3), (35, 0.4), (45, 0.5)), after(45))
-    assert found is not None
-    assert (found.low, found.high) == (pytest.approx(25), pytest.approx(100))
-    assert "4 rates" in found.basis
+    load = from_rates(readings((0, 0.1), (5, 0.2), (25, 0.3), (35, 0.4), (45, 0.5)), after(45))
+    assert load is not None
+    assert (load.low, load.high) == (pytest.approx(25), pytest.approx(100))
+    assert "4 rates" in load.basis
 
 
 def test_time_that_passed_since_the_last_report_is_taken_off() -> None:
-    found = from_rates(readings(*((10.0 * n, 0.1 * n) for n in range(6))), after(54))
-    assert found is not None and found.low == pytest.approx(46)
+    load = from_rates(readings(*((10.0 * n, 0.1 * n) for n in range(6))), after(54))
+    assert load is not None and load.low == pytest.approx(46)
 
 
 def test_a_job_that_stands_still_widens_upwards() -> None:
@@ -72,26 +72,26 @@ def test_reports_that_do_not_move_are_no_rates() -> None:
 )
 def test_any_history_gives_an_ordered_range(steps: list[tuple[float, float]], silent: float) -> None:
     whole = sum(share for _, share in steps) or 1.0
-    at, done, found = 0.0, 0.0, []
+    at, done, result = 0.0, 0.0, []
     for seconds, share in steps:
         at, done = at + seconds, done + share
-        found.append((at, min(1.0, done / whole)))
-    answer = from_rates(readings(*found), after(at + silent))
+        result.append((at, min(1.0, done / whole)))
+    answer = from_rates(readings(*result), after(at + silent))
     assert answer is None or 0 <= answer.low <= answer.high
 
 
 def test_earlier_jobs_bound_what_is_left() -> None:
-    found = from_earlier([60, 200, 100], 50)
-    assert found is not None
-    assert (found.low, found.high) == (10, 150)
-    assert "3 earlier jobs" in found.basis
+    earlier = from_earlier([60, 200, 100], 50)
+    assert earlier is not None
+    assert (earlier.low, earlier.high) == (10, 150)
+    assert "3 earlier jobs" in earlier.basis
     assert from_earlier([60, 200], 201) is None
     assert from_earlier([], 0) is None
 
 
 def test_runs_at_earlier_paces() -> None:
-    found = from_runs([(2.0, EvaluationSize(1, 8)), (5.0, EvaluationSize(1, 8))], EvaluationSize(10, 80))
-    assert found is not None and (found.low, found.high) == (20, 50)
+    runs = from_runs([(2.0, EvaluationSize(1, 8)), (5.0, EvaluationSize(1, 8))], EvaluationSize(10, 80))
+    assert runs is not None and (runs.low, runs.high) == (20, 50)
     assert (
         from_runs([], EvaluationSize(10, 80)) is None
         and from_runs([(2.0, EvaluationSize(1, 8))], EvaluationSize(0, 0)) is None
@@ -101,8 +101,8 @@ def test_runs_at_earlier_paces() -> None:
 
 
 def test_earlier_paces_scale_what_a_formula_reckons() -> None:
-    found = from_paces([0.5, 2.0], 100, 20)
-    assert found is not None and (found.low, found.high) == (30, 180) and "2 earlier jobs" in found.basis
+    paces = from_paces([0.5, 2.0], 100, 20)
+    assert paces is not None and (paces.low, paces.high) == (30, 180) and "2 earlier jobs" in paces.basis
     assert from_paces([], 100) is None and from_paces([0.5], 100, 60) is None
 
 

@@ -31,8 +31,8 @@ Shape = Sequence[tuple[Claim, bool]]
 
 
 def entries(shape: Shape, prefix: str, rank: float = 0.0) -> list[QueueEntry]:
-    found = [QueueEntry(f"{prefix}{n}", claim, rank + n, yields) for n, (claim, yields) in enumerate(shape)]
-    return sorted(found, key=lambda each: each.place)
+    queue_entries = [QueueEntry(f"{prefix}{n}", claim, rank + n, yields) for n, (claim, yields) in enumerate(shape)]
+    return sorted(queue_entries, key=lambda each: each.place)
 
 
 def run(queued: Sequence[QueueEntry]) -> list[QueueEntry]:
@@ -45,8 +45,8 @@ def run(queued: Sequence[QueueEntry]) -> list[QueueEntry]:
     return live
 
 
-def claims(found: Sequence[QueueEntry]) -> list[Claim]:
-    return [each.claim for each in found]
+def claims(queue_entries: Sequence[QueueEntry]) -> list[Claim]:
+    return [each.claim for each in queue_entries]
 
 
 @given(shapes, shapes)
@@ -64,8 +64,8 @@ def test_a_job_that_yields_never_changes_which_of_ones_own_jobs_starts(first: Sh
 def test_nothing_leaves_where_ones_own_can_start_beside_it(first: Shape, then: Shape) -> None:
     live, queued = run(entries(first, "live")), entries(then, "queued", 100.0)
     own = [each for each in queued if not each.yields]
-    wanted = queueing.choose_next([each for each in live if not each.yields], own, HOST)
-    if wanted is not None and fits([wanted.claim, *claims(live)], HOST):
+    required = queueing.choose_next([each for each in live if not each.yields], own, HOST)
+    if required is not None and fits([required.claim, *claims(live)], HOST):
         assert queueing.choose_to_stop(live, queued, HOST) == []
 
 
@@ -78,11 +78,11 @@ def test_what_runs_together_fits_and_what_measures_is_alone(shape: Shape) -> Non
 
 @given(shapes)
 def test_what_fits_together_is_given_units_of_its_own(shape: Shape) -> None:
-    taken: list[str] = []
+    used: list[str] = []
     for each in run(entries(shape, "j")):
-        found = allocate(each.claim, HOST, taken)
-        assert found is not None and not set(found) & set(taken)
-        taken += found
+        allocation = allocate(each.claim, HOST, used)
+        assert allocation is not None and not set(allocation) & set(used)
+        used += allocation
 
 
 @given(shapes)
@@ -110,13 +110,13 @@ def test_each_that_waits_says_for_whom_and_each_that_may_start_says_nothing(firs
     live, queued = run(entries(first, "live")), entries(then, "queued", 100.0)
     chosen = queueing.choose_next(live, queued, HOST)
     for number, each in enumerate(queued):
-        found = queueing.explain_wait(each, live, queued[:number], HOST)
+        explanation = queueing.explain_wait(each, live, queued[:number], HOST)
         if each is chosen:
-            assert found is None
+            assert explanation is None
             return
-        assert found is not None and found.sentence.endswith(".")
-        assert set(found.on) <= {one.id for one in [*live, *queued[:number]]}
-        assert found.on or each.yields
+        assert explanation is not None and explanation.sentence.endswith(".")
+        assert set(explanation.on) <= {one.id for one in [*live, *queued[:number]]}
+        assert explanation.on or each.yields
 
 
 SMALL, LARGE = Claim(cores=1, gpus=(), memory_bytes=4 * GIB), Claim(cores=3, gpus=(), memory_bytes=10 * GIB)
@@ -144,8 +144,8 @@ def test_two_that_fit_run_beside_each_other_and_two_that_do_not_wait() -> None:
 )
 def test_a_job_that_waits_says_for_what(claim: Claim, live: list[Claim], sentence: str) -> None:
     running = [QueueEntry(f"live{number}", each, float(number)) for number, each in enumerate(live)]
-    found = queueing.explain_wait(QueueEntry("j", claim, 9.0), running, [], HOST)
-    assert found is not None and sentence in found.sentence
+    explanation = queueing.explain_wait(QueueEntry("j", claim, 9.0), running, [], HOST)
+    assert explanation is not None and sentence in explanation.sentence
 
 
 def test_a_small_one_behind_a_large_one_waits_only_where_it_would_hold_that_up() -> None:
@@ -153,8 +153,8 @@ def test_a_small_one_behind_a_large_one_waits_only_where_it_would_hold_that_up()
     blocked = QueueEntry("blocked", SMALL.model_copy(update={"memory_bytes": 7 * GIB}), 2.0)
     assert queueing.choose_next([running], [large, QueueEntry("small", SMALL, 2.0)], HOST) is not None
     assert queueing.choose_next([QueueEntry("r", SMALL, 0.0)], [large._replace(claim=Claim()), blocked], HOST) is None
-    found = queueing.explain_wait(blocked, [QueueEntry("r", SMALL, 0.0)], [large._replace(claim=Claim())], HOST)
-    assert found is not None and found.on == ("large",) and "came first" in found.sentence
+    explanation = queueing.explain_wait(blocked, [QueueEntry("r", SMALL, 0.0)], [large._replace(claim=Claim())], HOST)
+    assert explanation is not None and explanation.on == ("large",) and "came first" in explanation.sentence
 
 
 def test_a_job_of_high_priority_goes_first_but_never_before_one_that_waits_since_a_working_day() -> None:
@@ -165,9 +165,9 @@ def test_a_job_of_high_priority_goes_first_but_never_before_one_that_waits_since
 
 
 def test_a_worker_keeps_to_what_it_was_granted() -> None:
-    found = allocate(Claim(cores=2, gpus=(1,), memory_bytes=GIB), HOST, ["core0", "memory0", BACKGROUND])
-    assert found == ["core1", "core2", "memory1", "gpu1"]
-    assert (make_grant(found, HOST).cores, make_grant(found, HOST).gpus) == ((1, 2), (1,))
+    allocation = allocate(Claim(cores=2, gpus=(1,), memory_bytes=GIB), HOST, ["core0", "memory0", BACKGROUND])
+    assert allocation == ["core1", "core2", "memory1", "gpu1"]
+    assert (make_grant(allocation, HOST).cores, make_grant(allocation, HOST).gpus) == ((1, 2), (1,))
     everything = allocate(Claim(), HOST, [])
     assert everything is not None
     assert (make_grant(everything, HOST).cores, make_grant(everything, HOST).gpus) == (None, (0, 1))

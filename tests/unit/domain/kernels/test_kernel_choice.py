@@ -123,59 +123,63 @@ KERNELS = sorted({kernel for kernels in LISTS for kernel in kernels}, key=repr)
 Case = tuple[StoredLayout, Layer, Chip]
 
 
-def changed_layouts(asked: Conditions, layout: StoredLayout) -> list[StoredLayout]:
+def changed_layouts(conditions: Conditions, layout: StoredLayout) -> list[StoredLayout]:
     """The layout with one thing changed, once for each condition on it."""
-    own = [layout._replace(bits=3)] if asked.types else []
-    own += [layout._replace(activations="none")] if asked.activations else []
-    own += [layout._replace(group=CHANNEL)] if asked.grouped else []
+    own = [layout._replace(bits=3)] if conditions.types else []
+    own += [layout._replace(activations="none")] if conditions.activations else []
+    own += [layout._replace(group=CHANNEL)] if conditions.grouped else []
     if layout.group == CHANNEL:
         return own
     odd = {
-        7: bool(asked.groups),
-        layout.group + 1: asked.group_multiple > 1,
-        asked.least_group - 1: asked.least_group > 0,
-        asked.group_block * 3 // 2: asked.group_block > 0,
+        7: bool(conditions.groups),
+        layout.group + 1: conditions.group_multiple > 1,
+        conditions.least_group - 1: conditions.least_group > 0,
+        conditions.group_block * 3 // 2: conditions.group_block > 0,
     }
     return own + [layout._replace(group=size) for size, applies in odd.items() if applies]
 
 
-def changed_layers(asked: Conditions, layer: Layer, group: int) -> list[Layer]:
+def changed_layers(conditions: Conditions, layer: Layer, group: int) -> list[Layer]:
     """The layer with one size changed, once for each condition on it."""
-    own = [layer._replace(inputs=layer.inputs + 1)] if asked.inputs_multiple > 1 else []
-    own += [layer._replace(outputs=layer.outputs + 1)] if asked.outputs_multiple > 1 or asked.packed_outputs else []
-    if asked.even_groups and group != CHANNEL:
+    own = [layer._replace(inputs=layer.inputs + 1)] if conditions.inputs_multiple > 1 else []
+    own += (
+        [layer._replace(outputs=layer.outputs + 1)]
+        if conditions.outputs_multiple > 1 or conditions.packed_outputs
+        else []
+    )
+    if conditions.even_groups and group != CHANNEL:
         own.append(layer._replace(inputs=group + 1, all_inputs=group + 1))
     return own
 
 
-def changed_chips(asked: Conditions, chip: Chip) -> list[Chip]:
+def changed_chips(conditions: Conditions, chip: Chip) -> list[Chip]:
     """The chip with one thing changed, once for each condition on it."""
-    own = [chip._replace(dtype="int4")] if asked.dtypes else []  # type: ignore[arg-type]
-    own += [chip._replace(features=frozenset())] if asked.feature else []
+    own = [chip._replace(dtype="int4")] if conditions.dtypes else []  # type: ignore[arg-type]
+    own += [chip._replace(features=frozenset())] if conditions.feature else []
     if chip.capability is None:
         return own
-    own += [chip._replace(capability=(asked.lowest[0] - 1, asked.lowest[1]))] if asked.lowest else []
-    return own + ([chip._replace(capability=asked.below)] if asked.below else [])
+    own += [chip._replace(capability=(conditions.lowest[0] - 1, conditions.lowest[1]))] if conditions.lowest else []
+    return own + ([chip._replace(capability=conditions.below)] if conditions.below else [])
 
 
-def broken(asked: Conditions, layout: StoredLayout, layer: Layer, chip: Chip) -> list[Case]:
+def broken(conditions: Conditions, layout: StoredLayout, layer: Layer, chip: Chip) -> list[Case]:
     """The case with one thing changed, once for each condition of a kernel that takes it."""
-    cases: list[Case] = [(each, layer, chip) for each in changed_layouts(asked, layout)]
-    cases += [(layout, each, chip) for each in changed_layers(asked, layer, layout.group)]
-    return cases + [(layout, layer, each) for each in changed_chips(asked, chip)]
+    cases: list[Case] = [(each, layer, chip) for each in changed_layouts(conditions, layout)]
+    cases += [(layout, each, chip) for each in changed_layers(conditions, layer, layout.group)]
+    return cases + [(layout, layer, each) for each in changed_chips(conditions, chip)]
 
 
 @given(st.sampled_from(KERNELS), LAYOUTS, LAYERS, CHIPS)
 def test_changing_one_thing_that_a_kernel_asks_for_ends_that_it_takes_the_layer(
     kernel: table.Kernel, layout: StoredLayout, layer: Layer, chip: Chip
 ) -> None:
-    for asked in (kernel.asks, kernel.needs):
-        if unmet_conditions(asked, layout, layer, chip, table.INSTALLED):
+    for request in (kernel.asks, kernel.needs):
+        if unmet_conditions(request, layout, layer, chip, table.INSTALLED):
             continue
-        for case in broken(asked, layout, layer, chip):
-            assert unmet_conditions(asked, *case, table.INSTALLED), case
-        if asked.package:
-            assert unmet_conditions(asked, layout, layer, chip, frozenset())
+        for case in broken(request, layout, layer, chip):
+            assert unmet_conditions(request, *case, table.INSTALLED), case
+        if request.package:
+            assert unmet_conditions(request, layout, layer, chip, frozenset())
 
 
 def test_an_unknown_gpu_is_refused_for_nothing_that_only_its_capability_decides() -> None:

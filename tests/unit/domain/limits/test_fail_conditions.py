@@ -60,7 +60,7 @@ def test_what_can_be_written(written: str, metric: str, limit: float, at: int | 
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "message"),
     [
         ("", "is not a condition"),
         ("ttft_p95", "is not a condition"),
@@ -74,10 +74,10 @@ def test_what_can_be_written(written: str, metric: str, limit: float, at: int | 
         ("kl_mean > 1.2.3", "is no number"),
     ],
 )
-def test_what_cannot_is_told_in_one_sentence(written: str, said: str) -> None:
-    with pytest.raises(InvalidGate, match="Fail if is wrong") as told:
+def test_what_cannot_is_told_in_one_sentence(written: str, message: str) -> None:
+    with pytest.raises(InvalidGate, match="Fail if is wrong") as error:
         fail_conditions.parse_condition(written)
-    assert said in str(told.value)
+    assert message in str(error.value)
 
 
 @given(st.text(max_size=60))
@@ -138,8 +138,8 @@ def test_a_level_with_fewer_repeats_than_asked_does_not_pass(document: Evaluatio
     levels = document.variants[1].levels
     short = levels[1].model_copy(update={"repeats": 2, "blocks": levels[1].blocks[:2]})
     cut_short = cut(document, levels=[levels[0], short, levels[2]])
-    said = "w8a8 at 4 streams: ttft_p95 was measured in only 2 of 5 repeats (fails if ttft_p95 > 1000s)"
-    assert held(cut_short, "ttft_p95 > 1000s") == [said]
+    message = "w8a8 at 4 streams: ttft_p95 was measured in only 2 of 5 repeats (fails if ttft_p95 > 1000s)"
+    assert held(cut_short, "ttft_p95 > 1000s") == [message]
     assert "ttft_p95 is " in held(cut_short, "ttft_p95 > 0ms at 4")[0]
 
 
@@ -154,19 +154,23 @@ def test_a_level_without_the_figure_does_not_pass(document: Evaluation) -> None:
 def test_an_open_loop_is_held_at_what_was_asked_for_and_not_at_the_mean_under_way(
     document: Evaluation, mode: str
 ) -> None:
-    asked = {"rate": {"rate": (2.0, 8.0)}, "ramp": {"ramp": (1.0, 8.0)}, "trace": {"trace": True}}[mode]
+    request = {"rate": {"rate": (2.0, 8.0)}, "ramp": {"ramp": (1.0, 8.0)}, "trace": {"trace": True}}[mode]
     loads = {"rate": [Load("rate", 2), Load("rate", 8)], "ramp": [Load("ramp", 8)], "trace": [Load("trace")]}[mode]
     levels = [simulated.level(3, load=load) for load in loads]
-    clocked = cut(document, levels=levels).model_copy(update={"options": EvaluateOptions(**asked)})
+    clocked = cut(document, levels=levels).model_copy(update={"options": EvaluateOptions(**request)})
     words = loads[-1].words
     assert held(clocked, "ttft_p95 > 1000s") == []
     assert "was not measured" in held(clocked, "ttft_p95 > 1000s at 3")[0]
-    gone = cut(clocked, levels=levels[:-1])
-    assert held(gone, "ttft_p95 > 1000s") == [f"w8a8 at {words}: ttft_p95 was not measured (fails if ttft_p95 > 1000s)"]
+    shortened = cut(clocked, levels=levels[:-1])
+    assert held(shortened, "ttft_p95 > 1000s") == [
+        f"w8a8 at {words}: ttft_p95 was not measured (fails if ttft_p95 > 1000s)"
+    ]
     if mode != "trace":
         for written in ("ttft_p95 > 0ms at 8", "ttft_p95 > 0ms at 8/s"):
-            assert [said.startswith(f"w8a8 at {words}: ttft_p95 is ") for said in held(clocked, written)] == [True]
-        assert "was not measured" in held(gone, "ttft_p95 > 1000s at 8/s")[0]
+            assert [message.startswith(f"w8a8 at {words}: ttft_p95 is ") for message in held(clocked, written)] == [
+                True
+            ]
+        assert "was not measured" in held(shortened, "ttft_p95 > 1000s at 8/s")[0]
 
 
 def test_a_search_is_held_at_the_levels_it_chose_and_one_cut_short_does_not_pass(document: Evaluation) -> None:
@@ -181,15 +185,15 @@ def test_a_search_is_held_at_the_levels_it_chose_and_one_cut_short_does_not_pass
 
 
 def test_the_originals_own_weights_do_not_diverge(document: Evaluation) -> None:
-    kept = Quality(scored="original", perplexity=10.0, perplexity_original=10.0)
+    remaining = Quality(scored="original", perplexity=10.0, perplexity_original=10.0)
     same = document.model_copy(
-        update={"variants": [document.variants[0], document.variants[1].model_copy(update={"quality": kept})]}
+        update={"variants": [document.variants[0], document.variants[1].model_copy(update={"quality": remaining})]}
     )
     assert held(same, "kl_mean > 0.001", "perplexity_increase > 1%") == []
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "message"),
     [
         ("ttft_p95 > 1ms at 7", r"not measured; add it \(measured: 1 stream, 4 streams\), or leave out `at`"),
         ("kl_mean > 1", "needs quality"),
@@ -197,8 +201,8 @@ def test_the_originals_own_weights_do_not_diverge(document: Evaluation) -> None:
         ("ready_seconds > 90s", "needs starts apart"),
     ],
 )
-def test_a_figure_that_the_run_will_not_give_is_refused_before_it(written: str, said: str) -> None:
-    with pytest.raises(InvalidGate, match=said):
+def test_a_figure_that_the_run_will_not_give_is_refused_before_it(written: str, message: str) -> None:
+    with pytest.raises(InvalidGate, match=message):
         fail_conditions.check_conditions(
             [fail_conditions.parse_condition(written)], EvaluateOptions(concurrency=(1, 4), quality=False)
         )
@@ -217,9 +221,9 @@ def test_the_service_reads_conditions_before_and_judges_after(document: Evaluati
         evaluations.read_gates(["kl_mean > 1"], options, waits=True)
     with pytest.raises(InvalidGate, match="add it"):
         evaluations.read_gates(["ttft_p95 > 1ms at 16"], options, waits=True)
-    asked = evaluations.read_gates(["ttft_p95 > 0ms at 4"], options, waits=True)
+    gates = evaluations.read_gates(["ttft_p95 > 0ms at 4"], options, waits=True)
     with pytest.raises(GateFailed, match=r"3 figures are not as asked: w8a8 at 4 streams: ttft_p95 is"):
-        evaluations.check_gates(document, asked)
+        evaluations.check_gates(document, gates)
     evaluations.check_gates(document, [])
 
 
@@ -241,15 +245,15 @@ def test_the_command_says_the_rate_that_was_asked_for(document: Evaluation) -> N
         return result.model_copy(update={"levels": levels})
 
     results = [clocked(document.variants[0], 3), clocked(document.variants[1], 5)]
-    told = summary_text(document.model_copy(update={"variants": results, "comparison": compare(results)}))
-    assert "  at 2 requests/s, ttft_ms_p50: w8a8" in told and "  at 8 requests/s, ttft_ms_p50: w8a8" in told
-    assert "stream" not in told
+    text = summary_text(document.model_copy(update={"variants": results, "comparison": compare(results)}))
+    assert "  at 2 requests/s, ttft_ms_p50: w8a8" in text and "  at 8 requests/s, ttft_ms_p50: w8a8" in text
+    assert "stream" not in text
     assert "  at 1 stream, ttft_ms_p50: w8a8 is " in summary_text(document)
 
 
 def test_the_command_refuses_a_condition_that_it_cannot_read(home: Workspace) -> None:
-    told = CliRunner().invoke(
+    result = CliRunner().invoke(
         app, ["evaluate", "starter", "--fail-if", "ttft_p96 > 1ms"], env={"WHETSTONE_HOME": str(home.settings.home)}
     )
-    assert isinstance(told.exception, InvalidGate) and "did you mean" in str(told.exception)
+    assert isinstance(result.exception, InvalidGate) and "did you mean" in str(result.exception)
     assert jobs.listing(home) == []

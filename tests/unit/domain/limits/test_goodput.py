@@ -103,13 +103,13 @@ def test_goodput_is_the_share_of_the_requests_a_second_with_its_interval() -> No
     assert one.requests_per_s == pytest.approx(30 / duration) and one.interval == wilson(30, 40)
     assert one.requests_per_s_interval[0] == pytest.approx(wilson(30, 40)[0] * 40 / duration)
     assert four.requests_per_s == 0
-    found = best_goodputs(document, counts)
-    assert found["a"] == one and found["b"] is not None and found["b"].share == 0.5
+    goodputs = best_goodputs(document, counts)
+    assert goodputs["a"] == one and goodputs["b"] is not None and goodputs["b"].share == 0.5
     assert best_goodputs(document, {}) == {"a": None, "b": None}
 
 
 def test_an_unsound_level_is_no_best_one() -> None:
     levels = [simulated.level(1), simulated.level(4, client_limited=True)]
     document = simulated.evaluation().model_copy(update={"variants": [simulated.result("a", levels)]})
-    found = best_goodputs(document, {("a", level.load): CountWithin(1, 160) for level in levels})["a"]
-    assert found is not None and found.level.concurrency == 1
+    result = best_goodputs(document, {("a", level.load): CountWithin(1, 160) for level in levels})["a"]
+    assert result is not None and result.level.concurrency == 1

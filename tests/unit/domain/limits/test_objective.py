@@ -33,8 +33,8 @@ def records(*ttfts_ms: float | None, warm: bool = False) -> list[RequestRecord]:
 
 
 def test_an_objective_is_read_with_its_share_and_unit() -> None:
-    found = parse_objective(" ttft_p95 <= 0.3s ")
-    assert (*found.limit, found.share, found.text) == ("ttft_ms", 300.0, 0.95, "ttft_p95<=0.3s")
+    objective = parse_objective(" ttft_p95 <= 0.3s ")
+    assert (*objective.limit, objective.share, objective.text) == ("ttft_ms", 300.0, 0.95, "ttft_p95<=0.3s")
     assert parse_objective("latency_p99<5s").limit.metric == "client_latency_ms"
 
 

@@ -18,8 +18,8 @@ from backend.domain.limits.served_divergence import (
 weights = st.lists(st.floats(0.01, 1), min_size=5, max_size=5)
 
 
-def shares(found: list[float]) -> list[float]:
-    return [each / sum(found) for each in found]
+def shares(values: list[float]) -> list[float]:
+    return [each / sum(values) for each in values]
 
 
 def told(probabilities: list[float], most: int) -> TokenLogprobs:
@@ -33,18 +33,18 @@ def test_it_never_exceeds_the_divergence_over_the_whole_vocabulary(
 ) -> None:
     p, q = shares(first), shares(second)
     whole = sum(a * math.log(a / b) for a, b in zip(p, q, strict=True))
-    found = position_divergence(told(p, most), told(q, most))
-    assert 0 <= found <= whole + 1e-6
+    divergence = position_divergence(told(p, most), told(q, most))
+    assert 0 <= divergence <= whole + 1e-6
     if most == 5:
-        assert found == pytest.approx(whole, abs=1e-6)
+        assert divergence == pytest.approx(whole, abs=1e-6)
 
 
 def test_windows_give_means_and_intervals_and_the_first_position_nothing() -> None:
     near, far = {"1": math.log(0.6), "2": math.log(0.4)}, {"1": math.log(0.4), "2": math.log(0.6)}
-    found = compare_windows([[{}, near, near], [{}, near, near]], [[{}, near, near], [{}, near, far]])
-    assert found is not None and found.positions == 4
-    assert found.same_top == 0.75 and found.kl == pytest.approx(0.25 * 0.2 * math.log(1.5), rel=1e-3)
-    assert found.kl_ci95 and found.kl_ci95[0] < found.kl < found.kl_ci95[1]
+    windows = compare_windows([[{}, near, near], [{}, near, near]], [[{}, near, near], [{}, near, far]])
+    assert windows is not None and windows.positions == 4
+    assert windows.same_top == 0.75 and windows.kl == pytest.approx(0.25 * 0.2 * math.log(1.5), rel=1e-3)
+    assert windows.kl_ci95 and windows.kl_ci95[0] < windows.kl < windows.kl_ci95[1]
     assert compare_windows([[{}]], [[{}]]) is None
 
 

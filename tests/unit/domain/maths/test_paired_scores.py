@@ -25,30 +25,30 @@ def test_scores_of_nought_and_one_are_matched_and_others_are_means() -> None:
 
 @given(st.integers(0, 300), st.integers(0, 300), st.integers(0, 500))
 def test_the_exact_test_is_scipys(won: int, lost: int, same: int) -> None:
-    found = MatchedProportions(won, lost, max(1, won + lost + same))
+    proportions = MatchedProportions(won, lost, max(1, won + lost + same))
     exact = stats.binomtest(won, won + lost, 0.5).pvalue if won + lost else 1.0
-    assert found.p_value >= exact * (1 - 1e-9)
-    assert found.p_value <= 1 + 1e-12
-    assert MatchedProportions(lost, won, found.samples).p_value == pytest.approx(found.p_value)
+    assert proportions.p_value >= exact * (1 - 1e-9)
+    assert proportions.p_value <= 1 + 1e-12
+    assert MatchedProportions(lost, won, proportions.samples).p_value == pytest.approx(proportions.p_value)
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 200), st.sampled_from([0.1, 0.05, 0.01]))
 def test_the_interval_holds_nought_exactly_where_the_test_does_not_reject(
     won: int, lost: int, same: int, alpha: float
 ) -> None:
-    found = MatchedProportions(won, lost, max(1, won + lost + same))
-    low, high = found.interval(alpha)
+    proportions = MatchedProportions(won, lost, max(1, won + lost + same))
+    low, high = proportions.interval(alpha)
     assert -1 <= low <= high <= 1
-    assert (low <= 0 <= high) == (found.p_value > alpha)
+    assert (low <= 0 <= high) == (proportions.p_value > alpha)
 
 
 def test_an_interval_by_hand() -> None:
     """Agresti and Min's, with one sample more in each pair of cells: 12 won, 2 lost of 50."""
-    found = MatchedProportions(12, 2, 50)
+    proportions = MatchedProportions(12, 2, 50)
     middle = 10 / 52
     error = ((15 / 52 - middle**2) / 52) ** 0.5
-    assert found.value == 0.2
-    assert found.interval(0.05) == pytest.approx((middle - 1.959964 * error, middle + 1.959964 * error))
+    assert proportions.value == 0.2
+    assert proportions.interval(0.05) == pytest.approx((middle - 1.959964 * error, middle + 1.959964 * error))
 
 
 def test_where_no_sample_differs_the_interval_still_has_a_width() -> None:
@@ -58,12 +58,12 @@ def test_where_no_sample_differs_the_interval_still_has_a_width() -> None:
 
 @given(st.lists(st.floats(-100, 100), min_size=3, max_size=40))
 def test_the_means_are_a_paired_t_test(differences: list[float]) -> None:
-    found = PairedMeans(tuple(differences))
+    means = PairedMeans(tuple(differences))
     if max(differences) - min(differences) < 1e-3:
         return
     expected = stats.ttest_1samp(differences, 0)
-    assert found.p_value == pytest.approx(expected.pvalue, abs=1e-9)
-    assert found.interval(0.05) == pytest.approx(tuple(expected.confidence_interval(0.95)), abs=1e-6)
+    assert means.p_value == pytest.approx(expected.pvalue, abs=1e-9)
+    assert means.interval(0.05) == pytest.approx(tuple(expected.confidence_interval(0.95)), abs=1e-6)
 
 
 def test_without_spread_there_is_no_test() -> None:
@@ -95,8 +95,8 @@ def test_the_same_variant_twice_is_called_different_at_most_as_often_as_promised
 def test_the_interval_holds_the_true_difference(samples: int) -> None:
     rng, change, better = random.Random(samples), 0.3, 0.7
     truth = change * (2 * better - 1)
-    found = [simulated(rng, samples=samples, change=change, better=better).interval(0.05) for _ in range(2000)]
-    assert fmean(low <= truth <= high for low, high in found) >= 0.94
+    intervals = [simulated(rng, samples=samples, change=change, better=better).interval(0.05) for _ in range(2000)]
+    assert fmean(low <= truth <= high for low, high in intervals) >= 0.94
 
 
 def test_more_samples_make_the_interval_narrower() -> None:

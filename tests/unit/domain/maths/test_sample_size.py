@@ -30,6 +30,6 @@ def test_with_so_many_pairs_about_four_of_five_experiments_decide() -> None:
     assert needed is not None
     decided = 0
     for _ in range(400):
-        found = [chance.gauss(0.2, 0.3) for _ in range(needed)]
-        decided += two_sided_p(fmean(found) / (stdev(found) / math.sqrt(needed)), needed - 1) < 0.05
+        results = [chance.gauss(0.2, 0.3) for _ in range(needed)]
+        decided += two_sided_p(fmean(results) / (stdev(results) / math.sqrt(needed)), needed - 1) < 0.05
     assert 0.72 <= decided / 400 <= 0.9

@@ -127,11 +127,11 @@ READ = {"fp8, a matrix", "fp8, an output", "fp8, a block", "int8", "awq"}
 """Those that need no announcement to be read exactly."""
 
 
-def recognised(held: Headers, config: Any = None, **side_files: Any) -> StoredWeights | None:
+def recognised(headers: Headers, config: Any = None, **side_files: Any) -> StoredWeights | None:
     """As a card does; `config` is the quantization_config of config.json."""
     document = {} if config is None else {"quantization_config": config}
     files = {f"{name}.json": each for name, each in side_files.items()}
-    return announced_quantization.recognise(held, announced_quantization.announcements(document, files))
+    return announced_quantization.recognise(headers, announced_quantization.announcements(document, files))
 
 
 def module(layout: str, place: str = LINEAR) -> Headers:
@@ -141,9 +141,9 @@ def module(layout: str, place: str = LINEAR) -> Headers:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_is_seen_and_read_only_where_it_is_known(layout: str) -> None:
-    seen = recognised(PLAIN | module(layout))
-    assert seen is not None and seen.announced is None and "announced nowhere" in seen.sentence
-    assert seen.readable == (layout in READ), seen.sentence
+    recognition = recognised(PLAIN | module(layout))
+    assert recognition is not None and recognition.announced is None and "announced nowhere" in recognition.sentence
+    assert recognition.readable == (layout in READ), recognition.sentence
 
 
 PLACES = ["", "transformer.h.3.attn.c_attn", LINEAR, "lm_head", "model.layers.1.mlp.experts.7.w1"]
@@ -154,22 +154,22 @@ METHODS = [None, *announced_quantization.MEANS, "hqq", "aqlm", "eetq", "torchao"
 @given(data=st.data())
 def test_headers_with_any_quantization_are_never_taken_for_plain(data: Any) -> None:
     """Some modules in one layout or several, any float dtypes beside them, announced as anything or not at all."""
-    held = {name: Header(data.draw(st.sampled_from(sorted(FLOATS))), header.shape) for name, header in PLAIN.items()}
+    by_name = {name: Header(data.draw(st.sampled_from(sorted(FLOATS))), header.shape) for name, header in PLAIN.items()}
     for layout in data.draw(st.lists(st.sampled_from(sorted(LAYOUTS)), min_size=1, max_size=3)):
         place = data.draw(
             st.sampled_from(["", "transformer.h.3.attn.c_attn", LINEAR, "lm_head", "model.layers.1.mlp.experts.7.w1"])
         )
-        held |= module(layout, place) if place else dict(LAYOUTS[layout])
+        by_name |= module(layout, place) if place else dict(LAYOUTS[layout])
     method = data.draw(st.sampled_from(METHODS))
     side = data.draw(
         st.sampled_from([{}, {"hf_quant_config": {}}, {"quantize_config": {"bits": 4}}, {"quant_config": {}}])
     )
     try:
-        seen = recognised(held, None if method is None else {"quant_method": method}, **side)
+        recognition = recognised(by_name, None if method is None else {"quant_method": method}, **side)
     except InvalidModel as error:
         assert str(error).endswith(".") and ("announces" in str(error) or "bits" in str(error))
         return
-    assert seen is not None
+    assert recognition is not None
 
 
 @examples(300)
@@ -201,8 +201,8 @@ def test_a_weight_of_any_other_dtype_or_with_any_mark_is_never_plain(data: Any) 
 
 @given(dtypes=st.lists(st.sampled_from(sorted(FLOATS)), min_size=len(PLAIN), max_size=len(PLAIN)))
 def test_plain_headers_are_plain_in_any_float_dtype(dtypes: list[str]) -> None:
-    held = {name: Header(dtype, header.shape) for dtype, (name, header) in zip(dtypes, PLAIN.items(), strict=True)}
-    assert recognised(held) is None
+    by_name = {name: Header(dtype, header.shape) for dtype, (name, header) in zip(dtypes, PLAIN.items(), strict=True)}
+    assert recognised(by_name) is None
 
 
 def test_buffers_of_older_checkpoints_are_no_quantization() -> None:
@@ -242,11 +242,11 @@ def test_side_files_announce_as_config_does() -> None:
         InvalidModel, match=r"hf_quant_config.json announces modelopt, but the weights are stored as plain"
     ):
         recognised(PLAIN, hf_quant_config={"quantization": {"quant_algo": "FP8"}})
-    seen = recognised(PLAIN | module("gptq"), quantize_config={"bits": 4, "sym": True})
+    recognition = recognised(PLAIN | module("gptq"), quantize_config={"bits": 4, "sym": True})
     assert (
-        seen is not None
-        and seen.readable
-        and (seen.method, seen.announced, seen.bits) == ("gptq", "quantize_config.json", 4)
+        recognition is not None
+        and recognition.readable
+        and (recognition.method, recognition.announced, recognition.bits) == ("gptq", "quantize_config.json", 4)
     )
     nested = {"text_config": {"hidden_size": 8, "quantization_config": GPTQ}}
     assert [each.method for each in announced_quantization.announcements(nested, {})] == ["gptq"]
@@ -276,9 +276,9 @@ PACKED = {
     ],
 )
 def test_what_changes_the_numbers_and_has_no_reader_is_refused(layout: str, config: Any, why: str) -> None:
-    seen = recognised(PLAIN | module(layout), config)
-    assert seen is not None and seen.refusal is not None and why in seen.refusal
-    assert seen.sentence.endswith("Start from the 16-bit original.")
+    recognition = recognised(PLAIN | module(layout), config)
+    assert recognition is not None and recognition.refusal is not None and why in recognition.refusal
+    assert recognition.sentence.endswith("Start from the 16-bit original.")
 
 
 def test_announced_layouts_are_read_and_their_bits_known() -> None:
@@ -287,19 +287,21 @@ def test_announced_layouts_are_read_and_their_bits_known() -> None:
         ("packed", PACKED, 8),
         ("fp8, a block", {"quant_method": "fp8"}, 8),
     ):
-        seen = recognised(PLAIN | module(layout), config)
-        assert seen is not None and seen.readable and seen.bits == bits, seen
+        recognition = recognised(PLAIN | module(layout), config)
+        assert recognition is not None and recognition.readable and recognition.bits == bits, recognition
     cache = {f"{LINEAR}.weight": Header("BF16", (OUT, IN)), "model.layers.0.self_attn.k_scale": Header("F32", (1,))}
     for config in (None, {"quant_method": "compressed-tensors", "kv_cache_scheme": {}}):
-        seen = recognised(PLAIN | cache, config)
-        assert seen is not None and seen.readable and seen.bits == 16
+        recognition = recognised(PLAIN | cache, config)
+        assert recognition is not None and recognition.readable and recognition.bits == 16
 
 
 def test_a_tensor_beside_a_weight_that_no_reader_knows_is_named() -> None:
-    held = PLAIN | module("fp8, a matrix") | {f"{LINEAR}.weight_scale_2": Header("F32", ())}
-    seen = recognised(held)
+    reserved = PLAIN | module("fp8, a matrix") | {f"{LINEAR}.weight_scale_2": Header("F32", ())}
+    recognition = recognised(reserved)
     assert (
-        seen is not None and seen.refusal is not None and "`weight_scale_2`, which nothing here reads" in seen.refusal
+        recognition is not None
+        and recognition.refusal is not None
+        and "`weight_scale_2`, which nothing here reads" in recognition.refusal
     )
 
 

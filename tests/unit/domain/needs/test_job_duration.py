@@ -24,7 +24,7 @@ STATIC: dict[str, Any] = {"method": "awq", "group_size": 64}
 
 
 @pytest.mark.parametrize(
-    ("of", "options", "optimize_s"),
+    ("model_facts", "options", "optimize_s"),
     [
         (STARTER, {"method": "w8a8"}, 0.9),
         (STARTER, {"method": "smoothquant"}, 5.3),
@@ -36,12 +36,12 @@ STATIC: dict[str, Any] = {"method": "awq", "group_size": 64}
     ],
 )
 def test_quantizing_is_within_a_factor_of_two_of_what_was_measured(
-    of: ModelFacts, options: Any, optimize_s: float
+    model_facts: ModelFacts, options: Any, optimize_s: float
 ) -> None:
     """Processor seconds of workers on 2 cores of an AMD EPYC with AVX-512 BF16, 2026-11-22
     (benchmarks/job_costs.py)."""
     chosen = quantizing(**options)
-    least, most = (job_duration.job_phases(of, chosen, HERE, 0, end)["optimize"] for end in (0, 1))
+    least, most = (job_duration.job_phases(model_facts, chosen, HERE, 0, end)["optimize"] for end in (0, 1))
     assert least <= optimize_s / 2 <= most and most <= 4.1 * least
 
 
@@ -61,8 +61,8 @@ def recorded() -> dict[str, float]:
         (event["phase"], datetime.fromisoformat(event["at"])) for event in job_row["events"] if event["kind"] == "phase"
     ]
     ended = datetime.fromisoformat(job_row["finished_at"])
-    found = {name: (after - at).total_seconds() for (name, at), (_, after) in pairwise([*begun, ("", ended)])}
-    return found | {"whole": (ended - datetime.fromisoformat(job_row["started_at"])).total_seconds()}
+    by_name = {name: (after - at).total_seconds() for (name, at), (_, after) in pairwise([*begun, ("", ended)])}
+    return by_name | {"whole": (ended - datetime.fromisoformat(job_row["started_at"])).total_seconds()}
 
 
 @pytest.mark.parametrize(
@@ -82,15 +82,15 @@ def test_each_phase_and_the_whole_job_are_within_a_factor_of_two_of_what_was_rec
         job_duration.job_phases(SMOLLM2, quantizing(method="smoothquant"), HERE, 4 * SMOLLM2.parameters, end)
         for end in (0, 1)
     ]
-    least, most = (sum(found.values()) if phase == "whole" else found[phase] for found in ends)
+    least, most = (sum(result.values()) if phase == "whole" else result[phase] for result in ends)
     assert least <= seconds <= most and most <= 4.2 * least
 
 
 def test_scoring_grows_with_parameters_windows_and_vocabulary() -> None:
     chosen = quantizing(method="w8a8")
 
-    def scoring(of: ModelFacts) -> float:
-        return job_duration.job_phases(of, chosen, HERE, 0, 1)["quality"]
+    def scoring(model_facts: ModelFacts) -> float:
+        return job_duration.job_phases(model_facts, chosen, HERE, 0, 1)["quality"]
 
     large = SMOLLM2.model_copy(update={"vocabulary": 128_256, "parameters": SMOLLM2.parameters + 79_104 * 576})
     assert scoring(STARTER) < scoring(SMOLLM2) < scoring(large)
@@ -107,10 +107,10 @@ def test_an_accelerator_is_counted_where_there_is_one() -> None:
         runs=targets.job_rates(where),
         price_per_hour=where.price_per_hour,
     )
-    found = estimate.estimate(LLAMA_70B, quantizing(method="awq"), context, 1)
-    assert found.job_seconds and found.job_cost
-    assert 300 < found.job_seconds[0] < found.job_seconds[1] < 4 * 3600 and found.job_cost[1] < 15
-    assert "1 x L40S" in found.formulas["job"] and "no job was timed on an accelerator" in found.formulas["job"]
+    result = estimate.estimate(LLAMA_70B, quantizing(method="awq"), context, 1)
+    assert result.job_seconds and result.job_cost
+    assert 300 < result.job_seconds[0] < result.job_seconds[1] < 4 * 3600 and result.job_cost[1] < 15
+    assert "1 x L40S" in result.formulas["job"] and "no job was timed on an accelerator" in result.formulas["job"]
 
 
 def test_a_layer_must_fit_on_the_accelerator() -> None:
@@ -123,8 +123,8 @@ def test_a_layer_must_fit_on_the_accelerator() -> None:
         facts=targets.rule_facts(where, LLAMA_70B, None).model_copy(update={"ram_bytes": None}),
         runs=targets.job_rates(where),
     )
-    found = estimate.estimate(LLAMA_70B, quantizing(method="awq"), context, 1)
-    assert found.job_seconds is None and any("a layer takes about" in reason for reason in found.unknown)
+    result = estimate.estimate(LLAMA_70B, quantizing(method="awq"), context, 1)
+    assert result.job_seconds is None and any("a layer takes about" in reason for reason in result.unknown)
 
 
 def test_fp32_is_a_smaller_share_where_16_bit_has_instructions_of_its_own() -> None:

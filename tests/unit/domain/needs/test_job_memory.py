@@ -17,16 +17,18 @@ WIDE = facts(intermediate_size=24576, parameters=117_313_024)
 
 
 @pytest.mark.parametrize(
-    ("measured", "of", "options"),
+    ("measured", "model_facts", "options"),
     [
         (207e6, facts(), {"method": "awq", "samples": 16}),
         (1090e6, WIDE, {"method": "w8a8", "samples": 4}),
         (869e6, WIDE, {"method": "rtn", "samples": 2, "length": 64}),
     ],
 )
-def test_it_is_near_the_peaks_that_were_measured(measured: float, of: ModelFacts, options: dict[str, Any]) -> None:
+def test_it_is_near_the_peaks_that_were_measured(
+    measured: float, model_facts: ModelFacts, options: dict[str, Any]
+) -> None:
     """Above the 450 MB that the imports took: docs/decisions/0015."""
-    assert estimate_needs(of, quantizing(**options)).memory_bytes == pytest.approx(450e6 + measured, rel=0.2)
+    assert estimate_needs(model_facts, quantizing(**options)).memory_bytes == pytest.approx(450e6 + measured, rel=0.2)
 
 
 SMOLLM2 = facts(
@@ -35,7 +37,7 @@ SMOLLM2 = facts(
 
 
 @pytest.mark.parametrize(
-    ("peak", "of", "options"),
+    ("peak", "model_facts", "options"),
     [
         (658e6, facts(), {"method": "w8a8"}),
         (792e6, facts(), {"method": "awq"}),
@@ -46,18 +48,18 @@ SMOLLM2 = facts(
         (2210e6, SMOLLM2, {"method": "awq", "group_size": 64, "target_bits": 5}),
     ],
 )
-def test_it_is_near_the_peaks_of_whole_jobs(peak: float, of: ModelFacts, options: dict[str, Any]) -> None:
+def test_it_is_near_the_peaks_of_whole_jobs(peak: float, model_facts: ModelFacts, options: dict[str, Any]) -> None:
     """VmHWM of workers, 2026-11-22 and 23 (benchmarks/job_costs.py); the last where 0.83 GB was told."""
-    assert estimate_needs(of, quantizing(**options)).memory_bytes == pytest.approx(peak, rel=0.2)
+    assert estimate_needs(model_facts, quantizing(**options)).memory_bytes == pytest.approx(peak, rel=0.2)
 
 
 def test_a_70b_model_needs_what_a_layer_needs_not_eight_bytes_a_parameter() -> None:
     chosen = quantizing(method="awq")
-    found = estimate_needs(LLAMA_70B, chosen).memory_bytes
+    memory_bytes = estimate_needs(LLAMA_70B, chosen).memory_bytes
     layer = 4 * (LLAMA_70B.parameters - 2 * LLAMA_70B.vocabulary * LLAMA_70B.hidden_size) / LLAMA_70B.layers
-    assert 6 * layer < found < 9 * layer < LLAMA_70B.parameters
+    assert 6 * layer < memory_bytes < 9 * layer < LLAMA_70B.parameters
     library = estimate_needs(LLAMA_70B, quantizing(method="awq", engine="llm-compressor")).memory_bytes
-    assert library == found + original_bytes(LLAMA_70B)
+    assert library == memory_bytes + original_bytes(LLAMA_70B)
     assert estimate_needs(LLAMA_70B, chosen).formulas["memory"] == job_memory.FORMULA
 
 

@@ -49,9 +49,9 @@ RECIPES = st.builds(
 
 
 def known(name: str) -> ModelFacts:
-    found = published.find(name)
-    assert found is not None
-    return found
+    match = published.find(name)
+    assert match is not None
+    return match
 
 
 def facts(name: str, model: ModelFacts) -> TargetFacts:
@@ -81,8 +81,8 @@ def test_a_core_holds_the_heads_as_they_are_compiled(model: ModelFacts, degree: 
     device, chosen = facts("ml.inf2.48xlarge", model).device, recipe.read({"steps": [{"compile": {}}]})
     assert device is not None
     _, heads = cores.padded_heads(model, degree)
-    found = cores.core_memory(model, chosen, device, degree)
-    assert found.kv_bytes_per_token == 2 * model.layers * heads // degree * model.head_dim * 2
+    core_memory = cores.core_memory(model, chosen, device, degree)
+    assert core_memory.kv_bytes_per_token == 2 * model.layers * heads // degree * model.head_dim * 2
     compiled, before = (shapes.sizes(each) for each in (cores.pad_model(model, degree), model))
     assert compiled.embedding == before.embedding and compiled.linears >= before.linears
 
@@ -153,9 +153,9 @@ def test_an_estimate_promises_no_more_than_what_is_compiled_for(place: str, tota
     model, there = known(LLAMA), facts(place, known(LLAMA))
     serving = {"tensor_parallel": 8, "max_num_seqs": 4, "max_model_len": 2048}
     chosen = recipe.read({"steps": [{"compile": {}}], "serving": serving})
-    found = estimate(model, chosen, EstimateContext(target=place, facts=there), 8)
-    assert (found.max_batch, found.max_context, found.devices) == (4, 2048, total)
-    assert there.device is not None and found.device_bytes == cores.logical_device(there.device).memory_bytes
+    result = estimate(model, chosen, EstimateContext(target=place, facts=there), 8)
+    assert (result.max_batch, result.max_context, result.devices) == (4, 2048, total)
+    assert there.device is not None and result.device_bytes == cores.logical_device(there.device).memory_bytes
 
 
 @pytest.mark.parametrize("place", ["ml.g5.12xlarge", "ml.p5.48xlarge"])

@@ -22,9 +22,9 @@ LLAMA = "meta-textgeneration-llama-3-8b"
 
 
 def known(name: str) -> ModelFacts:
-    found = published.find(name)
-    assert found is not None
-    return found
+    match = published.find(name)
+    assert match is not None
+    return match
 
 
 def check(
@@ -109,9 +109,9 @@ def test_a_stack_that_does_not_name_the_model_names_the_one_that_does() -> None:
     assert "does not compile for Trainium2" in elsewhere.reasons[0].message
 
 
-@pytest.mark.parametrize(("asked", "nearest"), [(3, 4), (6, 8), (12, 8), (16, 24), (48, 24)])
-def test_a_degree_that_the_runtime_has_not_is_refused_with_the_nearest(asked: int, nearest: int) -> None:
-    verdict = check(INF2, [COMPILE], tensor_parallel=asked)
+@pytest.mark.parametrize(("number", "nearest"), [(3, 4), (6, 8), (12, 8), (16, 24), (48, 24)])
+def test_a_degree_that_the_runtime_has_not_is_refused_with_the_nearest(number: int, nearest: int) -> None:
+    verdict = check(INF2, [COMPILE], tensor_parallel=number)
     assert rules(verdict) == {"tensor-parallel"} and f"the nearest is {nearest}." in verdict.reasons[0].message
     assert verdict.suggestion is not None and verdict.suggestion.serving.tensor_parallel in {1, 2, 4, 8, 24}
 
@@ -156,8 +156,8 @@ def test_options_of_a_neuron_stack_are_refused_elsewhere() -> None:
 def test_the_plan_of_the_legacy_stack_names_its_successor_and_how_heads_are_padded() -> None:
     verdict = check(INF2, [INT8, {"compile": {"stack": "transformers-neuronx"}}], tensor_parallel=24)
     assert verdict.plan is not None
-    said = " ".join(verdict.plan.notes)
-    assert "prefer NxD Inference" in said and "32 heads to 48, 8 KV heads to 24" in said and "24 cores" in said
+    text = " ".join(verdict.plan.notes)
+    assert "prefer NxD Inference" in text and "32 heads to 48, 8 KV heads to 24" in text and "24 cores" in text
 
 
 HEAD = known(LLAMA).model_copy(update={"id": "head", "layers": 1, "parameters": 500_000_000})
@@ -166,7 +166,7 @@ DRAFT: dict[str, Any] = {"speculate": {"method": "draft", "draft": "head", "toke
 
 
 @pytest.mark.parametrize(
-    ("where", "step", "changes", "said"),
+    ("where", "step", "changes", "message"),
     [
         (INF2, EAGLE, {"max_num_seqs": 4}, None),
         (INF2, DRAFT, {}, None),
@@ -180,14 +180,14 @@ DRAFT: dict[str, Any] = {"speculate": {"method": "draft", "draft": "head", "toke
     ],
 )
 def test_speculation_is_compiled_as_the_vendor_has_it(
-    where: str, step: Any, changes: dict[str, Any], said: str | None
+    where: str, step: Any, changes: dict[str, Any], message: str | None
 ) -> None:
     head = HEAD.model_copy(update={"hidden_size": changes.pop("hidden", HEAD.hidden_size)})
     head = changes.pop("draft", head)
     model = known(LLAMA).model_copy(update={"model_type": changes.pop("model_type", "llama")})
     verdict = check(where, [step, COMPILE], model, head, tensor_parallel=8, **changes)
-    assert (verdict.plan is None) == (said is not None), verdict
-    assert said is None or said in " ".join(reason.message for reason in verdict.reasons)
+    assert (verdict.plan is None) == (message is not None), verdict
+    assert message is None or message in " ".join(reason.message for reason in verdict.reasons)
 
 
 def test_the_memory_of_a_core_counts_the_draft() -> None:

@@ -55,17 +55,17 @@ def test_the_shares_are_those_of_known_figures() -> None:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("kind", ["original", "awq"])
 def test_the_chart_is_one_that_plotly_accepts(theme: Theme, kind: str) -> None:
-    found = of(kind)
-    drawn = memory.memory(found, theme)
+    result = of(kind)
+    drawn = memory.memory(result, theme)
     graph.Figure(drawn["data"], drawn["layout"])
     bars = {name for trace in drawn["data"] for name in trace["y"]}
-    assert bars == {memory.label(each) for each in found}
+    assert bars == {memory.label(each) for each in result}
     assert all("estimated" in hover for trace in drawn["data"] for hover in trace["hovertext"])
 
 
 def test_the_chart_says_in_words_where_it_fits_and_where_not() -> None:
-    said = memory.alt(of())
-    fits, others = said.split("It does not fit on ")
+    alt_text = memory.alt(of())
+    fits, others = alt_text.split("It does not fit on ")
     assert "8 x H100 (p5)" in fits and "1 x A10G (g5)" in others and "estimated" in fits
     assert [row["Fits"] for row in memory.rows(of())] == ["yes" if each.fits else "no" for each in of()]
 

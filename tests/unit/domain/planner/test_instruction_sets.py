@@ -36,9 +36,9 @@ def processor(kind: InstructionSet, bandwidth: float = 48e9, flops: float = 0.98
 
 
 def starter() -> ModelCard:
-    found = models.card("starter")
-    assert found is not None
-    return found
+    card = models.card("starter")
+    assert card is not None
+    return card
 
 
 def times(card: ModelCard, chosen: Recipe, device: Device, streams: int) -> float:
@@ -110,8 +110,8 @@ def test_the_estimate_depends_on_the_instruction_set_and_the_rows(streams: int) 
 
 def test_the_estimate_says_what_it_took_and_where_it_was_measured() -> None:
     context = EstimateContext(target="local", facts=TargetFacts(device=processor("vnni"), features=("avx512_vnni",)))
-    said = estimate(starter(), W8A8, context, 1).formulas
-    assert "as fast as in 16 bit at 1 row" in said["products"] and "AMD EPYC" in said["products"]
+    formulas = estimate(starter(), W8A8, context, 1).formulas
+    assert "as fast as in 16 bit at 1 row" in formulas["products"] and "AMD EPYC" in formulas["products"]
     assert "products" not in estimate(starter(), Recipe(), context, 1).formulas
 
 

@@ -79,10 +79,10 @@ def test_replicas_have_all_streams_between_them(workspace: Workspace) -> None:
 @pytest.mark.parametrize("where", [FOUR, "ml.p4d.24xlarge", "ml.g5.48xlarge"])
 def test_no_default_leaves_anything_idle(name: str, where: str) -> None:
     model, device = known(name), target(where).device
-    found = parallel_layout.default_layout(model, Recipe(), device, tokens=2048) or parallel_layout.default_layout(
-        model, AWQ, device, tokens=2048
-    )
-    assert found is not None and found.idle == 0 and found.memory.holds(2048)
+    default_layout = parallel_layout.default_layout(
+        model, Recipe(), device, tokens=2048
+    ) or parallel_layout.default_layout(model, AWQ, device, tokens=2048)
+    assert default_layout is not None and default_layout.idle == 0 and default_layout.memory.holds(2048)
 
 
 def test_what_does_not_fit_is_an_outcome_of_its_own_with_what_would(workspace: Workspace) -> None:
@@ -91,10 +91,10 @@ def test_what_does_not_fit_is_an_outcome_of_its_own_with_what_would(workspace: W
     (reason,) = case.verdict.reasons
     assert reason.rule == "memory" and "811.7 GB of weights" in reason.message and "this machine" in reason.message
     assert reason.source == serving_memory.FORMULA
-    found = auto_target.fitting_instances(workspace, case.model, case.recipe)
-    prices = [each.price_per_hour for each in found if each.price_per_hour is not None]
-    assert found and prices == sorted(prices)
-    assert all(cases.resolve(workspace, case.model, case.recipe, each.target).works for each in found)
+    fitting_instances = auto_target.fitting_instances(workspace, case.model, case.recipe)
+    prices = [each.price_per_hour for each in fitting_instances if each.price_per_hour is not None]
+    assert fitting_instances and prices == sorted(prices)
+    assert all(cases.resolve(workspace, case.model, case.recipe, each.target).works for each in fitting_instances)
 
 
 def test_a_smaller_recipe_is_suggested_where_one_fits(workspace: Workspace) -> None:
@@ -120,5 +120,5 @@ def test_what_is_served_elsewhere_need_not_fit_here(workspace: Workspace) -> Non
     large = card.model_copy(update={"layers": layers, "parameters": layers * 2_400_000})
     here = cases.resolve(workspace, large, AWQ)
     assert here.verdict.outcome == "does-not-fit"
-    made = optimize.prepare(workspace, cases.resolve(workspace, large, AWQ, "ml.p4d.24xlarge"))
-    assert made.spec.deployment is not None and made.spec.plan.steps
+    created = optimize.prepare(workspace, cases.resolve(workspace, large, AWQ, "ml.p4d.24xlarge"))
+    assert created.spec.deployment is not None and created.spec.plan.steps

@@ -31,12 +31,12 @@ def scattered(spread: float) -> tuple[PayoffPoint, ...]:
 
 
 def test_costs_are_found_again_from_the_servers_of_a_map() -> None:
-    found = draft_payoff.fit_costs(points())
+    costs = draft_payoff.fit_costs(points())
     for streams in (1, 4, 8, 12, 16):
         for tokens in LENGTHS:
             for shape in (SMALL, DraftShape(parameters=25_000_000, layers=1)):
-                assert found.step(streams, tokens, shape) == pytest.approx(COSTS.step(streams, tokens, shape), rel=0.02)
-    assert all(abs(held.error) < 0.02 for held in draft_payoff.cross_validate(points()))
+                assert costs.step(streams, tokens, shape) == pytest.approx(COSTS.step(streams, tokens, shape), rel=0.02)
+    assert all(abs(reserved.error) < 0.02 for reserved in draft_payoff.cross_validate(points()))
 
 
 @pytest.mark.parametrize("ridge_rows", [3, 9, 20, 50, 1000])
@@ -56,12 +56,17 @@ def test_a_roofline_is_predicted_wherever_its_ridge_lies(ridge_rows: int) -> Non
         drafting = 1.2 + 0.5 * draft.layers + reading * max(1.0, streams / ridge_rows)
         return _target(streams * (tokens + 1), streams) + 1.5 + 0.1 * streams + tokens * drafting
 
-    found = [PayoffPoint(streams=streams, step_s=plain(streams)) for streams in draft_payoff.STREAMS]
+    payoff_points = [PayoffPoint(streams=streams, step_s=plain(streams)) for streams in draft_payoff.STREAMS]
     for streams in draft_payoff.STREAMS:
         for tokens, draft in SERVERS:
             relative = step(streams, tokens, draft) / plain(streams) * math.exp(noise.gauss(0, 0.01))
-            found.append(PayoffPoint(streams=streams, tokens=tokens, draft=draft, step_s=1.0, relative=relative))
-    costs, error = draft_payoff.fit_costs(found), draft_payoff.error_factor(draft_payoff.cross_validate(found))
+            payoff_points.append(
+                PayoffPoint(streams=streams, tokens=tokens, draft=draft, step_s=1.0, relative=relative)
+            )
+    costs, error = (
+        draft_payoff.fit_costs(payoff_points),
+        draft_payoff.error_factor(draft_payoff.cross_validate(payoff_points)),
+    )
     unseen = [
         (k, DraftShape(parameters=p, layers=n))
         for k in LENGTHS
@@ -91,31 +96,31 @@ def test_the_error_is_as_large_as_the_scatter_and_no_smaller() -> None:
 def test_a_gain_grows_with_acceptance_and_falls_with_the_draft(
     n: int, k: int, draft: DraftShape, one: float, other: float
 ) -> None:
-    found = payoff_map()
+    map_document = payoff_map()
     low, high = sorted((one, other))
-    assert found.gain(n, k, draft, low) <= found.gain(n, k, draft, high) * (1 + 1e-12)
+    assert map_document.gain(n, k, draft, low) <= map_document.gain(n, k, draft, high) * (1 + 1e-12)
     larger = draft.model_copy(update={"parameters": draft.parameters * 2})
-    assert found.gain(n, k, larger, one) <= found.gain(n, k, draft, one)
-    assert found.gain(n, k, draft, one) <= k + 1, "never more than every guess right, for nothing"
+    assert map_document.gain(n, k, larger, one) <= map_document.gain(n, k, draft, one)
+    assert map_document.gain(n, k, draft, one) <= k + 1, "never more than every guess right, for nothing"
 
 
 @given(STREAMS, SHAPES)
 def test_the_break_even_acceptance_gains_nothing_and_any_higher_one_gains(n: int, draft: DraftShape) -> None:
-    found = payoff_map()
-    least = found.break_even(n, draft)
+    map_document = payoff_map()
+    least = map_document.break_even(n, draft)
     if least is None:
-        assert all(found.gain(n, k, draft, 1.0) < 1 for k in LENGTHS)
+        assert all(map_document.gain(n, k, draft, 1.0) < 1 for k in LENGTHS)
         return
-    assert found.gain(n, least.tokens, draft, least.acceptance) == pytest.approx(1.0, rel=1e-6)
-    assert all(found.gain(n, k, draft, max(0.0, least.acceptance - 1e-6)) <= 1 + 1e-5 for k in LENGTHS)
+    assert map_document.gain(n, least.tokens, draft, least.acceptance) == pytest.approx(1.0, rel=1e-6)
+    assert all(map_document.gain(n, k, draft, max(0.0, least.acceptance - 1e-6)) <= 1 + 1e-5 for k in LENGTHS)
     assert least.interval is not None
     low, high = least.interval
     assert low <= least.acceptance <= (1.0 if high is None else high)
 
 
 def test_a_draft_that_costs_more_than_it_can_give_never_pays() -> None:
-    found, huge = payoff_map(), DraftShape(parameters=10**10, layers=100)
-    assert found.break_even(16, huge) is None and found.best(16, huge, 1.0)[1] < 1
+    result, huge = payoff_map(), DraftShape(parameters=10**10, layers=100)
+    assert result.break_even(16, huge) is None and result.best(16, huge, 1.0)[1] < 1
 
 
 @given(st.floats(0, 0.999), st.integers(1, 16))
@@ -131,11 +136,11 @@ def test_nonnegative_least_squares_leave_no_slope_to_follow(seed: int, rows: int
     units = [10 ** draw.uniform(-6, 6) for _ in range(columns)]
     matrix = [[draw.gauss(0, 1) * unit for unit in units] for _ in range(rows)]
     values = [draw.gauss(0, 1) for _ in range(rows)]
-    found = nonnegative_least_squares(matrix, values)
+    result = nonnegative_least_squares(matrix, values)
     left = [
-        sum(a * x for a, x in zip(row, found, strict=True)) - value for row, value in zip(matrix, values, strict=True)
+        sum(a * x for a, x in zip(row, result, strict=True)) - value for row, value in zip(matrix, values, strict=True)
     ]
-    for column, x in enumerate(found):
+    for column, x in enumerate(result):
         size = max(abs(row[column]) for row in matrix) or 1.0
         slope = sum(row[column] * each for row, each in zip(matrix, left, strict=True)) / size
         assert x >= 0 and slope > -1e-6 and (x * size < 1e-9 or slope < 1e-6)
@@ -160,8 +165,8 @@ def test_a_step_without_speculation_is_read_between_the_streams_that_were_measur
 
 
 def test_the_probes_tell_layers_weights_and_lengths_apart() -> None:
-    found = draft_payoff.make_probes(TARGET)
-    assert len({(each.hidden, each.layers) for each in found}) >= 3 and len({each.tokens for each in found}) >= 3
+    probes = draft_payoff.make_probes(TARGET)
+    assert len({(each.hidden, each.layers) for each in probes}) >= 3 and len({each.tokens for each in probes}) >= 3
     assert (
         draft_payoff.draft_parameters(49_152, 96, 2, 192) == 49_152 * 96 + 2 * (4 * 96 * 192 + 3 * 96 * 256 + 192) + 96
     )
@@ -187,22 +192,24 @@ def test_a_draft_of_an_impossible_size_is_refused_with_the_size_that_would_do(pa
 
 
 def test_the_formula_is_held_against_gains_that_were_measured_with_a_made_acceptance() -> None:
-    found = payoff_map()
-    assert found.formula_error is None, "no token was timed"
-    timed = tuple(p.model_copy(update={"token_relative": 1.1 * p.relative / 2}) if p.draft else p for p in found.points)
-    assert found.model_copy(update={"points": timed}).formula_error == pytest.approx(math.log(1.1))
+    map_document = payoff_map()
+    assert map_document.formula_error is None, "no token was timed"
+    timed = tuple(
+        p.model_copy(update={"token_relative": 1.1 * p.relative / 2}) if p.draft else p for p in map_document.points
+    )
+    assert map_document.model_copy(update={"points": timed}).formula_error == pytest.approx(math.log(1.1))
 
 
 def test_a_map_reads_what_it_writes() -> None:
-    found = payoff_map()
-    assert PayoffMap.model_validate_json(found.model_dump_json()) == found
+    map_document = payoff_map()
+    assert PayoffMap.model_validate_json(map_document.model_dump_json()) == map_document
 
 
 @given(streams=STREAMS, draft=SHAPES, rates=st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_a_draft_of_known_acceptance_gets_the_length_with_which_it_gains_most(
     streams: int, draft: DraftShape, rates: list[float]
 ) -> None:
-    found, lengths = payoff_map(), [1 + sum(sorted(rates, reverse=True)[: k + 1]) for k in range(len(rates))]
-    tokens, gain = found.best_known(streams, draft, lengths)
-    assert 1 <= tokens <= len(lengths) and gain == found.gain_at(streams, tokens, draft, lengths[tokens - 1])
-    assert all(found.gain_at(streams, k, draft, length) <= gain for k, length in enumerate(lengths, 1))
+    result, lengths = payoff_map(), [1 + sum(sorted(rates, reverse=True)[: k + 1]) for k in range(len(rates))]
+    tokens, gain = result.best_known(streams, draft, lengths)
+    assert 1 <= tokens <= len(lengths) and gain == result.gain_at(streams, tokens, draft, lengths[tokens - 1])
+    assert all(result.gain_at(streams, k, draft, length) <= gain for k, length in enumerate(lengths, 1))

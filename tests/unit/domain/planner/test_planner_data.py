@@ -17,16 +17,16 @@ from backend.layered.families import FAMILIES
 def test_the_73_models_carry_the_published_cells_as_they_are() -> None:
     with published.MATRIX.open() as file:
         matrix = {row["jumpstart_model_id"]: row for row in csv.DictReader(file)}
-    found = published.published()
-    assert len(found) == 73 and list(found) == list(matrix)
-    for name, model in found.items():
+    publication = published.published()
+    assert len(publication) == 73 and list(publication) == list(matrix)
+    for name, model in publication.items():
         assert model.published is not None
         assert model.published.model_dump() == {field: matrix[name][field] for field in model.published.model_dump()}
 
 
 def test_eleven_are_preoptimized_and_eight_precompiled() -> None:
-    found = published.published().values()
-    assert sum(model.preoptimized for model in found) == 11 and sum(model.precompiled for model in found) == 8
+    result = published.published().values()
+    assert sum(model.preoptimized for model in result) == 11 and sum(model.precompiled for model in result) == 8
 
 
 def test_a_model_is_found_by_its_id_or_its_hub_id_in_any_case() -> None:
@@ -39,11 +39,13 @@ def test_the_table_of_families_is_the_engines() -> None:
 
 
 def test_every_instance_has_its_accelerator_and_every_price_its_source() -> None:
-    found = instances.load()
-    assert len(found.instances) == 45 and len(found.accelerators) == 15
-    for instance in found.instances.values():
-        device = found.device(instance)
-        assert device.units == instance.accelerator_count * (found.accelerators[instance.accelerator].neuron_cores or 1)
+    loaded = instances.load()
+    assert len(loaded.instances) == 45 and len(loaded.accelerators) == 15
+    for instance in loaded.instances.values():
+        device = loaded.device(instance)
+        assert device.units == instance.accelerator_count * (
+            loaded.accelerators[instance.accelerator].neuron_cores or 1
+        )
         assert (instance.sagemaker_usd_per_hour is None) == (instance.price_source is None)
 
 
@@ -76,9 +78,9 @@ EDITS = [
 ]
 
 
-@pytest.mark.parametrize(("path", "before", "after", "said"), EDITS, ids=[edit[3] for edit in EDITS])
+@pytest.mark.parametrize(("path", "before", "after", "message"), EDITS, ids=[edit[3] for edit in EDITS])
 def test_a_wrong_edit_is_one_sentence_that_names_the_row(
-    path: Path, before: str, after: str, said: str, tmp_path: Path
+    path: Path, before: str, after: str, message: str, tmp_path: Path
 ) -> None:
     text = path.read_text()
     assert before in text
@@ -86,20 +88,20 @@ def test_a_wrong_edit_is_one_sentence_that_names_the_row(
     edited.write_text(text.replace(before, after, 1))
     with pytest.raises(InvalidCatalog) as error:
         instances.load(edited) if path == instances.PATH else published.published(edited)
-    assert said in str(error.value) and "\n" not in str(error.value) and path.name in str(error.value)
+    assert message in str(error.value) and "\n" not in str(error.value) and path.name in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("Falcon,huggingface-llm-falcon-7b-bf16,Maybe,Yes,No\n", "neither Yes, No nor blank"),
         ("Falcon,,Yes,Yes,No\n", "missing"),
     ],
 )
-def test_a_wrong_cell_of_the_matrix_is_named(line: str, said: str, tmp_path: Path) -> None:
+def test_a_wrong_cell_of_the_matrix_is_named(line: str, message: str, tmp_path: Path) -> None:
     edited = tmp_path / "matrix.csv"
     edited.write_text(published.MATRIX.read_text().splitlines(keepends=True)[0] + line)
-    with pytest.raises(InvalidCatalog, match=said):
+    with pytest.raises(InvalidCatalog, match=message):
         published.published(published.MODELS, edited)
 
 
@@ -129,7 +131,7 @@ def test_an_unknown_target_is_refused_with_the_nearest_names(name: str, nearest:
 
 
 def test_every_name_that_is_offered_is_a_target() -> None:
-    found = instances.load()
+    loaded = instances.load()
     local = {"auto", *targets.LOCAL}
-    assert all((found.find(name) is None) == (name in local) for name in found.names())
+    assert all((loaded.find(name) is None) == (name in local) for name in loaded.names())
     assert targets.gpu_numbers("local:gpu0,1") == (0, 1) and targets.gpu_numbers("local:gpu") is None

@@ -31,7 +31,7 @@ SIZES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("sizes", SIZES, ids=lambda sizes: f"{sizes['hidden']}x{sizes['intermediate']}")
 def test_what_the_planner_allows_the_engine_makes(sizes: dict[str, Any], tmp_path: Path) -> None:
     folder = tiny.tiny_llama(tmp_path / "model", layers=1, **sizes)
-    card, made, suggested = models.folder_card(str(folder)), 0, 0
+    card, created, suggested = models.folder_card(str(folder)), 0, 0
     for method in METHODS:
         chosen = recipe.read({"steps": [{"quantize": {"method": method}}]})
         verdict = check.check_recipe(card, chosen, TargetFacts())
@@ -40,9 +40,9 @@ def test_what_the_planner_allows_the_engine_makes(sizes: dict[str, Any], tmp_pat
             verdict, suggested = check.check_recipe(card, verdict.suggestion, TargetFacts()), suggested + 1
             assert verdict.plan is not None
         for step in verdict.plan.steps:
-            run(folder, tmp_path / f"out-{made}", step.options)
-            made += 1
-    assert made >= len(METHODS)
+            run(folder, tmp_path / f"out-{created}", step.options)
+            created += 1
+    assert created >= len(METHODS)
     assert (suggested > 0) == (sizes["hidden"] == 96)
 
 

@@ -22,9 +22,9 @@ AWQ = recipe.read({"steps": [{"quantize": {"method": "awq"}}]})
 
 
 def device(name: str) -> Any:
-    found = instances.load().find(name)
-    assert found is not None
-    return found.device
+    match = instances.load().find(name)
+    assert match is not None
+    return match.device
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
@@ -75,9 +75,11 @@ def test_the_cache_of_a_token_is_the_tutorials(name: str, kib: float) -> None:
 
 
 def test_an_rtx_4090_leaves_about_10_gb_and_20_thousand_tokens() -> None:
-    found = memory.device_memory(model("meta-textgeneration-llama-2-7b"), Recipe(), device("accelerator:rtx4090"), 1)
-    assert found.cache[1] / 1e9 == pytest.approx(10, rel=0.02)
-    assert found.tokens[1] == pytest.approx(10e9 / (512 * 1024), rel=0.02), (
+    device_memory = memory.device_memory(
+        model("meta-textgeneration-llama-2-7b"), Recipe(), device("accelerator:rtx4090"), 1
+    )
+    assert device_memory.cache[1] / 1e9 == pytest.approx(10, rel=0.02)
+    assert device_memory.tokens[1] == pytest.approx(10e9 / (512 * 1024), rel=0.02), (
         "10 GB at 0.5 MiB; the tutorial's 20k is at 0.5 MB"
     )
 
@@ -96,9 +98,9 @@ def test_on_a_processor_the_cache_is_what_our_server_reserves(serving: dict[str,
     card = models.card("starter")
     assert card is not None
     chosen = recipe.read({"serving": serving})
-    asked = Variant(name="v", source="v", kind="model", model_path=card.path, serving=chosen.serving)
+    variant = Variant(name="v", source="v", kind="model", model_path=card.path, serving=chosen.serving)
     room = memory.device_memory(card, chosen, memory.Device("cpu", "cpu", 1, 16 << 30), 1)
-    assert room.cache[1] == vllm_options.kv_cache_bytes(asked)
+    assert room.cache[1] == vllm_options.kv_cache_bytes(variant)
 
 
 @pytest.mark.parametrize(
@@ -116,8 +118,8 @@ def test_the_lowest_degree_that_fits_divides_the_heads(
     name: str, target: str, chosen: Recipe, degree: int | None
 ) -> None:
     facts: ModelFacts = model(name)
-    found = memory.find_smallest_fit(facts, chosen, device(target))
-    assert (found.tensor_parallel if found else None) == degree
+    smallest_fit = memory.find_smallest_fit(facts, chosen, device(target))
+    assert (smallest_fit.tensor_parallel if smallest_fit else None) == degree
     assert all(facts.heads % n == 0 for n in memory.degrees(facts, chosen, device(target)))
 
 

@@ -37,9 +37,9 @@ NGRAM = recipe.read({"steps": [{"speculate": {"method": "ngram"}}]})
 
 
 def known(name: str) -> ModelFacts:
-    found = published.find(name)
-    assert found is not None
-    return found
+    match = published.find(name)
+    assert match is not None
+    return match
 
 
 def predicted(
@@ -80,9 +80,9 @@ def test_everything_accepted_gives_one_token_more_than_was_drafted() -> None:
 def test_decoding_a_large_model_is_its_weights_over_the_bandwidth() -> None:
     """Llama 2 7B in 16 bit on one A10G: 13.2 GB without the embedding table at 600 GB/s is 22 ms, before any
     efficiency."""
-    found = predicted("meta-textgeneration-llama-2-7b", Recipe(), "ml.g5.xlarge", 1)
+    prediction = predicted("meta-textgeneration-llama-2-7b", Recipe(), "ml.g5.xlarge", 1)
     ideal = (13.477e9 - 32000 * 4096 * 2 + 576 * 524288) / 600e9
-    assert found.tpot[0] == pytest.approx(ideal / 0.9, rel=0.02) and found.tpot[1] == pytest.approx(
+    assert prediction.tpot[0] == pytest.approx(ideal / 0.9, rel=0.02) and prediction.tpot[1] == pytest.approx(
         ideal / 0.5, rel=0.08
     )
 
@@ -145,8 +145,8 @@ def test_only_the_experts_that_a_batch_touches_are_read() -> None:
 @given(st.integers(1, 64), st.integers(16, 4096), st.integers(1, 512))
 def test_ranges_are_ranges_and_streams_never_slow_the_whole(streams: int, tokens_in: int, tokens_out: int) -> None:
     load = ExpectedLoad(input_tokens=tokens_in, output_tokens=tokens_out, concurrency=streams)
-    found = predicted("meta-textgeneration-llama-3-8b", Recipe(), "ml.g6.12xlarge", 2, load)
-    assert all(0 < low <= high for low, high in found)
+    prediction = predicted("meta-textgeneration-llama-3-8b", Recipe(), "ml.g6.12xlarge", 2, load)
+    assert all(0 < low <= high for low, high in prediction)
     more = predicted(
         "meta-textgeneration-llama-3-8b",
         Recipe(),
@@ -154,15 +154,15 @@ def test_ranges_are_ranges_and_streams_never_slow_the_whole(streams: int, tokens
         2,
         load.model_copy(update={"concurrency": streams + 1}),
     )
-    assert more.output_tokens_per_s[1] >= 0.999 * found.output_tokens_per_s[1]
+    assert more.output_tokens_per_s[1] >= 0.999 * prediction.output_tokens_per_s[1]
 
 
 def test_what_the_cache_cannot_hold_waits() -> None:
     load = ExpectedLoad(concurrency=16)
-    free, held = (
+    free, reserved = (
         predicted("meta-textgeneration-llama-3-8b", Recipe(), "ml.g5.xlarge", 1, load, held=n) for n in (None, (4, 4))
     )
-    assert held.ttft[1] > free.ttft[1] and held.output_tokens_per_s[1] < free.output_tokens_per_s[1]
+    assert reserved.ttft[1] > free.ttft[1] and reserved.output_tokens_per_s[1] < free.output_tokens_per_s[1]
 
 
 def test_without_rates_or_without_a_draft_the_speed_is_unknown() -> None:
@@ -184,16 +184,16 @@ def test_a_calibrated_prediction_meets_the_measurement_it_was_calibrated_by() ->
     device = Device("cpu", "cpu", 1, 24 << 30, 30e9, 0.5e12, measured=True)
     card = planner.wide_card(457_000_000)
     pairs = [(planner.prediction(card, Recipe(), device, level, None), level) for level in measured_levels("wide")]
-    found = estimate_correction.calibrate(pairs, concurrency=5)
-    assert found is not None and found.concurrency == 4, "the level nearest to what is asked"
-    again = estimate_correction.compare_prediction(found.correct(pairs[1][0]), pairs[1][1])
+    calibration = estimate_correction.calibrate(pairs, concurrency=5)
+    assert calibration is not None and calibration.concurrency == 4, "the level nearest to what is asked"
+    again = estimate_correction.compare_prediction(calibration.correct(pairs[1][0]), pairs[1][1])
     assert {point.metric for point in again} == {
         estimate_correction.TTFT,
         estimate_correction.TPOT,
         estimate_correction.RATE,
     }
     assert all(abs(point.error) < 1e-9 for point in again)
-    assert {point.concurrency for point in found.points} == {1, 4, 8}, "the error is told at every level"
+    assert {point.concurrency for point in calibration.points} == {1, 4, 8}, "the error is told at every level"
     assert estimate_correction.calibrate([], 1) is None
 
 
@@ -223,8 +223,8 @@ def test_the_probe_keeps_the_best_of_three_quiet_attempts_or_of_nine(
 ) -> None:
     kept(tmp_path, *attempts)
     assert processor_speed.processor_speed(tmp_path).weights == 40e9
-    found = processor_speed.find_measured(tmp_path)
-    assert found is not None and found.attempts == len(attempts), "not measured again"
+    result = processor_speed.find_measured(tmp_path)
+    assert result is not None and result.attempts == len(attempts), "not measured again"
 
 
 @pytest.mark.process
@@ -234,8 +234,8 @@ def test_a_busy_attempt_is_made_up_for_and_a_damaged_file_measured_anew(
     monkeypatch.setattr(processor_speed, "MOST_BYTES", 32 << 20)  # what it comes to is not what is tested
     kept(tmp_path, (30, False), (1, True), (35, False))
     assert processor_speed.processor_speed(tmp_path).weights >= 35e9
-    found = processor_speed.find_measured(tmp_path)
-    assert found is not None and found.attempts == 4
+    result = processor_speed.find_measured(tmp_path)
+    assert result is not None and result.attempts == 4
     (tmp_path / processor_speed.FILE).write_text("{")
     assert processor_speed.find_measured(tmp_path) is None
     assert all(rate > 1e8 for rate in processor_speed.processor_speed(tmp_path))
@@ -253,10 +253,12 @@ def test_the_arrays_of_the_probe_are_four_times_the_last_level_caches(tmp_path: 
 
 
 def test_the_kernels_of_the_probe_take_turns() -> None:
-    seen: list[str] = []
-    seconds = processor_speed.time_fastest([lambda: seen.append("a"), lambda: seen.append("b")])
+    observed: list[str] = []
+    seconds = processor_speed.time_fastest([lambda: observed.append("a"), lambda: observed.append("b")])
     assert all(time > 0 for time in seconds)
-    assert "".join(seen) == "ab" + ("a" * processor_speed.RUNS + "b" * processor_speed.RUNS) * processor_speed.ROUNDS
+    assert (
+        "".join(observed) == "ab" + ("a" * processor_speed.RUNS + "b" * processor_speed.RUNS) * processor_speed.ROUNDS
+    )
 
 
 def test_a_job_of_the_starter_takes_about_as_long_as_it_was_seen_to() -> None:
@@ -268,13 +270,13 @@ def test_a_job_of_the_starter_takes_about_as_long_as_it_was_seen_to() -> None:
 
 
 def test_a_managed_70b_job_takes_hours_and_speculation_takes_none(workspace: Workspace) -> None:
-    found = estimates.estimate_one(
+    estimate = estimates.estimate_one(
         workspace, cases.resolve(workspace, known("meta-textgeneration-llama-3-70b"), AWQ, "sagemaker:ml.g5.12xlarge")
     )
     assert (
-        found.job_seconds is not None
-        and found.job_seconds[0] < 2 * 3600 < found.job_seconds[1]
-        and found.job_cost is None
+        estimate.job_seconds is not None
+        and estimate.job_seconds[0] < 2 * 3600 < estimate.job_seconds[1]
+        and estimate.job_cost is None
     )
     none = estimates.estimate_one(
         workspace, cases.resolve(workspace, known("meta-textgeneration-llama-3-8b"), DRAFT, "sagemaker:ml.g5.12xlarge")
@@ -287,17 +289,17 @@ def choice(workspace: Workspace, name: str, chosen: Recipe, **goal: Any) -> Targ
 
 
 def test_auto_takes_the_cheapest_that_fits_and_says_why_the_others_lost(workspace: Workspace) -> None:
-    found = choice(workspace, "meta-textgeneration-llama-3-8b", Recipe())
-    assert found.winner is not None and found.winner.target == "ml.g6.xlarge"
-    assert len(found.losers) == 44 and all(loser.why.endswith(".") for loser in found.losers)
+    result = choice(workspace, "meta-textgeneration-llama-3-8b", Recipe())
+    assert result.winner is not None and result.winner.target == "ml.g6.xlarge"
+    assert len(result.losers) == 44 and all(loser.why.endswith(".") for loser in result.losers)
     cheaper = [
         loser
-        for loser in found.losers
-        if loser.price_per_hour and loser.price_per_hour < (found.winner.price_per_hour or 0)
+        for loser in result.losers
+        if loser.price_per_hour and loser.price_per_hour < (result.winner.price_per_hour or 0)
     ]
     assert all("against" not in loser.why for loser in cheaper), "a cheaper one lost because it cannot, not on price"
-    assert any("do not run on Inferentia" in loser.why for loser in found.losers) and any(
-        "No price" in loser.why for loser in found.losers
+    assert any("do not run on Inferentia" in loser.why for loser in result.losers) and any(
+        "No price" in loser.why for loser in result.losers
     )
 
 
@@ -314,11 +316,11 @@ def test_a_goal_is_met_at_the_worst_end_or_not_at_all(workspace: Workspace) -> N
 
 def test_the_goal_decides_what_wins(workspace: Workspace) -> None:
     wins = {
-        wanted: choice(workspace, "meta-textgeneration-llama-3-70b", AWQ, wanted=wanted).winner
-        for wanted in ("cost", "latency", "throughput")
+        required: choice(workspace, "meta-textgeneration-llama-3-70b", AWQ, wanted=required).winner
+        for required in ("cost", "latency", "throughput")
     }
     assert all(wins.values())
-    least = {wanted: found.price_per_hour for wanted, found in wins.items() if found}
+    least = {required: result.price_per_hour for required, result in wins.items() if result}
     assert least["cost"] == min(value for value in least.values() if value) and least["latency"] > least["cost"]  # type: ignore[operator]
 
 

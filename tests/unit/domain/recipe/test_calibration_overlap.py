@@ -33,5 +33,5 @@ def test_more_of_the_text_never_means_less_overlap(first: int, second: int) -> N
 
 
 def test_the_bundled_texts_are_as_far_apart_as_they_must_be() -> None:
-    seen = overlap.share(calibration_text.HELD_OUT.read_text(), calibration_text.texts(None))
-    assert seen < overlap.MOST / 5
+    share = overlap.share(calibration_text.HELD_OUT.read_text(), calibration_text.texts(None))
+    assert share < overlap.MOST / 5

@@ -68,7 +68,7 @@ def test_what_loses_most_is_raised_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "excess", "said"),
+    ("limits", "excess", "message"),
     [
         (Limits(), 0.0, None),
         (Limits(max_kl=0.02), 1.0, None),
@@ -76,6 +76,6 @@ def test_what_loses_most_is_raised_first() -> None:
         (Limits(max_kl=0.1, max_perplexity_increase=0.01), 3.0, PERPLEXITY),
     ],
 )
-def test_how_far_a_floor_was_missed(limits: Limits, excess: float, said: str | None) -> None:
+def test_how_far_a_floor_was_missed(limits: Limits, excess: float, message: str | None) -> None:
     assert precision_allocation.limit_excess(limits, QUALITY) == pytest.approx(excess)
-    assert precision_allocation.missed_limit(limits, QUALITY) == said
+    assert precision_allocation.missed_limit(limits, QUALITY) == message

@@ -42,15 +42,15 @@ def recover_of(chosen: Recipe) -> Recover | None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "text"),
+    ("request", "text"),
     [
         (True, "recover: true"),
         ({}, "recover: true"),
         ({"rank": 4, "teacher": False}, "recover: {rank: 4, teacher: false}"),
     ],
 )
-def test_it_is_written_as_short_as_it_can_be_and_read_back(asked: Any, text: str) -> None:
-    chosen = with_recovery(asked)
+def test_it_is_written_as_short_as_it_can_be_and_read_back(request: Any, text: str) -> None:
+    chosen = with_recovery(request)
     assert text in recipe_files.write_text(chosen)
     assert recipe_files.read_text(recipe_files.write_text(chosen)) == chosen
     assert Recipe.model_validate_json(chosen.model_dump_json()) == chosen
@@ -130,10 +130,10 @@ def test_more_of_anything_needs_more_memory_and_no_recovery_needs_none() -> None
 def test_the_curve_has_its_words_and_rings_what_is_kept() -> None:
     figure = loss_curve(POINTS, "kl", best_step=5)
     assert [trace["name"] for trace in figure["data"]] == [VALIDATION, TRAINING, BEST]
-    said = alt_text.alt(figure)
-    assert "KL divergence (nats/token)" in said
-    assert "Validation: 3 points from 0.100 at step 5 to 0.200 at step 0" in said
-    assert "Best: 0.100 at step 5" in said
+    message = alt_text.alt(figure)
+    assert "KL divergence (nats/token)" in message
+    assert "Validation: 3 points from 0.100 at step 5 to 0.200 at step 0" in message
+    assert "Best: 0.100 at step 5" in message
     lines = alt_text.csv(figure).splitlines()
     assert len(lines) == 1 + 3 + 2 + 1
     assert loss_curve([], "kl")["data"] == []

@@ -19,9 +19,9 @@ def speculating(**options: Any) -> Recipe:
 
 
 def step(**options: Any) -> Speculate:
-    (found,) = speculating(**options).steps
-    assert isinstance(found, Speculate)
-    return found
+    (result,) = speculating(**options).steps
+    assert isinstance(result, Speculate)
+    return result
 
 
 def told(**options: Any) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def test_a_schedule_is_one_whatever_its_order_and_reads_as_a_mapping() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"method": "ngram", "heterogeneous_vocab": True}, "goes with `method: draft`, not with `method: ngram`"),
         ({"method": "draft", "prompt_lookup_max": 3}, "goes with `method: ngram`, not with `method: draft`"),
@@ -102,10 +102,10 @@ def test_a_schedule_is_one_whatever_its_order_and_reads_as_a_mapping() -> None:
         ({"method": "medusa", "tokens_by_batch": {1: 4}}, "not with `method: medusa`"),
     ],
 )
-def test_what_contradicts_itself_is_one_sentence(options: dict[str, Any], said: str) -> None:
+def test_what_contradicts_itself_is_one_sentence(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidRecipe) as refused:
         speculating(**options)
-    assert said in str(refused.value) and str(refused.value).count(". ") == 0
+    assert message in str(refused.value) and str(refused.value).count(". ") == 0
 
 
 def test_vllm_is_told_each_method_in_its_own_words() -> None:

@@ -25,15 +25,15 @@ G4, G5, G6, P5, B200 = "ml.g4dn.12xlarge", "ml.g5.2xlarge", "ml.g6.xlarge", "ml.
 
 
 def known(name: str) -> ModelFacts:
-    found = published.find(name)
-    assert found is not None
-    return found
+    match = published.find(name)
+    assert match is not None
+    return match
 
 
 def facts(where: str, model: ModelFacts) -> TargetFacts:
-    found = instances.load().find(where)
-    assert found is not None
-    return targets.rule_facts(found, model, None)
+    match = instances.load().find(where)
+    assert match is not None
+    return targets.rule_facts(match, model, None)
 
 
 def verdict(where: str, step: dict[str, Any], model: str | ModelFacts = LLAMA, **serving: Any) -> Verdict:
@@ -48,15 +48,15 @@ def verdict(where: str, step: dict[str, Any], model: str | ModelFacts = LLAMA, *
 def test_groups_that_no_gpu_kernel_takes_are_refused_with_the_nearest_that_one_does(
     method: str, symmetric: bool, size: int
 ) -> None:
-    found = verdict(G5, {"method": method, "group_size": size, "symmetric": symmetric})
-    (reason,) = found.reasons
+    result = verdict(G5, {"method": method, "group_size": size, "symmetric": symmetric})
+    (reason,) = result.reasons
     assert reason.rule == "group-size" and "marlin" in reason.source
     assert reason.message == (
         f"vLLM has no kernel for {method} in groups of {size} on ml.g5.2xlarge, since Marlin takes groups of 32, 64 or "
         f"128, not of {size}: use `group_size: 32`."
     )
-    assert found.suggestion is not None and found.suggestion.steps[0].group_size == 32  # type: ignore[union-attr]
-    assert check.is_valid(known(LLAMA), found.suggestion, facts(G5, known(LLAMA)))
+    assert result.suggestion is not None and result.suggestion.steps[0].group_size == 32  # type: ignore[union-attr]
+    assert check.is_valid(known(LLAMA), result.suggestion, facts(G5, known(LLAMA)))
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_the_plan_names_the_kernel_that_was_checked(where: str, step: dict[str, 
 def test_the_condition_that_fails_is_named(
     where: str, step: dict[str, Any], serving: dict[str, Any], rule: str, words: str
 ) -> None:
-    found = verdict(where, step, **serving)
-    assert [reason.rule for reason in found.reasons] == [rule] and words in found.reasons[0].message
-    assert found.suggestion is not None
+    result = verdict(where, step, **serving)
+    assert [reason.rule for reason in result.reasons] == [rule] and words in result.reasons[0].message
+    assert result.suggestion is not None
 
 
 def test_experts_have_kernels_of_their_own() -> None:
@@ -156,8 +156,8 @@ def test_matrices_that_stay_16_bit_are_named_and_a_step_that_quantizes_none_is_r
     step = recipe.read({"steps": [{"quantize": {"method": "w8a8"}}]})
     plan = check.check_recipe(narrow(), step, TargetFacts()).plan
     assert plan is not None and plan.steps[0].kernel == "INT8 W8A8 (vLLM's CPU kernel)"
-    said = "The up and down matrices stay 16-bit: their sizes are no multiples of 32"
-    assert any(note.startswith(said) for note in plan.notes)
+    message = "The up and down matrices stay 16-bit: their sizes are no multiples of 32"
+    assert any(note.startswith(message) for note in plan.notes)
     odd = narrow(hidden_size=60, head_dim=15)
     (reason,) = check.check_recipe(odd, step, TargetFacts()).reasons
     assert reason.rule == "kernel" and "w8a8 would quantize nothing: leave the step out" in reason.message
@@ -171,8 +171,10 @@ def test_groups_that_only_a_processor_serves_are_valid_there_and_said_to_be() ->
     assert "No GPU kernel of vLLM takes groups of 16: the artifact is for a processor alone." in plan.notes
     odd = narrow(hidden_size=96, head_dim=24, intermediate_size=192)
     third = recipe.read({"steps": [{"quantize": {"method": "rtn", "group_size": 3}}]})
-    found = check.check_recipe(odd, third, TargetFacts())
-    assert [reason.rule for reason in found.reasons] == ["group-size"] and "a multiple of 2" in found.reasons[0].message
+    result = check.check_recipe(odd, third, TargetFacts())
+    assert [reason.rule for reason in result.reasons] == ["group-size"] and "a multiple of 2" in result.reasons[
+        0
+    ].message
 
 
 MODELS = [model for model in published.published().values() if model.generates and not model.quantization]

@@ -176,9 +176,9 @@ def test_our_engines_go_by_compute_capability(where: str, step: Any, rule: str |
 )
 def test_fp8_is_served_below_8_9_by_its_weights_alone(where: str, kernel: str, noted: bool) -> None:
     """vLLM 0.32, compressed_tensors.py, _get_scheme_from_parts: CompressedTensorsW8A16Fp8, from 7.5."""
-    made = check(where, [FP8]).plan
-    assert made is not None and made.steps[0].kernel == kernel
-    assert any("weights only" in note and "not operations" in note for note in made.notes) == noted
+    plan = check(where, [FP8]).plan
+    assert plan is not None and plan.steps[0].kernel == kernel
+    assert any("weights only" in note and "not operations" in note for note in plan.notes) == noted
 
 
 def test_fp8_weights_alone_are_multiplied_at_the_16_bit_rate() -> None:
@@ -281,11 +281,11 @@ def test_any_recipe_is_planned_or_refused_with_a_valid_suggestion(chosen: Recipe
     # small.
     lower = chosen.serving.model_copy(update={"tensor_parallel": 1})
     others = [chosen.model_copy(update={"serving": lower, "steps": steps}) for steps in (chosen.steps, ())]
-    found = rules(verdict).union(
+    all_names = rules(verdict).union(
         *(rules(compat.check_recipe(model, other, facts(where, model), suggest=False)) for other in others)
     )
     expected = {"memory", "no-engine", "neuron-family"}
-    assert expected & found, "only what is too small, or has no engine or library there, has no valid recipe"
+    assert expected & all_names, "only what is too small, or has no engine or library there, has no valid recipe"
 
 
 @examples(300)

@@ -11,7 +11,7 @@ from backend.domain.rules.target_facts import TargetFacts
 
 
 @pytest.mark.parametrize(
-    ("method", "features", "told"),
+    ("method", "features", "reported"),
     [
         ("awq", ("avx512_vnni", "amx_int8", "amx_bf16"), processor_notes.FOUR_AMX),
         ("awq", ("avx512_vnni", "avx512_bf16"), processor_notes.FOUR_SLOW),
@@ -20,13 +20,13 @@ from backend.domain.rules.target_facts import TargetFacts
         ("w8a8", ("avx2",), processor_notes.EIGHT_NONE),
     ],
 )
-def test_the_plan_says_what_the_instruction_set_gives(method: str, features: tuple[str, ...], told: str) -> None:
+def test_the_plan_says_what_the_instruction_set_gives(method: str, features: tuple[str, ...], reported: str) -> None:
     card = models.card("starter")
     assert card is not None
     chosen = recipe.read({"steps": [{"quantize": {"method": method}}]})
     plan = check.check_recipe(card, chosen, TargetFacts(features=features)).plan
     unknown = check.check_recipe(card, chosen, TargetFacts()).plan
-    assert plan is not None and unknown is not None and told in plan.notes and told not in unknown.notes
+    assert plan is not None and unknown is not None and reported in plan.notes and reported not in unknown.notes
     odd = card.model_copy(update={"vocabulary": 4096, "intermediate_size": 1544})
     assert (
         processor_notes.processor_note(odd, recipe.read({"steps": [{"quantize": {"method": "w8a8"}}]}), ("amx_int8",))

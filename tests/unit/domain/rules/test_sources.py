@@ -18,17 +18,17 @@ OURS = re.compile(rf"\.py$|\btests/|\bbackend/|(^|[ (])({OWN})/[a-z_]")
 def strings(path: Path) -> Iterator[str]:
     """Every string of the module that is none of its docstrings."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    ids = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in ids:
             yield node.value
 
 
 @pytest.mark.parametrize("package", ["domain", "present", "cli"])
 def test_no_source_is_a_file_of_ours(package: str) -> None:
     modules = sorted((ROOT / "backend" / package).rglob("*.py"))
-    found = {f"{path.name}: {text}" for path in modules for text in strings(path) if OURS.search(text)}
-    assert modules and found == set()
+    results = {f"{path.name}: {text}" for path in modules for text in strings(path) if OURS.search(text)}
+    assert modules and results == set()
 
 
 def test_documents_that_are_named_are_there() -> None:

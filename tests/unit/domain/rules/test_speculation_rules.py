@@ -25,14 +25,14 @@ HEAD = card(
 
 
 def verdict(facts: TargetFacts | None = None, **step: Any) -> Verdict:
-    found = check.check_recipe(card(), read({"steps": [{"speculate": step}]}), facts or TargetFacts())
-    if found.suggestion is not None:
-        assert check.check_recipe(card(), found.suggestion, facts or TargetFacts()).valid
-    return found
+    result = check.check_recipe(card(), read({"steps": [{"speculate": step}]}), facts or TargetFacts())
+    if result.suggestion is not None:
+        assert check.check_recipe(card(), result.suggestion, facts or TargetFacts()).valid
+    return result
 
 
-def said(found: Verdict) -> str:
-    return " ".join(f"{reason.rule}: {reason.message}" for reason in found.reasons)
+def said(result: Verdict) -> str:
+    return " ".join(f"{reason.rule}: {reason.message}" for reason in result.reasons)
 
 
 OTHER = card(id="other", vocabulary=8192, tokenizer_hash="other", parameters=1_000_000)
@@ -116,7 +116,7 @@ def test_what_needs_more_than_a_model_says_what(facts: TargetFacts, step: dict[s
 
 
 def test_a_proposer_of_ones_own_is_planned_with_a_warning() -> None:
-    found = verdict(TargetFacts(proposers=("mine",)), **CUSTOM)
-    assert found.plan is not None and any("foreign code" in note for note in found.plan.notes)
-    assert found.plan.steps[0].options == {**CUSTOM, "tokens": 4}
+    result = verdict(TargetFacts(proposers=("mine",)), **CUSTOM)
+    assert result.plan is not None and any("foreign code" in note for note in result.plan.notes)
+    assert result.plan.steps[0].options == {**CUSTOM, "tokens": 4}
     assert verdict(TargetFacts(suffixes=True), method="suffix").valid

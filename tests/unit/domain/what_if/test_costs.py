@@ -29,30 +29,38 @@ ONE = OperatingPoint(
 
 
 def test_without_limits_it_is_the_highest_measured_level_and_says_that_more_may_fit() -> None:
-    found = costs.operating_point(RESULT, Slo())
-    assert found is not None and found.load == HIGHEST.load and found.at_the_end and not found.interpolated
-    assert found.output_tokens_per_s == HIGHEST.output_tokens_per_s
+    operating_point = costs.operating_point(RESULT, Slo())
+    assert (
+        operating_point is not None
+        and operating_point.load == HIGHEST.load
+        and operating_point.at_the_end
+        and not operating_point.interpolated
+    )
+    assert operating_point.output_tokens_per_s == HIGHEST.output_tokens_per_s
 
 
 def test_a_limit_at_a_measured_level_gives_that_level() -> None:
     level = RESULT.levels[1]
     assert level.ttft_ms is not None
-    found = costs.operating_point(RESULT, Slo(ttft_p95_ms=level.ttft_ms.p95))
-    assert found is not None and found.load == level.load
-    assert found.output_tokens_per_s == pytest.approx(level.output_tokens_per_s) and not found.at_the_end
+    operating_point = costs.operating_point(RESULT, Slo(ttft_p95_ms=level.ttft_ms.p95))
+    assert operating_point is not None and operating_point.load == level.load
+    assert (
+        operating_point.output_tokens_per_s == pytest.approx(level.output_tokens_per_s)
+        and not operating_point.at_the_end
+    )
 
 
 @given(st.floats(0, 1))
 def test_between_two_levels_the_rates_lie_between_theirs(share: float) -> None:
     low, high = RESULT.levels[0], RESULT.levels[1]
     assert low.ttft_ms and high.ttft_ms
-    found = costs.operating_point(
+    operating_point = costs.operating_point(
         RESULT, Slo(ttft_p95_ms=low.ttft_ms.p95 + share * (high.ttft_ms.p95 - low.ttft_ms.p95))
     )
-    assert found is not None
-    assert low.load.value <= found.load.value <= high.load.value + 1e-9
+    assert operating_point is not None
+    assert low.load.value <= operating_point.load.value <= high.load.value + 1e-9
     ends = sorted((low.output_tokens_per_s, high.output_tokens_per_s))
-    assert ends[0] - 1e-9 <= found.output_tokens_per_s <= ends[1] + 1e-9
+    assert ends[0] - 1e-9 <= operating_point.output_tokens_per_s <= ends[1] + 1e-9
 
 
 def test_a_limit_below_every_measured_level_is_never_extrapolated() -> None:
@@ -76,24 +84,28 @@ def test_a_latency_that_was_not_measured_keeps_no_limit() -> None:
 
 
 def test_break_even_by_hand() -> None:
-    found = costs.break_even(Pricing(per_hour=9.0), ONE, ApiPrice(per_million_input=0.5, per_million_output=1.5))
+    break_even = costs.break_even(Pricing(per_hour=9.0), ONE, ApiPrice(per_million_input=0.5, per_million_output=1.5))
     # 3,000 x 3,600 tokens in at 0.5 and 1,000 x 3,600 out at 1.5 a million: 5.4 + 5.4.
-    assert found.api_per_hour == pytest.approx(10.8)
-    assert found.share == pytest.approx(9 / 10.8) and found.requests_per_hour == pytest.approx(36_000 * 9 / 10.8)
+    assert break_even.api_per_hour == pytest.approx(10.8)
+    assert break_even.share == pytest.approx(9 / 10.8) and break_even.requests_per_hour == pytest.approx(
+        36_000 * 9 / 10.8
+    )
 
 
 def test_a_machine_dearer_than_the_api_at_full_load_never_breaks_even() -> None:
-    found = costs.break_even(Pricing(per_hour=99.0), ONE, ApiPrice(per_million_input=0.5, per_million_output=1.5))
-    assert found.share == pytest.approx(99 / 10.8) and found.requests_per_hour is None
+    break_even = costs.break_even(Pricing(per_hour=99.0), ONE, ApiPrice(per_million_input=0.5, per_million_output=1.5))
+    assert break_even.share == pytest.approx(99 / 10.8) and break_even.requests_per_hour is None
     free = costs.break_even(Pricing(per_hour=99.0), ONE, ApiPrice(per_million_input=0, per_million_output=0))
     assert free.share is None and free.requests_per_hour is None
 
 
 def test_a_month_by_hand() -> None:
     # 730 h x 3,600 s x 10 requests/s = 26.28 M on one machine at full load.
-    found = costs.monthly_cost(Pricing(per_hour=2.0, discount=0.5), ONE, 26_280_000)
-    assert found is not None and found.machines == 1 and found.cost == pytest.approx(730.0)
-    assert found.utilisation == pytest.approx(1.0) and found.cost_per_request == pytest.approx(730 / 26_280_000)
+    monthly_cost = costs.monthly_cost(Pricing(per_hour=2.0, discount=0.5), ONE, 26_280_000)
+    assert monthly_cost is not None and monthly_cost.machines == 1 and monthly_cost.cost == pytest.approx(730.0)
+    assert monthly_cost.utilisation == pytest.approx(1.0) and monthly_cost.cost_per_request == pytest.approx(
+        730 / 26_280_000
+    )
     peaked = costs.monthly_cost(Pricing(per_hour=2.0, discount=0.5), ONE, 26_280_000, peak=2.5)
     assert peaked is not None and peaked.machines == 3 and peaked.utilisation == pytest.approx(1 / 3)
 
@@ -101,12 +113,12 @@ def test_a_month_by_hand() -> None:
 @given(st.floats(1, 1e12), st.floats(1, 20), st.floats(0.001, 1e4))
 def test_the_machines_serve_the_peak_and_one_fewer_would_not(requests: float, peak: float, rate: float) -> None:
     at = ONE.model_copy(update={"requests_per_s": rate})
-    found = costs.monthly_cost(Pricing(per_hour=1.0), at, requests, peak)
-    assert found is not None
+    monthly_cost = costs.monthly_cost(Pricing(per_hour=1.0), at, requests, peak)
+    assert monthly_cost is not None
     busiest = requests * peak / (730 * 3600)
-    assert found.machines * rate >= busiest * (1 - 1e-9)
-    assert found.machines == 1 or (found.machines - 1) * rate < busiest * (1 + 1e-9)
-    assert math.isclose(found.cost, found.machines * 730)
+    assert monthly_cost.machines * rate >= busiest * (1 - 1e-9)
+    assert monthly_cost.machines == 1 or (monthly_cost.machines - 1) * rate < busiest * (1 + 1e-9)
+    assert math.isclose(monthly_cost.cost, monthly_cost.machines * 730)
 
 
 def test_nothing_answered_costs_nothing_that_can_be_told() -> None:

@@ -33,25 +33,25 @@ def made(name: str, seed: int = 0) -> Workload:
 
 def test_question_answering_is_that_of_the_announcement() -> None:
     """500 to 1,000 tokens, 622 in the mean, at most 250 new ones, by the starter model's own tokenizer."""
-    found = made("question-answering")
-    tokens = count([prompt.prompt for prompt in found.prompts])
+    result = made("question-answering")
+    tokens = count([prompt.prompt for prompt in result.prompts])
     assert min(tokens) >= 500
     assert max(tokens) <= 1000
     assert fmean(tokens) == pytest.approx(622, abs=2)
-    assert {prompt.max_tokens for prompt in found.prompts} == {250}
-    assert len({prompt.prompt for prompt in found.prompts}) == len(found.prompts)
-    assert all(prompt.prompt.endswith("Answer:") for prompt in found.prompts)
+    assert {prompt.max_tokens for prompt in result.prompts} == {250}
+    assert len({prompt.prompt for prompt in result.prompts}) == len(result.prompts)
+    assert all(prompt.prompt.endswith("Answer:") for prompt in result.prompts)
 
 
 @pytest.mark.parametrize("name", WORKLOAD_KINDS)
 def test_every_prompt_fits_and_stays_within_its_lengths(name: str) -> None:
-    found, kind = made(name), WORKLOAD_KINDS[name]
-    texts = [prompt.texts() for prompt in found.prompts]
+    result, kind = made(name), WORKLOAD_KINDS[name]
+    texts = [prompt.texts() for prompt in result.prompts]
     sizes = iter(count([text for own in texts for text in own]))
     tokens = [sum(next(sizes) for _ in own) for own in texts]
-    answers = [kind.answer * len(prompt.turns or ("",)) for prompt in found.prompts]
+    answers = [kind.answer * len(prompt.turns or ("",)) for prompt in result.prompts]
     assert all(size + answer <= CONTEXT for size, answer in zip(tokens, answers, strict=True))
-    assert len(found.prompts) == kind.prompts
+    assert len(result.prompts) == kind.prompts
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_gives_others() -> None:
@@ -98,9 +98,9 @@ def test_lines_made_in_parts_are_those_made_at_once(monkeypatch: pytest.MonkeyPa
 
 
 def test_short_questions_leave_the_length_of_answers_to_the_load() -> None:
-    found = made("short-questions").prompts
-    assert {prompt.max_tokens for prompt in found} == {None}
-    assert len({prompt.prompt for prompt in found}) == len(found)
+    prompts = made("short-questions").prompts
+    assert {prompt.max_tokens for prompt in prompts} == {None}
+    assert len({prompt.prompt for prompt in prompts}) == len(prompts)
 
 
 def by_characters(texts: Sequence[str]) -> list[int]:

@@ -28,24 +28,24 @@ def beginning(one: str, other: str) -> str:
 
 def test_prompts_have_their_lengths_by_the_tokenizer_and_begin_differently() -> None:
     lengths = [20, 64, 300, 301, 640]
-    made = make_prompts([(length, None) for length in lengths], None, 0, count)
-    assert all(abs(tokens - length) <= 4 for tokens, length in zip(count(made), lengths, strict=True))
-    assert max(len(beginning(a, b)) for a in made for b in made if a is not b) < 40
-    assert made == make_prompts([(length, None) for length in lengths], None, 0, count)
-    assert made != make_prompts([(length, None) for length in lengths], None, 1, count)
+    prompts = make_prompts([(length, None) for length in lengths], None, 0, count)
+    assert all(abs(tokens - length) <= 4 for tokens, length in zip(count(prompts), lengths, strict=True))
+    assert max(len(beginning(a, b)) for a in prompts for b in prompts if a is not b) < 40
+    assert prompts == make_prompts([(length, None) for length in lengths], None, 0, count)
+    assert prompts != make_prompts([(length, None) for length in lengths], None, 1, count)
 
 
 def test_prompts_share_the_blocks_that_their_ids_name_and_no_more() -> None:
     """In tokens, as a server's cache sees them: 64 a block."""
     rows = [(150, (1, 2, 3)), (160, (1, 2, 4)), (130, (1, 5, 6)), (150, (1, 2, 3)), (40, (7,))]
-    made = make_prompts(rows, 64, 0, count)
-    assert all(abs(tokens - length) <= 6 for tokens, (length, _) in zip(count(made), rows, strict=True))
+    prompts = make_prompts(rows, 64, 0, count)
+    assert all(abs(tokens - length) <= 6 for tokens, (length, _) in zip(count(prompts), rows, strict=True))
 
     def shared(a: int, b: int) -> int:
-        return count([beginning(made[a], made[b])])[0]
+        return count([beginning(prompts[a], prompts[b])])[0]
 
     assert abs(shared(0, 1) - 128) <= 6 and abs(shared(0, 2) - 64) <= 6
-    assert made[0] == made[3] and shared(0, 4) < 16
+    assert prompts[0] == prompts[3] and shared(0, 4) < 16
 
 
 @pytest.mark.parametrize(

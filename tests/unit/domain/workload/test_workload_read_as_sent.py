@@ -70,12 +70,12 @@ def test_any_documents_are_read_or_refused_with_their_lines(documents: list[Any]
     """Lone halves of characters, numbers for texts, anything: no row is lost without being counted."""
     content = "".join(json.dumps(document) + "\n" for document in documents).encode()
     try:
-        found = read_json("w", content, {})
+        result = read_json("w", content, {})
     except InvalidWorkload:
         return
-    assert len(found.entries) + found.reading.left_out == found.reading.rows == len(documents)
-    if found.reading.lengths is None:
-        assert len(parse_workload("w", write_lines(found)).prompts) == len(found.entries)
+    assert len(result.entries) + result.reading.left_out == result.reading.rows == len(documents)
+    if result.reading.lengths is None:
+        assert len(parse_workload("w", write_lines(result)).prompts) == len(result.entries)
 
 
 CELLS = st.text(st.sampled_from(ODD) | st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
@@ -107,8 +107,8 @@ def test_any_table_that_the_csv_module_writes_comes_back_row_by_row(
 @given(st.binary(max_size=60), st.sampled_from(["jsonl", "csv"]))
 def test_any_bytes_are_read_or_refused_in_a_sentence(content: bytes, kind: str) -> None:
     try:
-        found = read_csv("w", content, {}) if kind == "csv" else read_json("w", content, {})
+        result = read_csv("w", content, {}) if kind == "csv" else read_json("w", content, {})
     except InvalidWorkload as error:
         assert "\n" not in str(error)
     else:
-        assert found.entries
+        assert result.entries

@@ -45,8 +45,8 @@ INPUTS = {
 }
 
 
-def rows(found: ReadWorkload) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in write_lines(found).splitlines()]
+def rows(read_workload: ReadWorkload) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in write_lines(read_workload).splitlines()]
 
 
 def read(name: str, content: bytes) -> ReadWorkload:
@@ -54,7 +54,7 @@ def read(name: str, content: bytes) -> ReadWorkload:
 
 
 @pytest.mark.parametrize(
-    ("given", "own"),
+    ("values", "own"),
     [
         (SHAREGPT, {"turns": ["hi", "bye"], "system": "be kind"}),
         (OPENAI, {"prompt": "hi"}),
@@ -69,11 +69,11 @@ def read(name: str, content: bytes) -> ReadWorkload:
     ],
 )
 @pytest.mark.parametrize("listed", [False, True])
-def test_known_formats_are_recognized(given: dict[str, Any], own: dict[str, Any], listed: bool) -> None:
-    content = json.dumps([given] if listed else given).encode()
-    made = read_json("w", content, {})
-    assert rows(made) == [own]
-    assert len(parse_workload("w", write_lines(made)).prompts) == 1
+def test_known_formats_are_recognized(values: dict[str, Any], own: dict[str, Any], listed: bool) -> None:
+    content = json.dumps([values] if listed else values).encode()
+    created = read_json("w", content, {})
+    assert rows(created) == [own]
+    assert len(parse_workload("w", write_lines(created)).prompts) == 1
 
 
 def test_what_sort_of_prompt_a_line_is_is_kept_in_every_format() -> None:
@@ -192,11 +192,11 @@ def test_rows_that_cannot_be_used_are_left_out_up_to_one_in_ten() -> None:
 
 @pytest.mark.parametrize("name", [name for name in cases.FILES if name != "unclear-times.jsonl"])
 def test_every_case_is_read_row_by_row(name: str) -> None:
-    found = read(name, cases.content(name))
+    content = read(name, cases.content(name))
     left_out = 1 if name.startswith("sharegpt") else 0
-    assert (len(found.entries), found.reading.left_out) == (found.reading.rows - left_out, left_out)
-    assert len(found.entries) in {cases.PROMPTS, cases.TIMED}
-    texts = [entry.turns[-1] for entry in found.entries if entry.turns]
+    assert (len(content.entries), content.reading.left_out) == (content.reading.rows - left_out, left_out)
+    assert len(content.entries) in {cases.PROMPTS, cases.TIMED}
+    texts = [entry.turns[-1] for entry in content.entries if entry.turns]
     assert len(set(texts)) == len(texts)
 
 
@@ -244,8 +244,8 @@ def test_a_unit_that_nobody_can_know_is_asked_for_where_times_are_needed() -> No
 
 def test_a_trace_of_lengths_is_never_taken_for_prompts() -> None:
     for name in ("azure.csv", "burstgpt.csv", "mooncake.jsonl"):
-        found = read(name, cases.content(name))
-        assert found.reading.lengths is not None and not any(entry.turns for entry in found.entries)
+        content = read(name, cases.content(name))
+        assert content.reading.lengths is not None and not any(entry.turns for entry in content.entries)
         assert prompt_candidates(name, "." + name.rpartition(".")[2], cases.content(name)) == []
     assert rows(read("azure.csv", cases.content("azure.csv")))[1] == {
         "input_tokens": 301,
@@ -259,5 +259,5 @@ def test_a_trace_of_lengths_is_never_taken_for_prompts() -> None:
 
 
 def test_what_changes_a_prompt_and_is_not_sent_is_told() -> None:
-    asked = {"url": "/v1/chat/completions", "body": {**OPENAI, "tools": [{"type": "function"}]}}
-    assert read_json("w", json.dumps(asked).encode(), {}).reading.settings_left_out == ("tools",)
+    values = {"url": "/v1/chat/completions", "body": {**OPENAI, "tools": [{"type": "function"}]}}
+    assert read_json("w", json.dumps(values).encode(), {}).reading.settings_left_out == ("tools",)

@@ -38,10 +38,10 @@ def _speculated(target: torch.Tensor, draft: torch.Tensor, generator: torch.Gene
 
 def _replayed(target: torch.Tensor, draft: torch.Tensor, generator: torch.Generator) -> Acceptance:
     """From answers that the target drew alone."""
-    p, said = target.softmax(-1), [torch.zeros(ANSWERS, dtype=torch.long)]
+    p, message = target.softmax(-1), [torch.zeros(ANSWERS, dtype=torch.long)]
     for _ in range(2 * ROUNDS):
-        said.append(torch.multinomial(p[said[-1]], 1, generator=generator)[:, 0])
-    tokens = torch.stack(said, 1)
+        message.append(torch.multinomial(p[message[-1]], 1, generator=generator)[:, 0])
+    tokens = torch.stack(message, 1)
     before, after = tokens[:, :-1].flatten(), tokens[:, 1:].flatten()
     each = acceptance.acceptance_probability(
         after, draft[before], target[before], torch.ones(len(after)), certain=False
@@ -61,19 +61,19 @@ def test_the_replay_expects_what_speculative_sampling_accepts() -> None:
 
 def test_a_greedy_answer_is_accepted_where_the_draft_would_say_the_same() -> None:
     matches = torch.tensor([[1.0, 1, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0]])
-    found = acceptance.walk(acceptance.chained(matches, 2), torch.tensor([0]), torch.tensor([9]))
+    walked = acceptance.walk(acceptance.chained(matches, 2), torch.tensor([0]), torch.tensor([9]))
     # rounds at 0 (2 accepted), 3 (2), 6 (1 accepted, then refused), 8 would reach beyond 9
-    assert found == Acceptance(3.0, (3.0, 2.0))
-    assert found.rate == pytest.approx(5 / 6)
+    assert walked == Acceptance(3.0, (3.0, 2.0))
+    assert walked.rate == pytest.approx(5 / 6)
 
 
 def test_a_certain_draft_is_accepted_only_where_its_first_choice_was_said() -> None:
     draft, target = torch.tensor([[2.0, 1.0], [2.0, 1.0]]), torch.zeros(2, 2)
-    said, warm = torch.tensor([0, 1]), torch.ones(2)
-    assert acceptance.acceptance_probability(said, draft, target, warm, certain=True).tolist() == [1.0, 0.0]
-    greedy = acceptance.acceptance_probability(said, draft, target, torch.zeros(2), certain=False)
+    message, warm = torch.tensor([0, 1]), torch.ones(2)
+    assert acceptance.acceptance_probability(message, draft, target, warm, certain=True).tolist() == [1.0, 0.0]
+    greedy = acceptance.acceptance_probability(message, draft, target, torch.zeros(2), certain=False)
     assert greedy.tolist() == [1.0, 0.0]
-    drawn = acceptance.acceptance_probability(said, draft, target, warm, certain=False)
+    drawn = acceptance.acceptance_probability(message, draft, target, warm, certain=False)
     assert drawn.tolist() == pytest.approx([1.0, 2 * 0.26894143])
 
 

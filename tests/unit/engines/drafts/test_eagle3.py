@@ -29,9 +29,9 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Target:
 
 @pytest.fixture
 def head(target: Target) -> Eagle3:
-    found = Eagle3(target, Training(kind="eagle3", tokens=TOKENS, loss="kl"))
-    found.prepare([range(40, 200)])
-    return found
+    result = Eagle3(target, Training(kind="eagle3", tokens=TOKENS, loss="kl"))
+    result.prepare([range(40, 200)])
+    return result
 
 
 def _batch(target: Target, lengths: tuple[int, ...] = (14, 11), begin: int = 4) -> Batch:
@@ -64,7 +64,7 @@ def _proposed(head: Eagle3, tokens: torch.Tensor, hidden: torch.Tensor, last: in
         own.fc(torch.cat([norm(state) for norm, state in zip(own.fc_norm, hidden[at], strict=True)]))
         for at in range(last)
     ]
-    found = []
+    results = []
     for _ in range(count):
         state = torch.stack(states)
         at = torch.arange(len(states))
@@ -77,9 +77,9 @@ def _proposed(head: Eagle3, tokens: torch.Tensor, hidden: torch.Tensor, last: in
         mixed = (scores.softmax(-1) @ value.repeat_interleave(group, 0)).transpose(0, 1).reshape(-1)
         after = state[-1] + middle.self_attn["o_proj"](mixed)
         after = after + middle.mlp(middle.post_attention_layernorm(after))
-        found.append(own.lm_head(own.norm(after)))
+        results.append(own.lm_head(own.norm(after)))
         states.append(after)
-    return found
+    return results
 
 
 def test_every_step_is_what_a_server_would_compute_in_its_round(head: Eagle3, target: Target) -> None:
@@ -101,14 +101,14 @@ def test_a_token_is_accepted_where_its_step_makes_it_most_probable(head: Eagle3,
     batch = _batch(target)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         steps = [head.vocabulary[head.head.lm_head(each).argmax(-1)] for each in head.ahead(batch, TOKENS)]
-    said = batch.tokens.clone()
+    message = batch.tokens.clone()
     for ahead in range(TOKENS):  # the first row says what its round after token 6 would propose
-        said[0, 7 + ahead] = steps[ahead][0, 6 + ahead]
-    same = Batch(target, said, batch.answers, batch.real, batch.temperature, batch.final, batch.hidden)
-    found = head.accepted(same, TOKENS)
-    assert found.shape == (2, 14, TOKENS)
-    assert found[0, 6, 0] == 1.0
-    assert found.sum() < found.numel() / 4
+        message[0, 7 + ahead] = steps[ahead][0, 6 + ahead]
+    same = Batch(target, message, batch.answers, batch.real, batch.temperature, batch.final, batch.hidden)
+    accepted = head.accepted(same, TOKENS)
+    assert accepted.shape == (2, 14, TOKENS)
+    assert accepted[0, 6, 0] == 1.0
+    assert accepted.sum() < accepted.numel() / 4
 
 
 def test_every_weight_learns_and_the_loss_falls(head: Eagle3, target: Target) -> None:
@@ -117,11 +117,11 @@ def test_every_weight_learns_and_the_loss_falls(head: Eagle3, target: Target) ->
     losses = []
     for _ in range(12):
         optimizer.zero_grad()
-        found = head.loss(batch, loss)
-        found.backward()  # type: ignore[no-untyped-call]
+        result = head.loss(batch, loss)
+        result.backward()  # type: ignore[no-untyped-call]
         assert all(each.grad is not None and bool(each.grad.any()) for each in head.parameters())
         optimizer.step()
-        losses.append(float(found.detach()))
+        losses.append(float(result.detach()))
     assert losses[-1] < losses[0] / 2
 
 
@@ -156,9 +156,9 @@ def test_a_target_of_another_family_is_refused_in_a_sentence(tmp_path: Path) -> 
 
 
 def test_the_reduced_vocabulary_has_the_most_frequent_tokens() -> None:
-    found = reduced_vocabulary.frequent([[9, 9, 7, 7, 7], [5]], 4, 12)
-    assert found.tolist() == [0, 5, 7, 9]
-    maps = reduced_vocabulary.maps(found, 12)
+    frequent = reduced_vocabulary.frequent([[9, 9, 7, 7, 7], [5]], 4, 12)
+    assert frequent.tolist() == [0, 5, 7, 9]
+    maps = reduced_vocabulary.maps(frequent, 12)
     assert maps["d2t"].tolist() == [0, 4, 5, 6]
     assert maps["t2d"].nonzero().flatten().tolist() == [0, 5, 7, 9]
-    assert reduced_vocabulary.maps(found, 4) == {}
+    assert reduced_vocabulary.maps(frequent, 4) == {}

@@ -15,9 +15,9 @@ PROMPTS = [[5, 6, 7], [9, 8, 7, 6, 5, 4, 3], [11]]
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Target:
     """In fp32, where the order of sums decides no token."""
-    found = Target(tiny_llama(tmp_path_factory.mktemp("target") / "model", layers=3))
-    found.model.float()
-    return found
+    result = Target(tiny_llama(tmp_path_factory.mktemp("target") / "model", layers=3))
+    result.model.float()
+    return result
 
 
 def test_greedy_answers_are_the_most_probable_tokens_of_each_prompt_by_itself(target: Target) -> None:
@@ -43,8 +43,8 @@ def test_drawn_answers_hang_on_the_seed_alone(target: Target) -> None:
 def test_an_answer_ends_with_the_token_that_ends_it_and_others_go_on(target: Target) -> None:
     free = target.answer(PROMPTS, 0.0, 12, 0)
     target.model.generation_config.eos_token_id = ending = free[0].tokens[2]
-    found = target.answer(PROMPTS, 0.0, 12, 0)
-    for answer, whole in zip(found, free, strict=True):
+    result = target.answer(PROMPTS, 0.0, 12, 0)
+    for answer, whole in zip(result, free, strict=True):
         stop = whole.tokens.index(ending) + 1 if ending in whole.tokens else 12
         assert answer.tokens == whole.tokens[:stop]
 

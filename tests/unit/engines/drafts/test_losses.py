@@ -51,9 +51,9 @@ def test_every_loss_that_can_be_asked_for_is_there() -> None:
 @examples(200)
 def test_losses_are_their_definitions(name: str, rows: list[list[float]]) -> None:
     target, draft = torch.tensor(rows)[:, None]
-    found = LOSSES[name](target, draft)
-    assert found.shape == (1,)
-    assert float(found) == pytest.approx(float(_reference(name, target, draft)), abs=2e-5, rel=1e-4)
+    result = LOSSES[name](target, draft)
+    assert result.shape == (1,)
+    assert float(result) == pytest.approx(float(_reference(name, target, draft)), abs=2e-5, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", LOSS_NAMES)
@@ -62,9 +62,9 @@ def test_losses_are_their_definitions(name: str, rows: list[list[float]]) -> Non
 def test_losses_are_not_below_zero_and_have_finite_gradients(name: str, rows: list[list[float]]) -> None:
     target, draft = torch.tensor(rows)
     draft.requires_grad_()
-    found = LOSSES[name](target[None], draft[None]).sum()
-    found.backward()  # type: ignore[no-untyped-call]
-    assert float(found.detach()) >= 0
+    total = LOSSES[name](target[None], draft[None]).sum()
+    total.backward()  # type: ignore[no-untyped-call]
+    assert float(total.detach()) >= 0
     assert draft.grad is not None
     assert bool(draft.grad.isfinite().all())
 
@@ -94,12 +94,15 @@ def test_the_mean_through_a_head_is_that_of_all_logits_at_once(name: str, weight
     generator = torch.Generator().manual_seed(1)
     rows = 2 * losses.ROWS + 5
     states = torch.randn(rows, 6, generator=generator).requires_grad_()
-    head, wanted = torch.randn(11, 6, generator=generator).requires_grad_(), torch.randn(rows, 11, generator=generator)
+    head, required = (
+        torch.randn(11, 6, generator=generator).requires_grad_(),
+        torch.randn(rows, 11, generator=generator),
+    )
     weights = torch.rand(rows, generator=generator) if weighted else None
-    each = LOSSES[name](wanted, states @ head.T)
+    each = LOSSES[name](required, states @ head.T)
     whole = each.mean() if weights is None else (each * weights).sum() / weights.sum()
     expected = torch.autograd.grad(2 * whole, (states, head))
-    found = losses.through_head(states, head, lambda part: wanted[part], LOSSES[name], weights)
-    assert float(found.detach()) == pytest.approx(float(whole.detach()), rel=1e-5)
-    for one, other in zip(torch.autograd.grad(2 * found, (states, head)), expected, strict=True):
+    result = losses.through_head(states, head, lambda part: required[part], LOSSES[name], weights)
+    assert float(result.detach()) == pytest.approx(float(whole.detach()), rel=1e-5)
+    for one, other in zip(torch.autograd.grad(2 * result, (states, head)), expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-7)

@@ -26,9 +26,9 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Target:
 
 @pytest.fixture
 def heads(target: Target) -> Medusa:
-    found = Medusa(target, Training(kind="medusa", tokens=TOKENS))
-    found.prepare([range(40, 200)])
-    return found
+    result = Medusa(target, Training(kind="medusa", tokens=TOKENS))
+    result.prepare([range(40, 200)])
+    return result
 
 
 def _batch(target: Target) -> Batch:
@@ -47,8 +47,8 @@ def test_each_block_reads_the_state_of_which_the_round_began(heads: Medusa, targ
         for number, block in enumerate(heads.head.blocks):
             last = 6  # known last: its own state, not read yet, lies one later
             state = batch.final[1, last - 1].float()
-            wanted = state + torch.nn.functional.silu(block.layers[0](state))
-            torch.testing.assert_close(ahead[number][1, last + number], wanted)
+            required = state + torch.nn.functional.silu(block.layers[0](state))
+            torch.testing.assert_close(ahead[number][1, last + number], required)
 
 
 def test_heads_learn_and_are_accepted_more(heads: Medusa, target: Target) -> None:
@@ -57,10 +57,10 @@ def test_heads_learn_and_are_accepted_more(heads: Medusa, target: Target) -> Non
     losses = []
     for _ in range(60):
         optimizer.zero_grad()
-        found = heads.loss(batch, LOSSES["ce"])
-        found.backward()  # type: ignore[no-untyped-call]
+        loss = heads.loss(batch, LOSSES["ce"])
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        losses.append(float(found.detach()))
+        losses.append(float(loss.detach()))
     assert losses[-1] < losses[0] / 2
     own = Batch(target, _said(target, batch), batch.answers, batch.real, batch.temperature, batch.final)
     assert float(heads.accepted(own, TOKENS).sum()) > before + 8
@@ -68,8 +68,8 @@ def test_heads_learn_and_are_accepted_more(heads: Medusa, target: Target) -> Non
 
 def _said(target: Target, batch: Batch) -> torch.Tensor:
     """The tokens with each of the answer as the target would greedily say it after those in the batch."""
-    said = target.logits(batch.final).argmax(-1)
-    return torch.where(batch.answers, torch.cat([batch.tokens[:, :1], said[:, :-1]], 1), batch.tokens)
+    best = target.logits(batch.final).argmax(-1)
+    return torch.where(batch.answers, torch.cat([batch.tokens[:, :1], best[:, :-1]], 1), batch.tokens)
 
 
 def test_the_checkpoint_has_the_names_and_sizes_that_vllm_loads(heads: Medusa, tmp_path: Path) -> None:

@@ -26,14 +26,14 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Target:
 def a_batch(target: Target) -> Batch:
     """Two prompts with answers of the target's own, one greedy and one drawn."""
     prompts = [[5, 6, 7], [9, 8, 7, 6, 5]]
-    said = [target.answer([prompt], at, 40, 0)[0].tokens for prompt, at in zip(prompts, (0.0, 1.0), strict=True)]
-    length = max(len(a) + len(b) for a, b in zip(prompts, said, strict=True))
+    messages = [target.answer([prompt], at, 40, 0)[0].tokens for prompt, at in zip(prompts, (0.0, 1.0), strict=True)]
+    length = max(len(a) + len(b) for a, b in zip(prompts, messages, strict=True))
     tokens, answers, real = (
         torch.zeros(2, length, dtype=torch.long),
         torch.zeros(2, length).bool(),
         torch.zeros(2, length).bool(),
     )
-    for row, (prompt, answer) in enumerate(zip(prompts, said, strict=True)):
+    for row, (prompt, answer) in enumerate(zip(prompts, messages, strict=True)):
         tokens[row, : len(prompt) + len(answer)] = torch.tensor(prompt + answer)
         answers[row, len(prompt) : len(prompt) + len(answer)] = True
         real[row, : len(prompt) + len(answer)] = True
@@ -56,8 +56,8 @@ def test_a_small_model_learns_what_its_target_says(target: Target, start: Any) -
 
 def test_a_whole_copy_of_the_target_is_accepted_everywhere(target: Target) -> None:
     batch = a_batch(target)
-    found = Small(target, Training(start="pruned", layers=5)).accepted(batch, 2)[batch.predicting][:, 0]
-    assert float(found.mean()) > 0.97  # products round differently in training
+    result = Small(target, Training(start="pruned", layers=5)).accepted(batch, 2)[batch.predicting][:, 0]
+    assert float(result.mean()) > 0.97  # products round differently in training
 
 
 @pytest.mark.parametrize("start", ["fresh", "pruned"])
@@ -92,9 +92,9 @@ def test_the_layers_kept_are_spread_from_the_first_to_the_last() -> None:
 def test_leading_components_keep_which_tokens_are_alike() -> None:
     generator = torch.Generator().manual_seed(0)
     table = torch.randn(200, 3, generator=generator) @ torch.randn(3, 16, generator=generator)
-    found = small_model.leading(table, 4)
-    apart, kept = torch.cdist(table, table), torch.cdist(found, found)
-    ratio = (kept / apart.clamp_min(1e-9))[apart > 0.1]
+    result = small_model.leading(table, 4)
+    apart, remaining = torch.cdist(table, table), torch.cdist(result, result)
+    ratio = (remaining / apart.clamp_min(1e-9))[apart > 0.1]
     assert float(ratio.std() / ratio.mean()) < 0.01
 
 

@@ -65,18 +65,18 @@ def trained(model: Path, folder: Path, options: Training = OPTIONS, progress: No
 
 
 def test_a_draft_is_trained_on_answers_and_judged_on_others(model: Path, tmp_path: Path) -> None:
-    told = Told()
-    found = trained(model, tmp_path, OPTIONS.model_copy(update={"steps": 30}), told)
-    assert told.phases == ["answers", "train", "save"]
-    assert [point["step"] for point in told.points] == [check.step for check in found.curve]
-    assert [each.temperature for each in found.acceptance] == [0.0, 1.0]
-    assert all(len(each.by_position) == OPTIONS.tokens for each in found.acceptance)
-    assert found.curve[-1].validation < found.curve[0].validation
-    assert found.data["aside"] == 3
-    assert 0 < found.data["greedy"] <= found.data["answers"]
+    reply = Told()
+    training = trained(model, tmp_path, OPTIONS.model_copy(update={"steps": 30}), reply)
+    assert reply.phases == ["answers", "train", "save"]
+    assert [point["step"] for point in reply.points] == [check.step for check in training.curve]
+    assert [each.temperature for each in training.acceptance] == [0.0, 1.0]
+    assert all(len(each.by_position) == OPTIONS.tokens for each in training.acceptance)
+    assert training.curve[-1].validation < training.curve[0].validation
+    assert training.data["aside"] == 3
+    assert 0 < training.data["greedy"] <= training.data["answers"]
     assert (tmp_path / "draft" / "model.safetensors").is_file()
-    best = max(found.curve, key=lambda check: check.length)
-    assert found.best_step == best.step
+    best = max(training.curve, key=lambda check: check.length)
+    assert training.best_step == best.step
 
 
 @pytest.mark.parametrize(
@@ -96,10 +96,10 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(
     whole = trained(model, tmp_path / "whole", options)
     with pytest.raises(KeyboardInterrupt):
         trained(model, tmp_path / "stopped", options, Told(kind, stop))
-    found = trained(model, tmp_path / "stopped", options)
+    training = trained(model, tmp_path / "stopped", options)
     files = [(tmp_path / name / "draft" / "model.safetensors").read_bytes() for name in ("whole", "stopped")]
     assert files[0] == files[1]
-    assert found.acceptance == whole.acceptance
+    assert training.acceptance == whole.acceptance
 
 
 def test_answers_are_not_asked_for_again(model: Path, tmp_path: Path) -> None:
@@ -119,8 +119,8 @@ def test_a_budget_that_ends_before_a_first_checkpoint_is_refused_with_one_that_d
 
 
 def test_a_draft_can_learn_from_what_it_says_itself(model: Path, tmp_path: Path) -> None:
-    found = trained(model, tmp_path, OPTIONS.model_copy(update={"on_policy": 0.5, "steps": 4}))
-    assert found.steps == 4
+    training = trained(model, tmp_path, OPTIONS.model_copy(update={"on_policy": 0.5, "steps": 4}))
+    assert training.steps == 4
 
 
 def test_the_rate_rises_and_falls() -> None:

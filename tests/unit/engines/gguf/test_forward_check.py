@@ -118,8 +118,8 @@ def test_large_weights_come_in_shards_with_an_index(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("context", [1, 2, 8, 12, 13, 64, 4096, 131_072])
 def test_positions_rise_and_stay_within_the_context(context: int) -> None:
-    found = forward_check.places(context, forward_check.TOKENS)
-    assert found[0] == 0 and all(one < other for one, other in pairwise(found))
-    assert len(found) == forward_check.TOKENS and (
-        context <= forward_check.TOKENS or found[-1] == min(context, forward_check.FAR) - 1
+    places = forward_check.places(context, forward_check.TOKENS)
+    assert places[0] == 0 and all(one < other for one, other in pairwise(places))
+    assert len(places) == forward_check.TOKENS and (
+        context <= forward_check.TOKENS or places[-1] == min(context, forward_check.FAR) - 1
     )

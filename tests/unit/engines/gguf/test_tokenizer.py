@@ -154,7 +154,7 @@ def test_chat_templates_are_carried_by_their_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stated", "said"),
+    ("stated", "message"),
     [
         (byte_level(pre="deepseek-llm"), "says `tokenizer.ggml.pre` = deepseek-llm, which this import does not carry"),
         (byte_level(pre="made-up"), "says `tokenizer.ggml.pre` = made-up"),
@@ -168,8 +168,8 @@ def test_chat_templates_are_carried_by_their_names(tmp_path: Path) -> None:
         (byte_level(pre="llama-bpe", bos_token_id=None), "begins texts with a token that it does not name"),
     ],
 )
-def test_what_cannot_be_known_of_a_tokenizer_is_refused(stated: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_known_of_a_tokenizer_is_refused(stated: dict[str, Any], message: str) -> None:
     values = {key: value for key, value in stated.items() if not isinstance(value, list) and value is not None}
     with pytest.raises(InvalidModel) as refused:
         tokenizer_plan("x.gguf", values, {key: len(value) for key, value in stated.items() if isinstance(value, list)})
-    assert said in str(refused.value)
+    assert message in str(refused.value)

@@ -15,8 +15,8 @@ from tests.tiny import TEXT, begins_texts, tiny_llama
 def test_the_token_form_is_the_same_loss_as_the_gram_form() -> None:
     generator = torch.Generator().manual_seed(0)
     rows, error = torch.randn(64, 24, generator=generator), torch.randn(8, 24, generator=generator)
-    seen = (len(rows), rows.abs().mean(0), rows.abs().amax(0))
-    gram, tokens = Stats(*seen, gram=rows.T @ rows), Stats(*seen, rows=rows)
+    observed = (len(rows), rows.abs().mean(0), rows.abs().amax(0))
+    gram, tokens = Stats(*observed, gram=rows.T @ rows), Stats(*observed, rows=rows)
     assert abs(gram.squared(error) / tokens.squared(error) - 1) < 1e-4
     torch.testing.assert_close(gram.matrix(), tokens.matrix())
     columns = torch.rand(24, generator=generator) + 0.5
@@ -33,18 +33,18 @@ def test_the_tokens_are_those_of_the_models_own_tokenizer() -> None:
         for text in texts
         for token in [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
     ]
-    found = calibration.sample_tokens(folder, texts, len(expected), 1, 0)
-    assert found.flatten().tolist() == expected
+    tokens = calibration.sample_tokens(folder, texts, len(expected), 1, 0)
+    assert tokens.flatten().tolist() == expected
 
 
 def test_every_window_begins_as_the_tokenizer_begins_a_text(tmp_path: Path) -> None:
     model = tiny_llama(tmp_path / "model", hidden=32, heads=2, kv_heads=1, intermediate=64)
     plain = calibration.sample_tokens(model, [TEXT], 1000, 16, 0).flatten().tolist()
     begins_texts(model)
-    for found in (
+    for result in (
         calibration.sample_tokens(model, [TEXT], 1000, 16, 0),
         calibration.spare_tokens(model, [TEXT], 0, 16, 0),
     ):
-        assert found.shape[1] == 16 and found[:, 0].tolist() == [0] * len(found)
-    found = calibration.sample_tokens(model, [TEXT], 1000, 16, 0)[:, 1:].flatten().tolist()
-    assert found[: len(plain)] == plain[: len(found)] and abs(len(found) - len(plain)) <= 16, "all of the text, once"
+        assert result.shape[1] == 16 and result[:, 0].tolist() == [0] * len(result)
+    result = calibration.sample_tokens(model, [TEXT], 1000, 16, 0)[:, 1:].flatten().tolist()
+    assert result[: len(plain)] == plain[: len(result)] and abs(len(result) - len(plain)) <= 16, "all of the text, once"

@@ -155,8 +155,8 @@ def test_config_and_tensors_of_each_scheme(name: str, form: str, weights: Any, i
         ["lm_head"],
     )
     assert (group["weights"]["type"], group["weights"]["num_bits"], group["weights"]["strategy"]) == weights
-    found = group.get("input_activations")
-    assert (found and (found["strategy"], found["dynamic"])) == inputs
+    value = group.get("input_activations")
+    assert (value and (value["strategy"], value["dynamic"])) == inputs
     assert {key: tuple(tensor.shape) for key, tensor in compress(randn(32, 64), rounding).items()} == tensors
     assert "sparsity_config" not in document
 

@@ -35,9 +35,9 @@ def textbook(weight: Any, inputs: Any, grid: Any, damping: float = 0.01) -> Any:
         left = torch.linalg.inv(hessian[column:, column:])
         for number, row in enumerate(result):
             s, z = scale[number, column // size], zero[number, column // size]
-            kept = (((row[column] / s).round() + z).clamp(-8, 7) - z) * s
-            row[column:] -= (row[column] - kept) / left[0, 0] * left[0]
-            row[column] = kept
+            remaining = (((row[column] / s).round() + z).clamp(-8, 7) - z) * s
+            row[column:] -= (row[column] - remaining) / left[0, 0] * left[0]
+            row[column] = remaining
     return result.float()
 
 
@@ -212,12 +212,12 @@ def test_clipping_never_costs_a_row(seed: int, symmetric: bool) -> None:
 
     inputs, rounding = skewed(80, 64, seed), w4(symmetric=symmetric)
     weight, stats = randn(16, 64, seed=seed + 1), stats_of(inputs)
-    found = clip_search.search_ranges(weight, stats, rounding)
-    assert torch.equal(found.values, snapped(weight, found.grid, rounding))
-    after, before = (stats.row_losses(weight - values) for values in (found.values, rounded(weight, rounding)))
-    assert found.losses is not None and found.plain is not None
-    torch.testing.assert_close(found.losses, after)
-    torch.testing.assert_close(found.plain, before)
+    ranges = clip_search.search_ranges(weight, stats, rounding)
+    assert torch.equal(ranges.values, snapped(weight, ranges.grid, rounding))
+    after, before = (stats.row_losses(weight - values) for values in (ranges.values, rounded(weight, rounding)))
+    assert ranges.losses is not None and ranges.plain is not None
+    torch.testing.assert_close(ranges.losses, after)
+    torch.testing.assert_close(ranges.plain, before)
     assert bool((after <= before * (1 + 1e-5)).all())
     assert float(after.sum()) < float(before.sum())
 
@@ -227,8 +227,8 @@ def test_clipping_believes_what_plain_rounding_is_known_to_lose() -> None:
     import torch
 
     inputs, weight, rounding = skewed(80, 64), randn(16, 64, seed=1), w4(symmetric=False)
-    found = clip_search.search_ranges(weight, stats_of(inputs), rounding, torch.zeros(16))
-    assert torch.equal(found.values, rounded(weight, rounding))
+    ranges = clip_search.search_ranges(weight, stats_of(inputs), rounding, torch.zeros(16))
+    assert torch.equal(ranges.values, rounded(weight, rounding))
 
 
 def test_clipping_finds_the_best_of_its_steps_for_one_group() -> None:

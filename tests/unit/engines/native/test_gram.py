@@ -38,9 +38,9 @@ def made(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("features", [5, 128, 200, 1100])
 @pytest.mark.parametrize("mean", [0.0, 3.0, 10.0])
 def test_losses_are_right(features: int, mean: float) -> None:
-    found, true = made(uneven(features, mean))
+    result, true = made(uneven(features, mean))
     errors = torch.rand(64, features).double() - 0.5
-    losses, expected = (((errors @ each) * errors).sum(1) for each in (found, true))
+    losses, expected = (((errors @ each) * errors).sum(1) for each in (result, true))
     assert float((losses / expected - 1).abs().max()) < 1e-2
 
 
@@ -49,10 +49,10 @@ def test_the_inverse_is_off_by_far_less_than_its_damping(mean: float) -> None:
     """Relative to what is inverted, in every direction: with H = X'X + damping, the eigenvalues of H^-1/2 error H^-1/2.
 
     Of random tokens; those of a trained model are off by more (docs/decisions/0012)."""
-    found, true = made(uneven(256, mean))
+    result, true = made(uneven(256, mean))
     damped = true + DAMPING * true.diagonal().mean() * torch.eye(len(true))
     factor = torch.linalg.cholesky(damped)
-    left = torch.linalg.solve_triangular(factor, found - true, upper=False)
+    left = torch.linalg.solve_triangular(factor, result - true, upper=False)
     error = torch.linalg.solve_triangular(factor, left.T, upper=False)
     assert float(torch.linalg.eigvalsh(error).abs().max()) < 0.05
 
@@ -60,9 +60,9 @@ def test_the_inverse_is_off_by_far_less_than_its_damping(mean: float) -> None:
 def test_it_stays_positive_semidefinite_where_channels_depend_on_each_other() -> None:
     """Entry by entry rounded, as 16-bit products are, it would not."""
     rows = torch.randn(TOKENS, 16) @ torch.randn(16, 256) * torch.rand(256).mul(6).exp()
-    found, true = made(rows)
+    result, true = made(rows)
     power = float(true.diagonal().mean())
-    assert float(torch.linalg.eigvalsh(found)[0]) > -1e-4 * DAMPING * power
+    assert float(torch.linalg.eigvalsh(result)[0]) > -1e-4 * DAMPING * power
     product = rows.bfloat16().T @ rows.bfloat16()
     assert float(torch.linalg.eigvalsh(product.double())[0]) < -0.1 * DAMPING * power
 
@@ -71,8 +71,8 @@ def test_one_token_that_has_all_the_power_of_a_channel_adds_a_percent_to_it_at_m
     rows = torch.randn(gram.PIECE, 128)
     rows[:, 3] *= 1e-3
     rows[77, 3] = 50.0
-    found, true = made(rows)
-    assert float((found.diagonal() / true.diagonal() - 1).abs().max()) < 0.0106
+    result, true = made(rows)
+    assert float((result.diagonal() / true.diagonal() - 1).abs().max()) < 0.0106
 
 
 @pytest.mark.parametrize("times", [30.0, 1000.0])
@@ -84,10 +84,10 @@ def test_tokens_of_massive_activations_cost_the_others_little(times: float) -> N
     ordinary = torch.arange(TOKENS) % 512 != 0
     rows[~ordinary] = torch.randn(256)
     rows[:, 5:9][~ordinary] *= times
-    found, true = made(rows)
+    result, true = made(rows)
     weight, rounding = torch.randn(64, 256), weight_only(4, 128, symmetric=True, dtype=torch.bfloat16)
     losses = []
-    for matrix in (found, true):
+    for matrix in (result, true):
         stats = Stats(TOKENS, rows.abs().mean(0), rows.abs().amax(0), matrix.float(), None)
         error = weight - gptq.quantize(weight, stats, rounding, act_order=True).values
         losses.append(float((rows[ordinary] @ error.T).square().sum()))
@@ -107,5 +107,5 @@ def test_a_value_that_is_not_finite_is_noticed(bad: float) -> None:
 def test_a_channel_that_is_never_used_stays_zero() -> None:
     rows = uneven(64)
     rows[:, 9] = 0
-    found, _ = made(rows)
-    assert not found[9].any() and not found[:, 9].any()
+    result, _ = made(rows)
+    assert not result[9].any() and not result[:, 9].any()

@@ -38,9 +38,9 @@ def loss(weight: Any, other: Any, inputs: Any) -> float:
 @given(seed=st.integers(0, 1000), pattern=st.sampled_from(["2:4", "4:8"]), as_rows=st.booleans())
 def test_n_of_m_holds_exactly(method: str, seed: int, pattern: str, as_rows: bool) -> None:
     weight = randn(12, 64, seed=seed)
-    kept = pruned(method, weight, skewed(20, 64, seed), 0.5, pattern, as_rows=as_rows) != 0
-    keep, of = map(int, pattern.split(":"))
-    assert bool((kept.view(12, -1, of).sum(-1) == keep).all())
+    remaining = pruned(method, weight, skewed(20, 64, seed), 0.5, pattern, as_rows=as_rows) != 0
+    keep, subject = map(int, pattern.split(":"))
+    assert bool((remaining.view(12, -1, subject).sum(-1) == keep).all())
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -66,11 +66,11 @@ def test_magnitude_drops_the_smallest_of_the_matrix_and_wanda_the_lowest_scores_
     mask = pruning.by_magnitude(weight, 0.5, "unstructured")
     assert sorted(weight.abs()[mask].tolist()) == values[48:]
     for as_rows in (False, True):
-        kept = pruning.by_wanda(weight, stats_of(inputs, as_rows=as_rows), 0.5, "unstructured")
+        remaining = pruning.by_wanda(weight, stats_of(inputs, as_rows=as_rows), 0.5, "unstructured")
         for row in range(6):
             scores = [abs(float(weight[row, j])) * float((inputs[:, j] ** 2).sum()) ** 0.5 for j in range(16)]
             lowest = sorted(range(16), key=lambda j: scores[j])[:8]
-            assert sorted((~kept[row]).nonzero().flatten().tolist()) == sorted(lowest)
+            assert sorted((~remaining[row]).nonzero().flatten().tolist()) == sorted(lowest)
 
 
 def test_wanda_is_magnitude_where_all_inputs_are_alike_and_where_none_was_seen() -> None:
@@ -101,15 +101,15 @@ def test_sparsegpt_is_no_better_than_least_squares_on_its_mask_and_not_far_off()
     weight, inputs = randn(4, 24, seed=1), skewed(300, 24)
     result = pruned("sparsegpt", weight, inputs, 0.5, "2:4")
     best = torch.zeros_like(weight)
-    for row, kept in enumerate(result != 0):
-        best[row, kept] = (
-            torch.linalg.lstsq(inputs[:, kept].double(), (inputs @ weight[row]).double()[:, None])
+    for row, remaining in enumerate(result != 0):
+        best[row, remaining] = (
+            torch.linalg.lstsq(inputs[:, remaining].double(), (inputs @ weight[row]).double()[:, None])
             .solution[:, 0]
             .float()
         )
-    least, found = loss(weight, best, inputs), loss(weight, result, inputs)
-    assert least <= found * 1.001
-    assert found - least < 0.5 * (loss(weight, weight * (result != 0), inputs) - least)
+    least, outcome = loss(weight, best, inputs), loss(weight, result, inputs)
+    assert least <= outcome * 1.001
+    assert outcome - least < 0.5 * (loss(weight, weight * (result != 0), inputs) - least)
 
 
 def test_the_first_dropped_weight_of_sparsegpt_is_the_optimal_brain_surgeons() -> None:
@@ -152,9 +152,9 @@ def test_a_pattern_that_does_not_divide_the_inputs_is_refused(method: str) -> No
 def test_n_of_m_keeps_the_best_combination_of_scores(pattern: Any) -> None:
     """Against every combination."""
     scores = randn(3, 8, seed=4).abs()
-    keep, of = map(int, pattern.split(":"))
+    keep, subject = map(int, pattern.split(":"))
     mask = pruning.n_of_m(scores, pattern)
-    for row, start in itertools.product(range(3), range(0, 8, of)):
-        part = scores[row, start : start + of].tolist()
-        best = max(sum(part[i] for i in chosen) for chosen in itertools.combinations(range(of), keep))
-        assert float((scores * mask)[row, start : start + of].sum()) == pytest.approx(best, rel=1e-6)
+    for row, start in itertools.product(range(3), range(0, 8, subject)):
+        part = scores[row, start : start + subject].tolist()
+        best = max(sum(part[i] for i in chosen) for chosen in itertools.combinations(range(subject), keep))
+        assert float((scores * mask)[row, start : start + subject].sum()) == pytest.approx(best, rel=1e-6)

@@ -53,12 +53,12 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
 
 @pytest.mark.parametrize("teacher", [True, False])
 def test_it_lowers_the_loss_and_changes_only_weights_that_were_kept(case: Case, tmp_path: Path, teacher: bool) -> None:
-    told = Told()
-    result = case.recover(tmp_path / "out", FAST.model_copy(update={"teacher": teacher}), told)
+    reply = Told()
+    result = case.recover(tmp_path / "out", FAST.model_copy(update={"teacher": teacher}), reply)
     assert result.improved
     assert result.loss_after < result.loss_before
-    assert [point["step"] for point in told.points] == list(range(7))
-    assert [point.model_dump() for point in result.curve] == told.points
+    assert [point["step"] for point in reply.points] == list(range(7))
+    assert [point.model_dump() for point in result.curve] == reply.points
     same_but_for_the_kept_weights(case, tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {path.name for path in case.pruned.iterdir()}
 
@@ -73,12 +73,12 @@ def test_matrices_of_other_modules_than_linears_keep_their_zeros_too(tmp_path: P
 def test_a_stopped_run_goes_on_to_the_same_bytes(case: Case, tmp_path: Path) -> None:
     """Stopped in a step after the last state was kept, which is then made again: with 40 steps one is kept every
     two."""
-    asked = FAST.model_copy(update={"steps": 40})
-    whole = case.recover(tmp_path / "whole", asked)
+    changed = FAST.model_copy(update={"steps": 40})
+    whole = case.recover(tmp_path / "whole", changed)
     with pytest.raises(Stopped):
-        case.recover(tmp_path / "out", asked, Told(stop=5))
+        case.recover(tmp_path / "out", changed, Told(stop=5))
     again = Told()
-    resumed = case.recover(tmp_path / "out", asked, again)
+    resumed = case.recover(tmp_path / "out", changed, again)
     assert again.notes[0] == "4 of 40 steps were done before: going on with the next."
     assert [point["step"] for point in again.points] == [point.step for point in whole.curve]
     assert resumed == whole
@@ -97,11 +97,11 @@ def test_another_request_begins_anew(case: Case, tmp_path: Path) -> None:
 
 def test_it_stops_when_the_loss_no_longer_falls_and_keeps_the_best(case: Case, tmp_path: Path) -> None:
     """With too high a rate the first steps help and later ones do harm."""
-    asked = Recover(steps=400, learning_rate=0.05, rank=4, patience=2)
-    result = case.recover(tmp_path / "out", asked)
+    request = Recover(steps=400, learning_rate=0.05, rank=4, patience=2)
+    result = case.recover(tmp_path / "out", request)
     losses = [point.validation for point in result.curve]
     assert result.stopped == "patience"
-    assert 0 < result.best_step < result.steps < asked.steps
+    assert 0 < result.best_step < result.steps < request.steps
     assert result.loss_after == min(losses)
     assert result.best_step == result.curve[losses.index(min(losses))].step
     measured = replace(case, pruned=tmp_path / "out").recover(tmp_path / "again", Recover(steps=1))
@@ -110,11 +110,11 @@ def test_it_stops_when_the_loss_no_longer_falls_and_keeps_the_best(case: Case, t
 
 
 def test_where_nothing_was_better_the_pruned_weights_are_kept(case: Case, tmp_path: Path) -> None:
-    told = Told()
-    result = case.recover(tmp_path / "out", Recover(steps=40, learning_rate=1.0, patience=1), told)
+    reply = Told()
+    result = case.recover(tmp_path / "out", Recover(steps=40, learning_rate=1.0, patience=1), reply)
     assert (result.improved, result.best_step, result.loss_after) == (False, 0, result.loss_before)
     assert digest(tmp_path / "out") == digest(case.pruned)
-    assert told.notes[-1].endswith("nothing was better than the pruned model, which is kept.")
+    assert reply.notes[-1].endswith("nothing was better than the pruned model, which is kept.")
 
 
 def test_only_the_factors_have_gradients_and_at_first_they_change_nothing(case: Case) -> None:

@@ -86,10 +86,10 @@ def test_static_scales_cover_what_was_seen() -> None:
 def test_cache_scales_put_the_largest_value_at_the_largest_fp8_number() -> None:
     import torch
 
-    found = Extent(key=3.5, value=0.0).scales()
-    assert {name: (float(scale), tuple(scale.shape)) for name, scale in found.items()} == {
+    scales = Extent(key=3.5, value=0.0).scales()
+    assert {name: (float(scale), tuple(scale.shape)) for name, scale in scales.items()} == {
         "k_scale": (pytest.approx(3.5 / 448), (1,)),
         "v_scale": (1.0, (1,)),
     }
-    stored = (torch.tensor([3.5]) / found["k_scale"]).to(torch.float8_e4m3fn)
+    stored = (torch.tensor([3.5]) / scales["k_scale"]).to(torch.float8_e4m3fn)
     assert float(stored.float()) == 448.0

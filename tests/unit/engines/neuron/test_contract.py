@@ -76,8 +76,8 @@ def calls(tmp_path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
 
 
-def within_contract(made: list[dict[str, Any]]) -> None:
-    for call in made:
+def within_contract(created: list[dict[str, Any]]) -> None:
+    for call in created:
         names = CONTRACT[call["call"]]
         assert len(call["args"]) <= len(names) and set(call["kwargs"]) <= set(names[len(call["args"]) :]), call
 
@@ -114,14 +114,14 @@ def test_each_stack_compiles_within_the_published_contract(
         return
     result = build(python, tmp_path, stack=stack, draft=draft, device=device, **plan)
     assert result.graphs >= 1 and bool(result.proof) == device
-    made = calls(tmp_path)
-    within_contract(made)
-    names = [call["call"].rpartition(".")[2] for call in made]
+    requests = calls(tmp_path)
+    within_contract(requests)
+    names = [call["call"].rpartition(".")[2] for call in requests]
     if stack == "transformers-neuronx" and device:
         assert names.index("save") < names.index("load") < names.index("to_neuron")
         assert ("SpeculativeGenerator" in names) == draft
     if plan.get("draft_method") == "eagle3" and stack == "nxd-inference":
-        config = next(call["kwargs"] for call in made if call["call"].endswith("NeuronConfig"))
+        config = next(call["kwargs"] for call in requests if call["call"].endswith("NeuronConfig"))
         assert (config["enable_eagle_speculation"], config["is_eagle3"], config["speculation_length"]) == (
             True,
             True,

@@ -71,10 +71,10 @@ def planned(values: dict[str, Any], shapes: dict[str, Shape] = SHAPES, lengths: 
 
 
 def test_a_sound_file_is_converted_whole() -> None:
-    found = planned(VALUES_OF)
-    assert found.architecture == "LlamaForCausalLM"
-    assert {tensor.name for tensor in found.tensors} == set(SHAPES)
-    names = [name for tensor in found.tensors for name in tensor.becomes]
+    verdict = planned(VALUES_OF)
+    assert verdict.architecture == "LlamaForCausalLM"
+    assert {tensor.name for tensor in verdict.tensors} == set(SHAPES)
+    names = [name for tensor in verdict.tensors for name in tensor.becomes]
     assert len(names) == len(set(names)) == len(SHAPES)
 
 
@@ -118,7 +118,7 @@ def test_a_changed_value_changes_the_config_or_is_refused(name: str, value: Any,
         changed = planned(base | {key: value})
     except InvalidModel:
         return
-    meant = {
+    intended = {
         "attention.sliding_window": not value or (type(value) is int and value >= ggufs.CONTEXT),
         "rope.scaling.factor": value in {0, 1},
         "rope.scale_linear": value in {0, 1},
@@ -126,7 +126,7 @@ def test_a_changed_value_changes_the_config_or_is_refused(name: str, value: Any,
         "expert_count": not value,
         "expert_used_count": not value,
     }
-    same = value in keys.NEUTRAL.get(name, ()) or meant.get(name, False) or value == base.get(key)
+    same = value in keys.NEUTRAL.get(name, ()) or intended.get(name, False) or value == base.get(key)
     same |= name in keys.EQUAL and value == plain.config[keys.EQUAL[name]]
     same |= name == "attention.key_length" and value == plain.config["head_dim"]
     length, fast, slow = (
@@ -207,9 +207,9 @@ def test_a_tensor_that_is_left_over_is_refused_by_name(name: str, shape: list[in
         return
     with pytest.raises(InvalidModel) as refused:
         planned(VALUES_OF, SHAPES | {name: tuple(shape)})
-    said = str(refused.value)
+    text = str(refused.value)
     # of a bias or a router, the others are missing then
-    assert name in said or said.startswith("x.gguf has no tensor ")
+    assert name in text or text.startswith("x.gguf has no tensor ")
 
 
 @pytest.mark.parametrize("name", sorted(SHAPES))
@@ -224,8 +224,8 @@ def test_a_tensor_that_is_missing_or_misshapen_is_refused_by_name(name: str) -> 
 
 def test_experts_are_mixtrals_and_counted_within_bounds() -> None:
     values, lengths, shapes = parts(expert_count=4, expert_used_count=2)
-    found = planned(values, shapes, lengths)
-    assert (found.architecture, found.config["num_local_experts"]) == ("MixtralForCausalLM", 4)
+    verdict = planned(values, shapes, lengths)
+    assert (verdict.architecture, verdict.config["num_local_experts"]) == ("MixtralForCausalLM", 4)
     for change in ({"llama.expert_used_count": 5}, {"llama.expert_count": 2**20}, {"llama.expert_gating_func": 2}):
         with pytest.raises(InvalidModel, match="expert_"):
             planned(values | change, shapes, lengths)
@@ -239,8 +239,12 @@ def test_the_factors_of_llama_3_are_recognized_and_no_others() -> None:
     shapes = SHAPES | {"rope_freqs.weight": (ggufs.SIZE // 2,)}
     for factor, length in ((8.0, 8192), (32.0, 8192), (16.0, 4096)):
         factors = ggufs.llama3_frequencies(factor, length, 500000.0)["rope_freqs.weight"].tolist()
-        found = conversion.plan("x.gguf", "llama", values, LENGTHS, shapes, factors).config["rope_parameters"]
-        assert (found["rope_type"], found["factor"], found["original_max_position_embeddings"]) == (
+        rope_parameters = conversion.plan("x.gguf", "llama", values, LENGTHS, shapes, factors).config["rope_parameters"]
+        assert (
+            rope_parameters["rope_type"],
+            rope_parameters["factor"],
+            rope_parameters["original_max_position_embeddings"],
+        ) == (
             "llama3",
             factor,
             length,
