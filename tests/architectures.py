@@ -83,11 +83,11 @@ def _text_type(config: Any) -> str:
 
 def write() -> None:
     """One line a class and a type, so that a diff says what a new release changed."""
-    found = expected()
-    names = ",\n  ".join(json.dumps(name) for name in found["architectures"])
-    rows = ",\n  ".join(f"{json.dumps(kind)}: {json.dumps(row)}" for kind, row in found["configs"].items())
-    source = json.dumps(found["source"])
-    causal = ",\n  ".join(f"{json.dumps(kind)}: {json.dumps(name)}" for kind, name in found["causal"].items())
+    result = expected()
+    names = ",\n  ".join(json.dumps(name) for name in result["architectures"])
+    rows = ",\n  ".join(f"{json.dumps(kind)}: {json.dumps(row)}" for kind, row in result["configs"].items())
+    source = json.dumps(result["source"])
+    causal = ",\n  ".join(f"{json.dumps(kind)}: {json.dumps(name)}" for kind, name in result["causal"].items())
     parts = (
         f'"source": {source}',
         f'"architectures": [\n  {names}\n ]',

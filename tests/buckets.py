@@ -45,6 +45,6 @@ def keys(client: Any, bucket: str, below: str = "") -> list[str]:
     return sorted(each["Key"] for each in client.list_objects_v2(Bucket=bucket, Prefix=below).get("Contents", []))
 
 
-def faults(proxy: str, *wanted: dict[str, Any]) -> None:
+def faults(proxy: str, *items: dict[str, Any]) -> None:
     """What happens to later requests through the proxy (`tests/fakes/faulty.py`)."""
-    post(f"{proxy}/faults", json.dumps(wanted).encode())
+    post(f"{proxy}/faults", json.dumps(items).encode())

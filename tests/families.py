@@ -112,14 +112,16 @@ def dense(quantized: Path, folder: Path) -> Path:
         modules.setdefault(module, {})[local] = tensors[name]
     transposed = document["model_type"] == "gpt2"
     plain = {}
-    for module, held in modules.items():
-        if "weight_scale" in held:
-            state = {**held, "weight_scale": held["weight_scale"].float()}
+    for module, reserved in modules.items():
+        if "weight_scale" in reserved:
+            state = {**reserved, "weight_scale": reserved["weight_scale"].float()}
             turned = transposed and "weight" in state
             state |= {"weight": state["weight"].T.contiguous()} if turned else {}
             weight = compressor.decompress({key: state[key] for key in state if key != "bias"}, scheme)["weight"]
-            held = {"weight": weight.T if transposed else weight} | {key: held[key] for key in held if key == "bias"}
-        plain |= {f"{module}.{local}": tensor.float().contiguous() for local, tensor in held.items()}
+            reserved = {"weight": weight.T if transposed else weight} | {
+                key: reserved[key] for key in reserved if key == "bias"
+            }
+        plain |= {f"{module}.{local}": tensor.float().contiguous() for local, tensor in reserved.items()}
     save_file(plain, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
 

@@ -43,7 +43,7 @@ def write(path: Path, folder: Path, *, architecture: str | None = None, extra: d
     name."""
     config = json.loads((folder / "config.json").read_text())
     kind = architecture or config["model_type"]
-    stored, meant = _tensors(folder, config)
+    stored, intended = _tensors(folder, config)
     values = _values(folder, config, kind) | (extra or {})
     head, offset = b"", 0
     for name, (data, shape, number) in stored.items():
@@ -54,7 +54,7 @@ def write(path: Path, folder: Path, *, architecture: str | None = None, extra: d
     content += b"".join(_text(key) + _value(value) for key, value in values.items()) + head
     body = b"".join(data.ljust(_padded(len(data)), b"\0") for data, _, _ in stored.values())
     path.write_bytes(content.ljust(_padded(len(content)), b"\0") + body)
-    return meant
+    return intended
 
 
 def wheel(
@@ -128,7 +128,7 @@ def _values(folder: Path, config: dict[str, Any], kind: str) -> dict[str, Any]:
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     words = tokenizer["model"]["vocab"] | {added["content"]: added["id"] for added in tokenizer["added_tokens"]}
     tokens = sorted(words, key=lambda word: words[word])
-    found = {added["content"]: 3 if added["special"] else 4 for added in tokenizer["added_tokens"]}
+    by_name = {added["content"]: 3 if added["special"] else 4 for added in tokenizer["added_tokens"]}
     return {
         "general.architecture": kind,
         "general.name": "Tiny",
@@ -146,7 +146,7 @@ def _values(folder: Path, config: dict[str, Any], kind: str) -> dict[str, Any]:
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "gpt-2",
         "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": [found.get(word, 1) for word in tokens],
+        "tokenizer.ggml.token_type": [by_name.get(word, 1) for word in tokens],
         "tokenizer.ggml.merges": [" ".join(pair) for pair in tokenizer["model"]["merges"]],
         "tokenizer.ggml.bos_token_id": 0,
         "tokenizer.ggml.eos_token_id": 0,
@@ -158,7 +158,7 @@ def _values(folder: Path, config: dict[str, Any], kind: str) -> dict[str, Any]:
 def _tensors(folder: Path, config: dict[str, Any]) -> tuple[dict[str, tuple[bytes, tuple[int, ...], int]], Weights]:
     from safetensors.torch import load_file
 
-    stored, meant = {}, {}
+    stored, intended = {}, {}
     heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
     for name, tensor in load_file(folder / "model.safetensors").items():
         values = tensor.float().numpy()
@@ -168,8 +168,8 @@ def _tensors(folder: Path, config: dict[str, Any]) -> tuple[dict[str, tuple[byte
         data, restored, number = _packed(values)
         stored[_renamed(name)] = (data, values.shape, number)
         rows = values.shape[0] // turned // 2 if config["model_type"] == "llama" and turned else 0
-        meant[name] = _turned(restored, turned, rows) if rows else restored
-    return stored, meant
+        intended[name] = _turned(restored, turned, rows) if rows else restored
+    return stored, intended
 
 
 def _renamed(name: str) -> str:

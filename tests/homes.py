@@ -66,9 +66,9 @@ def _share_kernels(chosen: Settings) -> None:
             (chosen.cache / name).symlink_to(Path(shared) / name, target_is_directory=True)
 
 
-def probe_once(chosen: Settings, kept: processor_speed.Speed = PROBED) -> None:
+def probe_once(chosen: Settings, speed: processor_speed.Speed = PROBED) -> None:
     """Leave behind what an earlier measurement of this machine does."""
-    row = kept._asdict() | {"at": "2026-11-21T04:00:00+00:00", "busy": False}
+    row = speed._asdict() | {"at": "2026-11-21T04:00:00+00:00", "busy": False}
     chosen.cache.mkdir(parents=True, exist_ok=True)
     document = {"processor": processor_speed._key(), "attempts": [row] * processor_speed.ATTEMPTS}
     (chosen.cache / processor_speed.FILE).write_text(json.dumps(document))
@@ -141,12 +141,12 @@ def until_state(workspace: Workspace, job_id: str, state: JobState) -> JobView:
 
 def processes_of(workspace: Workspace) -> list[psutil.Process]:
     """Every live process that carries this home's mark: workers and all that they started."""
-    mark, found = f"{workspace.settings.home}:", []
+    mark, result = f"{workspace.settings.home}:", []
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
             if process.environ().get(MARK, "").startswith(mark):
-                found.append(process)
-    return found
+                result.append(process)
+    return result
 
 
 def worker_pid(workspace: Workspace) -> int:
@@ -167,11 +167,11 @@ def kill_supervisor(workspace: Workspace) -> None:
 def supervisors_of(workspace: Workspace) -> list[psutil.Process]:
     """Every supervisor process of that home; not what one is just starting, which has its command line until it has its
     own."""
-    found: list[tuple[psutil.Process, int]] = []
+    results: list[tuple[psutil.Process, int]] = []
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
             home = process.environ().get("WHETSTONE_HOME")
             if home == str(workspace.settings.home) and "backend.supervisor" in process.cmdline():
-                found.append((process, process.ppid()))
-    pids = {process.pid for process, _ in found}
-    return [process for process, parent in found if parent not in pids]
+                results.append((process, process.ppid()))
+    pids = {process.pid for process, _ in results}
+    return [process for process, parent in results if parent not in pids]

@@ -64,7 +64,7 @@ def shard(folder: Path, count: int) -> None:
     (folder / "model.safetensors").unlink(missing_ok=True)
     for number in range(count):
         file = f"model-{number + 1:05d}-of-{count:05d}.safetensors"
-        held = names[3 * number : 3 * number + 3]
-        save_file({name: numpy.zeros((4, 8), numpy.float16) for name in held}, folder / file)
-        weight_map |= dict.fromkeys(held, file)
+        reserved = names[3 * number : 3 * number + 3]
+        save_file({name: numpy.zeros((4, 8), numpy.float16) for name in reserved}, folder / file)
+        weight_map |= dict.fromkeys(reserved, file)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))

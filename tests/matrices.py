@@ -31,10 +31,10 @@ def skewed(rows: int, columns: int, seed: int = 0) -> Any:
 
 def stats_of(inputs: Any, *, as_rows: bool = False) -> Stats:
     """As the engine would collect them."""
-    kept: dict[str, Any] = {"rows": inputs} if as_rows else {"gram": inputs.T @ inputs}
+    values: dict[str, Any] = {"rows": inputs} if as_rows else {"gram": inputs.T @ inputs}
     if len(inputs) == 0:
-        return Stats(0, inputs.new_zeros(inputs.shape[1]), inputs.new_zeros(inputs.shape[1]), **kept)
-    return Stats(len(inputs), inputs.abs().mean(0), inputs.abs().amax(0), **kept)
+        return Stats(0, inputs.new_zeros(inputs.shape[1]), inputs.new_zeros(inputs.shape[1]), **values)
+    return Stats(len(inputs), inputs.abs().mean(0), inputs.abs().amax(0), **values)
 
 
 def linear(weight: Any, stats: Stats, original: Any = None) -> Linear:

@@ -22,17 +22,17 @@ def document(**hardware: Any) -> Evaluation:
     assert card is not None
     row = json.loads((ASSETS / "catalog" / "measured" / "evaluations.json").read_text())[0]["document"]
     text = row if isinstance(row, str) else json.dumps(row)
-    found = Evaluation.model_validate_json(text.replace(STARTER, card.path))
-    return found.model_copy(update={"hardware": {**probe.probe(), **hardware}})
+    evaluation = Evaluation.model_validate_json(text.replace(STARTER, card.path))
+    return evaluation.model_copy(update={"hardware": {**probe.probe(), **hardware}})
 
 
 def store(workspace: Workspace, identity: str = "e-measured", **hardware: Any) -> Evaluation:
     """Put it into the home."""
-    made = document(**hardware)
-    studio.evaluation(workspace, made, identity, "Evaluate starter, w8a8, draft, w8a8 + draft")
-    return made
+    evaluation = document(**hardware)
+    studio.evaluation(workspace, evaluation, identity, "Evaluate starter, w8a8, draft, w8a8 + draft")
+    return evaluation
 
 
-def probed(workspace: Workspace, kept: processor_speed.Speed = PROBED) -> None:
+def probed(workspace: Workspace, speed: processor_speed.Speed = PROBED) -> None:
     """Its processor was measured so before."""
-    probe_once(workspace.settings, kept)
+    probe_once(workspace.settings, speed)

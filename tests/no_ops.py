@@ -65,25 +65,27 @@ class Run:
     def findings(self) -> list[Finding]:
         log = self.surface.log()
         startup = Startup.model_validate({"kind": self.started, "compile_s": None if self.started == "eager" else 5.0})
-        seen = StartEvidence(
+        evidence = StartEvidence(
             engine_log.parse_engine_log(log), engine_log.parse_cache_settings(self.surface.metrics()), startup
         )
-        return findings(self.variant, self.config, [seen], [self._level(streams) for streams in self.levels])
+        return findings(self.variant, self.config, [evidence], [self._level(streams) for streams in self.levels])
 
     def _level(self, streams: int) -> Level:
         share, rates = self.levels[streams]
-        made = simulated.level(streams)
-        steps = made.requests * 40
+        level = simulated.level(streams)
+        steps = level.requests * 40
         drafts = round(steps * share)
         accepted = tuple(round(drafts * rate) for rate in rates)
-        generated = steps + sum(accepted) + made.requests + made.audit.warmup_requests
+        generated = steps + sum(accepted) + level.requests + level.audit.warmup_requests
         before, after = (
             counters.parse_counters(self.surface.metrics()),
             counters.parse_counters(self.surface.metrics(generated, drafts, accepted)),
         )
-        told = draft_counts.count_drafting([counters.counter_increase(before | dict.fromkeys(after, 0.0), after)], [])
-        return made.model_copy(
-            update={"drafting": told, "prefix_cache_hit_rate": self.hits, "prefix_cache_expected": self.repeats}
+        drafting = draft_counts.count_drafting(
+            [counters.counter_increase(before | dict.fromkeys(after, 0.0), after)], []
+        )
+        return level.model_copy(
+            update={"drafting": drafting, "prefix_cache_hit_rate": self.hits, "prefix_cache_expected": self.repeats}
         )
 
 
@@ -95,35 +97,35 @@ def honest(
     shipped: bool = False,
 ) -> Run:
     """What vLLM 0.32.0 does with such a variant, as it was recorded."""
-    asked = serving or Serving()
+    request = serving or Serving()
     config = CONFIG if weights == "plain" else {**CONFIG, "quantization_config": _format(weights)}
     variant = Variant(
         name=weights,
         source=weights,
         kind="model",
-        serving=asked,
+        serving=request,
         speculation=speculation,
         bytes_on_disk=SIZES[weights],
         compile_cache="/cache" if shipped else None,
     )
     surface = Surface(
-        dtype="bfloat16" if asked.dtype == "auto" else asked.dtype,
-        context=asked.max_model_len or 8192,
-        parallel=asked.tensor_parallel,
+        dtype="bfloat16" if request.dtype == "auto" else request.dtype,
+        context=request.max_model_len or 8192,
+        parallel=request.tensor_parallel,
         quantization=None if weights == "plain" else "compressed-tensors",
         kernels=KERNELS.get(weights, ()),
-        eager=asked.enforce_eager,
-        mode="NONE: 0" if asked.enforce_eager else "DYNAMO_TRACE_ONCE: 2",
-        cache=asked.kv_cache_dtype,
-        element_bytes=1.0 if asked.kv_cache_dtype == "fp8" else 4.0 if asked.dtype == "float32" else 2.0,
-        prefixes=asked.prefix_caching is not False,
-        chunked=asked.chunked_prefill is not False,
+        eager=request.enforce_eager,
+        mode="NONE: 0" if request.enforce_eager else "DYNAMO_TRACE_ONCE: 2",
+        cache=request.kv_cache_dtype,
+        element_bytes=1.0 if request.kv_cache_dtype == "fp8" else 4.0 if request.dtype == "float32" else 2.0,
+        prefixes=request.prefix_caching is not False,
+        chunked=request.chunked_prefill is not False,
         speculation=_told(speculation),
         gib=SIZES[weights] / 2**30,
-        running=min(4, asked.max_num_seqs or 4),
-        arguments={"max_num_seqs": asked.max_num_seqs} if asked.max_num_seqs else {},
+        running=min(4, request.max_num_seqs or 4),
+        arguments={"max_num_seqs": request.max_num_seqs} if request.max_num_seqs else {},
     )
-    started = "eager" if asked.enforce_eager else "cached" if shipped else "cold"
+    started = "eager" if request.enforce_eager else "cached" if shipped else "cold"
     return Run(variant, config, surface, started)
 
 
@@ -365,10 +367,10 @@ def honest_runs(number: int, seed: int = 0) -> Iterator[Run]:
     """At random, of everything that can be asked; what an honest server measures varies too."""
     rng = random.Random(seed)
     for _ in range(number):
-        asked = _serving(rng)
+        serving = _serving(rng)
         speculation = rng.choice((None, DRAFTED, LOOKED_UP, ADAPTIVE, HEAD, SCHEDULED))
         run = honest(
-            rng.choice(tuple(SIZES)), asked, speculation, shipped=not asked.enforce_eager and rng.random() < 0.3
+            rng.choice(tuple(SIZES)), serving, speculation, shipped=not serving.enforce_eager and rng.random() < 0.3
         )
         arguments = {} if rng.random() < 0.5 else run.surface.arguments  # vLLM leaves out what is its own default
         run = replace(

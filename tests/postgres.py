@@ -30,16 +30,16 @@ class Postgres:
     """`new` answers with the address of a database like a newly opened one's."""
 
     def __init__(self) -> None:
-        found = sorted(Path(INSTALLED).glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
-        assert found, "These tests need PostgreSQL: apt-get install postgresql-15 (or make test, which does)"
-        self._bin, self._made = found[-1].parent, 0
+        ordered = sorted(Path(INSTALLED).glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
+        assert ordered, "These tests need PostgreSQL: apt-get install postgresql-15 (or make test, which does)"
+        self._bin, self._made = ordered[-1].parent, 0
         self._folder = Path(tempfile.mkdtemp(prefix="whetstone-pg-"))
         self._as = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.getuid() == 0 else []
         if self._as:
             os.chown(self._folder, pwd.getpwnam("postgres").pw_uid, -1)
             self._folder.chmod(0o755)  # its socket is for whoever has the rights of a test, also in a user namespace
         self._data = self._folder / "data"
-        made = [
+        created = [
             "initdb",
             "-D",
             str(self._data),
@@ -52,7 +52,7 @@ class Postgres:
             "--locale=C.UTF-8",
             "--no-sync",
         ]
-        subprocess.run([*self._as, str(self._bin / made[0]), *made[1:]], check=True, capture_output=True, cwd="/")
+        subprocess.run([*self._as, str(self._bin / created[0]), *created[1:]], check=True, capture_output=True, cwd="/")
         self.start()
         self._execute("CREATE DATABASE template_whetstone")
         open_store(Settings(home=self._folder / "home", database_url=self.url("template_whetstone"))).engine.dispose()

@@ -87,8 +87,8 @@ class RayCluster:
 
     def stands(self, node: int) -> bool:
         """Whether Ray's own processes of that node run; what else a node has may be there longer."""
-        wanted = {"raylet"} if node else {"raylet", "gcs_server"}
-        return wanted <= {_name(process) for process in processes.find_marked(MARK, self._mark(node))}
+        targets = {"raylet"} if node else {"raylet", "gcs_server"}
+        return targets <= {_name(process) for process in processes.find_marked(MARK, self._mark(node))}
 
     def kill(self, node: int) -> None:
         """0 is the head."""

@@ -28,13 +28,13 @@ NAMES = tuple(ASKED)
 
 def judged(name: str, **instead: Any) -> list[Finding]:
     """As it was asked; `instead` are fields of a variant that asked for something else than was served."""
-    asked = dict(ASKED[name])
-    config, started = asked.pop("config"), asked.pop("started")
-    draft = {"draft_path": "/draft"} if (asked.get("speculation") or {}).get("draft_path") else {}
-    speculation = asked.pop("speculation", None)
+    values = dict(ASKED[name])
+    config, started = values.pop("config"), values.pop("started")
+    draft = {"draft_path": "/draft"} if (values.get("speculation") or {}).get("draft_path") else {}
+    speculation = values.pop("speculation", None)
     if speculation:
-        asked["speculation"] = {**speculation, **draft}
-    variant = Variant.model_validate({"name": name, "source": name, "kind": "model", **asked, **instead})
+        values["speculation"] = {**speculation, **draft}
+    variant = Variant.model_validate({"name": name, "source": name, "kind": "model", **values, **instead})
     log = engine_log.parse_engine_log((FOLDER / f"{name}.log").read_text().splitlines())
     startup = Startup.model_validate({"kind": started})
     return findings(

@@ -56,8 +56,8 @@ def simulate(
     blocks, running = np.full(runs, most), np.ones(runs, bool)
     named, ever, decided, missed = (np.zeros(runs, bool) for _ in range(4))
     for place, alpha in planned:
-        seen = logs[:, :, : place * slices]
-        mean, error, freedom = _mean(seen)
+        observed = logs[:, :, : place * slices]
+        mean, error, freedom = _mean(observed)
         rejected, level = _holm(2 * stats.t.sf(np.abs(mean / error), freedom), alpha)
         half = stats.t.ppf(1 - level / 2, freedom) * error
         band = math.log(1 + EQUIVALENCE)
@@ -83,12 +83,12 @@ def _series(rng: np.random.Generator, shape: tuple[int, int, int], memory: float
     return noise
 
 
-def _mean(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+def _mean(array: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     """[runs, tests, slices]: the mean, its standard error by the discrete cosine transform, its degrees of freedom."""
-    count = seen.shape[2]
+    count = array.shape[2]
     freedom = min(count - 1, max(8, math.ceil(0.4 * count ** (2 / 3))))
-    coefficients = fft.dct(seen, type=2, norm="ortho", axis=2)[:, :, 1 : freedom + 1]
-    return seen.mean(axis=2), np.sqrt((coefficients**2).mean(axis=2) / count), freedom
+    coefficients = fft.dct(array, type=2, norm="ortho", axis=2)[:, :, 1 : freedom + 1]
+    return array.mean(axis=2), np.sqrt((coefficients**2).mean(axis=2) / count), freedom
 
 
 def _holm(p: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray]:

@@ -44,12 +44,12 @@ def truth(concurrency: int, speed: float) -> dict[str, float]:
 
 def blocks(true: Mapping[str, float], repeats: int, noise: float, rng: random.Random) -> list[dict[str, float]]:
     """One mapping a repeat, mean and median of each latency drawn together; `noise` is the log's standard deviation."""
-    found = []
+    results = []
     for _ in range(repeats):
         drawn = {name: value * math.exp(rng.gauss(0, noise)) for name, value in true.items()}
         medians = {f"{name}_p50": value for name, value in drawn.items() if name.endswith("_ms")}
-        found.append({**drawn, **medians})
-    return found
+        results.append({**drawn, **medians})
+    return results
 
 
 def level(
@@ -98,11 +98,11 @@ def level(
     return Level(**{**fields, **changes})
 
 
-def uncounted(made: Level, answers: int | None = None) -> Level:
+def uncounted(created: Level, answers: int | None = None) -> Level:
     """The level where so many answers, all by default, came without a token count."""
-    silent = made.invocations if answers is None else answers
+    silent = created.invocations if answers is None else answers
     tokens: dict[str, Any] = {"output_tokens_per_s": None, "steady_output_tokens_per_s": None, "price": None}
-    if silent == made.invocations:
+    if silent == created.invocations:
         of_answers = (
             "input_tokens_per_s_per_request",
             "output_tokens_per_s_per_request",
@@ -110,11 +110,13 @@ def uncounted(made: Level, answers: int | None = None) -> Level:
             "output_tokens",
         )
         tokens |= dict.fromkeys(("input_tokens_per_s", "tpot_ms", "tokens_per_chunk", *of_answers), None)
-    kept = [
-        {k: v for k, v in b.items() if silent < made.invocations or not k.startswith(("output", "tpot"))}
-        for b in made.blocks
+    remaining = [
+        {k: v for k, v in b.items() if silent < created.invocations or not k.startswith(("output", "tpot"))}
+        for b in created.blocks
     ]
-    return made.model_copy(update={**tokens, "tokenizer_failed": silent, "empty_responses": silent, "blocks": kept})
+    return created.model_copy(
+        update={**tokens, "tokenizer_failed": silent, "empty_responses": silent, "blocks": remaining}
+    )
 
 
 def summary(value: float) -> Summary:
@@ -122,18 +124,18 @@ def summary(value: float) -> Summary:
     return Summary(**{name: value * factor for name, factor in scale.items()}, ci95=(value * 0.98, value * 1.06))
 
 
-def price(made: Level, per_hour: float) -> Level:
+def price(created: Level, per_hour: float) -> Level:
     """The level with prices after the definitions of the evaluation document (a split of the hour by token counts)."""
-    hour_in, hour_out = made.input_tokens_per_s * 3600 / 1e6, made.output_tokens_per_s * 3600 / 1e6
-    tpot = made.tpot_ms.p50 if made.tpot_ms else math.nan
+    hour_in, hour_out = created.input_tokens_per_s * 3600 / 1e6, created.output_tokens_per_s * 3600 / 1e6
+    tpot = created.tpot_ms.p50 if created.tpot_ms else math.nan
     paid = Price(
         per_million_input=per_hour / hour_in,
         per_million_output=per_hour / hour_out,
         per_million_total=per_hour / (hour_in + hour_out),
         blended=None,
-        blended_sagemaker=per_hour / (made.concurrency / tpot * 1000 * 3600 / 1e6) / 4,
+        blended_sagemaker=per_hour / (created.concurrency / tpot * 1000 * 3600 / 1e6) / 4,
     )
-    return made.model_copy(update={"price": paid})
+    return created.model_copy(update={"price": paid})
 
 
 def result(name: str, levels: Sequence[Level], quality: Quality | None = None) -> VariantResult:
@@ -157,11 +159,11 @@ def quality(kl: float) -> Quality:
 
 def aa_results(seed: int, variants: int = 2, noise: float = 0.05) -> list[VariantResult]:
     """Variants that are all the same, at three levels over five blocks."""
-    made = []
+    created = []
     for index in range(variants):
         levels = [level(c, noise=noise, seed=seed * 1000 + index) for c in LEVELS]
-        made.append(result(f"same-{index}", levels))
-    return made
+        created.append(result(f"same-{index}", levels))
+    return created
 
 
 def evaluation(
@@ -177,13 +179,13 @@ def evaluation(
     kls = (0.0, 0.0004, 0.0, 0.0004)
     results = []
     for index, (name, speed) in enumerate(zip(names, speeds, strict=True)):
-        made = [level(c, speed, repeats, noise, seed=index) for c in levels]
+        measured_levels = [level(c, speed, repeats, noise, seed=index) for c in levels]
         if "draft" in name:
-            made = [
+            measured_levels = [
                 row.model_copy(update={"acceptance_rate": 0.61, "tokens_per_chunk": 2.9, "looping_outputs": 1})
-                for row in made
+                for row in measured_levels
             ]
-        priced = [price(row, per_hour) for row in made] if per_hour is not None else made
+        priced = [price(row, per_hour) for row in measured_levels] if per_hour is not None else measured_levels
         results.append(result(name, priced, quality(kls[index % 4]) if with_quality else None))
     return Evaluation(
         schema=1,

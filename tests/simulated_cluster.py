@@ -34,8 +34,8 @@ class Idle(Keeper):
     def where(self) -> dict[str, str]:
         return {"host": "node-1", "address": "10.0.0.1"}
 
-    def lacks(self, **asked: Any) -> dict[str, Any]:
-        return {**super().lacks(**asked), "missing": list(self.missing)}
+    def lacks(self, **options: Any) -> dict[str, Any]:
+        return {**super().lacks(**options), "missing": list(self.missing)}
 
     def write(self, name: str, offset: int, content: bytes, mtime_ns: int | None) -> None:
         if not name.startswith("/"):

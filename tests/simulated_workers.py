@@ -116,9 +116,9 @@ class SimulatedLauncher(Launcher):
                 worker.alive = False
         self._world.between()
 
-    def sweep_others(self, kept: Collection[str]) -> None:
+    def sweep_others(self, remaining: Collection[str]) -> None:
         for worker in self._world.workers:
-            worker.alive = worker.alive and (worker.home != self._home or worker.job in kept)
+            worker.alive = worker.alive and (worker.home != self._home or worker.job in remaining)
 
     def ended_elsewhere(self, spec: str, handle: Handle) -> bool:
         return not self._world.elsewhere

@@ -151,9 +151,9 @@ def error(group: int) -> float:
     packed = pack_quantized_values_into_int32(numbers, scalar_types.uint4b8, 1)
     blocks = packed.view(inputs, -1, 2).permute(1, 0, 2).reshape(-1, inputs * 2).contiguous()
     options: dict[str, Any] = {"zeros": None, "bias": None, "pack_factor": 8, "isa_hint": "vec"}
-    made = ops.cpu_gemm_wna16(input=tokens, q_weight=blocks, scales=scales, **options)
-    meant = tokens.float() @ weight
-    return float((made.float() - meant).abs().max() / meant.abs().max())
+    cpu_gemm_wna16 = ops.cpu_gemm_wna16(input=tokens, q_weight=blocks, scales=scales, **options)
+    intended = tokens.float() @ weight
+    return float((cpu_gemm_wna16.float() - intended).abs().max() / intended.abs().max())
 
 
 def main() -> None:

@@ -41,5 +41,5 @@ def violations(page: Page) -> list[str]:
     """One sentence an element, with the rule, how bad, and what axe says of it."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(_axe())
-    found: list[Any] = page.evaluate(RUN, [SEVERE, STREAMLITS_OWN])
-    return [str(sentence) for sentence in found]
+    results: list[Any] = page.evaluate(RUN, [SEVERE, STREAMLITS_OWN])
+    return [str(sentence) for sentence in results]

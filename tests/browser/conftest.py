@@ -43,13 +43,13 @@ def empty_studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
 def measured(studio: Studio) -> EvaluationView:
     """An evaluation in the shared studio: the one that the loop left behind, else one made now."""
     workspace = studio.workspace
-    found = [
+    results = [
         view
         for view in evaluations.listing(workspace)
         if [v.variant.kind for v in view.document.variants] == ["model", "artifact"]
     ]
-    if found:
-        return found[0]
+    if results:
+        return results[0]
     prepared = demo.prepare(workspace, demo_model.starter_card(workspace), demo.RECIPES["w8a8"])
     artifact = until_ended(workspace, optimize.submit(workspace, prepared).id).result["artifact"]
     options = evaluations.read_options(concurrency=(1, 2), repeats=1, requests=8, max_tokens=16)

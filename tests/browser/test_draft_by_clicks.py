@@ -26,10 +26,10 @@ PROMPTS = 32
 
 def looked_at(visit: Visit, name: str, screenshots: Path | None) -> None:
     """In each theme and width, with nothing wider than the window."""
-    for look in visit.looks(every=screenshots is not None):
-        visit.photograph(screenshots, f"{name}-{look}.png")
-        assert visit.overflow() == 0, look
-        assert violations(visit.page) == [], look
+    for check in visit.looks(every=screenshots is not None):
+        visit.photograph(screenshots, f"{name}-{check}.png")
+        assert visit.overflow() == 0, check
+        assert violations(visit.page) == [], check
 
 
 def train(visit: Visit, studio: Studio, prompts: Path, screenshots: Path | None) -> str:

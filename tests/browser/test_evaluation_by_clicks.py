@@ -68,8 +68,8 @@ def evaluate(visit: Visit, sources: list[str]) -> str:
 def verdicts(place: Locator) -> list[str]:
     """The sentences as they are read, without the sign before them."""
     expect(place.get_by_text(VERDICT).first).to_be_visible()
-    found = [VERDICT.search(" ".join(words.split())) for words in place.get_by_text(VERDICT).all_inner_texts()]
-    return [sentence[0] for sentence in found if sentence]
+    matches = [VERDICT.search(" ".join(words.split())) for words in place.get_by_text(VERDICT).all_inner_texts()]
+    return [sentence[0] for sentence in matches if sentence]
 
 
 def move_the_limit(visit: Visit) -> None:
@@ -101,9 +101,9 @@ def read_offline(browser: Browser, report: Path) -> list[str]:
     context.route(re.compile("^https?:"), lambda route: route.abort())
     page = context.new_page()
     page.goto(report.as_uri())
-    found = verdicts(page.locator("body"))
+    result = verdicts(page.locator("body"))
     context.close()
-    return found
+    return result
 
 
 def again(visit: Visit, sources: list[str]) -> None:

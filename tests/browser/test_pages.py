@@ -39,8 +39,8 @@ def look_at(visit: Visit, path: str, opened_at: int, name: str, screenshots: Pat
     theme."""
     visit.page.set_viewport_size({"width": opened_at, "height": HEIGHT})
     visit.open(path)
-    for look in visit.looks(every=screenshots is not None):
-        visit.photograph(screenshots, f"{name}-{look}.png")
+    for check in visit.looks(every=screenshots is not None):
+        visit.photograph(screenshots, f"{name}-{check}.png")
         expect(visit.page.get_by_test_id("stException")).to_have_count(0)
         assert visit.overflow() == 0
         assert violations(visit.page) == []

@@ -22,9 +22,9 @@ def test_a_double_click_on_optimize_is_one_job(chromium: Browser, studio: Studio
         expect(visit.main.get_by_text(VALID)).to_be_visible()
         visit.button("Optimize").dblclick()
         visit.heading("Optimize starter with ngram")
-    made = [job.id for job in jobs.listing(studio.workspace) if job.id not in before]
-    assert len(made) == 1
-    assert until_ended(studio.workspace, made[0]).error is None
+    ids = [job.id for job in jobs.listing(studio.workspace) if job.id not in before]
+    assert len(ids) == 1
+    assert until_ended(studio.workspace, ids[0]).error is None
 
 
 def test_the_recipe_that_is_submitted_is_the_one_on_the_screen(chromium: Browser, studio: Studio) -> None:

@@ -120,11 +120,11 @@ def asked(shared: Studio, method: str, path: str, **headers: str) -> tuple[int, 
 def test_a_stranger_finds_nothing_but_the_sign_in_page(shared: Studio) -> None:
     """Every route that Streamlit has, whatever it is called in the next release, by every method, also with forged
     cookies."""
-    found = subprocess.run(
+    parts = subprocess.run(
         [sys.executable, "-c", ROUTES], cwd=CHECKOUT, capture_output=True, text=True, check=True
     ).stdout.split()
     pages = [f"/{page.stem}" for page in (CHECKOUT / "pages").glob("*.py")]
-    paths = {re.sub(r"\{\w+(:\w+)?\}", "x", path) for path in found} | {
+    paths = {re.sub(r"\{\w+(:\w+)?\}", "x", path) for path in parts} | {
         "/",
         "/static/",
         "/job?id=j-1",
@@ -185,8 +185,8 @@ def test_an_operator_submits_and_an_admin_sees_it_in_the_trail(chromium: Browser
         visit.heading("Optimize starter with w8a8")
     job = jobs.listing(shared.workspace)[0]
     assert job.owner == OPERATOR
-    made = audit.listing(shared.workspace, who=[OPERATOR])
-    assert [(record.origin, record.action, record.target) for record in made] == [("page", "submit", job.id)]
+    rows = audit.listing(shared.workspace, who=[OPERATOR])
+    assert [(record.origin, record.action, record.target) for record in rows] == [("page", "submit", job.id)]
     jobs.cancel(shared.workspace, job.id)
     jobs.wait(shared.workspace, job.id)
     with signed_in(chromium, shared, "ada", f"/activity?activity_words={job.id}") as visit:

@@ -67,9 +67,9 @@ class Visit:
 
     def heard(self) -> list[str]:
         """The complaints since this was last asked."""
-        found = [*self.complaints]
+        results = [*self.complaints]
         self.complaints.clear()
-        return found
+        return results
 
     def open(self, path: str) -> None:
         """Go to a path of the studio and wait until the page is drawn."""

@@ -37,10 +37,10 @@ def _names_a_difference(comparison: list[Comparison]) -> bool:
 def ended_by_the_rule(seed: int, noise: float, most: int = 12) -> list[Comparison]:
     """What the last look at two variants that are the same says, at two levels."""
     levels = [[level(c, repeats=most, noise=noise, seed=2 * seed + which) for c in (1, 4)] for which in range(2)]
-    found: list[Comparison] = []
+    results: list[Comparison] = []
     for place, alpha in zip(stopping_rule.blocks_of_tests(most), stopping_rule.significance_levels(most), strict=True):
-        seen = [[each.model_copy(update={"blocks": each.blocks[:place]}) for each in own] for own in levels]
-        found = compare([result(f"same-{which}", own) for which, own in enumerate(seen)], alpha)
-        if not stopping_rule.find_undecided(found):
+        observed = [[each.model_copy(update={"blocks": each.blocks[:place]}) for each in own] for own in levels]
+        results = compare([result(f"same-{which}", own) for which, own in enumerate(observed)], alpha)
+        if not stopping_rule.find_undecided(results):
             break
-    return found
+    return results

@@ -63,18 +63,18 @@ def test_imports_carry_what_the_files_compute(home: Workspace, tmp_path: Path) -
     for name, (make, _) in CARRIED.items():
         (tmp_path / name).mkdir()
         path = make(tmp_path / name)
-        seen = json.loads(whetstone(place, "models", "inspect", path, "--json").stdout)
+        parsed = json.loads(whetstone(place, "models", "inspect", path, "--json").stdout)
         done = whetstone(place, "models", "import", path, "--name", name, "--detach", "--json")
-        submitted[name] = seen, json.loads(done.stdout)["id"]
+        submitted[name] = parsed, json.loads(done.stdout)["id"]
     supervisors.ensure_running(home)
-    for name, (seen, job) in submitted.items():
+    for name, (parsed, job) in submitted.items():
         ended = until_ended(home, job)
         assert ended.state is JobState.SUCCEEDED, (name, ended.error)
         model = ended.result["model"]
-        assert (model["parameters"], model["experts"]) == (seen["parameters"], seen["experts"])
+        assert (model["parameters"], model["experts"]) == (parsed["parameters"], parsed["experts"])
         config = json.loads((Path(model["path"]) / "config.json").read_text())
-        wanted = CARRIED[name][1]
-        assert {field: config[field] for field in wanted} == wanted
+        required = CARRIED[name][1]
+        assert {field: config[field] for field in required} == required
 
 
 def parts_without_the_second(folder: Path) -> Path:
@@ -84,7 +84,7 @@ def parts_without_the_second(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda folder: folder / "nothing.gguf", "There is no file"),
         (parts_without_the_second, "toy-00002-of-00003.gguf is missing"),
@@ -98,9 +98,9 @@ def parts_without_the_second(folder: Path) -> Path:
     ],
 )
 def test_what_is_not_carried_is_refused_before_any_job(
-    home: Workspace, tmp_path: Path, make: Callable[[Path], Path], said: str
+    home: Workspace, tmp_path: Path, make: Callable[[Path], Path], message: str
 ) -> None:
     path, place = make(tmp_path), home.settings.home
     for verb in ("inspect", "import"):
-        assert said in one_sentence(whetstone(place, "models", verb, path))
+        assert message in one_sentence(whetstone(place, "models", verb, path))
     assert json.loads(whetstone(place, "jobs", "list", "--json").stdout) == []

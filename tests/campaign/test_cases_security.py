@@ -84,9 +84,9 @@ def page(shared: Studio, person: tuple[str, str]) -> connect:
 
 async def session_of(socket: ClientConnection) -> str:
     """Draw the page; the id of its session."""
-    asked = BackMsg()
-    asked.rerun_script.query_string = ""
-    await socket.send(asked.SerializeToString())
+    back_msg = BackMsg()
+    back_msg.rerun_script.query_string = ""
+    await socket.send(back_msg.SerializeToString())
     async with asyncio.timeout(PATIENCE_S):
         while True:
             message = ForwardMsg.FromString(await socket.recv())
@@ -106,8 +106,8 @@ def test_a_viewers_upload_is_refused_and_an_operators_are_summed(shared: Studio)
 
     async def work() -> None:
         async with page(shared, viewer) as looking, page(shared, operator) as working:
-            seen, used = await session_of(looking), await session_of(working)
-            status, words = await asyncio.to_thread(upload, shared, seen, "f-1", viewer, 1_000_000)
+            observed, used = await session_of(looking), await session_of(working)
+            status, words = await asyncio.to_thread(upload, shared, observed, "f-1", viewer, 1_000_000)
             assert (status, words) == (403, "The role viewer may not upload files: ask an admin for the role operator.")
             answers = [await asyncio.to_thread(upload, shared, used, f"f-{n}", operator, 150_000_000) for n in range(4)]
             assert [answer[0] for answer in answers] == [204, 204, 204, 413] and "500 MB" in answers[3][1]

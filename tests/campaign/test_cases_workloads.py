@@ -70,21 +70,21 @@ def expected(name: str) -> list[str]:
 def test_what_is_sent_is_what_stands_in_the_file(server: str, tmp_path: Path, name: str) -> None:
     file = cases.write(tmp_path, name)
     one = ["--concurrency", 1, "--requests", cases.PROMPTS, "--warmup", 0, "--prefix-cache", "off"]
-    level, said = bench(tmp_path / "home", server, "--workload", file, *one)
+    level, message = bench(tmp_path / "home", server, "--workload", file, *one)
     assert level["requests"] == cases.PROMPTS
     first, *others = expected(name)
     assert prompts(server) == [*others, first], "the first line is set apart for warming, and comes round at the end"
-    assert LEFT_OUT.get(name, "") in said and ("left out" in said) == (name in LEFT_OUT)
+    assert LEFT_OUT.get(name, "") in message and ("left out" in message) == (name in LEFT_OUT)
 
 
 @pytest.mark.parametrize("name", TRACES)
 def test_a_trace_is_replayed_at_its_times_and_says_how_long(server: str, tmp_path: Path, name: str) -> None:
-    level, said = bench(tmp_path / "home", server, "--trace", cases.write(tmp_path, name))
-    assert TRACES[name] in said
+    level, message = bench(tmp_path / "home", server, "--trace", cases.write(tmp_path, name))
+    assert TRACES[name] in message
     sent = prompts(server)
     assert level["requests"] == len(sent) == cases.TIMED
     if name in LENGTHS:
-        assert "The workload gives lengths and no text" in said
+        assert "The workload gives lengths and no text" in message
         assert all(abs(len(text) // 4 - LENGTHS[name]) < 40 for text in sent)
     else:
         assert sent == [cases.question(n) for n in range(cases.TIMED)]
@@ -100,12 +100,12 @@ def test_a_unit_that_is_not_known_is_asked_for_and_taken(server: str, tmp_path: 
     file = cases.write(tmp_path, "unclear-times.jsonl")
     refused = one_sentence(whetstone(tmp_path / "home", "bench", server, "--trace", file))
     assert "in milliseconds (over 2.75 s): say which with --time-unit, as s or ms" in refused
-    _, said = bench(tmp_path / "home", server, "--trace", file, "--time-unit", "ms")
-    assert "12 requests over 2.75 s (timestamps read as milliseconds)" in said
+    _, message = bench(tmp_path / "home", server, "--trace", file, "--time-unit", "ms")
+    assert "12 requests over 2.75 s (timestamps read as milliseconds)" in message
 
 
 def test_a_load_of_any_size_runs_without_a_workload(server: str, tmp_path: Path) -> None:
-    level, said = bench(tmp_path / "home", server, "--concurrency", 256, "--requests", 1024)
-    assert level["requests"] == 1024 and f"{LONGER_WORKLOAD} is used" in said
+    level, message = bench(tmp_path / "home", server, "--concurrency", 256, "--requests", 1024)
+    assert level["requests"] == 1024 and f"{LONGER_WORKLOAD} is used" in message
     sent = prompts(server)
     assert len(set(sent)) == len(sent) > WORKLOAD_KINDS[LONGER_WORKLOAD].prompts

@@ -55,9 +55,9 @@ def _consolidate(model: Path) -> None:
         "model-00001-of-00002.safetensors": names[:half],
         "model-00002-of-00002.safetensors": names[half:],
     }
-    for shard, held in shards.items():
-        save_file({name: tensors[name] for name in held}, model / shard, metadata={"format": "pt"})
-    weight_map = {name: shard for shard, held in shards.items() for name in held}
+    for shard, reserved in shards.items():
+        save_file({name: tensors[name] for name in reserved}, model / shard, metadata={"format": "pt"})
+    weight_map = {name: shard for shard, current in shards.items() for name in current}
     (model / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
     whole.rename(model / "consolidated.safetensors")
     (model / "params.json").write_text('{"dim": 128}')

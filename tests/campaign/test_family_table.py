@@ -149,13 +149,13 @@ def serve(folders: list[Path]) -> list[tuple[Any, str]]:
         timeout=900,
         check=False,
     )
-    found: list[tuple[Any, str]] = []
+    results: list[tuple[Any, str]] = []
     for line in done.stdout.splitlines():
         word, _, rest = line.partition(" ")
         if word in {"ANSWER", "REFUSED"}:
-            found.append((torch.tensor(json.loads(rest)), "") if word == "ANSWER" else (None, rest))
+            results.append((torch.tensor(json.loads(rest)), "") if word == "ANSWER" else (None, rest))
     last = (done.stderr.strip().splitlines() or ["no word"])[-1][:160]
-    return found + [(None, f"exit code {done.returncode}: {last}")] * (len(folders) - len(found))
+    return results + [(None, f"exit code {done.returncode}: {last}")] * (len(folders) - len(results))
 
 
 def tokens() -> list[int]:
@@ -174,8 +174,8 @@ def made(folder: Path, kind: str) -> list[Path]:
     source = tiny(folder / "source", kind)
     for technique in techniques(kind):
         options = TECHNIQUES[technique]
-        asked = {**options, "calibration_texts": [TEXT], "samples": 8, "length": 32}
-        quantize(QuantizeRequest(model_dir=source, out_dir=folder / technique, **asked), NoProgress())
+        values = {**options, "calibration_texts": [TEXT], "samples": 8, "length": 32}
+        quantize(QuantizeRequest(model_dir=source, out_dir=folder / technique, **values), NoProgress())
     return [source, *(folder / technique for technique in techniques(kind))]
 
 
@@ -215,17 +215,17 @@ def row(kind: str, technique: str, out: Path, noise: Any, original: Any, answer:
 def test_the_table_of_families(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows, kinds = [], [*KINDS]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        asked = [
+        pairs = [
             (some, pool.submit(serve, [folder for kind in some for folder in made(tmp_path / kind, kind)]))
             for some in (kinds[at : at + KINDS_EACH] for at in range(0, len(kinds), KINDS_EACH))
         ]
-        for some, answered in asked:
+        for some, answered in pairs:
             answers = iter(answered.result())
             for kind in some:
-                found = judged(tmp_path / kind, kind, [*islice(answers, 1 + len(techniques(kind)))])
-                rows += found
+                result = judged(tmp_path / kind, kind, [*islice(answers, 1 + len(techniques(kind)))])
+                rows += result
                 with capsys.disabled():
-                    print("\n".join(" | ".join(each) for each in found), flush=True)
+                    print("\n".join(" | ".join(each) for each in result), flush=True)
     for each in rows:
         reason = REFUSED.get((each.kind, each.technique))
         if reason is None:

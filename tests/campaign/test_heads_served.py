@@ -34,10 +34,13 @@ NEAR = 0.08
 round too."""
 
 
-def _trained(head: Heads, said: list[AnsweredPrompt]) -> None:
+def _trained(head: Heads, answered_prompts: list[AnsweredPrompt]) -> None:
     """By heart, so that there is something to accept."""
-    head.prepare([each.answer for each in said])
-    batch, steps = batch_of_new(head.target, said, head.layers), torch.optim.AdamW(head.parameters(), lr=4e-3)
+    head.prepare([each.answer for each in answered_prompts])
+    batch, steps = (
+        batch_of_new(head.target, answered_prompts, head.layers),
+        torch.optim.AdamW(head.parameters(), lr=4e-3),
+    )
     for _ in range(25):
         steps.zero_grad()
         head.loss(batch, LOSSES["kl"]).backward()  # type: ignore[no-untyped-call]
@@ -59,19 +62,22 @@ def _answered(server: VllmServer, prompt: list[int]) -> list[int]:
     return tokens
 
 
-def _counted(head: Heads, said: list[AnsweredPrompt]) -> Acceptance:
+def _counted(head: Heads, answered_prompts: list[AnsweredPrompt]) -> Acceptance:
     begins, whole = (
-        torch.tensor(found) for found in zip(*((len(a), len(a) + len(b)) for a, b, _ in said), strict=True)
+        torch.tensor(result)
+        for result in zip(*((len(a), len(a) + len(b)) for a, b, _ in answered_prompts), strict=True)
     )
-    return acceptance.walk(head.accepted(batch_of_new(head.target, said, head.layers), TOKENS), begins, whole - 1)
+    return acceptance.walk(
+        head.accepted(batch_of_new(head.target, answered_prompts, head.layers), TOKENS), begins, whole - 1
+    )
 
 
-@pytest.mark.parametrize(("kind", "made"), [("eagle3", Eagle3), ("medusa", Medusa)])
+@pytest.mark.parametrize(("kind", "created"), [("eagle3", Eagle3), ("medusa", Medusa)])
 def test_vllm_accepts_of_a_trained_head_what_the_training_counts(
-    kind: Any, made: type[Heads], starter_target: Path, serve_python: Path, vllm_cache: Path, tmp_path: Path
+    kind: Any, created: type[Heads], starter_target: Path, serve_python: Path, vllm_cache: Path, tmp_path: Path
 ) -> None:
     target = Target(starter_target)
-    head = made(target, Training(kind=kind, tokens=TOKENS))
+    head = created(target, Training(kind=kind, tokens=TOKENS))
     prompts = [target.prompt(text) for text in TEXTS]
     answers = target.answer(prompts, 0.0, ANSWER, 0)
     _trained(
@@ -91,9 +97,9 @@ def test_vllm_accepts_of_a_trained_head_what_the_training_counts(
     with VllmServer(
         variant, python=serve_python, log=tmp_path / "log", cache_root=vllm_cache, kv_cache_gib=0.0625
     ) as server:
-        said = [AnsweredPrompt(prompt, _answered(server, prompt), 0.0) for prompt in prompts]
+        answered_prompts = [AnsweredPrompt(prompt, _answered(server, prompt), 0.0) for prompt in prompts]
         counters = server.metrics()
-    ours = _counted(head, said)
+    ours = _counted(head, answered_prompts)
     theirs = [counters[f"accepted_at_{place}"] / counters["drafts"] for place in range(TOKENS)]
     assert ours.length > 1.3
     assert theirs == pytest.approx(ours.by_position, abs=NEAR)

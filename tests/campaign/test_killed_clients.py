@@ -34,11 +34,11 @@ class Place:
         self.account, self.bucket, self.process, self.folder = account, bucket, process, folder
 
     def does(self, what: str, dies_before: int = 0) -> str:
-        wanted = SECOND if what == "update" else FIRST
+        required = SECOND if what == "update" else FIRST
         return tell(
             self.process,
             do=what,
-            deployment=wanted.model_dump(mode="json"),
+            deployment=required.model_dump(mode="json"),
             folder=str(self.folder),
             files=SMALL,
             dies_before=dies_before,
@@ -46,13 +46,13 @@ class Place:
 
     def serves(self, *artifacts: str) -> None:
         """One endpoint with one of these, and exactly what it needs."""
-        (found,) = Endpoints("us-east-1").listing()
-        assert found.artifact in artifacts and found.state == "InService"
+        (result,) = Endpoints("us-east-1").listing()
+        assert result.artifact in artifacts and result.state == "InService"
         counts = {
             table: len(self.account.tables[table]) for table in ("models", "configurations", "endpoints", "targets")
         }
         assert set(counts.values()) == {1}, counts
-        assert {key.split("/")[2] for key in keys(self.bucket, "weights")} == {found.artifact}
+        assert {key.split("/")[2] for key in keys(self.bucket, "weights")} == {result.artifact}
 
     def left(self) -> list[str]:
         self.account.clock.advance(60)

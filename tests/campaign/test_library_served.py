@@ -38,8 +38,8 @@ def test_vllm_computes_what_the_libraries_wrote(tmp_path: Path) -> None:
 
     model = tiny_llama(tmp_path / "model")
     for name, (engine, options) in MADE.items():
-        asked = {"calibration_texts": [TEXT], "samples": 8, "length": 32, **options}
-        request = QuantizeRequest(model_dir=model, out_dir=tmp_path / name, **asked)
+        values = {"calibration_texts": [TEXT], "samples": 8, "length": 32, **options}
+        request = QuantizeRequest(model_dir=model, out_dir=tmp_path / name, **values)
         library_client.quantize(engine, engine_python(load(), "compress"), request, NoProgress())
     tokens = list(AutoTokenizer.from_pretrained(model)(TEXT)["input_ids"])[:256]
     (plain, _), *served = serve([model, *(tmp_path / name for name in MADE)], tokens)

@@ -40,8 +40,8 @@ def test_dbos_716_a_restart_of_postgresql_in_mid_job_strands_nothing(postgres: P
         assert (ended.state, ended.attempt) == (JobState.SUCCEEDED, 1), ended.error
         assert f"process {worker}" in " ".join(event.message or "" for event in jobs.timeline(home, first.id))
         assert until_ended(home, second.id).state is JobState.SUCCEEDED
-        for made in artifacts.listing(home):
-            artifacts.verify(home, made.id)
+        for created in artifacts.listing(home):
+            artifacts.verify(home, created.id)
         with home.store.read() as session:
             assert session.exec(select(ClaimRow)).all() == []
     finally:

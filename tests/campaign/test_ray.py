@@ -113,24 +113,24 @@ def kept(home: Workspace, job: str) -> list[Path]:
 def test_a_job_runs_on_a_node_to_the_same_bytes_and_no_secret_leaves(
     studio: Workspace, cluster: RayCluster, model: str, expected: str
 ) -> None:
-    (told,) = [finding for finding in doctor.examine(studio) if finding.subject == "Ray cluster"]
-    assert told.level == "ok" and f"{cluster.address}: 3 nodes, 2 of them take jobs" in told.finding
+    (reported,) = [finding for finding in doctor.examine(studio) if finding.subject == "Ray cluster"]
+    assert reported.level == "ok" and f"{cluster.address}: 3 nodes, 2 of them take jobs" in reported.finding
     job = submit(studio, model)
     late: list[float] = []
-    seen = 0
+    observed = 0
     while not jobs.show(studio, job).ended:
-        for number, event in jobs.events(studio, job, after=seen):
+        for number, event in jobs.events(studio, job, after=observed):
             late.append(time.time() - event.at.timestamp())
-            seen = number
+            observed = number
         time.sleep(0.1)
-    found = jobs.show(studio, job)
-    assert found.state is JobState.SUCCEEDED, found.error
+    result = jobs.show(studio, job)
+    assert result.state is JobState.SUCCEEDED, result.error
     assert node_of(studio, job) in cluster.numbers and weights(studio) == expected
     assert len(late) > LAYERS and sorted(late)[int(0.9 * len(late))] < 3.0, (
         "seconds from event to studio, on a busy machine"
     )
     assert "The worker has started." in jobs.logs(studio, job)
-    assert f"Ran on {found.place}." in process(studio.settings.home, "jobs", "show", job).stdout
+    assert f"Ran on {result.place}." in process(studio.settings.home, "jobs", "show", job).stdout
     files = [path for top in (cluster.folder, studio.settings.jobs) for path in top.rglob("*") if path.is_file()]
     assert not [path for path in files if WORTH.encode() in path.read_bytes()], (
         "a log or Ray's own records hold a secret"
@@ -146,8 +146,8 @@ def test_a_cancel_ends_the_worker_on_its_node_and_leaves_nothing(
     until_layer(studio, job, 1)
     assert processes_of(studio)
     jobs.cancel(studio, job)
-    asked = time.monotonic()
-    assert until_ended(studio, job).state is JobState.CANCELLED and time.monotonic() - asked < 20
+    moment = time.monotonic()
+    assert until_ended(studio, job).state is JobState.CANCELLED and time.monotonic() - moment < 20
     eventually("the worker's end", lambda: processes_of(studio) == [], 20)
     assert not list(cluster.folder.glob("node-*/spool/*/*/*")) and artifacts.listing(studio) == []
 
@@ -157,8 +157,8 @@ def test_an_evaluation_runs_whole_on_a_node_that_it_has_to_itself(
     studio: Workspace, cluster: RayCluster, model: str
 ) -> None:
     """A real vLLM server on the node; of two other jobs one has the other node meanwhile, and one waits."""
-    asked = evaluations.read_options(concurrency=(1,), repeats=1, requests=8, max_tokens=16, quality=False)
-    measured = evaluations.submit(studio, evaluations.prepare(studio, ["starter"], asked)).id
+    options = evaluations.read_options(concurrency=(1,), repeats=1, requests=8, max_tokens=16, quality=False)
+    measured = evaluations.submit(studio, evaluations.prepare(studio, ["starter"], options)).id
     supervisors.start(studio)
     node = node_of(studio, measured)
     others = [submit(studio, model) for _ in range(2)]
@@ -168,13 +168,13 @@ def test_an_evaluation_runs_whole_on_a_node_that_it_has_to_itself(
         120,
     )
     assert not jobs.show(studio, measured).ended, "both were submitted while it ran"
-    found = until_ended(studio, measured)
-    assert found.state is JobState.SUCCEEDED and found.attempt == 1, found.error
+    job = until_ended(studio, measured)
+    assert job.state is JobState.SUCCEEDED and job.attempt == 1, job.error
     (shown,) = evaluations.listing(studio)
     document = shown.document
-    assert document.hardware["node"] == found.place and node_of(studio, measured) == node
-    assert hardware_line(document.hardware).endswith(f"node {found.place}")
-    assert f"node {found.place}" in evaluations.report_file(studio, shown.id).decode()
+    assert document.hardware["node"] == job.place and node_of(studio, measured) == node
+    assert hardware_line(document.hardware).endswith(f"node {job.place}")
+    assert f"node {job.place}" in evaluations.report_file(studio, shown.id).decode()
     (level,) = document.variants[0].levels
     assert level.invocations == 8 and level.invocation_errors == 0
     ended = last(studio, measured).at
@@ -187,9 +187,11 @@ def test_an_evaluation_runs_whole_on_a_node_that_it_has_to_itself(
 
 def test_doctor_says_in_a_sentence_that_no_cluster_answers(tmp_path: Path) -> None:
     home = open_home(tmp_path / "home", ray_address="127.0.0.1:1")
-    (told,) = [finding for finding in doctor.examine(home) if finding.subject == "Ray cluster"]
-    assert told.level == "problem" and told.finding.startswith("The Ray cluster at 127.0.0.1:1 does not answer (")
-    assert told.finding.count("\n") == 0 and MARK not in told.finding
+    (reported,) = [finding for finding in doctor.examine(home) if finding.subject == "Ray cluster"]
+    assert reported.level == "problem" and reported.finding.startswith(
+        "The Ray cluster at 127.0.0.1:1 does not answer ("
+    )
+    assert reported.finding.count("\n") == 0 and MARK not in reported.finding
 
 
 def test_the_node_is_killed_and_the_job_ends_elsewhere_from_its_last_layer(
@@ -201,11 +203,11 @@ def test_the_node_is_killed_and_the_job_ends_elsewhere_from_its_last_layer(
     eventually("layers that are kept here", lambda: len(kept(studio, job)) > 3, 60)
     cluster.kill(first)
     assert until_ended(studio, job).state is JobState.SUCCEEDED
-    found = jobs.show(studio, job)
-    assert found.attempt == 2 and node_of(studio, job) != first and weights(studio) == expected
-    told = [event.message or "" for _, event in jobs.events(studio, job)]
-    assert any(f"(127.0.0.{first})" in line and "tried again" in line for line in told), "the cause is named"
-    assert any("were done before: going on with layer" in line for line in told)
+    result = jobs.show(studio, job)
+    assert result.attempt == 2 and node_of(studio, job) != first and weights(studio) == expected
+    messages = [event.message or "" for _, event in jobs.events(studio, job)]
+    assert any(f"(127.0.0.{first})" in line and "tried again" in line for line in messages), "the cause is named"
+    assert any("were done before: going on with layer" in line for line in messages)
 
 
 def test_ray_65025_the_head_is_killed_and_a_live_job_is_not_marked_failed(

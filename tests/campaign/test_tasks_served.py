@@ -60,13 +60,13 @@ def served(server: VllmServer, model: Path) -> scoring.TaskServer:
 
 
 def test_the_rules_are_those_of_the_installed_harness(quality_python: Path) -> None:
-    said = (
+    message = (
         "import json, dataclasses; from lm_eval.api import metrics, registry; from lm_eval.config.task import "
         "TaskConfig; "
         "print(json.dumps([registry.DEFAULT_METRIC_REGISTRY, sorted(registry.METRIC_REGISTRY), "
         "[field.name for field in dataclasses.fields(TaskConfig)]]))"
     )
-    out = subprocess.run([str(quality_python), "-c", said], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run([str(quality_python), "-c", message], capture_output=True, text=True, check=True).stdout
     by_default, metrics, settings = json.loads(out.splitlines()[-1])
     assert by_default == {way: [*names] for way, names in task_rules.BY_DEFAULT.items()}
     assert {name for names in task_rules.METRICS.values() for name in names} <= set(metrics)
@@ -107,13 +107,13 @@ def test_a_rolling_likelihood_is_the_models_own(
         doc_to_target="{{text}}",
         metric_list=[{"metric": "bits_per_byte"}],
     )
-    (found,) = scoring.score_tasks(
+    (result,) = scoring.score_tasks(
         quality_python, [folder], None, served(vllm_server, starter_target), tmp_path / "cache"
     )
     likelihood = likelihoods(starter_target)
     bits = -sum(likelihood("", text) for text in PASSAGES) / math.log(2) / sum(len(text.encode()) for text in PASSAGES)
-    assert found.score.value == pytest.approx(bits, rel=0.01)
-    assert found.each is None and not found.score.higher_is_better
+    assert result.score.value == pytest.approx(bits, rel=0.01)
+    assert result.each is None and not result.score.higher_is_better
 
 
 @pytest.mark.timeout(600)
@@ -130,14 +130,14 @@ def test_answers_are_written_and_matched_and_a_long_prompt_is_told(
         generation_kwargs={"until": ["\n"], "max_gen_toks": 8},
         metric_list=[{"metric": "exact_match"}],
     )
-    (found,) = scoring.score_tasks(
+    (result,) = scoring.score_tasks(
         quality_python, [folder], None, served(vllm_server, starter_target), tmp_path / "cache"
     )
     assert (
-        found.score.metric == "exact_match"
-        and found.score.samples == 2
-        and found.score.cut == 1
-        and 0 <= found.score.value <= 1
+        result.score.metric == "exact_match"
+        and result.score.samples == 2
+        and result.score.cut == 1
+        and 0 <= result.score.value <= 1
     )
 
 
@@ -162,18 +162,18 @@ def test_a_server_that_is_gone_is_one_sentence(
     quality_python: Path, starter_target: Path, home: Workspace, tmp_path: Path
 ) -> None:
     folders = tasks.keep_copies(home, tasks.find("next-line"))
-    gone = scoring.TaskServer("http://127.0.0.1:9/v1", "x", starter_target)
+    task_server = scoring.TaskServer("http://127.0.0.1:9/v1", "x", starter_target)
     with pytest.raises(WorkError, match="lm-eval could not score the tasks"):
-        scoring.score_tasks(quality_python, folders, 2, gone, tmp_path / "cache")
+        scoring.score_tasks(quality_python, folders, 2, task_server, tmp_path / "cache")
 
 
 @pytest.mark.timeout(1800)
 def test_an_evaluation_scores_its_tasks_and_keeps_every_samples_own(home: Workspace, starter_target: Path) -> None:
-    asked = EvaluateOptions(
+    options = EvaluateOptions(
         concurrency=(1,), repeats=1, requests=4, max_tokens=8, quality=False, tasks=("next-line",), task_limit=24
     )
     supervisors.ensure_running(home)
-    job = evaluations.submit(home, evaluations.prepare(home, ["starter", str(starter_target)], asked))
+    job = evaluations.submit(home, evaluations.prepare(home, ["starter", str(starter_target)], options))
     ended = until_ended(home, job.id)
     assert ended.state is JobState.SUCCEEDED, ended.error
     shown = evaluations.show(home, str(ended.result["evaluation"]))
@@ -191,11 +191,11 @@ def test_an_evaluation_scores_its_tasks_and_keeps_every_samples_own(home: Worksp
 def test_an_address_is_scored_in_the_tokens_of_the_model_that_it_serves(
     home: Workspace, vllm_server: VllmServer
 ) -> None:
-    asked = EvaluateOptions(
+    options = EvaluateOptions(
         concurrency=(1,), repeats=1, requests=4, max_tokens=8, quality=False, tasks=("next-line",), task_limit=24
     )
     supervisors.ensure_running(home)
-    job = evaluations.submit(home, evaluations.prepare(home, ["starter", vllm_server.url], asked))
+    job = evaluations.submit(home, evaluations.prepare(home, ["starter", vllm_server.url], options))
     ended = until_ended(home, job.id)
     assert ended.state is JobState.SUCCEEDED, ended.error
     document = evaluations.show(home, str(ended.result["evaluation"])).document
@@ -216,11 +216,11 @@ def likelihoods(model: Path) -> Callable[[str, str], float]:
 
     def of(context: str, continuation: str) -> float:
         stripped = context.rstrip()
-        given = tokenizer(stripped)["input_ids"] or [tokenizer.eos_token_id]
+        input_ids = tokenizer(stripped)["input_ids"] or [tokenizer.eos_token_id]
         whole = tokenizer(context + continuation)["input_ids"]
-        ids = whole if stripped else [*given, *whole]
+        ids = whole if stripped else [*input_ids, *whole]
         with torch.no_grad():
             scores = loaded(torch.tensor([ids])).logits[0].log_softmax(-1)
-        return float(sum(scores[place - 1, ids[place]] for place in range(len(given), len(ids))))
+        return float(sum(scores[place - 1, ids[place]] for place in range(len(input_ids), len(ids))))
 
     return of

@@ -81,8 +81,8 @@ def tensors(*, experts: int = 0, bias: str = "", qk_norm: bool = False, tied: bo
             shapes[f"{block}ffn_{part}{end}.weight"] = (*stacked, *shape)
     dice = np.random.default_rng(seed)
     scales = {name: 0.3 if len(shape) > 1 else 0.1 for name, shape in shapes.items()}
-    made = {name: dice.standard_normal(shape).astype(np.float32) * scales[name] for name, shape in shapes.items()}
-    return {name: 1 + values if "norm" in name else values for name, values in made.items()}
+    by_name = {name: dice.standard_normal(shape).astype(np.float32) * scales[name] for name, shape in shapes.items()}
+    return {name: 1 + values if "norm" in name else values for name, values in by_name.items()}
 
 
 def llama3_frequencies(factor: float = 8.0, length: int = 8192, base: float = 10000.0) -> Tensors:
@@ -140,9 +140,9 @@ def write_parts(
     step = -(-len(names) // count)
     paths = []
     for number in range(count):
-        held = {each: stored[each] for each in names[number * step : (number + 1) * step]}
+        by_name = {each: stored[each] for each in names[number * step : (number + 1) * step]}
         split = {"split.no": number, "split.count": count, "split.tensors.count": total or len(names)}
         path = folder / f"{name}-{number + 1:05}-of-{count:05}.gguf"
         own = {**values, **split} if number == 0 else split
-        paths.append(write(path, held, own, "llama" if number == 0 else None))
+        paths.append(write(path, by_name, own, "llama" if number == 0 else None))
     return paths

@@ -125,8 +125,8 @@ def split(folder: Path, shards: int = 2) -> None:
     names = sorted(tensors)
     file_of = {name: f"model-{1 + number % shards:05}-of-{shards:05}.safetensors" for number, name in enumerate(names)}
     for file in sorted(set(file_of.values())):
-        held = {name: tensors[name] for name in names if file_of[name] == file}
-        save_file(held, folder / file, metadata={"format": "pt"})
+        by_name = {name: tensors[name] for name in names if file_of[name] == file}
+        save_file(by_name, folder / file, metadata={"format": "pt"})
     total = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
     index = {"metadata": {"total_size": total}, "weight_map": file_of}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")

@@ -97,8 +97,8 @@ def adapter(folder: Path) -> Path:
     from safetensors.torch import save_file
 
     put_tokenizer(folder)
-    said = {"base_model_name_or_path": "acme/base", "peft_type": "LORA", "r": 8}
-    (folder / "adapter_config.json").write_text(json.dumps(said))
+    values = {"base_model_name_or_path": "acme/base", "peft_type": "LORA", "r": 8}
+    (folder / "adapter_config.json").write_text(json.dumps(values))
     name = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
     save_file({name: torch.zeros(8, 256)}, folder / "adapter_model.safetensors")
     return folder

@@ -96,11 +96,11 @@ def batch(url: str, body: Callable[[int], dict[str, Any]]) -> str:
 
 
 def chat_body(number: int) -> dict[str, Any]:
-    said = [
+    messages = [
         {"role": "developer", "content": "Be short."},
         {"role": "user", "content": [{"type": "text", "text": question(number)}]},
     ]
-    return {"messages": said, "max_completion_tokens": 8}
+    return {"messages": messages, "max_completion_tokens": 8}
 
 
 def spreadsheet(separator: str, names: tuple[str, str]) -> str:
@@ -154,8 +154,8 @@ FILES: dict[str, Callable[[], str | bytes]] = {
 
 
 def content(name: str) -> bytes:
-    made = FILES[name]()
-    return made if isinstance(made, bytes) else made.encode()
+    created = FILES[name]()
+    return created if isinstance(created, bytes) else created.encode()
 
 
 def write(folder: Path, name: str) -> Path:

@@ -63,11 +63,11 @@ def test_scales_are_folded_where_they_change_nothing(tmp_path: Path, kind: str) 
 @pytest.mark.parametrize("kind", ["gpt2", "phi3"])
 def test_both_formats_of_the_same_integers_are_scored_alike(tmp_path: Path, kind: str) -> None:
     """GPT-2 stores its linears the other way round, AutoAWQ's format none of them."""
-    source, found = tiny(tmp_path / "source", kind), []
+    source, result = tiny(tmp_path / "source", kind), []
     for form in ("compressed-tensors", "autoawq"):
         run(source, tmp_path / form, "awq", bits=4, tuning={"format": "autoawq"} if form == "autoawq" else {})
-        found.append(scoring.score(source, tmp_path / form, TEXT * 2, length=32, progress=NoProgress())["kl_mean"])
-    assert 0 < found[0] == pytest.approx(found[1], rel=1e-3)
+        result.append(scoring.score(source, tmp_path / form, TEXT * 2, length=32, progress=NoProgress())["kl_mean"])
+    assert 0 < result[0] == pytest.approx(result[1], rel=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma", "phi3", "bloom"])

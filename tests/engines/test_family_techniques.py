@@ -39,8 +39,8 @@ OTHERS = [name for name in TECHNIQUES if name not in YARDSTICKS]
 
 def lost(source: Path, out: Path, options: dict[str, Any]) -> float:
     """Mean KL of the checkpoint that is written."""
-    asked = QuantizeRequest(model_dir=source, out_dir=out, samples=8, length=32, calibration_texts=[TEXT], **options)
-    quantize(asked, NoProgress())
+    request = QuantizeRequest(model_dir=source, out_dir=out, samples=8, length=32, calibration_texts=[TEXT], **options)
+    quantize(request, NoProgress())
     return float(scoring.score(source, out, TEXT * 2, length=32, progress=NoProgress())["kl_mean"])
 
 

@@ -53,9 +53,9 @@ class Said(NoProgress):
 
 
 def request(model: Path, out: Path, work: Path | None = None, **changes: Any) -> QuantizeRequest:
-    asked = {name: value for name, value in OPTIONS.items() if name != "eight_bits"} | changes
+    query = {name: value for name, value in OPTIONS.items() if name != "eight_bits"} | changes
     return QuantizeRequest(
-        model_dir=model, out_dir=out, calibration_texts=[TEXT], samples=8, length=32, work_dir=work, **asked
+        model_dir=model, out_dir=out, calibration_texts=[TEXT], samples=8, length=32, work_dir=work, **query
     )
 
 
@@ -82,9 +82,9 @@ def weights(folder: Path) -> str:
 
 
 def scored(model: Path, out: Path) -> dict[str, Any]:
-    found = scoring.score(model, out, TEXT, length=64, progress=NoProgress())
+    scores = scoring.score(model, out, TEXT, length=64, progress=NoProgress())
     names = {"kl_mean": "kl_mean", "perplexity_after": "perplexity", "perplexity_before": "perplexity_original"}
-    return {name: found[of] for name, of in names.items()}
+    return {name: scores[subject] for name, subject in names.items()}
 
 
 @pytest.fixture(scope="module")
@@ -117,8 +117,8 @@ def test_a_measured_loss_is_that_of_a_checkpoint_with_only_that_group_rounded(
         out = tmp_path / str(number)
         quantize(request(model, out, precisions=others), NoProgress())
         with torch.no_grad():
-            found = techniques_reference.load(out)(tokens).logits.double().log_softmax(-1)
-        kl = (original.exp() * (original - found)).sum(-1).mean().detach()
+            log_probabilities = techniques_reference.load(out)(tokens).logits.double().log_softmax(-1)
+        kl = (original.exp() * (original - log_probabilities)).sum(-1).mean().detach()
         assert float(kl) == pytest.approx(groups[number].losses[chosen.name], rel=0.05)
 
 
@@ -146,18 +146,18 @@ def test_each_group_gets_its_precision_and_the_file_says_so(
     assert config["config_groups"]["group_1"]["targets"] == groups[0].linears
     assert set(groups[1].linears) < set(config["ignore"])
     assert {entry["name"] for entry in result.kept_16bit} >= set(groups[1].linears)
-    told = {row["name"]: row.get("precision") for row in result.layers}
-    assert told[groups[3].linears[0]] == "w8a8" and told[groups[2].linears[0]] is None
+    by_name = {row["name"]: row.get("precision") for row in result.layers}
+    assert by_name[groups[3].linears[0]] == "w8a8" and by_name[groups[2].linears[0]] is None
     whole = [chosen.get(name, CANDIDATES[0]) for name in names]
     bits = sum(group.stored_bits(each) for group, each in zip(groups, whole, strict=True))
     stored = load_file(tmp_path / "out/model.safetensors")
     linears = {linear for group in groups for linear in group.linears}
-    held = [
+    tensors = [
         tensor
         for name, tensor in stored.items()
         if name.rpartition(".")[0] in linears and not name.endswith("weight_shape")
     ]
-    assert 8 * sum(tensor.nbytes for tensor in held) == bits
+    assert 8 * sum(tensor.nbytes for tensor in tensors) == bits
 
 
 def test_a_better_allocation_than_4_bits_everywhere_is_found_and_one_unknown_group_refused(
@@ -178,10 +178,10 @@ def test_families_are_measured_to_the_end_and_mixed(kind: str, tmp_path: Path) -
     import torch
 
     source = tiny(tmp_path / "source", kind)
-    found = measure(request(source, tmp_path / "out", group_size=32), CANDIDATES[1:], NoProgress())
-    assert all(group.losses["int4-g32"] > 0 and group.losses["w8a8"] < 1 for group in found)
-    assert sum(group.losses["w8a8"] for group in found) < sum(group.losses["int4-g32"] for group in found)
-    mix = {group.name: (CANDIDATES[2], SIXTEEN)[number % 2] for number, group in enumerate(found[1:])}
+    measurement = measure(request(source, tmp_path / "out", group_size=32), CANDIDATES[1:], NoProgress())
+    assert all(group.losses["int4-g32"] > 0 and group.losses["w8a8"] < 1 for group in measurement)
+    assert sum(group.losses["w8a8"] for group in measurement) < sum(group.losses["int4-g32"] for group in measurement)
+    mix = {group.name: (CANDIDATES[2], SIXTEEN)[number % 2] for number, group in enumerate(measurement[1:])}
     quantize(request(source, tmp_path / "mixed", group_size=32, precisions=mix), NoProgress())
     tokens = torch.randint(1, 256, (1, 24), generator=torch.Generator().manual_seed(1))
     original = logits(source, tokens).log_softmax(-1)
@@ -193,44 +193,44 @@ def test_families_are_measured_to_the_end_and_mixed(kind: str, tmp_path: Path) -
 def test_a_stopped_measuring_goes_on_to_the_same_figures_and_is_then_kept(
     model: Path, groups: list[MeasuredGroup], tmp_path: Path
 ) -> None:
-    asked = request(model, tmp_path / "out", tmp_path / "probe")
+    query = request(model, tmp_path / "out", tmp_path / "probe")
     with pytest.raises(Stopped):
-        measure(asked, CANDIDATES, Said("sensitivity", 2))
-    assert measure(asked, CANDIDATES, Said()) == groups
+        measure(query, CANDIDATES, Said("sensitivity", 2))
+    assert measure(query, CANDIDATES, Said()) == groups
     again = Said()
-    assert measure(asked, CANDIDATES, again) == groups
+    assert measure(query, CANDIDATES, again) == groups
     assert again.notes == ["What the groups cost was measured before."] and not (tmp_path / "probe").exists()
 
 
 def fitting(
     model: Path, out: Path, folder: Path, limits: Limits, progress: Said, target: float | None = None
 ) -> PrecisionSearch:
-    asked = request(model, out, folder.with_name(folder.name + "-layers"))
-    return PrecisionSearch(asked, {**OPTIONS, "target_bits": target}, limits, folder, progress)
+    query = request(model, out, folder.with_name(folder.name + "-layers"))
+    return PrecisionSearch(query, {**OPTIONS, "target_bits": target}, limits, folder, progress)
 
 
 def test_an_average_is_kept_within_and_told(model: Path, tmp_path: Path) -> None:
-    said = Said()
-    fit = fitting(model, tmp_path / "out", tmp_path / "fit", Limits(), said, target=6.5)
-    made, bits = fit.run(dict)
+    reply = Said()
+    fit = fitting(model, tmp_path / "out", tmp_path / "fit", Limits(), reply, target=6.5)
+    created, bits = fit.run(dict)
     assert bits is not None and 4.6 < bits["average_bits"] <= 6.5 and bits["attempts"] == []
     assert len({row["precision"] for row in bits["groups"]}) > 1
-    assert made.bytes_after == (tmp_path / "out/model.safetensors").stat().st_size
+    assert created.bytes_after == (tmp_path / "out/model.safetensors").stat().st_size
 
 
 def test_a_floor_is_reached_by_raising_what_loses_most_and_a_stopped_job_goes_on(model: Path, tmp_path: Path) -> None:
     own = tmp_path / "own"
     quantize(request(model, own), NoProgress())
     limits = Limits(max_kl=scored(model, own)["kl_mean"] / 4, fall_back=True)
-    said, out = Said(), tmp_path / "out"
-    _, bits = fitting(model, out, tmp_path / "fit", limits, said).run(lambda: scored(model, out))
+    sentence, out = Said(), tmp_path / "out"
+    _, bits = fitting(model, out, tmp_path / "fit", limits, sentence).run(lambda: scored(model, out))
     assert bits is not None
-    *missed, kept = bits["attempts"]
-    assert kept["missed"] is None and kept["kl_mean"] <= limits.max_kl and kept["raised"]
+    *missed, remaining = bits["attempts"]
+    assert remaining["missed"] is None and remaining["kl_mean"] <= limits.max_kl and remaining["raised"]
     assert missed[0]["raised"] == {} and "above the recipe's max_kl" in missed[0]["missed"]
     averages = [attempt["average_bits"] for attempt in bits["attempts"]]
     assert averages == sorted(averages) and averages[-1] < 16
-    tries = [message for message in said.phases if message.startswith("Try ")]
+    tries = [message for message in sentence.phases if message.startswith("Try ")]
     assert len(tries) == len(missed) and tries[0].startswith("Try 2 of at most 6: ")
 
     other = tmp_path / "other"
@@ -256,8 +256,8 @@ def test_measuring_goes_on_with_fewer_sequences_where_memory_runs_out(
     model: Path, groups: list[MeasuredGroup], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hungry(monkeypatch, most=1)
-    found = measure(request(model, tmp_path / "out"), CANDIDATES, NoProgress())
-    for one, other in zip(found, groups, strict=True):
+    measurement = measure(request(model, tmp_path / "out"), CANDIDATES, NoProgress())
+    for one, other in zip(measurement, groups, strict=True):
         assert one.losses == pytest.approx(other.losses, rel=1e-3, abs=1e-9)
 
 

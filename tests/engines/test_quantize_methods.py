@@ -73,10 +73,10 @@ def test_rounding_to_nearest_reads_no_text_and_reports_the_error_of_the_weights(
     result = run(model, tmp_path / "out", method="rtn", calibration_texts=[], **GROUPS)
     assert result.calibration["tokens"] == 0
     name = "model.layers.1.mlp.down_proj"
-    kept, made = tensors(model)[f"{name}.weight"].float(), weights_of(tmp_path / "out", f"{name}.weight")
+    remaining, created = tensors(model)[f"{name}.weight"].float(), weights_of(tmp_path / "out", f"{name}.weight")
     reported = next(layer for layer in result.layers if layer["name"] == name)
     assert reported["relative_error"] == pytest.approx(
-        float((kept - made).square().sum() / kept.square().sum()) ** 0.5, rel=1e-3
+        float((remaining - created).square().sum() / remaining.square().sum()) ** 0.5, rel=1e-3
     )
     assert kl(model, tmp_path / "out") < METHODS["rtn"][1]
     with pytest.raises(InvalidWorkload):
@@ -85,8 +85,8 @@ def test_rounding_to_nearest_reads_no_text_and_reports_the_error_of_the_weights(
 
 def weights_of(folder: Path, name: str) -> Any:
     """As the checkpoint stands for."""
-    ((_, found),) = CompressedTensorsSource(folder).read([name])
-    return found
+    ((_, result),) = CompressedTensorsSource(folder).read([name])
+    return result
 
 
 def test_gptq_loses_less_than_rounding_in_every_layer(model: Path, tmp_path: Path) -> None:
@@ -124,11 +124,11 @@ def test_pruned_alone_it_is_a_plain_checkpoint_with_the_pattern_in_every_linear(
 ) -> None:
     result = run(model, tmp_path / "out", method=None, pruning=Pruning(method=method, pattern=pattern))
     assert "quantization_config" not in config(tmp_path / "out")
-    keep, of = map(int, pattern.split(":"))
+    keep, subject = map(int, pattern.split(":"))
     stored = {name: tensor for name, tensor in tensors(tmp_path / "out").items() if "_proj" in name}
     assert len(stored) == 14
     for tensor in stored.values():
-        assert bool(((tensor != 0).view(len(tensor), -1, of).sum(-1) == keep).all())
+        assert bool(((tensor != 0).view(len(tensor), -1, subject).sum(-1) == keep).all())
     assert [layer["zeros"] for layer in result.layers] == [0.5] * 14
     assert result.bytes_after == pytest.approx(result.bytes_before, rel=0.01)
 

@@ -71,13 +71,13 @@ OWN = {"llama, awq": AWQ, "llama, w8a8": INT8, "gpt2, fp8": FP8, "mixtral, awq":
 def test_our_own_artifacts_are_sources_too(name: str, tmp_path: Path) -> None:
     """Dequantized by compressed-tensors itself in the plain copy."""
     kind, options = name.partition(",")[0], OWN[name]
-    made = optimized(families.tiny(tmp_path / "original", kind), tmp_path / "made", **options)
-    plain = families.dense(made, tmp_path / "plain")
-    tensors = dequantize.open_plain(made)
+    optimization = optimized(families.tiny(tmp_path / "original", kind), tmp_path / "made", **options)
+    plain = families.dense(optimization, tmp_path / "plain")
+    tensors = dequantize.open_plain(optimization)
     expected = dequantize.open_plain(plain)
     assert set(tensors.plain()) == set(expected.plain())
     assert all(tensor.float().equal(expected.one(name)) for name, tensor in tensors.read(tensors.plain()))
-    again, other = (optimized(each, tmp_path / f"{each.name}-again", **PRUNE) for each in (made, plain))
+    again, other = (optimized(each, tmp_path / f"{each.name}-again", **PRUNE) for each in (optimization, plain))
     assert same_artifact(again, other), "config.json no longer announces what the source was"
 
 

@@ -56,9 +56,9 @@ def through(model: LayerwiseModel | WholeModel, folder: Path) -> Any:
 
 
 def layer_by_layer(model: Path, work: Path, place: ScoringPlace = DEFAULT_PLACE) -> Any:
-    found = open_model(model, place, print)
-    assert isinstance(found, LayerwiseModel)
-    return through(found, work)
+    result = open_model(model, place, print)
+    assert isinstance(result, LayerwiseModel)
+    return through(result, work)
 
 
 @pytest.fixture(scope="module")
@@ -70,15 +70,15 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_format_gives_the_logits_of_the_whole_model(llama: Path, tmp_path: Path, name: str) -> None:
     import torch
 
-    options, made = ARTIFACTS[name], llama
+    options, created = ARTIFACTS[name], llama
     if options is not None:
-        made = tmp_path / "out"
-        run(llama, made, **options)
-    found, wanted = layer_by_layer(made, tmp_path / "a"), through(WholeModel(made), tmp_path / "b")
+        created = tmp_path / "out"
+        run(llama, created, **options)
+    result, required = layer_by_layer(created, tmp_path / "a"), through(WholeModel(created), tmp_path / "b")
     if name in ROUNDED and has_int8("cpu"):
-        assert float((found - wanted).abs().mean()) < 0.01 and float((found - wanted).abs().max()) < 0.2
+        assert float((result - required).abs().mean()) < 0.01 and float((result - required).abs().max()) < 0.2
     else:
-        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(result, required, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
@@ -117,12 +117,12 @@ def test_products_of_integers_are_those_of_the_dequantized_matrices(
     linear.weight.data = weight
     inputs = torch.randn(*shape, weight.shape[1], generator=torch.Generator().manual_seed(0))
     with torch.no_grad(), quantized_reference.round_inputs(source, [(place, linear)]):
-        wanted = linear(inputs)
+        required = linear(inputs)
     with torch.no_grad(), int8_linears.int8_products(source, [(place, linear), ("model.norm", linear)], "cpu") as rest:
-        found = linear(inputs)
+        result = linear(inputs)
     assert [name for name, _ in rest] == (["model.norm"] if has_int8("cpu") else [place, "model.norm"])
     if has_int8("cpu"):
-        torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(result, required, rtol=1e-6, atol=1e-6)
     assert "forward" not in vars(linear)
 
 
@@ -168,8 +168,8 @@ def test_a_family_without_an_outline_is_scored_whole_and_says_so(tmp_path: Path)
         torch.manual_seed(0)
         OPTForCausalLM(OPTConfig(**sizes, vocab_size=320, max_position_embeddings=256)).save_pretrained(tmp_path)
     byte_tokenizer(tmp_path, 320)
-    found = score(tmp_path, tmp_path, TEXT, length=64, progress=progress)
-    assert found["kl_mean"] == 0 and found["perplexity"] > 1
+    scores = score(tmp_path, tmp_path, TEXT, length=64, progress=progress)
+    assert scores["kl_mean"] == 0 and scores["perplexity"] > 1
     assert progress.warnings == [
         "The layers of this family are not known here: it is scored with the whole model in memory."
     ]

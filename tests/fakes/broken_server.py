@@ -70,12 +70,12 @@ class Exchange:
 
     def ending(self, eol: str = "\n") -> bytes:
         usage = json.dumps({"choices": [], "usage": self.usage()})
-        told = f"data: {usage}{eol}{eol}" if self.options.get("include_usage") else ""
-        return f"{told}data: [DONE]{eol}{eol}".encode()
+        text = f"data: {usage}{eol}{eol}" if self.options.get("include_usage") else ""
+        return f"{text}data: [DONE]{eol}{eol}".encode()
 
     def events(self, eol: str = "\n") -> list[bytes]:
-        made = [self.event(word, finish="length" if word == WORDS[-1] else None, eol=eol) for word in WORDS]
-        return [*made, self.ending(eol)]
+        created = [self.event(word, finish="length" if word == WORDS[-1] else None, eol=eol) for word in WORDS]
+        return [*created, self.ending(eol)]
 
     def chunked(self, eol: str = "\n", trailer: bytes = b"\r\n") -> bytes:
         head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -48,8 +48,8 @@ class Pace:
 
     def factor(self) -> float:
         now = perf_counter()
-        kept = math.exp((self.at - now) / WANDER_S)
-        self.drift = self.drift * kept + random.gauss(0, self.wander) * math.sqrt(1 - kept**2)
+        likelihood = math.exp((self.at - now) / WANDER_S)
+        self.drift = self.drift * likelihood + random.gauss(0, self.wander) * math.sqrt(1 - likelihood**2)
         self.at = now
         return math.exp(self.drift + random.gauss(0, self.jitter))
 
@@ -113,8 +113,8 @@ class Answer:
 
     def usage_field(self) -> bytes:
         counts = (self.prompt_tokens, self.prompt_tokens + self.sent_tokens, self.sent_tokens)
-        told = b',"prompt_tokens_details":{"cached_tokens":%d}' % self.cached if self.details else b""
-        return b'"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d%s}' % (*counts, told)
+        reported = b',"prompt_tokens_details":{"cached_tokens":%d}' % self.cached if self.details else b""
+        return b'"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d%s}' % (*counts, reported)
 
     def role(self) -> bytes:
         return chunk(
@@ -236,17 +236,17 @@ class Server(asyncio.Protocol):
 
     def counters(self) -> bytes:
         passes = sum(len(answer.sends) for answer in self.log)
-        told = {"generation_tokens": sum(answer.sent_tokens for answer in self.log)}
+        values = {"generation_tokens": sum(answer.sent_tokens for answer in self.log)}
         if self.options.prefix_cache:
-            told["prefix_cache_queries"] = sum(answer.prompt_tokens for answer in self.log)
-            told["prefix_cache_hits"] = sum(answer.cached for answer in self.log)
+            values["prefix_cache_queries"] = sum(answer.prompt_tokens for answer in self.log)
+            values["prefix_cache_hits"] = sum(answer.cached for answer in self.log)
         if self.options.drafted:
-            told["spec_decode_num_draft_tokens"] = passes * self.options.drafted
-            told["spec_decode_num_accepted_tokens"] = passes * self.options.accepted
+            values["spec_decode_num_draft_tokens"] = passes * self.options.drafted
+            values["spec_decode_num_accepted_tokens"] = passes * self.options.accepted
         block = f'vllm:cache_config_info{{block_size="{self.options.prefix_cache}",engine="0"}} 1.0\n' * bool(
             self.options.prefix_cache
         )
-        lines = [f'vllm:{name}_total{{engine="0",model_name="exact"}} {n:.1f}\n' for name, n in told.items()]
+        lines = [f'vllm:{name}_total{{engine="0",model_name="exact"}} {n:.1f}\n' for name, n in values.items()]
         return "".join([block, *lines]).encode()
 
     def tell(self, document: object) -> None:

@@ -79,11 +79,11 @@ class Handler(BaseHTTPRequestHandler):
         connection.request(self.command, self.path, body, headers)
         answer = connection.getresponse()
         content = answer.read()
-        kept = {name: value for name, value in answer.getheaders() if name.lower() not in PASSED}
+        by_name = {name: value for name, value in answer.getheaders() if name.lower() not in PASSED}
         if self.command == "HEAD":
-            kept["Content-Length"] = answer.getheader("Content-Length") or "0"
+            by_name["Content-Length"] = answer.getheader("Content-Length") or "0"
         connection.close()
-        return answer.status, kept, content
+        return answer.status, by_name, content
 
     def _answer(self, status: int, headers: dict[str, str], content: bytes, length: int | None = None) -> None:
         self.send_response(status)

@@ -130,14 +130,14 @@ class Handler(BaseHTTPRequestHandler):
         try:
             self.route(path, query)
         finally:
-            told = self.headers.get("Authorization")
+            value = self.headers.get("Authorization")
             entry = {
                 "method": self.command,
                 "path": path,
                 "host": self.headers["Host"].split(":")[0],
                 "sent": self.sent,
                 "range": self.headers.get("Range"),
-                "token": told,
+                "token": value,
             }
             with self.hub.lock:
                 self.hub.log.append(entry)
@@ -156,12 +156,12 @@ class Handler(BaseHTTPRequestHandler):
             return self.refuse(int(self.hub.fault["status"]), None, "Try later")
         if path.startswith("/cdn/"):
             return self.blob(path, query)
-        if found := API.fullmatch(path):
-            return self.api(found["id"], found["revision"], query)
-        if found := TREE.fullmatch(path):
-            return self.tree(found["id"], found["revision"])
-        if found := RESOLVE.fullmatch(path):
-            return self.resolve(found["id"], found["revision"], found["file"])
+        if match := API.fullmatch(path):
+            return self.api(match["id"], match["revision"], query)
+        if match := TREE.fullmatch(path):
+            return self.tree(match["id"], match["revision"])
+        if match := RESOLVE.fullmatch(path):
+            return self.resolve(match["id"], match["revision"], match["file"])
         return self.refuse(404, None, "Sorry, we can't find the page you are looking for.")
 
     def api(self, id: str, revision: str | None, query: dict[str, str]) -> None:
@@ -190,19 +190,19 @@ class Handler(BaseHTTPRequestHandler):
 
     def allowed(self, id: str, revision: str | None, *, reading: bool) -> Repo | None:
         """The repository, or None after the refusal that the hub gives."""
-        told = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
-        if told not in {"", "hf_good", "hf_poor"}:
+        suffix = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+        if suffix not in {"", "hf_good", "hf_poor"}:
             self.refuse(401, None, "Invalid credentials in Authorization header")
             return None
         repo = Repo(self.hub, id)
-        if not repo.folder.is_dir() or (repo.settings.get("private") and told != "hf_good"):
-            self.refuse(404 if told else 401, "RepoNotFound", "Repository not found")
+        if not repo.folder.is_dir() or (repo.settings.get("private") and suffix != "hf_good"):
+            self.refuse(404 if suffix else 401, "RepoNotFound", "Repository not found")
             return None
         if revision not in {None, "main", "v1.0", repo.sha}:
             self.refuse(404, "RevisionNotFound", f"Invalid rev id: {revision}")
             return None
-        if reading and repo.settings.get("gated") and told != "hf_good":
-            self.refuse(403 if told else 401, "GatedRepo", f"Access to model {id} is restricted.")
+        if reading and repo.settings.get("gated") and suffix != "hf_good":
+            self.refuse(403 if suffix else 401, "GatedRepo", f"Access to model {id} is restricted.")
             return None
         return repo
 
@@ -230,9 +230,9 @@ class Handler(BaseHTTPRequestHandler):
         """The file, or the range of it that was asked for."""
         size = path.stat().st_size - (1 if self.hub.fault.get("cut") == path.name else 0)
         start, end, status = 0, size, 200
-        wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
-        if wanted and not self.hub.fault.get("no_ranges"):
-            start, end, status = int(wanted[1]), min(size, int(wanted[2]) + 1) if wanted[2] else size, 206
+        match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
+        if match and not self.hub.fault.get("no_ranges"):
+            start, end, status = int(match[1]), min(size, int(match[2]) + 1) if match[2] else size, 206
             if start >= size:
                 self.refuse(416, None, "Range Not Satisfiable", {"Content-Range": f"bytes */{size}"})
                 return

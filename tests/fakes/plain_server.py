@@ -30,16 +30,16 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        parsed = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if words := OPTIONS.refuse or ("/chat/" in self.path and OPTIONS.no_chat):
             self.whole(400, {"error": {"message": words}})
             return
         self.send_response(200)
         self.end_headers()
-        for number in range(asked["max_tokens"]):
+        for number in range(parsed["max_tokens"]):
             threading.Event().wait(OPTIONS.ttft_ms / 1000 if number == 0 else 0.002)
             self.send({"choices": [{"text": f"{OPTIONS.word}{number} "}]})
-        self.send({"choices": [], "usage": {"completion_tokens": asked["max_tokens"]}})
+        self.send({"choices": [], "usage": {"completion_tokens": parsed["max_tokens"]}})
         self.wfile.write(b"data: [DONE]\n\n")
 
     def send(self, document: dict[str, Any]) -> None:

@@ -50,28 +50,30 @@ class Handler(BaseHTTPRequestHandler):
         self.json(200, {})
 
     def do_POST(self) -> None:
-        asked, told = self.body(), self.headers.get("Authorization") or ""
+        request, reported = self.body(), self.headers.get("Authorization") or ""
         with self.state.lock:
-            self.state.log.append({"asked": asked, "authorization": told, "target": self.headers.get("X-Amz-Target")})
+            self.state.log.append(
+                {"asked": request, "authorization": reported, "target": self.headers.get("X-Amz-Target")}
+            )
             fault = self.state.fault if self.state.fault.get("times", 0) > 0 else None
             if fault:
                 fault["times"] -= 1
         if fault:
             self.refuse(fault["status"], fault["code"])
-        elif "/pricing/aws4_request" not in told:
+        elif "/pricing/aws4_request" not in reported:
             self.refuse(400, "AccessDeniedException")
-        elif self.headers.get("X-Amz-Target") != TARGET or asked.get("ServiceCode") != "AmazonSageMaker":
+        elif self.headers.get("X-Amz-Target") != TARGET or request.get("ServiceCode") != "AmazonSageMaker":
             self.refuse(400, "InvalidParameterException")
         else:
-            self.products(asked)
+            self.products(request)
 
-    def products(self, asked: dict[str, Any]) -> None:
-        filters = {one["Field"]: one["Value"] for one in asked.get("Filters", []) if one["Type"] == "TERM_MATCH"}
+    def products(self, values: dict[str, Any]) -> None:
+        filters = {one["Field"]: one["Value"] for one in values.get("Filters", []) if one["Type"] == "TERM_MATCH"}
         if not FIELDS.issuperset(filters):
             self.refuse(400, "InvalidParameterException")
             return
         chosen = [text for text in self.state.products if matches(text, filters)]
-        first, size = int(asked.get("NextToken") or 0), min(asked.get("MaxResults", PAGE), PAGE)
+        first, size = int(values.get("NextToken") or 0), min(values.get("MaxResults", PAGE), PAGE)
         document: dict[str, Any] = {"FormatVersion": "aws_v1", "PriceList": chosen[first : first + size]}
         if first + size < len(chosen):
             document["NextToken"] = str(first + size)

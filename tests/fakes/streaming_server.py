@@ -34,8 +34,8 @@ class Answer:
 
     def __init__(self, handler: Handler, body: dict[str, Any], chat: bool) -> None:
         self.handler, self.body, self.chat = handler, body, chat
-        asked = body.get("max_tokens") or body.get("max_completion_tokens") or len(WORDS)
-        self.words = WORDS[: min(asked, len(WORDS))]
+        value = body.get("max_tokens") or body.get("max_completion_tokens") or len(WORDS)
+        self.words = WORDS[: min(value, len(WORDS))]
 
     @property
     def usage(self) -> dict[str, int]:
@@ -47,8 +47,8 @@ class Answer:
         self, text: str | None = None, *, delta: dict[str, Any] | None = None, finish: str | None = None
     ) -> dict[str, Any]:
         """One choice: of a chat a delta, of a completion text."""
-        held = {"delta": delta if delta is not None else ({} if text is None else {"content": text})}
-        return {"index": 0, "finish_reason": finish, **(held if self.chat else {"text": text or ""})}
+        values = {"delta": delta if delta is not None else ({} if text is None else {"content": text})}
+        return {"index": 0, "finish_reason": finish, **(values if self.chat else {"text": text or ""})}
 
     def document(self, choice: dict[str, Any] | None, **more: Any) -> dict[str, Any]:
         """A chunk with that choice, or with none."""

@@ -109,7 +109,7 @@ def once() -> list[Case]:
     by_pair: dict[tuple[str, str], list[tuple[Fault, str, str, str]]] = {}
     for each in combinations():
         by_pair.setdefault((each[0].name, each[1]), []).append(each)
-    return [Case(n, *found[n // 2 % len(found)]) for n, found in enumerate(by_pair.values())]
+    return [Case(n, *result[n // 2 % len(result)]) for n, result in enumerate(by_pair.values())]
 
 
 def run(chosen: list[Case], lanes: int = LANES) -> Iterator[dict[str, Any]]:
@@ -143,19 +143,19 @@ def _restart(folder: Path, servers: dict[str, Postgres], inside: subprocess.Pope
     """Does what lanes ask for (`Lane.restart`): a file with the seconds, which goes once it is done."""
     while inside.poll() is None:
         for name, server in servers.items():
-            if (asked := folder / f"restart-{name}").exists():
+            if (request := folder / f"restart-{name}").exists():
                 server.stop()
-                time.sleep(float(asked.read_text()))
+                time.sleep(float(request.read_text()))
                 server.start()
-                asked.unlink()
+                request.unlink()
         time.sleep(POLL_S)
 
 
 def _ask(folder: Path, name: str, seconds: float) -> None:
-    asked = folder / f"restart-{name}"
+    request = folder / f"restart-{name}"
     (folder / f".{name}").write_text(str(seconds))
-    (folder / f".{name}").rename(asked)
-    while asked.exists():
+    (folder / f".{name}").rename(request)
+    while request.exists():
         time.sleep(POLL_S)
 
 
@@ -169,8 +169,8 @@ def _inside(folder: Path, lanes: int) -> None:
         if bucket_url:
             os.environ |= {**AWS, "AWS_ENDPOINT_URL": bucket_url}
             boto3.client("s3").create_bucket(Bucket=BUCKET)
-        made = lanes * len({case.database for case in chosen})
-        proxies = [stack.enter_context(running("faulty.py", bucket_url)) for _ in range(made) if bucket_url]
+        created = lanes * len({case.database for case in chosen})
+        proxies = [stack.enter_context(running("faulty.py", bucket_url)) for _ in range(created) if bucket_url]
         clusters = lanes if any(case.where == RAY for case in chosen) else 0
         nodes = [stack.enter_context(closing(Nodes())) for _ in range(clusters)]
         _lanes(folder, lanes, chosen, template, proxies, nodes)
@@ -240,14 +240,14 @@ def _one(folder: Path, lane: Lane, case: Case) -> dict[str, Any]:
     try:
         fault.inject(place)
         ends = place.settle()
-        found = [f"{job} ended {state}" for job, state in ends.items() if state not in fault.ends]
+        results = [f"{job} ended {state}" for job, state in ends.items() if state not in fault.ends]
         place.finish()
         place.stop()
-        found += checker.wrong(place)
+        results += checker.wrong(place)
     except (Stuck, WhetstoneError, OSError, psycopg.Error, AssertionError) as error:
-        found = [f"{type(error).__name__}: {error}"]
+        results = [f"{type(error).__name__}: {error}"]
     finally:
-        if found := locals().get("found", ["an error nobody foresaw"]):
+        if results := locals().get("found", ["an error nobody foresaw"]):
             log = _logs(place)
         place.close()
     shutil.rmtree(folder, ignore_errors=True)
@@ -260,18 +260,18 @@ def _one(folder: Path, lane: Lane, case: Case) -> dict[str, Any]:
         "place": case.place,
         "jobs": counted,
         "where": case.where,
-        "wrong": found,
+        "wrong": results,
         "seconds": seconds,
         "log": log,
     }
 
 
 def _logs(place: Site) -> str:
-    found = [f"{row.id} {row.state} {row.attempt} {row.error}" for row in place.rows()]
+    results = [f"{row.id} {row.state} {row.attempt} {row.error}" for row in place.rows()]
     for name in place.homes:
         with suppress(OSError):
-            found.append((place.home(name) / "supervisor.log").read_text(errors="replace")[-LOG_BYTES:])
-    return "\n".join(found)
+            results.append((place.home(name) / "supervisor.log").read_text(errors="replace")[-LOG_BYTES:])
+    return "\n".join(results)
 
 
 ENDS = (JobState.SUCCEEDED, JobState.FAILED, JobState.LOST, JobState.CANCELLED)

@@ -30,75 +30,75 @@ def wrong(site: Site) -> list[str]:
     with site.store.read() as session:
         rows = list(session.exec(select(JobRow)))
         claims = list(session.exec(select(ClaimRow)))
-        made = list(session.exec(select(ArtifactRow)))
+        values = list(session.exec(select(ArtifactRow)))
         events = {row.id: history.list_events(session, row.id) for row in rows}
-    found = [f"claim of {claim.host}/{claim.device} leaked to {claim.job_id}" for claim in claims]
-    found += [f"orphan: process {process.pid} {process.cmdline()}" for process in site.left_over()]
-    found += [f"orphan: {each}" for each in site.left_on_nodes()]
+    results = [f"claim of {claim.host}/{claim.device} leaked to {claim.job_id}" for claim in claims]
+    results += [f"orphan: process {process.pid} {process.cmdline()}" for process in site.left_over()]
+    results += [f"orphan: {each}" for each in site.left_on_nodes()]
     if sorted(row.id for row in rows) != sorted(site.submitted):
-        found.append(f"jobs {sorted(row.id for row in rows)} where {sorted(site.submitted)} were submitted")
+        results.append(f"jobs {sorted(row.id for row in rows)} where {sorted(site.submitted)} were submitted")
     for row in rows:
-        found += [f"{row.id}: {each}" for each in (*_outcome(site, row), *_events(row, events[row.id]))]
-    return found + _artifacts(site, rows, made)
+        results += [f"{row.id}: {each}" for each in (*_outcome(site, row), *_events(row, events[row.id]))]
+    return results + _artifacts(site, rows, values)
 
 
 def _outcome(site: Site, row: JobRow) -> list[str]:
-    found = []
+    results = []
     if row.state not in TERMINAL:
-        found.append(f"it is {row.state}")
+        results.append(f"it is {row.state}")
     if row.state == JobState.CANCELLED and row.id not in site.cancelled:
-        found.append(f"it is cancelled, which nobody asked for: {row.error}")
+        results.append(f"it is cancelled, which nobody asked for: {row.error}")
     if row.state != JobState.SUCCEEDED and row.id not in site.cancelled:
-        found.append(f"it ended {row.state}: {row.error}")
+        results.append(f"it ended {row.state}: {row.error}")
     if (row.result is not None) != (row.state == JobState.SUCCEEDED):
-        found.append(f"it is {row.state} and its result is {row.result}")
+        results.append(f"it is {row.state} and its result is {row.result}")
     if row.lease_until is not None:
-        found.append("its lease was not given back")
-    return found
+        results.append("its lease was not given back")
+    return results
 
 
 def _events(row: JobRow, events: list[tuple[int, Event]]) -> list[str]:
     """No gap, no double, nothing of an attempt that is over, one success at most and at the end."""
-    found, attempt, last = [], 0, dict[int, int]()
+    result, attempt, last = [], 0, dict[int, int]()
     if [seq for seq, _ in events] != list(range(1, len(events) + 1)):
-        found.append("its events have a gap or a double")
+        result.append("its events have a gap or a double")
     for _, event in events:
         message = event.message or ""
         if started := STARTED.fullmatch(message):
             if int(started[1]) <= attempt:
-                found.append(f"attempt {started[1]} was started after attempt {attempt}")
+                result.append(f"attempt {started[1]} was started after attempt {attempt}")
             attempt = int(started[1])
         if step := STEP.fullmatch(message):
-            number, of = int(step[1]), int(step[2])
-            if of != attempt:
-                found.append(f"{message} was carried while attempt {attempt} had the job")
-            if of in last and number != last[of] + 1:
-                found.append(f"{message} came after step {last[of]}")
-            last[of] = number
+            number, subject = int(step[1]), int(step[2])
+            if subject != attempt:
+                result.append(f"{message} was carried while attempt {attempt} had the job")
+            if subject in last and number != last[subject] + 1:
+                result.append(f"{message} came after step {last[subject]}")
+            last[subject] = number
     ends = [number for number, (_, event) in enumerate(events) if event.message == "Succeeded."]
     if len(ends) != (row.state == JobState.SUCCEEDED) or (ends and ends[-1] != len(events) - 1):
-        found.append(f"it succeeded {len(ends)} times and is {row.state}")
-    return found
+        result.append(f"it succeeded {len(ends)} times and is {row.state}")
+    return result
 
 
-def _artifacts(site: Site, rows: list[JobRow], made: list[ArtifactRow]) -> list[str]:
+def _artifacts(site: Site, rows: list[JobRow], artifact_rows: list[ArtifactRow]) -> list[str]:
     """Each job that succeeded has one, which verifies and holds what the job's steps come to; nothing else lies
     there."""
-    found, by_job = [], Counter(each.job_id for each in made)
+    result, by_job = [], Counter(each.job_id for each in artifact_rows)
     succeeded = {row.id: row for row in rows if row.state == JobState.SUCCEEDED}
     if by_job != Counter(list(succeeded)):
-        found.append(f"artifacts of {dict(by_job)} where {sorted(succeeded)} succeeded")
-    for each in made:
+        result.append(f"artifacts of {dict(by_job)} where {sorted(succeeded)} succeeded")
+    for each in artifact_rows:
         place = locations.location_of(site.driver, each.path)
         try:
             place.verify(each.path, Manifest.model_validate_json(each.manifest))
             steps = asked(succeeded[each.job_id].spec)[0] if each.job_id in succeeded else 0
             with place.use(each.path, each.id) as folder:
                 if (folder / "model" / "weights").read_text() != chain(each.job_id, steps):
-                    found.append(f"{each.id} is not what {each.job_id} had to make")
+                    result.append(f"{each.id} is not what {each.job_id} had to make")
         except (WhetstoneError, OSError) as error:
-            found.append(f"{each.id} of {each.job_id} does not verify: {error}")
-    return found + (_folders(site, {each.path for each in made}) if site.artifacts is None else _bucket(site))
+            result.append(f"{each.id} of {each.job_id} does not verify: {error}")
+    return result + (_folders(site, {each.path for each in artifact_rows}) if site.artifacts is None else _bucket(site))
 
 
 def _folders(site: Site, named: set[str]) -> list[str]:

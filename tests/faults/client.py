@@ -42,22 +42,22 @@ def client(address: str) -> Iterator[Popen[str]]:
             process.kill()
 
 
-def tell(process: Popen[str], **asked: Any) -> str:
+def tell(process: Popen[str], **options: Any) -> str:
     """How the command's process ended."""
     assert process.stdin is not None and process.stdout is not None
-    process.stdin.write(json.dumps(asked) + "\n")
+    process.stdin.write(json.dumps(options) + "\n")
     process.stdin.flush()
     return str(json.loads(process.stdout.readline()))
 
 
-def _act(deployments: Deployments, asked: dict[str, Any]) -> None:
+def _act(deployments: Deployments, values: dict[str, Any]) -> None:
     """One command, in a process of its own."""
-    deployment, folder = Deployment.model_validate(asked["deployment"]), Path(asked["folder"])
-    match asked["do"]:
+    deployment, folder = Deployment.model_validate(values["deployment"]), Path(values["folder"])
+    match values["do"]:
         case "deploy":
-            deployments.deploy(deployment, folder, asked["files"], _silent)
+            deployments.deploy(deployment, folder, values["files"], _silent)
         case "update":
-            deployments.update(deployment, Rollout(), folder, asked["files"], _silent)
+            deployments.update(deployment, Rollout(), folder, values["files"], _silent)
         case "delete":
             deployments.delete(deployment.id)
 
@@ -80,22 +80,22 @@ def _mortal(dies_before: int) -> None:
     BaseClient._make_api_call = call
 
 
-def _forked(deployments: Deployments, asked: dict[str, Any]) -> str:
+def _forked(deployments: Deployments, values: dict[str, Any]) -> str:
     reads, writes = os.pipe()
     child = os.fork()
     if child == 0:
-        said = "done"
-        _mortal(asked.get("dies_before", 0))
+        message = "done"
+        _mortal(values.get("dies_before", 0))
         try:
-            _act(deployments, asked)
+            _act(deployments, values)
         except WhetstoneError as error:
-            said = f"{type(error).__name__}: {error}"
-        os.write(writes, said.encode()[:1000])
+            message = f"{type(error).__name__}: {error}"
+        os.write(writes, message.encode()[:1000])
         os._exit(0)
     os.close(writes)
     with os.fdopen(reads) as pipe:
-        said = pipe.read()
-    return "killed" if os.WIFSIGNALED(os.waitpid(child, 0)[1]) else said
+        message = pipe.read()
+    return "killed" if os.WIFSIGNALED(os.waitpid(child, 0)[1]) else message
 
 
 def main() -> None:

@@ -75,16 +75,16 @@ class Life:
         if self.kind == "unknown at first" and operation != "DescribeAlarms":
             late = operation in FRESH or (operation.startswith("Describe") and self._young())
             return self._count("ResourceNotFound") if late and self.left and self.random.random() < 0.6 else None
-        found = "AccessDeniedException" if self.kind == "right taken away" else ANSWERS.get(self.kind)
-        if found is None:
+        value = "AccessDeniedException" if self.kind == "right taken away" else ANSWERS.get(self.kind)
+        if value is None:
             return None
         if self.burst and self.burst[0] == operation and self.burst[1] > 0:
             self.burst = (operation, self.burst[1] - 1)
-            return found
+            return value
         if self.left == 0 or self.random.random() > 0.06:
             return None
         self.burst = (operation, self.random.randint(0, 3))
-        return self._count(found)
+        return self._count(value)
 
     def _count(self, fault: str | int) -> str | int:
         self.left, self.injected = self.left - 1, self.injected + 1

@@ -267,7 +267,7 @@ def output_changed(site: Site) -> None:
 def _publish(folder: Path, spoiled: str = "") -> None:
     """As its worker would, since that one is stopped or gone."""
     channel = JobChannel(folder)
-    made, model = publish(channel, "what a zombie made"), channel.output / "model"
+    created, model = publish(channel, "what a zombie made"), channel.output / "model"
     match spoiled:
         case "changed":
             (model / "weights").write_text("something else")
@@ -279,7 +279,7 @@ def _publish(folder: Path, spoiled: str = "") -> None:
             (channel.output / "manifest.json").unlink()
         case "link":
             (model / "link").symlink_to("/etc/hostname")
-    channel.result({"outcome": "succeeded", "document": {"artifact": made.id}})
+    channel.result({"outcome": "succeeded", "document": {"artifact": created.id}})
 
 
 def zombie_writes_late(site: Site) -> None:
@@ -296,8 +296,8 @@ def zombie_writes_late(site: Site) -> None:
     site.wait(0.0, 0.8)
     with suppress(OSError):
         (first / "events").mkdir(exist_ok=True)
-        said = '{"kind": "note", "message": "step 0 of attempt 1"}\n'
-        (first / "events" / segment_name(site.random.randint(1, 9))).write_text(said)
+        message = '{"kind": "note", "message": "step 0 of attempt 1"}\n'
+        (first / "events" / segment_name(site.random.randint(1, 9))).write_text(message)
         _publish(first)
 
 
@@ -318,11 +318,11 @@ def home_read_only(site: Site) -> None:
     """Nothing new can be written under it for a while."""
     begin(site, steps=LONG)
     some_moment(site)
-    found = [(path, path.stat().st_mode) for path in [site.home(), *site.home().rglob("*")] if path.is_dir()]
-    for path, _ in found:
+    pairs = [(path, path.stat().st_mode) for path in [site.home(), *site.home().rglob("*")] if path.is_dir()]
+    for path, _ in pairs:
         path.chmod(0o555)
     site.wait(0.2, 1.5)
-    for path, mode in found:
+    for path, mode in pairs:
         with suppress(FileNotFoundError):
             path.chmod(mode)
 
@@ -339,12 +339,12 @@ def bucket_answers(*what: int | str) -> Callable[[Site], None]:
     """A few of the requests to the bucket, whichever come, get such answers."""
 
     def inject(site: Site) -> None:
-        wanted = [
+        rows = [
             {"do": site.random.choice(what), "times": site.random.randint(1, 4)}
             for _ in range(site.random.randint(1, 4))
         ]
-        gaps = [{"do": None, "times": site.random.randint(0, 3)} for _ in wanted]
-        site.break_bucket(*[each for pair in zip(gaps, wanted, strict=True) for each in pair if each.get("times")])
+        gaps = [{"do": None, "times": site.random.randint(0, 3)} for _ in rows]
+        site.break_bucket(*[each for pair in zip(gaps, rows, strict=True) for each in pair if each.get("times")])
         begin(site, jobs=3)
 
     return inject

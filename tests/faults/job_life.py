@@ -71,13 +71,13 @@ class Life:
         if self.kind == "limit after a lost answer" and operation == "CreateOptimizationJob" and self.injected < 2:
             self.injected += 1
             return ("lost", "ResourceLimitExceeded")[self.injected - 1]
-        found = ANSWERS.get(self.kind)
+        value = ANSWERS.get(self.kind)
         if operation == "DescribeOptimizationJob" and self.kind in LATER and self.studio.name in jobs(self.account):
-            found = LATER[self.kind]
-        if found is None or self.left == 0 or self.random.random() < 0.4:
+            value = LATER[self.kind]
+        if value is None or self.left == 0 or self.random.random() < 0.4:
             return None if self.random.random() < 0.95 else "ThrottlingException"
         self.left, self.injected = self.left - 1, self.injected + 1
-        return found
+        return value
 
     def run(self) -> None:
         """Until the job has ended, or patience has."""
@@ -154,10 +154,10 @@ class Life:
             key.removeprefix(below): self.bucket.get_object(Bucket="weights", Key=key)["Body"].read()
             for key in keys(self.bucket, "weights", below)
         }
-        made = [each for each in artifacts.listing(self.studio.workspace) if each.job_id == self.studio.job]
-        for each in made:
+        created = [each for each in artifacts.listing(self.studio.workspace) if each.job_id == self.studio.job]
+        for each in created:
             artifacts.verify(self.studio.workspace, each.id)
-        return there == FILES and len(made) == 1
+        return there == FILES and len(created) == 1
 
     def leave(self) -> None:
         self.studio.leave()

@@ -42,8 +42,8 @@ class Nodes:
 
     def number(self, place: str) -> int | None:
         """Of the node with that name (`Handle.place`); None where it names none."""
-        found = ADDRESS.search(place)
-        return int(found[1]) if found else None
+        match = ADDRESS.search(place)
+        return int(match[1]) if match else None
 
     def kill(self, node: int) -> None:
         """Switch it off: all that runs there ends at once."""
@@ -100,6 +100,6 @@ class Nodes:
     def _known(self) -> set[int]:
         """Numbers of those nodes that the head takes for alive and that take jobs."""
         with suppress(WhetstoneError):
-            found = [Node(**node) for node in self._client.ask("nodes")]
-            return {int(node.address.rpartition(".")[2]) for node in found if node.takes_jobs}
+            nodes = [Node(**node) for node in self._client.ask("nodes")]
+            return {int(node.address.rpartition(".")[2]) for node in nodes if node.takes_jobs}
         return set()

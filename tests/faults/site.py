@@ -151,8 +151,8 @@ class Site:
         for number, name in enumerate(names):
             spec = _specification(steps, self.random.uniform(0.01, 0.08) * self.slower)
             alone = number > 1 and self.random.random() < 0.25
-            beside = Claim(background=True, cores=0, gpus=()) if number % 2 else Claim()
-            claim = Claim(whole=True) if alone else beside
+            neighbour = Claim(background=True, cores=0, gpus=()) if number % 2 else Claim()
+            claim = Claim(whole=True) if alone else neighbour
             if self.cluster is not None:
                 claim = Claim(movable=True, whole=alone, cores=1)
             row = JobRow(

@@ -96,7 +96,7 @@ def supervise(start: Start) -> None:
     leases.LEASE_SECONDS, leases.STALE_SECONDS = LEASE_S, 4 * HEARTBEAT_S
     entry.HEARTBEAT_SECONDS, entry.TICK_SECONDS, supervisor.GRACE_SECONDS = HEARTBEAT_S, TICK_S, GRACE_S
     endings.POLICIES |= {
-        name: RetryPolicy(found.retries, found.first_s / 10) for name, found in endings.POLICIES.items()
+        name: RetryPolicy(result.retries, result.first_s / 10) for name, result in endings.POLICIES.items()
     }
     launchers.choose_launcher = lambda settings: launchers.make_worker_launcher(settings, python)
     entry.open_store = lambda settings: _opened(settings, start)  # type: ignore[assignment,misc]

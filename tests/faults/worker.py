@@ -38,22 +38,26 @@ def asked(spec: str) -> tuple[int, float]:
 
 def chain(job: str, steps: int) -> str:
     """What the job's artifact must hold."""
-    found = job
+    result = job
     for number in range(steps):
-        found = hashlib.sha256(f"{found} {number}".encode()).hexdigest()
-    return found
+        result = hashlib.sha256(f"{result} {number}".encode()).hexdigest()
+    return result
 
 
 def work(channel: JobChannel, _memory: PeakMemory) -> dict[str, Any]:
-    attempt, kept = Path(sys.argv[1]).name, channel.resume()
+    attempt, remaining = Path(sys.argv[1]).name, channel.resume()
     steps, step_s = asked(json.dumps(channel.spec()))
-    kept.mkdir(parents=True, exist_ok=True)
-    state = json.loads((kept / DONE).read_text()) if (kept / DONE).exists() else {"number": 0, "hash": channel.job}
+    remaining.mkdir(parents=True, exist_ok=True)
+    state = (
+        json.loads((remaining / DONE).read_text())
+        if (remaining / DONE).exists()
+        else {"number": 0, "hash": channel.job}
+    )
     while state["number"] < steps:
         time.sleep(step_s)
         number = state["number"]
         state = {"number": number + 1, "hash": hashlib.sha256(f"{state['hash']} {number}".encode()).hexdigest()}
-        files.write(kept / DONE, json.dumps(state), flush=False)
+        files.write(remaining / DONE, json.dumps(state), flush=False)
         message = f"step {number} of attempt {attempt}"
         channel.emit(Event(kind="note", message=message, progress=state["number"] / steps), urgent=number % 2 == 0)
     return {"artifact": publish(channel, state["hash"]).id}

@@ -10,9 +10,9 @@ from backend.domain.recipe.recipe import Recipe
 
 
 def model(name: str) -> PublishedModel:
-    found = published.find(name)
-    assert found is not None
-    return found
+    match = published.find(name)
+    assert match is not None
+    return match
 
 
 LLAMA_70B = model("meta-textgeneration-llama-3-70b")

@@ -10,5 +10,5 @@ BUSY = "The machine was not quiet in 2 of 2 levels: small differences may be cha
 
 
 def noisy() -> Evaluation:
-    made = simulated.evaluation(names=("original", "a"), speeds=(1.0, 1.05), levels=(1,), noise=0.1)
-    return made.model_copy(update={"warnings": [BUSY, SHARED_PROCESSORS]})
+    evaluation = simulated.evaluation(names=("original", "a"), speeds=(1.0, 1.05), levels=(1,), noise=0.1)
+    return evaluation.model_copy(update={"warnings": [BUSY, SHARED_PROCESSORS]})

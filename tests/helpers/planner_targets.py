@@ -16,15 +16,15 @@ SHARD: dict[str, Any] = {"shard": {}}
 
 
 def known(name: str) -> ModelFacts:
-    found = published.find(name)
-    assert found is not None
-    return found
+    match = published.find(name)
+    assert match is not None
+    return match
 
 
 def target(name: str) -> Target:
-    found = instances.load().find(name)
-    assert found is not None
-    return found
+    match = instances.load().find(name)
+    assert match is not None
+    return match
 
 
 STEPS: list[dict[str, Any]] = [

@@ -20,5 +20,5 @@ def refreshed(day: datetime, region: str, **dollars: float) -> PriceList:
     )
 
 
-def keep(home: Workspace, found: PriceList) -> None:
-    home.store.run(lambda session: stored.save(session, found))
+def keep(home: Workspace, price_list: PriceList) -> None:
+    home.store.run(lambda session: stored.save(session, price_list))

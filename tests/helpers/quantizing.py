@@ -14,5 +14,5 @@ from tests.tiny import TEXT
 
 def run(model: Path, out: Path, **options: Any) -> QuantizeResult:
     tuning = {name: options.pop(name) for name in pipelines.TUNING & options.keys()}
-    asked = {"calibration_texts": [TEXT], "samples": 8, "length": 32, "tuning": tuning, **options}
-    return quantize(QuantizeRequest(model_dir=model, out_dir=out, **asked), NoProgress())
+    values = {"calibration_texts": [TEXT], "samples": 8, "length": 32, "tuning": tuning, **options}
+    return quantize(QuantizeRequest(model_dir=model, out_dir=out, **values), NoProgress())

@@ -28,18 +28,23 @@ class Case:
 
     @classmethod
     def of(cls, model: Path) -> Case:
-        pruned, asked = model.with_name(model.name + "-pruned"), Pruning(method="magnitude", pattern="2:4")
+        pruned, query = model.with_name(model.name + "-pruned"), Pruning(method="magnitude", pattern="2:4")
         request = QuantizeRequest(
-            model_dir=model, out_dir=pruned, pruning=asked, calibration_texts=TEXTS, **CALIBRATION
+            model_dir=model, out_dir=pruned, pruning=query, calibration_texts=TEXTS, **CALIBRATION
         )
         return cls(model, pruned, tuple(str(layer["name"]) for layer in quantize(request, NoProgress()).layers))
 
     def recover(
         self, out: Path, options: Recover = FAST, progress: NoProgress | None = None, **changes: Any
     ) -> RecoverResult:
-        asked = {"texts": TEXTS, "work_dir": out.with_name(out.name + "-work"), **CALIBRATION, **changes}
+        values = {"texts": TEXTS, "work_dir": out.with_name(out.name + "-work"), **CALIBRATION, **changes}
         request = RecoverRequest(
-            original_dir=self.model, pruned_dir=self.pruned, out_dir=out, linears=self.linears, options=options, **asked
+            original_dir=self.model,
+            pruned_dir=self.pruned,
+            out_dir=out,
+            linears=self.linears,
+            options=options,
+            **values,
         )
         return recover(request, progress or NoProgress())
 

@@ -53,15 +53,15 @@ def requests(document: Evaluation, *, answers: Sequence[str] = ("the same words"
         for v in range(len(names))
         for c in options.concurrency
     ]
-    found = gather(document, InMemorySource(names, rows, LINES, options))
-    assert found is not None
-    return found
+    results = gather(document, InMemorySource(names, rows, LINES, options))
+    assert results is not None
+    return results
 
 
 def whole() -> Extras:
     """Everything that can stand in a report."""
     document = evaluation()
-    asked = WhatIf(
+    what_if = WhatIf(
         limits=Slo(ttft_p95_ms=200),
         request_limits={"ttft_ms": 60.0},
         per_hour=2.0,
@@ -72,5 +72,5 @@ def whole() -> Extras:
     )
     counted = tuple(Within(variant=r.name, load=Load("closed", 4), within=30, of=40) for r in document.variants)
     return Extras(
-        requests=requests(document), what_if=asked, goodput=counted, imported=(imported(CONCURRENT), imported(*BENCH))
+        requests=requests(document), what_if=what_if, goodput=counted, imported=(imported(CONCURRENT), imported(*BENCH))
     )

@@ -26,7 +26,7 @@ KEPT = Lossless(
 
 
 def document() -> Evaluation:
-    made = simulated.evaluation(names=("original", "draft"), speeds=(1.0, 1.4), levels=(1, 4))
+    evaluation = simulated.evaluation(names=("original", "draft"), speeds=(1.0, 1.4), levels=(1, 4))
     drafting = Drafting(
         drafts=1000,
         drafted_tokens=3000,
@@ -35,8 +35,8 @@ def document() -> Evaluation:
         generated_tokens=2600,
         steps=KINDS,
     )
-    first, second = made.variants
+    first, second = evaluation.variants
     levels = [level.model_copy(update={"drafting": drafting}) for level in second.levels]
     variant = second.variant.model_copy(update={"speculation": Speculation(method="draft", tokens=3, draft_path="/d")})
     changed = second.model_copy(update={"variant": variant, "levels": levels, "lossless": KEPT})
-    return made.model_copy(update={"variants": [first, changed]})
+    return evaluation.model_copy(update={"variants": [first, changed]})

@@ -36,15 +36,15 @@ def page() -> list[str]:
 
 def notebook() -> list[str]:
     """Its cells of code. What nbformat 4.5 requires of it is looked at here, and that no output is kept."""
-    found = json.loads((DOCS / "notebooks" / "optimize.ipynb").read_text())
-    assert (found["nbformat"], found["nbformat_minor"]) == (4, 5) and set(found) == {
+    parsed = json.loads((DOCS / "notebooks" / "optimize.ipynb").read_text())
+    assert (parsed["nbformat"], parsed["nbformat_minor"]) == (4, 5) and set(parsed) == {
         "cells",
         "metadata",
         "nbformat",
         "nbformat_minor",
     }
-    assert len({cell["id"] for cell in found["cells"]}) == len(found["cells"])
-    code = [cell for cell in found["cells"] if cell["cell_type"] == "code"]
+    assert len({cell["id"] for cell in parsed["cells"]}) == len(parsed["cells"])
+    code = [cell for cell in parsed["cells"] if cell["cell_type"] == "code"]
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
     return ["".join(cell["source"]) for cell in code]
 
@@ -57,19 +57,19 @@ def run(blocks: list[str]) -> dict[str, Any]:
 
 
 def before_measuring(blocks: list[str]) -> list[str]:
-    found = next(number for number, block in enumerate(blocks) if MEASURES in block)
-    assert found > 0
-    return blocks[:found]
+    first = next(number for number, block in enumerate(blocks) if MEASURES in block)
+    assert first > 0
+    return blocks[:first]
 
 
 @pytest.mark.campaign
 def test_the_examples_optimize_and_preview_a_deployment(opened: Workspace) -> None:
     first, second = run(before_measuring(page())), run(before_measuring(notebook()))
-    made = first["artifact"]
-    assert made.id == second["artifact"].id and len(jobs.listing(opened)) == 1, "the same key is the same job"
-    assert first["job"].result.id == made.id and made.quality["kl_mean"] < 0.1 and made.id in repr(made)
+    created = first["artifact"]
+    assert created.id == second["artifact"].id and len(jobs.listing(opened)) == 1, "the same key is the same job"
+    assert first["job"].result.id == created.id and created.quality["kl_mean"] < 0.1 and created.id in repr(created)
     assert [event.kind for event in first["job"].events()] and "succeeded" in repr(first["job"])
-    assert "w8a8" in made._repr_html_() and first["job"].id in first["job"]._repr_html_()
+    assert "w8a8" in created._repr_html_() and first["job"].id in first["job"]._repr_html_()
     assert first["requests"]["requests"] and first["requests"]["usd_per_hour"] == second["requests"]["usd_per_hour"]
 
 

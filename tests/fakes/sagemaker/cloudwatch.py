@@ -29,8 +29,8 @@ def put_alarm(account: Account, request: dict[str, Any]) -> None:
 
 @operation("cloudwatch", "DescribeAlarms")
 def describe_alarms(account: Account, request: dict[str, Any]) -> dict[str, Any]:
-    wanted = request.get("AlarmNamePrefix", "")
-    rows = [row for name, row in sorted(account.tables["alarms"].items()) if name.startswith(wanted)]
+    value = request.get("AlarmNamePrefix", "")
+    rows = [row for name, row in sorted(account.tables["alarms"].items()) if name.startswith(value)]
     return {"MetricAlarms": [{"AlarmName": row["AlarmName"], "StateValue": _state(account, row)} for row in rows]}
 
 
@@ -41,8 +41,8 @@ def _state(account: Account, row: dict[str, Any]) -> str:
 
 
 def _of(account: Account, name: str) -> Invocations:
-    found: Invocations = account.tables["invocations"].get(name, [])
-    return found
+    value: Invocations = account.tables["invocations"].get(name, [])
+    return value
 
 
 @operation("cloudwatch", "DeleteAlarms")
@@ -57,20 +57,20 @@ def metric_data(account: Account, request: dict[str, Any]) -> dict[str, Any]:
     begin, end = _seconds(request["StartTime"]), _seconds(request["EndTime"])
     if begin >= end:
         raise Refused("ValidationError", "The parameter StartTime must be less than the parameter EndTime.")
-    found = []
+    results = []
     for query in request["MetricDataQueries"]:
-        asked = query["MetricStat"]
+        requested = query["MetricStat"]
         finest = next(period for age, period in FINEST_S if account.clock.now - begin >= age or not age)
-        if asked["Period"] % finest:
+        if requested["Period"] % finest:
             raise Refused("ValidationError", f"The period must be a multiple of {finest}.")
-        found += [(query["Id"], *value) for value in _values(account, asked, begin, end)]
+        results += [(query["Id"], *value) for value in _values(account, requested, begin, end)]
     first = int(request.get("NextToken") or 0)
-    more = str(first + 1) if first + 1 < len(found) else None
+    more = str(first + 1) if first + 1 < len(results) else None
     empty = {
         each["Id"]: {"Id": each["Id"], "Timestamps": [], "Values": [], "StatusCode": "Complete"}
         for each in request["MetricDataQueries"]
     }
-    for name, at, value in found[first : first + 1]:
+    for name, at, value in results[first : first + 1]:
         empty[name] |= {
             "Timestamps": [moment(at)],
             "Values": [float(value)],
@@ -83,16 +83,16 @@ def _seconds(moment_or_number: Any) -> float:
     return moment_or_number.timestamp() if isinstance(moment_or_number, datetime) else float(moment_or_number)
 
 
-def _values(account: Account, asked: dict[str, Any], begin: float, end: float) -> list[tuple[float, float]]:
-    name = next(each["Value"] for each in asked["Metric"]["Dimensions"] if each["Name"] == "EndpointName")
+def _values(account: Account, options: dict[str, Any], begin: float, end: float) -> list[tuple[float, float]]:
+    name = next(each["Value"] for each in options["Metric"]["Dimensions"] if each["Name"] == "EndpointName")
     periods: dict[int, Invocations] = {}
     for each in _of(account, name):
         if begin <= each[0] < end:
-            periods.setdefault(int((each[0] - begin) // asked["Period"]), []).append(each)
+            periods.setdefault(int((each[0] - begin) // options["Period"]), []).append(each)
     values = {
-        number: _statistic(rows, asked["Metric"]["MetricName"], asked["Stat"]) for number, rows in periods.items()
+        number: _statistic(rows, options["Metric"]["MetricName"], options["Stat"]) for number, rows in periods.items()
     }
-    return [(begin + number * asked["Period"], value) for number, value in values.items() if value is not None]
+    return [(begin + number * options["Period"], value) for number, value in values.items() if value is not None]
 
 
 def _statistic(rows: Invocations, metric: str, statistic: str) -> float | None:

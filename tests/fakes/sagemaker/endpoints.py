@@ -36,8 +36,10 @@ def _found(account: Account, table: str, kind: str, name: str) -> dict[str, Any]
 
 
 def _page(account: Account, request: dict[str, Any], table: str) -> tuple[list[tuple[str, dict[str, Any]]], str | None]:
-    listed, wanted = account.clock.now - account.late_s, request.get("NameContains", "")
-    named = [(name, row) for name, row in account.tables[table].items() if wanted in name and row["created"] <= listed]
+    listed, required = account.clock.now - account.late_s, request.get("NameContains", "")
+    named = [
+        (name, row) for name, row in account.tables[table].items() if required in name and row["created"] <= listed
+    ]
     named.sort(key=lambda each: each[1]["created"], reverse=True)
     first, size = int(request.get("NextToken") or 0), request.get("MaxResults", 10)
     return named[first : first + size], str(first + size) if first + size < len(named) else None
@@ -51,8 +53,8 @@ def create_model(account: Account, request: dict[str, Any]) -> dict[str, Any]:
 @operation("sagemaker", "DescribeModel")
 def describe_model(account: Account, request: dict[str, Any]) -> dict[str, Any]:
     row = _found(account, "models", "model", request["ModelName"])
-    kept = {name: row.get(name) for name in ("ModelName", "PrimaryContainer", "ExecutionRoleArn", "VpcConfig")}
-    return {**kept, "ModelArn": row["arn"], "CreationTime": moment(row["created"])}
+    by_name = {name: row.get(name) for name in ("ModelName", "PrimaryContainer", "ExecutionRoleArn", "VpcConfig")}
+    return {**by_name, "ModelArn": row["arn"], "CreationTime": moment(row["created"])}
 
 
 @operation("sagemaker", "DeleteModel")
@@ -64,8 +66,10 @@ def delete_model(account: Account, request: dict[str, Any]) -> None:
 @operation("sagemaker", "ListModels")
 def list_models(account: Account, request: dict[str, Any]) -> dict[str, Any]:
     rows, more = _page(account, request, "models")
-    found = [{"ModelName": name, "ModelArn": row["arn"], "CreationTime": moment(row["created"])} for name, row in rows]
-    return {"Models": found, "NextToken": more}
+    results = [
+        {"ModelName": name, "ModelArn": row["arn"], "CreationTime": moment(row["created"])} for name, row in rows
+    ]
+    return {"Models": results, "NextToken": more}
 
 
 @operation("sagemaker", "CreateEndpointConfig")
@@ -79,8 +83,8 @@ def create_configuration(account: Account, request: dict[str, Any]) -> dict[str,
 @operation("sagemaker", "DescribeEndpointConfig")
 def describe_configuration(account: Account, request: dict[str, Any]) -> dict[str, Any]:
     row = _found(account, "configurations", "endpoint configuration", request["EndpointConfigName"])
-    kept = {name: row.get(name) for name in ("EndpointConfigName", "ProductionVariants", "KmsKeyId")}
-    return {**kept, "EndpointConfigArn": row["arn"], "CreationTime": moment(row["created"])}
+    by_name = {name: row.get(name) for name in ("EndpointConfigName", "ProductionVariants", "KmsKeyId")}
+    return {**by_name, "EndpointConfigArn": row["arn"], "CreationTime": moment(row["created"])}
 
 
 @operation("sagemaker", "DeleteEndpointConfig")
@@ -94,23 +98,23 @@ def delete_configuration(account: Account, request: dict[str, Any]) -> None:
 
 def used(account: Account) -> set[str]:
     """The configurations of endpoints that live: what each serves, and what it is being updated to."""
-    found = set()
+    names = set()
     for row in account.tables["endpoints"].values():
         if row["deleted"] is None:
             now = status(account, row)
             going = row["update"] is not None and not row["update"]["done"] and now != "RollingBack"
-            found |= {row["EndpointConfigName"], row["update"]["EndpointConfigName"] if going else ""}
-    return found
+            names |= {row["EndpointConfigName"], row["update"]["EndpointConfigName"] if going else ""}
+    return names
 
 
 @operation("sagemaker", "ListEndpointConfigs")
 def list_configurations(account: Account, request: dict[str, Any]) -> dict[str, Any]:
     rows, more = _page(account, request, "configurations")
-    found = [
+    results = [
         {"EndpointConfigName": name, "EndpointConfigArn": row["arn"], "CreationTime": moment(row["created"])}
         for name, row in rows
     ]
-    return {"EndpointConfigs": found, "NextToken": more}
+    return {"EndpointConfigs": results, "NextToken": more}
 
 
 @operation("sagemaker", "CreateEndpoint")
@@ -133,23 +137,23 @@ def _start(account: Account, request: dict[str, Any]) -> None:
     configuration = account.tables["configurations"][request["EndpointConfigName"]]
     container = account.tables["models"][configuration["ProductionVariants"][0]["ModelName"]]["PrimaryContainer"]
     environment, does = container["Environment"], account.tables["container"]
-    told = environment.get("OPTION_SPECULATIVE_CONFIG") or environment.get("SM_VLLM_SPECULATIVE_CONFIG")
+    value = environment.get("OPTION_SPECULATIVE_CONFIG") or environment.get("SM_VLLM_SPECULATIVE_CONFIG")
     channels = [each["ChannelName"] for each in container.get("AdditionalModelDataSources", [])]
     staged = {f"/opt/ml/additional-model-data-sources/{name}" for name in channels}
-    wanted = json.loads(told) if told and not does.get("ignores_draft") else None
-    if wanted and "model" in wanted and wanted["model"] not in staged:
-        wanted = None
-    said = (
-        f"SpeculativeConfig(method='{wanted['method']}', model={wanted.get('model')!r}, num_spec_tokens=4)"
-        if wanted
+    parsed = json.loads(value) if value and not does.get("ignores_draft") else None
+    if parsed and "model" in parsed and parsed["model"] not in staged:
+        parsed = None
+    text = (
+        f"SpeculativeConfig(method='{parsed['method']}', model={parsed.get('model')!r}, num_spec_tokens=4)"
+        if parsed
         else "None"
     )
     quantization = does.get("quantization", "compressed-tensors")
-    account.tables["speculates"][request["EndpointName"]] = wanted is not None
+    account.tables["speculates"][request["EndpointName"]] = parsed is not None
     write(
         account,
         request["EndpointName"],
-        f"INFO Initializing a V1 LLM engine (v0.32.0) with config: model='/opt/ml/model', speculative_config={said}, "
+        f"INFO Initializing a V1 LLM engine (v0.32.0) with config: model='/opt/ml/model', speculative_config={text}, "
         f"tokenizer='/opt/ml/model', quantization={quantization}, quantization_config=None, enforce_eager=False",
     )
 
@@ -241,7 +245,7 @@ def delete_endpoint(account: Account, request: dict[str, Any]) -> None:
 @operation("sagemaker", "ListEndpoints")
 def list_endpoints(account: Account, request: dict[str, Any]) -> dict[str, Any]:
     rows, more = _page(account, request, "endpoints")
-    found = [
+    results = [
         {
             "EndpointName": name,
             "EndpointArn": row["arn"],
@@ -251,7 +255,7 @@ def list_endpoints(account: Account, request: dict[str, Any]) -> dict[str, Any]:
         }
         for name, row in rows
     ]
-    return {"Endpoints": found, "NextToken": more}
+    return {"Endpoints": results, "NextToken": more}
 
 
 @operation("sagemaker", "ListTags")
@@ -270,10 +274,10 @@ def register(account: Account, request: dict[str, Any]) -> dict[str, Any]:
 
 @operation("application-autoscaling", "DescribeScalableTargets")
 def targets(account: Account, request: dict[str, Any]) -> dict[str, Any]:
-    kept = ("ServiceNamespace", "ResourceId", "ScalableDimension", "MinCapacity", "MaxCapacity")
+    remaining = ("ServiceNamespace", "ResourceId", "ScalableDimension", "MinCapacity", "MaxCapacity")
     rows = [row for name, row in account.tables["targets"].items() if name in request.get("ResourceIds", [name])]
     own = {"RoleARN": account.arn("role", "scaling", "iam"), "CreationTime": moment(account.clock.now)}
-    return {"ScalableTargets": [{**{name: row[name] for name in kept}, **own} for row in rows]}
+    return {"ScalableTargets": [{**{name: row[name] for name in remaining}, **own} for row in rows]}
 
 
 @operation("application-autoscaling", "PutScalingPolicy")

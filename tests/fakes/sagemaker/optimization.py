@@ -88,9 +88,9 @@ def describe(account: Account, request: dict[str, Any]) -> dict[str, Any]:
     status = job.status(now)
     ended, started = job.ended(now), job.started(now)
     reason = job.plan.reason or "The model cannot be quantized." if status == "FAILED" else None
-    kept = {name: value for name, value in job.request.items() if name != "Tags"}
+    by_name = {name: value for name, value in job.request.items() if name != "Tags"}
     return {
-        **kept,
+        **by_name,
         "OptimizationJobArn": job.arn,
         "OptimizationJobStatus": status,
         "CreationTime": moment(job.created),
@@ -104,8 +104,8 @@ def describe(account: Account, request: dict[str, Any]) -> dict[str, Any]:
 
 @operation("sagemaker", "ListOptimizationJobs")
 def listed(account: Account, request: dict[str, Any]) -> dict[str, Any]:
-    now, wanted = account.clock.now, request.get("NameContains", "")
-    found = [
+    now, required = account.clock.now, request.get("NameContains", "")
+    rows = [
         {
             "OptimizationJobName": name,
             "OptimizationJobArn": job.arn,
@@ -115,11 +115,11 @@ def listed(account: Account, request: dict[str, Any]) -> dict[str, Any]:
             "OptimizationTypes": [TYPES[key] for config in job.request["OptimizationConfigs"] for key in config],
         }
         for name, job in sorted(jobs(account).items(), key=lambda each: -each[1].created)
-        if wanted in name and request.get("StatusEquals") in {None, job.status(now)}
+        if required in name and request.get("StatusEquals") in {None, job.status(now)}
     ]
     first, size = int(request.get("NextToken") or 0), request.get("MaxResults", 10)
-    more = str(first + size) if first + size < len(found) else None
-    return {"OptimizationJobSummaries": found[first : first + size], "NextToken": more}
+    more = str(first + size) if first + size < len(rows) else None
+    return {"OptimizationJobSummaries": rows[first : first + size], "NextToken": more}
 
 
 @operation("sagemaker", "StopOptimizationJob")

@@ -54,10 +54,10 @@ def s3() -> Iterator[str]:
 
 def beside(s3: str, name: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Any:
     """A client of an empty bucket on that server, where all other calls of AWS go on to the account."""
-    made = empty_bucket(s3, name, monkeypatch, folder)
+    created = empty_bucket(s3, name, monkeypatch, folder)
     monkeypatch.delenv("AWS_ENDPOINT_URL")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3)
-    return made
+    return created
 
 
 @pytest.fixture

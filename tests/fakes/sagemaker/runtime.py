@@ -30,12 +30,12 @@ def invoke(account: Account, request: Request) -> Response:
     if "url" in account.tables["container"]:
         _, pieces = _forward(account, request)
         return Response(b"".join(pieces), headers=JSON)
-    asked = json.loads(request.body)
+    parsed = json.loads(request.body)
     text = _text(account)
-    said = {"message": {"role": "assistant", "content": text}} if "messages" in asked else {"text": text}
+    values = {"message": {"role": "assistant", "content": text}} if "messages" in parsed else {"text": text}
     document = {
-        "model": asked["model"],
-        "choices": [{"index": 0, **said, "finish_reason": "length"}],
+        "model": parsed["model"],
+        "choices": [{"index": 0, **values, "finish_reason": "length"}],
         "usage": _usage(len(text.split())),
     }
     return Response(json.dumps(document).encode(), headers=JSON)
@@ -85,11 +85,11 @@ def _forward(account: Account, request: Request) -> tuple[str, Iterator[bytes]]:
     return answer.headers.get("Content-Type", ""), _read(connection, answer)
 
 
-def _model_error(account: Account, status: int, said: str) -> Refused:
+def _model_error(account: Account, status: int, message: str) -> Refused:
     document = {
         "ErrorCode": "CLIENT_ERROR_FROM_MODEL",
         "LogStreamArn": account.arn("log-group", "x", "logs"),
-        "OriginalMessage": said,
+        "OriginalMessage": message,
         "OriginalStatusCode": status,
     }
     return Refused("ModelError", f"Received client error ({status}) from primary", 424, document)
@@ -117,23 +117,23 @@ def _parts(account: Account, pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _end(breaks: dict[str, Any]) -> bytes:
-    told = {name: value for name, value in breaks.items() if name not in {"after", "kind"}}
+    by_name = {name: value for name, value in breaks.items() if name not in {"after", "kind"}}
     if "kind" not in breaks:
         raise Cut
-    return event_stream.exception(breaks["kind"], **told)
+    return event_stream.exception(breaks["kind"], **by_name)
 
 
-def _events(account: Account, asked: dict[str, Any]) -> Iterator[bytes]:
+def _events(account: Account, values: dict[str, Any]) -> Iterator[bytes]:
     """Server-sent events of the container's few words, at once."""
-    options = asked.get("stream_options") or {}
-    said = _text(account).split()[: asked["max_tokens"]]
-    for number, word in enumerate(said, 1):
-        text = {"delta": {"content": f" {word}"}} if "messages" in asked else {"text": f" {word}"}
-        ended = {"finish_reason": "length" if number == len(said) else None}
+    options = values.get("stream_options") or {}
+    parts = _text(account).split()[: values["max_tokens"]]
+    for number, word in enumerate(parts, 1):
+        text = {"delta": {"content": f" {word}"}} if "messages" in values else {"text": f" {word}"}
+        ended = {"finish_reason": "length" if number == len(parts) else None}
         usage = {"usage": _usage(number)} if options.get("continuous_usage_stats") else {}
         yield _event({"choices": [{"index": 0, **text, **ended}], **usage})
     if options.get("include_usage"):
-        yield _event({"choices": [], "usage": _usage(len(said))})
+        yield _event({"choices": [], "usage": _usage(len(parts))})
     yield b"data: [DONE]\n\n"
 
 

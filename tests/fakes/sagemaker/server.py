@@ -62,8 +62,8 @@ def faults(account: Account, wanted: Any) -> None:
 
 @lever("reset")
 def reset(account: Account, _: Any) -> None:
-    for kept in (account.faults, account.log, account.tables):
-        kept.clear()
+    for remaining in (account.faults, account.log, account.tables):
+        remaining.clear()
 
 
 @lever("log")
@@ -125,26 +125,26 @@ class Handler(BaseHTTPRequestHandler):
 
     def _route(self, body: bytes) -> None:
         for name, method, pattern, function in ROUTES:
-            found = re.fullmatch(pattern, self.path)
-            if found and method == self.command:
-                request = Request(method, self.path, dict(self.headers.items()), body, found.groupdict())
-                self._answered(name, {"path": self.path, **found.groupdict()}, partial(function, self.account, request))
+            match = re.fullmatch(pattern, self.path)
+            if match and method == self.command:
+                request = Request(method, self.path, dict(self.headers.items()), body, match.groupdict())
+                self._answered(name, {"path": self.path, **match.groupdict()}, partial(function, self.account, request))
                 return
         self._send(self._refusal(Refused("NotFound", f"{self.command} {self.path}", 404)))
 
     def _answered(self, name: str, parameters: dict[str, Any], act: Any) -> None:
         """Do it, unless a fault says otherwise."""
-        asked, fault = Asked(self.account.clock.now, name, parameters), self.account.fault(name)
-        self.account.log.append(asked)
+        request, fault = Asked(self.account.clock.now, name, parameters), self.account.fault(name)
+        self.account.log.append(request)
         if fault is not None:
-            asked.answer = fault.do
+            request.answer = fault.do
         if fault is not None and fault.do not in {"cut", "lost"}:
             self._fail(fault)
             return
         try:
             answer = act()
         except Refused as error:
-            asked.answer, answer = error.code, self._refusal(error)
+            request.answer, answer = error.code, self._refusal(error)
         if fault is not None and fault.do == "lost":
             self.close_connection = True
             return
@@ -210,8 +210,8 @@ class Levers:
     def __init__(self, url: str) -> None:
         self.url = url
 
-    def pull(self, name: str, wanted: Any = None) -> Any:
-        request = urllib.request.Request(f"{self.url}/-/{name}", data=json.dumps(wanted).encode(), method="POST")
+    def pull(self, name: str, required: Any = None) -> Any:
+        request = urllib.request.Request(f"{self.url}/-/{name}", data=json.dumps(required).encode(), method="POST")
         with urllib.request.urlopen(request, timeout=10) as answer:
             return json.load(answer)
 

@@ -21,19 +21,19 @@ PARTS = re.compile(
 def check(request: Request, service: str = "sagemaker") -> None:
     """Raises Refused for a request that is not signed, or not as it came."""
     fields = {name.lower(): value for name, value in request.headers.items()}
-    found = PARTS.fullmatch(fields.get("authorization", ""))
-    if found is None or found["service"] != service:
+    match = PARTS.fullmatch(fields.get("authorization", ""))
+    if match is None or match["service"] != service:
         raise Refused("MissingAuthenticationTokenException", "Missing Authentication Token", 403)
-    names = found["signed"].split(";")
+    names = match["signed"].split(";")
     if "host" not in names or any(name not in fields for name in names):
         raise Refused("InvalidSignatureException", "A header that was signed did not come", 403)
     lines = "".join(f"{name}:{' '.join(fields[name].split())}\n" for name in names)
     payload = hashlib.sha256(request.body).hexdigest()
-    canonical = f"{request.method}\n{quote(request.path, safe='/~')}\n\n{lines}\n{found['signed']}\n{payload}"
+    canonical = f"{request.method}\n{quote(request.path, safe='/~')}\n\n{lines}\n{match['signed']}\n{payload}"
     hashed = hashlib.sha256(canonical.encode()).hexdigest()
-    to_sign = f"AWS4-HMAC-SHA256\n{fields['x-amz-date']}\n{found['scope']}\n{hashed}"
+    to_sign = f"AWS4-HMAC-SHA256\n{fields['x-amz-date']}\n{match['scope']}\n{hashed}"
     key = f"AWS4{SECRET}".encode()
-    for part in (found["day"], found["region"], service, "aws4_request"):
+    for part in (match["day"], match["region"], service, "aws4_request"):
         key = hmac.digest(key, part.encode(), "sha256")
-    if hmac.digest(key, to_sign.encode(), "sha256").hex() != found["signature"]:
+    if hmac.digest(key, to_sign.encode(), "sha256").hex() != match["signature"]:
         raise Refused("InvalidSignatureException", "The request signature we calculated does not match", 403)

@@ -23,8 +23,8 @@ def exact() -> Iterator[str]:
 def levels(home: Path, *arguments: object) -> list[dict[str, Any]]:
     done = whetstone(home, "bench", *arguments, "--json")
     assert done.returncode == 0, done.stderr
-    found: list[dict[str, Any]] = json.loads(done.stdout)
-    return found
+    parsed: list[dict[str, Any]] = json.loads(done.stdout)
+    return parsed
 
 
 @pytest.mark.parametrize(
@@ -60,11 +60,11 @@ def test_what_is_wrong_is_said_in_one_sentence_before_anything_is_sent(
 
 def test_rates_are_levels_of_the_contract_with_their_rate(exact: str, tmp_path: Path) -> None:
     options = ["--rate", "20,40", "--poisson", "--requests", 10, "--warmup-seconds", 0.2, "--max-tokens", 4]
-    found = levels(tmp_path, exact, *options)
-    assert [(level["load"], level["requests"], level["errors"]) for level in found] == [
+    measured_levels = levels(tmp_path, exact, *options)
+    assert [(level["load"], level["requests"], level["errors"]) for level in measured_levels] == [
         ({"mode": "rate", "value": rate}, 10, {}) for rate in (20, 40)
     ]
-    assert all(level["concurrency"] >= 1 and level["ttft_ms"]["p50"] >= 5 for level in found)
+    assert all(level["concurrency"] >= 1 and level["ttft_ms"]["p50"] >= 5 for level in measured_levels)
 
 
 def test_a_ramp_and_chat_sessions_of_a_built_in_workload(exact: str, tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ def test_a_table_with_named_columns_is_a_workload(tmp_path: Path) -> None:
             "--prefix-cache",
             "off",
         )
-        seen = [body for body in ask(f"{url}/seen") if body]
-    assert {(body["prompt"], body["max_tokens"]) for body in seen} == {("What is it?", 3), ("Why is it?", 4)}
+        bodies = [body for body in ask(f"{url}/seen") if body]
+    assert {(body["prompt"], body["max_tokens"]) for body in bodies} == {("What is it?", 3), ("Why is it?", 4)}
 
 
 def test_a_trace_is_replayed_and_a_table_says_so(exact: str, tmp_path: Path) -> None:
@@ -110,12 +110,12 @@ def test_a_sweep_ends_at_the_highest_level_that_keeps_the_objective(tmp_path: Pa
     """Two answers at a time of 0.3 s each: a third stream waits, so that two is the most within 0.1 s."""
     with running("exact_server.py", "--rate", 100, "--ttft-ms", 10, "--slots", 2) as url:
         options = ["--sweep", "ttft_p90<=100ms", "--concurrency", 2, "--requests", 40, "--max-tokens", 30]
-        found = levels(tmp_path, url, *options, "--sweep-to", 4)
-    assert [level["concurrency"] for level in found] == [2, 3, 4]
-    assert [level["slo"]["verdict"] for level in found] == ["kept", "missed", "missed"]
-    assert [level["slo"]["highest"] for level in found] == [True, False, False]
-    low, high = found[0]["slo"]["intervals"][0]
-    assert 0.9 <= low <= found[0]["slo"]["shares"][0] <= high
+        measured_levels = levels(tmp_path, url, *options, "--sweep-to", 4)
+    assert [level["concurrency"] for level in measured_levels] == [2, 3, 4]
+    assert [level["slo"]["verdict"] for level in measured_levels] == ["kept", "missed", "missed"]
+    assert [level["slo"]["highest"] for level in measured_levels] == [True, False, False]
+    low, high = measured_levels[0]["slo"]["intervals"][0]
+    assert 0.9 <= low <= measured_levels[0]["slo"]["shares"][0] <= high
 
 
 def test_levels_done_before_the_server_died_are_kept_and_shown(tmp_path: Path) -> None:
@@ -123,10 +123,10 @@ def test_levels_done_before_the_server_died_are_kept_and_shown(tmp_path: Path) -
     with running("broken_server.py", "--die-after", 28) as url:
         done = process(tmp_path, "bench", url, *arguments, "--json")
     assert done.returncode == 1
-    found = json.loads(done.stdout)
-    assert [level["concurrency"] for level in found] == [1, 2, 4]
-    assert [level["invocation_errors"] for level in found[:2]] == [0, 0]
-    assert 0 < found[2]["invocation_errors"] == sum(found[2]["errors"].values())
+    parsed = json.loads(done.stdout)
+    assert [level["concurrency"] for level in parsed] == [1, 2, 4]
+    assert [level["invocation_errors"] for level in parsed[:2]] == [0, 0]
+    assert 0 < parsed[2]["invocation_errors"] == sum(parsed[2]["errors"].values())
     assert "cannot be reached" in done.stderr and "3 level(s) were finished before that" in done.stderr
     assert "Traceback" not in done.stderr
 

@@ -25,17 +25,17 @@ KEYS = {
 
 
 def test_the_73_models_are_listed_with_the_published_cells_and_ours_beside(tmp_path: Path) -> None:
-    found = json.loads(whetstone(tmp_path, "catalog", "list", "--origin", "published", "--json").stdout)
-    assert len(found) == 73 and all(set(row) >= KEYS for row in found)
+    parsed = json.loads(whetstone(tmp_path, "catalog", "list", "--origin", "published", "--json").stdout)
+    assert len(parsed) == 73 and all(set(row) >= KEYS for row in parsed)
     with published.MATRIX.open() as file:
         matrix = {row["jumpstart_model_id"]: row for row in csv.DictReader(file)}
-    for row in found:
+    for row in parsed:
         assert (
             row["published"] == {name: matrix[row["id"]][name] for name in row["published"]}
             and len(row["published"]) == 3
         )
         assert all(cell["supported"] == (cell["reason"] == "") for cell in row["checked"].values())
-    assert sum(row["preoptimized"] for row in found) == 11 and sum(row["precompiled"] for row in found) == 8
+    assert sum(row["preoptimized"] for row in parsed) == 11 and sum(row["precompiled"] for row in parsed) == 8
     assert {row["origin"] for row in json.loads(whetstone(tmp_path, "catalog", "list", "--json").stdout)} == {
         "starter",
         "published",
@@ -61,14 +61,14 @@ def test_a_model_is_shown_with_reasons_nearest_and_memory(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--instance", "ml.g5.13xlarge"), "ml.g5.12xlarge"),
         (("--technique", "awk", "--family", "lama"), "the nearest is `awq`"),
     ],
 )
-def test_a_wrong_filter_is_one_sentence(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
-    assert said in one_sentence(whetstone(tmp_path, "catalog", "list", *arguments))
+def test_a_wrong_filter_is_one_sentence(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    assert message in one_sentence(whetstone(tmp_path, "catalog", "list", *arguments))
 
 
 def test_a_catalog_file_edited_by_hand_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

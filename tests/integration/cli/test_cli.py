@@ -24,18 +24,18 @@ STARTER = ASSETS / "starter" / "target"
 
 def refused(home: Path, *arguments: str) -> str:
     """Run what must be refused before it starts; its one sentence."""
-    said = one_sentence(whetstone(home, *arguments))
+    sentence = one_sentence(whetstone(home, *arguments))
     assert json.loads(whetstone(home, "jobs", "list", "--json").stdout) == []
-    return said
+    return sentence
 
 
 NGRAM = "name: r\nsteps:\n  - speculate: {method: ngram}\n"
 
 
 def test_an_unknown_model_is_refused(tmp_path: Path) -> None:
-    asked = ("optimize", "nosuch", "--recipe", "w8a8")
-    said = refused(tmp_path, *asked)
-    assert "no model `nosuch`" in said and one_sentence(process(tmp_path, *asked)) == said
+    requests = ("optimize", "nosuch", "--recipe", "w8a8")
+    refusal = refused(tmp_path, *requests)
+    assert "no model `nosuch`" in refusal and one_sentence(process(tmp_path, *requests)) == refusal
 
 
 def test_a_folder_without_config_is_refused(tmp_path: Path) -> None:
@@ -47,8 +47,8 @@ def test_pickled_weights_are_refused_by_name(tmp_path: Path) -> None:
     model = tmp_path / "model"
     shutil.copytree(STARTER, model, ignore=shutil.ignore_patterns("*.safetensors"))
     (model / "pytorch_model.bin").write_bytes(b"\x80\x02")
-    said = refused(tmp_path / "home", "optimize", str(model), "--recipe", "w8a8")
-    assert "pytorch_model.bin" in said and "safetensors" in said
+    refusal = refused(tmp_path / "home", "optimize", str(model), "--recipe", "w8a8")
+    assert "pytorch_model.bin" in refusal and "safetensors" in refusal
 
 
 def test_a_corrupt_safetensors_header_is_refused(tmp_path: Path) -> None:
@@ -82,8 +82,8 @@ def test_a_draft_with_another_vocabulary_is_refused(tmp_path: Path) -> None:
 
 def test_a_workload_with_a_broken_line_is_refused_by_its_number(tmp_path: Path) -> None:
     (tmp_path / "load.jsonl").write_text('{"prompt": "a"}\n{"prompt": \n')
-    said = refused(tmp_path / "home", "evaluate", "starter", "--workload", str(tmp_path / "load.jsonl"))
-    assert "line 2: it is not JSON" in said
+    refusal = refused(tmp_path / "home", "evaluate", "starter", "--workload", str(tmp_path / "load.jsonl"))
+    assert "line 2: it is not JSON" in refusal
 
 
 @pytest.mark.parametrize("wrong", ["0", "a,b", "1,1", "99999"])
@@ -92,16 +92,16 @@ def test_a_wrong_concurrency_is_refused(tmp_path: Path, wrong: str) -> None:
 
 
 def test_bench_of_an_unreachable_port_says_so_and_exits_1(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound but not listening: nothing answers there
-        done = process(tmp_path, "bench", f"http://127.0.0.1:{taken.getsockname()[1]}/v1", "--model", "m")
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))  # bound but not listening: nothing answers there
+        done = process(tmp_path, "bench", f"http://127.0.0.1:{listener.getsockname()[1]}/v1", "--model", "m")
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr.count("whetstone: ") == 1 and "Traceback" not in done.stderr
 
 
 def test_a_port_in_use_is_refused_by_up(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = process(tmp_path, "up", "--port", str(taken.getsockname()[1]), "--no-browser")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        done = process(tmp_path, "up", "--port", str(listener.getsockname()[1]), "--no-browser")
     assert done.returncode == 2 and "--port" in done.stderr
 
 
@@ -156,8 +156,8 @@ def test_what_has_no_room_here_is_refused_before_the_start(tmp_path: Path) -> No
     with (model / "model.safetensors").open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
         file.truncate(8 + len(header) + size)
-    said = refused(tmp_path / "home", "optimize", str(model), "--recipe", recipe(tmp_path, NGRAM))
-    assert "does not fit on this machine" in said and "GB of weights" in said
+    refusal = refused(tmp_path / "home", "optimize", str(model), "--recipe", recipe(tmp_path, NGRAM))
+    assert "does not fit on this machine" in refusal and "GB of weights" in refusal
 
 
 def test_doctor_and_engines_answer_as_json(tmp_path: Path) -> None:

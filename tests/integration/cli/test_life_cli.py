@@ -28,7 +28,7 @@ def told(home: Path, *arguments: str) -> Any:
 
 
 def test_one_submit_is_two_jobs_and_the_same_key_is_the_same_two(home: Path) -> None:
-    asked = (
+    requests = (
         "optimize",
         "starter",
         "--recipe",
@@ -39,8 +39,8 @@ def test_one_submit_is_two_jobs_and_the_same_key_is_the_same_two(home: Path) -> 
         "--idempotency-key",
         "nightly",
     )
-    first = told(home, *asked)
-    assert told(home, *asked)["id"] == first["id"]
+    first = told(home, *requests)
+    assert told(home, *requests)["id"] == first["id"]
     second, again = told(home, "jobs", "list")
     assert again["id"] == first["id"] and second["after"] == first["id"]
     refused = one_sentence(whetstone(home, "optimize", "starter", "--recipe", "awq", "--idempotency-key", "nightly"))
@@ -48,12 +48,12 @@ def test_one_submit_is_two_jobs_and_the_same_key_is_the_same_two(home: Path) -> 
     waits = {row["id"]: row["waiting"]["sentence"] for row in told(home, "jobs", "queue")}
     assert "No supervisor is running" in waits[first["id"]] and f"It comes after {first['id']}" in waits[second["id"]]
     told(home, "jobs", "cancel", first["id"])
-    found = told(home, "jobs", "show", second["id"])
-    assert (found["state"], found["ending"]) == ("cancelled", "dependency") and first["id"] in found["cause"]
+    reply = told(home, "jobs", "show", second["id"])
+    assert (reply["state"], reply["ending"]) == ("cancelled", "dependency") and first["id"] in reply["cause"]
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (("--timeout", "soon"), "is wrong: `soon` is no time such as 90s, 30m or 2h."),
         (("--memory", "much"), "--memory is wrong: `much` is no size such as 8GB or 16GiB."),
@@ -64,9 +64,9 @@ def test_one_submit_is_two_jobs_and_the_same_key_is_the_same_two(home: Path) -> 
     ],
 )
 def test_what_cannot_be_asked_is_refused_in_a_sentence_before_anything_is_submitted(
-    home: Path, flags: tuple[str, ...], said: str
+    home: Path, flags: tuple[str, ...], message: str
 ) -> None:
-    assert said in one_sentence(whetstone(home, "optimize", "starter", "--recipe", "w8a8", *flags))
+    assert message in one_sentence(whetstone(home, "optimize", "starter", "--recipe", "w8a8", *flags))
     assert told(home, "jobs", "list") == []
 
 
@@ -74,8 +74,8 @@ def test_terms_and_priority_stand_in_the_jobs_record(home: Path) -> None:
     job = told(home, "optimize", "starter", "--recipe", "w8a8", "--timeout", "2h", "--retries", "1", "--cores", "1")
     assert job["terms"]["run_timeout_s"] == 7200.0 and job["claim"]["cores"] == 1
     assert told(home, "jobs", "prioritize", job["id"], "low")["terms"]["priority"] == "low"
-    found = told(home, "jobs", "show", job["id"])
-    assert found["attempts"] == [] and found["waiting"]["sentence"].startswith("No supervisor is running")
+    reply = told(home, "jobs", "show", job["id"])
+    assert reply["attempts"] == [] and reply["waiting"]["sentence"].startswith("No supervisor is running")
 
 
 def test_only_what_was_put_aside_is_released(home: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_draft_alone_makes_no_job_and_needs_no_setting(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--recipe", "awq", "--dry-run"), "give --aws role=... or set WHETSTONE_AWS_ROLE"),
         (("--recipe", "awq", *AWS, "--aws", "role=me"), "--aws role is wrong: it must be a role such as"),
@@ -73,9 +73,9 @@ def test_a_draft_alone_makes_no_job_and_needs_no_setting(tmp_path: Path) -> None
     ],
 )
 def test_what_lacks_or_is_wrong_is_one_sentence_before_any_work(
-    tmp_path: Path, arguments: tuple[str, ...], said: str
+    tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
-    assert said in one_sentence(whetstone(tmp_path, *CASE, *arguments))
+    assert message in one_sentence(whetstone(tmp_path, *CASE, *arguments))
 
 
 def test_the_environment_says_what_is_always_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,9 +104,10 @@ def test_a_supervisor_killed_after_the_submit_is_followed_by_one_that_finds_the_
         account.pull("clock", {"advance": 7200})
         with Popen([*command, "--until-idle", "0.5"], env={**os.environ, "WHETSTONE_HOME": str(home)}) as second:
             assert second.wait(60) == 0
-        found = json.loads(whetstone(home, "jobs", "show", job, "--json").stdout)
-        assert found["state"] == "succeeded" and found["attempt"] == 1
+        parsed = json.loads(whetstone(home, "jobs", "show", job, "--json").stdout)
+        assert parsed["state"] == "succeeded" and parsed["attempt"] == 1
         assert (
-            found["result"]["output"] == f"{OUTPUT}/whetstone-{job}-1/" and "djl-inference" in found["result"]["image"]
+            parsed["result"]["output"] == f"{OUTPUT}/whetstone-{job}-1/"
+            and "djl-inference" in parsed["result"]["image"]
         )
         assert len(account.asked("CreateOptimizationJob")) == 1

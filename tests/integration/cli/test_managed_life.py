@@ -40,7 +40,7 @@ def test_the_whole_life_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytes
             assert done.returncode == 0, done
             return json.loads(done.stdout)
 
-        stopped, failed, made = (told(*CASE, "--recipe", "awq", *AWS)["id"] for _ in range(3))
+        stopped, failed, result = (told(*CASE, "--recipe", "awq", *AWS)["id"] for _ in range(3))
         supervisors.start(opened)
         try:
             eventually("three jobs at AWS", lambda: len(account.asked("CreateOptimizationJob")) == 3, 60)
@@ -48,10 +48,10 @@ def test_the_whole_life_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytes
             account.pull(
                 "end", {"name": f"whetstone-{failed}-1", "ends": "FAILED", "reason": "The weights are not there."}
             )
-            account.pull("end", {"name": f"whetstone-{made}-1", "ends": "COMPLETED"})
+            account.pull("end", {"name": f"whetstone-{result}-1", "ends": "COMPLETED"})
             account.pull("clock", {"speed": 600})
-            states = {job: until_ended(opened, job).state for job in (stopped, failed, made)}
-            assert states == {stopped: "cancelled", failed: "failed", made: "succeeded"}
+            states = {job: until_ended(opened, job).state for job in (stopped, failed, result)}
+            assert states == {stopped: "cancelled", failed: "failed", result: "succeeded"}
             assert "The weights are not there (" in str(jobs.show(opened, failed).error)
             pauses.skip(monkeypatch, lambda seconds: account.pull("clock", {"advance": seconds}))
             first, second = artifact(opened), artifact(opened, job="j-2")
@@ -60,8 +60,8 @@ def test_the_whole_life_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytes
             )
             assert deployed["state"] == "InService" and all(proof["proven"] for proof in deployed["proofs"])
             account.pull("container", {"url": url, "split": 50})
-            asked = ("--concurrency", 1, "--requests", 4, "--repeats", 1, "--no-quality")
-            (variant,) = told("evaluate", "sagemaker:chat@us-east-1", *asked, "--wait")["variants"]
+            requests = ("--concurrency", 1, "--requests", 4, "--repeats", 1, "--no-quality")
+            (variant,) = told("evaluate", "sagemaker:chat@us-east-1", *requests, "--wait")["variants"]
             assert [level["invocations"] for level in variant["levels"]] == [4]
             account.pull("container", {})
             assert told("endpoints", "update", "chat", second)["artifact"] == second

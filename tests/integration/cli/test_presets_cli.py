@@ -13,9 +13,9 @@ from tests.integration.cli.calling import one_sentence, whetstone
 
 def test_list_show_and_apply(tmp_path: Path) -> None:
     done = whetstone(tmp_path, "presets", "list", "--model", "meta-textgeneration-llama-3-70b", "--json")
-    found = json.loads(done.stdout)
-    assert [preset["goal"] for preset in found] == ["lower-cost", "lower-latency", "balanced", "highest-quality"]
-    latency = found[1]
+    parsed = json.loads(done.stdout)
+    assert [preset["goal"] for preset in parsed] == ["lower-cost", "lower-latency", "balanced", "highest-quality"]
+    latency = parsed[1]
     assert latency["target"] == "ml.p5.48xlarge" and latency["measured"] == []
     assert (latency["published"][0]["value"], latency["published"][0]["against"]) == (2400, 1200)
     assert [level["load"]["concurrency"] for level in latency["estimated"]["levels"]] == [1, 4, 16, 64]
@@ -29,11 +29,11 @@ def test_list_show_and_apply(tmp_path: Path) -> None:
 
 
 def test_a_preset_that_is_not_valid_there_exits_2_with_the_nearest(tmp_path: Path) -> None:
-    asked = ("presets", "apply", "llama-3-70b/lower-cost", "--model", "starter", "--target", "local")
+    requests = ("presets", "apply", "llama-3-70b/lower-cost", "--model", "starter", "--target", "local")
     assert "The nearest valid recipe: quantize awq; tensor parallel degree 1" in one_sentence(
-        whetstone(tmp_path, *asked)
+        whetstone(tmp_path, *requests)
     )
-    document = json.loads(whetstone(tmp_path, *asked, "--json").stdout)
+    document = json.loads(whetstone(tmp_path, *requests, "--json").stdout)
     assert (
         document["valid"] is False and document["reasons"] and document["suggestion"]["serving"]["tensor_parallel"] == 1
     )
@@ -45,8 +45,8 @@ def test_save_export_import_and_remove(tmp_path: Path) -> None:
     assert whetstone(first, *saved).returncode == 0
     done = whetstone(first, "presets", "export", "mine/fast", "llama-3-8b/balanced", "--output", str(file))
     assert done.returncode == 0
-    taken = json.loads(whetstone(second, "presets", "import", str(file), "--json").stdout)
-    assert [row["outcome"] for row in taken] == ["new", "unchanged"]
+    parsed = json.loads(whetstone(second, "presets", "import", str(file), "--json").stdout)
+    assert [row["outcome"] for row in parsed] == ["new", "unchanged"]
     origins = {row["id"]: row["origin"] for row in json.loads(whetstone(second, "presets", "list", "--json").stdout)}
     assert origins["mine/fast"] == "imported" and len(origins) == 48
     assert whetstone(second, "presets", "remove", "mine/fast").returncode == 0
@@ -54,7 +54,7 @@ def test_save_export_import_and_remove(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("show", "llama-3-70b/lowest-cost"), "the nearest are `llama-3-70b/lower-cost`"),
         (("list", "--goal", "fame"), "--goal is wrong"),
@@ -65,5 +65,5 @@ def test_save_export_import_and_remove(tmp_path: Path) -> None:
         (("remove", "llama-3-8b/balanced"), "comes with Whetstone and stays"),
     ],
 )
-def test_a_wrong_request_is_one_sentence(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
-    assert said in one_sentence(whetstone(tmp_path, "presets", *arguments))
+def test_a_wrong_request_is_one_sentence(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    assert message in one_sentence(whetstone(tmp_path, "presets", *arguments))

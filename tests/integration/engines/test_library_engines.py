@@ -230,8 +230,8 @@ def test_llm_compressor_prunes_every_linear_and_nothing_else(tmp_path: Path, met
     zeros = {name: float((tensor == 0).float().mean()) for name, tensor in after.items() if "_proj" in name}
     assert len(zeros) == 14 and all(abs(share - 0.5) < 0.01 for share in zeros.values())
     if pattern == "2:4":
-        kept = [(after[name] != 0).view(len(after[name]), -1, 4).sum(-1) for name in zeros]
-        assert all(bool((each <= 2).all()) for each in kept)
+        totals = [(after[name] != 0).view(len(after[name]), -1, 4).sum(-1) for name in zeros]
+        assert all(bool((each <= 2).all()) for each in totals)
     assert all(bool((before[name] == after[name]).all()) for name in before.keys() - zeros.keys())
 
 

@@ -144,15 +144,15 @@ def test_awq_loses_no_more_than_rounding_on_any_group(model: Path, tmp_path: Pat
 def test_on_the_trained_starter_awq_diverges_no_more_than_rounding(tmp_path: Path) -> None:
     text = (ASSETS / "text" / "calibration.txt").read_text()
     held_out = (ASSETS / "text" / "held_out.txt").read_text()
-    found = {}
+    values = {}
     for method in ("awq", "rtn"):
         options = {"calibration_texts": [text], "samples": 16, "length": 256, "group_size": 128}
         result = run(STARTER, tmp_path / method, method, **options)
-        found[method] = score(STARTER, tmp_path / method, held_out, length=256, windows=8, progress=NoProgress())[
+        values[method] = score(STARTER, tmp_path / method, held_out, length=256, windows=8, progress=NoProgress())[
             "kl_mean"
         ]
         assert math.isclose(result.bytes_after, (tmp_path / method / "model.safetensors").stat().st_size)
-    assert found["awq"] <= found["rtn"]
+    assert values["awq"] <= values["rtn"]
 
 
 def test_progress_counts_layers_and_tells_how_far_one_is(model: Path, tmp_path: Path) -> None:
@@ -171,11 +171,11 @@ def test_progress_counts_layers_and_tells_how_far_one_is(model: Path, tmp_path: 
 def test_linears_that_serving_kernels_cannot_take_stay_16_bit_with_the_reason(tmp_path: Path) -> None:
     source = tiny_llama(tmp_path / "source", intermediate=272)
     result = run(source, tmp_path / "out", "w8a8")
-    kept = {entry["name"]: entry["why"] for entry in result.kept_16bit}
-    assert {name.split(".")[-1] for name in kept} == {"lm_head", "embedding", "gate_proj", "up_proj", "down_proj"}
-    assert "multiple of 32" in kept["model.layers.0.mlp.down_proj"]
+    by_name = {entry["name"]: entry["why"] for entry in result.kept_16bit}
+    assert {name.split(".")[-1] for name in by_name} == {"lm_head", "embedding", "gate_proj", "up_proj", "down_proj"}
+    assert "multiple of 32" in by_name["model.layers.0.mlp.down_proj"]
     ignored = json.loads((tmp_path / "out" / "config.json").read_text())["quantization_config"]["ignore"]
-    assert set(ignored) == set(kept) - {"embedding"}
+    assert set(ignored) == set(by_name) - {"embedding"}
     assert kl(source, tmp_path / "out") < 0.01
 
 

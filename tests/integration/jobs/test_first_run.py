@@ -32,12 +32,12 @@ pytestmark = pytest.mark.usefixtures("offline")
 
 def finish(workspace: Workspace, job: JobView, state: JobState = JobState.SUCCEEDED) -> None:
     """Bring a queued step to its end by the queue's own statements, with an artifact where it made one."""
-    made = artifact(workspace, job, optimize_spec(workspace).model)
+    artifact_id = artifact(workspace, job, optimize_spec(workspace).model)
     with workspace.store.session() as session:
         claim(session, job.id)
     with workspace.store.session() as session:
         move(session, job.id, JobState.RUNNING)
-        move(session, job.id, state, result=json.dumps({"artifact": made}))
+        move(session, job.id, state, result=json.dumps({"artifact": artifact_id}))
 
 
 def steps(workspace: Workspace) -> list[str]:
@@ -49,8 +49,8 @@ def test_the_first_start_queues_one_job_that_yields_and_says_so(home: Workspace)
     assert job is not None and job.yields and job.title == "Demo: optimize starter with w8a8"
     assert first_run.begin(home) is None and first_run.advance(home) is None
     assert len(jobs.listing(home)) == 1
-    found = first_run.status(home)
-    assert found is not None and (found.number, found.steps, found.state) == (1, 4, "active")
+    status = first_run.status(home)
+    assert status is not None and (status.number, status.steps, status.state) == (1, 4, "active")
 
 
 def test_many_studios_at_once_queue_it_once(home: Workspace) -> None:
@@ -78,8 +78,8 @@ def test_each_step_follows_the_one_that_succeeded_whoever_asks(home: Workspace) 
     assert [variant["kind"] for variant in variants] == ["model", "artifact", "artifact", "artifact"]
     finish(home, last)
     assert first_run.advance(home) is None
-    found = first_run.status(home)
-    assert found is not None and found.state == "done" and len(steps(home)) == 4
+    status = first_run.status(home)
+    assert status is not None and status.state == "done" and len(steps(home)) == 4
 
 
 @pytest.mark.parametrize("state", [JobState.CANCELLED, JobState.FAILED, JobState.LOST])
@@ -88,8 +88,8 @@ def test_a_step_that_did_not_succeed_ends_it_and_resumed_carries_it_on(home: Wor
     assert job is not None
     finish(home, job, state)
     assert first_run.begin(home) is None
-    found = first_run.status(home)
-    assert found is not None and found.state == ("stopped" if state is JobState.CANCELLED else "failed")
+    status = first_run.status(home)
+    assert status is not None and status.state == ("stopped" if state is JobState.CANCELLED else "failed")
     finish(home, jobs.resume(home, job.id))
     assert first_run.advance(home) is not None
 
@@ -120,9 +120,11 @@ def test_without_the_engine_the_measurement_waits_and_says_for_what(home: Worksp
         finish(bare, job)
     with pytest.raises(EngineMissing, match="not installed"):
         first_run.advance(bare)
-    found = first_run.status(bare)
+    status = first_run.status(bare)
     assert (
-        found is not None and found.state == "waiting" and "whetstone engines install serve" in (found.obstacle or "")
+        status is not None
+        and status.state == "waiting"
+        and "whetstone engines install serve" in (status.obstacle or "")
     )
     assert first_run.advance(home) is not None
 
@@ -224,7 +226,7 @@ def test_a_headless_job_in_an_empty_home_brings_no_demo(tmp_path: Path) -> None:
 def test_up_demo_serves_without_touching_ones_home_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "temporary").mkdir()
     with studio(tmp_path / "home", "--demo", TMPDIR=str(tmp_path / "temporary")):
-        made = list((tmp_path / "temporary").glob("whetstone-demonstration-*"))
-        assert len(made) == 1 and not (made[0] / "supervisor.log").exists()
+        rows = list((tmp_path / "temporary").glob("whetstone-demonstration-*"))
+        assert len(rows) == 1 and not (rows[0] / "supervisor.log").exists()
     assert not (tmp_path / "home").exists()
     assert list((tmp_path / "temporary").glob("whetstone-demonstration-*")) == []

@@ -67,8 +67,8 @@ def submit_slow(hub: FakeHub, home: Workspace, ms: int = 100) -> JobView:
 
 def folders(home: Workspace) -> list[str]:
     """Every model that is visible in the home."""
-    found = (path.parent.relative_to(home.settings.models) for path in home.settings.models.rglob("config.json"))
-    return sorted(folder.as_posix() for folder in found if folder.parts[0] != ".partial")
+    results = (path.parent.relative_to(home.settings.models) for path in home.settings.models.rglob("config.json"))
+    return sorted(folder.as_posix() for folder in results if folder.parts[0] != ".partial")
 
 
 def test_an_imported_model_is_a_folder_that_knows_where_it_came_from(
@@ -110,10 +110,12 @@ def test_progress_is_told_in_bytes_with_rate_and_time_left(hub: FakeHub, home: W
     hub.fault(slow_ms=60)
     job = submit(home)
     assert until_ended(home, job.id).state is JobState.SUCCEEDED
-    told = [event for _, event in jobs.events(home, job.id) if event.kind == "progress" and event.phase == "download"]
-    assert {event.unit for event in told} == {"bytes"}
-    assert told[-1].done == told[-1].total == imports.inspect(home, ID).bytes
-    assert any(event.rate and event.eta_s is not None and 0 < (event.done or 0) < (event.total or 0) for event in told)
+    events = [event for _, event in jobs.events(home, job.id) if event.kind == "progress" and event.phase == "download"]
+    assert {event.unit for event in events} == {"bytes"}
+    assert events[-1].done == events[-1].total == imports.inspect(home, ID).bytes
+    assert any(
+        event.rate and event.eta_s is not None and 0 < (event.done or 0) < (event.total or 0) for event in events
+    )
 
 
 def fetched(home: Workspace) -> int:
@@ -129,7 +131,7 @@ def test_a_cancelled_import_shows_nothing_and_resumes_where_it_stopped(hub: Fake
     assert ended.state is JobState.CANCELLED
     assert "jobs resume" in str(ended.error)
     assert folders(home) == []
-    kept = fetched(home)
+    remaining = fetched(home)
     eventually("the hub to see that the connection is gone", lambda: len(hub.served("/cdn/")) == 1)
     hub.fault()
     hub.forget()
@@ -138,7 +140,7 @@ def test_a_cancelled_import_shows_nothing_and_resumes_where_it_stopped(hub: Fake
     assert until_ended(home, job.id).state is JobState.SUCCEEDED
     weights = next(home.settings.models.glob(f"{ID}@*/model.safetensors"))
     ranges = [entry["range"] for entry in hub.served("/cdn/")]
-    assert ranges == [f"bytes={kept}-"]
+    assert ranges == [f"bytes={remaining}-"]
     assert weights.read_bytes() == (hub.root / ID / "model.safetensors").read_bytes()
 
 
@@ -208,9 +210,9 @@ def test_the_token_is_in_nothing_that_is_kept(hub: FakeHub, home: Workspace, mon
     job = submit(home)
     assert until_ended(home, job.id).state is JobState.SUCCEEDED
     supervisors.stop(home)
-    kept = [path for path in home.settings.home.rglob("*") if path.is_file()]
-    assert len(kept) > 8
-    assert [path for path in kept if b"hf_good" in path.read_bytes()] == []
+    paths = [path for path in home.settings.home.rglob("*") if path.is_file()]
+    assert len(paths) > 8
+    assert [path for path in paths if b"hf_good" in path.read_bytes()] == []
 
 
 def test_an_import_too_large_for_the_disk_is_refused_before_it_starts(
@@ -271,9 +273,9 @@ def test_ctrl_c_says_what_is_kept(hub: FakeHub, home: Workspace) -> None:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         eventually("the first bytes", lambda: fetched(home) > 0)
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=60)
+        _, reported = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "Interrupted. The import was cancelled. What was fetched is kept in" in told
+    assert "Interrupted. The import was cancelled. What was fetched is kept in" in reported
 
 
 def test_a_prefix_of_s3_becomes_a_folder(home: Workspace, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

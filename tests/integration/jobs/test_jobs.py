@@ -51,8 +51,8 @@ def test_an_optimize_job_ends_in_a_verified_artifact_and_leaves_no_scratch(home:
     assert {file.path for file in shown.manifest.files} >= {"model/config.json", "model/model.safetensors"}
     assert not (home.settings.jobs / job.id / "1" / "work").exists()
     assert [seq for seq, _ in jobs.events(home, job.id)] == list(range(1, len(jobs.events(home, job.id)) + 1))
-    told = [event.message for event in jobs.timeline(home, job.id) if event.kind == "phase"]
-    assert told and jobs.logs(home, job.id).splitlines() == ["The worker has started.", *told]
+    messages = [event.message for event in jobs.timeline(home, job.id) if event.kind == "phase"]
+    assert messages and jobs.logs(home, job.id).splitlines() == ["The worker has started.", *messages]
     logs = [home.settings.home / "supervisor.log", home.settings.jobs / job.id / "1" / "log.txt"]
     assert [stat.S_IMODE(log.stat().st_mode) for log in logs] == [0o600, 0o600]
 
@@ -132,10 +132,10 @@ def test_a_job_whose_supervisor_and_worker_both_died_is_tried_again_by_itself(ho
     supervisors.ensure_running(home)
     ended = until_ended(home, job.id)
     assert (ended.state, ended.attempt) == (JobState.SUCCEEDED, 2), ended.error
-    told = [event.message or "" for event in jobs.timeline(home, job.id)]
-    assert "The worker is gone and nobody saw it end: tried again in 5 s." in told
-    (made,) = artifacts.listing(home)
-    artifacts.verify(home, made.id)
+    messages = [event.message or "" for event in jobs.timeline(home, job.id)]
+    assert "The worker is gone and nobody saw it end: tried again in 5 s." in messages
+    (created,) = artifacts.listing(home)
+    artifacts.verify(home, created.id)
 
 
 def test_cancel_in_the_middle_leaves_nothing_behind(home: Workspace) -> None:
@@ -175,7 +175,7 @@ def test_two_homes_on_one_database_share_its_jobs_and_lose_none(home: Workspace,
     for job in queued:
         ended = until_ended(home, job.id)
         assert (ended.state, ended.attempt) == (JobState.SUCCEEDED, 1), ended.error
-    assert len({artifacts.verify(home, made.id).job_id for made in artifacts.listing(home)}) == 3
+    assert len({artifacts.verify(home, created.id).job_id for created in artifacts.listing(home)}) == 3
     assert all("The worker has started." in jobs.logs(other, job.id) for job in queued)
     assert supervisors.stop(other)
     assert processes_of(other) == []
@@ -249,9 +249,9 @@ def test_ctrl_c_cancels_a_job_that_was_only_just_submitted_however_often_it_come
         eventually("the job", lambda: jobs.listing(home) != [])
         for _ in range(3):
             process.send_signal(signal.SIGINT)
-        out, told = process.communicate(timeout=120)
+        out, reported = process.communicate(timeout=120)
     assert process.returncode == 130 and out == ""
-    assert "whetstone: Interrupted. " in told and "Traceback" not in told
+    assert "whetstone: Interrupted. " in reported and "Traceback" not in reported
     assert [job.state for job in jobs.listing(home)] == [JobState.CANCELLED]
 
 

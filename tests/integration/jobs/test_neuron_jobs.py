@@ -73,17 +73,17 @@ def test_a_job_compiles_once_what_is_served_where_a_device_is_and_the_next_job_i
     tmp_path: Path, engines: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
-    asked = ("starter", "--recipe", recipe, *TARGET)
-    dry = whetstone(home, "optimize", *asked, "--dry-run")
+    requests = ("starter", "--recipe", recipe, *TARGET)
+    dry = whetstone(home, "optimize", *requests, "--dry-run")
     assert dry.returncode == 0, dry
     for word in ("NxD Inference (nxd-inference)", "int8", "2.21.1", "key", "Not in the cache"):
         assert word in dry.stdout
-    shown = json.loads(whetstone(home, "artifacts", "lookup", *asked, "--json").stdout)
+    shown = json.loads(whetstone(home, "artifacts", "lookup", *requests, "--json").stdout)
     assert shown["lookup"]["state"] == "miss" and shown["lookup"]["nearest"] is None
 
-    made = process(home, "optimize", *asked, "--wait", "--json")
-    assert made.returncode == 0, made.stderr
-    artifact = json.loads(made.stdout)["artifact"]
+    child = process(home, "optimize", *requests, "--wait", "--json")
+    assert child.returncode == 0, child.stderr
+    artifact = json.loads(child.stdout)["artifact"]
     manifest = json.loads(whetstone(home, "artifacts", "show", artifact, "--json").stdout)["manifest"]
     assert manifest["compile_key"]["key"] == shown["key"] and manifest["compile_key"]["cached"] is False
     assert {"compiled/model.pt", "compiled/weights/tp7_sharded_checkpoint.safetensors"} <= {
@@ -101,13 +101,13 @@ def test_a_job_compiles_once_what_is_served_where_a_device_is_and_the_next_job_i
     servers = [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines() if "api_server" in line]
     assert servers and servers[0]["kwargs"]["additional_config"]["override_neuron_config"]["tp_degree"] == 8
 
-    assert json.loads(whetstone(home, "artifacts", "lookup", *asked, "--json").stdout)["lookup"]["state"] == "hit"
-    again = json.loads(process(home, "optimize", *asked, "--wait", "--json").stdout)["artifact"]
+    assert json.loads(whetstone(home, "artifacts", "lookup", *requests, "--json").stdout)["lookup"]["state"] == "hit"
+    again = json.loads(process(home, "optimize", *requests, "--wait", "--json").stdout)["artifact"]
     manifest = json.loads(whetstone(home, "artifacts", "show", again, "--json").stdout)["manifest"]
     assert manifest["compile_key"]["cached"] is True and manifest["versions"]["neuronx-cc"] == "2.21.1"
 
     recipe.write_text(RECIPE.replace("tensor_parallel: 8", "tensor_parallel: 24"))
-    missed = whetstone(home, "artifacts", "lookup", *asked)
+    missed = whetstone(home, "artifacts", "lookup", *requests)
     assert f"The nearest entry, {shown['key']}, differs in tensor_parallel (wanted 24, there 8)." in missed.stdout
 
 
@@ -115,17 +115,17 @@ def test_without_the_engine_the_plan_is_shown_and_the_job_says_how_to_install_it
     tmp_path: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WHETSTONE_ENGINES", str(tmp_path / "none"))
-    asked = ("starter", "--recipe", recipe, *TARGET)
-    assert "neuronx-cc is not installed here" in whetstone(tmp_path, "optimize", *asked, "--dry-run").stdout
-    assert "whetstone engines install neuron --index URL" in one_sentence(whetstone(tmp_path, "optimize", *asked))
+    requests = ("starter", "--recipe", recipe, *TARGET)
+    assert "neuronx-cc is not installed here" in whetstone(tmp_path, "optimize", *requests, "--dry-run").stdout
+    assert "whetstone engines install neuron --index URL" in one_sentence(whetstone(tmp_path, "optimize", *requests))
 
 
 def test_a_pre_compiled_row_of_the_catalog_resolves_to_an_entry_of_its_name(
     tmp_path: Path, engines: Path, recipe: Path
 ) -> None:
     home = tmp_path / "home"
-    asked = ("meta-textgeneration-llama-3-8b", "--recipe", recipe, *TARGET, "--json")
-    shown = json.loads(whetstone(home, "artifacts", "lookup", *asked).stdout)
+    requests = ("meta-textgeneration-llama-3-8b", "--recipe", recipe, *TARGET, "--json")
+    shown = json.loads(whetstone(home, "artifacts", "lookup", *requests).stdout)
     assert shown["lookup"]["state"] == "miss" and shown["plan"]["model_hash"] is None
     folder = tmp_path / "made"
     folder.mkdir()
@@ -139,8 +139,8 @@ def test_a_pre_compiled_row_of_the_catalog_resolves_to_an_entry_of_its_name(
         folder,
         {},
     )
-    found = json.loads(whetstone(home, "artifacts", "lookup", *asked).stdout)
-    assert found["lookup"] == {"state": "hit", "key": key, "nearest": None, "differs": []}
+    parsed = json.loads(whetstone(home, "artifacts", "lookup", *requests).stdout)
+    assert parsed["lookup"] == {"state": "hit", "key": key, "nearest": None, "differs": []}
 
     # A damaged entry is no hit twice: it is removed when it is fetched.
     (_, sha256) = cache.entries()[0].files["model.pt"]
@@ -149,7 +149,7 @@ def test_a_pre_compiled_row_of_the_catalog_resolves_to_an_entry_of_its_name(
 
 
 @pytest.mark.parametrize(
-    ("name", "index", "said"),
+    ("name", "index", "message"),
     [
         ("neuron", None, "vendor's own index"),
         ("neuron", "https://public.example/simple", "placeholders only of neuronx-distributed-inference"),
@@ -157,10 +157,10 @@ def test_a_pre_compiled_row_of_the_catalog_resolves_to_an_entry_of_its_name(
         ("serve", "https://index.example/simple", "it takes no index"),
     ],
 )
-def test_an_index_is_needed_and_the_public_one_is_none(name: str, index: str | None, said: str) -> None:
+def test_an_index_is_needed_and_the_public_one_is_none(name: str, index: str | None, message: str) -> None:
     with pytest.raises(RequestError) as raised:
         require_index(resolve(name), index, "public.example")
-    assert said in str(raised.value) and (index is None or "secret" not in str(raised.value))
+    assert message in str(raised.value) and (index is None or "secret" not in str(raised.value))
     require_index(NEURON, "https://index.example/simple", "public.example")
 
 
@@ -185,9 +185,9 @@ def test_a_placeholder_of_the_public_index_is_refused_by_name_and_nothing_is_kep
         environments.install("neuron", folder, NoProgress(), index=str(wheels))
     assert not (folder / "neuron").exists()
     wheel(wheels, "neuronx-cc", "2.21.1", "neuronxcc")
-    made = environments.install("neuron", folder, NoProgress(), index=str(wheels))
-    assert made["version"] == "0.9.0" and made["packages"]["neuronx-cc"] == "2.21.1" and made["lock"] is None
-    assert read_marker(folder, "neuron") == made
+    created = environments.install("neuron", folder, NoProgress(), index=str(wheels))
+    assert created["version"] == "0.9.0" and created["packages"]["neuronx-cc"] == "2.21.1" and created["lock"] is None
+    assert read_marker(folder, "neuron") == created
 
 
 def test_no_source_package_of_an_index_is_built(tmp_path: Path, offline: None) -> None:

@@ -125,6 +125,6 @@ def test_a_job_killed_in_layer_3_of_8_resumes_to_the_weights_of_an_uninterrupted
     resumed, whole = jobs.show(home, job), until_ended(home, submitted())
     assert (resumed.state, resumed.attempt, whole.state) == (JobState.SUCCEEDED, 2, JobState.SUCCEEDED), resumed.error
     assert any("layers were done before" in (event.message or "") for event in jobs.timeline(home, job))
-    found = [home.settings.artifacts / str(view.result["artifact"]) / "model" for view in (resumed, whole)]
-    assert weights(found[0]) == weights(found[1])
+    results = [home.settings.artifacts / str(view.result["artifact"]) / "model" for view in (resumed, whole)]
+    assert weights(results[0]) == weights(results[1])
     assert not list((home.settings.jobs / job).glob("*/resume"))

@@ -46,11 +46,11 @@ def test_a_killed_training_goes_on_to_the_same_draft(tmp_path: Path) -> None:
     spec = training.prepare(home, str(target), OPTIONS, str(path))
     job = training.submit(home, spec)
     supervisors.ensure_running(home)
-    kept = home.settings.home / "jobs" / job.id
+    remaining = home.settings.home / "jobs" / job.id
 
     def learning() -> bool:
         assert not jobs.show(home, job.id).ended, jobs.logs(home, job.id)
-        return any(kept.rglob("state.json"))
+        return any(remaining.rglob("state.json"))
 
     eventually("a first checkpoint", learning)
     os.kill(worker_pid(home), signal.SIGKILL)
@@ -63,8 +63,8 @@ def test_a_killed_training_goes_on_to_the_same_draft(tmp_path: Path) -> None:
     out = tmp_path / "whole"
     out.mkdir()
     model = Path(spec.model.path)
-    found = training_prompts.read(str(path), model).texts
-    request = TrainRequest(target_dir=model, out_dir=out, options=OPTIONS, prompts=found, work_dir=tmp_path / "work")
+    texts = training_prompts.read(str(path), model).texts
+    request = TrainRequest(target_dir=model, out_dir=out, options=OPTIONS, prompts=texts, work_dir=tmp_path / "work")
     whole = train(request, NoProgress(), training_prompts.is_held_out)
     assert artifact.manifest.training["acceptance"] == [each.model_dump(mode="json") for each in whole.acceptance]
     sha256 = {file.path: file.sha256 for file in artifact.manifest.files}["draft/model.safetensors"]

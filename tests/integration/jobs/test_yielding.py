@@ -46,8 +46,8 @@ def test_it_makes_room_for_ones_own_job_and_comes_back(home: Workspace) -> None:
     again = until_state(home, demo.id, JobState.RUNNING)
     assert again.attempt == 2 and again.started_at is not None and first.finished_at is not None
     assert again.started_at >= first.finished_at
-    (made,) = artifacts.listing(home)
-    artifacts.verify(home, made.id)
+    (created,) = artifacts.listing(home)
+    artifacts.verify(home, created.id)
 
 
 def test_a_supervisor_that_is_stopped_puts_it_back_and_the_next_one_starts_it_again(home: Workspace) -> None:

@@ -82,9 +82,9 @@ def test_probabilities_of_a_prompt_are_those_of_its_answers(server: LlamaCppServ
     tokens = server.prompt_tokens("def add(x): return x + 1", chat=False)
     positions = server.prompt_logprobs(tokens, 20)
     assert len(positions) == len(tokens) and not positions[0]
-    asked = [number for number, position in enumerate(positions) if position]
-    assert asked == list(range(STRIDE, len(tokens), STRIDE))
-    for position in (positions[number] for number in asked):
+    numbers = [number for number, position in enumerate(positions) if position]
+    assert numbers == list(range(STRIDE, len(tokens), STRIDE))
+    for position in (positions[number] for number in numbers):
         assert len(position) == 20 and sum(map(math.exp, position.values())) <= 1.001
     greedy = server.token_answers([tokens[:STRIDE]], 1)[0]
     assert max(positions[STRIDE], key=lambda token: positions[STRIDE][token]) == str(greedy[0])

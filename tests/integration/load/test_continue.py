@@ -55,9 +55,9 @@ def test_more_blocks_follow_the_old_ones_on_fresh_lines_and_the_look_is_paid_for
         before = old.document.model_dump_json()
         new = ended(home, continuation.prepare(home, old.id, 2))
         for url in (first, second):
-            asked = Counter(answer["prompt"] for answer in ask(f"{url}/sent"))
+            counts = Counter(answer["prompt"] for answer in ask(f"{url}/sent"))
             warming = {f"{number:04d}" * 100 for number in range(2)}
-            assert {prompt for prompt, times in asked.items() if times > 1} <= warming
+            assert {prompt for prompt, times in counts.items() if times > 1} <= warming
         with pytest.raises(NotContinued, match=f"{new.id} has done so; continue that one"):
             continuation.prepare(home, old.id, 2)
         with pytest.raises(NotNow, match="continue its own evaluation"):
@@ -67,7 +67,10 @@ def test_more_blocks_follow_the_old_ones_on_fresh_lines_and_the_look_is_paid_for
     assert evaluations.show(home, old.id).document.model_dump_json() == before, "the old one is as it was"
     document = new.document
     assert document.continues == old.id and document.sessions == (5, 2) and document.options.repeats == 7
-    assert [(look.blocks, look.alpha, look.continuation) for look in document.looks] == [(5, 0.05, 0), (7, 0.025, 1)]
+    assert [(check.blocks, check.alpha, check.continuation) for check in document.looks] == [
+        (5, 0.05, 0),
+        (7, 0.025, 1),
+    ]
     for was, now in zip(old.document.variants, document.variants, strict=True):
         for earlier, later in zip(was.levels, now.levels, strict=True):
             slices = 3 if later.concurrency == 1 else 1
@@ -118,11 +121,11 @@ def test_blocks_are_added_until_it_is_decided_and_no_more(home: Workspace, tmp_p
     blocks = document.options.repeats
     places, levels = stopping_rule.blocks_of_tests(12), stopping_rule.significance_levels(12)
     assert blocks in places and document.sessions == (blocks,)
-    assert [look.blocks for look in document.looks] == list(places[: places.index(blocks) + 1])
-    assert [look.alpha for look in document.looks] == list(levels[: len(document.looks)])
+    assert [check.blocks for check in document.looks] == list(places[: places.index(blocks) + 1])
+    assert [check.alpha for check in document.looks] == list(levels[: len(document.looks)])
     assert (
-        all(look.most == 12 for look in document.looks)
-        and [bool(look.undecided) for look in document.looks][-1] is False
+        all(check.most == 12 for check in document.looks)
+        and [bool(check.undecided) for check in document.looks][-1] is False
     )
     assert all(level.repeats == blocks for result in document.variants for level in result.levels)
     (row,) = [row for row in document.comparison if row.metric == "output_tokens_per_s"]
@@ -130,7 +133,7 @@ def test_blocks_are_added_until_it_is_decided_and_no_more(home: Workspace, tmp_p
     logs = log_ratios(document.variants, row)
     interval = stats.ttest_1samp(logs, 0.0).confidence_interval(1 - levels[len(document.looks) - 1] / 4)
     assert row.ci95[1] <= math.exp(interval.high) * (1 + 1e-9) and row.ci95[0] >= math.exp(interval.low) * (1 - 1e-9)
-    said = summary_text(document)
+    text = summary_text(document)
     level = figures.level(levels[len(document.looks) - 1])
-    assert f"of at most 12 blocks, as planned; all are conclusive. The last test used {level}" in said
+    assert f"of at most 12 blocks, as planned; all are conclusive. The last test used {level}" in text
     assert continuation.prepare(home, view.id, 2).options.until_decided is False

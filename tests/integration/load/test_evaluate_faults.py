@@ -108,10 +108,10 @@ def test_answers_without_a_count_have_no_throughput_in_tokens_anywhere(measured:
 
 def test_a_variant_whose_tokens_were_not_counted_gets_no_verdict_on_them(measured: tuple[Evaluation, str]) -> None:
     name = of(measured[0], "no_usage").name
-    said = {row.metric: describe_comparison(row) for row in measured[0].comparison if row.variant == name}
+    by_name = {row.metric: describe_comparison(row) for row in measured[0].comparison if row.variant == name}
     reason = f"no verdict: 2 of 2 answers of `{name}` had no token count"
-    assert said["output_tokens_per_s"] == said["tpot_ms"] == reason
-    assert "token count" not in said["ttft_ms_p50"]
+    assert by_name["output_tokens_per_s"] == by_name["tpot_ms"] == reason
+    assert "token count" not in by_name["ttft_ms_p50"]
 
 
 def test_failures_are_no_agreement(measured: tuple[Evaluation, str]) -> None:
@@ -140,10 +140,10 @@ def test_no_verdict_is_given_on_them_and_the_report_names_the_errors(measured: t
 
 
 def test_an_endpoint_where_nobody_listens_fails_with_one_sentence(home: Workspace) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
         options = evaluations.read_options(concurrency=(1,), requests=2, repeats=1, quality=False)
-        source = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        source = f"http://127.0.0.1:{listener.getsockname()[1]}"
         job = evaluations.submit(home, evaluations.prepare(home, [source], options))
         supervisors.ensure_running(home)
         ended = until_ended(home, job.id)
@@ -170,6 +170,6 @@ def test_an_address_that_cannot_be_one_is_refused_before_anything_starts(
 
 
 def test_the_model_of_an_endpoint_is_named_after_the_address(home: Workspace) -> None:
-    found = variants.resolve(home, "https://api.example/v1/#org/a%20model")
-    assert (found.url, found.served_name) == ("https://api.example/v1", "org/a model")
+    resolved = variants.resolve(home, "https://api.example/v1/#org/a%20model")
+    assert (resolved.url, resolved.served_name) == ("https://api.example/v1", "org/a model")
     assert variants.resolve(home, "https://api.example/v1").served_name is None

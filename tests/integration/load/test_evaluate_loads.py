@@ -41,9 +41,9 @@ def test_rates_are_compared_rate_by_rate_on_a_kept_copy_of_the_workload(home: Wo
     slower = next(row for row in document.comparison if row.metric == "ttft_ms_p50" and row.load.value == 20)
     assert slower.ratio is not None
     assert slower.ratio > 1
-    kept = Path(document.options.workload)
-    assert kept.is_relative_to(home.settings.home) and kept.name == "mine.jsonl"
-    assert [json.loads(line)["prompt"] for line in kept.read_text().splitlines()] == [
+    path = Path(document.options.workload)
+    assert path.is_relative_to(home.settings.home) and path.name == "mine.jsonl"
+    assert [json.loads(line)["prompt"] for line in path.read_text().splitlines()] == [
         f"question {n}" for n in range(80)
     ]
     assert document.workload.name == "mine"
@@ -109,13 +109,13 @@ def test_a_sweep_finds_a_level_for_each_variant(home: Workspace) -> None:
 
 
 def test_a_search_keeps_what_was_found_when_the_second_server_is_gone_before_its_turn(home: Workspace) -> None:
-    asked = {"sweep": ("latency_p50<=5s",), "sweep_to": 2.0, "concurrency": (1,), "requests": 8}
+    values = {"sweep": ("latency_p50<=5s",), "sweep_to": 2.0, "concurrency": (1,), "requests": 8}
     with running("broken_server.py") as sound, running("broken_server.py", "--die-after", AFTER_WARMING) as dying:
-        document, folder = evaluated(home, [sound, dying], **asked)
-    whole, gone = document.variants
+        document, folder = evaluated(home, [sound, dying], **values)
+    whole, removed = document.variants
     assert [level.concurrency for level in whole.levels] == [1, 2] and whole.lost is None
-    assert gone.levels == [] and "cannot be reached" in str(gone.lost)
-    assert f"{gone.name} could not be measured. {gone.lost}" in document.warnings
+    assert removed.levels == [] and "cannot be reached" in str(removed.lost)
+    assert f"{removed.name} could not be measured. {removed.lost}" in document.warnings
     assert "could not be measured" in (folder / "report.html").read_text()
     with pytest.raises(GateFailed, match="error_share was not measured"):
         evaluations.check_gates(document, evaluations.read_gates(["error_share > 99%"], document.options, waits=True))

@@ -27,8 +27,10 @@ KEEPING = ("exact_server.py", "--ttft-ms", TTFT_MS, "--rate", 2000, "--prefix-ca
 
 
 def measured(home: Workspace, urls: list[str], **chosen: Any) -> Evaluation:
-    asked = evaluations.read_options(**({"concurrency": (1, 4), "requests": 4, "repeats": 2, "max_tokens": 2} | chosen))
-    job = evaluations.submit(home, evaluations.prepare(home, urls, asked))
+    options = evaluations.read_options(
+        **({"concurrency": (1, 4), "requests": 4, "repeats": 2, "max_tokens": 2} | chosen)
+    )
+    job = evaluations.submit(home, evaluations.prepare(home, urls, options))
     supervisors.ensure_running(home)
     ended = until_ended(home, job.id)
     assert ended.state is JobState.SUCCEEDED, ended.error
@@ -39,9 +41,11 @@ def test_warm_up_blocks_and_levels_replay_nothing_into_the_cache(home: Workspace
     with running(*KEEPING) as first, running(*KEEPING, "--details") as second:
         document = measured(home, [first, second], workload=lines(tmp_path, 80))
         for url in (first, second):
-            asked = Counter(answer["prompt"] for answer in ask(f"{url}/sent"))
+            counts = Counter(answer["prompt"] for answer in ask(f"{url}/sent"))
             apart = {f"{number:04d}" * 100 for number in range(36)}
-            assert {prompt for prompt, times in asked.items() if times > 1} <= apart, "only lines that nothing measures"
+            assert {prompt for prompt, times in counts.items() if times > 1} <= apart, (
+                "only lines that nothing measures"
+            )
     for result in document.variants:
         for level in result.levels:
             assert level.prefix_cache_hit_rate == level.prefix_cache_expected == 0 and not is_replayed(level)
@@ -69,8 +73,8 @@ def test_two_evaluations_from_two_processes_at_once_both_succeed(home: Workspace
             subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             for _ in "ab"
         ]
-        said = [process.communicate(timeout=240) for process in both]
-    assert [process.returncode for process in both] == [0, 0], said
+        messages = [process.communicate(timeout=240) for process in both]
+    assert [process.returncode for process in both] == [0, 0], messages
     assert len(evaluations.listing(home)) == 2
 
 
@@ -112,10 +116,10 @@ def test_a_cache_that_was_said_to_be_off_and_answers_all_the_same_makes_a_level_
 
 def test_a_bench_tells_the_hit_rate_of_its_levels(home: Workspace, tmp_path: Path) -> None:
     with running(*KEEPING) as url:
-        asked = evaluations.read_options(
+        options = evaluations.read_options(
             concurrency=(1, 2), requests=3, repeats=2, quality=False, workload=lines(tmp_path, 40)
         )
-        levels = bench.run_bench(home, url, None, asked).levels
+        levels = bench.run_bench(home, url, None, options).levels
         assert max(Counter(answer["prompt"] for answer in ask(f"{url}/sent")).values()) == 1
     assert [level["prefix_cache_hit_rate"] for level in levels] == [0, 0]
 
@@ -123,10 +127,10 @@ def test_a_bench_tells_the_hit_rate_of_its_levels(home: Workspace, tmp_path: Pat
 def test_an_evaluation_of_which_every_request_failed_has_failed_and_says_why(home: Workspace, tmp_path: Path) -> None:
     """`always_400` refuses whatever it is asked."""
     with running("broken_server.py") as url:
-        asked = evaluations.read_options(
+        options = evaluations.read_options(
             concurrency=(1,), requests=2, repeats=1, quality=False, workload=lines(tmp_path, 8)
         )
-        job = evaluations.submit(home, evaluations.prepare(home, [f"{url}#always_400"], asked))
+        job = evaluations.submit(home, evaluations.prepare(home, [f"{url}#always_400"], options))
         supervisors.ensure_running(home)
         ended = until_ended(home, job.id)
     assert ended.state is JobState.FAILED

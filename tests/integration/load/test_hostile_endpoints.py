@@ -96,5 +96,5 @@ def test_the_newer_name_of_the_limit_is_remembered_for_single_requests(server: s
     before = len(ask_json(f"{url}/seen"))
     for _ in range(2):
         list(stream(url, "fake", QUESTION, Timing()))
-    seen = ask_json(f"{url}/seen")[before:]
-    assert sum("max_tokens" in body for body in seen) <= 1 and "max_completion_tokens" in seen[-1]
+    observed = ask_json(f"{url}/seen")[before:]
+    assert sum("max_tokens" in body for body in observed) <= 1 and "max_completion_tokens" in observed[-1]

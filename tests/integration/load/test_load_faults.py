@@ -156,9 +156,9 @@ def test_a_server_that_dies_leaves_records_with_errors(tmp_path: Path):
 
 
 def test_a_port_where_nobody_listens_is_told_before_the_run(tmp_path: Path):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         with pytest.raises(EndpointUnreachable, match=r"connection refused.*check that the server is running"):
             run(url, "ok", tmp_path)
     assert not (tmp_path / "level").exists()
@@ -191,7 +191,7 @@ def test_models_of_a_server_without_a_list_are_told(server: str):
 def test_requests_of_a_level_are_the_same_whatever_the_timing(tmp_path: Path):
     with running("broken_server.py") as url:
         run(url, "ok", tmp_path, requests=5, seed=100)
-        seen = ask(f"{url}/seen")
-    assert sorted((body["seed"], body["prompt"]) for body in seen) == sorted(
+        reply = ask(f"{url}/seen")
+    assert sorted((body["seed"], body["prompt"]) for body in reply) == sorted(
         (100 + n, ("one", "two")[n % 2]) for n in range(2 + 5)
     )

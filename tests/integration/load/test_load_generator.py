@@ -51,7 +51,7 @@ def test_no_chunk_is_seen_before_it_was_sent_and_none_is_missed(exact: str, tmp_
         assert record.sent is not None
         assert record.intended <= record.sent <= sent["received"]
         assert len(record.chunk_times) == len(sent["sends"]) == 4
-        assert all(seen > left for seen, left in zip(record.chunk_times, sent["sends"], strict=True))
+        assert all(observed > left for observed, left in zip(record.chunk_times, sent["sends"], strict=True))
         assert (record.chunk_tokens, record.output_tokens, record.prompt_tokens) == ((4, 8, 12, 16), 16, 7)
     assert audit.usage == "continuous"
 
@@ -94,11 +94,11 @@ def test_what_is_returned_is_what_is_on_disk(exact: str, tmp_path: Path):
 
 
 def children_with(folder: Path) -> list[psutil.Process]:
-    found = []
+    results = []
     for process in psutil.process_iter(["cmdline"]):
         if str(folder) in " ".join(process.info["cmdline"] or []) and process.status() != psutil.STATUS_ZOMBIE:
-            found.append(process)
-    return found
+            results.append(process)
+    return results
 
 
 def test_an_exception_in_the_parent_kills_the_subprocess(exact: str, tmp_path: Path):
@@ -109,13 +109,13 @@ def test_an_exception_in_the_parent_kills_the_subprocess(exact: str, tmp_path: P
         assert children_with(tmp_path / "level")
         raise Enough
 
-    asked, before = plan(exact, tmp_path, requests=None, seconds=60), signal.signal(signal.SIGUSR1, stop)
+    request, before = plan(exact, tmp_path, requests=None, seconds=60), signal.signal(signal.SIGUSR1, stop)
     try:
         with (
             pytest.raises(Enough),
             once(lambda: is_asking(tmp_path / "level"), lambda: os.kill(os.getpid(), signal.SIGUSR1)),
         ):
-            run_level(asked, tmp_path / "level")
+            run_level(request, tmp_path / "level")
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert children_with(tmp_path / "level") == []
@@ -131,14 +131,14 @@ def is_asking(folder: Path) -> bool:
 
 
 def test_a_killed_parent_leaves_no_load_behind(exact: str, tmp_path: Path):
-    asked = plan(exact, tmp_path, requests=None, seconds=120).model_dump_json()
+    text = plan(exact, tmp_path, requests=None, seconds=120).model_dump_json()
     code = (
         "import sys; from pathlib import Path; from backend.domain.load.records import LoadPlan;"
         "from backend.evaluate.load import run_level;"
         "run_level(LoadPlan.model_validate_json(sys.argv[1]), Path(sys.argv[2]))"
     )
     level = tmp_path / "level"
-    with subprocess.Popen([sys.executable, "-c", code, asked, str(level)], cwd=CHECKOUT) as parent:
+    with subprocess.Popen([sys.executable, "-c", code, text, str(level)], cwd=CHECKOUT) as parent:
         eventually("it asks the server", lambda: is_asking(level))
         os.kill(parent.pid, signal.SIGKILL)
     eventually("the load has ended", lambda: children_with(level) == [])
@@ -149,16 +149,16 @@ def test_a_generator_killed_from_outside_is_told_in_one_sentence(exact: str, tmp
         for process in children_with(tmp_path / "level"):
             process.kill()
 
-    asked = plan(exact, tmp_path, requests=None, seconds=60)
+    verdict = plan(exact, tmp_path, requests=None, seconds=60)
     with pytest.raises(WorkError, match="killed by signal 9"), once(lambda: is_asking(tmp_path / "level"), kill):
-        run_level(asked, tmp_path / "level")
+        run_level(verdict, tmp_path / "level")
 
 
 def test_a_wrong_workload_is_told_in_one_sentence(exact: str, tmp_path: Path):
-    asked = plan(exact, tmp_path)
+    verdict = plan(exact, tmp_path)
     write_prompts(tmp_path, {"no": "prompt"})
     with pytest.raises(InvalidWorkload, match=r'Line 1 of the workload has no "prompt"'):
-        run_level(asked, tmp_path / "level")
+        run_level(verdict, tmp_path / "level")
 
 
 def test_an_interpreter_that_is_not_there_is_told(exact: str, tmp_path: Path):

@@ -33,9 +33,9 @@ def words(record: RequestRecord) -> list[str]:
 def test_a_prompt_of_50k_tokens_arrives_whole(tmp_path: Path) -> None:
     with running("broken_server.py") as url:
         records, _ = run_level(plan(url, tmp_path, {"prompt": LONG_PROMPT}), tmp_path / "level")
-        seen = ask(f"{url}/seen")
+        reply = ask(f"{url}/seen")
     assert [record.text for record in records] == [SAID] * 4
-    assert [body["messages"] for body in seen] == [[{"role": "user", "content": LONG_PROMPT}]] * 4
+    assert [body["messages"] for body in reply] == [[{"role": "user", "content": LONG_PROMPT}]] * 4
 
 
 def test_of_an_answer_of_16000_tokens_each_one_is_kept(tmp_path: Path) -> None:
@@ -43,12 +43,12 @@ def test_of_an_answer_of_16000_tokens_each_one_is_kept(tmp_path: Path) -> None:
         records, _ = run_level(plan(url, tmp_path, requests=2, max_tokens=16_000), tmp_path / "level")
         truth = {row["number"]: row for row in ask(f"{url}/sent")}
     for record in records:
-        number, *said = words(record)
-        assert said == [f"w{n}" for n in range(16_000)]
+        number, *message = words(record)
+        assert message == [f"w{n}" for n in range(16_000)]
         assert record.chunk_tokens == tuple(range(4, 16_001, 4))
         sends = truth[int(number[1:])]["sends"]
         assert len(sends) == 4000
-        assert all(seen > left for seen, left in zip(record.chunk_times, sends, strict=True))
+        assert all(observed > left for observed, left in zip(record.chunk_times, sends, strict=True))
 
 
 def test_a_session_of_long_turns_carries_all_of_it_along(tmp_path: Path) -> None:
@@ -57,13 +57,13 @@ def test_a_session_of_long_turns_carries_all_of_it_along(tmp_path: Path) -> None
         records, _ = run_level(
             plan(url, tmp_path, {"turns": turns}, load=Load("closed", 1), requests=3), tmp_path / "level"
         )
-        seen = ask(f"{url}/seen")
+        reply = ask(f"{url}/seen")
     assert [record.turn for record in records] == [0, 1, 2]
-    assert [part["content"] for part in seen[2]["messages"]] == [LONG_PROMPT, SAID, "and then", SAID, "and then"]
+    assert [part["content"] for part in reply[2]["messages"]] == [LONG_PROMPT, SAID, "and then", SAID, "and then"]
 
 
-def readers(of: psutil.Process) -> list[psutil.Process]:
-    return [child for child in of.children(recursive=True) if READER in child.cmdline()]
+def readers(process: psutil.Process) -> list[psutil.Process]:
+    return [child for child in process.children(recursive=True) if READER in child.cmdline()]
 
 
 def of_sessions(url: str, folder: Path) -> LoadPlan:
@@ -84,11 +84,11 @@ def test_a_reader_that_is_killed_ends_the_level_in_one_sentence(tmp_path: Path) 
 
 
 def test_a_reader_does_not_outlive_the_load(tmp_path: Path) -> None:
-    found: list[psutil.Process] = []
+    results: list[psutil.Process] = []
 
     def kill() -> None:
         (process,) = readers(psutil.Process())
-        found.append(process)
+        results.append(process)
         load = process.parent()
         assert load is not None
         load.kill()  # it alone: what a signal to the whole group would also end must end by itself
@@ -99,4 +99,6 @@ def test_a_reader_does_not_outlive_the_load(tmp_path: Path) -> None:
         once(lambda: bool(readers(psutil.Process())), kill),
     ):
         run_level(of_sessions(url, tmp_path), tmp_path / "level")
-    eventually("the reader has ended", lambda: not found[0].is_running() or found[0].status() == psutil.STATUS_ZOMBIE)
+    eventually(
+        "the reader has ended", lambda: not results[0].is_running() or results[0].status() == psutil.STATUS_ZOMBIE
+    )

@@ -133,15 +133,15 @@ def test_the_answer_is_part_of_the_next_prompt(tmp_path: Path) -> None:
         records, _, level = run(
             url, tmp_path, SESSION, endpoint="chat", load=Load("closed", 1), requests=4, warmup_requests=0
         )
-        seen = ask(f"{url}/seen")
+        reply = ask(f"{url}/seen")
     assert [(record.session, record.turn) for record in records] == [(0, 0), (0, 1), (0, 2), (1, 0)]
-    assert [[message["content"] for message in body["messages"]] for body in seen] == [
+    assert [[message["content"] for message in body["messages"]] for body in reply] == [
         ["be brief", "first"],
         ["be brief", "first", ANSWER, "second"],
         ["be brief", "first", ANSWER, "second", ANSWER, "third"],
         ["be brief", "first"],
     ]
-    assert [message["role"] for message in seen[1]["messages"]] == ["system", "user", "assistant", "user"]
+    assert [message["role"] for message in reply[1]["messages"]] == ["system", "user", "assistant", "user"]
     assert all(later.sent >= earlier.end for earlier, later in pairwise(records) if later.sent)
     assert level.requests == 4
 

@@ -13,7 +13,7 @@ from tests.tiny import tiny_llama
 
 
 @pytest.mark.parametrize(
-    ("script", "options", "said"),
+    ("script", "options", "message"),
     [
         ("plain_server.py", (), "not JSON"),
         ("plain_server.py", ("--refuse", "logprobs are not supported"), "HTTP 400.*logprobs are not supported"),
@@ -21,12 +21,12 @@ from tests.tiny import tiny_llama
     ],
 )
 def test_what_stands_in_the_way_is_one_sentence(
-    tmp_path: Path, script: str, options: tuple[str, ...], said: str
+    tmp_path: Path, script: str, options: tuple[str, ...], message: str
 ) -> None:
     model = tiny_llama(tmp_path / "model")
     with running(script, *options) as url:
         why = token_mismatch(url, "exact", model)
-    assert why is not None and re.search(said, why) and "\n" not in why
+    assert why is not None and re.search(message, why) and "\n" not in why
 
 
 def test_nothing_there_is_one_sentence(tmp_path: Path) -> None:

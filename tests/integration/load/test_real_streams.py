@@ -51,9 +51,9 @@ def test_the_limit_of_answers_is_sent_under_the_name_that_the_endpoint_wants_and
         (tmp_path / str(number)).mkdir()
         _, audit, level = run(url, tmp_path / str(number), max_tokens=4)
         assert (audit.length_field, audit.usage, level.errors) == ("max_completion_tokens", "continuous", {})
-    seen = ask(f"{url}/seen")
-    assert ["max_tokens" in body for body in seen] == [True] + [False] * 6
-    assert all(body["max_completion_tokens"] == 4 for body in seen[1:])
+    reply = ask(f"{url}/seen")
+    assert ["max_tokens" in body for body in reply] == [True] + [False] * 6
+    assert all(body["max_completion_tokens"] == 4 for body in reply[1:])
     runner._accepted_fields.clear()
 
 

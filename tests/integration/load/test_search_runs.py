@@ -34,15 +34,15 @@ class Pool(ServerPool):
 
 
 @pytest.mark.parametrize(
-    "asked", [{"sweep": ("latency_p50<=5s",), "sweep_to": 1.0}, {"repeats": 1}], ids=["search", "schedule"]
+    "values", [{"sweep": ("latency_p50<=5s",), "sweep_to": 1.0}, {"repeats": 1}], ids=["search", "schedule"]
 )
-def test_a_level_has_the_acceptance_rate_of_its_time(tmp_path: Path, asked: dict[str, object]) -> None:
+def test_a_level_has_the_acceptance_rate_of_its_time(tmp_path: Path, values: dict[str, object]) -> None:
     workload = parse_workload("made", Path(write_prompts(tmp_path)).read_bytes())
     channel = JobChannel(tmp_path)
     for folder in (channel.work, tmp_path / form.EVENTS):
         folder.mkdir()
     options = EvaluateOptions.model_validate(
-        {"concurrency": (1,), "requests": 8, "max_tokens": 4, "quality": False, "prefix_cache": "off"} | asked
+        {"concurrency": (1,), "requests": 8, "max_tokens": 4, "quality": False, "prefix_cache": "off"} | values
     )
     with running("broken_server.py") as url:
         spec = EvaluateSpec(

@@ -60,9 +60,9 @@ def test_the_table_takes_the_kernel_that_vllm_takes() -> None:
     every = list(cases())
     sent = json.dumps([asked(*case) for case in every])
     environment = {**os.environ, "VLLM_LOGGING_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"}
-    found = subprocess.run([PYTHON, CHOOSER], input=sent, env=environment, capture_output=True, text=True, timeout=240)
-    assert found.returncode == 0, found.stderr[-2000:]
-    answer = json.loads(found.stdout.splitlines()[-1])
+    result = subprocess.run([PYTHON, CHOOSER], input=sent, env=environment, capture_output=True, text=True, timeout=240)
+    assert result.returncode == 0, result.stderr[-2000:]
+    answer = json.loads(result.stdout.splitlines()[-1])
     ours = [kernel.name if (kernel := kernel_choice.preferred_kernel(*case)) else None for case in every]
     both = zip(every, ours, answer["kernels"], strict=True)
     apart = [(case, mine, its) for case, mine, its in both if mine != its]

@@ -38,20 +38,20 @@ from tests.tiny import tiny_llama
 pytestmark = [pytest.mark.campaign, pytest.mark.vllm, pytest.mark.timeout(600)]
 
 
-def complete(server: VllmServer, prompt: str | list[list[int]], tokens: int, **asked: Any) -> dict[str, Any]:
+def complete(server: VllmServer, prompt: str | list[list[int]], tokens: int, **options: Any) -> dict[str, Any]:
     body = {
         "model": server.served_name,
         "prompt": prompt,
         "max_tokens": tokens,
         "temperature": 0,
         "ignore_eos": True,
-        **asked,
+        **options,
     }
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {server.key}"}
     request = urllib.request.Request(f"{server.url}/completions", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=120) as answer:
-        found: dict[str, Any] = json.loads(answer.read())
-    return found
+        parsed: dict[str, Any] = json.loads(answer.read())
+    return parsed
 
 
 def eager(model: Path, **settings: Any) -> Variant:
@@ -93,10 +93,10 @@ def test_it_listens_on_loopback_only(vllm_server: VllmServer) -> None:
     port = int(vllm_server.url.split(":")[2].split("/")[0])
     owned = [process for process in psutil.Process().children(recursive=True) if process.is_running()]
     listening = {
-        found.laddr
+        result.laddr
         for process in owned
-        for found in process.net_connections(kind="inet")
-        if found.status == psutil.CONN_LISTEN
+        for result in process.net_connections(kind="inet")
+        if result.status == psutil.CONN_LISTEN
     }
     assert ("127.0.0.1", port) in listening
     assert {address.ip for address in listening} == {"127.0.0.1"}
@@ -131,23 +131,23 @@ def test_what_a_real_server_shows_proves_how_it_serves(
     counted = {name: int(value) for name, value in drafted_server.metrics().items()}
     level = simulated.level(1, requests=1).model_copy(update={"drafting": draft_counts.count_drafting([counted], [])})
     draft = Speculation(method="draft", tokens=4, draft_path=str(starter_draft))
-    asked, fewer = (
+    request, fewer = (
         eager(starter_target, speculation=draft),
         eager(starter_target, speculation=draft.model_copy(update={"tokens": 2})),
     )
-    found = findings(asked, read_config(asked), [drafted_server.evidence()], [level])
-    assert {each.what for each in found if each.proven} >= {
+    result = findings(request, read_config(request), [drafted_server.evidence()], [level])
+    assert {each.what for each in result if each.proven} >= {
         "quantization",
         "speculation",
         "compilation",
         "kv_cache",
         "context",
     }
-    assert failed_findings(found) == []
+    assert failed_findings(result) == []
     assert [
         each.what for each in failed_findings(findings(fewer, read_config(fewer), [drafted_server.evidence()], [level]))
     ] == ["speculation"]
-    plain = findings(asked, read_config(asked), [vllm_server.evidence()], [])
+    plain = findings(request, read_config(request), [vllm_server.evidence()], [])
     assert "It does not speculate: the engine started without the draft." in [
         each.words for each in failed_findings(plain)
     ]
@@ -163,55 +163,53 @@ def test_a_draft_changes_no_more_greedy_answers_than_the_engine_itself(
         lossless.collect_answers(server, prompts, number, chat=False, sizes=sizes)
         for number, server in enumerate((drafted_server, vllm_server))
     )
-    found = lossless.compare_answers(speculating, plain, sizes)
-    assert found.is_tested and found.prompts == 6
-    assert found.p_value > 0.01, found
+    answers = lossless.compare_answers(speculating, plain, sizes)
+    assert answers.is_tested and answers.prompts == 6
+    assert answers.p_value > 0.01, answers
 
 
 def replayed(prompt: list[int], answer: list[int], looking: Looking) -> Iterator[tuple[int, int]]:
     """Of each step of one request alone: tokens that are proposed, and how many of them the answer has."""
-    at, said = 0, answer[:1]
-    while said:
-        at += len(said)
+    at, message = 0, answer[:1]
+    while message:
+        at += len(message)
         text = [*prompt, *answer[:at]]
-        guessed = looking.propose([said], np.array([len(text)]), np.array([text], np.int32))[0]
-        taken = next(
+        guessed = looking.propose([message], np.array([len(text)]), np.array([text], np.int32))[0]
+        first = next(
             (place for place, pair in enumerate(zip(guessed, answer[at:], strict=False)) if pair[0] != pair[1]),
             len(guessed),
         )
-        said = answer[at : at + taken + 1]
-        if said:
-            yield len(guessed), min(taken, len(answer) - at)
+        message = answer[at : at + first + 1]
+        if message:
+            yield len(guessed), min(first, len(answer) - at)
 
 
 def test_adaptive_n_grams_propose_what_they_say_and_change_no_greedy_answer(
     vllm_server: VllmServer, starter_target: Path, serve_python: Path, vllm_cache: Path, tmp_path: Path
 ) -> None:
     speculation = Speculation(method="ngram_adaptive", tokens=8, proposers=str(PLUGIN))
-    variant, asked = eager(starter_target, speculation=speculation), {"return_token_ids": True}
+    variant, request = eager(starter_target, speculation=speculation), {"return_token_ids": True}
     prompts = parse_workload("code", (ASSETS / "workloads" / "starter-code.jsonl").read_bytes()).prompts[:4]
     with VllmServer(
         variant, python=serve_python, log=tmp_path / "log", cache_root=vllm_cache, kv_cache_gib=0.0625
     ) as server:
         own, plain = (
-            [complete(each, prompt.prompt, 48, **asked)["choices"][0] for prompt in prompts]
+            [complete(each, prompt.prompt, 48, **request)["choices"][0] for prompt in prompts]
             for each in (server, vllm_server)
         )
         counters = server.metrics()
         together = complete(server, [each["prompt_token_ids"] for each in own] * 4, 16, temperature=1, seed=3)[
             "choices"
         ]
-        found = findings(variant, read_config(variant), [server.evidence()], [])
+        result = findings(variant, read_config(variant), [server.evidence()], [])
     assert [each["token_ids"] for each in own] == [each["token_ids"] for each in plain]
     looking = Looking(8, ON_CPU)
     steps = [step for each in own for step in replayed(each["prompt_token_ids"], each["token_ids"], looking)]
     beyond = len(own) * speculation.tokens  # the server counts what it proposed and took beyond an answer's end, too
-    assert (
-        0 < sum(taken for _, taken in steps) <= counters["accepted_tokens"] <= sum(taken for _, taken in steps) + beyond
-    )
+    assert 0 < sum(used for _, used in steps) <= counters["accepted_tokens"] <= sum(used for _, used in steps) + beyond
     assert counters["drafted_tokens"] == pytest.approx(sum(guessed for guessed, _ in steps), abs=beyond)
     assert len(together) == 16
-    assert failed_findings(found) == []
+    assert failed_findings(result) == []
 
 
 def test_drafts_are_accepted_at_both_temperatures(drafted_server: VllmServer, tmp_path: Path) -> None:

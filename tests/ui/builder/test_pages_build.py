@@ -65,9 +65,9 @@ def paste(at: AppTest, text: str) -> AppTest:
 
 def test_an_empty_recipe_says_what_will_stand_there(home: Workspace) -> None:
     at = studio.open_page("build")
-    said = studio.says(at)
-    assert "No steps yet" in said
-    assert "Duration unknown" in said
+    text = studio.says(at)
+    assert "No steps yet" in text
+    assert "Duration unknown" in text
     assert param(at, "model") == "starter"
     assert built(at).steps == ()
 
@@ -95,9 +95,9 @@ def test_what_was_drawn_before_the_recipe_changed_changes_nothing(
 
 def test_a_bundled_recipe_of_the_url_is_shown_with_its_needs(home: Workspace) -> None:
     at = studio.open_page("build", model="starter", recipe="w8a8")
-    said = studio.says(at)
-    assert "1. Quantize to 8 bits (w8a8)" in said
-    assert "Disk" in said and "optimized weights + draft" in said
+    text = studio.says(at)
+    assert "1. Quantize to 8 bits (w8a8)" in text
+    assert "Disk" in text and "optimized weights + draft" in text
     assert built(at) == recipe_files.read_file(Path("w8a8"))
     assert not at.button(key="build_optimize").disabled
     assert [element.value for element in at.success]
@@ -373,8 +373,8 @@ def test_steps_at_the_ends_stay_where_they_are() -> None:
 def test_what_can_be_added_names_the_first_new_reason(home: Workspace) -> None:
     card = models.resolve(home, "starter")
     chosen = read({"steps": [{"speculate": {"method": "ngram"}}]})
-    found = cases.additions(home, card, chosen, cases.resolve(home, card, chosen))
-    reasons = {(choice.step.technique, getattr(choice.step, "method", None)): choice.reason for choice in found}
+    additions = cases.additions(home, card, chosen, cases.resolve(home, card, chosen))
+    reasons = {(choice.step.technique, getattr(choice.step, "method", None)): choice.reason for choice in additions}
     assert reasons["quantize", "w8a8"] is None
     assert "more than once" in str(reasons["speculate", "draft"])
 

@@ -45,9 +45,9 @@ def test_a_job_of_sagemaker_shows_its_request_and_is_submitted(
     at.text_area(key="build_aws-lines").set_value("tag.team=search")
     at.checkbox(key="build_aws-accept-eula").set_value(True).run()
     studio.check(at)
-    said = studio.says(at)
+    text = studio.says(at)
     assert (
-        '"OPTION_QUANTIZE": "awq"' in said and '"AcceptEula": true' in said and "SageMaker chooses the instance" in said
+        '"OPTION_QUANTIZE": "awq"' in text and '"AcceptEula": true' in text and "SageMaker chooses the instance" in text
     )
     assert at.checkbox(key="build_then").disabled and not at.button(key="build_optimize").disabled
     at.switch_page("../pages/jobs.py").run()
@@ -55,8 +55,8 @@ def test_a_job_of_sagemaker_shows_its_request_and_is_submitted(
     assert at.text_input(key="build_aws-role").value == ROLE, "kept in the session"
     at.button(key="build_optimize").click().run()
     studio.check(at)
-    (made,) = jobs.listing(home)
-    spec = ManagedSpec.model_validate(jobs.specification(home, made.id))
+    (created,) = jobs.listing(home)
+    spec = ManagedSpec.model_validate(jobs.specification(home, created.id))
     assert (
         spec.target == AT
         and spec.request["RoleArn"] == ROLE
@@ -81,7 +81,7 @@ def test_what_the_toolkit_cannot_do_is_refused_in_the_verdict(home: Workspace, m
 
 def test_a_place_is_chosen_first_and_keeps_the_instance(home: Workspace) -> None:
     at = studio.open_page("build", model="starter", target="ml.inf2.48xlarge", recipe=COMPILE)
-    for there, wanted in (
+    for there, required in (
         ("neuron", CORES),
         ("sagemaker", "sagemaker:ml.inf2.48xlarge"),
         ("local", "local"),
@@ -89,29 +89,29 @@ def test_a_place_is_chosen_first_and_keeps_the_instance(home: Workspace) -> None
     ):
         at.radio(key="build_place").set_value(there).run()
         studio.check(at)
-        assert at.query_params["target"] in (wanted, [wanted])
+        assert at.query_params["target"] in (required, [required])
 
 
 def test_neuron_shows_plan_and_lookup_and_compiles_what_can_be(home: Workspace) -> None:
     at = studio.open_page("build", model="starter", target=CORES, recipe=COMPILE)
     case = cases.resolve(home, models.resolve_facts(home, "starter"), recipe_files.read_text(COMPILE), CORES)
-    found = neuron_compilation.preview(home, case)
-    said = studio.says(at)
+    preview = neuron_compilation.preview(home, case)
+    text = studio.says(at)
     written = [plain(each.value) for each in (*at.markdown, *at.caption)]
-    assert [sum(note[:60] in each for each in written) for note in found.notes] == [1] * len(found.notes), (
+    assert [sum(note[:60] in each for each in written) for note in preview.notes] == [1] * len(preview.notes), (
         "none stands there twice"
     )
-    assert found.key in said and "Not in the cache" in said and "NxD Inference" in said and '"positions": 256' in said
+    assert preview.key in text and "Not in the cache" in text and "NxD Inference" in text and '"positions": 256' in text
     button = at.button(key="build_optimize")
     assert button.label == "Compile" and button.disabled and "whetstone engines install" in button.help and not at.error
-    _compiled(home, found.plan)
+    _compiled(home, preview.plan)
     at.run()
     assert "it is fetched, nothing is compiled" in studio.says(at)
     at.button(key="build_optimize").click().run()
     studio.check(at)
-    (made,) = jobs.listing(home)
-    spec = OptimizeSpec.model_validate(jobs.specification(home, made.id))
-    assert spec.target == CORES and spec.neuron == found.plan
+    (created,) = jobs.listing(home)
+    spec = OptimizeSpec.model_validate(jobs.specification(home, created.id))
+    assert spec.target == CORES and spec.neuron == preview.plan
 
 
 def test_neuron_refuses_a_family_that_no_library_names(home: Workspace) -> None:

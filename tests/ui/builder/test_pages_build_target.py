@@ -28,12 +28,12 @@ def param(at: AppTest, name: str) -> str:
 
 def test_a_model_without_weights_is_planned_and_its_import_is_one_click_away(home: Workspace) -> None:
     at = studio.open_page("build", model=LLAMA, target="ml.g5.12xlarge", recipe=AWQ)
-    said = studio.says(at)
-    assert "Not downloaded" in said and "Import meta-llama/Meta-Llama-3-70B" in studio.links(at)
+    text = studio.says(at)
+    assert "Not downloaded" in text and "Import meta-llama/Meta-Llama-3-70B" in studio.links(at)
     assert (
         at.button(key="build_optimize").disabled and "whetstone models import" in at.button(key="build_optimize").help
     )
-    assert "39.8 GB (original 141 GB)" in said and "320 KiB" in said and "4 (at least 2)" in said
+    assert "39.8 GB (original 141 GB)" in text and "320 KiB" in text and "4 (at least 2)" in text
     for row in (
         "Time to first token",
         "Time per output token",
@@ -41,9 +41,9 @@ def test_a_model_without_weights_is_planned_and_its_import_is_one_click_away(hom
         "USD per million output",
         "Longest context",
     ):
-        assert f"| {row} |" in said
-    assert "19–41 ms" in said and "7.09 USD per hour" in said and "leviathan" in said.lower()
-    assert "memory 27.3 GB, duration unknown" in said and "must run elsewhere" in said, (
+        assert f"| {row} |" in text
+    assert "19–41 ms" in text and "7.09 USD per hour" in text and "leviathan" in text.lower()
+    assert "memory 27.3 GB, duration unknown" in text and "must run elsewhere" in text, (
         "a layer of it is larger than an A10G"
     )
 
@@ -139,8 +139,8 @@ def test_the_job_runs_here_and_keeps_where_its_result_is_to_be_served(home: Work
     assert "The job runs on this machine" in studio.says(at)
     at.button(key="build_optimize").click().run()
     studio.check(at)
-    (made,) = jobs.listing(home)
-    spec = OptimizeSpec.model_validate(jobs.specification(home, made.id))
+    (created,) = jobs.listing(home)
+    spec = OptimizeSpec.model_validate(jobs.specification(home, created.id))
     assert spec.target == "local" and spec.deployment is not None
     assert spec.deployment.target == cases.resolve(home, spec.model, spec.recipe, "auto").target.name
 
@@ -153,26 +153,26 @@ def test_this_machine_is_not_measured_while_a_job_runs_and_speed_is_known_after(
     studio.check(at)
     assert running.title in at.error[0].value and "is running" in at.error[0].value
     measured.probed(home)
-    said = studio.says(studio.open_page("build", model="starter", recipe=AWQ))
-    assert "| Time per output token |" in said and "Not measured." in said
+    text = studio.says(studio.open_page("build", model="starter", recipe=AWQ))
+    assert "| Time per output token |" in text and "Not measured." in text
 
 
 def test_an_evaluation_of_the_same_recipe_here_corrects_it_with_its_error(home: Workspace) -> None:
     measured.probed(home)
     measured.store(home)
     at = studio.open_page("build", model="starter", recipe="w8a8", build_streams="4")
-    said = studio.says(at)
-    assert "Calibrated by a measurement of 2026-11-21 04:02:" in said and "at 4 streams" in said
+    text = studio.says(at)
+    assert "Calibrated by a measurement of 2026-11-21 04:02:" in text and "at 4 streams" in text
     assert "Evaluation e-measured" in studio.links(at)
-    assert "then 0 %" in said and "1 stream: first token" in said
+    assert "then 0 %" in text and "1 stream: first token" in text
 
 
 def test_the_bar_shows_all_of_a_device_and_says_it_in_words(home: Workspace) -> None:
-    found = estimates.estimate_one(
+    estimate = estimates.estimate_one(
         home, cases.resolve(home, known(LLAMA), recipe_files.read_text(AWQ), "ml.g5.12xlarge")
     )
-    assert sum(part.bytes for part in memory_bar.parts(found)) == found.device_bytes
-    html = memory_bar.html(found, "dark")
+    assert sum(part.bytes for part in memory_bar.parts(estimate)) == estimate.device_bytes
+    html = memory_bar.html(estimate, "dark")
     assert html is not None and "Estimated memory of one of 4 devices" in html and "weights 9.94 GB" in html
     small = estimates.estimate_one(
         home, cases.resolve(home, models.resolve_facts(home, "starter"), recipe_files.read_text(AWQ))

@@ -49,20 +49,22 @@ def test_each_group_says_why_it_has_its_precision() -> None:
 
 def test_the_sum_stands_beside_what_was_measured_of_the_whole() -> None:
     """It is too low."""
-    said = bits_view.summary(bits() | {"predicted_kl": 0.04, "measured_kl": 0.073})
-    assert "The predicted sum is 0.0400; the measured loss on held-out text is 0.0730, 1.8 times that" in said
+    summary = bits_view.summary(bits() | {"predicted_kl": 0.04, "measured_kl": 0.073})
+    assert "The predicted sum is 0.0400; the measured loss on held-out text is 0.0730, 1.8 times that" in summary
     assert "The predicted sum is" not in bits_view.summary(bits() | {"predicted_kl": 0.04})
 
 
 def test_the_job_page_shows_precisions_and_what_the_floor_took(home: Workspace) -> None:
     job = studio.optimize_job(home, JobState.SUCCEEDED)
-    made = studio.artifact(home, job, studio.optimize_spec(home).model)
-    told = bits(attempt(4.16, 0.0032, MISSED), attempt(6.11, 0.0019, None))
+    artifact_id = studio.artifact(home, job, studio.optimize_spec(home).model)
+    reported = bits(attempt(4.16, 0.0032, MISSED), attempt(6.11, 0.0019, None))
     with home.store.session() as session:
-        row = session.get(ArtifactRow, made)
+        row = session.get(ArtifactRow, artifact_id)
         assert row is not None
-        row.manifest = Manifest.model_validate_json(row.manifest).model_copy(update={"bits": told}).model_dump_json()
-        queue.get(session, job.id).result = json.dumps({"artifact": made, "bytes_before": 2, "bytes_after": 1})
+        row.manifest = (
+            Manifest.model_validate_json(row.manifest).model_copy(update={"bits": reported}).model_dump_json()
+        )
+        queue.get(session, job.id).result = json.dumps({"artifact": artifact_id, "bytes_before": 2, "bytes_after": 1})
     at = studio.open_page("job", id=jobs.show(home, job.id).id)
     tables = [table.value.to_dict("records") for table in at.dataframe]
     groups = next(rows for rows in tables if rows and "Precision" in rows[0])
@@ -88,8 +90,8 @@ def test_build_takes_average_bits_and_a_fall_back(home: Workspace) -> None:
 
 def test_average_bits_stay_with_methods_that_take_them_and_go_with_others() -> None:
     recipe = read({"steps": [{"quantize": {"method": "awq", "target_bits": 5, "eight_bits": "int8"}}]})
-    kept = recipe_options.with_setting(recipe, 0, "method", "gptq")
-    assert kept.steps[0].model_dump()["quantize"] == {"method": "gptq", "target_bits": 5.0, "eight_bits": "int8"}
-    gone = recipe_options.with_setting(recipe, 0, "method", "w8a8")
-    assert gone.steps[0].model_dump()["quantize"] == {"method": "w8a8"}
-    assert "target_bits" not in {option.name for option in recipe_options.shown_options(gone.steps[0])}
+    remaining = recipe_options.with_setting(recipe, 0, "method", "gptq")
+    assert remaining.steps[0].model_dump()["quantize"] == {"method": "gptq", "target_bits": 5.0, "eight_bits": "int8"}
+    changed = recipe_options.with_setting(recipe, 0, "method", "w8a8")
+    assert changed.steps[0].model_dump()["quantize"] == {"method": "w8a8"}
+    assert "target_bits" not in {option.name for option in recipe_options.shown_options(changed.steps[0])}

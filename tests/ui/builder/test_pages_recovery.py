@@ -50,8 +50,8 @@ RESULT: dict[str, Any] = {
 
 def charts(at: AppTest) -> list[dict[str, Any]]:
     """The loss curves on the page."""
-    found = [json.loads(chart.proto.spec) for chart in at.get("plotly_chart")]
-    return [chart for chart in found if chart["layout"]["title"]["text"] == "Loss during recovery"]
+    documents = [json.loads(chart.proto.spec) for chart in at.get("plotly_chart")]
+    return [chart for chart in documents if chart["layout"]["title"]["text"] == "Loss during recovery"]
 
 
 def job_page(home: Workspace, state: JobState, **changes: Any) -> AppTest:
@@ -62,11 +62,11 @@ def job_page(home: Workspace, state: JobState, **changes: Any) -> AppTest:
 
 def test_a_finished_job_says_what_was_gained_and_draws_the_curve(home: Workspace) -> None:
     at = job_page(home, JobState.SUCCEEDED, result=json.dumps(RESULT))
-    said = studio.says(at)
-    assert "50.00 after pruning and 44.00 after recovery: recovery won back 60% of what pruning cost." in said
-    assert "It stopped early, at step 10 of" in said
-    assert "Perplexity before pruning 40.0" in said and "Perplexity after recovery 44.0" in said
-    assert "learned from 2,048 tokens of the calibration text" in said
+    text = studio.says(at)
+    assert "50.00 after pruning and 44.00 after recovery: recovery won back 60% of what pruning cost." in text
+    assert "It stopped early, at step 10 of" in text
+    assert "Perplexity before pruning 40.0" in text and "Perplexity after recovery 44.0" in text
+    assert "learned from 2,048 tokens of the calibration text" in text
     (chart,) = charts(at)
     assert [trace["name"] for trace in chart["data"]] == [
         "Validation",
@@ -98,12 +98,12 @@ def test_build_switches_recovery_on_and_shows_its_options(home: Workspace) -> No
     assert not [field for field in at.number_input if field.label == "Recovery steps"]
     next(box for box in at.checkbox if box.label == "Recover").check().run()
     studio.check(at)
-    held = at.query_params["recipe"]
-    text = held if isinstance(held, str) else held[0]
+    reserved = at.query_params["recipe"]
+    text = reserved if isinstance(reserved, str) else reserved[0]
     assert recipe_files.read_text(text).steps[0].recover == Recover()  # type: ignore[union-attr]
     next(field for field in at.number_input if field.label == "Recovery steps").set_value(33).run()
     studio.check(at)
-    held = at.query_params["recipe"]
-    text = held if isinstance(held, str) else held[0]
+    reserved = at.query_params["recipe"]
+    text = reserved if isinstance(reserved, str) else reserved[0]
     assert "recover: {steps: 33}" in text
     assert "Recovery holds the whole model in memory" in studio.says(at)

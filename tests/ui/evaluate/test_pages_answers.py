@@ -58,13 +58,16 @@ def talks(tmp_path: Path) -> workload.Workload:
 
 @pytest.fixture
 def document(talks: workload.Workload, tmp_path: Path) -> Evaluation:
-    made = simulated.evaluation(names=NAMES, speeds=(1.0, 1.3), repeats=2, levels=(2,))
+    evaluation = simulated.evaluation(names=NAMES, speeds=(1.0, 1.3), repeats=2, levels=(2,))
     options = EvaluateOptions(rate=(RATE,), repeats=2, workload=str(tmp_path / "talks.jsonl"))
     levels = [
-        [level.model_copy(update={"load": Load("rate", RATE)}) for level in result.levels] for result in made.variants
+        [level.model_copy(update={"load": Load("rate", RATE)}) for level in result.levels]
+        for result in evaluation.variants
     ]
-    variants = [result.model_copy(update={"levels": own}) for result, own in zip(made.variants, levels, strict=True)]
-    return made.model_copy(
+    variants = [
+        result.model_copy(update={"levels": own}) for result, own in zip(evaluation.variants, levels, strict=True)
+    ]
+    return evaluation.model_copy(
         update={"variants": variants, "options": options, "workload": talks.about(), "comparison": []}
     )
 
@@ -89,10 +92,10 @@ def test_conversations_are_paired_by_turn_whichever_was_answered_first(
     home: Workspace, document: Evaluation, talks: workload.Workload, tmp_path: Path
 ) -> None:
     view = evaluations.show(home, keep(home, document, tmp_path))
-    (asked,) = request_pairs.loads(view)
-    found = request_pairs.read_pairs(view, "w8a8", asked)
-    assert len(found) == 8
-    for pair in found:
+    (request,) = request_pairs.loads(view)
+    pairs = request_pairs.read_pairs(view, "w8a8", request)
+    assert len(pairs) == 8
+    for pair in pairs:
         assert pair.baseline.split()[1:] == pair.variant.split()[1:], "the same session and turn"
         turns = TALKS[pair.prompt]["turns"]
         assert pair.turn is not None
@@ -100,15 +103,15 @@ def test_conversations_are_paired_by_turn_whichever_was_answered_first(
         assert (pair.baseline_s, pair.variant_s) == (1.0, 1.0), "from when it was due, as its clock says"
     source = InMemorySource(NAMES, runs(), talks, document.options)
     reported = list(source.pairs(document.variants[0].levels[0], "w8a8"))
-    assert sorted(reported) == sorted((p.block, p.prompt_text, p.baseline, p.variant) for p in found)
+    assert sorted(reported) == sorted((p.block, p.prompt_text, p.baseline, p.variant) for p in pairs)
 
 
 def test_the_page_says_whose_answers_a_conversation_goes_on_from(
     home: Workspace, document: Evaluation, tmp_path: Path
 ) -> None:
     identity = keep(home, document, tmp_path)
-    said = studio.says(studio.open_page("evaluate", id=identity, evaluate_view="Requests"))
-    assert "From the second turn on, a conversation continues from the variant's own answers." in said
+    text = studio.says(studio.open_page("evaluate", id=identity, evaluate_view="Requests"))
+    assert "From the second turn on, a conversation continues from the variant's own answers." in text
     view = evaluations.show(home, identity)
     pair = request_pairs.read_pairs(view, "w8a8", request_pairs.loads(view)[0])[0]
     assert requests_view.pair_rows([pair._replace(prompt=4, turn=1, prompt_text=None)])[0]["Prompt"] == "line 5, turn 2"
@@ -135,23 +138,23 @@ SURELY = (
 
 
 def agreed(quality: Quality) -> Evaluation:
-    made = simulated.evaluation(names=NAMES, speeds=(1.0, 1.3), levels=(2,))
+    evaluation = simulated.evaluation(names=NAMES, speeds=(1.0, 1.3), levels=(2,))
     own = Quality(
         scored="original", perplexity=61.88, perplexity_original=61.88, greedy_match=1, exact_match=1, token_f1=1
     )
     qualities = (own, quality)
     variants = [
-        result.model_copy(update={"quality": each}) for result, each in zip(made.variants, qualities, strict=True)
+        result.model_copy(update={"quality": each}) for result, each in zip(evaluation.variants, qualities, strict=True)
     ]
-    return made.model_copy(update={"variants": variants})
+    return evaluation.model_copy(update={"variants": variants})
 
 
 def test_agreement_stands_on_the_page_with_its_number_and_intervals(home: Workspace) -> None:
     at = studio.open_page("evaluate", id=studio.evaluation(home, agreed(SCORED)), evaluate_view="Quality")
-    (table,) = [found.value for found in at.table if "Answers" in found.value.columns]
+    (table,) = [result.value for result in at.table if "Answers" in result.value.columns]
     assert list(table["Answers"]) == ["the baseline's own", SURELY]
     assert table["Quality"].iloc[1] == "KL 0.0004, perplexity 61.90 against 61.88"
-    (grid,) = [found.value for found in at.table if "Variant and quality" in found.value.columns]
+    (grid,) = [result.value for result in at.table if "Variant and quality" in result.value.columns]
     assert grid["Variant and quality"].iloc[1].endswith("loss hardly measurable")
     assert grid["Quality in figures"].iloc[1] == "KL 0.0004, perplexity 61.90 against 61.88"
 

@@ -54,11 +54,11 @@ def test_the_command_imports_lists_and_forgets(
         monkeypatch.setattr("sys.argv", ["whetstone", "bench", *arguments])
         with pytest.raises(SystemExit) as ended:
             main()
-        said = capsys.readouterr()
-        return int(str(ended.value.code)), said.out + said.err
+        output = capsys.readouterr()
+        return int(str(ended.value.code)), output.out + output.err
 
-    code, said = run("import", str(RECORDED / CONCURRENT))
-    assert code == 0 and "imported from GuideLLM 0.8.1" in said and "nothing is tested" in said
+    code, message = run("import", str(RECORDED / CONCURRENT))
+    assert code == 0 and "imported from GuideLLM 0.8.1" in message and "nothing is tested" in message
     result = imported_results.listing(home)[0]
     assert result.id in run("imported")[1]
     assert run("import", str(Path("gone.json")))[0] == 2

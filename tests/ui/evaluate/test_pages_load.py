@@ -87,8 +87,8 @@ def spec_of_the_newest(home: Workspace) -> object:
 
 def opened(home: Workspace, query: dict[str, str]) -> AppTest:
     """The form, with a trace in the home."""
-    kept = workloads.save(home, "trace.jsonl", TRACE)
-    chosen = {name: kept if (name, value) == ("workload", "trace") else value for name, value in query.items()}
+    saved = workloads.save(home, "trace.jsonl", TRACE)
+    chosen = {name: saved if (name, value) == ("workload", "trace") else value for name, value in query.items()}
     return studio.open_page("evaluate", variants=URL, **chosen)
 
 
@@ -174,8 +174,8 @@ def test_fields_of_unknown_lines_are_shown_and_mapped(home: Workspace) -> None:
     at.selectbox(key="evaluate_column_timestamp").select("at")
     at.button(key="evaluate_columns").click().run()
     studio.check(at)
-    (kept,) = workloads.list_saved(home).values()
-    line = json.loads(Path(kept).read_text())
+    (remaining,) = workloads.list_saved(home).values()
+    line = json.loads(Path(remaining).read_text())
     assert (line["turns"], line["system"]) == (["What is it?"], "Be brief.") and line["timestamp"] == 0.0
 
 
@@ -205,16 +205,17 @@ def test_rows_left_out_of_an_upload_are_told_beside_it_and_times_are_asked_for(h
     at.selectbox(key="evaluate_time_unit").select("milliseconds").run()
     studio.check(at)
     assert workloads.list_saved(home), studio.says(at)
-    said = studio.says(at).replace("\\", "")
-    assert 'is left out (line 13: there is no text in "prompt")' in said
-    assert "12 requests over 2.75 s (timestamps read as milliseconds)" in said
+    changed = studio.says(at).replace("\\", "")
+    assert 'is left out (line 13: there is no text in "prompt")' in changed
+    assert "12 requests over 2.75 s (timestamps read as milliseconds)" in changed
 
 
 def test_a_trace_of_lengths_is_uploaded_without_asking_for_a_column_of_prompts(home: Workspace) -> None:
     at = studio.open_page("evaluate", variants="starter", evaluate_load="Trace")
     at.file_uploader(key="evaluate_file").set_value(("azure.csv", cases.content("azure.csv"), "text/csv")).run()
     studio.check(at)
-    said = studio.says(at).replace("\\", "")
+    changed = studio.says(at).replace("\\", "")
     assert (
-        "prompts of 300 to 311 tokens are generated (counted by the model's tokenizer); each begins differently" in said
+        "prompts of 300 to 311 tokens are generated (counted by the model's tokenizer); each begins differently"
+        in changed
     )

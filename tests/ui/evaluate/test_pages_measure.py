@@ -125,10 +125,10 @@ def test_the_rest_of_the_load_is_kept_in_the_url_and_asked_for(home: Workspace) 
     at.button(key="evaluate_submit").click().run()
     studio.check(at)
     options = jobs.specification(home, jobs.listing(home)[0].id)["options"]
-    asked = {
+    by_name = {
         name: options[name] for name in ("seconds", "temperature", "interleave", "seed", "warmup_requests", "timeout_s")
     }
-    assert asked == {
+    assert by_name == {
         "seconds": 12.0,
         "temperature": 0.5,
         "interleave": "restart",
@@ -210,38 +210,39 @@ def test_a_workload_is_previewed_with_its_lengths(home: Workspace) -> None:
 
 
 def test_an_uploaded_workload_is_kept_and_chosen_by_its_name(home: Workspace) -> None:
-    kept = workloads.save(home, "../my <b>chats</b>.jsonl", b'{"prompt": "hello"}\n')
-    assert workloads.save(home, "../my <b>chats</b>.jsonl", b'{"prompt": "hello"}\n') == kept
-    assert workloads.list_saved(home)[kept].parent == home.settings.home / "workloads"
-    at = studio.open_page("evaluate", variants=URL_A, workload=kept)
-    assert kept in [box.value for box in at.selectbox]
-    gone = studio.open_page("evaluate", variants=URL_A, workload="gone")
-    assert any("no workload gone" in box.value for box in gone.warning)
+    saved = workloads.save(home, "../my <b>chats</b>.jsonl", b'{"prompt": "hello"}\n')
+    assert workloads.save(home, "../my <b>chats</b>.jsonl", b'{"prompt": "hello"}\n') == saved
+    assert workloads.list_saved(home)[saved].parent == home.settings.home / "workloads"
+    at = studio.open_page("evaluate", variants=URL_A, workload=saved)
+    assert saved in [box.value for box in at.selectbox]
+    removed = studio.open_page("evaluate", variants=URL_A, workload="gone")
+    assert any("no workload gone" in box.value for box in removed.warning)
 
 
 def test_a_list_drawn_before_an_upload_undoes_no_choice(home: Workspace) -> None:
     """A browser that is busy still sends the list that stood there when the file was taken."""
-    kept = workloads.save(home, "mine.jsonl", b'{"prompt": "hello"}\n')
+    saved = workloads.save(home, "mine.jsonl", b'{"prompt": "hello"}\n')
     at = studio.open_page("evaluate", variants=URL_A)
     drawn_before = at.selectbox(key="evaluate_workload_starter-code")
-    at.query_params["workload"] = kept
+    at.query_params["workload"] = saved
     drawn_before.set_value("chat").run()
-    assert at.selectbox(key=f"evaluate_workload_{kept}").value == kept
-    at.selectbox(key=f"evaluate_workload_{kept}").set_value("chat").run()
+    assert at.selectbox(key=f"evaluate_workload_{saved}").value == saved
+    at.selectbox(key=f"evaluate_workload_{saved}").set_value("chat").run()
     assert at.selectbox(key="evaluate_workload_chat").value == "chat", "a choice of a person's own"
 
 
 def test_token_lengths_are_those_of_the_first_variants_tokenizer(home: Workspace) -> None:
     at = studio.open_page("evaluate", variants=f"starter,{URL_A}", evaluate_preview="true")
-    said = studio.says(at)
-    assert "tokens" in said and "by the tokenizer of starter" in said
+    text = studio.says(at)
+    assert "tokens" in text and "by the tokenizer of starter" in text
     assert all(
         0 < tokens < characters
         for tokens, characters in zip(at.dataframe[0].value["Tokens"], at.dataframe[0].value["Characters"], strict=True)
     )
-    found = workloads.facts_for(home, "starter-code", None)
+    result = workloads.facts_for(home, "starter-code", None)
     assert (
-        workloads.token_lengths(home, found, URL_A) is None and workloads.token_lengths(home, found, "nowhere") is None
+        workloads.token_lengths(home, result, URL_A) is None
+        and workloads.token_lengths(home, result, "nowhere") is None
     )
 
 
@@ -295,8 +296,8 @@ def test_a_file_is_uploaded_through_the_page(home: Workspace) -> None:
         ("chats.jsonl", b'{"prompt": "hello"}\n', "application/jsonl")
     ).run()
     studio.check(at)
-    (kept,) = workloads.list_saved(home)
-    assert param(at, "workload") == kept
+    (remaining,) = workloads.list_saved(home)
+    assert param(at, "workload") == remaining
 
 
 def test_a_running_evaluation_draws_its_points_as_approximate(home: Workspace) -> None:
@@ -355,12 +356,12 @@ def test_a_job_of_another_kind_is_one_sentence(home: Workspace) -> None:
 def test_a_result_says_its_verdicts_first_then_draws(home: Workspace) -> None:
     document = simulated.evaluation()
     at = studio.open_page("evaluate", id=studio.evaluation(home, document))
-    said = studio.says(at)
-    assert said.count("At 16 streams") == 3
+    text = studio.says(at)
+    assert text.count("At 16 streams") == 3
     assert at.success[0].value.startswith("**w8a8-draft** is ")
     assert "x faster" in at.table[0].value.iloc[1]["16 streams"]
     assert "KL 0.0004" in at.table[0].value.iloc[1]["Quality in figures"]
-    assert "These figures are simulated" in said
+    assert "These figures are simulated" in text
     assert "Speed per user against total throughput" in headings(at)[0]
     assert len(headings(at)) == 3
     assert any("Time to first token (ms)" in frame.value.columns for frame in at.dataframe)
@@ -387,9 +388,9 @@ def links_to(at: AppTest, label: str) -> bool:
 def test_a_result_without_price_quality_or_rival_is_not_blank(home: Workspace) -> None:
     document = simulated.evaluation(["original"], [1.0], per_hour=None, with_quality=False, repeats=3)
     at = studio.open_page("evaluate", id=studio.evaluation(home, document), evaluate_view="Quality")
-    said = studio.says(at)
-    assert "nothing to compare" in said
-    assert "Quality was not measured" in said
+    text = studio.says(at)
+    assert "nothing to compare" in text
+    assert "Quality was not measured" in text
 
 
 def test_levels_that_are_not_the_servers_are_named(home: Workspace) -> None:
@@ -471,8 +472,10 @@ def test_what_is_downloaded_has_the_prices_that_are_shown(home: Workspace) -> No
 
         what_if_url.follow()
         views = [evaluations.show(workspace(), name) for name in ("e-1", "e-2")]
-        for asked, document in form.what_if(views):
-            st.text(f"{asked.per_hour} {asked.discount} {document.options.price_per_hour} {document.options.discount}")
+        for request, document in form.what_if(views):
+            st.text(
+                f"{request.per_hour} {request.discount} {document.options.price_per_hour} {document.options.discount}"
+            )
 
     at = AppTest.from_function(script, default_timeout=studio.TIMEOUT_S).run()
     assert [text.value for text in at.text] == ["None None 1.2 0.0", "None None None 0.0"]
@@ -503,11 +506,11 @@ def test_a_latency_limit_names_the_best_level_of_each_variant_and_stays_in_the_u
     slider = at.slider[0]
     slider.set_value(slider.max / 4).run()
     studio.check(at)
-    kept = param(at, "slo_ttft")
-    assert float(kept) == pytest.approx(slider.max / 4)
+    remaining = param(at, "slo_ttft")
+    assert float(remaining) == pytest.approx(slider.max / 4)
     limited = list(at.dataframe[0].value["Best at"])
     assert limited != before
-    again = studio.open_page("compare", ids="e-1,e-2", slo_ttft=kept)
+    again = studio.open_page("compare", ids="e-1,e-2", slo_ttft=remaining)
     assert list(again.dataframe[0].value["Best at"]) == limited
     at.slider[0].set_value(slider.max).run()
     assert "slo_ttft" not in at.query_params
@@ -589,9 +592,9 @@ def test_a_table_is_uploaded_with_its_columns_named(home: Workspace) -> None:
     at.selectbox(key="evaluate_column_tokens").select("length")
     at.button(key="evaluate_columns").click().run()
     studio.check(at)
-    (kept,) = workloads.list_saved(home)
-    assert param(at, "workload") == kept
-    lines = workloads.list_saved(home)[kept].read_text().splitlines()
+    (remaining,) = workloads.list_saved(home)
+    assert param(at, "workload") == remaining
+    lines = workloads.list_saved(home)[remaining].read_text().splitlines()
     assert json.loads(lines[0]) == {"prompt": "What is it?", "max_tokens": 9}
 
 

@@ -51,9 +51,9 @@ def test_the_fields_of_the_page_are_what_the_report_is_asked(home: Workspace, st
         st.session_state[navigation.HERE] = "evaluate"
         opened = workspace()
         view = evaluations.show(opened, "e-1")
-        asked, _ = costs.show_prices(opened, view.document, ["original", "w8a8"])
-        found = report_download.report_what_if(view.document, asked)
-        st.text(found.model_dump_json() if found else "as stored")
+        request, _ = costs.show_prices(opened, view.document, ["original", "w8a8"])
+        result = report_download.report_what_if(view.document, request)
+        st.text(result.model_dump_json() if result else "as stored")
         goodput.choose(view.document)
 
     at = AppTest.from_function(script, default_timeout=studio.TIMEOUT_S).run()
@@ -65,10 +65,10 @@ def test_the_fields_of_the_page_are_what_the_report_is_asked(home: Workspace, st
     at.number_input(key="evaluate_cost_ratio").set_value(1.5)
     at.number_input(key="evaluate_cost_requests").set_value(1_000_000.0)
     at.run()
-    asked = WhatIf.model_validate_json(at.text[0].value)
-    assert (asked.per_hour, asked.limits, asked.requests_a_month) == (2.5, Slo(ttft_p95_ms=250.0), 1e6)
-    assert (asked.input_output_ratio, asked.discount) == (1.5, None)
-    assert list(asked.request_limits) == ["tpot_ms"]
+    what_if = WhatIf.model_validate_json(at.text[0].value)
+    assert (what_if.per_hour, what_if.limits, what_if.requests_a_month) == (2.5, Slo(ttft_p95_ms=250.0), 1e6)
+    assert (what_if.input_output_ratio, what_if.discount) == (1.5, None)
+    assert list(what_if.request_limits) == ["tpot_ms"]
     addressed = AppTest.from_function(script, default_timeout=studio.TIMEOUT_S)
     addressed.query_params["evaluate_cost_hour"] = "3"
     addressed.query_params["evaluate_cost_peak"] = "nonsense"
@@ -78,18 +78,18 @@ def test_the_fields_of_the_page_are_what_the_report_is_asked(home: Workspace, st
 
 def test_a_report_is_written_anew_with_what_was_asked(home: Workspace, stored: str) -> None:
     result = imported_results.add_files(home, [RECORDED / CONCURRENT])
-    asked = WhatIf(per_hour=2.5, request_limits={"ttft_ms": 51.0}, requests_a_month=1e6)
-    text = reports.write_page(home, stored, asked, [result.id]).decode()
-    for said in (
+    what_if = WhatIf(per_hour=2.5, request_limits={"ttft_ms": 51.0}, requests_a_month=1e6)
+    text = reports.write_page(home, stored, what_if, [result.id]).decode()
+    for message in (
         "An hour costs 2.5",
         "Goodput",
         "1,000,000 requests per month",
         "imported from GuideLLM 0.8.1",
         "changed most",
     ):
-        assert said in text
+        assert message in text
     with pytest.raises(NotFound, match="b-none"):
-        reports.write_page(home, stored, asked, ["b-none"])
+        reports.write_page(home, stored, what_if, ["b-none"])
 
 
 def test_without_its_requests_the_report_says_so(home: Workspace, stored: str, tmp_path: Path) -> None:

@@ -51,12 +51,14 @@ def record(index: int, stream: int, at: float, text: str, *, warm: bool = False,
 
 def run(concurrency: int, answers: str) -> list[RequestRecord]:
     """A warm-up request a stream, then four measured ones in turns, of which the last fails at two streams."""
-    made = [record(stream, stream, 0.0, "", warm=True) for stream in range(concurrency)]
+    records = [record(stream, stream, 0.0, "", warm=True) for stream in range(concurrency)]
     for number in range(REQUESTS):
         failed = concurrency == 2 and number == REQUESTS - 1
         at = 0.3 * (1 + number // concurrency)
-        made.append(record(number, number % concurrency, at, f"{answers} {number}", status="reset" if failed else "ok"))
-    return made
+        records.append(
+            record(number, number % concurrency, at, f"{answers} {number}", status="reset" if failed else "ok")
+        )
+    return records
 
 
 @pytest.fixture
@@ -86,12 +88,12 @@ def keep(home: Workspace, document: Evaluation, folder: Path) -> str:
 
 
 def test_answers_are_paired_by_block_and_request_and_the_worst_come_first(home: Workspace, stored: str) -> None:
-    found = request_pairs.read_pairs(evaluations.show(home, stored), "w8a8", Load("closed", 1))
-    assert len(found) == BLOCKS * REQUESTS and not any(pair.same for pair in found)
+    pairs = request_pairs.read_pairs(evaluations.show(home, stored), "w8a8", Load("closed", 1))
+    assert len(pairs) == BLOCKS * REQUESTS and not any(pair.same for pair in pairs)
     # "the answer is 0" against "the answer was 0": three of four words.
-    assert [pair.worse for pair in found] == pytest.approx([0.25] * len(found))
-    assert {(pair.block, pair.number) for pair in found} == {(b, n) for b in range(BLOCKS) for n in range(REQUESTS)}
-    assert all(pair.variant_s == pytest.approx(0.2) for pair in found)
+    assert [pair.worse for pair in pairs] == pytest.approx([0.25] * len(pairs))
+    assert {(pair.block, pair.number) for pair in pairs} == {(b, n) for b in range(BLOCKS) for n in range(REQUESTS)}
+    assert all(pair.variant_s == pytest.approx(0.2) for pair in pairs)
 
 
 def test_the_prompt_is_the_line_that_was_sent(home: Workspace, stored: str) -> None:
@@ -107,9 +109,9 @@ def test_a_workload_that_has_changed_gives_no_prompt(home: Workspace, tmp_path: 
     document = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.3), repeats=BLOCKS, levels=LEVELS)
     records = [MeasuredLevel(v, Load("closed", 1), [run(1, "same")]) for v in range(2)]
     write_records(tmp_path / "records.parquet", ["original", "w8a8"], records)
-    found = request_pairs.read_pairs(evaluations.show(home, keep(home, document, tmp_path)), "w8a8", Load("closed", 1))
-    assert found and all(pair.prompt_text is None and pair.same for pair in found)
-    assert requests_view.pair_rows(found)[0]["Prompt"] == "line 1"
+    pairs = request_pairs.read_pairs(evaluations.show(home, keep(home, document, tmp_path)), "w8a8", Load("closed", 1))
+    assert pairs and all(pair.prompt_text is None and pair.same for pair in pairs)
+    assert requests_view.pair_rows(pairs)[0]["Prompt"] == "line 1"
 
 
 def test_warm_up_and_failures_are_no_pairs_but_stand_on_the_clock(home: Workspace, stored: str) -> None:
@@ -153,10 +155,10 @@ def test_the_page_shows_answers_side_by_side_and_the_run(home: Workspace, stored
     at = studio.open_page(
         "evaluate", id=stored, evaluate_view="Requests", evaluate_requests_at="2 streams", evaluate_requests_block="2"
     )
-    said = studio.says(at)
-    assert "0 of 6 answers have the same words as those of original" in said
-    assert "**original**" in said and "**w8a8**" in said
-    assert "reads every" not in said
+    text = studio.says(at)
+    assert "0 of 6 answers have the same words as those of original" in text
+    assert "**original**" in text and "**w8a8**" in text
+    assert "reads every" not in text
 
 
 def test_requests_are_read_only_when_asked_for(home: Workspace, stored: str) -> None:
@@ -169,8 +171,8 @@ def costs(at: AppTest) -> list[dict[str, str]]:
 
 def table(at: AppTest, column: str) -> list[dict[str, str]]:
     """The rows of the table with that column."""
-    (found,) = [frame.value for frame in at.dataframe if column in frame.value.columns]
-    rows: list[dict[str, str]] = found.to_dict("records")
+    (result,) = [frame.value for frame in at.dataframe if column in frame.value.columns]
+    rows: list[dict[str, str]] = result.to_dict("records")
     return rows
 
 
@@ -210,17 +212,17 @@ def test_the_price_of_an_instance_is_named_with_its_day(home: Workspace, stored:
 def drawn(at: AppTest, title: str) -> list[float]:
     """The heights of the first series of the chart with that title."""
     specs = [json.loads(chart.proto.spec) for chart in at.get("plotly_chart")]
-    (found,) = [spec for spec in specs if title in spec["layout"]["title"]["text"]]
-    heights: list[float] = found["data"][0]["y"]
+    (result,) = [spec for spec in specs if title in spec["layout"]["title"]["text"]]
+    heights: list[float] = result["data"][0]["y"]
     return heights
 
 
 def test_every_price_of_the_page_follows_the_hour_and_the_discount(home: Workspace, stored: str) -> None:
     at = studio.open_page("evaluate", id=stored, evaluate_view="Price")
     at.selectbox(key="evaluate_price_shown").set_value("blended_sagemaker").run()
-    before, said = drawn(at, "SageMaker-compatible"), studio.says(at)
-    assert "ignores prefill and prices input at 0" in said and "3 input tokens per output token" in said
-    assert "An hour costs 1.2. The speed" in said
+    before, message = drawn(at, "SageMaker-compatible"), studio.says(at)
+    assert "ignores prefill and prices input at 0" in message and "3 input tokens per output token" in message
+    assert "An hour costs 1.2. The speed" in message
     at.number_input(key="evaluate_cost_hour").set_value(4.8)
     at.number_input(key="evaluate_cost_discount").set_value(50.0).run()
     studio.check(at)

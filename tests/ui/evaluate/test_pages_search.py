@@ -9,13 +9,13 @@ from tests.helpers.searches import search, tried
 
 
 def test_the_highest_load_and_the_knee_come_first(home: Workspace) -> None:
-    found = search([tried(8, "kept", "knee"), tried(16, "kept", "highest"), tried(17, "missed")], [tried(8, "missed")])
-    identity = studio.evaluation(home, found)
+    match = search([tried(8, "kept", "knee"), tried(16, "kept", "highest"), tried(17, "missed")], [tried(8, "missed")])
+    identity = studio.evaluation(home, match)
     at = studio.open_page("evaluate", id=identity)
-    said = studio.says(at)
-    assert "the highest load with TTFT p95 at most 300 ms is 16 streams" in said and "the knee is at 8 streams" in said
-    assert "`v1`: no load tried is shown to meet" in said and MEANING in said
-    assert "KL 0.0004" in said and "too few repeats" not in said
+    text = studio.says(at)
+    assert "the highest load with TTFT p95 at most 300 ms is 16 streams" in text and "the knee is at 8 streams" in text
+    assert "`v1`: no load tried is shown to meet" in text and MEANING in text
+    assert "KL 0.0004" in text and "too few repeats" not in text
     assert "highest load" in at.markdown[0].value
     (table,) = [frame.value for frame in at.dataframe if "Share within" in frame.value.columns]
     assert list(table["Mark"]) == ["knee", "highest", "", ""] and set(table["95% interval"]) == {"96.0% to 99.8%"}

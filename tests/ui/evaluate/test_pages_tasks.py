@@ -51,24 +51,24 @@ def test_a_task_of_the_field_goes_into_the_job_by_a_copy(installed: Workspace) -
 
 
 @pytest.mark.parametrize(
-    ("variants", "tasks", "said"),
+    ("variants", "tasks", "message"),
     [("starter", "nowhere.yaml", "There is no task"), (URL, "next-line", "Tasks need a model's tokenizer")],
 )
 def test_what_cannot_be_scored_is_said_before_the_start(
-    installed: Workspace, variants: str, tasks: str, said: str
+    installed: Workspace, variants: str, tasks: str, message: str
 ) -> None:
     at = studio.open_page("evaluate", variants=variants, evaluate_tasks=tasks)
-    assert said in studio.says(at) and at.button(key="evaluate_submit").disabled
+    assert message in studio.says(at) and at.button(key="evaluate_submit").disabled
 
 
 def scored(document: Evaluation) -> Evaluation:
-    told = {"task": "sums", "metric": "acc", "stderr": 0.05, "samples": 100, "higher_is_better": True}
-    made = [TaskScore(value=value, harness="lm-eval 0.4.13", sha256="ab" * 32, **told) for value in (0.62, 0.5)]
-    made[1] = made[1].model_copy(
+    values = {"task": "sums", "metric": "acc", "stderr": 0.05, "samples": 100, "higher_is_better": True}
+    scores = [TaskScore(value=value, harness="lm-eval 0.4.13", sha256="ab" * 32, **values) for value in (0.62, 0.5)]
+    scores[1] = scores[1].model_copy(
         update={"difference": -0.12, "ci95": (-0.2, -0.04), "p_value": 0.003, "outcome": "worse"}
     )
     results = [
-        result.model_copy(update={"tasks": [score]}) for result, score in zip(document.variants, made, strict=False)
+        result.model_copy(update={"tasks": [score]}) for result, score in zip(document.variants, scores, strict=False)
     ]
     return document.model_copy(update={"variants": results})
 
@@ -93,8 +93,8 @@ def test_a_ruined_artifact_is_measured_only_after_a_tick(installed: Workspace) -
     """And the held-out text that was chosen goes into the job."""
     ruined = {"kl_mean": 1.66, "below_floor": "The result is ruined."}
     job = studio.optimize_job(installed, JobState.SUCCEEDED)
-    made = studio.artifact(installed, job, studio.optimize_spec(installed).model, ruined)
-    at = studio.open_page("evaluate", variants=f"starter,{made}", evaluate_quality_text="prose")
+    artifact_id = studio.artifact(installed, job, studio.optimize_spec(installed).model, ruined)
+    at = studio.open_page("evaluate", variants=f"starter,{artifact_id}", evaluate_quality_text="prose")
     assert "The result is ruined." in at.error[0].value or "The result is ruined." in at.error[-1].value
     assert at.button(key="evaluate_submit").disabled
     at.checkbox(key="evaluate_anyway_evaluate").check().run()

@@ -79,28 +79,29 @@ def test_a_list_reads_the_documents_of_its_page_and_names_those_that_cannot_be_r
 
 
 def test_what_was_not_served_as_asked_stands_first_in_red_and_has_no_verdict(home: Workspace) -> None:
-    made = simulated.evaluation(names=("original", "a"), speeds=(1.0, 1.5), levels=(1,))
+    evaluation = simulated.evaluation(names=("original", "a"), speeds=(1.0, 1.5), levels=(1,))
     missing = Finding(
         what="speculation", proven=False, words="It does not speculate.", cause="The flag did not reach it."
     )
     done = Finding(what="dtype", proven=True, words="The engine's log says dtype=bfloat16.")
     variants = [
-        each.model_copy(update={"findings": [done, missing][: 1 + number]}) for number, each in enumerate(made.variants)
+        each.model_copy(update={"findings": [done, missing][: 1 + number]})
+        for number, each in enumerate(evaluation.variants)
     ]
-    document = made.model_copy(update={"variants": variants, "comparison": compare(variants)})
+    document = evaluation.model_copy(update={"variants": variants, "comparison": compare(variants)})
     at = studio.open_page("evaluate", id=studio.evaluation(home, document), evaluate_view="Conditions")
     first = at.error[0].value.replace("\\", "")
     assert first == "**Not served as configured.** `a`: It does not speculate. Most likely: The flag did not reach it."
     assert "not as configured" in at.info[0].value and not at.success[1:]
-    said = studio.says(at)
-    assert "Verified while it was measured: computed in; not as configured: 1." in said
-    assert "Configuration check" in said
+    text = studio.says(at)
+    assert "Verified while it was measured: computed in; not as configured: 1." in text
+    assert "Configuration check" in text
 
 
 def test_what_was_guessed_ahead_has_a_tab_with_its_gain_and_whether_answers_stayed(home: Workspace) -> None:
     at = studio.open_page("evaluate", id=studio.evaluation(home, speculating_document()), evaluate_view="Speculation")
-    said = studio.says(at)
-    assert "Are the answers the same?" in said and "By the server's own counters" in said
+    text = studio.says(at)
+    assert "Are the answers the same?" in text and "By the server's own counters" in text
     assert list(at.radio(key="evaluate_speculation_load").options) == ["1 stream", "4 streams"]
 
 
@@ -125,8 +126,8 @@ def test_each_tab_is_drawn_alone_and_stands_in_the_address(
 ) -> None:
     identity = studio.evaluation(home, simulated.evaluation())
     at = studio.open_page("evaluate", id=identity, evaluate_view=tab)
-    said = studio.says(at)
-    assert there in said and elsewhere not in said
+    text = studio.says(at)
+    assert there in text and elsewhere not in text
     assert at.success[0].value.startswith("**w8a8-draft** is"), "the verdict stands over every tab"
     assert tuple(each.label for each in at.tabs) == evaluation_page.TABS
 
@@ -215,18 +216,18 @@ def test_what_differs_in_one_condition_alone_is_a_group_that_names_it(
         evaluations.show(home, studio.evaluation(home, each, f"e-{number}"))
         for number, each in enumerate((first, other, first))
     ]
-    found = side_by_side.comparable_groups(views)
-    assert sorted(found.values()) == ([[0, 2], [1]] if apart else [[0, 1, 2]])
-    assert apart is None or found[apart] == [1]
+    comparable_groups = side_by_side.comparable_groups(views)
+    assert sorted(comparable_groups.values()) == ([[0, 2], [1]] if apart else [[0, 1, 2]])
+    assert apart is None or comparable_groups[apart] == [1]
 
 
 def test_what_to_do_next_stands_under_the_evaluation_with_the_winner_chosen(home: Workspace) -> None:
     document = simulated.evaluation(names=("original", "a", "b"), speeds=(1.0, 2.0, 1.2))
-    kept = [
+    copies = [
         result.model_copy(update={"variant": result.variant.model_copy(update={"source": source})})
         for result, source in zip(document.variants, ("starter", "starter-draft", "gone"), strict=True)
     ]
-    at = studio.open_page("evaluate", id=studio.evaluation(home, document.model_copy(update={"variants": kept})))
+    at = studio.open_page("evaluate", id=studio.evaluation(home, document.model_copy(update={"variants": copies})))
     assert "What next?" in [head.value for head in at.subheader]
     assert at.selectbox(key="evaluate_next_with").value == "starter-draft"
     assert [button for button in at.button if button.label == "Serve"]
@@ -254,8 +255,8 @@ HOSTILE = "http://127.0.0.1:1/`![seen](http://evil.example/p.png) [go](http://ev
 @pytest.mark.parametrize("view", evaluation_page.TABS)
 def test_a_name_of_others_draws_nothing_of_its_own(home: Workspace, view: str) -> None:
     """A backtick in an address would end the code span that it stands in."""
-    made = simulated.evaluation(names=("original", HOSTILE), speeds=(1.0, 1.5), levels=(1, 4))
-    at = studio.open_page("evaluate", id=studio.evaluation(home, made), evaluate_view=view)
+    evaluation = simulated.evaluation(names=("original", HOSTILE), speeds=(1.0, 1.5), levels=(1, 4))
+    at = studio.open_page("evaluate", id=studio.evaluation(home, evaluation), evaluate_view=view)
     drawn = [
         each.value for kind in (at.markdown, at.caption, at.success, at.info, at.warning, at.error) for each in kind
     ]

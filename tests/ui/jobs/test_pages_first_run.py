@@ -28,12 +28,12 @@ SENTENCE = "nothing can be started or changed here"
 def end(
     home: Workspace, job: JobView, state: JobState, error: str | None = None, result: dict[str, Any] | None = None
 ) -> None:
-    made = studio.artifact(home, job, studio.optimize_spec(home).model)
+    artifact_id = studio.artifact(home, job, studio.optimize_spec(home).model)
     with home.store.session() as session:
         studio.claim(session, job.id)
     with home.store.session() as session:
         studio.move(session, job.id, JobState.RUNNING)
-        studio.move(session, job.id, state, error=error, result=json.dumps(result or {"artifact": made}))
+        studio.move(session, job.id, state, error=error, result=json.dumps(result or {"artifact": artifact_id}))
 
 
 def begun(home: Workspace) -> JobView:
@@ -45,9 +45,9 @@ def begun(home: Workspace) -> JobView:
 def test_home_says_what_the_demo_is_and_stops_it(home: Workspace) -> None:
     job = begun(home)
     at = studio.open_page("home")
-    said = studio.says(at)
-    assert "Demo, step 1 of 4" in said and "because this is a first run" in said and "Your own jobs go first" in said
-    assert "Demo: optimize starter with w8a8" in said
+    text = studio.says(at)
+    assert "Demo, step 1 of 4" in text and "because this is a first run" in text and "Your own jobs go first" in text
+    assert "Demo: optimize starter with w8a8" in text
     at.button(key="home_stop-demo").click().run()
     studio.check(at)
     assert jobs.show(home, job.id).state is JobState.CANCELLED
@@ -96,7 +96,7 @@ def test_behind_ones_own_job_it_can_be_made_ones_own(home: Workspace) -> None:
     assert "number 2 in the queue" in studio.says(at)
     at.button(key=f"home_move-to-front-{job.id}").click().run()
     studio.check(at)
-    assert [found.id for found in jobs.active(home)] == [job.id, own.id] and not jobs.show(home, job.id).yields
+    assert [result.id for result in jobs.active(home)] == [job.id, own.id] and not jobs.show(home, job.id).yields
 
 
 def test_making_room_is_said_in_words(home: Workspace) -> None:
@@ -120,8 +120,8 @@ def test_what_it_waits_for_is_said_with_the_way_there(home: Workspace) -> None:
 
 def test_a_failed_demo_is_told_until_something_else_was_started(home: Workspace) -> None:
     end(home, begun(home), JobState.FAILED, "The disk filled up.")
-    said = studio.says(studio.open_page("home"))
-    assert "The demo ended" in said and "The disk filled up." in said
+    text = studio.says(studio.open_page("home"))
+    assert "The demo ended" in text and "The disk filled up." in text
     studio.install_job(home)
     assert "The demo ended" not in studio.says(studio.open_page("home"))
 
@@ -140,7 +140,7 @@ def shown(seeded: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
 
 
 def pages(shown: Workspace) -> dict[str, dict[str, str]]:
-    made, measured = artifacts.listing(shown)[0].id, evaluations.list_titles(shown)[0].id
+    created, measured = artifacts.listing(shown)[0].id, evaluations.list_titles(shown)[0].id
     optimized, evaluated = (jobs.listing(shown, kinds=[kind])[0].id for kind in ("optimize", "evaluate"))
     return {
         "home": {},
@@ -152,7 +152,7 @@ def pages(shown: Workspace) -> dict[str, dict[str, str]]:
         "playground": {},
         "hardware": {},
         "compare": {"ids": measured},
-        "evaluate": {"variants": f"starter,{made}"},
+        "evaluate": {"variants": f"starter,{created}"},
         "job": {"id": optimized},
         "evaluate ": {"id": measured},
         "job ": {"id": evaluated},
@@ -205,8 +205,8 @@ def test_every_page_is_labelled_and_offers_to_start_nothing(shown: Workspace, pa
     buttons = [*at.button, *at.get("menu_button")]
     assert all(button.disabled for button in buttons if button.label in VERBS)
     if page in SAYS_WHY:
-        found = [button for button in buttons if SAYS_WHY[page] in button.label]
-        assert found and all(button.disabled and SENTENCE in button.help for button in found)
+        results = [button for button in buttons if SAYS_WHY[page] in button.label]
+        assert results and all(button.disabled and SENTENCE in button.help for button in results)
 
 
 def test_an_upload_is_refused_in_one_sentence(shown: Workspace) -> None:

@@ -37,9 +37,9 @@ def test_a_running_import_tells_its_megabytes(home: Workspace) -> None:
     ]
     studio.supervisor(home)
     job = studio.put(home, SPEC, "Import org/tiny@aaaaaaaa", JobState.RUNNING, events=events)
-    said = studio.says(studio.open_page("job", id=job.id))
-    assert "2.05 MB of 4.1 MB, 1.5 MB/s" in said
-    assert "Import org/tiny@aaaaaaaa" in said
+    text = studio.says(studio.open_page("job", id=job.id))
+    assert "2.05 MB of 4.1 MB, 1.5 MB/s" in text
+    assert "Import org/tiny@aaaaaaaa" in text
 
 
 def test_a_failed_import_says_why(home: Workspace) -> None:

@@ -35,9 +35,9 @@ def takes(home: Workspace, running: str | None = None, *, draining: bool = False
     with home.store.session() as session:
         leases.renew(session, owner)
         if running is not None:
-            held = leases.claim(session, queue.get(session, running), owner)
-            assert held is not None
-            leases.move(session, held, JobState.RUNNING)
+            claimed = leases.claim(session, queue.get(session, running), owner)
+            assert claimed is not None
+            leases.move(session, claimed, JobState.RUNNING)
         if draining:
             leases.drain(session, "one", "/elsewhere")
 
@@ -100,8 +100,8 @@ def test_attempts_stand_there_with_the_cause_of_each_end(home: Workspace) -> Non
     at = studio.open_page("job", id=job.id)
     table = next(each.value for each in at.dataframe if "Attempt" in each.value)
     assert list(table["Ended"]) == ["its worker was gone", "–"]
-    said = studio.says(at)
-    assert "tried again in 5 s" in said and "It runs at most 30 min, is tried again 3 times at most." in said
+    text = studio.says(at)
+    assert "tried again in 5 s" in text and "It runs at most 30 min, is tried again 3 times at most." in text
 
 
 def test_a_job_that_was_put_aside_is_released_by_its_primary_button(home: Workspace) -> None:

@@ -50,7 +50,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]
 
 def told(at: AppTest) -> list[str]:
     studio.check(at)
-    return [str(told.value).replace("\\", "") for told in (*at.error, *at.toast)]
+    return [str(reported.value).replace("\\", "") for reported in (*at.error, *at.toast)]
 
 
 @pytest.mark.parametrize("page", ["home", "catalog", "jobs", "evaluate", "compare", "hardware"])

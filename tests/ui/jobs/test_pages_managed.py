@@ -31,10 +31,10 @@ RESULT = {
 
 @pytest.fixture
 def running(home: Workspace, aws: Account) -> Iterator[Studio]:
-    made = Studio(home, aws)
-    made.submit()
-    yield made
-    made.leave()
+    created = Studio(home, aws)
+    created.submit()
+    yield created
+    created.leave()
 
 
 def test_a_running_job_says_where_it_is_and_what_it_has_cost(running: Studio, aws: Account) -> None:
@@ -45,9 +45,9 @@ def test_a_running_job_says_where_it_is_and_what_it_has_cost(running: Studio, aw
     card = studio.says(studio.open_page("jobs"))
     assert "At SageMaker, us-east-1, about " in card and "USD so far." in card
     at = studio.open_page("job", id=JOB)
-    said = studio.says(at)
-    assert "Runs at SageMaker" in said and "Made for ml.g6.12xlarge" in said and "At AWS running" in said
-    assert f":optimization-job/{running.name}" in said and "at 6.00 per hour" in said and "Resources" not in said
+    text = studio.says(at)
+    assert "Runs at SageMaker" in text and "Made for ml.g6.12xlarge" in text and "At AWS running" in text
+    assert f":optimization-job/{running.name}" in text and "at 6.00 per hour" in text and "Resources" not in text
     links = [link.proto.url for link in at.get("link_button")]
     assert links == ["https://us-east-1.console.aws.amazon.com/sagemaker/home?region=us-east-1"]
 
@@ -55,12 +55,12 @@ def test_a_running_job_says_where_it_is_and_what_it_has_cost(running: Studio, aw
 def test_what_stays_in_s3_says_so_and_can_be_imported(home: Workspace) -> None:
     job = _ended(home, RESULT)
     at = studio.open_page("job", id=job)
-    said = studio.says(at)
+    text = studio.says(at)
     assert (
-        "s3://made/here/n/" in said
-        and "djl-inference:0.36.0" in said
-        and "The result is only in S3" in said
-        and "Cost 2.00 USD" in said
+        "s3://made/here/n/" in text
+        and "djl-inference:0.36.0" in text
+        and "The result is only in S3" in text
+        and "Cost 2.00 USD" in text
     )
     assert "Import it as a model" in studio.links(at)
     assert [link.proto.url for link in at.get("link_button")][1] == optimization_job_status.console_url(
@@ -68,7 +68,7 @@ def test_what_stays_in_s3_says_so_and_can_be_imported(home: Workspace) -> None:
     )
     listed = studio.open_page("jobs")
     assert (
-        "· SageMaker ·" in said
+        "· SageMaker ·" in text
         and "at AWS, about 2.00 USD" in studio.says(listed)
         and "· SageMaker ·" in studio.says(listed)
     )
@@ -82,9 +82,9 @@ def test_what_became_an_artifact_is_evaluated_and_deployed_next(home: Workspace)
     at = studio.open_page(
         "job", id=_ended(home, {**RESULT, "artifact": artifact, "bytes_before": 20, "bytes_after": 10})
     )
-    said = studio.says(at)
-    assert at.button(key="job_next-step").label == "Evaluate against the original" and "-50% from" in said
-    assert f"whetstone deploy {artifact} --to sagemaker --instance ml.g6.12xlarge" in said and "--bucket made" in said
+    text = studio.says(at)
+    assert at.button(key="job_next-step").label == "Evaluate against the original" and "-50% from" in text
+    assert f"whetstone deploy {artifact} --to sagemaker --instance ml.g6.12xlarge" in text and "--bucket made" in text
 
 
 @pytest.mark.parametrize(

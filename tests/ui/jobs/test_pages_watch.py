@@ -41,9 +41,9 @@ def running(home: Workspace) -> str:
 
 def succeeded(home: Workspace) -> tuple[str, str]:
     job = studio.optimize_job(home, JobState.SUCCEEDED)
-    made = studio.artifact(home, job, studio.optimize_spec(home).model)
+    artifact_id = studio.artifact(home, job, studio.optimize_spec(home).model)
     result = {
-        "artifact": made,
+        "artifact": artifact_id,
         "bytes_before": 22_000_000,
         "bytes_after": 13_000_000,
         "seconds": 71.0,
@@ -57,14 +57,14 @@ def succeeded(home: Workspace) -> tuple[str, str]:
     }
     with home.store.session() as session:
         queue.get(session, job.id).result = json.dumps(result)
-    return job.id, made
+    return job.id, artifact_id
 
 
 def test_home_on_the_first_visit_offers_three_ways(home: Workspace) -> None:
     at = studio.open_page("home")
-    said = studio.says(at)
-    assert "Nothing is running." in said and "No verdict yet." in said
-    assert "The demo" in said and "A real language model" in said and "The catalog" in said and "Your own model" in said
+    text = studio.says(at)
+    assert "Nothing is running." in text and "No verdict yet." in text
+    assert "The demo" in text and "A real language model" in text and "The catalog" in text and "Your own model" in text
     assert "No supervisor is running" in at.warning[0].value
 
 
@@ -76,9 +76,9 @@ def test_no_banner_while_a_supervisor_lives(home: Workspace) -> None:
 def test_home_shows_running_jobs_and_the_latest_verdicts(home: Workspace) -> None:
     running(home)
     studio.evaluation(home, simulated.evaluation())
-    said = studio.says(studio.open_page("home"))
-    assert "Optimize starter with w8a8" in said and "60%" in said and re.search(r"about \d+ s left", said)
-    assert "w8a8-draft** is 2." in said and "Measured 2026-01-02 03:04:05 UTC on Simulated CPU" in said
+    text = studio.says(studio.open_page("home"))
+    assert "Optimize starter with w8a8" in text and "60%" in text and re.search(r"about \d+ s left", text)
+    assert "w8a8-draft** is 2." in text and "Measured 2026-01-02 03:04:05 UTC on Simulated CPU" in text
 
 
 def test_a_double_click_on_the_demo_is_one_job(home: Workspace, offline: None) -> None:
@@ -94,8 +94,8 @@ def test_a_double_click_on_the_demo_is_one_job(home: Workspace, offline: None) -
 
 
 def test_jobs_when_empty_say_what_will_stand_there(home: Workspace) -> None:
-    said = studio.says(studio.open_page("jobs"))
-    assert "Nothing is running" in said and "No job has ended yet." in said
+    text = studio.says(studio.open_page("jobs"))
+    assert "Nothing is running" in text and "No job has ended yet." in text
 
 
 def test_the_queue_stands_in_its_order_and_moves_to_the_front(home: Workspace) -> None:
@@ -155,7 +155,7 @@ def test_pages_write_times_in_one_form(home: Workspace) -> None:
         at = studio.open_page(page, **query)
         tables = " ".join(frame.value.to_csv() for frame in at.dataframe)
         dates = re.findall(r"20\d\d-\d\d-\d\d\S*(?: \S+ \S{3})?", f"{studio.says(at)} {tables}")
-        odd = [found for found in dates if not re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC", found)]
+        odd = [result for result in dates if not re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC", result)]
         assert not odd, (page, odd)
 
 
@@ -166,7 +166,7 @@ def test_a_failed_job_says_why_and_runs_again(home: Workspace) -> None:
     menu = at.get("menu_button")[0]
     menu.click("Retry").run()
     studio.check(at)
-    assert [found.parent for found in jobs.active(home)] == [job]
+    assert [result.parent for result in jobs.active(home)] == [job]
 
 
 @pytest.fixture
@@ -203,9 +203,9 @@ def test_a_filter_goes_back_to_the_first_page(many: Workspace) -> None:
     assert "1 to 20 of 45" in studio.says(at)
 
 
-@pytest.mark.parametrize("wanted", ["j-unknown", "../../etc/passwd", MARKUP, "é" * 5000])
-def test_an_unknown_job_is_one_sentence(home: Workspace, wanted: str) -> None:
-    at = studio.open_page("job", id=wanted)
+@pytest.mark.parametrize("required", ["j-unknown", "../../etc/passwd", MARKUP, "é" * 5000])
+def test_an_unknown_job_is_one_sentence(home: Workspace, required: str) -> None:
+    at = studio.open_page("job", id=required)
     assert len(at.error) == 1 and "There is no job" in at.error[0].value
     assert "All jobs" in studio.links(at)
 
@@ -217,17 +217,17 @@ def test_no_job_in_the_url_leads_to_the_list(home: Workspace) -> None:
 
 def test_a_running_job_shows_phases_bar_rate_and_time_left(home: Workspace) -> None:
     at = studio.open_page("job", id=running(home))
-    said = studio.says(at)
+    text = studio.says(at)
     assert (
-        "60%" in said
-        and "4 of 8 layers, 0.5 layers/s" in said
-        and re.search(r"Time left about \d+ s", said)
-        and "the rate stays the same" in said
+        "60%" in text
+        and "4 of 8 layers, 0.5 layers/s" in text
+        and re.search(r"Time left about \d+ s", text)
+        and "the rate stays the same" in text
     )
-    assert "A layer was left alone." in at.warning[-1].value and "Last event" in said
+    assert "A layer was left alone." in at.warning[-1].value and "Last event" in text
     assert list(at.dataframe[0].value["Phase"]) == ["Loading", "Quantizing"]
     assert list(at.dataframe[0].value["State"]) == ["ended", "running"]
-    assert "The log is empty." in said
+    assert "The log is empty." in text
 
 
 def test_a_failed_job_tells_its_error_before_all_else(home: Workspace) -> None:
@@ -246,22 +246,22 @@ def test_a_failed_job_tells_its_error_before_all_else(home: Workspace) -> None:
 
 
 def test_a_succeeded_job_shows_its_result_and_the_next_step(home: Workspace) -> None:
-    job, made = succeeded(home)
+    job, created = succeeded(home)
     at = studio.open_page("job", id=job)
-    said = studio.says(at)
+    text = studio.says(at)
     assert (
-        "Weights 13 MB" in said
-        and "-41% from 22 MB" in said
-        and "Mean KL divergence 0.000400" in said
-        and "Peak memory 700 MB" in said
+        "Weights 13 MB" in text
+        and "-41% from 22 MB" in text
+        and "Mean KL divergence 0.000400" in text
+        and "Peak memory 700 MB" in text
     )
-    assert made in said and len(at.get("plotly_chart")) == 1
+    assert created in text and len(at.get("plotly_chart")) == 1
     assert "Evaluate against the original" in [button.label for button in at.button]
 
 
 def test_a_succeeded_job_says_what_to_do_with_its_result(home: Workspace) -> None:
-    job, made = succeeded(home)
-    folder = Path(artifacts.show(home, made).path) / "model"
+    job, created = succeeded(home)
+    folder = Path(artifacts.show(home, created).path) / "model"
     folder.mkdir(parents=True)
     (folder / "tokenizer_config.json").write_text('{"chat_template": "{{ messages }}"}')
     at = studio.open_page("job", id=job)
@@ -280,9 +280,9 @@ def test_a_succeeded_job_says_what_to_do_with_its_result(home: Workspace) -> Non
 
 
 def test_a_result_that_was_deleted_is_said(home: Workspace) -> None:
-    job, made = succeeded(home)
+    job, created = succeeded(home)
     with home.store.session() as session:
-        session.delete(history.get_artifact(session, made))
+        session.delete(history.get_artifact(session, created))
     assert "has been deleted" in studio.says(studio.open_page("job", id=job))
 
 
@@ -314,9 +314,9 @@ def test_a_running_job_shows_the_range_of_what_is_left_and_what_it_uses(home: Wo
         row.started_at = begun
         history.append(session, row.id, events)
     at = studio.open_page("job", id=job.id)
-    said = studio.says(at)
-    assert "Time left between " in said and "from the spread of its last 4 rates in this phase" in said
-    assert len(at.get("plotly_chart")) == 1 and "At most 700 MB of memory and on average 150 % of one core" in said
+    text = studio.says(at)
+    assert "Time left between " in text and "from the spread of its last 4 rates in this phase" in text
+    assert len(at.get("plotly_chart")) == 1 and "At most 700 MB of memory and on average 150 % of one core" in text
 
 
 def test_a_running_job_shows_what_it_has_cost_so_far(home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,15 +324,15 @@ def test_a_running_job_shows_what_it_has_cost_so_far(home: Workspace, monkeypatc
     assert "Cost so far" not in studio.says(studio.open_page("job", id=job.id))
     monkeypatch.setenv("WHETSTONE_PRICE_PER_HOUR", "3")
     st.cache_resource.clear()
-    said = studio.says(studio.open_page("job", id=job.id))
-    assert "Cost so far 3.00" in said and "this attempt, at 3.00 per hour" in said
+    text = studio.says(studio.open_page("job", id=job.id))
+    assert "Cost so far 3.00" in text and "this attempt, at 3.00 per hour" in text
 
 
 def test_a_job_without_a_rate_says_that_its_end_is_unknown(home: Workspace) -> None:
     events = [Event(kind="phase", phase="load", message="Loading", progress=0.02, eta_s=900.0)]
     at = studio.open_page("job", id=studio.optimize_job(home, JobState.RUNNING, events=events).id)
-    said = studio.says(at)
-    assert "Time left unknown" in said and "900" not in said and "15 min" not in said
+    text = studio.says(at)
+    assert "Time left unknown" in text and "900" not in text and "15 min" not in text
 
 
 @pytest.mark.parametrize("state", [JobState.FAILED, JobState.CANCELLED, JobState.LOST])

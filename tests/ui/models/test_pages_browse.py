@@ -24,19 +24,19 @@ def test_a_page_without_a_file_is_not_offered(monkeypatch: pytest.MonkeyPatch, t
 
 def test_a_model_shows_its_card_techniques_and_what_was_tried(home: Workspace) -> None:
     job = studio.optimize_job(home, JobState.SUCCEEDED)
-    made = studio.artifact(home, job, studio.optimize_spec(home).model)
+    artifact_id = studio.artifact(home, job, studio.optimize_spec(home).model)
     studio.evaluation(home, simulated.evaluation(names=("starter", "w8a8"), speeds=(1.0, 1.3)))
     at = studio.open_page("model", id="starter")
-    said = studio.says(at)
-    assert "KV cache per token" in said and "`w8a8` gives" in said
-    assert made in " ".join(studio.links(at)) and made in [
+    text = studio.says(at)
+    assert "KV cache per token" in text and "`w8a8` gives" in text
+    assert artifact_id in " ".join(studio.links(at)) and artifact_id in [
         name for table in at.dataframe for name in table.value.get("Artifact", [])
     ]
 
 
 def test_a_model_nothing_was_tried_on_says_what_will_stand_there(home: Workspace) -> None:
-    said = studio.says(studio.open_page("model", id="starter-draft"))
-    assert "Optimized versions appear here" in said and "Nothing measured yet" in said
+    text = studio.says(studio.open_page("model", id="starter-draft"))
+    assert "Optimized versions appear here" in text and "Nothing measured yet" in text
 
 
 def test_a_folder_of_ones_own_has_a_page(home: Workspace, tmp_path: Path, starter_draft: Path) -> None:
@@ -46,10 +46,10 @@ def test_a_folder_of_ones_own_has_a_page(home: Workspace, tmp_path: Path, starte
 
 
 @pytest.mark.parametrize(
-    "wanted", ["nothing", "/nowhere/at/all", "<img src=x onerror=y>", "..", "é" * 5000, "~nobody-here/x", "a\0b"]
+    "required", ["nothing", "/nowhere/at/all", "<img src=x onerror=y>", "..", "é" * 5000, "~nobody-here/x", "a\0b"]
 )
-def test_an_unknown_model_is_one_sentence(home: Workspace, wanted: str) -> None:
-    at = studio.open_page("model", id=wanted)
+def test_an_unknown_model_is_one_sentence(home: Workspace, required: str) -> None:
+    at = studio.open_page("model", id=required)
     assert len(at.error) == 1 and studio.links(at) == ["Back to the catalog"]
 
 

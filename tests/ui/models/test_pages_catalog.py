@@ -48,7 +48,7 @@ def test_a_blank_cell_of_the_page_stays_blank(home: Workspace) -> None:
 
 
 def test_all_filters_stand_in_the_address(home: Workspace) -> None:
-    asked = {
+    values = {
         "catalog_words": "llama",
         "catalog_technique": ["INT4 (AWQ)", "Published: provided draft"],
         "catalog_instance": "ml.g5.12xlarge",
@@ -61,15 +61,15 @@ def test_all_filters_stand_in_the_address(home: Workspace) -> None:
         "catalog_max_context": "4096",
         "catalog_sort": "Most parameters",
     }
-    at = studio.open_page("catalog", **asked)  # type: ignore[arg-type]
-    found = shown(at)
-    assert found["Id"][0].startswith("meta-textgeneration-llama-2-13b") and 0 < len(found) < 10
+    at = studio.open_page("catalog", **values)  # type: ignore[arg-type]
+    result = shown(at)
+    assert result["Id"][0].startswith("meta-textgeneration-llama-2-13b") and 0 < len(result) < 10
     assert (
-        set(found["INT4 (AWQ)"]) == {"✓ works"}
-        and set(found["Context"]) == {4096}
-        and set(found["Licence"]) == {"llama2"}
+        set(result["INT4 (AWQ)"]) == {"✓ works"}
+        and set(result["Context"]) == {4096}
+        and set(result["Licence"]) == {"llama2"}
     )
-    for name, value in asked.items():
+    for name, value in values.items():
         assert at.query_params[name] in (value, [value]), name
 
 
@@ -114,22 +114,22 @@ def test_the_table_fits_the_screen_and_every_kind_has_its_group(home: Workspace)
 
 def test_a_model_of_the_catalog_has_a_price_a_million_tokens_with_load_region_and_instance(home: Workspace) -> None:
     at = studio.open_page("catalog", catalog_words="llama-3-8b")
-    row, said = shown(at).iloc[0], studio.says(at)
+    row, message = shown(at).iloc[0], studio.says(at)
     assert re.fullmatch(r"[\d.]+–[\d.]+", row["USD a million"]) and row["Priced on"].startswith("g")
-    assert "estimated at 622 tokens in, 250 out, 16 streams, on the instance with the lowest price per token" in said
-    assert "us-west-2" in said and "us-east-1" not in said
+    assert "estimated at 622 tokens in, 250 out, 16 streams, on the instance with the lowest price per token" in message
+    assert "us-west-2" in message and "us-east-1" not in message
     named = studio.open_page("catalog", catalog_words="llama-3-8b", catalog_instance="ml.g5.12xlarge")
     assert set(shown(named)["Priced on"]) == {"g5.12xlarge"} and "the instance chosen above" in studio.says(named)
     assert shown(named).iloc[0]["USD a million"] != row["USD a million"]
 
 
 def test_a_models_page_opens_with_its_price_on_the_instance_that_is_chosen(home: Workspace) -> None:
-    said = studio.says(studio.open_page("model", id=LLAMA))
+    text = studio.says(studio.open_page("model", id=LLAMA))
     assert re.search(
-        r"[\d.]+ to [\d.]+ USD per 1M output tokens\*\* on the instance with the lowest price per token", said
+        r"[\d.]+ to [\d.]+ USD per 1M output tokens\*\* on the instance with the lowest price per token", text
     )
     assert re.search(
-        r"On ml\.\S+ \(us-\S+\) at [\d.]+ USD per hour; 622 tokens in, 250 out, 16 streams; estimated", said
+        r"On ml\.\S+ \(us-\S+\) at [\d.]+ USD per hour; 622 tokens in, 250 out, 16 streams; estimated", text
     )
     named = studio.says(studio.open_page("model", id=LLAMA, model_on="ml.p4d.24xlarge"))
     assert "on the instance chosen below" in named and "On ml.p4d.24xlarge (us-west-2)" in named
@@ -167,16 +167,16 @@ def test_the_catalog_pages_what_is_long_and_filters_before_it_pages(home: Worksp
     assert list(shown(studio.open_page("catalog", catalog_words="PHI-2"))["Model"]) == ["Phi-2"]
 
 
-@pytest.mark.parametrize("wanted", ["99", "-1", "x", "<b>", "9" * 400])
-def test_a_page_that_is_none_shows_one_that_is(home: Workspace, wanted: str) -> None:
-    assert "of 75" in studio.says(studio.open_page("catalog", catalog_page=wanted))
+@pytest.mark.parametrize("required", ["99", "-1", "x", "<b>", "9" * 400])
+def test_a_page_that_is_none_shows_one_that_is(home: Workspace, required: str) -> None:
+    assert "of 75" in studio.says(studio.open_page("catalog", catalog_page=required))
 
 
-@pytest.mark.parametrize("wanted", ["<img src=x onerror=y>", "é" * 5000, "%", "a\0b", "no such technique"])
-def test_odd_filters_in_the_address_leave_a_page_and_no_markup(home: Workspace, wanted: str) -> None:
+@pytest.mark.parametrize("required", ["<img src=x onerror=y>", "é" * 5000, "%", "a\0b", "no such technique"])
+def test_odd_filters_in_the_address_leave_a_page_and_no_markup(home: Workspace, required: str) -> None:
     names = ("technique", "instance", "sort", "min_parameters", "family", "origin")
-    for asked in ({"words": wanted}, dict.fromkeys(names, wanted)):
-        at = studio.open_page("catalog", **asked)
+    for request in ({"words": required}, dict.fromkeys(names, required)):
+        at = studio.open_page("catalog", **request)
         assert "<img" not in "".join(str(element.value) for element in (*at.markdown, *at.caption))
         assert at.title[0].value == "Catalog" and len(at.error) == 0
 
@@ -211,17 +211,17 @@ def test_every_column_that_is_configured_is_one_of_the_table(home: Workspace) ->
 
 def test_a_published_model_shows_its_cells_beside_our_checks_and_why_one_is_greyed(home: Workspace) -> None:
     at = studio.open_page("model", id=GPTQ, model_on="ml.g5.12xlarge")
-    said = studio.says(at)
-    assert "Mistral 7B OpenOrca GPTQ" in said and "Not downloaded" in said and "apache-2.0" in said
-    assert "As published" in said and "Compatibility on ml.g5.12xlarge" in said
-    assert "is already quantized (gptq): start from its 16-bit original" in said and "Closest alternative" in said
-    assert "N-gram speculation works" in said.replace("*", "") or re.search(r"N-gram speculation.* work", said)
-    assert said.count("is already quantized (gptq)") == 2, (
+    text = studio.says(at)
+    assert "Mistral 7B OpenOrca GPTQ" in text and "Not downloaded" in text and "apache-2.0" in text
+    assert "As published" in text and "Compatibility on ml.g5.12xlarge" in text
+    assert "is already quantized (gptq): start from its 16-bit original" in text and "Closest alternative" in text
+    assert "N-gram speculation works" in text.replace("*", "") or re.search(r"N-gram speculation.* work", text)
+    assert text.count("is already quantized (gptq)") == 2, (
         "alike refusals are said once: those of quantizing, and of pruning too"
     )
-    assert re.search(r"\d+ techniques\*\*\] ", said)
-    assert [badge for badge in said.splitlines() if "badge" in badge and "Yes" in badge]
-    assert "Lowest hourly price that fits: `ml." in said and "estimated" in said
+    assert re.search(r"\d+ techniques\*\*\] ", text)
+    assert [badge for badge in text.splitlines() if "badge" in badge and "Yes" in badge]
+    assert "Lowest hourly price that fits: `ml." in text and "estimated" in text
 
 
 def test_a_published_model_leads_to_import_and_to_the_builder(home: Workspace) -> None:

@@ -29,9 +29,9 @@ def folder(parent: Path, name: str = "mine") -> Path:
 
 def test_an_empty_page_says_what_it_takes_and_what_will_stand_there(home: Workspace) -> None:
     at = studio.open_page("import")
-    said = studio.says(at)
-    assert "compatible techniques of the model appear here" in said and "id of a model on a hub" in said
-    assert "Imported models appear here" in said
+    text = studio.says(at)
+    assert "compatible techniques of the model appear here" in text and "id of a model on a hub" in text
+    assert "Imported models appear here" in text
     assert at.button(key="import_submit").disabled
 
 
@@ -39,8 +39,8 @@ def test_a_folder_is_read_before_it_is_imported_and_then_stands_in_the_catalog(h
     path = folder(tmp_path)
     (path / "README.md").write_text("---\nlicense: apache-2.0\n---\n# Mine\n")
     at = studio.open_page("import", import_folder=str(path))
-    said = studio.says(at)
-    assert "mine" in said and "Licence apache-2.0 (README.md)" in said.replace("*", "") and "Parameters" in said
+    text = studio.says(at)
+    assert "mine" in text and "Licence apache-2.0 (README.md)" in text.replace("*", "") and "Parameters" in text
     assert "Technique" in at.dataframe[0].value.columns
     assert models.list_remembered(home) == []
     at.button(key="import_submit").click().run()
@@ -141,11 +141,11 @@ def test_what_is_no_model_is_one_sentence(home: Workspace, tmp_path: Path, break
 
 
 @pytest.mark.parametrize(
-    "asked", ["<b>x</b>", "../../../etc", "~nobody/x", "x" * 5000, "a\nb", "/dev/null", "\\\\host\\share", "   "]
+    "request", ["<b>x</b>", "../../../etc", "~nobody/x", "x" * 5000, "a\nb", "/dev/null", "\\\\host\\share", "   "]
 )
-def test_nonsense_in_the_address_is_at_most_one_sentence(home: Workspace, asked: str) -> None:
-    at = studio.open_page("import", import_folder=asked)
-    assert len(at.error) == (0 if asked.isspace() else 1)
+def test_nonsense_in_the_address_is_at_most_one_sentence(home: Workspace, request: str) -> None:
+    at = studio.open_page("import", import_folder=request)
+    assert len(at.error) == (0 if request.isspace() else 1)
     assert all(len(error.value) < 2000 for error in at.error)
 
 

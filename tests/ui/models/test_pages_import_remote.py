@@ -48,8 +48,8 @@ def open_and_read(source: str) -> AppTest:
 
 def test_a_hub_id_shows_its_card_and_imports_as_one_job(home: Workspace, hub: FakeHub) -> None:
     at = open_and_read(ID)
-    said = studio.says(at)
-    assert "Download" in said and "apache-2.0" in said
+    text = studio.says(at)
+    assert "Download" in text and "apache-2.0" in text
     assert not at.button(key="import_submit").disabled
     at.button(key="import_submit").click().run()
     assert [job.kind for job in jobs.active(home)] == [JobKind.IMPORT]

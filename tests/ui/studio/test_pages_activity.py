@@ -74,7 +74,7 @@ def test_an_empty_home_says_what_will_stand_there(home: Workspace) -> None:
 
 def test_what_runs_says_where_since_when_and_under_which_lease(home: Workspace) -> None:
     live(home)
-    said = studio.says(studio.open_page("activity"))
+    text = studio.says(studio.open_page("activity"))
     for words in (
         "Shrink j",
         "gpu",
@@ -86,8 +86,8 @@ def test_what_runs_says_where_since_when_and_under_which_lease(home: Workspace) 
         "lease",
         "supervisor heard",
     ):
-        assert words.replace("/", "\\/") in said or words in said, (words, said)
-    assert "No supervisor reports on it" not in said
+        assert words.replace("/", "\\/") in text or words in text, (words, text)
+    assert "No supervisor reports on it" not in text
 
 
 def test_a_job_whose_supervisor_is_silent_says_so(home: Workspace) -> None:
@@ -127,12 +127,12 @@ def test_the_command_tells_the_same(
     failed(home, "j-2")
     jobs.submit(home, InstallSpec(engine="serve"), "Install it")
     assert command(home, monkeypatch, "activity", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [(j["id"], j["host"], j["devices"]) for j in found["running"]] == [("j-1", "gpu-7", ["accelerator-j-1"])]
-    assert [(j["id"], j["error"]) for j in found["ended_badly"]] == [("j-2", "The disk is full.")]
-    assert [c["action"] for c in found["changes"]] == ["submit"]
+    parsed = json.loads(capsys.readouterr().out)
+    assert [(j["id"], j["host"], j["devices"]) for j in parsed["running"]] == [("j-1", "gpu-7", ["accelerator-j-1"])]
+    assert [(j["id"], j["error"]) for j in parsed["ended_badly"]] == [("j-2", "The disk is full.")]
+    assert [c["action"] for c in parsed["changes"]] == ["submit"]
     monkeypatch.setenv("WHETSTONE_ROLE", "viewer")
     monkeypatch.setenv("USER", "someone")
     assert command(home, monkeypatch, "activity") == 0
-    said = capsys.readouterr().out
-    assert "gpu-7" in said and "Changes: none." in said
+    message = capsys.readouterr().out
+    assert "gpu-7" in message and "Changes: none." in message

@@ -29,13 +29,13 @@ def test_without_credentials_it_says_what_to_set(
     home: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     no_credentials(monkeypatch, tmp_path)
-    said = studio.says(studio.open_page("endpoints"))
-    assert "No server is running on this machine." in said and "AWS_ACCESS_KEY_ID" in said
+    text = studio.says(studio.open_page("endpoints"))
+    assert "No server is running on this machine." in text and "AWS_ACCESS_KEY_ID" in text
 
 
 def test_nothing_there_says_what_to_do(home: Workspace, aws: Account) -> None:
-    said = studio.says(studio.open_page("endpoints"))
-    assert "there is no cost" in said and "whetstone deploy ARTIFACT" in said
+    text = studio.says(studio.open_page("endpoints"))
+    assert "there is no cost" in text and "whetstone deploy ARTIFACT" in text
 
 
 def test_an_endpoint_shows_its_cost_and_is_deleted_by_a_second_click(
@@ -51,11 +51,11 @@ def test_an_endpoint_shows_its_cost_and_is_deleted_by_a_second_click(
     Endpoints().ask("whetstone-chat", {"model": "model", "prompt": "a", "max_tokens": 4})
     aws.clock.advance(3600)
     at.button(key="endpoints_ask").click().run()
-    said = studio.says(at)
-    assert "0 requests in the last hour; 1 request since it was created." in said
-    assert "Idle: no requests" in said and "There is no artifact to serve instead" in said
+    text = studio.says(at)
+    assert "0 requests in the last hour; 1 request since it was created." in text
+    assert "Idle: no requests" in text and "There is no artifact to serve instead" in text
     assert (
-        "chat" in said and "InService" in said and "USD per hour on demand, since" in said and "invoke_endpoint" in said
+        "chat" in text and "InService" in text and "USD per hour on demand, since" in text and "invoke_endpoint" in text
     )
     sleep = time.sleep
     monkeypatch.setattr(time, "sleep", lambda seconds: aws.clock.advance(seconds) if seconds >= 5 else sleep(seconds))
@@ -74,14 +74,14 @@ def test_an_endpoint_is_updated_in_place_after_its_cost_was_shown(
     at = studio.open_page("endpoints")
     at.selectbox(key="endpoints_artifact-chat").select(second).run()
     at.selectbox(key="endpoints_instance-chat").select("ml.g6.24xlarge").run()
-    said = studio.says(at)
-    assert "until then it costs 14.10 USD per hour on demand, then 8.34." in said.replace("\\", "")
-    assert f"whetstone endpoints update chat {second} --region us-east-1 --instance ml.g6.24xlarge" in said
+    text = studio.says(at)
+    assert "until then it costs 14.10 USD per hour on demand, then 8.34." in text.replace("\\", "")
+    assert f"whetstone endpoints update chat {second} --region us-east-1 --instance ml.g6.24xlarge" in text
     assert aws.asked("UpdateEndpoint") == [], "nothing happens before it is confirmed"
     at.button(key="endpoints_update-chat").click().run()
     studio.check(at)
-    said = studio.says(at).replace("\\", "")
-    assert f"{second} (int4) on 1 x ml.g6.24xlarge" in said and "The engine" in said
+    text = studio.says(at).replace("\\", "")
+    assert f"{second} (int4) on 1 x ml.g6.24xlarge" in text and "The engine" in text
     assert keys(bucket, "weights") == [f"whetstone-endpoints/chat/{second}/model/config.json"]
     at.text_input(key="endpoints_alarms-chat").input("errors").run()
     aws.tables["update plan"] = {"ends": "RolledBack", "reason": "errors went off."}

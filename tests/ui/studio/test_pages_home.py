@@ -35,6 +35,6 @@ def test_where_nothing_wins_one_line_says_why_and_what_to_try(home: Workspace) -
 
 
 def test_an_empty_home_says_what_will_stand_there(home: Workspace) -> None:
-    said = studio.says(studio.open_page("home"))
-    assert "searched for a win" not in said, "a bare string of a page is drawn"
-    assert "No verdict yet." in said and "Three ways to start" in said
+    text = studio.says(studio.open_page("home"))
+    assert "searched for a win" not in text, "a bare string of a page is drawn"
+    assert "No verdict yet." in text and "Three ways to start" in text

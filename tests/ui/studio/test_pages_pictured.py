@@ -69,12 +69,12 @@ def test_the_words_of_a_picture_are_still_on_its_page(
         demo_export.seed(tmp_path / "home")
     with studio.home(tmp_path / "home", monkeypatch):
         drawn = written(studio.open_page(picture.page, **picture.query))
-    gone = [words for words in pictures.read_manifest()["pictures"][name]["words"] if plain(words) not in drawn]
-    assert not gone, f"{name}.png shows what is no longer there: {RENEW}"
+    removed = [words for words in pictures.read_manifest()["pictures"][name]["words"] if plain(words) not in drawn]
+    assert not removed, f"{name}.png shows what is no longer there: {RENEW}"
 
 
 def test_the_words_of_the_picture_of_a_report_are_still_in_it(tmp_path: Path) -> None:
     report = reports.write_page(demo_export.seed(tmp_path / "home"), EVALUATION, WhatIf()).decode()
     drawn = plain(html.unescape(re.sub(r"<[^>]+>", "", re.sub(r"<script.*?</script>", "", report, flags=re.DOTALL))))
-    gone = [words for words in pictures.read_manifest()["pictures"][REPORT]["words"] if plain(words) not in drawn]
-    assert not gone, f"{REPORT}.png shows what is no longer there: {RENEW}"
+    removed = [words for words in pictures.read_manifest()["pictures"][REPORT]["words"] if plain(words) not in drawn]
+    assert not removed, f"{REPORT}.png shows what is no longer there: {RENEW}"

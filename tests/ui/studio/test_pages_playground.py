@@ -136,8 +136,8 @@ FAMILY = [choice("m", "m"), choice("a-2", "m"), choice("a-1", "m"), choice("n", 
 
 
 def test_partners_are_of_the_same_model_artifacts_first() -> None:
-    assert [found.source for found in pair_choice.partners(FAMILY, "m")] == ["a-2", "a-1"]
-    assert [found.source for found in pair_choice.partners(FAMILY, "a-1")] == ["a-2", "m"]
+    assert [result.source for result in pair_choice.partners(FAMILY, "m")] == ["a-2", "a-1"]
+    assert [result.source for result in pair_choice.partners(FAMILY, "a-1")] == ["a-2", "m"]
     assert pair_choice.partners(FAMILY, "url") == FAMILY
 
 
@@ -189,8 +189,8 @@ def test_loading_shows_the_bar_and_how_long_it_took_before(home: Workspace) -> N
     loading = Event(kind="phase", phase="start", message="Loading starter (1 of 1)", progress=0.0)
     job = serve_job(home, "starter", events=[loading])
     at = studio.open_page("playground")
-    said = studio.says(at)
-    assert "Loading starter (1 of 1) · 0%" in said and "Loading took 42 s the last time" in said
+    text = studio.says(at)
+    assert "Loading starter (1 of 1) · 0%" in text and "Loading took 42 s the last time" in text
     assert at.button(key="playground_ask").disabled and "Phases and log" in studio.links(at)
     at.button(key=f"playground_cancel-{job.id}").click().run()
     assert jobs.show(home, job.id).cancel_requested
@@ -249,10 +249,10 @@ def test_two_answers_stand_side_by_side_with_their_differences_and_times(home: W
         at = both(studio.open_page("playground", original=first, optimized=second))
     left, right = answers(at)
     assert ">w0 w1 w2 w3 w4</mark>" in left and ">v0 v1 v2 v3 v4</mark>" in right
-    said = studio.says(at)
-    assert said.count("first token after") == 2 and said.count("· 5 tokens ·") == 2
-    assert "They differ from the first word on; 5 of 5 words on the left" in said
-    assert "are no measurement" in said
+    text = studio.says(at)
+    assert text.count("first token after") == 2 and text.count("· 5 tokens ·") == 2
+    assert "They differ from the first word on; 5 of 5 words on the left" in text
+    assert "are no measurement" in text
 
 
 def test_identical_answers_are_said_to_be_and_not_marked(home: Workspace) -> None:
@@ -362,8 +362,8 @@ def test_the_stream_is_timed_and_counted() -> None:
 def test_the_question_is_sent_as_asked() -> None:
     with running("broken_server.py") as url:
         streamed(url, "ok", temperature=0.5, seed=7)
-        (seen,) = ask(f"{url}/seen")
-    assert {name: seen[name] for name in ("prompt", "max_tokens", "temperature", "seed")} == {
+        (observed,) = ask(f"{url}/seen")
+    assert {name: observed[name] for name in ("prompt", "max_tokens", "temperature", "seed")} == {
         "prompt": "p",
         "max_tokens": 8,
         "temperature": 0.5,
@@ -376,9 +376,9 @@ def test_a_chat_is_asked_with_what_was_said_before() -> None:
     question = Question("and then?", chat=True)
     with running("broken_server.py") as url:
         text = "".join(playground.stream(url, "ok", question, timing, [("who?", "me")]))
-        (seen,) = ask(f"{url}/seen")
-    assert text.startswith("the quick") and "prompt" not in seen and timing.tokens
-    assert [(each["role"], each["content"]) for each in seen["messages"]] == [
+        (observed,) = ask(f"{url}/seen")
+    assert text.startswith("the quick") and "prompt" not in observed and timing.tokens
+    assert [(each["role"], each["content"]) for each in observed["messages"]] == [
         ("user", "who?"),
         ("assistant", "me"),
         ("user", "and then?"),
@@ -400,7 +400,7 @@ def test_servers_of_other_habits_are_understood(model: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "message"),
     [
         ("close_midway", "broke off its answer"),
         ("reset_midway", "broke off its answer"),
@@ -415,8 +415,8 @@ def test_servers_of_other_habits_are_understood(model: str) -> None:
         ("no_events", "not with a stream"),
     ],
 )
-def test_every_way_a_stream_fails_is_one_sentence(model: str, said: str) -> None:
-    with running("broken_server.py") as url, pytest.raises(EndpointUnreachable, match=said) as caught:
+def test_every_way_a_stream_fails_is_one_sentence(model: str, message: str) -> None:
+    with running("broken_server.py") as url, pytest.raises(EndpointUnreachable, match=message) as caught:
         streamed(url, model)
     assert "\n" not in str(caught.value) and "Errno" not in str(caught.value)
 

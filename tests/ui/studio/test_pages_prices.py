@@ -58,8 +58,8 @@ def test_every_instance_is_shown_with_its_price_and_where_that_holds(home: Works
     ]
     bare = shown.set_index("Instance").loc["ml.p5.4xlarge"]
     assert bare["Price is"] == "no source found" and bare["On demand"] != bare["On demand"], "no price, not 0"
-    said = studio.says(at)
-    assert "45 of 45 instances" in said and "no price was found" in said and "AWS_ACCESS_KEY_ID" in said
+    text = studio.says(at)
+    assert "45 of 45 instances" in text and "no price was found" in text and "AWS_ACCESS_KEY_ID" in text
 
 
 def test_filters_order_and_discount_come_from_the_address(home: Workspace) -> None:
@@ -78,12 +78,13 @@ def test_filters_order_and_discount_come_from_the_address(home: Workspace) -> No
     assert "No instance matches" in studio.says(studio.open_page("hardware", hardware_words="nothing like it"))
 
 
-@pytest.mark.parametrize("wanted", ["<img src=x onerror=y>", "-1", "1e9", "é" * 500])
-def test_odd_words_in_the_address_leave_a_page(home: Workspace, wanted: str) -> None:
+@pytest.mark.parametrize("required", ["<img src=x onerror=y>", "-1", "1e9", "é" * 500])
+def test_odd_words_in_the_address_leave_a_page(home: Workspace, required: str) -> None:
     at = studio.open_page(
         "hardware",
         **dict.fromkeys(
-            ("hardware_discount", "hardware_sort", "hardware_family", "hardware_accelerator", "hardware_words"), wanted
+            ("hardware_discount", "hardware_sort", "hardware_family", "hardware_accelerator", "hardware_words"),
+            required,
         ),
     )
     assert at.title[0].value == "Hardware" and "<img" not in "".join(
@@ -126,8 +127,8 @@ def test_the_processor_is_measured_by_a_click_and_says_when(home: Workspace, mon
     assert "is not measured yet" in studio.says(at) and at.button(key="hardware_measure").label == "Measure it"
     at.button(key="hardware_measure").click().run()
     studio.check(at)
-    said = studio.says(at)
-    assert "Memory bandwidth" in said and "GB/s" in said and "measured here on 20" in said and "best of 3" in said
+    text = studio.says(at)
+    assert "Memory bandwidth" in text and "GB/s" in text and "measured here on 20" in text and "best of 3" in text
     assert at.button(key="hardware_measure").label == "Measure again"
 
 

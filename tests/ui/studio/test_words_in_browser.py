@@ -106,9 +106,9 @@ def answers(port: int) -> bool:
 def test_words_are_shown_as_they_are(page: Page, place: str) -> None:
     for number, words in enumerate(WORDS):
         shown = page.locator(f".st-key-{place}-{number}").inner_text().replace("\u2060", "")
-        asked = words.replace("`", "") if place == "error" else words  # in a message backticks set off code
-        seen = shown.replace("`", "") if place == "error" else shown
-        assert " ".join(seen.split()) == " ".join(asked.split()), (place, words)
+        changed = words.replace("`", "") if place == "error" else words  # in a message backticks set off code
+        observed = shown.replace("`", "") if place == "error" else shown
+        assert " ".join(observed.split()) == " ".join(changed.split()), (place, words)
 
 
 def test_nothing_of_them_became_an_element(page: Page) -> None:

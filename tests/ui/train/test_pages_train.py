@@ -89,10 +89,10 @@ def trained(home: Workspace) -> tuple[JobView, str]:
     """A job that has trained a draft, and the draft, with the weights of the starter's own."""
     first = studio.put(home, spec(home), "Train", JobState.SUCCEEDED)
     recipe = read({"name": "small model", "steps": [{"speculate": {"method": "draft", "tokens": 2}}]})
-    made = studio.artifact(home, first, models.resolve(home, "starter"), recipe=recipe, training=TRAINING)
-    shutil.copytree(ASSETS / "starter" / "draft", home.settings.artifacts / made / "draft")
-    result = {"artifact": made, "training": TRAINING, "bytes_after": 2_400_000, "path": "x"}
-    return studio.put(home, spec(home), "Train again", JobState.SUCCEEDED, result=json.dumps(result)), made
+    artifact_id = studio.artifact(home, first, models.resolve(home, "starter"), recipe=recipe, training=TRAINING)
+    shutil.copytree(ASSETS / "starter" / "draft", home.settings.artifacts / artifact_id / "draft")
+    result = {"artifact": artifact_id, "training": TRAINING, "bytes_after": 2_400_000, "path": "x"}
+    return studio.put(home, spec(home), "Train again", JobState.SUCCEEDED, result=json.dumps(result)), artifact_id
 
 
 def test_the_form_submits_one_job_with_what_was_asked(home: Workspace) -> None:
@@ -100,8 +100,8 @@ def test_the_form_submits_one_job_with_what_was_asked(home: Workspace) -> None:
     assert "No drafts yet." in studio.says(at)
     at.button(key="train_submit").click().run()
     (job,) = jobs.listing(home)
-    asked = jobs.specification(home, job.id)
-    assert (job.kind, asked["options"]["loss"], asked["options"]["minutes"]) == ("train", "kl", 5.0)
+    specification = jobs.specification(home, job.id)
+    assert (job.kind, specification["options"]["loss"], specification["options"]["minutes"]) == ("train", "kl", 5.0)
 
 
 def test_prompts_that_will_not_do_are_said_on_the_page(home: Workspace, tmp_path: Path) -> None:
@@ -119,21 +119,21 @@ def test_a_running_training_draws_its_acceptance_and_its_loss(home: Workspace) -
 
 
 def test_an_ended_training_shows_its_draft_and_leads_to_build(home: Workspace) -> None:
-    job, made = trained(home)
+    job, created = trained(home)
     at = studio.open_page("job", id=job.id)
-    said = studio.says(at)
+    text = studio.says(at)
     assert (
         "60 answers of the model itself (6,000 tokens, 30 greedy) to 30 prompts and 5 that the model wrote itself"
-        in said
+        in text
     )
     assert "Acceptance by position" in titles(at)
     at.button(key="job_next-step").click().run()
-    assert made in str(at.query_params["recipe"])
-    assert made in studio.says(studio.open_page("train", model="starter"))
+    assert created in str(at.query_params["recipe"])
+    assert created in studio.says(studio.open_page("train", model="starter"))
 
 
 def test_a_draft_is_predicted_by_the_map_and_built_with_the_length_that_gains_most(home: Workspace) -> None:
-    job, made = trained(home)
+    job, created = trained(home)
     assert payoff_words.measured((1.7, 2.1)) not in studio.says(studio.open_page("job", id=job.id)), "no map yet"
     card, target = models.resolve(home, "starter"), variants.resolve(home, "starter")
     key = draft_payoff.map_key(
@@ -143,23 +143,30 @@ def test_a_draft_is_predicted_by_the_map_and_built_with_the_length_that_gains_mo
         engine_status.list_versions(home.settings),
         probe.probe(),
     )
-    kept = payoffs.payoff_map(key, model="starter")
-    asked = PayoffSpec(
+    map_document = payoffs.payoff_map(key, model="starter")
+    payoff_spec = PayoffSpec(
         variants=(target,),
         probes=draft_payoff.make_probes(card),
         prompts="p",
         revision=card.revision,
         weights=key.weights,
     )
-    studio.put(home, asked, "Map", JobState.SUCCEEDED, result=json.dumps({"map": kept.model_dump(mode="json")}))
-    draft = models.resolve_draft(home, card, made)
+    studio.put(
+        home, payoff_spec, "Map", JobState.SUCCEEDED, result=json.dumps({"map": map_document.model_dump(mode="json")})
+    )
+    draft = models.resolve_draft(home, card, created)
     assert draft is not None
     shape = draft_payoff.DraftShape(parameters=draft.parameters, layers=draft.layers)
-    (tokens, _), said = kept.best_known(1, shape, (1.7, 2.1)), payoff_words.predictions(kept, shape, (1.7, 2.1))
+    (tokens, _), message = (
+        map_document.best_known(1, shape, (1.7, 2.1)),
+        payoff_words.predictions(map_document, shape, (1.7, 2.1)),
+    )
     at = studio.open_page("job", id=job.id)
-    assert all(each in studio.says(at) for each in said)
+    assert all(each in studio.says(at) for each in message)
     at.button(key="job_next-step").click().run()
     studio.check(at)
     assert f"tokens: {tokens}" in str(at.query_params["recipe"])
     built = studio.says(at)
-    assert all(each in built for each in said) and "by the draft's own training, only an evaluation can tell" in built
+    assert (
+        all(each in built for each in message) and "by the draft's own training, only an evaluation can tell" in built
+    )

@@ -38,9 +38,9 @@ def graphs(model: str, options: dict[str, Any]) -> list[str]:
     config = json.loads((Path(model) / "config.json").read_text())
     base = [config["model_type"], config["hidden_size"], options["tensor_parallel_size"], options.get("kv_cache_dtype")]
     base += [options["max_model_len"], options.get("speculative_config", {}).get("num_speculative_tokens")]
-    wanted = neuron_config(options)
-    shapes = [("prefill", size) for size in wanted["num_batched_tokens_buckets"]]
-    shapes += [("decode", size) for size in wanted["num_seqs_buckets"]]
+    required = neuron_config(options)
+    shapes = [("prefill", size) for size in required["num_batched_tokens_buckets"]]
+    shapes += [("decode", size) for size in required["num_seqs_buckets"]]
     return [hashlib.md5(json.dumps([*base, shape, recorder.COMPILER]).encode()).hexdigest() for shape in shapes]
 
 

@@ -42,8 +42,11 @@ def load_nxd(options: dict[str, Any]) -> None:
     assert not options["enable_prefix_caching"], "the compiled graphs have no block KV layout"
     speculation = options.get("speculative_config")
     assert speculation is None or speculation["method"] in {"eagle", "eagle3"}, "draft models are of the V0 fork alone"
-    wanted = options["additional_config"]["override_neuron_config"]
-    NeuronConfig(**wanted, **({"quantized_checkpoints_path": "/none"} if wanted.get("quantized") else {}))
+    override_neuron_config = options["additional_config"]["override_neuron_config"]
+    NeuronConfig(
+        **override_neuron_config,
+        **({"quantized_checkpoints_path": "/none"} if override_neuron_config.get("quantized") else {}),
+    )
     folder = Path(os.environ["NEURON_COMPILED_ARTIFACTS"])
     try:
         assert options["tensor_parallel_size"] == json.loads((folder / "neuron_config.json").read_text())["tp_degree"]
@@ -87,11 +90,11 @@ def main() -> None:
             self.answer(metrics if self.path == "/metrics" else json.dumps({"data": [{"id": name}]}).encode())
 
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            number = asked.get("max_completion_tokens") or asked.get("max_tokens") or 1
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            number = request.get("max_completion_tokens") or request.get("max_tokens") or 1
             tokens[0] += number
             usage = {"prompt_tokens": 7, "completion_tokens": number}
-            if not asked.get("stream"):
+            if not request.get("stream"):
                 self.answer(json.dumps({"choices": [{"text": "a " * number}], "usage": usage}).encode())
                 return
             self.send_response(200)
