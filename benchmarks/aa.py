@@ -175,10 +175,10 @@ def _names(ratios: Sequence[npt.NDArray[np.float64]], alpha: float) -> bool:
 def neighbours(done: Sequence[Run]) -> tuple[float, float, float]:
     """Correlation of the log ratios of one slice and the next, whose true mean is 0, over all levels and metrics; its
     95 % interval over runs drawn anew (percentiles of 2,000)."""
-    found = np.array([_lagged(log_ratios(run, run.tested)) for run in done if run.tested])
-    drawn = np.random.default_rng(0).integers(0, len(found), (2000, len(found)))
-    low, high = np.percentile(found[drawn].mean(axis=1), [2.5, 97.5])
-    return float(found.mean()), float(low), float(high)
+    values = np.array([_lagged(log_ratios(run, run.tested)) for run in done if run.tested])
+    drawn = np.random.default_rng(0).integers(0, len(values), (2000, len(values)))
+    low, high = np.percentile(values[drawn].mean(axis=1), [2.5, 97.5])
+    return float(values.mean()), float(low), float(high)
 
 
 def _lagged(ratios: Sequence[npt.NDArray[np.float64]]) -> float:
@@ -242,10 +242,10 @@ def _asked(done: Sequence[Run]) -> str:
     )
 
 
-def _exact_interval(named: int, of: int) -> tuple[float, float]:
+def _exact_interval(named: int, number: int) -> tuple[float, float]:
     """Clopper and Pearson 1934."""
-    found = stats.binomtest(named, of).proportion_ci(method="exact")
-    return found.low, found.high
+    proportion_ci = stats.binomtest(named, number).proportion_ci(method="exact")
+    return proportion_ci.low, proportion_ci.high
 
 
 def _tested(done: Sequence[Run]) -> Iterator[tuple[Run, Comparison, float]]:
@@ -258,15 +258,23 @@ def _by_metric(done: Sequence[Run]) -> tuple[tuple[str, ...], list[tuple[object,
     rows: list[tuple[object, ...]] = []
     for server in dict.fromkeys(run.server for run in done):
         for headline in HEADLINE:
-            held = [pair for pair in _tested(done) if pair[0].server == server and pair[1].metric.startswith(headline)]
-            if not held:
+            pairs = [pair for pair in _tested(done) if pair[0].server == server and pair[1].metric.startswith(headline)]
+            if not pairs:
                 continue
-            below = sum(p < SIGNIFICANCE for _, _, p in held)
-            off = median(abs((row.ratio or 1) - 1) for _, row, _ in held)
-            half = median((row.ci95[1] / row.ci95[0]) ** 0.5 - 1 for _, row, _ in held if row.ci95)
-            named = sum(row.significant for _, row, _ in held)
+            below = sum(p < SIGNIFICANCE for _, _, p in pairs)
+            off = median(abs((row.ratio or 1) - 1) for _, row, _ in pairs)
+            half = median((row.ci95[1] / row.ci95[0]) ** 0.5 - 1 for _, row, _ in pairs if row.ci95)
+            named = sum(row.significant for _, row, _ in pairs)
             rows.append(
-                (server, headline, len(held), f"{below} ({below / len(held):.0%})", named, f"{off:.1%}", f"{half:.1%}")
+                (
+                    server,
+                    headline,
+                    len(pairs),
+                    f"{below} ({below / len(pairs):.0%})",
+                    named,
+                    f"{off:.1%}",
+                    f"{half:.1%}",
+                )
             )
     header = (
         "server",

@@ -31,8 +31,8 @@ def main() -> None:
     prompts = [target.prompt(json.loads(line)["prompt"]) for line in lines]
     rows = []
     for temperature in (0.0, 1.0):
-        found = replayed(target, draft, prompts, temperature)
-        figures = (found.rate, found.length, *found.by_position)
+        result = replayed(target, draft, prompts, temperature)
+        figures = (result.rate, result.length, *result.by_position)
         rows.append((f"{temperature:g}", *(f"{figure:.3f}" for figure in figures)))
     print(table(("temperature", "accepted / drafted", "tokens a round", *map(str, range(1, TOKENS + 1))), rows))
 
@@ -48,14 +48,14 @@ def replayed(target: Target, draft: Target, prompts: list[list[int]], temperatur
     return acceptance.total(parts)
 
 
-def _of(target: Target, draft: Target, said: list[AnsweredPrompt]) -> Acceptance:
-    tokens, _, real = padded(said)
+def _of(target: Target, draft: Target, answered_prompts: list[AnsweredPrompt]) -> Acceptance:
+    tokens, _, real = padded(answered_prompts)
     theirs, own = (model.logits(model.states(tokens, real)[0]).flatten(0, 1) for model in (target, draft))
     following = torch.cat([tokens[:, 1:], tokens[:, -1:]], 1).flatten()
-    warm = torch.full((tokens.numel(),), said[0].temperature)
+    warm = torch.full((tokens.numel(),), answered_prompts[0].temperature)
     accepted = acceptance.acceptance_probability(following, own, theirs, warm, certain=False).view(tokens.shape)
-    begins = torch.tensor([len(pair.prompt) for pair in said])
-    ends = torch.tensor([len(pair.prompt) + len(pair.answer) - 1 for pair in said])
+    begins = torch.tensor([len(pair.prompt) for pair in answered_prompts])
+    ends = torch.tensor([len(pair.prompt) + len(pair.answer) - 1 for pair in answered_prompts])
     return acceptance.walk(acceptance.chained(accepted, TOKENS), begins, ends)
 
 

@@ -51,17 +51,17 @@ CONFIG = {
 
 def tensors() -> dict[str, list[int]]:
     """Name -> shape, in the order in which checkpoints are written."""
-    found = {"model.embed_tokens.weight": [VOCABULARY, HIDDEN]}
+    values = {"model.embed_tokens.weight": [VOCABULARY, HIDDEN]}
     for layer in range(LAYERS):
-        of = f"model.layers.{layer}"
-        found |= {
-            f"{of}.self_attn.{name}_proj.weight": [size, HIDDEN]
+        text = f"model.layers.{layer}"
+        values |= {
+            f"{text}.self_attn.{name}_proj.weight": [size, HIDDEN]
             for name, size in (("q", HIDDEN), ("k", KV), ("v", KV), ("o", HIDDEN))
         }
-        found |= {f"{of}.mlp.gate_proj.weight": [WIDE, HIDDEN], f"{of}.mlp.up_proj.weight": [WIDE, HIDDEN]}
-        found |= {f"{of}.mlp.down_proj.weight": [HIDDEN, WIDE]}
-        found |= {f"{of}.{name}_layernorm.weight": [HIDDEN] for name in ("input", "post_attention")}
-    return found | {"model.norm.weight": [HIDDEN], "lm_head.weight": [VOCABULARY, HIDDEN]}
+        values |= {f"{text}.mlp.gate_proj.weight": [WIDE, HIDDEN], f"{text}.mlp.up_proj.weight": [WIDE, HIDDEN]}
+        values |= {f"{text}.mlp.down_proj.weight": [HIDDEN, WIDE]}
+        values |= {f"{text}.{name}_layernorm.weight": [HIDDEN] for name in ("input", "post_attention")}
+    return values | {"model.norm.weight": [HIDDEN], "lm_head.weight": [VOCABULARY, HIDDEN]}
 
 
 def build(folder: Path) -> int:
@@ -71,9 +71,9 @@ def build(folder: Path) -> int:
     weight_map: dict[str, str] = {}
     for number in range(SHARDS):
         file = f"model-{number + 1:05d}-of-{SHARDS:05d}.safetensors"
-        held = every[number * len(every) // SHARDS : (number + 1) * len(every) // SHARDS]
-        _shard(folder / file, held)
-        weight_map |= dict.fromkeys((name for name, _ in held), file)
+        reserved = every[number * len(every) // SHARDS : (number + 1) * len(every) // SHARDS]
+        _shard(folder / file, reserved)
+        weight_map |= dict.fromkeys((name for name, _ in reserved), file)
     index = {"metadata": {"total_size": sum(_bytes(shape) for _, shape in every)}, "weight_map": weight_map}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
     (folder / "config.json").write_text(json.dumps(CONFIG))
@@ -85,10 +85,10 @@ def _bytes(shape: list[int]) -> int:
     return 2 * shape[0] * (shape[1] if len(shape) == 2 else 1)
 
 
-def _shard(path: Path, held: list[tuple[str, list[int]]]) -> None:
+def _shard(path: Path, reserved: list[tuple[str, list[int]]]) -> None:
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
-    for name, shape in held:
+    for name, shape in reserved:
         header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + _bytes(shape)]}
         end += _bytes(shape)
     raw = json.dumps(header, separators=(",", ":")).encode()
@@ -145,14 +145,14 @@ def _ask(url: str) -> Any:
         return json.load(answer)
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(values: dict[str, Any]) -> str:
     """The figures with their limits."""
-    seconds = {name: _range(found[name]) for name in ("local_s", "remote_s")}
-    sent = f"{found['network_bytes'] / 1e6:.2f} MB in {found['requests']} requests"
-    return f"""# Card of a model in {found["shards"]} shards
+    seconds = {name: _range(values[name]) for name in ("local_s", "remote_s")}
+    sent = f"{values['network_bytes'] / 1e6:.2f} MB in {values['requests']} requests"
+    return f"""# Card of a model in {values["shards"]} shards
 
-{found["hardware"]}, load average {found["load_average"][0]:.1f}, {found["date"][:10]}. `python -m benchmarks.card`.
-{found["parameters"] / 1e9:.1f} billion parameters in {found["tensors"]:,} tensors. {found["note"]}
+{values["hardware"]}, load average {values["load_average"][0]:.1f}, {values["date"][:10]}. `python -m benchmarks.card`.
+{values["parameters"] / 1e9:.1f} billion parameters in {values["tensors"]:,} tensors. {values["note"]}
 
 | figure | median of {RUNS} (lowest to highest) | limit |
 |---|---|---|

@@ -105,37 +105,37 @@ def run(home: Path, count: int, rounds: int) -> dict[str, Any]:
     first = timed(lambda: catalog_sync.sync(opened))
     fits = timed(lambda: catalog.count(opened, CatalogFilter(target=INSTANCE)))
     again = [timed(lambda: catalog_sync.sync(opened)) for _ in range(50)]
-    found: dict[str, list[float]] = {name: [] for name in PAGES}
+    by_name: dict[str, list[float]] = {name: [] for name in PAGES}
     with Server(home, home / "server.log") as server, Visitor(server) as visitor:
         for number in range(WARM_ROUNDS + rounds):
             for name, query in PAGES.items():
                 page = ("model", MODEL) if name.startswith("model") else ("catalog", query)
                 took = visitor.visit(*page) * 1000
                 if number >= WARM_ROUNDS:
-                    found[name].append(took)
-    return {"pages": found, "first_sync_ms": first, "first_fits_ms": fits, "sync_ms": again}
+                    by_name[name].append(took)
+    return {"pages": by_name, "first_sync_ms": first, "first_fits_ms": fits, "sync_ms": again}
 
 
-def report(found: dict[str, Any], said: dict[str, Any]) -> str:
+def report(options: dict[str, Any], message: dict[str, Any]) -> str:
     lines = [
         "# The catalog with many imported models",
         "",
-        *(f"- {name}: {value}" for name, value in said.items() if value),
+        *(f"- {name}: {value}" for name, value in message.items() if value),
         "",
     ]
     lines += [
-        f"Server time of a page, ms, over {len(found['pages']['catalog'])} rounds in an open session. Bar: p95 under "
+        f"Server time of a page, ms, over {len(options['pages']['catalog'])} rounds in an open session. Bar: p95 under "
         f"300 ms.",
         "",
         "| page | p50 | p95 | highest | holds |",
         "|---|---|---|---|---|",
     ]
-    for name, values in found["pages"].items():
+    for name, values in options["pages"].items():
         p95 = percentile(sorted(values), 95)
         lines.append(
             f"| {name} | {median(values):.0f} | {p95:.0f} | {max(values):.0f} | {'yes' if p95 < BAR_MS else 'NO'} |"
         )
-    first, fits, again = found["first_sync_ms"], found["first_fits_ms"], median(found["sync_ms"])
+    first, fits, again = options["first_sync_ms"], options["first_fits_ms"], median(options["sync_ms"])
     lines += [
         "",
         f"The first sync of a new home took {first:.0f} ms, the first filter on an instance, which holds every shape "
@@ -152,14 +152,14 @@ def main() -> None:
     parser.add_argument("--note", default="")
     parser.add_argument("--no-write", action="store_true", help="print only")
     options = parser.parse_args()
-    said = about(options.note, {"imported models": options.models, "shapes": min(SHAPES, options.models)})
+    facts = about(options.note, {"imported models": options.models, "shapes": min(SHAPES, options.models)})
     with tempfile.TemporaryDirectory() as folder:
-        found = run(Path(folder) / "home", options.models, options.rounds)
-    text = report(found, said)
+        result = run(Path(folder) / "home", options.models, options.rounds)
+    text = report(result, facts)
     print(text)
     if not options.no_write:
         (RESULTS / "catalog.md").write_text(text)
-        (RESULTS / "catalog.json").write_text(json.dumps({**said, "bar_ms": BAR_MS, **found}, indent=1) + "\n")
+        (RESULTS / "catalog.json").write_text(json.dumps({**facts, "bar_ms": BAR_MS, **result}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -28,18 +28,20 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=2048)
     parser.add_argument("--outputs", type=int, default=8192)
     parser.add_argument("--seconds", type=float, default=2.0, help="processor seconds of each product")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    weights = torch.randn(asked.outputs, asked.width)
+    weights = torch.randn(arguments.outputs, arguments.width)
     rows = []
     for count in ROWS:
-        half, eight = (timed(made, asked.seconds) for made in (bfloat16(weights, count), int8(weights, count)))
+        half, eight = (
+            timed(created, arguments.seconds) for created in (bfloat16(weights, count), int8(weights, count))
+        )
         ratios = [f"{before / after:.2f}" for before, after in zip(half, eight, strict=True)]
         rows.append((count, f"{half[0] * 1e6:.0f}", f"{eight[0] * 1e6:.0f}", *ratios))
     facts = probe.probe()
     print(
-        f"{facts['cpu']}, {', '.join(facts['flags'])}, load {os.getloadavg()[0]:.1f}, {asked.width} x "
-        f"{asked.outputs}, 1 thread"
+        f"{facts['cpu']}, {', '.join(facts['flags'])}, load {os.getloadavg()[0]:.1f}, {arguments.width} x "
+        f"{arguments.outputs}, 1 thread"
     )
     print(table(("rows", "bf16 us", "int8 us", "processor time", "wall time"), rows))
 

@@ -65,27 +65,28 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--work", type=Path)
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as made:
-        work = (given.work or Path(made)).resolve()
-        data = gathered(given.target, given.kind, given.minutes, work)[2]
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as created:
+        work = (arguments.work or Path(created)).resolve()
+        data = gathered(arguments.target, arguments.kind, arguments.minutes, work)[2]
         arms = [Arm(LOSSES[0], seed) for seed in range(SEEDS)] + [Arm(loss, 0) for loss in LOSSES[1:]]
         with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
             running = [
-                pool.submit(trained, given.target, given.kind, given.minutes, given.seconds, work, arm) for arm in arms
+                pool.submit(trained, arguments.target, arguments.kind, arguments.minutes, arguments.seconds, work, arm)
+                for arm in arms
             ]
             rows = [future.result() for future in running]
     show(rows, data.facts)
-    if given.out:
+    if arguments.out:
         versions = engine_status.list_versions(settings.load())
         document = {
-            "kind": given.kind,
-            "seconds": given.seconds,
+            "kind": arguments.kind,
+            "seconds": arguments.seconds,
             "data": data.facts,
             "rows": rows,
             "hardware": probe.probe(),
         }
-        given.out.write_text(json.dumps({**document, "versions": versions}, indent=1) + "\n")
+        arguments.out.write_text(json.dumps({**document, "versions": versions}, indent=1) + "\n")
 
 
 def gathered(folder: Path, kind: DraftKind, minutes: float, work: Path) -> tuple[Target, tuple[str, ...], TrainingData]:
@@ -103,21 +104,21 @@ def trained(folder: Path, kind: DraftKind, minutes: float, seconds: float, work:
     train.CHECKS = CHECKS
     target, texts, data = gathered(folder, kind, minutes, work)
     options = Training(kind=kind, loss=arm.loss, minutes=seconds / 60, seed=arm.seed)
-    with tempfile.TemporaryDirectory() as made:
-        out = Path(made) / "draft"
+    with tempfile.TemporaryDirectory() as created:
+        out = Path(created) / "draft"
         out.mkdir()
-        request = TrainRequest(target_dir=folder, out_dir=out, options=options, prompts=texts, work_dir=Path(made))
-        found = learn(request, make_proposer(target, options), data._replace(seconds=0.0), KEY, Told(arm))
-    lengths = {f"{measured.temperature:g}": measured.length for measured in found.acceptance}
+        request = TrainRequest(target_dir=folder, out_dir=out, options=options, prompts=texts, work_dir=Path(created))
+        learned = learn(request, make_proposer(target, options), data._replace(seconds=0.0), KEY, Told(arm))
+    lengths = {f"{measured.temperature:g}": measured.length for measured in learned.acceptance}
     return {
         "loss": arm.loss,
         "seed": arm.seed,
         "lengths": lengths,
-        "steps": found.steps,
-        "best_step": found.best_step,
-        "stopped": found.stopped,
-        "seconds": found.seconds["training"],
-        "first": {f"{measured.temperature:g}": measured.by_position[0] for measured in found.acceptance},
+        "steps": learned.steps,
+        "best_step": learned.best_step,
+        "stopped": learned.stopped,
+        "seconds": learned.seconds["training"],
+        "first": {f"{measured.temperature:g}": measured.by_position[0] for measured in learned.acceptance},
     }
 
 

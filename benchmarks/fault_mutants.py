@@ -158,12 +158,23 @@ def changed(mutant: Mutant, source: str) -> str:
     return source.replace(mutant.was, mutant.becomes)
 
 
-def tried(mutant: Mutant, asked: argparse.Namespace) -> Found:
+def tried(mutant: Mutant, request: argparse.Namespace) -> Found:
     """The campaign in a copy with that break."""
     began = time.monotonic()
     with broken(mutant) as folder:
         page = folder / "faults.md"
-        options = ["--seeds", asked.seeds, "--first", asked.first, "--lanes", asked.lanes, "--wrong", 1, "--out", page]
+        options = [
+            "--seeds",
+            request.seeds,
+            "--first",
+            request.first,
+            "--lanes",
+            request.lanes,
+            "--wrong",
+            1,
+            "--out",
+            page,
+        ]
         command = [sys.executable, "-m", "benchmarks.faults", *map(str, options)]
         environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
         with subprocess.Popen(
@@ -175,17 +186,19 @@ def tried(mutant: Mutant, asked: argparse.Namespace) -> Found:
             stderr=subprocess.PIPE,
         ) as running:
             try:
-                said = running.communicate()[1].decode(errors="replace")
+                message = running.communicate()[1].decode(errors="replace")
             finally:
                 running.terminate()  # as Ctrl-C: what it started goes too
         text = page.read_text() if page.exists() else ""
     ended, wrong = ENDED.search(text), WRONG.search(text)
-    told = wrong[1] if wrong else None if running.returncode == 0 else (said.strip().splitlines() or ["it ended"])[-1]
-    told = told and told.replace(sys.executable, "python").replace(str(folder), "")
-    return Found(mutant, int(ended[1]) if ended else 0, told, time.monotonic() - began)
+    reported = (
+        wrong[1] if wrong else None if running.returncode == 0 else (message.strip().splitlines() or ["it ended"])[-1]
+    )
+    reported = reported and reported.replace(sys.executable, "python").replace(str(folder), "")
+    return Found(mutant, int(ended[1]) if ended else 0, reported, time.monotonic() - began)
 
 
-def report(found: list[Found], asked: argparse.Namespace) -> str:
+def report(results: list[Found], request: argparse.Namespace) -> str:
     """The page under benchmarks/results, of the mutants that were tried."""
     facts = probe.probe()
     head = HEAD.format(
@@ -194,12 +207,12 @@ def report(found: list[Found], asked: argparse.Namespace) -> str:
         python=platform.python_version(),
         date=datetime.now(UTC).date(),
         load=os.getloadavg()[0],
-        seeds=asked.seeds,
-        first=asked.first,
-        lanes=asked.lanes,
-        mutants=f" --mutants '{asked.mutants}'" if asked.mutants else "",
-        noticed=sum(attempt.wrong is not None for attempt in found),
-        all=len(found),
+        seeds=request.seeds,
+        first=request.first,
+        lanes=request.lanes,
+        mutants=f" --mutants '{request.mutants}'" if request.mutants else "",
+        noticed=sum(attempt.wrong is not None for attempt in results),
+        all=len(results),
     )
     rows = [
         (
@@ -209,7 +222,7 @@ def report(found: list[Found], asked: argparse.Namespace) -> str:
             round(attempt.seconds),
             (attempt.wrong or "")[:WORDS],
         )
-        for attempt in found
+        for attempt in results
     ]
     return f"{head}\n```\n{table(HEADER, rows)}\n```\n"
 
@@ -221,14 +234,14 @@ def main() -> int:
     parser.add_argument("--lanes", type=int, default=campaign.LANES)
     parser.add_argument("--mutants", default="", help="only those whose name holds this")
     parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what it started goes too
-    found: list[Found] = []
-    for mutant in (candidate for candidate in MUTANTS if asked.mutants in candidate.name):
-        found.append(tried(mutant, asked))
-        if asked.out:
-            files.write(asked.out, report(found, asked), flush=False)
-    print(report(found, asked))
+    results: list[Found] = []
+    for mutant in (candidate for candidate in MUTANTS if arguments.mutants in candidate.name):
+        results.append(tried(mutant, arguments))
+        if arguments.out:
+            files.write(arguments.out, report(results, arguments), flush=False)
+    print(report(results, arguments))
     return 0
 
 

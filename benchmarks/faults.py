@@ -67,15 +67,15 @@ def main() -> int:
     )
     parser.add_argument("--wrong", type=int, default=0, help="end after so many seeds with which something is wrong")
     parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # as Ctrl-C: servers and workers go too
-    places = [asked.place] if asked.place else campaign.PLACES
-    chosen = campaign.cases(asked.first, asked.seeds, asked.faults, places, asked.where)
-    outcomes = record(campaign.run(chosen, asked.lanes), asked)
+    places = [arguments.place] if arguments.place else campaign.PLACES
+    chosen = campaign.cases(arguments.first, arguments.seeds, arguments.faults, places, arguments.where)
+    outcomes = record(campaign.run(chosen, arguments.lanes), arguments)
     return int(len(outcomes) < len(chosen) or any(outcome["wrong"] for outcome in outcomes))
 
 
-def record(running: Iterator[dict[str, Any]], asked: argparse.Namespace) -> list[dict[str, Any]]:
+def record(running: Iterator[dict[str, Any]], request: argparse.Namespace) -> list[dict[str, Any]]:
     """What came of each seed; the file is true after every one, and what has ended is printed, also where the rest is
     cut off."""
     outcomes, began, facts = list[dict[str, Any]](), time.monotonic(), probe.probe()
@@ -84,12 +84,12 @@ def record(running: Iterator[dict[str, Any]], asked: argparse.Namespace) -> list
             outcomes.append(outcome)
             if outcome["wrong"]:
                 print(f"{sentence(outcome)}\n{outcome['log']}", file=sys.stderr, flush=True)
-            if asked.out:
-                files.write(asked.out, report(outcomes, asked, facts, time.monotonic() - began), flush=False)
-            if asked.wrong and sum(bool(one["wrong"]) for one in outcomes) >= asked.wrong:
+            if request.out:
+                files.write(request.out, report(outcomes, request, facts, time.monotonic() - began), flush=False)
+            if request.wrong and sum(bool(one["wrong"]) for one in outcomes) >= request.wrong:
                 break
     finally:
-        print(report(outcomes, asked, facts, time.monotonic() - began))
+        print(report(outcomes, request, facts, time.monotonic() - began))
     return outcomes
 
 
@@ -98,7 +98,7 @@ def sentence(outcome: dict[str, Any]) -> str:
     return f"seed {outcome['seed']}, {', '.join(named)}: {outcome['wrong']}"
 
 
-def report(outcomes: list[dict[str, Any]], asked: argparse.Namespace, facts: dict[str, Any], seconds: float) -> str:
+def report(outcomes: list[dict[str, Any]], request: argparse.Namespace, facts: dict[str, Any], seconds: float) -> str:
     """The page under benchmarks/results, of the seeds that have ended."""
     head = HEAD.format(
         processor=facts["cpu"],
@@ -107,14 +107,14 @@ def report(outcomes: list[dict[str, Any]], asked: argparse.Namespace, facts: dic
         sqlalchemy=sqlalchemy.__version__,
         date=datetime.now(UTC).date(),
         load=os.getloadavg()[0],
-        seeds=asked.seeds,
-        first=asked.first,
+        seeds=request.seeds,
+        first=request.first,
         seconds=seconds,
         ended=len(outcomes),
-        faults=f" --faults '{asked.faults}'" if asked.faults else "",
-        lanes=asked.lanes,
-        where="" if asked.where == campaign.LOCAL else f" --where {asked.where}",
-        cluster="" if asked.where == campaign.LOCAL else CLUSTER.format(away=AWAY_S, alone=ALONE_S, head=HEADLESS_S),
+        faults=f" --faults '{request.faults}'" if request.faults else "",
+        lanes=request.lanes,
+        where="" if request.where == campaign.LOCAL else f" --where {request.where}",
+        cluster="" if request.where == campaign.LOCAL else CLUSTER.format(away=AWAY_S, alone=ALONE_S, head=HEADLESS_S),
         lease=LEASE_S,
         heartbeat=HEARTBEAT_S,
         grace=GRACE_S,

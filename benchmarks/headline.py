@@ -60,11 +60,14 @@ def main() -> None:
         parameters = wide.build(Path(scratch) / "wide", arguments.times)
         workspace = service.open_workspace(Settings(home=Path(scratch) / "home"))
         try:
-            made = optimized(workspace, str(Path(scratch) / "wide"), RECIPES)
+            optimization = optimized(workspace, str(Path(scratch) / "wide"), RECIPES)
             view = measure(
-                workspace, Path(scratch) / "wide", [str(job.result["artifact"]) for job in made], arguments.repeats
+                workspace,
+                Path(scratch) / "wide",
+                [str(job.result["artifact"]) for job in optimization],
+                arguments.repeats,
             )
-            qualities = {str(r["name"]): job.result["quality"] for r, job in zip(RECIPES, made, strict=True)}
+            qualities = {str(r["name"]): job.result["quality"] for r, job in zip(RECIPES, optimization, strict=True)}
             diverged = divergences(Path(view.path) / "records.parquet", "w8a8", "w8a8 + draft k=4")
             record(view.document, parameters, diverged, qualities)
         finally:
@@ -77,7 +80,7 @@ def optimized(workspace: Workspace, model: str, documents: list[dict[str, Any]])
     return [finished(workspace, optimize.submit(workspace, optimize.prepare(workspace, case))) for case in chosen]
 
 
-def measure(workspace: Workspace, model: Path, made: list[str], repeats: int) -> evaluations.EvaluationView:
+def measure(workspace: Workspace, model: Path, created: list[str], repeats: int) -> evaluations.EvaluationView:
     options = evaluations.read_options(
         concurrency=(1, 4, 8),
         repeats=repeats,
@@ -87,7 +90,7 @@ def measure(workspace: Workspace, model: Path, made: list[str], repeats: int) ->
         quality=False,
         interleave="resident",
     )
-    spec = evaluations.prepare(workspace, [str(model), *made], options)
+    spec = evaluations.prepare(workspace, [str(model), *created], options)
     ended = finished(workspace, evaluations.submit(workspace, spec))
     return evaluations.show(workspace, str(ended.result["evaluation"]))
 
@@ -120,9 +123,11 @@ def record(document: Evaluation, parameters: int, diverged: dict[str, float], qu
     RESULTS.mkdir(exist_ok=True)
     text = markdown(document, parameters, diverged, qualities)
     (RESULTS / "headline.md").write_text(text)
-    kept = document.model_dump(mode="json", exclude={"variants": {"__all__": {"variant"}}, "options": {"workload"}})
+    remaining = document.model_dump(
+        mode="json", exclude={"variants": {"__all__": {"variant"}}, "options": {"workload"}}
+    )
     (RESULTS / "headline.json").write_text(
-        json.dumps({**kept, "divergences": diverged, "qualities": qualities, "parameters": parameters}, indent=1)
+        json.dumps({**remaining, "divergences": diverged, "qualities": qualities, "parameters": parameters}, indent=1)
     )
     print(text)
 

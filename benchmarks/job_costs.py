@@ -61,13 +61,15 @@ def main() -> None:
     parser.add_argument("--recipes", default=",".join(RECIPES))
     parser.add_argument("--flops", type=float, help="16-bit operations/s of the processor; measured where not given")
     parser.add_argument("--out", type=Path, default=RESULTS / "job_costs.json")
-    asked = parser.parse_args()
-    flops = asked.flops or processor_speed.best_speed([processor_speed.measure(probe.cores()) for _ in range(3)]).flops
+    arguments = parser.parse_args()
+    flops = (
+        arguments.flops or processor_speed.best_speed([processor_speed.measure(probe.cores()) for _ in range(3)]).flops
+    )
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="whetstone-jobs-") as scratch:
         workspace = service.open_workspace(Settings(home=Path(scratch) / "home"))
-        for name in asked.models.split(","):
-            for recipe in asked.recipes.split(","):
+        for name in arguments.models.split(","):
+            for recipe in arguments.recipes.split(","):
                 rows.append(measured(workspace, Path(scratch), name, recipe, flops))
                 print(json.dumps(rows[-1]), flush=True)
     document = {
@@ -77,8 +79,8 @@ def main() -> None:
         "load": os.getloadavg(),
         "rows": rows,
     }
-    asked.out.write_text(json.dumps(document, indent=1))
-    asked.out.with_suffix(".md").write_text(markdown(document))
+    arguments.out.write_text(json.dumps(document, indent=1))
+    arguments.out.with_suffix(".md").write_text(markdown(document))
 
 
 def measured(workspace: service.Workspace, scratch: Path, name: str, recipe: str, flops: float) -> dict[str, Any]:
@@ -119,7 +121,7 @@ def watched(channel: Channel) -> dict[str, Any]:
     """Run the worker; processor seconds by phase, wall seconds, and the kernel's peak of resident memory."""
     began = time.monotonic()
     child = subprocess.Popen([sys.executable, "-m", "backend.worker", channel.address], stdout=subprocess.DEVNULL)
-    process, phases, phase, before, seen, peak = psutil.Process(child.pid), dict[str, float](), "start", 0.0, 0, 0
+    process, phases, phase, before, observed, peak = psutil.Process(child.pid), dict[str, float](), "start", 0.0, 0, 0
     while child.poll() is None:
         try:
             used, peak = sum(process.cpu_times()[:2]), max(peak, high_water(child.pid))
@@ -127,8 +129,8 @@ def watched(channel: Channel) -> dict[str, Any]:
             break
         phases[phase] = phases.get(phase, 0.0) + used - before
         before = used
-        for number, events in channel.segments(seen):
-            seen = number
+        for number, events in channel.segments(observed):
+            observed = number
             phase = next((event.phase for event in reversed(events) if event.kind == "phase" and event.phase), phase)
         time.sleep(POLL_S)
     child.wait()

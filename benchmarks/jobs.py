@@ -134,10 +134,10 @@ def fill(workspace: Workspace, count: int, events: int) -> None:
             ).model_dump()
             for n in numbers
         ]
-        said = [_event(n, seq, at) for n in numbers for seq in range(1, each + 1)]
+        messages = [_event(n, seq, at) for n in numbers for seq in range(1, each + 1)]
         with workspace.store.session() as session:
             session.execute(insert(JobRow), params=rows)
-            session.execute(insert(EventRow), params=said)
+            session.execute(insert(EventRow), params=messages)
 
 
 def _event(job: int, seq: int, at: datetime) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def _event(job: int, seq: int, at: datetime) -> dict[str, Any]:
 def lists(workspace: Workspace, count: int) -> dict[str, float]:
     """Milliseconds, 95th percentile of READS, of what pages and commands list."""
     failed = [str(JobState.FAILED)]
-    asked: dict[str, Callable[[], object]] = {
+    values: dict[str, Callable[[], object]] = {
         "jobs, first page": lambda: jobs.listing(workspace, limit=20),
         "jobs, last page": lambda: jobs.listing(workspace, limit=20, offset=count - 20),
         "jobs that failed": lambda: jobs.listing(workspace, states=failed, limit=20),
@@ -159,7 +159,7 @@ def lists(workspace: Workspace, count: int) -> dict[str, float]:
         "what runs": lambda: running_jobs.list_running(workspace),
         "one job's story": lambda: jobs.timeline(workspace, f"j-{count - 1}"),
     }
-    return {name: p95([timed(read) for _ in range(READS)]) * 1000 for name, read in asked.items()}
+    return {name: p95([timed(read) for _ in range(READS)]) * 1000 for name, read in values.items()}
 
 
 def timed(act: Callable[[], object]) -> float:
@@ -168,8 +168,8 @@ def timed(act: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def p95(found: list[float]) -> float:
-    return sorted(found)[max(0, round(0.95 * len(found)) - 1)]
+def p95(values: list[float]) -> float:
+    return sorted(values)[max(0, round(0.95 * len(values)) - 1)]
 
 
 def event_to_store(workspace: Workspace, folder: Path) -> float:
@@ -224,27 +224,27 @@ def watching_cost(workspace: Workspace, watchers: int) -> float:
 
 
 def measured(
-    folder: Path, address: Callable[[], str | None], asked: argparse.Namespace, supervisors: int
+    folder: Path, address: Callable[[], str | None], request: argparse.Namespace, supervisors: int
 ) -> dict[str, Any]:
     (folder / "many").mkdir(parents=True)
-    rate = throughput(folder / "no-ops", address(), asked.no_ops, supervisors)
+    rate = throughput(folder / "no-ops", address(), request.no_ops, supervisors)
     many = service.open_workspace(Settings(home=folder / "many", database_url=address()))
-    fill(many, asked.jobs, asked.events)
+    fill(many, request.jobs, request.events)
     waits = event_to_store(many, folder)
-    one, several = watching_cost(many, 1), watching_cost(many, asked.watchers)
+    one, several = watching_cost(many, 1), watching_cost(many, request.watchers)
     return {
         "jobs_per_s": rate,
         "supervisors": supervisors,
-        "lists_p95_ms": lists(many, asked.jobs),
+        "lists_p95_ms": lists(many, request.jobs),
         "event_to_store_p95_s": waits,
         "one_watcher_cpu_ms": one,
         "watchers_cpu_ms": several,
     }
 
 
-def report(found: dict[str, dict[str, Any]], asked: argparse.Namespace) -> str:
+def report(values: dict[str, dict[str, Any]], request: argparse.Namespace) -> str:
     rows: list[tuple[Any, ...]] = []
-    for name, one in found.items():
+    for name, one in values.items():
         supervisors = f"{one['supervisors']} supervisor{'s' if one['supervisors'] > 1 else ''}"
         rows.append((name, f"no-op jobs a second without a process each, {supervisors}", one["jobs_per_s"], ""))
         rows += [(name, f"{what}, p95 ms", value, "under 300") for what, value in one["lists_p95_ms"].items()]
@@ -259,12 +259,12 @@ def report(found: dict[str, dict[str, Any]], asked: argparse.Namespace) -> str:
             )
         )
         ratio = one["watchers_cpu_ms"] / one["one_watcher_cpu_ms"]
-        rows.append((name, f"{asked.watchers} watchers against one, processor time", ratio, "under 2"))
+        rows.append((name, f"{request.watchers} watchers against one, processor time", ratio, "under 2"))
     facts, load = probe.probe(), os.getloadavg()[0]
     head = (
         f"# Jobs by the thousand\n\n{facts['cpu']}, {facts['cores']} cores, {datetime.now(UTC).date()}, load "
         f"{load:.1f}; "
-        f"{asked.no_ops} no-op jobs; {asked.jobs} jobs with {asked.events} events. "
+        f"{request.no_ops} no-op jobs; {request.jobs} jobs with {request.events} events. "
         "`python -m benchmarks.jobs`.\n\n"
     )
     return f"{head}```\n{table(('database', 'what', 'measured', 'goal'), rows)}\n```\n"
@@ -277,21 +277,21 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--watchers", type=int, default=50)
     parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     server = Postgres()
     try:
         with tempfile.TemporaryDirectory(prefix="whetstone-jobs-") as scratch:
-            found = {
-                "SQLite": measured(Path(scratch) / "sqlite", lambda: None, asked, 1),
-                "PostgreSQL": measured(Path(scratch) / "postgres", partial(server.new), asked, 2),
+            values = {
+                "SQLite": measured(Path(scratch) / "sqlite", lambda: None, arguments, 1),
+                "PostgreSQL": measured(Path(scratch) / "postgres", partial(server.new), arguments, 2),
             }
     finally:
         server.remove()
-    told = report(found, asked)
-    print(told)
-    if asked.out:
-        asked.out.with_suffix(".json").write_text(json.dumps(found, indent=1))
-        asked.out.write_text(told)
+    reported = report(values, arguments)
+    print(reported)
+    if arguments.out:
+        arguments.out.with_suffix(".json").write_text(json.dumps(values, indent=1))
+        arguments.out.write_text(reported)
 
 
 if __name__ == "__main__":

@@ -113,15 +113,19 @@ def measure(arguments: argparse.Namespace, folder: Path) -> tuple[list[Run], lis
                 turns += of_round if number >= 0 else []
                 if number >= 0 and arguments.together:
                     seconds = arguments.together * (time.monotonic() - began)
-                    at_once += [_said(made) for made in together(bench, streams, number, seconds)]
+                    at_once += [_said(created) for created in together(bench, streams, number, seconds)]
     return turns, at_once
 
 
-def _said(made: Run) -> Run:
+def _said(created: Run) -> Run:
     print(
-        made.round, made.streams, made.tool, {name: round(value, 3) for name, value in made.figures.items()}, flush=True
+        created.round,
+        created.streams,
+        created.tool,
+        {name: round(value, 3) for name, value in created.figures.items()},
+        flush=True,
     )
-    return made
+    return created
 
 
 def paired(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
@@ -185,13 +189,22 @@ def _refereed(runs: Sequence[Run]) -> list[tuple[object, ...]]:
     rows: list[tuple[object, ...]] = []
     for streams in STREAMS:
         for metric in ("tpot_ms_mean", "output_tokens_per_s", "tokens"):
-            of = {
+            by_name = {
                 tool: [against_server(run)[metric] for run in runs if (run.streams, run.tool) == (streams, tool)]
                 for tool in (OURS, THEIRS)
             }
-            middle, low, high = paired(of[OURS], of[THEIRS])
+            middle, low, high = paired(by_name[OURS], by_name[THEIRS])
             within = "yes" if abs(middle - 1) <= BAR else "no"
-            rows.append((streams, metric, _spread(of[OURS]), _spread(of[THEIRS]), _interval(middle, low, high), within))
+            rows.append(
+                (
+                    streams,
+                    metric,
+                    _spread(by_name[OURS]),
+                    _spread(by_name[THEIRS]),
+                    _interval(middle, low, high),
+                    within,
+                )
+            )
     return rows
 
 
@@ -254,7 +267,7 @@ def markdown(runs: Sequence[Run], at_once: Sequence[Run], about: dict[str, Any])
     ]
     lines += ["```", table(REFEREED, _refereed(runs)), "```", "", "What the server itself did meanwhile:", ""]
     lines += ["```", table(SERVERS, _servers(runs)), "```", "", "Do the definitions coincide?", ""]
-    lines += [f"- {metric}: {said}." for metric, said in ALIKE.items()]
+    lines += [f"- {metric}: {message}." for metric, message in ALIKE.items()]
     lines += [
         "- GuideLLM's `time_per_output_token_ms` is another figure: it has the time to first token in it, (last token "
         "- "
@@ -272,11 +285,11 @@ def _about(arguments: argparse.Namespace) -> dict[str, Any]:
             f"a server of fixed pace ({' '.join(map(str, EXACT))}), whose own account is its log of sends",
         )
     machine = probe.probe()
-    asked = subprocess.run([str(arguments.guidellm), "--version"], capture_output=True, text=True, check=False)
+    result = subprocess.run([str(arguments.guidellm), "--version"], capture_output=True, text=True, check=False)
     return {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "hardware": f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB",
-        "versions": f"{server}GuideLLM {asked.stdout.split()[-1]}, python {sys.version.split()[0]}",
+        "versions": f"{server}GuideLLM {result.stdout.split()[-1]}, python {sys.version.split()[0]}",
         "load": f"the first {CHARACTERS} characters of {arguments.requests} prompts of {WORKLOAD.stem}, "
         f"{arguments.tokens} "
         f"tokens each, /v1/completions, temperature 0, {arguments.rounds} rounds, {what}",
@@ -325,8 +338,8 @@ def main() -> None:
     text = markdown(turns, at_once, about)
     name = "load_agreement_exact" if arguments.exact else "load_agreement"
     (RESULTS / f"{name}.md").write_text(text)
-    made = {"runs": [run._asdict() for run in turns], "together": [run._asdict() for run in at_once]}
-    (RESULTS / f"{name}.json").write_text(json.dumps({**about, **made}, indent=1) + "\n")
+    values = {"runs": [run._asdict() for run in turns], "together": [run._asdict() for run in at_once]}
+    (RESULTS / f"{name}.json").write_text(json.dumps({**about, **values}, indent=1) + "\n")
     print(text)
 
 

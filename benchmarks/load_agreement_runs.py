@@ -133,8 +133,8 @@ def by_their_formulas(records: Sequence[RequestRecord]) -> dict[str, float]:
     answers = [(r.first_content or 0.0, r.last_content or 0.0, r.output_tokens or 0) for r in records]
     tpot = [(last - first) / (tokens - 1) * 1000 for first, last, tokens in answers]
     window = max(r.end for r in records) - min(r.sent for r in records if r.sent is not None)
-    made = sum(tokens for _, _, tokens in answers)
-    return {"tpot_ms_mean": fmean(tpot), "tpot_ms_p50": median(tpot), "output_tokens_per_s": made / window}
+    total = sum(tokens for _, _, tokens in answers)
+    return {"tpot_ms_mean": fmean(tpot), "tpot_ms_p50": median(tpot), "output_tokens_per_s": total / window}
 
 
 def theirs(bench: Bench, streams: int) -> dict[str, float]:
@@ -185,7 +185,7 @@ def _theirs(document: dict[str, Any], used: list[tuple[float, float]]) -> dict[s
         raise SystemExit("GuideLLM had failed requests, or no times")
     start, end = min(row["request_start_time"] for row in rows), max(row["request_end_time"] for row in rows)
     before, after = (max((cpu for moment, cpu in used if moment <= until), default=0.0) for until in (start, end))
-    held = {
+    values = {
         "output_tokens_per_s": level.output_tokens_per_s,
         "tpot_ms_mean": tpot.mean,
         "tpot_ms_p50": tpot.p50,
@@ -198,7 +198,7 @@ def _theirs(document: dict[str, Any], used: list[tuple[float, float]]) -> dict[s
         "began": start,
         "ended": end,
     }
-    return {name: float(value) for name, value in held.items() if value is not None}
+    return {name: float(value) for name, value in values.items() if value is not None}
 
 
 def totals(server: VllmServer | Fixed) -> dict[str, float]:
@@ -211,25 +211,25 @@ def totals(server: VllmServer | Fixed) -> dict[str, float]:
     )
     with urllib.request.urlopen(counters, timeout=10) as answer:
         lines = answer.read().decode().splitlines()
-    wanted = {f"{name}_{part}" for name in HISTOGRAMS.values() for part in ("sum", "count")} | {
+    required = {f"{name}_{part}" for name in HISTOGRAMS.values() for part in ("sum", "count")} | {
         "vllm:generation_tokens_total"
     }
-    found = dict.fromkeys(wanted, 0.0)
+    unique = dict.fromkeys(required, 0.0)
     for line in lines:
         name = line.partition("{")[0].partition(" ")[0]
-        if name in wanted:
-            found[name] += float(line.rpartition(" ")[2])
-    return found
+        if name in required:
+            unique[name] += float(line.rpartition(" ")[2])
+    return unique
 
 
 def _logged(sent: list[dict[str, Any]]) -> dict[str, float]:
     """One token a chunk."""
     firsts = [row["sends"][0] - row["received"] for row in sent]
     each = [(row["sends"][-1] - row["sends"][0]) / (len(row["sends"]) - 1) for row in sent]
-    found = {"vllm:generation_tokens_total": float(sum(len(row["sends"]) for row in sent))}
+    options = {"vllm:generation_tokens_total": float(sum(len(row["sends"]) for row in sent))}
     for name, values in ((HISTOGRAMS["ttft_ms"], firsts), (HISTOGRAMS["tpot_ms"], each)):
-        found |= {f"{name}_sum": sum(values), f"{name}_count": float(len(values))}
-    return found
+        options |= {f"{name}_sum": sum(values), f"{name}_count": float(len(values))}
+    return options
 
 
 def _between(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:

@@ -168,12 +168,12 @@ def _peer_lines(peers: dict[str, dict[str, Any]], ours: float) -> list[str]:
         f"| version |",
         "|---|---|---|---|---|---|",
     ]
-    for name, found in peers.items():
-        if "not_run" in found:
-            lines.append(f"| {name} | not run: {found['not_run']} | | | | |")
+    for name, result in peers.items():
+        if "not_run" in result:
+            lines.append(f"| {name} | not run: {result['not_run']} | | | | |")
             continue
-        p50, p99, cpu = found["ttft_error_ms_p50"], found["ttft_error_ms_p99"], found["cpu_s_per_1k_tokens"]
-        lines.append(f"| {name} | {p50:.4g} | {p99:.4g} | {p50 / ours:.3g} | {cpu:.4g} | {found.get('version', '')} |")
+        p50, p99, cpu = result["ttft_error_ms_p50"], result["ttft_error_ms_p99"], result["cpu_s_per_1k_tokens"]
+        lines.append(f"| {name} | {p50:.4g} | {p99:.4g} | {p50 / ours:.3g} | {cpu:.4g} | {result.get('version', '')} |")
     return lines
 
 
@@ -190,15 +190,15 @@ def _cpu() -> str:
 def _peers(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     lengths = [options.tokens * (n + 17) // 32 for n in range(32)]
     python = settings.load().engines / "serve" / "bin" / "python"
-    found: dict[str, dict[str, Any]] = {VLLM: {"not_run": "the engine environment `serve` is not installed"}}
+    values: dict[str, dict[str, Any]] = {VLLM: {"not_run": "the engine environment `serve` is not installed"}}
     if python.is_file():
-        found[VLLM] = load_peers.vllm(python, options.streams, options.tokens_per_s, lengths, options.seconds)
-    found["GuideLLM"] = {"not_run": "no --guidellm given"}
+        values[VLLM] = load_peers.vllm(python, options.streams, options.tokens_per_s, lengths, options.seconds)
+    values["GuideLLM"] = {"not_run": "no --guidellm given"}
     if options.guidellm is not None:
-        found["GuideLLM"] = load_peers.guidellm(
+        values["GuideLLM"] = load_peers.guidellm(
             options.guidellm, options.streams, options.tokens_per_s, options.tokens, options.seconds
         )
-    return found
+    return values
 
 
 def main() -> None:

@@ -41,8 +41,8 @@ def vllm(python: Path, streams: int, tokens_per_s: float, lengths: list[int], se
         done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
         if done.returncode:
             return {"not_run": done.stderr.strip().splitlines()[-1][:200] if done.stderr.strip() else "no output"}
-        found = json.loads(done.stdout)
-        return {**errors(found.pop("ttft_ms"), ask(f"{url}/sent")), **_cost(found), "version": found["version"]}
+        parsed = json.loads(done.stdout)
+        return {**errors(parsed.pop("ttft_ms"), ask(f"{url}/sent")), **_cost(parsed), "version": parsed["version"]}
 
 
 def guidellm(command: Path, streams: int, tokens_per_s: float, tokens: int, seconds: float) -> dict[str, Any]:
@@ -91,37 +91,37 @@ def _guidellm(benchmark: dict[str, Any], used: list[tuple[float, float]], url: s
     end = max(row["request_end_time"] for row in requests)
     before = max((cpu for moment, cpu in used if moment <= start), default=0.0)
     during = max((cpu for moment, cpu in used if moment <= end), default=before) - before
-    made = sum(row["output_tokens"] or 0 for row in requests)
+    total = sum(row["output_tokens"] or 0 for row in requests)
     failed = len(benchmark["requests"]["errored"])
-    return {**errors(ttfts, ask(f"{url}/sent")), "cpu_s_per_1k_tokens": during / max(1, made) * 1000, "failed": failed}
+    return {**errors(ttfts, ask(f"{url}/sent")), "cpu_s_per_1k_tokens": during / max(1, total) * 1000, "failed": failed}
 
 
 def errors(ttfts_ms: dict[str, float], sent: list[dict[str, Any]]) -> dict[str, float]:
     """Percentiles of |measured - true| TTFT in ms, by the server's own stamps."""
     truth = {str(row["number"]): (row["sends"][0] - row["received"]) * 1000 for row in sent if row["sends"]}
-    found = sorted(abs(ttft - truth[number]) for number, ttft in ttfts_ms.items() if number in truth)
+    ordered = sorted(abs(ttft - truth[number]) for number, ttft in ttfts_ms.items() if number in truth)
     return {
-        "requests": len(found),
-        "ttft_error_ms_p50": percentile(found, 50),
-        "ttft_error_ms_p99": percentile(found, 99),
+        "requests": len(ordered),
+        "ttft_error_ms_p50": percentile(ordered, 50),
+        "ttft_error_ms_p99": percentile(ordered, 99),
     }
 
 
-def _cost(found: dict[str, Any]) -> dict[str, float]:
-    return {"cpu_s_per_1k_tokens": found["cpu_s"] / max(1, found["tokens"]) * 1000, "failed": found["failed"]}
+def _cost(values: dict[str, Any]) -> dict[str, float]:
+    return {"cpu_s_per_1k_tokens": values["cpu_s"] / max(1, values["tokens"]) * 1000, "failed": values["failed"]}
 
 
 def cpu_of(process: psutil.Popen) -> list[tuple[float, float]]:
     """(moment, CPU seconds so far) of it and its children, until it ends; killed where it does not."""
-    seen: list[tuple[float, float]] = []
+    observed: list[tuple[float, float]] = []
     deadline = time() + TIMEOUT_S
     while time() < deadline:
         with suppress(psutil.TimeoutExpired):
             process.wait(0.25)
-            return seen
+            return observed
         with suppress(psutil.NoSuchProcess):
             tree = [process, *process.children(recursive=True)]
-            seen.append((time(), sum(sum(member.cpu_times()[:2]) for member in tree)))
+            observed.append((time(), sum(sum(member.cpu_times()[:2]) for member in tree)))
     for member in (*process.children(recursive=True), process):
         member.kill()
-    return seen
+    return observed

@@ -53,8 +53,8 @@ def measured(folder: Path, server: list[object], **plan: Any) -> Iterator[tuple[
     lengths, before, turns = _lengths(plan.pop("tokens")), plan.pop("before", ""), plan.pop("turns", 1)
     folder.mkdir(parents=True, exist_ok=True)
     words = (f"{before}{n} tokens" for n in lengths)
-    asked = ({"prompt": said} if turns == 1 else {"turns": [said, *["and then"] * (turns - 1)]} for said in words)
-    prompts = write_prompts(folder, *({**row, "max_tokens": n} for row, n in zip(asked, lengths, strict=True)))
+    requests = ({"prompt": word} if turns == 1 else {"turns": [word, *["and then"] * (turns - 1)]} for word in words)
+    prompts = write_prompts(folder, *({**row, "max_tokens": n} for row, n in zip(requests, lengths, strict=True)))
     with running("exact_server.py", "--realtime", *server) as url:
         records, audit = run_level(
             LoadPlan(url=url, model="exact", endpoint="chat", prompts=prompts, **plan), folder / "level"
@@ -79,13 +79,13 @@ def offered(folder: Path, streams: int, tokens_per_s: float, seconds: float) -> 
         truth,
     ):
         sends = [time for row in truth.values() for time in row["sends"]]
-        seen = sum(len(record.chunk_times) for record in records)
+        total = sum(len(record.chunk_times) for record in records)
         return {
             "tokens_per_s_asked": tokens_per_s,
             "tokens_per_s_sent_by_server": _in_the_middle(sends),
-            "share_of_chunks_seen": seen / len(sends),
+            "share_of_chunks_seen": total / len(sends),
             "core_share": audit.cpu_s / audit.wall_s,
-            "cpu_s_per_1k_tokens": audit.cpu_s / seen * 1000,
+            "cpu_s_per_1k_tokens": audit.cpu_s / total * 1000,
             "failed": float(sum(not record.ok for record in records)),
         }
 
@@ -120,13 +120,13 @@ def shapes(folder: Path, streams: int, seconds: float) -> dict[str, float]:
     each shape has its own, since with four tokens a chunk the gaps between chunks are four times as long, as they
     should be.
     """
-    found, load = {}, Load("closed", streams)
+    result, load = {}, Load("closed", streams)
     for name, (tokens, options) in SHAPES.items():
         server: list[object] = ["--rate", 47, "--ttft-ms", 100, *options]
         with measured(folder / name, server, tokens=128, load=load, seconds=seconds, warmup_requests=1) as level:
             for metric, percent in differences(load, *level, tokens_a_chunk=tokens, asked=_lengths(128)).items():
-                found[f"{name}_{metric}_percent"] = percent
-    return found
+                result[f"{name}_{metric}_percent"] = percent
+    return result
 
 
 def differences(
@@ -135,27 +135,27 @@ def differences(
     """Every figure of the level against the same made of `truth`, in percent; `asked` are the tokens each prompt asks
     for."""
     true = [_true(record, sent_by_server(record, truth), tokens_a_chunk, asked[record.prompt]) for record in records]
-    seen, real = (summarise_level(load, [rows], [audit], pricing=None, acceptance=None) for rows in (records, true))
+    observed, real = (summarise_level(load, [rows], [audit], pricing=None, acceptance=None) for rows in (records, true))
     latencies = {
-        name: _worst(getattr(seen, name).model_dump(), getattr(real, name).model_dump()) for name in LATENCY_METRICS
+        name: _worst(getattr(observed, name).model_dump(), getattr(real, name).model_dump()) for name in LATENCY_METRICS
     }
-    return latencies | {name: _worst(_only(seen, name), _only(real, name)) for name in RATES}
+    return latencies | {name: _worst(_only(observed, name), _only(real, name)) for name in RATES}
 
 
 def _only(level: Level, name: str) -> dict[str, float]:
     return {name: getattr(level, name)}
 
 
-def _worst(seen: dict[str, Any], real: dict[str, Any]) -> float:
-    return max(abs(seen[name] / value - 1) * 100 for name, value in real.items() if isinstance(value, int | float))
+def _worst(values: dict[str, Any], real: dict[str, Any]) -> float:
+    return max(abs(values[name] / value - 1) * 100 for name, value in real.items() if isinstance(value, int | float))
 
 
-def _true(record: RequestRecord, row: dict[str, Any], tokens_a_chunk: int, asked: int) -> RequestRecord:
+def _true(record: RequestRecord, row: dict[str, Any], tokens_a_chunk: int, number: int) -> RequestRecord:
     """The record as the server would write it. Its answer ends with the last content: what follows leaves at that
     moment."""
     sends = row["sends"]
-    last = {"first_content": sends[0], "last_content": sends[-1], "end": sends[-1], "output_tokens": asked}
-    tokens = tuple(float(min(asked, n * tokens_a_chunk)) for n in range(1, len(sends) + 1))
+    last = {"first_content": sends[0], "last_content": sends[-1], "end": sends[-1], "output_tokens": number}
+    tokens = tuple(float(min(number, n * tokens_a_chunk)) for n in range(1, len(sends) + 1))
     return record.model_copy(
         update={"sent": row["received"], "chunk_times": tuple(sends), "chunk_tokens": tokens, **last}
     )
@@ -187,13 +187,13 @@ def _of_length(folder: Path, **plan: Any) -> dict[str, float]:
     """16 streams of 750 tokens/s each: what the clients' clock was late by, and the errors of its stamps."""
     server: list[object] = ["--rate", 750, "--ttft-ms", 100]
     with measured(folder, server, load=Load("closed", 16), warmup_requests=0, **plan) as (records, audit, truth):
-        found = errors(records, truth)
+        result = errors(records, truth)
         return {
             "requests": float(len(records)),
             "tokens_an_answer": sum(len(record.chunk_times) for record in records) / len(records),
             "loop_lag_ms_p99": audit.loop_lag_ms_p99,
             "loop_lag_ms_max": audit.loop_lag_ms_max,
-            **found,
+            **result,
             "cpu_s_per_1k_tokens": audit.cpu_s / sum(record.output_tokens or 0 for record in records) * 1000,
             "client_limited": float(audit.client_limited),
         }
@@ -215,7 +215,7 @@ def errors(records: list[RequestRecord], truth: Truth) -> dict[str, float]:
             and len(sent["sends"]) == len(record.chunk_times)
         )
         first.append(abs(record.first_content - record.sent - (sent["sends"][0] - sent["received"])) * 1000)
-        arrival += [(seen - left) * 1000 for seen, left in zip(record.chunk_times, sent["sends"], strict=True)]
+        arrival += [(observed - left) * 1000 for observed, left in zip(record.chunk_times, sent["sends"], strict=True)]
         true_gaps = (b - a for a, b in pairwise(sent["sends"]))
         gaps += [abs(b - a - true) * 1000 for (a, b), true in zip(pairwise(record.chunk_times), true_gaps, strict=True)]
     first, gaps, arrival = sorted(first), sorted(gaps), sorted(arrival)

@@ -36,9 +36,9 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def _record(of: str, seeds: range, shown: str, wrong: list[str]) -> str:
-    command = f"python -m benchmarks.managed_faults --of {of} --seeds {len(seeds)} --first {seeds.start}"
-    head = f"# Seeded faults over {of} at SageMaker\n\n`{command}`: {len(wrong)} of {len(seeds)} seeds went wrong."
+def _record(subject: str, seeds: range, shown: str, wrong: list[str]) -> str:
+    command = f"python -m benchmarks.managed_faults --of {subject} --seeds {len(seeds)} --first {seeds.start}"
+    head = f"# Seeded faults over {subject} at SageMaker\n\n`{command}`: {len(wrong)} of {len(seeds)} seeds went wrong."
     return f"{head}\n\n```\n{shown}\n```\n"
 
 

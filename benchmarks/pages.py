@@ -82,7 +82,7 @@ class Measured(NamedTuple):
 def visits(full: Server, tenth: Server, rounds: int) -> dict[str, Measured]:
     """Every page in both, round after round; the first rounds warm up and are left out. Which comes first takes
     turns."""
-    found = {name: Measured([], []) for name in PAGES}
+    by_name = {name: Measured([], []) for name in PAGES}
     with ExitStack() as stack:
         pair = [stack.enter_context(Visitor(server)) for server in (full, tenth)]
         for number in range(WARM_ROUNDS + rounds):
@@ -91,9 +91,9 @@ def visits(full: Server, tenth: Server, rounds: int) -> dict[str, Measured]:
                 for index in (0, 1) if number % 2 else (1, 0):
                     times[index] = pair[index].visit(page, query) * 1000
                 if number >= WARM_ROUNDS:
-                    found[name].full.append(times[0])
-                    found[name].tenth.append(times[1])
-    return found
+                    by_name[name].full.append(times[0])
+                    by_name[name].tenth.append(times[1])
+    return by_name
 
 
 def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def in_the_browser(opened: Workspace, server: Server, options: argparse.Namespac
 
 
 def about(note: str, size: dict[str, int]) -> dict[str, Any]:
-    said = {name: version(name) for name in ("streamlit", "sqlmodel", "sqlalchemy", "pydantic")}
+    by_name = {name: version(name) for name in ("streamlit", "sqlmodel", "sqlalchemy", "pydantic")}
     browser = subprocess.run(
         [chromium(), "--version", "--no-sandbox"], capture_output=True, text=True, check=True
     ).stdout.strip()
@@ -121,7 +121,12 @@ def about(note: str, size: dict[str, int]) -> dict[str, Any]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "hardware": f"{psutil.cpu_count()} cores, {_cpu()}, {psutil.virtual_memory().total / 2**30:.0f} GiB",
         "load_average_before": [round(value, 2) for value in psutil.getloadavg()],
-        "versions": {"python": platform.python_version(), **said, "sqlite": sqlite3.sqlite_version, "browser": browser},
+        "versions": {
+            "python": platform.python_version(),
+            **by_name,
+            "sqlite": sqlite3.sqlite_version,
+            "browser": browser,
+        },
         "store": ", ".join(f"{count:,} {name}" for name, count in size.items()),
         "note": note,
     }
@@ -137,14 +142,14 @@ def _cpu() -> str:
     )
 
 
-def report(found: dict[str, Any], said: dict[str, Any]) -> str:
+def report(values: dict[str, Any], options: dict[str, Any]) -> str:
     lines = [
         "# Pages with much history in the store",
         "",
-        *(f"- {name}: {value}" for name, value in said.items() if value),
+        *(f"- {name}: {value}" for name, value in options.items() if value),
         "",
     ]
-    return "\n".join([*lines, *_server_lines(found["pages"]), "", *_browser_lines(found)]) + "\n"
+    return "\n".join([*lines, *_server_lines(values["pages"]), "", *_browser_lines(values)]) + "\n"
 
 
 def _server_lines(pages: dict[str, Measured]) -> list[str]:
@@ -168,16 +173,16 @@ def _server_lines(pages: dict[str, Measured]) -> list[str]:
     return lines
 
 
-def _browser_lines(found: dict[str, Any]) -> list[str]:
-    costs: list[Cost] = found["live"]
-    paints: list[Paint] = found["paints"]
+def _browser_lines(options: dict[str, Any]) -> list[str]:
+    costs: list[Cost] = options["live"]
+    paints: list[Paint] = options["paints"]
     rows = [
         (
             "live job page adds, ms of the server's processor time a second",
             [cost.added * 1000 for cost in costs],
             BARS["live_ms_per_s"],
         ),
-        ("event committed to words on the screen, s", found["events"], BARS["event_to_screen_s"]),
+        ("event committed to words on the screen, s", options["events"], BARS["event_to_screen_s"]),
         ("first contentful paint of a cold browser, s", [paint.first for paint in paints], BARS["first_paint_s"]),
         ("Home's own words in a cold browser, s", [paint.content for paint in paints], None),
     ]
@@ -206,15 +211,15 @@ def main() -> None:
     parser.add_argument("--note", default="")
     parser.add_argument("--no-write", action="store_true", help="print only")
     options = parser.parse_args()
-    said = about(options.note, FULL._asdict())
+    facts = about(options.note, FULL._asdict())
     with tempfile.TemporaryDirectory() as folder:
-        found = run(options, Path(folder))
-    said["store"] = ", ".join(f"{count:,} {name}" for name, count in found["size"].items())
-    text = report(found, said)
+        result = run(options, Path(folder))
+    facts["store"] = ", ".join(f"{count:,} {name}" for name, count in result["size"].items())
+    text = report(result, facts)
     print(text)
     if not options.no_write:
         RESULTS.mkdir(parents=True, exist_ok=True)
-        _write(text, {**said, "bars": BARS, **_plain(found)})
+        _write(text, {**facts, "bars": BARS, **_plain(result)})
 
 
 def _write(text: str, document: dict[str, Any]) -> None:
@@ -222,15 +227,15 @@ def _write(text: str, document: dict[str, Any]) -> None:
     page, data = RESULTS / "pages.md", RESULTS / "pages.json"
     _, heading, below = page.read_text().partition(DASHBOARD) if page.is_file() else ("", "", "")
     page.write_text(f"{text}\n{heading}{below}" if heading else text)
-    held = json.loads(data.read_text()) if data.is_file() else {}
-    kept = {"dashboard": held["dashboard"]} if "dashboard" in held else {}
-    data.write_text(json.dumps({**document, **kept}, indent=1) + "\n")
+    parsed = json.loads(data.read_text()) if data.is_file() else {}
+    values = {"dashboard": parsed["dashboard"]} if "dashboard" in parsed else {}
+    data.write_text(json.dumps({**document, **values}, indent=1) + "\n")
 
 
-def _plain(found: dict[str, Any]) -> dict[str, Any]:
-    pages = {name: measured._asdict() for name, measured in found["pages"].items()}
-    named = {name: [value._asdict() for value in found[name]] for name in ("live", "paints")}
-    return {**found, "pages": pages, **named}
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    pages = {name: measured._asdict() for name, measured in values["pages"].items()}
+    named = {name: [value._asdict() for value in values[name]] for name in ("live", "paints")}
+    return {**values, "pages": pages, **named}
 
 
 if __name__ == "__main__":

@@ -43,10 +43,10 @@ PAINT = """() => new Promise(done => new PerformanceObserver(list => {
 
 def chromium() -> str:
     """The path of the browser. Raises PageFailed."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found is None:
+    result = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if result is None:
         raise PageFailed("Chromium is missing: apt-get install chromium")
-    return found
+    return result
 
 
 @contextmanager
@@ -90,15 +90,15 @@ def event_to_screen(opened: Workspace, server: Server, times: int) -> list[float
 
     Events come at any moment of the two seconds between looks of the page.
     """
-    rng, found = random.Random(3), []
+    rng, result = random.Random(3), []
     with browser() as launched:
         page = job_page(launched, server)
         for number in range(times):
             page.wait_for_timeout(rng.uniform(0, 2000))
             word = say(opened, number)
             committed = time.time()
-            found.append(page.evaluate(SEEN, word) - committed)
-    return found
+            result.append(page.evaluate(SEEN, word) - committed)
+    return result
 
 
 class Paint(NamedTuple):
@@ -111,7 +111,7 @@ class Paint(NamedTuple):
 
 def first_paint(server: Server, times: int) -> list[Paint]:
     """Each in a browser process of its own with an empty profile."""
-    found = []
+    results = []
     with sync_playwright() as playwright:
         for _ in range(times):
             with tempfile.TemporaryDirectory() as profile:
@@ -122,8 +122,8 @@ def first_paint(server: Server, times: int) -> list[Paint]:
                 content = page.evaluate(SEEN, "All evaluations") - begun
                 painted = page.evaluate(PAINT)
                 context.close()
-            found.append(Paint(painted / 1000, content))
-    return found
+            results.append(Paint(painted / 1000, content))
+    return results
 
 
 class Cost(NamedTuple):

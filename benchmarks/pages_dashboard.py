@@ -155,13 +155,13 @@ def seed(home: Path, size: Size) -> None:
 def _document(names: list[str], levels: list[int], runs: dict[tuple[int, int], Runs], size: Size) -> Evaluation:
     results = []
     for number, name in enumerate(names):
-        made = [
+        created = [
             summarise_level(
                 Load("closed", level), list(runs[number, level]), [], pricing=Pricing(per_hour=1.2), acceptance=None
             )
             for level in levels
         ]
-        results.append(pages_seed.measured(name, 1.0, random.Random(number)).model_copy(update={"levels": made}))
+        results.append(pages_seed.measured(name, 1.0, random.Random(number)).model_copy(update={"levels": created}))
     return pages_seed.document(
         results, compare(results), EvaluateOptions(concurrency=tuple(levels), repeats=size.repeats, price_per_hour=1.2)
     )
@@ -170,15 +170,15 @@ def _document(names: list[str], levels: list[int], runs: dict[tuple[int, int], R
 def opened_again(server: Server, rounds: int) -> dict[str, tuple[float, list[float]]]:
     """View -> (its first opening, the later ones), ms. Another page in between: fields of an open one would keep their
     values."""
-    found: dict[str, tuple[float, list[float]]] = {}
+    values: dict[str, tuple[float, list[float]]] = {}
     with Visitor(server) as visitor:
         for name, (page, query) in VIEWS.items():
             times = []
             for number in range(WARM_ROUNDS + rounds):
                 visitor.visit("import", "")
                 times.append(visitor.visit(page, _chosen(query, number)) * 1000)
-            found[name] = (times[0], times[WARM_ROUNDS:])
-    return found
+            values[name] = (times[0], times[WARM_ROUNDS:])
+    return values
 
 
 def _chosen(query: str, number: int) -> str:
@@ -186,10 +186,10 @@ def _chosen(query: str, number: int) -> str:
     return query.format(*values)
 
 
-def lines(size: Size, found: dict[str, tuple[float, list[float]]]) -> list[str]:
-    rounds = len(next(iter(found.values()))[1])
+def lines(size: Size, values: dict[str, tuple[float, list[float]]]) -> list[str]:
+    rounds = len(next(iter(values.values()))[1])
     count = math.prod(size)
-    made = [
+    created = [
         DASHBOARD,
         "",
         f"One evaluation of {size.variants} variants x {size.levels} levels x {size.repeats} repeats, {count:,} "
@@ -201,10 +201,12 @@ def lines(size: Size, found: dict[str, tuple[float, list[float]]]) -> list[str]:
         "| view | p50 | p95 | first | holds |",
         "|---|---|---|---|---|",
     ]
-    for name, (first, times) in found.items():
+    for name, (first, times) in values.items():
         late = percentile(sorted(times), 95)
-        made.append(f"| {name} | {median(times):.0f} | {late:.0f} | {first:.0f} | {'yes' if late < BAR_MS else 'NO'} |")
-    return made
+        created.append(
+            f"| {name} | {median(times):.0f} | {late:.0f} | {first:.0f} | {'yes' if late < BAR_MS else 'NO'} |"
+        )
+    return created
 
 
 def main() -> None:
@@ -216,18 +218,20 @@ def main() -> None:
     parser.add_argument("--no-write", action="store_true", help="print only")
     options = parser.parse_args()
     size = Size(requests=options.requests)
-    said = about(options.note, size._asdict())
+    facts = about(options.note, size._asdict())
     with tempfile.TemporaryDirectory() as folder:
         home = options.home or Path(folder) / "home"
         if not home.exists():
             seed(home, size)
         with Server(home, Path(folder) / "log") as server:
-            found = opened_again(server, options.rounds)
-    told = [f"- {name}: {value}" for name, value in said.items() if value and name != "store"]
-    text = "\n".join([*lines(size, found), "", *told]) + "\n"
+            result = opened_again(server, options.rounds)
+    messages = [f"- {name}: {value}" for name, value in facts.items() if value and name != "store"]
+    text = "\n".join([*lines(size, result), "", *messages]) + "\n"
     print(text)
     if not options.no_write:
-        _write(text, {**said, "views": {name: {"first": first, "ms": times} for name, (first, times) in found.items()}})
+        _write(
+            text, {**facts, "views": {name: {"first": first, "ms": times} for name, (first, times) in result.items()}}
+        )
 
 
 def _write(text: str, document: dict[str, Any]) -> None:
@@ -235,8 +239,8 @@ def _write(text: str, document: dict[str, Any]) -> None:
     page, data = RESULTS / "pages.md", RESULTS / "pages.json"
     before = page.read_text().partition(DASHBOARD)[0].rstrip("\n") if page.is_file() else ""
     page.write_text(f"{before}\n\n{text}")
-    held = json.loads(data.read_text()) if data.is_file() else {}
-    data.write_text(json.dumps({**held, "dashboard": document}, indent=1) + "\n")
+    parsed = json.loads(data.read_text()) if data.is_file() else {}
+    data.write_text(json.dumps({**parsed, "dashboard": document}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -108,14 +108,14 @@ def seed(home: Path, size: Size) -> Workspace:
 
 
 def _chunks(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    held: list[dict[str, Any]] = []
+    reserved: list[dict[str, Any]] = []
     for row in rows:
-        held.append(row)
-        if len(held) == CHUNK:
-            yield held
-            held = []
-    if held:
-        yield held
+        reserved.append(row)
+        if len(reserved) == CHUNK:
+            yield reserved
+            reserved = []
+    if reserved:
+        yield reserved
 
 
 def _folders(opened: Workspace, home: Path, count: int) -> list[ModelCard]:
@@ -133,12 +133,12 @@ def _folders(opened: Workspace, home: Path, count: int) -> list[ModelCard]:
 
 def _specs(opened: Workspace, card: ModelCard) -> dict[str, str]:
     """Kind -> the specification as JSON."""
-    wanted = Recipe.model_validate({"name": "w8a8", "steps": RECIPES["w8a8"]})
-    case = cases.resolve(opened, card, wanted)
+    required = Recipe.model_validate({"name": "w8a8", "steps": RECIPES["w8a8"]})
+    case = cases.resolve(opened, card, required)
     assert case.verdict.plan is not None
     names = ["starter", *SPEEDS]
     return {
-        "optimize": OptimizeSpec(model=card, recipe=wanted, plan=case.verdict.plan).model_dump_json(),
+        "optimize": OptimizeSpec(model=card, recipe=required, plan=case.verdict.plan).model_dump_json(),
         "evaluate": EvaluateSpec(variants=tuple(map(_variant, names)), options=EvaluateOptions()).model_dump_json(),
         "install": InstallSpec(engine="serve").model_dump_json(),
     }
@@ -197,8 +197,8 @@ def _result(kind: str, number: int, size: Size) -> str:
     if kind == "evaluate":
         return json.dumps({"evaluation": f"e-{number % size.evaluations:010x}"})
     quality = {"perplexity_before": 44.87, "perplexity_after": 44.9, "kl_mean": 0.0004, "kl_ci95": [0.0003, 0.0005]}
-    made = {"artifact": f"a-{number % size.artifacts:012x}", "bytes_before": 22_292_584, "bytes_after": 13_100_000}
-    return json.dumps({**made, "quality": quality, "seconds": 31.0, "peak_rss_bytes": 2**30})
+    values = {"artifact": f"a-{number % size.artifacts:012x}", "bytes_before": 22_292_584, "bytes_after": 13_100_000}
+    return json.dumps({**values, "quality": quality, "seconds": 31.0, "peak_rss_bytes": 2**30})
 
 
 def _events(size: Size) -> Iterator[dict[str, Any]]:
@@ -213,11 +213,11 @@ def _events(size: Size) -> Iterator[dict[str, Any]]:
 
 def _course(length: int) -> list[Event]:
     """Start, phases and the progress between them, as an optimize job tells it."""
-    found = [
+    events = [
         Event(kind="state", message="The worker has started."),
         Event(kind="phase", phase="load", message="Loading the model"),
     ]
-    for done in range(length - len(found)):
+    for done in range(length - len(events)):
         data: dict[str, Any] = {
             "done": float(done),
             "total": float(length),
@@ -226,8 +226,8 @@ def _course(length: int) -> list[Event]:
             "eta_s": 12.0,
         }
         kind, message = ("phase", "Quantizing") if done % 12 == 1 else ("progress", None)
-        found.append(Event(kind=kind, phase="quantize", message=message, progress=done / length, **data))
-    return found
+        events.append(Event(kind=kind, phase="quantize", message=message, progress=done / length, **data))
+    return events
 
 
 def _of_job(job_id: str, begun: datetime, course: list[Event], apart: timedelta) -> Iterator[dict[str, Any]]:

@@ -63,8 +63,8 @@ def main() -> None:
     load_before = os.getloadavg()
     pairs, valid, milliseconds = planned()
     fresh = measured_now() if arguments.measure else None
-    found = probed()
-    text = markdown(pairs, valid, milliseconds, (found, against_headline(found)), fresh, load_before)
+    result = probed()
+    text = markdown(pairs, valid, milliseconds, (result, against_headline(result)), fresh, load_before)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "planner.md").write_text(text)
     print(text)
@@ -89,18 +89,18 @@ def measured_now() -> Comparison:
             view = headline.measure(workspace, Path(scratch) / "wide", [], REPEATS)
         finally:
             jobs.cancel_all_and_stop(workspace)
-        found = processor_speed.best_speed([before, probed()])
+        speed = processor_speed.best_speed([before, probed()])
     levels = [(result.name, level) for result in view.document.variants for level in result.levels]
-    return found, compared(wide_card(parameters), None, found, levels)
+    return speed, compared(wide_card(parameters), None, speed, levels)
 
 
 def steps() -> list[dict[str, object]]:
     """Every step of the capability table."""
-    found: list[dict[str, object]] = []
+    results: list[dict[str, object]] = []
     for technique, method, _, _ in supported():
         options = {"method": method} if method else {}
-        found.append({technique: options | ({"draft": "auto"} if method == "draft" else {})})
-    return found
+        results.append({technique: options | ({"draft": "auto"} if method == "draft" else {})})
+    return results
 
 
 def planned() -> tuple[int, int, list[float]]:
@@ -113,9 +113,9 @@ def planned() -> tuple[int, int, list[float]]:
     runs = []
     for _ in range(RUNS):
         began = time.perf_counter()
-        found = [auto_target.make_candidates(model, chosen, draft, places, ExpectedLoad()) for chosen in recipes]
+        candidates = [auto_target.make_candidates(model, chosen, draft, places, ExpectedLoad()) for chosen in recipes]
         runs.append((time.perf_counter() - began) * 1000)
-    flat = [candidate for row in found for candidate in row]
+    flat = [candidate for row in candidates for candidate in row]
     return len(flat), sum(candidate.estimate is not None for candidate in flat), runs
 
 
@@ -131,18 +131,18 @@ def wide_card(parameters: int) -> ModelCard:
     return starter.model_copy(update={"id": "wide", **wider})
 
 
-def against_headline(found: processor_speed.Speed) -> list[tuple[object, ...]]:
+def against_headline(speed: processor_speed.Speed) -> list[tuple[object, ...]]:
     document = json.loads((RESULTS / "headline.json").read_text())
     levels = [(row["name"], Level.model_validate(level)) for row in document["variants"] for level in row["levels"]]
-    return compared(wide_card(document["parameters"]), models.card("starter-draft"), found, levels)
+    return compared(wide_card(document["parameters"]), models.card("starter-draft"), speed, levels)
 
 
 def compared(
-    card: ModelCard, draft: ModelCard | None, found: processor_speed.Speed, levels: list[tuple[str, Level]]
+    card: ModelCard, draft: ModelCard | None, speed: processor_speed.Speed, levels: list[tuple[str, Level]]
 ) -> list[tuple[object, ...]]:
     """(variant, streams, metric, predicted least, most, middle, measured, error, inside) for every level."""
     kind = instruction_sets.instruction_set(probe.probe()["flags"])
-    device = Device("cpu", "cpu", 1, probe.total_memory(), found.weights, found.flops, measured=True, instructions=kind)
+    device = Device("cpu", "cpu", 1, probe.total_memory(), speed.weights, speed.flops, measured=True, instructions=kind)
     rows: list[tuple[object, ...]] = []
     for name, level in levels:
         predicted = prediction(card, RECIPES[name], device, level, draft)
@@ -220,15 +220,15 @@ def average(load: tuple[float, float, float]) -> str:
     return ", ".join(f"{minutes:.2f}" for minutes in load)
 
 
-def section(title: str, found: processor_speed.Speed, rows: list[tuple[object, ...]]) -> list[str]:
+def section(title: str, speed: processor_speed.Speed, rows: list[tuple[object, ...]]) -> list[str]:
     decode = next(row for row in rows if row[:3] == ("wide", 1, estimate_correction.TPOT))
     header = ("variant", "streams", "metric", "predicted from", "to", "middle", "measured", "error", "inside")
     return [
         "",
         f"## {title}",
         "",
-        f"Probe: {found.bandwidth / 1e9:.1f} GB/s read, {found.weights / 1e9:.1f} GB/s through weights, "
-        f"{found.flops / 1e12:.2f} TFLOP/s in bfloat16. "
+        f"Probe: {speed.bandwidth / 1e9:.1f} GB/s read, {speed.weights / 1e9:.1f} GB/s through weights, "
+        f"{speed.flops / 1e12:.2f} TFLOP/s in bfloat16. "
         f"Decoding of the original, 1 stream: {decode[5]:.1f} ms predicted, {decode[6]:.1f} ms measured, error "
         f"{decode[7]}.",
         "",

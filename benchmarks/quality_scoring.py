@@ -41,8 +41,8 @@ def timed(work: Callable[[], Any]) -> dict[str, float]:
     return {"user_s": round(user, 2), "kernel_s": round(kernel, 2), "wall_s": round(time.monotonic() - began, 2)}
 
 
-def scored(original: Path, candidate: Path, windows: int, kept: Path) -> dict[str, Any]:
-    documents, place = held_out_text.read("code", original).documents, ScoringPlace(cache=kept)
+def scored(original: Path, candidate: Path, windows: int, path: Path) -> dict[str, Any]:
+    documents, place = held_out_text.read("code", original).documents, ScoringPlace(cache=path)
 
     def score() -> None:
         scoring.score(original, candidate, documents, windows=windows, progress=NoProgress(), place=place)
@@ -54,7 +54,7 @@ def parts(original: Path, candidate: Path, windows: int) -> dict[str, dict[str, 
     """Each step of scoring that pair on its own; reading the text and opening the models come before."""
     import torch
 
-    taken: dict[str, dict[str, float]] = {}
+    values: dict[str, dict[str, float]] = {}
     tokens = scoring.window_tokens(original, held_out_text.read("code", original).documents, LENGTH, windows)
     models = {
         name: model_logits.open_model(folder, model_logits.DEFAULT_PLACE, print)
@@ -63,19 +63,19 @@ def parts(original: Path, candidate: Path, windows: int) -> dict[str, dict[str, 
     left: dict[str, torch.Tensor] = {}
     with tempfile.TemporaryDirectory() as work, fast_products():
         for name, model in models.items():
-            taken[f"layers of the {name}"] = timed(
+            values[f"layers of the {name}"] = timed(
                 lambda name=name, model=model: left.update({name: _left(model, tokens, work)})
             )
         with models["original"].head() as head:
             rows = [
                 (number, slice(start, start + ROWS)) for number in range(windows) for start in range(0, LENGTH, ROWS)
             ]
-            taken["one head"] = timed(lambda: [head(left["original"], *row) for row in rows])
+            values["one head"] = timed(lambda: [head(left["original"], *row) for row in rows])
             first, second = (head(left[name], *rows[0]) for name in models)
         comparer = divergence.LogitComparer(first.shape[-1], first.device)
         targets = tokens[0][: len(first)]
-        taken["comparing"] = timed(lambda: [comparer.positions(first, second, targets) for _ in rows])
-    return taken
+        values["comparing"] = timed(lambda: [comparer.positions(first, second, targets) for _ in rows])
+    return values
 
 
 def _left(model: model_logits.ScoredModel, tokens: Any, work: str) -> Any:
@@ -87,11 +87,11 @@ def comparing(vocabulary: int) -> dict[str, Any]:
     import torch
 
     reference = torch.randn(ROWS, vocabulary, generator=torch.Generator().manual_seed(0)) * 3
-    given = reference, reference + 0.1, torch.zeros(ROWS, dtype=torch.long)
+    inputs = reference, reference + 0.1, torch.zeros(ROWS, dtype=torch.long)
     comparer = divergence.LogitComparer(vocabulary, reference.device)
     return {
-        "fp32": timed(lambda: comparer.positions(*given)),
-        "double": timed(lambda: divergence.positions_in_doubles(*given)),
+        "fp32": timed(lambda: comparer.positions(*inputs)),
+        "double": timed(lambda: divergence.positions_in_doubles(*inputs)),
     }
 
 
@@ -100,13 +100,17 @@ def main() -> None:
     parser.add_argument("--windows", type=int, default=4)
     parser.add_argument("--model", type=Path)
     parser.add_argument("--candidate", type=Path)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if given.model:
-            pair = [given.model, given.candidate]
-            whole = scored(pair[0], pair[1], given.windows, folder / "kept")
-            print(json.dumps({"model": given.model.name, **whole, "parts": parts(pair[0], pair[1], given.windows)}))
+        if arguments.model:
+            pair = [arguments.model, arguments.candidate]
+            whole = scored(pair[0], pair[1], arguments.windows, folder / "kept")
+            print(
+                json.dumps(
+                    {"model": arguments.model.name, **whole, "parts": parts(pair[0], pair[1], arguments.windows)}
+                )
+            )
             return
         for vocabulary in VOCABULARIES:
             shape: dict[str, Any] = {
@@ -117,9 +121,12 @@ def main() -> None:
                 "vocabulary": vocabulary,
             }
             pair = [tiny_llama(folder / f"{vocabulary}-{seed}", seed=seed, **shape) for seed in (0, 1)]
-            found = {**scored(pair[0], pair[1], given.windows, folder / "kept"), "comparing": comparing(vocabulary)}
-            found["parts"] = parts(pair[0], pair[1], given.windows)
-            print(json.dumps({"vocabulary": vocabulary, **found}), flush=True)
+            values = {
+                **scored(pair[0], pair[1], arguments.windows, folder / "kept"),
+                "comparing": comparing(vocabulary),
+            }
+            values["parts"] = parts(pair[0], pair[1], arguments.windows)
+            print(json.dumps({"vocabulary": vocabulary, **values}), flush=True)
 
 
 if __name__ == "__main__":

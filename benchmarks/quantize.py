@@ -63,15 +63,15 @@ def main() -> None:
     arguments = _arguments()
     # of training and scoring here too: torch is not imported yet
     os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
-    kept = Kept(arguments.again)
+    remaining = Kept(arguments.again)
     subjects = (
         [real(arguments.model)] if arguments.model else [trained(hidden, arguments.steps) for hidden in arguments.sizes]
     )
     for subject in subjects:
         for method in arguments.methods:
-            compare(kept, subject, method, arguments)
+            compare(remaining, subject, method, arguments)
     for engine in () if arguments.model else arguments.growth:
-        grow(kept, engine, arguments)
+        grow(remaining, engine, arguments)
     about = {
         "hardware": probe.probe(),
         "threads": arguments.threads,
@@ -81,7 +81,9 @@ def main() -> None:
         "model": arguments.model and arguments.model.name,
     }
     rows = [
-        row for row in kept.rows if row.get("sources") == sources(row["engine"]) and row.get("model") == about["model"]
+        row
+        for row in remaining.rows
+        if row.get("sources") == sources(row["engine"]) and row.get("model") == about["model"]
     ]
     text = report.markdown(rows, about, sorted(subject.hidden for subject in subjects), arguments.methods)
     (RESULTS / ("quantize_real.md" if arguments.model else "quantize.md")).write_text(text)
@@ -156,7 +158,7 @@ class Kept:
         KEPT.write_text(json.dumps(self.rows, indent=1))
 
 
-def compare(kept: Kept, subject: Subject, method: str, arguments: argparse.Namespace) -> None:
+def compare(remaining: Kept, subject: Subject, method: str, arguments: argparse.Namespace) -> None:
     """All engines that can do the method, in turns; the first round's result is scored."""
     able = [name for name in arguments.engines if capability("quantize", method, name, "cpu").supported]
     for turn in range(arguments.rounds):
@@ -165,11 +167,11 @@ def compare(kept: Kept, subject: Subject, method: str, arguments: argparse.Names
                 _case("compare", engine, method, subject.hidden, subject.layers, SAMPLES, arguments, turn)
                 | subject.named
             )
-            if kept.find(case) is None:
-                kept.add(measured(case, subject, arguments, score=turn == 0))
+            if remaining.find(case) is None:
+                remaining.add(measured(case, subject, arguments, score=turn == 0))
 
 
-def grow(kept: Kept, engine: str, arguments: argparse.Namespace) -> None:
+def grow(remaining: Kept, engine: str, arguments: argparse.Namespace) -> None:
     """AWQ of the smallest model over layers and over tokens; the growth in width is read from the comparison."""
     for layers, samples in sorted(
         {(n, SAMPLES) for n in GROWTH_LAYERS} | {(GROWTH_LAYERS[0], n) for n in GROWTH_SAMPLES}
@@ -177,8 +179,8 @@ def grow(kept: Kept, engine: str, arguments: argparse.Namespace) -> None:
         subject = trained(GROWTH_HIDDEN, None)._replace(folder=models.tiled(models.trained(GROWTH_HIDDEN), layers))
         for turn in range(arguments.rounds):
             case = _case("growth", engine, "awq", GROWTH_HIDDEN, layers, samples, arguments, turn)
-            if kept.find(case) is None:
-                kept.add(measured(case, subject, arguments, score=False))
+            if remaining.find(case) is None:
+                remaining.add(measured(case, subject, arguments, score=False))
 
 
 def _case(
@@ -222,13 +224,13 @@ def measured(case: Case, subject: Subject, arguments: argparse.Namespace, *, sco
         file=sys.stderr,
         flush=True,
     )
-    found = _run(case, subject, out, arguments)
-    if score and "seconds" in found:
-        found["kl"], found["perplexity"], found["perplexity_original"] = window_kls(
+    run = _run(case, subject, out, arguments)
+    if score and "seconds" in run:
+        run["kl"], run["perplexity"], run["perplexity_original"] = window_kls(
             subject.folder, out, arguments.windows, subject.held_out
         )
     shutil.rmtree(out, ignore_errors=True)
-    return {**case, **found}
+    return {**case, **run}
 
 
 def _run(case: Case, subject: Subject, out: Path, arguments: argparse.Namespace) -> Case:
@@ -248,9 +250,9 @@ def _run(case: Case, subject: Subject, out: Path, arguments: argparse.Namespace)
         **options,
     )
     SCRATCH.mkdir(parents=True, exist_ok=True)
-    asked = out.with_suffix(".json")
-    asked.write_text(request.model_dump_json())
-    command = [str(_python(case["engine"])), "-m", "benchmarks.quantize_run", case["engine"], str(asked)]
+    suffix = out.with_suffix(".json")
+    suffix.write_text(request.model_dump_json())
+    command = [str(_python(case["engine"])), "-m", "benchmarks.quantize_run", case["engine"], str(suffix)]
     threads = {name: str(case["threads"]) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     quiet = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": str(CHECKOUT)}
     log = SCRATCH / "log.txt"
@@ -268,11 +270,11 @@ def _run(case: Case, subject: Subject, out: Path, arguments: argparse.Namespace)
     except subprocess.TimeoutExpired:
         return {"stopped_after": arguments.limit}
     finally:
-        asked.unlink()
+        suffix.unlink()
     if done.returncode:
         return {"failed": f"exit code {done.returncode}, see {log.relative_to(CHECKOUT)}"}
-    found: Case = json.loads(done.stdout)
-    return found
+    parsed: Case = json.loads(done.stdout)
+    return parsed
 
 
 def _python(engine: str) -> Path:

@@ -44,9 +44,9 @@ def tiled(folder: Path, layers: int) -> Path:
     import torch
     from transformers import AutoModelForCausalLM
 
-    made = folder.with_name(f"{folder.name}-{layers}-layers")
-    if (made / "config.json").exists():
-        return made
+    name = folder.with_name(f"{folder.name}-{layers}-layers")
+    if (name / "config.json").exists():
+        return name
     source = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
     config = source.config
     have = config.num_hidden_layers
@@ -55,8 +55,8 @@ def tiled(folder: Path, layers: int) -> Path:
         config.layer_types = [config.layer_types[0]] * layers
     model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     model.load_state_dict(dict(_repeated(source.state_dict(), have, layers)))
-    _save(model, made)
-    return made
+    _save(model, name)
+    return name
 
 
 def _repeated(state: dict[str, Any], have: int, layers: int) -> list[tuple[str, Any]]:

@@ -35,8 +35,8 @@ def window_kls(
     tokens = (
         held_out(original, windows) if text is None else scoring.window_tokens(original, text, LENGTH, None)[:windows]
     )
-    found = scoring.positions(original, candidate, tokens, NoProgress())
-    before, after, kl, _ = found.mean(1).T.tolist()
+    divergences = scoring.positions(original, candidate, tokens, NoProgress())
+    before, after, kl, _ = divergences.mean(1).T.tolist()
     return kl, math.exp(math.fsum(after) / len(after)), math.exp(math.fsum(before) / len(before))
 
 
@@ -48,14 +48,14 @@ def held_out(model_dir: Path, windows: int) -> torch.Tensor:
     import torch
 
     bundled = calibration_text.HELD_OUT.read_text(encoding="utf-8")
-    found = scoring.window_tokens(model_dir, bundled, LENGTH, None)
-    if len(found) < windows:
+    window_tokens = scoring.window_tokens(model_dir, bundled, LENGTH, None)
+    if len(window_tokens) < windows:
         others = [text for text in _texts() if text[:200] not in bundled]
         text = "\n\n".join(random.Random(2).sample(others, len(others)))
-        found = torch.cat([found, scoring.window_tokens(model_dir, text, LENGTH, None)])
-    if len(found) < windows:
-        raise ValueError(f"{windows} windows were asked for, the held-out text has {len(found)}")
-    return found[:windows]
+        window_tokens = torch.cat([window_tokens, scoring.window_tokens(model_dir, text, LENGTH, None)])
+    if len(window_tokens) < windows:
+        raise ValueError(f"{windows} windows were asked for, the held-out text has {len(window_tokens)}")
+    return window_tokens[:windows]
 
 
 def _texts() -> list[str]:

@@ -42,11 +42,11 @@ def _head(rows: Sequence[Row], about: Row) -> str:
     for row in rows:
         for name, version in row.get("versions", {}).items():
             versions.setdefault(name, set()).add(version)
-    named = ", ".join(f"{name} {' and '.join(sorted(found))}" for name, found in sorted(versions.items()))
+    named = ", ".join(f"{name} {' and '.join(sorted(result))}" for name, result in sorted(versions.items()))
     note = f" {about['note']}" if about["note"] else ""
-    model, subject, made = about.get("model"), "", "The models were trained\nbriefly (quantize_models.py)."
+    model, subject, created = about.get("model"), "", "The models were trained\nbriefly (quantize_models.py)."
     if model:
-        subject, made = f" of {model}", "The model is\ntaken as it is (--model)."
+        subject, created = f" of {model}", "The model is\ntaken as it is (--model)."
     return f"""# Quantization{subject}: native, llm-compressor, AutoAWQ
 
 {hardware["cpu"]}, {counted(hardware["cores"], "core")}, {threads} each, {datetime.now(UTC):%Y-%m-%d}.{note}
@@ -55,7 +55,7 @@ def _head(rows: Sequence[Row], about: Row) -> str:
 process a run, engines in turns. Seconds are the whole call: load, calibrate, quantize, write; median of the rounds
 (least to most). Memory is the peak resident above what the imports take. KL is to the original on held-out text, the
 mean over its windows of 512 tokens, in nats a token; intervals are of the difference to the native engine's, paired by
-window, 95 %. {made}
+window, 95 %. {created}
 """
 
 
@@ -70,7 +70,7 @@ def _check_tokens(cell: Sequence[Row]) -> None:
 def _comparison(cell: Sequence[Row], method: str, hidden: int, steps: int = 0) -> str:
     by_engine = {name: [row for row in cell if row["engine"] == name] for name in quantization_engines.ENGINES}
     native = by_engine["native"]
-    lines = [_line(name, method, found, native) for name, found in by_engine.items()]
+    lines = [_line(name, method, result, native) for name, result in by_engine.items()]
     heads = [
         "engine",
         "seconds",
@@ -83,20 +83,20 @@ def _comparison(cell: Sequence[Row], method: str, hidden: int, steps: int = 0) -
     ]
     layers = cell[0]["layers"]
     longer = f", trained for {steps} steps" if steps else ""
-    made = f"## {method}, hidden {hidden}, {layers} layers{longer}\n```\n{table(heads, lines)}\n```\n"
-    return made + _verdict(by_engine)
+    text = f"## {method}, hidden {hidden}, {layers} layers{longer}\n```\n{table(heads, lines)}\n```\n"
+    return text + _verdict(by_engine)
 
 
-def _line(engine: str, method: str, found: Sequence[Row], native: Sequence[Row]) -> list[str]:
+def _line(engine: str, method: str, rows: Sequence[Row], native: Sequence[Row]) -> list[str]:
     row = capability("quantize", method, engine, "cpu")
     if not row.supported:
         return [engine, "not available", "", "", "", "", "", ""]
-    timed = _timed(found)
+    timed = _timed(rows)
     if not timed:
-        return [engine, _why_none(found), "", "", "", "", "", ""]
+        return [engine, _why_none(rows), "", "", "", "", "", ""]
     seconds, ours = [r["seconds"] for r in timed], [r["seconds"] for r in _timed(native)]
     peak, own = _peak(timed), _peak(_timed(native))
-    kl, base = _kl(found), _kl(native)
+    kl, base = _kl(rows), _kl(native)
     return [
         engine,
         f"{statistics.median(seconds):.1f} ({min(seconds):.1f} to {max(seconds):.1f})",
@@ -105,31 +105,31 @@ def _line(engine: str, method: str, found: Sequence[Row], native: Sequence[Row])
         "" if engine == "native" or not own else f"{peak / own:.1f}x",
         f"{statistics.fmean(kl):.3g}" if kl else "",
         "" if engine == "native" or not (kl and base) else _paired(kl, base),
-        f"{_first(found, 'perplexity'):.2f} (was {_first(found, 'perplexity_original'):.2f})" if kl else "",
+        f"{_first(rows, 'perplexity'):.2f} (was {_first(rows, 'perplexity_original'):.2f})" if kl else "",
     ]
 
 
-def _timed(found: Sequence[Row]) -> list[Row]:
-    return [row for row in found if "seconds" in row]
+def _timed(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if "seconds" in row]
 
 
-def _why_none(found: Sequence[Row]) -> str:
-    if not found:
+def _why_none(rows: Sequence[Row]) -> str:
+    if not rows:
         return "not measured"
-    stopped = next((row["stopped_after"] for row in found if "stopped_after" in row), None)
-    return f"stopped after {stopped:.0f} s" if stopped else f"failed: {found[0]['failed']}"
+    stopped = next((row["stopped_after"] for row in rows if "stopped_after" in row), None)
+    return f"stopped after {stopped:.0f} s" if stopped else f"failed: {rows[0]['failed']}"
 
 
 def _peak(timed: Sequence[Row]) -> float:
     return float(max((row["peak_bytes"] for row in timed), default=0))
 
 
-def _kl(found: Sequence[Row]) -> list[float]:
-    return next((row["kl"] for row in found if "kl" in row), [])
+def _kl(rows: Sequence[Row]) -> list[float]:
+    return next((row["kl"] for row in rows if "kl" in row), [])
 
 
-def _first(found: Sequence[Row], name: str) -> float:
-    return next(float(row[name]) for row in found if name in row)
+def _first(rows: Sequence[Row], name: str) -> float:
+    return next(float(row[name]) for row in rows if name in row)
 
 
 def _paired(kl: Sequence[float], base: Sequence[float]) -> str:
@@ -141,21 +141,21 @@ def _verdict(by_engine: dict[str, list[Row]]) -> str:
     """The quality rule against the better library: does the paired interval exclude a loss of more than 2 %?"""
     ours, theirs = (
         _kl(by_engine["native"]),
-        [found for name, found in by_engine.items() if name != "native" and _kl(found)],
+        [result for name, result in by_engine.items() if name != "native" and _kl(result)],
     )
     if not ours or not theirs:
         return "Quality rule: needs the native engine and a library.\n"
-    best = min(theirs, key=lambda found: statistics.fmean(_kl(found)))
+    best = min(theirs, key=lambda result: statistics.fmean(_kl(result)))
     pairs = list(zip(ours, _kl(best), strict=False))
     ours, theirs_kl = [a for a, _ in pairs], [b for _, b in pairs]
     allowed = (1 + LOSS) * statistics.fmean(theirs_kl)
     ends = mean_ci95([a - (1 + LOSS) * b for a, b in pairs])
     if ends is None:
         return "Quality rule: one window gives no interval.\n"
-    held = "held" if ends[1] <= 0 else "not held"
+    rule = "held" if ends[1] <= 0 else "not held"
     share = statistics.fmean(ours) / statistics.fmean(theirs_kl) - 1
     return (
-        f"Quality rule {held}: native's mean KL is {share:+.1%} against {best[0]['engine']}'s; its distance to what "
+        f"Quality rule {rule}: native's mean KL is {share:+.1%} against {best[0]['engine']}'s; its distance to what "
         f"is allowed "
         f"({allowed:.7f}) lies in {ends[0]:+.7f} to {ends[1]:+.7f}, {len(pairs)} windows.\n"
     )
@@ -187,9 +187,9 @@ def _series(engine: str, over: str, rows: Sequence[Row]) -> list[list[str]]:
     if len(points) < 2:
         return []
     each = [[row for row in rows if row[over] == point] for point in points]
-    share = [found[0]["layers"] if over == "hidden" else 1 for found in each]
-    seconds = [statistics.median(r["seconds"] for r in found) / part for found, part in zip(each, share, strict=True)]
-    peaks = [_peak(found) for found in each]
+    share = [result[0]["layers"] if over == "hidden" else 1 for result in each]
+    seconds = [statistics.median(r["seconds"] for r in result) / part for result, part in zip(each, share, strict=True)]
+    peaks = [_peak(result) for result in each]
     return [
         [
             engine,

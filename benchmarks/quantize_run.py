@@ -45,7 +45,7 @@ def main(engine: str, path: str) -> None:
     floor, began = _status("VmRSS"), time.monotonic()
     result = module.quantize(request, NoProgress())
     seconds = time.monotonic() - began
-    found = {
+    values = {
         "seconds": seconds,
         "floor_bytes": floor,
         "peak_bytes": _status("VmHWM") - floor,
@@ -53,7 +53,7 @@ def main(engine: str, path: str) -> None:
         "versions": result.versions,
         "bytes_after": result.bytes_after,
     }
-    print(json.dumps(found), file=answers, flush=True)
+    print(json.dumps(values), file=answers, flush=True)
 
 
 def _import(engine: str) -> object:

@@ -57,9 +57,9 @@ def main() -> None:
         )
         workspace = service.open_workspace(Settings(home=home))
         stack.callback(jobs.cancel_all_and_stop, workspace)
-        made = [str(job.result["artifact"]) for job in optimized(workspace, arguments.model, RECIPES)]
+        texts = [str(job.result["artifact"]) for job in optimized(workspace, arguments.model, RECIPES)]
         documents = [
-            measure(workspace, [arguments.model, *made], levels, arguments.repeats, arguments.requests)
+            measure(workspace, [arguments.model, *texts], levels, arguments.repeats, arguments.requests)
             for _ in range(arguments.runs)
         ]
     record(documents, arguments.note)
@@ -88,8 +88,8 @@ def record(documents: list[Evaluation], note: str) -> None:
     text = markdown(documents, note)
     (RESULTS / "real_model.md").write_text(text)
     left_out: Any = {"variants": {"__all__": {"variant"}}, "options": {"workload"}}
-    kept = [document.model_dump(mode="json", exclude=left_out) for document in documents]
-    (RESULTS / "real_model.json").write_text(json.dumps({"note": note, "runs": kept}, indent=1))
+    remaining = [document.model_dump(mode="json", exclude=left_out) for document in documents]
+    (RESULTS / "real_model.json").write_text(json.dumps({"note": note, "runs": remaining}, indent=1))
     print(text)
 
 

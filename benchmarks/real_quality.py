@@ -77,7 +77,7 @@ def measured(model: Path, folder: Path, name: str) -> dict[str, Any]:
         model_dir=model, out_dir=out, calibration_texts=texts, **planned(model, folder / "home", name)
     )
     native.quantize(request, NoProgress())
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "method": name,
         "bytes": weight_bytes(out),
         "seconds": time.monotonic() - began,
@@ -86,9 +86,9 @@ def measured(model: Path, folder: Path, name: str) -> dict[str, Any]:
     for text in TEXTS:
         documents = held_out_text.read(text, model).documents
         place = ScoringPlace(cache=folder / "kept")
-        found[text] = scoring.score(model, out, documents, windows=WINDOWS, progress=NoProgress(), place=place)
+        values[text] = scoring.score(model, out, documents, windows=WINDOWS, progress=NoProgress(), place=place)
     shutil.rmtree(out)
-    return found
+    return values
 
 
 def table(document: dict[str, Any]) -> str:
@@ -117,11 +117,11 @@ def _line(row: dict[str, Any], scored: dict[str, Any]) -> str:
     low, high = scored["kl_ci95"]
     tail = ", ".join(f"{scored[name]:.3g}" for name in ("kl_median", "kl_p99", "kl_p999"))
     before, after = scored["perplexity_original"], scored["perplexity"]
-    said = quality_loss.manifest_words({**scored, "perplexity_before": before, "perplexity_after": after})
+    manifest_words = quality_loss.manifest_words({**scored, "perplexity_before": before, "perplexity_after": after})
     return (
         f"| {row['method']} | {row['bytes'] / 1e6:.0f} MB | {scored['kl_mean']:.4f} ({low:.4f} to {high:.4f}) | "
         f"{tail} | "
-        f"{scored['same_top']:.1%} | {before:.2f} to {after:.2f} | {said} |"
+        f"{scored['same_top']:.1%} | {before:.2f} to {after:.2f} | {manifest_words} |"
     )
 
 
@@ -130,21 +130,21 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--only", choices=STEPS, action="append")
     parser.add_argument("--note", default="")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     path = RESULTS / "real_quality.json"
-    document: dict[str, Any] = json.loads(path.read_text()) if given.only and path.exists() else {"rows": []}
+    document: dict[str, Any] = json.loads(path.read_text()) if arguments.only and path.exists() else {"rows": []}
     document |= {
-        "model": given.model.name,
+        "model": arguments.model.name,
         "at": datetime.now(UTC).isoformat(),
         "hardware": hardware_line(probe.probe()),
         "torch": version("torch"),
         "python": platform.python_version(),
-        "note": given.note,
-        "original_bytes": weight_bytes(given.model),
+        "note": arguments.note,
+        "original_bytes": weight_bytes(arguments.model),
     }
     with tempfile.TemporaryDirectory() as folder:
-        for name in given.only or STEPS:
-            row = measured(given.model, Path(folder), name)
+        for name in arguments.only or STEPS:
+            row = measured(arguments.model, Path(folder), name)
             document["rows"] = [*(earlier for earlier in document["rows"] if earlier["method"] != name), row]
             path.write_text(json.dumps(document, indent=1))
             path.with_suffix(".md").write_text(table(document))

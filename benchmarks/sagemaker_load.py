@@ -90,10 +90,10 @@ def _errors(records: Sequence[RequestRecord], sent: dict[int, list[float]]) -> l
     """Milliseconds, of every token of the answers whose pieces came apart."""
     pairs = [(record.chunk_times, sent[_number(record)][: len(record.chunk_times)]) for record in records]
     return sorted(
-        (got - left) * 1e3
+        (actual - left) * 1e3
         for times, sends in pairs
         if len(sends) == len(times)
-        for got, left in zip(times, sends, strict=True)
+        for actual, left in zip(times, sends, strict=True)
     )
 
 

@@ -66,19 +66,21 @@ def main() -> None:
     part.add_argument("--rounds", type=int, default=6)
     part.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    found = PayoffMap.model_validate(json.loads(arguments.map.read_text())["map"])
+    payoff_map = PayoffMap.model_validate(json.loads(arguments.map.read_text())["map"])
     streams = tuple(int(count) for count in arguments.streams.split(","))
-    servers = [*serving(arguments.target, found, arguments.drafts, arguments.method)]
-    rows = measure(servers, streams, arguments.rounds, found)
+    servers = [*serving(arguments.target, payoff_map, arguments.drafts, arguments.method)]
+    rows = measure(servers, streams, arguments.rounds, payoff_map)
     show(rows)
     if arguments.out:
         document = {"rows": rows, "hardware": probe.probe(), "versions": engine_status.list_versions(settings.load())}
         arguments.out.write_text(json.dumps(document, indent=1) + "\n")
 
 
-def serving(target: Path, found: PayoffMap, drafts: Sequence[str], method: Any) -> list[Server]:
+def serving(target: Path, payoff_map: PayoffMap, drafts: Sequence[str], method: Any) -> list[Server]:
     """The target alone, then with each draft, under the map's settings."""
-    plain = Variant(name="without", source=str(target), kind="model", model_path=str(target), serving=found.key.serving)
+    plain = Variant(
+        name="without", source=str(target), kind="model", model_path=str(target), serving=payoff_map.key.serving
+    )
     servers = [Server(plain)]
     for written in drafts:
         folder, _, tokens = written.partition("@")
@@ -98,7 +100,9 @@ def serving(target: Path, found: PayoffMap, drafts: Sequence[str], method: Any) 
     return servers
 
 
-def measure(servers: Sequence[Server], streams: Sequence[int], rounds: int, found: PayoffMap) -> list[dict[str, Any]]:
+def measure(
+    servers: Sequence[Server], streams: Sequence[int], rounds: int, payoff_map: PayoffMap
+) -> list[dict[str, Any]]:
     """A row for each draft and number of streams."""
     configured = settings.load()
     variants = [server.variant for server in servers]
@@ -108,8 +112,8 @@ def measure(servers: Sequence[Server], streams: Sequence[int], rounds: int, foun
         streams=tuple(streams),
         rounds=rounds,
         prompts=str(PROMPTS),
-        revision=found.key.model,
-        weights=found.key.weights,
+        revision=payoff_map.key.model,
+        weights=payoff_map.key.weights,
     )
     with tempfile.TemporaryDirectory() as folder:
         for name in (form.EVENTS, form.WORK):
@@ -118,23 +122,23 @@ def measure(servers: Sequence[Server], streams: Sequence[int], rounds: int, foun
         progress = ChannelProgress(channel, 8.0)
         measured = Real(spec, servers, channel, progress)
         options = EvaluateOptions(concurrency=tuple(streams), max_tokens=measured.longest)
-        held = cache_tokens(parse_workload(PROMPTS.stem, PROMPTS.read_bytes()).prompts, options, measured.longest)
+        tokens = cache_tokens(parse_workload(PROMPTS.stem, PROMPTS.read_bytes()).prompts, options, measured.longest)
         program = partial(engine_status.server_program, configured)
-        setup = ServerSetup(program, channel.side_log, configured.cache / "vllm", held)
+        setup = ServerSetup(program, channel.side_log, configured.cache / "vllm", tokens)
         with ServerPool(variants, options, setup, progress) as pool:
             pool.start_servers()
             measured.run(pool)
-        return [row(measured, found, number, at) for number in range(1, len(servers)) for at in streams]
+        return [row(measured, payoff_map, number, at) for number in range(1, len(servers)) for at in streams]
 
 
-def row(measured: SlotMeasurement, found: PayoffMap, number: int, streams: int) -> dict[str, Any]:
+def row(measured: SlotMeasurement, payoff_map: PayoffMap, number: int, streams: int) -> dict[str, Any]:
     server, blocks = measured.servers[number], range(measured.spec.rounds)
     assert server.shape is not None and server.probe is not None
     pairs = [(measured.slots[0, streams, block], measured.slots[number, streams, block]) for block in blocks]
     gains = [plain.token_s / guessed.token_s for plain, guessed in pairs]
     accepted = statistics.fmean(own.accepted or 0.0 for _, own in pairs)
     gain, factor = statistics.geometric_mean(gains), factor_ci95(gains)
-    predicted = found.gain_at(streams, server.probe.tokens, server.shape, 1 + accepted)
+    predicted = payoff_map.gain_at(streams, server.probe.tokens, server.shape, 1 + accepted)
     return {
         "draft": server.variant.name,
         "parameters": server.shape.parameters,
@@ -142,7 +146,7 @@ def row(measured: SlotMeasurement, found: PayoffMap, number: int, streams: int) 
         "streams": streams,
         "accepted": accepted,
         "predicted": predicted,
-        "predicted_95": found.interval(predicted),
+        "predicted_95": payoff_map.interval(predicted),
         "measured": gain,
         "measured_95": (gain / factor, gain * factor) if factor else None,
         "error": predicted / gain - 1,

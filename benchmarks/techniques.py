@@ -118,13 +118,13 @@ def engine_of(recipe: Recipe) -> str:
 
 def made(workspace: Workspace, names: Sequence[str]) -> list[Made]:
     """One a recipe, those of an earlier run in this home as they were."""
-    kept = workspace.settings.home / "techniques.json"
-    found = {row[0]: Made(*row) for row in json.loads(kept.read_text())} if kept.exists() else {}
+    remaining = workspace.settings.home / "techniques.json"
+    by_name = {row[0]: Made(*row) for row in json.loads(remaining.read_text())} if remaining.exists() else {}
     for name in names:
-        if name not in found or found[name].error:
-            found[name] = make(workspace, name)
-            kept.write_text(json.dumps(list(found.values())))
-    return [found[name] for name in names]
+        if name not in by_name or by_name[name].error:
+            by_name[name] = make(workspace, name)
+            remaining.write_text(json.dumps(list(by_name.values())))
+    return [by_name[name] for name in names]
 
 
 def make(workspace: Workspace, name: str) -> Made:
@@ -160,16 +160,17 @@ def judge(workspace: Workspace, every: Sequence[Made], lock: Path | None) -> tup
     tokens = scoring.tokenize(STARTER, [calibration_text.HELD_OUT.read_text()])[0][:PROMPT]
     exact = reference.log_probabilities(reference.load(STARTER), tokens)
     python = engine_status.engine_python(workspace.settings, "serve")
-    asked = [one for one in every if not one.error and not one.unserved]
+    requests = [one for one in every if not one.error and not one.unserved]
     answered = []
-    for start in range(0, len(asked), BATCH):
-        folders = [made.folder for made in asked[start : start + BATCH]]
+    for start in range(0, len(requests), BATCH):
+        folders = [created.folder for created in requests[start : start + BATCH]]
         answered += answers(python, [STARTER, *folders] if start == 0 else folders, tokens, ANSWER, lock)
     noise = reference.apart(answered[0].logged, exact)
-    said = {
-        each.name: judged(each, tokens, exact, noise, answer) for each, answer in zip(asked, answered[1:], strict=True)
+    by_name = {
+        each.name: judged(each, tokens, exact, noise, answer)
+        for each, answer in zip(requests, answered[1:], strict=True)
     }
-    return [row(one, said.get(one.name, Judged(served=one.unserved))) for one in every], noise
+    return [row(one, by_name.get(one.name, Judged(served=one.unserved))) for one in every], noise
 
 
 def judged(each: Made, tokens: list[int], exact: list[float], noise: float, answer: Answer) -> Judged:
@@ -191,7 +192,7 @@ def rounds_anew(recipe: Recipe) -> bool:
     return isinstance(step, Quantize) and (quantize_step.method_row(step).activations or quantize_step.caches_fp8(step))
 
 
-def row(each: Made, found: Judged) -> tuple[Any, ...]:
+def row(each: Made, result: Judged) -> tuple[Any, ...]:
     if each.error:
         return (each.name, each.engine, *[None] * 9, each.error)
     document, scored = each.document, each.document["quality"]
@@ -204,10 +205,10 @@ def row(each: Made, found: Judged) -> tuple[Any, ...]:
         scored["perplexity_after"],
         scored["kl_mean"],
         "yes" if each.verified else "no",
-        found.off,
-        found.allowed,
-        found.follow,
-        found.served,
+        result.off,
+        result.allowed,
+        result.follow,
+        result.served,
     )
 
 

