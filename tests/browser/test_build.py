@@ -31,9 +31,7 @@ def has_steps(visit: Visit, *titles: str) -> None:
     expect(steps).to_have_text([f"{number}. {title}" for number, title in enumerate(titles, 1)])
 
 
-def test_back_in_the_middle_of_build_takes_the_last_change_back_and_forward_brings_it_again(
-    chromium: Browser, studio: Studio
-) -> None:
+def test_back_in_build_undoes_the_last_change_and_forward_repeats_it(chromium: Browser, studio: Studio) -> None:
     with visiting(chromium, studio.url) as visit:
         start(visit, "Lower cost")
         has_steps(visit, W8A8)

@@ -21,7 +21,7 @@ MORE = 40, 50
 
 @pytest.mark.campaign
 @pytest.mark.alone
-def test_at_most_a_tenth_of_real_evaluations_of_a_server_against_itself_name_a_difference(
+def test_a_real_server_against_itself_differs_in_at_most_a_tenth_of_evaluations(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Ten, of which one may; where more do, forty more, of which with them five may; where more do, fifty more, of all

@@ -13,7 +13,7 @@ from tests.simulated import aa_results, level, result
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("variants", [2, 4])
-def test_a_thousand_evaluations_of_a_model_against_itself_name_a_difference_in_at_most_five_percent(
+def test_a_model_against_itself_differs_in_at_most_five_percent_of_a_thousand(
     variants: int,
 ) -> None:
     """Holm holds the rate to 5% whatever the metrics' dependence; 1000 draws of 5% exceed the bound once in 1000."""

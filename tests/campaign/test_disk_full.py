@@ -46,7 +46,7 @@ print("processes", len(processes_of(home)))
 """
 
 
-def test_a_disk_that_fills_up_mid_job_ends_the_attempt_in_a_sentence_and_it_is_tried_again(tmp_path: Path) -> None:
+def test_a_full_disk_ends_the_attempt_in_a_sentence_and_the_job_is_tried_again(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = 'mount -t tmpfs -o size=120m none "$0" && exec "$@"'

@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.campaign, pytest.mark.process]
 
 
 @pytest.mark.timeout(900)
-def test_no_fault_leaves_a_wrong_outcome_an_orphan_a_claim_or_an_unverified_artifact(
+def test_no_fault_leaves_a_wrong_outcome_orphan_claim_or_unverified_artifact(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     chosen = campaign.once()

@@ -226,7 +226,7 @@ def test_ray_65025_the_head_is_killed_and_a_live_job_is_not_marked_failed(
     assert not {"failed", "lost"} & set(states)
 
 
-def test_ray_65608_a_job_that_succeeded_stays_so_when_head_and_supervisor_are_replaced(
+def test_ray_65608_a_succeeded_job_stays_so_when_head_and_supervisor_are_new(
     studio: Workspace, cluster: RayCluster, model: str, expected: str
 ) -> None:
     job = submit(studio, model)

@@ -160,7 +160,7 @@ def test_each_group_gets_its_precision_and_the_file_says_so(
     assert 8 * sum(tensor.nbytes for tensor in tensors) == bits
 
 
-def test_a_better_allocation_than_4_bits_everywhere_is_found_and_one_unknown_group_refused(
+def test_an_allocation_beats_4_bits_everywhere_and_an_unknown_group_is_refused(
     model: Path, groups: list[MeasuredGroup], tmp_path: Path
 ) -> None:
     chosen = precision_allocation.allocate(groups, CANDIDATES, 6.0)

@@ -27,7 +27,7 @@ def test_a_variable_that_the_owner_did_not_name_is_not_sent(name: str, monkeypat
     assert bearer(name, parse_address(AWAY)) == "a-secret-of-somebody"
 
 
-def test_where_others_reach_the_studio_a_token_goes_only_to_the_host_that_is_listed_with_it(
+def test_where_others_reach_the_studio_a_token_goes_only_to_its_listed_host(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name = "WHETSTONE_TOKEN_A"

@@ -120,7 +120,7 @@ def test_what_comes_next_names_what_was_optimized_and_can_be_pasted(tmp_path: Pa
     assert shlex.split(last) == ["Next:", "whetstone", "evaluate", str(model), ready.split()[0]]
 
 
-def test_what_cannot_be_served_here_is_not_offered_and_what_is_ruined_is_called_so_everywhere(
+def test_unservable_variants_are_not_offered_and_ruined_ones_are_called_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A ruined artifact is loud in the terminal, in the job's events and in its result."""

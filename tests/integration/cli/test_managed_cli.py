@@ -40,7 +40,7 @@ def test_a_dry_run_prints_the_exact_requests_and_starts_nothing(tmp_path: Path) 
     assert "1 call of AWS." in text and "SageMaker chooses the instance that the job runs on" in text
 
 
-def test_weights_that_lie_here_are_uploaded_first_and_the_result_becomes_an_artifact(tmp_path: Path) -> None:
+def test_local_weights_are_uploaded_first_and_the_result_becomes_an_artifact(tmp_path: Path) -> None:
     sent = ("--aws", f"role={ROLE}", "--aws", f"output={OUTPUT}", "--aws", "upload=s3://models/ours")
     case = ("optimize", "starter", "--target", "sagemaker:ml.g6.12xlarge", "--recipe", "awq", "--dry-run", "--json")
     document = json.loads(whetstone(tmp_path, *case, *sent).stdout)

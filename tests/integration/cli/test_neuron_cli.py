@@ -59,7 +59,7 @@ def test_an_architecture_that_no_library_names_is_refused_with_where_it_would_wo
     )
 
 
-def test_an_eagle_head_is_a_folder_that_is_compiled_with_the_model_and_counts_in_key_and_memory(tmp_path: Path) -> None:
+def test_an_eagle_head_is_compiled_with_the_model_and_counts_in_key_and_memory(tmp_path: Path) -> None:
     head, file = ASSETS / "starter" / "target", tmp_path / "eagle.yaml"
     file.write_text(EAGLE.format(speculate=f"speculate: {{method: eagle3, draft: {head}, tokens: 5}}"))
     requests = ("optimize", "starter", "--recipe", str(file), "--target", TARGET, "--dry-run", "--json")

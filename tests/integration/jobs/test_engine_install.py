@@ -188,7 +188,7 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 """
 
 
-def test_a_package_that_comes_as_source_is_built_against_what_was_installed_before_it(
+def test_a_source_package_is_built_against_what_was_installed_before_it(
     tmp_path: Path, wheels: Path, locks: Path
 ) -> None:
     wheel(wheels, "llmcompressor", "0.14.0.1", "llmcompressor", "import torch\n")

@@ -97,7 +97,7 @@ def test_the_queue_follows_move_to_front(home: Workspace) -> None:
     assert ended[1].started_at < ended[0].started_at
 
 
-def test_killed_mid_job_it_resumes_under_its_id_and_a_restarted_supervisor_finds_that_worker_again(
+def test_a_killed_job_resumes_under_its_id_and_a_new_supervisor_finds_its_worker(
     home: Workspace,
 ) -> None:
     job = submit(home, LONGER)

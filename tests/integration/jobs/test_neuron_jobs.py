@@ -69,7 +69,7 @@ def recipe(tmp_path: Path) -> Path:
 
 
 @pytest.mark.process
-def test_a_job_compiles_once_what_is_served_where_a_device_is_and_the_next_job_is_a_hit(
+def test_a_job_compiles_once_for_the_device_and_the_next_job_is_a_hit(
     tmp_path: Path, engines: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"

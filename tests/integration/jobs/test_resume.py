@@ -102,9 +102,7 @@ def test_another_request_or_damaged_hidden_states_begin_anew(model: Path, tmp_pa
 
 
 @pytest.mark.campaign
-def test_a_job_killed_in_layer_3_of_8_resumes_to_the_weights_of_an_uninterrupted_one(
-    home: Workspace, tmp_path: Path
-) -> None:
+def test_a_job_killed_in_layer_3_of_8_resumes_to_the_same_weights(home: Workspace, tmp_path: Path) -> None:
     model = str(tiny_llama(tmp_path / "model", layers=8))
 
     def submitted() -> str:

@@ -108,7 +108,7 @@ def test_a_sweep_finds_a_level_for_each_variant(home: Workspace) -> None:
     assert all(level.audit.disturbance.cores >= 1 for level in document.variants[0].levels)
 
 
-def test_a_search_keeps_what_was_found_when_the_second_server_is_gone_before_its_turn(home: Workspace) -> None:
+def test_a_search_keeps_its_results_when_the_second_server_dies_before_its_turn(home: Workspace) -> None:
     values = {"sweep": ("latency_p50<=5s",), "sweep_to": 2.0, "concurrency": (1,), "requests": 8}
     with running("broken_server.py") as sound, running("broken_server.py", "--die-after", AFTER_WARMING) as dying:
         document, folder = evaluated(home, [sound, dying], **values)

@@ -102,9 +102,7 @@ def test_each_run_may_keep_prefixes_of_its_own_and_then_lines_come_round(home: W
 
 
 @pytest.mark.alone
-def test_a_cache_that_was_said_to_be_off_and_answers_all_the_same_makes_a_level_invalid(
-    home: Workspace, tmp_path: Path
-) -> None:
+def test_a_cache_that_answers_although_switched_off_makes_a_level_invalid(home: Workspace, tmp_path: Path) -> None:
     with running(*KEEPING) as url:
         document = measured(home, [url, url], workload=lines(tmp_path, 5), prefix_cache="off")
     levels = [level for result in document.variants for level in result.levels]

@@ -43,9 +43,7 @@ def test_an_answer_that_has_ended_is_over_although_the_response_is_not(server: s
     assert all(record.last_content is not None and record.end - record.last_content < 0.5 for record in records)
 
 
-def test_the_limit_of_answers_is_sent_under_the_name_that_the_endpoint_wants_and_not_refused_again(
-    server: str, tmp_path: Path
-):
+def test_the_token_limit_is_sent_under_the_name_that_the_endpoint_accepts(server: str, tmp_path: Path):
     url = f"{server}/newparam"
     for number in range(2):
         (tmp_path / str(number)).mkdir()

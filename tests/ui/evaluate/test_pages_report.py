@@ -127,7 +127,7 @@ def test_the_command_says_what_is_wrong(
     assert says in capsys.readouterr().err
 
 
-def test_an_endpoint_asks_for_the_name_of_the_tokens_variable_and_never_for_the_token(home: Workspace) -> None:
+def test_an_endpoint_needs_the_name_of_the_tokens_variable_never_the_token(home: Workspace) -> None:
     at = studio.open_page("evaluate", variants="http://127.0.0.1:9/v1#model")
     at.text_input(key="evaluate_bearer_env").set_value("sk-live-123").run()
     studio.check(at)

@@ -112,7 +112,7 @@ def test_the_table_fits_the_screen_and_every_kind_has_its_group(home: Workspace)
     assert not whole.dataframe[0].proto.column_order
 
 
-def test_a_model_of_the_catalog_has_a_price_a_million_tokens_with_load_region_and_instance(home: Workspace) -> None:
+def test_a_catalog_model_has_a_token_price_with_load_region_and_instance(home: Workspace) -> None:
     at = studio.open_page("catalog", catalog_words="llama-3-8b")
     row, message = shown(at).iloc[0], studio.says(at)
     assert re.fullmatch(r"[\d.]+–[\d.]+", row["USD a million"]) and row["Priced on"].startswith("g")

@@ -198,9 +198,7 @@ def test_a_folder_that_may_not_be_named_is_one_sentence(
         assert ["lies outside of the folders" in each.value for each in at.error] == [True]
 
 
-def test_a_link_to_a_gguf_file_shows_its_card_since_nothing_is_asked_over_the_network(
-    home: Workspace, tmp_path: Path
-) -> None:
+def test_a_link_to_a_gguf_file_shows_its_card_without_the_network(home: Workspace, tmp_path: Path) -> None:
     file = ggufs.write(tmp_path / "tiny.gguf", ggufs.tensors(), ggufs.keys())
     at = studio.open_page("import", import_folder=str(file))
     assert "is not read yet" not in studio.says(at) and not at.button(key="import_submit").disabled

@@ -123,7 +123,7 @@ def test_a_row_that_cannot_be_read_is_named_and_can_be_taken_out(home: Workspace
     assert unreadable_rows.find_all(home) == [] and "my/own: " not in studio.says(at)
 
 
-def test_an_unknown_preset_is_one_sentence_and_so_is_the_unknown_model_of_an_imported_one(home: Workspace) -> None:
+def test_an_unknown_preset_or_an_imported_ones_unknown_model_is_one_sentence(home: Workspace) -> None:
     assert "There is no preset" in studio.says(studio.open_page("presets", selected="no/such-preset"))
     fields = {"id": "team/odd", "model": "no:such*model", "goal": "balanced", "recipe": W8A8}
     presets.put(home, [Preset.model_validate(fields)])

@@ -58,7 +58,7 @@ def answers(at: AppTest) -> list[str]:
 # Choosing
 
 
-def test_without_artifacts_one_model_is_asked_alone_and_the_way_to_a_second_is_shown(home: Workspace) -> None:
+def test_without_artifacts_one_model_answers_alone_and_a_link_leads_to_a_second(home: Workspace) -> None:
     at = studio.open_page("playground")
     assert at.selectbox(key="playground_original").value == "starter"
     assert at.selectbox(key="playground_optimized").value == url_parameters.NOTHING

@@ -148,9 +148,7 @@ def test_two_writers_of_one_key_leave_one_whole_entry(cache: CompiledCache, clie
     assert (tmp_path / "got" / "model.pt").read_bytes() in [(each / "model.pt").read_bytes() for each in folders]
 
 
-def test_who_finds_an_entry_damaged_does_not_remove_the_one_that_was_written_meanwhile(
-    cache: CompiledCache, tmp_path: Path
-) -> None:
+def test_removing_a_damaged_entry_spares_the_one_written_meanwhile(cache: CompiledCache, tmp_path: Path) -> None:
     put(cache, folder(tmp_path / "made"))
     (before,) = cache.entries()
     put(cache, folder(tmp_path / "other", b"other graphs"))

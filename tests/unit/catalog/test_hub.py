@@ -83,9 +83,7 @@ def test_the_card_of_a_hub_model_is_the_card_of_its_files(hub: FakeHub, model: P
     assert result.bytes == sum((model / name).stat().st_size for name in result.files)
 
 
-def test_quantized_weights_are_told_from_ranges_and_what_announces_them_is_fetched_too(
-    hub: FakeHub, tmp_path: Path
-) -> None:
+def test_quantized_weights_are_recognised_from_ranges_and_their_config_is_fetched(hub: FakeHub, tmp_path: Path) -> None:
     local = store(llama(tmp_path / "fp8", **SMALL), modelopt_fp8, MODELOPT, "hf_quant_config.json")
     shutil.copytree(local, hub.root / "org/fp8")
     card, files = inspect("org/fp8").card, inspect("org/fp8").files

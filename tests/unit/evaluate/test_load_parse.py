@@ -49,7 +49,7 @@ def test_an_event_cut_in_two_arrives_with_its_second_half():
     assert make_record(exchange(whole[:20], whole[20:], END)).first_content == 3.0
 
 
-def test_two_server_sends_in_one_read_are_coalesced_and_two_events_in_one_send_are_not():
+def test_two_sends_in_one_read_are_coalesced_and_two_events_in_one_send_are_not():
     apart = make_record(exchange(chunk(event("a", 1)) + chunk(event("b", 2)), END))
     together = make_record(exchange(chunk(event("a", 1) + event("b", 2)), END))
     assert (apart.reads, apart.coalesced) == (1, 1)

@@ -124,7 +124,7 @@ def row(number: int, **changes: object) -> dict[str, object]:
     }
 
 
-def test_logical_cores_are_not_joined_twice_and_what_is_attached_is_compiled_for_and_shown(
+def test_logical_cores_are_not_joined_twice_and_attached_devices_are_shown(
     tmp_path: Path, home: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing says here which instance it is: eight cores and 96 GiB are a Trainium2's alone."""

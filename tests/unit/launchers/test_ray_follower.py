@@ -299,7 +299,7 @@ def test_with_a_cluster_jobs_are_placed_there_and_take_nothing_of_the_studios_ho
     assert not launchers.choose_launcher(Settings(home=tmp_path)).places
 
 
-def test_an_environment_that_is_not_there_is_said_and_a_job_that_waits_for_it_can_be_cancelled(tmp_path: Path) -> None:
+def test_a_missing_environment_is_reported_and_a_job_waiting_for_it_cancels(tmp_path: Path) -> None:
     cluster = launchers.cluster.launcher.make_client(
         Settings(home=tmp_path, engines=tmp_path / "none", ray_address="127.0.0.1:1")
     )
@@ -315,9 +315,7 @@ def test_an_environment_that_is_not_there_is_said_and_a_job_that_waits_for_it_ca
 
 
 @pytest.mark.parametrize("name", ["spec.json", "granted.json"])
-def test_a_request_that_is_damaged_before_a_node_has_it_ends_the_job_with_a_sentence(
-    attempt: Attempt, name: str
-) -> None:
+def test_a_request_damaged_before_a_node_has_it_ends_the_job_with_a_sentence(attempt: Attempt, name: str) -> None:
     (Path(attempt.channel.address) / name).write_bytes(b'{"kind": ')
     attempt.step()
     state = attempt.follower.state

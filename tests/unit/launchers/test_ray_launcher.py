@@ -67,9 +67,7 @@ def settled() -> None:
         assert not thread.is_alive()
 
 
-def test_a_supervisor_that_comes_back_ends_what_others_have_given_up_and_nothing_else(
-    tmp_path: Path, cluster: SimulatedCluster
-) -> None:
+def test_a_returning_supervisor_ends_only_what_others_gave_up(tmp_path: Path, cluster: SimulatedCluster) -> None:
     before, other = Home(tmp_path / "home", cluster), Home(tmp_path / "other", cluster)
     before.start("j-kept")
     before.start("j-given-up")

@@ -98,7 +98,7 @@ def test_every_file_that_a_job_reads_is_known() -> None:
     assert InstallSpec(engine="serve").paths == set()
 
 
-def test_a_job_for_a_cluster_takes_nothing_of_the_studios_machine_while_the_cluster_takes_jobs() -> None:
+def test_a_cluster_job_takes_nothing_of_this_machine_while_the_cluster_accepts() -> None:
     measuring, room = Claim(whole=True, movable=True), Capacity(cores=2, cluster=4)
     assert fits([measuring, measuring, Claim()], room) and allocate(measuring, room, ["core0"]) == []
     assert not fits([measuring, measuring], Capacity(cores=2)), "without a cluster it has this machine to itself"

@@ -185,7 +185,7 @@ def test_a_tensor_that_nothing_would_read_ends_the_outline(name: str, plain: Pat
         Outline(dequantize.open_plain(with_tensor(plain, tmp_path / "a", name)))
 
 
-def test_buffers_of_older_checkpoints_and_a_tied_head_that_is_the_same_are_left_alone(tmp_path: Path) -> None:
+def test_buffers_of_older_checkpoints_and_an_equal_tied_head_are_left_alone(tmp_path: Path) -> None:
     import torch
     from safetensors.torch import load_file
 

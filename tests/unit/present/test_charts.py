@@ -108,7 +108,7 @@ def test_whiskers_are_95_percent_intervals_on_every_chart_and_the_legend_says_so
     assert charts.throughput(few)["data"] == _marked(charts.throughput(few))
 
 
-def test_a_variant_has_its_colour_whatever_stands_beside_it_and_the_original_is_black(measured: Evaluation) -> None:
+def test_a_variant_has_one_colour_in_any_company_and_the_original_is_black(measured: Evaluation) -> None:
     original, w8a8, draft, both = measured.variants
     whole = places(measured)
     alone = measured.model_copy(update={"variants": [original, both, w8a8], "comparison": []})
@@ -431,7 +431,7 @@ def test_what_was_not_measured_is_none_in_the_table_and_empty_in_csv() -> None:
     assert float(read["Time to first token (ms)"]) == row["Time to first token (ms)"]
 
 
-def test_csv_reads_back_with_names_that_hold_commas_quotes_and_lines_and_runs_no_formula() -> None:
+def test_csv_reads_back_names_with_commas_quotes_and_lines_and_runs_no_formula() -> None:
     names = ['a,"b"\nc', "=HYPERLINK(1)"]
     read = list(csv.DictReader(io.StringIO(tables.csv(evaluation(names=names, speeds=[1, 2], levels=[4])))))
     assert [row["Variant"] for row in read] == [names[0], "'=HYPERLINK(1)"]
@@ -447,7 +447,7 @@ def test_the_distribution_table_leaves_out_latencies_that_nobody_measured() -> N
     ]
 
 
-def test_marks_off_the_front_are_pale_and_the_first_mark_which_the_legend_takes_is_on_it(measured: Evaluation) -> None:
+def test_marks_off_the_front_are_pale_and_the_legends_first_mark_is_on_it(measured: Evaluation) -> None:
     points = pareto_points(measured)
     for index, trace in enumerate(_marked(tradeoffs.pareto(measured))):
         on_front = sorted((point.on_front for point in points if point.variant == index), reverse=True)

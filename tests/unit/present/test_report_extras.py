@@ -186,7 +186,7 @@ def test_loads_are_the_lowest_the_highest_and_one_between() -> None:
     assert chosen_levels(document.model_copy(update={"variants": []})) == []
 
 
-def test_prices_within_limits_are_those_of_the_load_and_the_blended_ones_only_of_a_measured_load() -> None:
+def test_prices_within_limits_are_the_loads_and_blended_ones_need_measured_load() -> None:
     document = evaluation()
     free = costs.rows(document, WhatIf())
     at = operating_point(document.variants[0], Slo())

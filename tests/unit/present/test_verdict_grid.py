@@ -104,7 +104,7 @@ def test_the_word_is_the_tests_and_the_interval_encloses_the_factor(ratio: float
     assert ("faster" in cell.words) is (cell.kind == "faster")
 
 
-def test_a_grid_of_many_levels_goes_down_the_page_with_quality_first_and_inert_names() -> None:
+def test_a_grid_of_many_levels_goes_down_with_quality_first_and_inert_names() -> None:
     document = evaluation(names=["original", "**w** $x$"], speeds=[1, 2], levels=[1, 2, 4, 8, 16])
     first, *rest = verdict_grid.rows_by_load(grid_rows(document), [Load("closed", n) for n in (1, 2, 4, 8, 16)])
     assert first[verdict_grid.CONCURRENCY] == "**Quality**"

@@ -148,7 +148,7 @@ def test_a_right_that_lacks_is_said_before_anything_is_queued(
         of(f"sagemaker:{name}", home)
 
 
-def test_one_of_somebody_else_is_measured_unproven_and_never_where_others_reach_the_studio(
+def test_a_foreign_endpoint_is_unproven_and_refused_where_others_reach_the_studio(
     home: Workspace, aws: Account, tmp_path: Path
 ) -> None:
     name = in_service(aws, DEPLOYMENT)

@@ -57,9 +57,7 @@ def test_no_preset_is_called_cheaper_or_faster_than_its_figures(
 
 
 @pytest.mark.parametrize("name", [LLAMA_8B, LLAMA_70B, STARTER])
-def test_compare_calls_a_preset_by_its_goal_only_where_its_figures_hold_at_every_load(
-    workspace: Workspace, name: str
-) -> None:
+def test_compare_names_a_presets_goal_only_where_figures_hold_at_every_load(workspace: Workspace, name: str) -> None:
     chosen = of(name)
     at_loads = [beside.compare(workspace, chosen, concurrency) for concurrency in CONCURRENCIES]
     for preset, named in zip(chosen, beside.short_names(workspace, chosen), strict=True):

@@ -75,7 +75,7 @@ def test_a_goal_is_what_the_estimates_and_prices_say(home: Workspace, model: str
     )
 
 
-def test_published_figures_are_the_announcements_and_todays_prices_stand_beside_them(home: Workspace) -> None:
+def test_published_figures_are_the_announcements_with_todays_prices_next_to_them(home: Workspace) -> None:
     latency = presets.show(home, "llama-3-70b/lower-latency")
     (claim,) = latency.preset.published
     assert latency.preset.target == "ml.p5.48xlarge" and (claim.value, claim.against, claim.unit) == (
@@ -134,7 +134,7 @@ def test_an_evaluation_of_the_home_is_attached_by_model_and_recipe(tmp_path: Pat
     assert other == ()
 
 
-def test_what_comes_with_whetstone_was_measured_on_the_starter_and_in_the_demonstration_each_once() -> None:
+def test_bundled_presets_were_measured_once_on_the_starter_and_once_in_the_demo() -> None:
     loaded = evaluations.load()
     assert len({known.id for known in loaded}) == len(loaded) and any(known.model == "starter" for known in loaded)
     shown = [row["id"] for row in json.loads((demo_export.FOLDER / "evaluations.json").read_text())]

@@ -218,7 +218,7 @@ def test_an_operator_changes_what_is_theirs_and_an_admin_everything(home: Worksp
         (InstallSpec(engine="serve", action="remove"), "remove engines"),
     ],
 )
-def test_only_an_admin_has_an_engine_installed_from_an_index_or_removed_by_whatever_way(
+def test_only_an_admin_installs_an_engine_from_an_index_or_removes_one(
     home: Workspace, spec: InstallSpec, refused: str
 ) -> None:
     ann, refusal = person(home, Role.OPERATOR), f"The role operator may not {refused}"

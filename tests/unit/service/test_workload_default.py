@@ -48,7 +48,7 @@ def test_an_address_alone_keeps_what_was_chosen() -> None:
         ({"concurrency": (1, 64), "requests": 200}, "recipe"),
     ],
 )
-def test_chat_prompts_that_are_too_few_come_round_in_runs_that_keep_their_own_prefixes(
+def test_too_few_chat_prompts_repeat_in_runs_that_keep_their_own_prefixes(
     tmp_path: Path, values: dict[str, object], expected: str
 ) -> None:
     """The last asks for more in one run than there are, which `check` refuses."""

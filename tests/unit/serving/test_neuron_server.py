@@ -99,7 +99,7 @@ EAGLE = NXD.model_copy(update={"weights": None, "draft_method": "eagle3", "draft
 
 
 @pytest.mark.parametrize("plan", [NXD, VLLM, EAGLE], ids=["nxd-inference", "vllm-neuron", "eagle"])
-def test_what_was_compiled_is_served_with_its_own_shapes_and_the_artifact_stays_as_it_was(
+def test_a_compiled_artifact_is_served_with_its_shapes_and_stays_unchanged(
     python: Path, tmp_path: Path, plan: CompilePlan
 ) -> None:
     variant = compiled(plan, python, tmp_path)
@@ -132,9 +132,7 @@ def test_what_was_compiled_is_served_with_its_own_shapes_and_the_artifact_stays_
         }
 
 
-def test_a_server_that_begins_to_compile_again_is_stopped_and_the_artifact_is_not_overwritten(
-    python: Path, tmp_path: Path
-) -> None:
+def test_a_server_that_compiles_again_is_stopped_and_overwrites_no_artifact(python: Path, tmp_path: Path) -> None:
     """The older plugin compiles for an hour, into the folder that it was given, where it cannot load."""
     variant = compiled(NXD, python, tmp_path)
     config = tmp_path / "artifact" / "compiled" / "neuron_config.json"
@@ -155,9 +153,7 @@ def test_what_is_not_whole_is_refused_before_anything_starts(python: Path, tmp_p
     assert not refused.key_file.exists()
 
 
-def test_a_graph_that_was_not_compiled_and_a_degree_that_the_device_has_not_end_in_one_sentence(
-    python: Path, tmp_path: Path
-) -> None:
+def test_an_uncompiled_graph_or_an_impossible_degree_ends_in_one_sentence(python: Path, tmp_path: Path) -> None:
     variant = compiled(VLLM, python, tmp_path)
     other = variant.model_copy(update={"neuron": {**(variant.neuron or {}), "context_buckets": (64, 256)}})
     with pytest.raises(ServerFailed, match="what was compiled for Neuron is not what this server asks for"):

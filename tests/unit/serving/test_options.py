@@ -202,7 +202,7 @@ def test_the_server_sees_no_secrets_and_nothing_that_changes_what_is_measured(
     assert chosen["LD_PRELOAD"] == str(tmp_path / "libiomp5.so")
 
 
-def test_a_model_runs_in_the_engines_own_forked_process_unless_it_is_cut_over_several() -> None:
+def test_a_model_runs_in_the_engines_forked_process_unless_cut_over_several() -> None:
     one, cut = vllm_options.tuning(), vllm_options.tuning(tensor_parallel=2)
     assert one.arguments == ("--distributed-executor-backend", "uni", vllm_options.NO_NCCL)
     assert one.environment[FORK] == one.environment[LAYERS] == "1" and not {FORK, LAYERS} & set(cut.environment)

@@ -125,7 +125,7 @@ def test_a_long_folder_for_temporary_files_leaves_room_for_sockets(
     assert len(wait_for(tmp_path / "log", "cwd")[0]) < 60
 
 
-def test_the_server_has_a_group_of_its_own_in_the_session_of_the_worker_and_inherits_the_job(tmp_path: Path) -> None:
+def test_the_server_has_its_own_group_in_the_workers_session_and_inherits_the_job(tmp_path: Path) -> None:
     show = (
         "import os, time; print('ids', os.getpgid(0), os.getsid(0), os.environ['WHETSTONE_JOB'], flush=True); "
         "time.sleep(600)"

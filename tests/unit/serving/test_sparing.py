@@ -76,7 +76,7 @@ def test_the_first_token_has_the_targets_distribution_whatever_was_drafted(sampl
     assert {row[1] for row in accepted} == {9}
 
 
-def test_what_is_drafted_after_a_refused_token_is_dropped_and_requests_without_a_draft_get_their_own() -> None:
+def test_drafts_after_a_refused_token_are_dropped_and_draftless_requests_go_on() -> None:
     certain = torch.full((3, VOCABULARY), -30.0)
     certain[0, 1] = certain[1, 2] = certain[2, 4] = 30.0
     assert sampled([[1, 3, 4], []], certain, bonus=[7, 8]) == [[1, 2], [8]]

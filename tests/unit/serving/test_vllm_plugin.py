@@ -34,7 +34,7 @@ def test_a_value_is_replaced_on_the_way() -> None:
     assert output.tolist() == [1.0, 0.5, 0.5]
 
 
-def test_what_is_loaded_can_be_finished_as_vllm_finishes_it_and_keeps_a_finish_of_its_own() -> None:
+def test_loaded_weights_are_finished_as_vllm_does_and_keep_their_own_finish() -> None:
     def plain(value: int) -> int:
         return value + 1
 
@@ -92,7 +92,7 @@ def test_a_request_whose_prompt_is_not_read_whole_keeps_its_generator_where_it_w
 UNSEEN = -1
 
 
-def test_synthetic_acceptance_takes_drafted_tokens_up_to_the_first_that_is_refused_then_one_of_the_targets() -> None:
+def test_synthetic_acceptance_takes_drafts_up_to_a_refusal_then_one_target_token() -> None:
     """Three requests of 3, 3 and 2 drafted tokens: all accepted (and the bonus), refused at the second, refused at
     padding."""
     output = torch.full((3, 4), UNSEEN, dtype=torch.int32)
@@ -104,7 +104,7 @@ def test_synthetic_acceptance_takes_drafted_tokens_up_to_the_first_that_is_refus
     assert output.tolist() == [[11, 12, 13, 91], [21, 5, UNSEEN, UNSEEN], [7, UNSEEN, UNSEEN, UNSEEN]]
 
 
-def test_each_kernel_leaves_the_other_kinds_requests_alone_and_all_that_is_not_synthetic_to_vllm() -> None:
+def test_each_kernel_leaves_other_requests_alone_and_vllm_what_is_not_synthetic() -> None:
     greedily = torch.tensor([True, False])
     ends, drafted, own, bonus = (
         torch.tensor([1, 2]),

@@ -192,7 +192,7 @@ def test_a_job_behind_many_that_must_wait_is_seen(store: Store) -> None:
     assert claim_next(store) == "install"
 
 
-def test_a_list_of_jobs_is_one_statement_that_leaves_their_specifications_where_they_are(tmp_path: Path) -> None:
+def test_a_list_of_jobs_is_one_statement_that_reads_no_specification(tmp_path: Path) -> None:
     home = open_home(tmp_path)
     with home.store.session() as session:
         for number in range(50):
@@ -241,7 +241,7 @@ def test_one_persons_jobs_are_counted_and_listed_without_reading_everybodys(tmp_
     assert "INDEX ix_jobs_owner_created" in listed and "TEMP B-TREE FOR ORDER BY" not in listed, listed
 
 
-def test_one_line_of_a_job_that_is_to_be_cancelled_promises_no_time_and_ends_no_sentence_in_a_comma(
+def test_the_line_of_a_job_being_cancelled_promises_no_time_and_has_no_stray_comma(
     tmp_path: Path,
 ) -> None:
     home = open_home(tmp_path)

@@ -61,7 +61,7 @@ def test_the_demo_waits_behind_what_came_later_and_makes_room_for_it(store: Stor
     assert yielding(store) == ["demo"]
 
 
-def test_an_install_beside_the_demo_does_not_stop_it_but_a_measurement_of_the_demo_makes_room(store: Store) -> None:
+def test_an_install_does_not_stop_the_demo_but_a_measurement_of_it_makes_room(store: Store) -> None:
     put(store, job("demo", yields=True))
     assert claim_next(store) == "demo"
     put(store, job("install", BACKGROUND))

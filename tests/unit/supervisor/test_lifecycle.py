@@ -81,7 +81,7 @@ def test_what_comes_after_another_starts_once_that_has_succeeded(home: Home, wor
 
 
 @pytest.mark.parametrize("how", ["fail", "cancel", "cancel while it waits"])
-def test_it_is_cancelled_with_its_cause_where_the_first_does_not_succeed_and_so_is_what_comes_after_it(
+def test_a_job_and_its_successors_are_cancelled_with_their_cause_if_the_first_fails(
     home: Home, world: World, how: str
 ) -> None:
     submit(home, "j-1")

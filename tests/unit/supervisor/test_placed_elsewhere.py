@@ -93,9 +93,7 @@ def test_a_few_jobs_wait_in_the_cluster_and_the_rest_in_their_order_here(home: H
     assert Handle.model_validate_json(row(home, "j-0").handle or "").place == "gpu-1 (10.0.0.1)"
 
 
-def test_nothing_is_given_behind_a_measurement_that_waits_for_a_node_but_what_is_for_this_machine(
-    home: Home, world: World
-) -> None:
+def test_only_jobs_of_this_machine_pass_a_measurement_that_waits_for_a_node(home: Home, world: World) -> None:
     submit(home, "j-1", WHOLE)
     submit(home, "j-2", ANY)
     submit(home, "j-3", Claim(background=True, cores=0, gpus=()))
@@ -118,7 +116,7 @@ def test_a_job_that_waits_for_a_node_is_not_taken_for_hung(home: Home, world: Wo
 
 
 @pytest.mark.parametrize("again", [True, False])
-def test_the_end_of_a_node_is_tried_again_with_its_cause_and_what_no_node_can_run_is_not(
+def test_a_job_of_a_lost_node_is_tried_again_and_one_no_node_can_run_is_not(
     home: Home, world: World, again: bool
 ) -> None:
     submit(home, "j-1", ANY)

@@ -95,7 +95,7 @@ def test_verdict_and_interval_never_contradict_each_other(
             assert describe_comparison(row).startswith("faster" if better else "slower")
 
 
-def test_a_hundred_comparisons_of_a_model_with_itself_name_a_difference_in_at_most_ten() -> None:
+def test_a_model_compared_with_itself_differs_in_at_most_ten_of_a_hundred() -> None:
     false = sum(any(row.significant for row in compare(aa_results(seed)) if not row.secondary) for seed in range(100))
     assert false <= 10
 

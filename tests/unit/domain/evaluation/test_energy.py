@@ -44,7 +44,7 @@ def powercap(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_packages_and_their_memory_are_counted_and_what_they_hold_is_not_counted_twice(powercap: Path) -> None:
+def test_packages_and_their_memory_are_counted_and_their_parts_not_twice(powercap: Path) -> None:
     outcome = counters.read_counters(powercap, NO_NVML)
     assert {name: counter.joules for name, counter in outcome.items()} == {
         "package-0 (RAPL)": 5.0,

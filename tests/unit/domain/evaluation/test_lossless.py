@@ -22,7 +22,7 @@ from tests import no_ops
 SAME = GreedyAnswers([[1, 2, 3]] * 24, [[1, 2, 3]] * 24, [[1, 2, 3]] * 24, 8, 900)
 
 
-def test_a_first_difference_is_counted_from_one_and_a_shorter_answer_differs_behind_its_end() -> None:
+def test_a_first_difference_counts_from_one_and_a_shorter_answer_differs_at_its_end() -> None:
     assert first_difference([1, 2, 3], [1, 2, 3]) is None
     assert first_difference([1, 2, 3], [1, 9, 3]) == 2
     assert first_difference([1, 2], [1, 2, 3]) == 3

@@ -154,7 +154,7 @@ def test_a_level_without_any_record_is_empty_and_not_an_error():
     assert level([]).invocations == 0
 
 
-def test_text_without_a_token_count_is_tokenizer_failed_and_empty_as_the_page_defines_them():
+def test_text_without_a_token_count_is_tokenizer_failed_and_no_text_is_empty():
     measured_level = level([answer(output_tokens=None, chunk_tokens=(), prompt_tokens=None, token_times="none")])
     assert (measured_level.tokenizer_failed, measured_level.empty_responses, measured_level.invocation_errors) == (
         1,
@@ -170,7 +170,7 @@ THROUGHPUTS = ("input_tokens_per_s", "output_tokens_per_s", "steady_output_token
 
 
 @pytest.mark.parametrize("others", [[], [answer(101)], [answer(101), failed("reset", 102)]])
-def test_where_answers_do_not_tell_their_tokens_there_is_no_throughput_and_no_price_in_them(
+def test_answers_without_token_counts_have_no_throughput_and_no_token_price(
     others: list[RequestRecord],
 ):
     measured_level = level([answer(**SILENT), *others], pricing=Pricing(per_hour=1))
@@ -181,13 +181,13 @@ def test_where_answers_do_not_tell_their_tokens_there_is_no_throughput_and_no_pr
     assert measured_level.requests_per_s == pytest.approx(answered / measured_level.duration_s)
 
 
-def test_a_repeat_in_which_all_told_their_tokens_keeps_its_figure_and_the_level_has_none():
+def test_a_repeat_with_all_token_counts_keeps_its_figure_and_the_level_has_none():
     measured_level = level([answer()], [answer(**SILENT)])
     assert measured_level.output_tokens_per_s is None
     assert [block.get("output_tokens_per_s") for block in measured_level.blocks] == [pytest.approx(8), None]
 
 
-def test_tokens_that_only_warm_up_did_not_tell_leave_the_throughput_but_no_steady_figure():
+def test_token_counts_missing_in_warm_up_leave_throughput_but_no_steady_figure():
     measured_level = level([answer(98, warm=True, **SILENT), answer(99), answer(99.5, stream=1)])
     assert measured_level.output_tokens_per_s is not None and measured_level.steady_output_tokens_per_s is None
 
@@ -199,7 +199,7 @@ def test_output_tokens_alone_give_the_output_side_alone():
     assert measured_level.price.per_million_output is not None
 
 
-def test_an_empty_answer_has_no_tokens_to_tell_but_where_no_answer_tells_any_nothing_was_counted():
+def test_an_empty_answer_has_no_tokens_but_without_any_count_nothing_was_counted():
     nothing = SILENT | {"chunk_times": (), "first_content": None, "last_content": None, "text": ""}
     assert level([answer(100), answer(101, **nothing)]).output_tokens_per_s > 0
     assert level([answer(**nothing)]).output_tokens_per_s is None

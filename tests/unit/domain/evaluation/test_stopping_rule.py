@@ -47,9 +47,7 @@ def test_places_and_levels_of_the_default_cap() -> None:
 
 
 @pytest.mark.parametrize(("most", "noise"), [(12, 0.05), (20, 0.02), (20, 0.1), (40, 0.3)])
-def test_of_a_server_against_itself_at_most_five_percent_of_evaluations_name_a_difference(
-    most: int, noise: float
-) -> None:
+def test_a_server_against_itself_differs_in_at_most_five_percent_of_evaluations(most: int, noise: float) -> None:
     """At any look, so also at the last; with metrics that are alike, and with ones that are not."""
     for alike in (0.0, 0.9):
         ended = simulate(RUNS, most, noise=noise, alike=alike, seed=most)
@@ -68,7 +66,7 @@ def test_the_interval_at_the_end_covers_its_ratio_with_95_percent_wherever_it_en
     assert ended.missed.mean() <= 0.05 + THREE_SIGMA
 
 
-def test_a_clear_difference_is_named_after_few_blocks_and_a_small_one_nearly_as_often_as_by_all_of_them() -> None:
+def test_a_clear_difference_needs_few_blocks_and_a_small_one_is_rarely_missed() -> None:
     clear = simulate(RUNS, 20, effect=math.log(1.4), noise=0.05)
     assert clear.decided.mean() > 0.999 and clear.blocks.mean() < 9
     fixed = ((20, 0.05),)

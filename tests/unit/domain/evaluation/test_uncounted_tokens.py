@@ -68,7 +68,7 @@ def test_no_chart_has_a_mark_for_it_and_each_names_the_variant(created: Level) -
     assert "answers came without a token count" in charts.latency(shown)["data"][1]["hovertext"][0]
 
 
-def test_a_variant_that_told_its_tokens_at_one_level_only_is_drawn_there_and_the_other_is_named() -> None:
+def test_a_variant_with_tokens_at_one_level_is_drawn_there_and_the_other_named() -> None:
     shown = document(level(1), SILENT)
     figure = charts.throughput(shown)
     assert [len(trace["x"]) for trace in figure["data"] if "marker" in trace] == [2, 1]
@@ -143,7 +143,7 @@ def test_between_two_levels_a_rate_needs_both_and_at_one_only_its_own() -> None:
     assert between.interpolated and between.output_tokens_per_s is None and between.requests_per_s > 0
 
 
-def test_within_limits_a_counted_level_comes_first_and_else_the_one_with_most_requests() -> None:
+def test_a_counted_level_within_limits_comes_first_else_the_one_with_most_requests() -> None:
     slow, fast = (uncounted(level(c, requests_per_s=r)) for c, r in ((1, 1.0), (16, 9.0)))
     assert slo.best_levels(document(slow, fast), Slo())[1].level.concurrency == 16
     levels = slo.best_levels(document(slow, level(4), fast), Slo())

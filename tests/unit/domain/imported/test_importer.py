@@ -41,7 +41,7 @@ def test_a_guidellm_report_is_its_levels_with_the_figures_that_it_holds() -> Non
         assert (level.chunk_gap_ms, level.content_latency_ms, level.requests, level.failed) == (None, None, 8, 0)
 
 
-def test_under_a_rate_guidellms_latency_is_the_scheduled_one_and_its_ttft_is_said_to_differ() -> None:
+def test_under_a_rate_guidellms_latency_is_scheduled_and_its_ttft_differs() -> None:
     result, raw = imported(CONSTANT), document(CONSTANT)
     assert [level.load.cell for level in result.levels] == ["4 requests/s", "8 requests/s"]
     scheduled = raw["benchmarks"][0]["metrics"]["request_scheduled_latency"]["successful"]["mean"] * 1000
@@ -71,7 +71,7 @@ def test_the_lines_of_an_appended_file_are_the_same_levels() -> None:
     assert parse_results([("runs.json", appended)]).levels == imported(*BENCH).levels
 
 
-def test_vllms_first_token_over_chat_and_its_end_to_end_latency_are_told_apart_from_ours() -> None:
+def test_vllms_first_token_over_chat_and_end_to_end_latency_differ_from_ours() -> None:
     raw = {
         **document(BENCH[0]),
         "backend": "openai-chat",

@@ -25,7 +25,7 @@ asked = st.none() | st.integers(0, 20)
 
 
 @given(st.lists(endings, max_size=40), asked)
-def test_a_job_is_tried_again_only_for_what_is_no_fault_of_its_own_and_never_for_ever(
+def test_a_job_is_tried_again_only_for_what_is_not_its_fault_and_not_for_ever(
     history: list, retries: int | None
 ) -> None:
     retried = strikes = 0
@@ -50,9 +50,7 @@ def test_each_try_waits_longer_than_the_one_before() -> None:
 
 
 @given(st.sampled_from(sorted(STRIKES)), asked)
-def test_a_job_that_ends_its_worker_each_time_is_put_aside_and_not_before_the_tries_that_were_asked_for(
-    ending: Ending, retries: int | None
-) -> None:
+def test_a_job_that_always_ends_its_worker_is_put_aside_after_its_tries(ending: Ending, retries: int | None) -> None:
     for strikes in range(strike_limit(retries) - 1):
         assert not decide_retry(ending, retried=strikes, strikes=strikes, retries=retries).aside
     assert decide_retry(ending, retried=0, strikes=strike_limit(retries) - 1, retries=retries).aside

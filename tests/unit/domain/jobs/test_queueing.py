@@ -157,7 +157,7 @@ def test_a_small_one_behind_a_large_one_waits_only_where_it_would_hold_that_up()
     assert explanation is not None and explanation.on == ("large",) and "came first" in explanation.sentence
 
 
-def test_a_job_of_high_priority_goes_first_but_never_before_one_that_waits_since_a_working_day() -> None:
+def test_high_priority_goes_first_but_not_before_a_job_that_waits_a_working_day() -> None:
     at = 1_000_000.0
     assert queue_rank(at, Priority.HIGH) < queue_rank(at - WORKING_DAY_S + 1, Priority.NORMAL)
     assert queue_rank(at, Priority.HIGH) >= queue_rank(at - WORKING_DAY_S, Priority.NORMAL)

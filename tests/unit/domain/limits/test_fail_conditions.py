@@ -227,7 +227,7 @@ def test_the_service_reads_conditions_before_and_judges_after(document: Evaluati
     evaluations.check_gates(document, [])
 
 
-def test_the_rates_of_an_open_load_are_known_before_and_the_levels_of_a_search_are_not() -> None:
+def test_rates_of_an_open_load_are_known_before_and_levels_of_a_search_are_not() -> None:
     rates = EvaluateOptions(rate=(2.0, 4.0))
     evaluations.read_gates(["ttft_p95 > 1ms at 4", "ttft_p95 > 1ms at 2/s"], rates, waits=True)
     with pytest.raises(InvalidGate, match="measured: 2 requests/s, 4 requests/s"):

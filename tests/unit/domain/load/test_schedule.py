@@ -40,7 +40,7 @@ def test_the_order_of_variants_turns_round_with_every_block(
 
 
 @given(VARIANTS, LEVELS, st.integers(1, 4), INTERLEAVE, st.floats(-2, 2))
-def test_a_linear_drift_adds_the_same_to_every_variant_over_an_even_number_of_blocks(
+def test_a_linear_drift_adds_the_same_to_every_variant_over_even_blocks(
     variants: int, levels: list[int], pairs: int, interleave: Interleave, drift: float
 ) -> None:
     observed = defaultdict(list)

@@ -95,7 +95,7 @@ def test_the_cpu_lock_has_the_cpu_build_of_torch_and_none_of_what_is_taken_out()
     assert "intel-openmp" in rows, "speculative decoding on CPU is several times slower without it"
 
 
-def test_both_compress_locks_have_the_same_libraries_and_a_pydantic_the_worker_can_read() -> None:
+def test_both_compress_locks_have_the_same_libraries_and_a_readable_pydantic() -> None:
     cpu, gpu = lock("compress-cpu.txt"), lock("compress-gpu.txt")
     assert cpu["torch"].endswith("+cpu") and gpu["torch"] == cpu["torch"].partition("+")[0]
     assert {name for name in gpu if name not in cpu} <= {name for name in gpu if name.startswith(("cuda-", "nvidia-"))}
@@ -104,7 +104,7 @@ def test_both_compress_locks_have_the_same_libraries_and_a_pydantic_the_worker_c
     assert not set(COMPRESS.removed["cpu"]) & set(cpu) and set(COMPRESS.built) <= set(cpu)
 
 
-def test_the_quality_environment_has_no_torch_that_could_differ_from_the_one_that_serves() -> None:
+def test_the_quality_environment_has_no_torch_that_could_differ_from_the_servers() -> None:
     rows = lock("quality.txt")
     assert not {name for name in rows if name.startswith(("torch", "nvidia-", "cuda-", "triton"))}
     assert set(QUALITY.built) <= set(rows) and set(QUALITY.locks.values()) == {"quality.txt"}

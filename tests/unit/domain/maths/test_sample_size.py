@@ -10,7 +10,7 @@ from backend.domain.maths.sample_size import MOST, pairs_needed
 from backend.domain.maths.student_t import two_sided_p
 
 
-def test_a_difference_of_one_deviation_takes_ten_pairs_and_of_half_a_deviation_34_or_some_more() -> None:
+def test_one_deviation_takes_ten_pairs_and_half_a_deviation_34_or_more() -> None:
     """G*Power's and every textbook's figures for a paired t-test at 0.05 with power 0.8 are 10 and 34.
 
     Above nine pairs the interval here has eight degrees of freedom, which costs some pairs more.

@@ -98,7 +98,7 @@ def test_copied_heads_are_counted_where_the_degree_is_no_multiple_of_them() -> N
 
 @examples(2000, 60)
 @given(RECIPES, st.sampled_from(instances.load().neuron), st.sampled_from(MODELS))
-def test_whatever_is_valid_is_planned_on_cores_that_hold_it_and_else_the_nearest_works(
+def test_valid_recipes_are_planned_on_cores_that_fit_and_else_the_nearest_works(
     chosen: Recipe, name: str, model: str
 ) -> None:
     card = known(model)

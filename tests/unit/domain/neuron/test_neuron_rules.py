@@ -204,7 +204,7 @@ def test_a_head_of_ones_own_is_not_for_sagemaker_which_trains_one() -> None:
     assert check("sagemaker:ml.g5.12xlarge", [{"speculate": {"method": "eagle3"}}]).valid
 
 
-def test_trainium3_is_planned_by_one_accelerator_since_no_instance_of_it_is_published() -> None:
+def test_trainium3_is_planned_by_one_accelerator_without_published_instances() -> None:
     target = instances.load().find("neuron:trainium3")
     assert target is not None
     device = cores.logical_device(target.device)

@@ -191,7 +191,7 @@ def test_a_draft_of_an_impossible_size_is_refused_with_the_size_that_would_do(pa
         draft_payoff.check_size(TARGET, parameters)
 
 
-def test_the_formula_is_held_against_gains_that_were_measured_with_a_made_acceptance() -> None:
+def test_the_formula_agrees_with_gains_measured_with_synthetic_acceptance() -> None:
     map_document = payoff_map()
     assert map_document.formula_error is None, "no token was timed"
     timed = tuple(

@@ -114,7 +114,7 @@ def test_a_good_draft_gains_and_one_that_is_never_accepted_costs() -> None:
     assert good.tpot[0] < original.tpot[0] and useless.tpot[0] > original.tpot[0]
 
 
-def test_a_schedule_decodes_as_it_proposes_for_so_many_streams_and_heads_that_propose_at_once_cost_one_pass() -> None:
+def test_a_schedule_proposes_by_streams_and_heads_proposing_at_once_cost_one_pass() -> None:
     def decoded(streams: int, **step: Any) -> float:
         chosen = recipe.read({"steps": [{"speculate": step}] if step else []})
         load = ExpectedLoad(concurrency=streams)
@@ -197,7 +197,7 @@ def test_a_calibrated_prediction_meets_the_measurement_it_was_calibrated_by() ->
     assert estimate_correction.calibrate([], 1) is None
 
 
-def test_the_wide_fixture_is_predicted_within_30_percent_from_a_bandwidth_that_was_probed() -> None:
+def test_the_wide_fixture_is_predicted_within_30_percent_from_probed_bandwidth() -> None:
     """27.4 GB/s through weights and 0.45 TFLOP/s: benchmarks/results/planner.md, an hour after the headline."""
     device = Device("cpu", "cpu", 1, 24 << 30, 27.4e9, 0.45e12, measured=True)
     level = next(level for level in measured_levels("wide") if level.concurrency == 1)

@@ -98,7 +98,7 @@ def _facts(memory: int) -> TargetFacts:
     return TargetFacts(device=Device("this machine's processor", "cpu", 1, memory))
 
 
-def test_it_is_refused_where_the_whole_model_does_not_fit_and_what_fits_is_suggested() -> None:
+def test_recovery_is_refused_where_the_model_does_not_fit_and_a_fit_is_suggested() -> None:
     needed = recovery_needs.memory_bytes(CARD, with_recovery())
     assert check.check_recipe(CARD, with_recovery(), _facts(needed)).valid
     verdict = check.check_recipe(CARD, with_recovery(), _facts(needed - 1))

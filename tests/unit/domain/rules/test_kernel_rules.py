@@ -152,7 +152,7 @@ def narrow(**changes: Any) -> ModelFacts:
     return ModelFacts(**{**fields, **changes})
 
 
-def test_matrices_that_stay_16_bit_are_named_and_a_step_that_quantizes_none_is_refused() -> None:
+def test_matrices_left_at_16_bit_are_named_and_a_step_without_any_is_refused() -> None:
     step = recipe.read({"steps": [{"quantize": {"method": "w8a8"}}]})
     plan = check.check_recipe(narrow(), step, TargetFacts()).plan
     assert plan is not None and plan.steps[0].kernel == "INT8 W8A8 (vLLM's CPU kernel)"

@@ -238,7 +238,7 @@ def test_compile_before_quantize_is_put_right_with_a_note() -> None:
         assert any(note.startswith("Steps run in the order quantize, compile") for note in plan.notes)
 
 
-def test_families_that_the_native_engine_does_not_know_are_refused_here_and_not_there() -> None:
+def test_families_unknown_to_the_native_engine_are_refused_here_and_not_there() -> None:
     model, chosen = known(LLAMA).model_copy(update={"model_type": "mamba"}), recipe.read({"steps": [AWQ]})
     assert rules(compat.check_recipe(model, chosen, facts("ml.g5.12xlarge", model))) == {"family"}
     assert compat.check_recipe(model, chosen, facts(GPU, model)).valid

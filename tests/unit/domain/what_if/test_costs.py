@@ -125,7 +125,7 @@ def test_nothing_answered_costs_nothing_that_can_be_told() -> None:
     assert costs.monthly_cost(Pricing(per_hour=1.0), ONE.model_copy(update={"requests_per_s": 0.0}), 1000) is None
 
 
-def test_levels_by_the_clock_are_read_by_their_rate_even_where_they_come_to_one_concurrency() -> None:
+def test_levels_by_the_clock_are_read_by_rate_even_at_one_concurrency() -> None:
     slow = [simulated.level(1, speed, load=Load("rate", rate)) for rate, speed in ((2.0, 1.0), (8.0, 0.9), (32.0, 0.5))]
     at = costs.operating_point(simulated.result("clocked", slow), Slo())
     assert at is not None

@@ -110,9 +110,7 @@ def test_answers_are_not_asked_for_again(model: Path, tmp_path: Path) -> None:
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "work" / "answers").iterdir()} == rounds
 
 
-def test_a_budget_that_ends_before_a_first_checkpoint_is_refused_with_one_that_does_not(
-    model: Path, tmp_path: Path
-) -> None:
+def test_a_budget_too_small_for_a_checkpoint_is_refused_with_one_that_suffices(model: Path, tmp_path: Path) -> None:
     short = OPTIONS.model_copy(update={"steps": None, "minutes": 0.001, "answers": 4})
     with pytest.raises(RequestError, match=r"0\.001 minutes end before a first checkpoint .*give 1 minutes or more\."):
         trained(model, tmp_path, short)

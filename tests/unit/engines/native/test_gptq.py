@@ -128,7 +128,7 @@ def test_pruned_weights_stay_zero(symmetric: bool, act_order: bool) -> None:
 
 
 @pytest.mark.parametrize("as_rows", [False, True])
-def test_activation_order_is_the_textbook_on_columns_sorted_by_power_with_groups_in_place(as_rows: bool) -> None:
+def test_activation_order_is_the_textbook_on_sorted_columns_with_groups_in_place(as_rows: bool) -> None:
     import torch
 
     inputs, weight, rounding = skewed(96, 32), randn(3, 32, seed=1), w4(None)

@@ -60,7 +60,7 @@ def test_equal_weights_are_dropped_in_exact_number_too() -> None:
     assert int((~mask).sum()) == 64
 
 
-def test_magnitude_drops_the_smallest_of_the_matrix_and_wanda_the_lowest_scores_of_each_row() -> None:
+def test_magnitude_drops_the_smallest_weights_and_wanda_each_rows_lowest_scores() -> None:
     weight, inputs = randn(6, 16, seed=1), skewed(40, 16)
     values = sorted(weight.abs().flatten().tolist())
     mask = pruning.by_magnitude(weight, 0.5, "unstructured")
@@ -86,7 +86,7 @@ def test_wanda_is_magnitude_where_all_inputs_are_alike_and_where_none_was_seen()
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_sparsegpt_loses_less_than_its_own_mask_without_correction_and_less_than_magnitude(pattern: Any) -> None:
+def test_sparsegpt_loses_less_than_its_mask_uncorrected_and_than_magnitude(pattern: Any) -> None:
     weight, inputs = randn(32, 128, seed=1), skewed(400, 128)
     result = pruned("sparsegpt", weight, inputs, 0.5, pattern)
     corrected = loss(weight, result, inputs)

@@ -131,9 +131,7 @@ def test_each_stack_compiles_within_the_published_contract(
         assert names.index("save_quantized_state_dict") < names.index("compile") and "FusedSpecNeuronConfig" in names
 
 
-def test_an_eagle_head_without_the_output_head_of_its_model_is_refused_before_an_hour_of_compiling(
-    python: Path, tmp_path: Path
-) -> None:
+def test_an_eagle_head_without_an_output_head_is_refused_before_compiling(python: Path, tmp_path: Path) -> None:
     """The starter's draft shares its embedding with its output, so its file has no `lm_head.weight` either."""
     with pytest.raises(WorkError, match=r"no `lm_head.weight`, which NxD Inference takes from it"):
         build(python, tmp_path, draft=True, draft_method="eagle", draft_tokens=5)
