@@ -46,12 +46,12 @@ def keys(at: object) -> list[str]:
 
 def test_without_an_engine_it_is_offered_and_the_others_say_why_not(bare: Workspace) -> None:
     at = studio.open_page("hardware")
-    said = studio.says(at)
+    text = studio.says(at)
     for name in ("studio", "serve", "compress", "quality", "neuron"):
-        assert f"**{name}**" in said
-    assert "**serve** · :material/radio_button_unchecked: not installed" in said
-    assert "Could do here: serve, speculate draft" in said
-    assert "its packages come from AWS" in said and "NxD Inference succeeds it" in said
+        assert f"**{name}**" in text
+    assert "**serve** · :material/radio_button_unchecked: not installed" in text
+    assert "Could do here: serve, speculate draft" in text
+    assert "its packages come from AWS" in text and "NxD Inference succeeds it" in text
     cards = [f"hardware_install-{name}" for name in ("serve", "llama-cpp", "compress", "quality", "ray")]
     assert keys(at) == [*cards, "hardware_measure", "hardware_collect_look"]
     assert at.button(key="hardware_install-serve").label == "Install"
@@ -170,17 +170,17 @@ def test_gpus_stand_in_a_table_of_their_own() -> None:
 
 def test_what_nothing_names_is_shown_and_then_removed(home: Workspace) -> None:
     lost = studio.optimize_job(home, JobState.LOST)
-    held = Contents(home.store, lost.id).hold(str(home.settings.artifacts), {"a-1": 5_000_000}, plain=True)["a-1"]
-    Contents(home.store, lost.id).arrived([held.address])
-    Path(held.address).mkdir(parents=True)
+    hold = Contents(home.store, lost.id).hold(str(home.settings.artifacts), {"a-1": 5_000_000}, plain=True)["a-1"]
+    Contents(home.store, lost.id).arrived([hold.address])
+    Path(hold.address).mkdir(parents=True)
     page = studio.open_page("hardware")
     assert "5 MB" in [metric.value for metric in page.metric]
     page.button(key="hardware_collect_look").click().run()
     assert "less than a day old" in studio.says(page)
     with home.store.session() as session:
-        session.get(ContentRow, held.address).held_at -= timedelta(days=2)
+        session.get(ContentRow, hold.address).held_at -= timedelta(days=2)
     page.button(key="hardware_collect_look").click().run()
-    assert "To delete: 0 artifacts in 1 piece, 5 MB." in studio.says(page) and Path(held.address).exists()
+    assert "To delete: 0 artifacts in 1 piece, 5 MB." in studio.says(page) and Path(hold.address).exists()
     page.button(key="hardware_collect_go").click().run()
-    assert "Deleted: 0 artifacts in 1 piece; 5 MB freed." in studio.says(page) and not Path(held.address).exists()
+    assert "Deleted: 0 artifacts in 1 piece; 5 MB freed." in studio.says(page) and not Path(hold.address).exists()
     assert "0 B" in [metric.value for metric in page.metric]
