@@ -39,6 +39,9 @@ VENDOR_FILES = frozenset(
 )
 """Files of vLLM, AutoAWQ and others that docstrings cite as a source."""
 
+LONGEST_TEST_NAME = 79
+"""Characters of a test's name: it says what is proven, details are in the test."""
+
 FORMATTER_OFF = re.compile(r"#\s*fmt:\s*(?:off|skip)")
 
 
@@ -117,6 +120,12 @@ def name_breaks(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield line, f"the {kind} `{name}` says nothing about what it holds or does"
 
 
+def long_test_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for line, kind, name in defined_names(tree):
+        if kind == "function" and name.startswith("test_") and len(name) > LONGEST_TEST_NAME:
+            yield line, f"the name of the test has {len(name)} characters, at most {LONGEST_TEST_NAME} are read"
+
+
 def docstring_breaks(tree: ast.AST, modules: set[str]) -> Iterator[tuple[int, str]]:
     for line, text in docstrings(tree):
         if text.startswith(POOR_OPENINGS):
@@ -152,6 +161,20 @@ def test_every_name_and_docstring_says_what_it_is() -> None:
         for sentence in naming_breaks(file.relative_to(ROOT).as_posix(), file.read_text(), modules)
     ]
     assert not breaks, "\n" + "\n".join(breaks)
+
+
+def test_every_test_has_a_name_that_is_read() -> None:
+    breaks = [
+        f"{file.relative_to(ROOT)}:{line}: {sentence}"
+        for file in sorted((ROOT / "tests").rglob("*.py"))
+        for line, sentence in long_test_names(ast.parse(file.read_text()))
+    ]
+    assert not breaks, "\n" + "\n".join(breaks)
+
+
+def test_a_long_name_of_a_test_is_caught() -> None:
+    [(line, sentence)] = long_test_names(ast.parse(f"def test_{'a' * 75}(): ..."))
+    assert (line, sentence[:40]) == (1, "the name of the test has 80 characters, "[:40])
 
 
 @pytest.mark.parametrize(
