@@ -14,6 +14,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("backend", "app", "pages", "whetstone")
+PLAIN_TESTS = ("benchmarks/peers", "tests/cases", *(f"tests/unit/{name}" for name in ("aws", "hardware", "layered")))
+PLAIN_TESTS += ("tests/unit/store", "tests/unit/whetstone", "tests/unit/worker")
+"""Folders of tests and benchmarks in which every name says what it holds; the others follow."""
 
 EMPTY_NAMES = frozenset(
     ("asked", "beside", "found", "gave", "given", "gone", "got", "held", "kept", "lie", "lies", "look", "looks", "made")
@@ -159,6 +162,16 @@ def test_every_name_and_docstring_says_what_it_is() -> None:
         for room in ROOMS
         for file in sorted((ROOT / room).rglob("*.py"))
         for sentence in naming_breaks(file.relative_to(ROOT).as_posix(), file.read_text(), modules)
+    ]
+    assert not breaks, "\n" + "\n".join(breaks)
+
+
+def test_names_in_plain_tests_say_what_they_hold() -> None:
+    breaks = [
+        f"{file.relative_to(ROOT)}:{line}: {sentence}"
+        for folder in PLAIN_TESTS
+        for file in sorted((ROOT / folder).rglob("*.py"))
+        for line, sentence in name_breaks(ast.parse(file.read_text()))
     ]
     assert not breaks, "\n" + "\n".join(breaks)
 
