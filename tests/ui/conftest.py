@@ -12,9 +12,14 @@ from tests import studio
 
 
 @pytest.fixture
-def home(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    """Yield a studio's home in `tmp_path / "home"`; no supervisor runs where a test is marked `without_supervisor`."""
-    monkeypatch.setenv("WHETSTONE_ENGINES", str(tmp_path / "engines"))
+def studio_home(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    """Yield the home that pages open, in `tmp_path / "home"`.
+
+    Its supervisor seems to run unless a test is marked `without_supervisor`, and no engine is installed unless it is
+    marked `with_engines`.
+    """
+    if request.node.get_closest_marker("with_engines") is None:
+        monkeypatch.setenv("WHETSTONE_ENGINES", str(tmp_path / "engines"))
     with studio.home(tmp_path / "home", monkeypatch) as opened:
         if request.node.get_closest_marker("without_supervisor") is None:
             studio.supervisor(opened)

@@ -313,8 +313,30 @@ def shared_by_tests(root: Path) -> list[str]:
     ]
 
 
+def other_homes(root: Path) -> list[str]:
+    """Return fixtures called `home` outside tests/conftest.py: one that differs has a name that says how."""
+    breaks = []
+    for path in sorted((root / "tests").rglob("*.py")):
+        # A cheap look first: most modules define no `home` at all.
+        source = path.read_text()
+        if path == root / "tests" / "conftest.py" or "def home(" not in source:
+            continue
+        breaks += [
+            f"{path.relative_to(root).as_posix()} has a fixture called home"
+            for node in ast.walk(ast.parse(source))
+            if isinstance(node, ast.FunctionDef)
+            and node.name == "home"
+            and any("fixture" in ast.unparse(decorator) for decorator in node.decorator_list)
+        ]
+    return breaks
+
+
 def test_no_test_module_imports_another() -> None:
     assert shared_by_tests(ROOT) == []
+
+
+def test_one_fixture_is_called_home() -> None:
+    assert other_homes(ROOT) == []
 
 
 def test_pages_draw_no_docstring_of_a_constant() -> None:
@@ -366,6 +388,9 @@ def test_each_wall_catches_a_break(tmp_path: Path) -> None:
         write(f"backend/aws/part_{number}.py", "")
     write("tests/ui/test_pages_home.py", "from tests.unit.test_jobs import job\n")
     assert shared_by_tests(tmp_path) == ["tests/ui/test_pages_home.py imports tests.unit.test_jobs.job"]
+    write("tests/conftest.py", "import pytest\n@pytest.fixture\ndef home(): ...\n")
+    write("tests/unit/test_queue.py", "import pytest\n@pytest.fixture(scope='module')\ndef home(): ...\n")
+    assert other_homes(tmp_path) == ["tests/unit/test_queue.py has a fixture called home"]
     assert wall_breaks(tmp_path) == ["backend.store.queue imports backend.service.jobs"]
     assert sorted(floor_breaks(tmp_path)) == [
         "backend.domain.attic.junk is in or imports attic, which has no floor",

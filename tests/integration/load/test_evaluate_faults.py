@@ -38,14 +38,14 @@ ASKED = ("one", "two", "three")
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
+def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
     opened = open_home(tmp_path_factory.mktemp("faults") / "home")
     yield opened
     jobs.cancel_all_and_stop(opened)
 
 
 @pytest.fixture(scope="module")
-def measured(home: Workspace, tmp_path_factory: pytest.TempPathFactory) -> tuple[Evaluation, str]:
+def measured(shared_home: Workspace, tmp_path_factory: pytest.TempPathFactory) -> tuple[Evaluation, str]:
     """Every fault as a variant of one evaluation, with quality, and its report."""
     workload = write_prompts(tmp_path_factory.mktemp("words"), *({"prompt": word} for word in ASKED))
     options = evaluations.read_options(
@@ -61,11 +61,11 @@ def measured(home: Workspace, tmp_path_factory: pytest.TempPathFactory) -> tuple
     )
     with running("broken_server.py") as url:
         sources = [f"{url}#ok", *(f"{url}#{fault}" for fault in FAULTS), f"{url}#no_usage"]
-        job = evaluations.submit(home, evaluations.prepare(home, sources, options))
-        supervisors.ensure_running(home)
-        ended = until_ended(home, job.id)
+        job = evaluations.submit(shared_home, evaluations.prepare(shared_home, sources, options))
+        supervisors.ensure_running(shared_home)
+        ended = until_ended(shared_home, job.id)
     assert ended.state is JobState.SUCCEEDED, ended.error
-    shown = evaluations.show(home, str(ended.result["evaluation"]))
+    shown = evaluations.show(shared_home, str(ended.result["evaluation"]))
     return shown.document, (Path(shown.path) / "report.html").read_text()
 
 
@@ -139,14 +139,14 @@ def test_no_verdict_is_given_on_them_and_the_report_names_the_errors(measured: t
     assert "2 of 2 requests failed" in report
 
 
-def test_an_endpoint_where_nobody_listens_fails_with_one_sentence(home: Workspace) -> None:
+def test_an_endpoint_where_nobody_listens_fails_with_one_sentence(shared_home: Workspace) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         options = evaluations.read_options(concurrency=(1,), requests=2, repeats=1, quality=False)
         source = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        job = evaluations.submit(home, evaluations.prepare(home, [source], options))
-        supervisors.ensure_running(home)
-        ended = until_ended(home, job.id)
+        job = evaluations.submit(shared_home, evaluations.prepare(shared_home, [source], options))
+        supervisors.ensure_running(shared_home)
+        ended = until_ended(shared_home, job.id)
     assert ended.state is JobState.FAILED
     assert "cannot be reached (connection refused)" in str(ended.error)
 
@@ -161,15 +161,15 @@ def test_an_endpoint_where_nobody_listens_fails_with_one_sentence(home: Workspac
     ],
 )
 def test_an_address_that_cannot_be_one_is_refused_before_anything_starts(
-    home: Workspace, source: str, says: str
+    shared_home: Workspace, source: str, says: str
 ) -> None:
     with pytest.raises(RequestError, match=r"\w") as refused:
-        variants.resolve(home, source)
+        variants.resolve(shared_home, source)
     assert says in str(refused.value)
     assert "secret" not in str(refused.value)
 
 
-def test_the_model_of_an_endpoint_is_named_after_the_address(home: Workspace) -> None:
-    resolved = variants.resolve(home, "https://api.example/v1/#org/a%20model")
+def test_the_model_of_an_endpoint_is_named_after_the_address(shared_home: Workspace) -> None:
+    resolved = variants.resolve(shared_home, "https://api.example/v1/#org/a%20model")
     assert (resolved.url, resolved.served_name) == ("https://api.example/v1", "org/a model")
-    assert variants.resolve(home, "https://api.example/v1").served_name is None
+    assert variants.resolve(shared_home, "https://api.example/v1").served_name is None

@@ -63,7 +63,7 @@ def paste(at: AppTest, text: str) -> AppTest:
     return click(at, "build_read-yaml")
 
 
-def test_an_empty_recipe_says_what_will_stand_there(home: Workspace) -> None:
+def test_an_empty_recipe_says_what_will_stand_there(studio_home: Workspace) -> None:
     at = studio.open_page("build")
     text = studio.says(at)
     assert "No steps yet" in text
@@ -81,7 +81,7 @@ def test_an_empty_recipe_says_what_will_stand_there(home: Workspace) -> None:
     ],
 )
 def test_what_was_drawn_before_the_recipe_changed_changes_nothing(
-    home: Workspace, kind: str, label: str, value: object
+    studio_home: Workspace, kind: str, label: str, value: object
 ) -> None:
     """A browser that is busy still sends the widgets of the recipe before."""
     at = studio.open_page("build", model="starter", recipe="awq")
@@ -93,7 +93,7 @@ def test_what_was_drawn_before_the_recipe_changed_changes_nothing(
     assert built(at) == before
 
 
-def test_a_bundled_recipe_of_the_url_is_shown_with_its_needs(home: Workspace) -> None:
+def test_a_bundled_recipe_of_the_url_is_shown_with_its_needs(studio_home: Workspace) -> None:
     at = studio.open_page("build", model="starter", recipe="w8a8")
     text = studio.says(at)
     assert "1. Quantize to 8 bits (w8a8)" in text
@@ -104,13 +104,13 @@ def test_a_bundled_recipe_of_the_url_is_shown_with_its_needs(home: Workspace) ->
 
 
 @pytest.mark.parametrize(("goal", "technique"), [("cost", "quantize"), ("latency", "quantize"), ("size", "quantize")])
-def test_a_goal_starts_from_a_valid_recipe(home: Workspace, goal: str, technique: str) -> None:
+def test_a_goal_starts_from_a_valid_recipe(studio_home: Workspace, goal: str, technique: str) -> None:
     at = click(studio.open_page("build"), f"build_goal-{goal}")
     assert built(at).step(technique)
     assert not at.error
 
 
-def test_steps_are_added_ordered_removed_and_taken_back(home: Workspace) -> None:
+def test_steps_are_added_ordered_removed_and_taken_back(studio_home: Workspace) -> None:
     at = studio.open_page("build", recipe=W8A8)
     labelled(at, "Speculate with n-grams")
     assert [step.technique for step in built(at).steps] == ["quantize", "speculate"]
@@ -124,14 +124,14 @@ def test_steps_are_added_ordered_removed_and_taken_back(home: Workspace) -> None
     assert [step.technique for step in built(at).steps] == ["quantize"]
 
 
-def test_a_choice_that_does_not_fit_is_greyed_with_its_reason(home: Workspace) -> None:
+def test_a_choice_that_does_not_fit_is_greyed_with_its_reason(studio_home: Workspace) -> None:
     at = studio.open_page("build", recipe=W8A8)
     awq = next(button for button in at.button if button.label == "Quantize to 4 bits (awq)")
     assert awq.disabled
     assert "2 times" in studio.says(at)
 
 
-def test_an_option_is_edited_and_what_goes_with_another_method_goes(home: Workspace) -> None:
+def test_an_option_is_edited_and_what_goes_with_another_method_goes(studio_home: Workspace) -> None:
     at = studio.open_page("build", recipe="name: four\nsteps:\n- quantize: {method: awq, group_size: 32}\n")
     method = next(box for box in at.selectbox if box.label == "Method")
     method.set_value("w8a8").run()
@@ -140,7 +140,7 @@ def test_an_option_is_edited_and_what_goes_with_another_method_goes(home: Worksp
     assert "Group size" not in [box.label for box in at.selectbox]
 
 
-def test_numbers_and_names_are_written_back(home: Workspace) -> None:
+def test_numbers_and_names_are_written_back(studio_home: Workspace) -> None:
     at = studio.open_page("build", recipe="name: n\nsteps:\n- speculate: {method: ngram, tokens: 4}\n")
     next(box for box in at.number_input if box.label == "Draft tokens").set_value(7).run()
     next(box for box in at.text_input if box.label == "Recipe name").set_value("<b>mine</b>").run()
@@ -149,7 +149,7 @@ def test_numbers_and_names_are_written_back(home: Workspace) -> None:
     assert built(at).steps[0].tokens == 7  # type: ignore[union-attr]
 
 
-def test_a_schedule_and_its_tokens_are_drawn_together(home: Workspace) -> None:
+def test_a_schedule_and_its_tokens_are_drawn_together(studio_home: Workspace) -> None:
     at = studio.open_page("build", recipe="name: n\nsteps:\n- speculate: {method: ngram, tokens: 6}\n")
     next(box for box in at.text_input if box.label == "Tokens by load").set_value("1: 4, 8: 0").run()
     studio.check(at)
@@ -158,7 +158,7 @@ def test_a_schedule_and_its_tokens_are_drawn_together(home: Workspace) -> None:
     assert next(box for box in at.text_input if box.label == "Tokens by load").value == "1: 2, 8: 0"
 
 
-def test_an_empty_name_is_refused_and_nothing_is_lost(home: Workspace) -> None:
+def test_an_empty_name_is_refused_and_nothing_is_lost(studio_home: Workspace) -> None:
     at = studio.open_page("build", recipe=W8A8)
     next(box for box in at.text_input if box.label == "Recipe name").set_value("").run()
     studio.check(at)
@@ -167,7 +167,7 @@ def test_an_empty_name_is_refused_and_nothing_is_lost(home: Workspace) -> None:
     assert built(at).name == "mine"
 
 
-def test_an_impossible_stack_has_its_reasons_and_the_nearest_recipe(home: Workspace) -> None:
+def test_an_impossible_stack_has_its_reasons_and_the_nearest_recipe(studio_home: Workspace) -> None:
     twice = "name: twice\nsteps:\n- quantize: {method: w8a8}\n- quantize: {method: awq}\n"
     at = studio.open_page("build", recipe=twice)
     assert any("2 times" in error.value for error in at.error)
@@ -191,26 +191,26 @@ def test_an_impossible_stack_has_its_reasons_and_the_nearest_recipe(home: Worksp
         ("name: :red[x] <b>\nsteps: {<i>: 1}\n", "`steps` of the recipe is wrong"),
     ],
 )
-def test_broken_yaml_is_one_sentence_and_stays_in_the_field(home: Workspace, text: str, says: str) -> None:
+def test_broken_yaml_is_one_sentence_and_stays_in_the_field(studio_home: Workspace, text: str, says: str) -> None:
     at = paste(studio.open_page("build", recipe=W8A8), text)
     assert says in at.error[0].value
     assert at.text_area[0].value == text
     assert built(at).name == "mine"
 
 
-def test_a_text_of_megabytes_is_not_taken_and_the_recipe_stays(home: Workspace) -> None:
+def test_a_text_of_megabytes_is_not_taken_and_the_recipe_stays(studio_home: Workspace) -> None:
     at = paste(studio.open_page("build", recipe=W8A8), "x" * 10_000_000)
     assert "At most 100 kB" in studio.says(at)
     assert len(at.error) == 1 and built(at).name == "mine"
 
 
-def test_pasted_yaml_becomes_cards(home: Workspace) -> None:
+def test_pasted_yaml_becomes_cards(studio_home: Workspace) -> None:
     at = paste(studio.open_page("build"), "name: pasted\nsteps:\n- speculate: {method: ngram, tokens: 6}\n")
     assert "1. Speculate with n-grams" in studio.says(at)
     assert built(at).name == "pasted"
 
 
-def test_a_broken_recipe_in_the_url_can_be_mended_in_place(home: Workspace) -> None:
+def test_a_broken_recipe_in_the_url_can_be_mended_in_place(studio_home: Workspace) -> None:
     at = studio.open_page("build", recipe="name: x\nsteps: 7\n")
     assert "Correct it below" in at.error[0].value
     assert at.text_area[0].value == "name: x\nsteps: 7\n"
@@ -219,13 +219,13 @@ def test_a_broken_recipe_in_the_url_can_be_mended_in_place(home: Workspace) -> N
 
 
 @pytest.mark.parametrize("model", ["nowhere", "<script>alert(1)</script>", "/no/such/folder", "../../etc"])
-def test_an_unknown_model_is_one_sentence_and_keeps_the_recipe(home: Workspace, model: str) -> None:
+def test_an_unknown_model_is_one_sentence_and_keeps_the_recipe(studio_home: Workspace, model: str) -> None:
     at = studio.open_page("build", model=model, recipe=W8A8)
     assert "There is no" in at.error[0].value or "is not a model folder" in at.error[0].value
     assert param(at, "recipe") == W8A8
 
 
-def test_the_recipe_survives_a_walk_to_another_page(home: Workspace) -> None:
+def test_the_recipe_survives_a_walk_to_another_page(studio_home: Workspace) -> None:
     at = studio.open_page("build", model="starter", recipe=W8A8)
     at.switch_page("../pages/jobs.py").run()
     at.query_params.clear()
@@ -234,7 +234,7 @@ def test_the_recipe_survives_a_walk_to_another_page(home: Workspace) -> None:
     assert built(at).name == "mine"
 
 
-def test_the_address_alone_brings_the_recipe_back_after_a_refresh(home: Workspace) -> None:
+def test_the_address_alone_brings_the_recipe_back_after_a_refresh(studio_home: Workspace) -> None:
     at = studio.open_page("build", model="starter", recipe=W8A8)
     labelled(at, "Speculate with n-grams")
     again = studio.open_page("build", model=param(at, "model"), recipe=param(at, "recipe"))
@@ -242,7 +242,7 @@ def test_the_address_alone_brings_the_recipe_back_after_a_refresh(home: Workspac
     assert [step.technique for step in built(again).steps] == ["quantize", "speculate"]
 
 
-def test_two_tabs_build_two_recipes(home: Workspace) -> None:
+def test_two_tabs_build_two_recipes(studio_home: Workspace) -> None:
     one, other = studio.open_page("build", recipe=W8A8), studio.open_page("build")
     labelled(other, "Speculate with n-grams")
     labelled(one, "Compile ahead of time")
@@ -251,7 +251,7 @@ def test_two_tabs_build_two_recipes(home: Workspace) -> None:
     assert [step.technique for step in built(one).steps] == ["quantize", "compile"]
 
 
-def test_back_in_the_middle_shows_the_recipe_of_that_address(home: Workspace) -> None:
+def test_back_in_the_middle_shows_the_recipe_of_that_address(studio_home: Workspace) -> None:
     at = studio.open_page("build", recipe=W8A8)
     before = param(at, "recipe")
     labelled(at, "Speculate with n-grams")
@@ -262,7 +262,7 @@ def test_back_in_the_middle_shows_the_recipe_of_that_address(home: Workspace) ->
     assert "2. " not in studio.says(at)
 
 
-def test_a_long_recipe_is_packed_into_the_address(home: Workspace) -> None:
+def test_a_long_recipe_is_packed_into_the_address(studio_home: Workspace) -> None:
     long = f"name: long\nsteps:\n- quantize: {{method: w8a8, calibration: /{'very-long-' * 900}}}\n"
     address = url_parameters.write_recipe(long)
     assert address is not None and len(address) < url_parameters.LONGEST < len(long)
@@ -273,13 +273,13 @@ def test_a_long_recipe_is_packed_into_the_address(home: Workspace) -> None:
 
 
 @pytest.mark.parametrize("address", ["z:", "z:%%%", "z:eJw=", "z:" + "A" * 5000, "z:é", url_parameters.MARK + BOMB])
-def test_a_damaged_packed_address_is_one_sentence(home: Workspace, address: str) -> None:
+def test_a_damaged_packed_address_is_one_sentence(studio_home: Workspace, address: str) -> None:
     at = studio.open_page("build", recipe=address)
     assert len(at.error) == 1 and "in the address" in at.error[0].value
     assert at.button(key="build_optimize").disabled
 
 
-def test_a_greyed_choice_is_swapped_in(home: Workspace) -> None:
+def test_a_greyed_choice_is_swapped_in(studio_home: Workspace) -> None:
     at = studio.open_page("build", recipe=W8A8)
     assert "quantizes the weights 2 times" in studio.says(at)
     labelled(at, "Use quantize awq instead")
@@ -287,54 +287,56 @@ def test_a_greyed_choice_is_swapped_in(home: Workspace) -> None:
     assert not at.button(key="build_optimize").disabled
 
 
-def test_what_can_be_had_instead_keeps_the_other_steps(home: Workspace) -> None:
-    card = models.resolve(home, "starter")
+def test_what_can_be_had_instead_keeps_the_other_steps(studio_home: Workspace) -> None:
+    card = models.resolve(studio_home, "starter")
     chosen = read({"steps": [{"quantize": {"method": "w8a8"}}, {"speculate": {"method": "ngram"}}]})
     instead = {
         getattr(choice.step, "method", None): choice.instead
-        for choice in cases.additions(home, card, chosen, cases.resolve(home, card, chosen))
+        for choice in cases.additions(studio_home, card, chosen, cases.resolve(studio_home, card, chosen))
     }
     assert instead["awq"] is not None and step_words.steps_line(instead["awq"]) == "quantize awq + speculate ngram"
     assert instead["w8a8"] is None and instead["ngram"] is None
 
 
-def test_an_imported_folder_can_be_chosen(home: Workspace, tmp_path: Path) -> None:
+def test_an_imported_folder_can_be_chosen(studio_home: Workspace, tmp_path: Path) -> None:
     path = tmp_path / "mine"
     shutil.copytree(ASSETS / "starter" / "draft", path)
-    models.remember(home, str(path))
+    models.remember(studio_home, str(path))
     at = studio.open_page("build")
     assert f"mine ({path})" in at.selectbox[0].options
 
 
-def test_an_earlier_job_like_it_says_how_long(home: Workspace) -> None:
+def test_an_earlier_job_like_it_says_how_long(studio_home: Workspace) -> None:
     begun = datetime(2026, 1, 1, tzinfo=UTC)
     at = studio.open_page("build", recipe="w8a8")
     assert "duration unknown" in at.success[0].value and "no job of this kind" in studio.says(at)
     for minutes in (2, 4):
-        studio.optimize_job(home, JobState.SUCCEEDED, started_at=begun, finished_at=begun + timedelta(minutes=minutes))
+        studio.optimize_job(
+            studio_home, JobState.SUCCEEDED, started_at=begun, finished_at=begun + timedelta(minutes=minutes)
+        )
     at = studio.open_page("build", recipe="w8a8")
     assert "between 2 and 4 min" in at.success[0].value
     assert "as long as 2 earlier jobs like it took" in studio.says(at)
 
 
-def test_a_double_click_is_one_job_and_leads_to_it(home: Workspace) -> None:
+def test_a_double_click_is_one_job_and_leads_to_it(studio_home: Workspace) -> None:
     at = studio.open_page("build", model="starter", recipe="w8a8")
     click(at, "build_optimize")
     assert at.title[0].value == "Optimize starter with w8a8"
     at.switch_page("../pages/build.py").run()
-    assert len(jobs.listing(home)) == 1 and "Open the job" in studio.links(at)
+    assert len(jobs.listing(studio_home)) == 1 and "Open the job" in studio.links(at)
     click(at, "build_again")
     click(at, "build_optimize")
-    assert len(jobs.listing(home)) == 2
+    assert len(jobs.listing(studio_home)) == 2
 
 
-def test_the_same_key_is_one_job_whoever_clicks(home: Workspace) -> None:
-    prepared = homes.prepare(home, "starter", recipe_files.read_file(Path("w8a8")))
-    first, second = (optimize.submit(home, prepared, submission="optimize-1") for _ in range(2))
+def test_the_same_key_is_one_job_whoever_clicks(studio_home: Workspace) -> None:
+    prepared = homes.prepare(studio_home, "starter", recipe_files.read_file(Path("w8a8")))
+    first, second = (optimize.submit(studio_home, prepared, submission="optimize-1") for _ in range(2))
     assert first.id == second.id
 
 
-def test_a_missing_engine_is_told_before_the_start(home: Workspace) -> None:
+def test_a_missing_engine_is_told_before_the_start(studio_home: Workspace) -> None:
     at = studio.open_page("build", model="starter", recipe="w8a8-compiled")
     assert any("install" in error.value for error in at.error)
     assert at.button(key="build_optimize").disabled
@@ -370,16 +372,16 @@ def test_steps_at_the_ends_stay_where_they_are() -> None:
     assert recipe_options.with_step_moved(recipe, 1, 1) == recipe
 
 
-def test_what_can_be_added_names_the_first_new_reason(home: Workspace) -> None:
-    card = models.resolve(home, "starter")
+def test_what_can_be_added_names_the_first_new_reason(studio_home: Workspace) -> None:
+    card = models.resolve(studio_home, "starter")
     chosen = read({"steps": [{"speculate": {"method": "ngram"}}]})
-    additions = cases.additions(home, card, chosen, cases.resolve(home, card, chosen))
+    additions = cases.additions(studio_home, card, chosen, cases.resolve(studio_home, card, chosen))
     reasons = {(choice.step.technique, getattr(choice.step, "method", None)): choice.reason for choice in additions}
     assert reasons["quantize", "w8a8"] is None
     assert "more than once" in str(reasons["speculate", "draft"])
 
 
-def test_the_chosen_engine_says_when_to_prefer_it(home: Workspace) -> None:
+def test_the_chosen_engine_says_when_to_prefer_it(studio_home: Workspace) -> None:
     at = studio.open_page("build", model="starter", recipe=url_parameters.write_recipe(W8A8))
     assert ENGINES["native"].prefer in studio.says(at)
     at.selectbox(key=field(at, "engine")).select("llm-compressor").run()
@@ -389,7 +391,7 @@ def test_the_chosen_engine_says_when_to_prefer_it(home: Workspace) -> None:
     assert isinstance(step, Quantize) and step.engine == "llm-compressor"
 
 
-def test_a_bundled_recipe_is_offered_with_its_sentence_and_taken(home: Workspace) -> None:
+def test_a_bundled_recipe_is_offered_with_its_sentence_and_taken(studio_home: Workspace) -> None:
     at = studio.open_page("build", model="starter")
     box = next(box for box in at.selectbox if box.label == "Or start from a bundled recipe")
     assert box.options == [f"{name}: {recipe_files.describe(name)}" for name in recipe_files.bundled_names()]
@@ -402,22 +404,22 @@ def test_a_bundled_recipe_is_offered_with_its_sentence_and_taken(home: Workspace
     assert built(at).steps == recipe_files.read_file(Path("sparsegpt-2-4-llm-compressor")).steps
 
 
-def test_an_uploaded_calibration_text_is_kept_and_put_into_the_recipe(home: Workspace) -> None:
+def test_an_uploaded_calibration_text_is_kept_and_put_into_the_recipe(studio_home: Workspace) -> None:
     at = studio.open_page("build", model="starter", recipe=url_parameters.write_recipe(W8A8))
     content = b'{"text": "def add(a, b):"}\n'
     at.file_uploader(key=field(at, "upload")).set_value(("mine.jsonl", content, "application/jsonl")).run()
     studio.check(at)
     (step,) = built(at).steps
     assert isinstance(step, Quantize) and Path(step.calibration).read_bytes() == content
-    assert Path(step.calibration).parent == home.settings.home / "calibration"
+    assert Path(step.calibration).parent == studio_home.settings.home / "calibration"
 
 
-def test_a_calibration_text_that_will_not_do_is_refused_and_not_kept(home: Workspace) -> None:
+def test_a_calibration_text_that_will_not_do_is_refused_and_not_kept(studio_home: Workspace) -> None:
     at = studio.open_page("build", model="starter", recipe=url_parameters.write_recipe(W8A8))
     at.file_uploader(key=field(at, "upload")).set_value(("mine.txt", b"\xff\xfe\x00", "text/plain")).run()
     studio.check(at)
     assert "mine.txt is not UTF-8 text" in studio.says(at)
-    assert list((home.settings.home / "calibration").iterdir()) == []
+    assert list((studio_home.settings.home / "calibration").iterdir()) == []
     held_out = (ASSETS / "text" / "held_out.txt").read_bytes()
     at.file_uploader(key=field(at, "upload")).set_value(("mine.txt", held_out, "text/plain")).run()
     assert "100% of the held-out text" in studio.says(at)
@@ -447,7 +449,7 @@ def field(at: AppTest, name: str) -> str:
     ids=["valid", "refused", "planned: there, and here where the job runs", "auto: there, and here"],
 )
 def test_a_rerun_decides_once_whether_the_recipe_is_valid(
-    home: Workspace, monkeypatch: pytest.MonkeyPatch, text: str, target: str, times: int
+    studio_home: Workspace, monkeypatch: pytest.MonkeyPatch, text: str, target: str, times: int
 ) -> None:
     """Other recipes are tried on purpose: those with one step more, and what could be had instead."""
     at = studio.open_page("build", model="starter", recipe=text, target=target)
@@ -463,7 +465,7 @@ def test_a_rerun_decides_once_whether_the_recipe_is_valid(
     assert decided.count(recipe_files.read_text(text).steps) == times and len(decided) > times
 
 
-def test_a_click_while_a_change_is_taken_does_not_take_it_back(home: Workspace) -> None:
+def test_a_click_while_a_change_is_taken_does_not_take_it_back(studio_home: Workspace) -> None:
     def script() -> None:
         import streamlit as st
 

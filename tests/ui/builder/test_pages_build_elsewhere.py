@@ -28,7 +28,7 @@ def plain(words: str) -> str:
 
 
 def test_a_job_of_sagemaker_shows_its_request_and_is_submitted(
-    home: Workspace, monkeypatch: pytest.MonkeyPatch
+    studio_home: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WHETSTONE_AWS_OUTPUT", "s3://made/here")
     at = studio.open_page("build", model=MISTRAL, target=AT, recipe=AWQ)
@@ -55,8 +55,8 @@ def test_a_job_of_sagemaker_shows_its_request_and_is_submitted(
     assert at.text_input(key="build_aws-role").value == ROLE, "kept in the session"
     at.button(key="build_optimize").click().run()
     studio.check(at)
-    (created,) = jobs.listing(home)
-    spec = ManagedSpec.model_validate(jobs.specification(home, created.id))
+    (created,) = jobs.listing(studio_home)
+    spec = ManagedSpec.model_validate(jobs.specification(studio_home, created.id))
     assert (
         spec.target == AT
         and spec.request["RoleArn"] == ROLE
@@ -64,7 +64,9 @@ def test_a_job_of_sagemaker_shows_its_request_and_is_submitted(
     )
 
 
-def test_what_the_toolkit_cannot_do_is_refused_in_the_verdict(home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_toolkit_cannot_do_is_refused_in_the_verdict(
+    studio_home: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in {"ROLE": ROLE, "OUTPUT": "s3://o/o", "SOURCE": ""}.items():
         monkeypatch.setenv(f"WHETSTONE_AWS_{name}", value)
     small = "name: t\nsteps:\n- quantize: {method: awq, group_size: 64}\n"
@@ -79,7 +81,7 @@ def test_what_the_toolkit_cannot_do_is_refused_in_the_verdict(home: Workspace, m
     assert "There is nothing to start" in at.button(key="build_optimize").help
 
 
-def test_a_place_is_chosen_first_and_keeps_the_instance(home: Workspace) -> None:
+def test_a_place_is_chosen_first_and_keeps_the_instance(studio_home: Workspace) -> None:
     at = studio.open_page("build", model="starter", target="ml.inf2.48xlarge", recipe=COMPILE)
     for there, required in (
         ("neuron", CORES),
@@ -92,10 +94,10 @@ def test_a_place_is_chosen_first_and_keeps_the_instance(home: Workspace) -> None
         assert at.query_params["target"] in (required, [required])
 
 
-def test_neuron_shows_plan_and_lookup_and_compiles_what_can_be(home: Workspace) -> None:
+def test_neuron_shows_plan_and_lookup_and_compiles_what_can_be(studio_home: Workspace) -> None:
     at = studio.open_page("build", model="starter", target=CORES, recipe=COMPILE)
-    case = cases.resolve(home, models.resolve_facts(home, "starter"), recipe_files.read_text(COMPILE), CORES)
-    preview = neuron_compilation.preview(home, case)
+    case = cases.resolve(studio_home, models.resolve_facts(studio_home, "starter"), recipe_files.read_text(COMPILE), CORES)
+    preview = neuron_compilation.preview(studio_home, case)
     text = studio.says(at)
     written = [plain(each.value) for each in (*at.markdown, *at.caption)]
     assert [sum(note[:60] in each for each in written) for note in preview.notes] == [1] * len(preview.notes), (
@@ -104,17 +106,17 @@ def test_neuron_shows_plan_and_lookup_and_compiles_what_can_be(home: Workspace) 
     assert preview.key in text and "Not in the cache" in text and "NxD Inference" in text and '"positions": 256' in text
     button = at.button(key="build_optimize")
     assert button.label == "Compile" and button.disabled and "whetstone engines install" in button.help and not at.error
-    _compiled(home, preview.plan)
+    _compiled(studio_home, preview.plan)
     at.run()
     assert "it is fetched, nothing is compiled" in studio.says(at)
     at.button(key="build_optimize").click().run()
     studio.check(at)
-    (created,) = jobs.listing(home)
-    spec = OptimizeSpec.model_validate(jobs.specification(home, created.id))
+    (created,) = jobs.listing(studio_home)
+    spec = OptimizeSpec.model_validate(jobs.specification(studio_home, created.id))
     assert spec.target == CORES and spec.neuron == preview.plan
 
 
-def test_neuron_refuses_a_family_that_no_library_names(home: Workspace) -> None:
+def test_neuron_refuses_a_family_that_no_library_names(studio_home: Workspace) -> None:
     at = studio.open_page("build", model="huggingface-llm-gemma-7b", target=CORES, recipe=COMPILE)
     assert (
         "no support for models of type gemma" in plain(at.error[0].value) and at.button(key="build_optimize").disabled
@@ -122,7 +124,7 @@ def test_neuron_refuses_a_family_that_no_library_names(home: Workspace) -> None:
 
 
 def test_a_viewer_sees_the_request_and_may_not_submit(
-    home: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    studio_home: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     no_credentials(monkeypatch, tmp_path)
     monkeypatch.setenv("WHETSTONE_ROLE", "viewer")

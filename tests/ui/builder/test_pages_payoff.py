@@ -41,17 +41,17 @@ def measured(home: Workspace) -> tuple[JobView, PayoffMap]:
     return studio.put(home, spec, measuring.title(spec), JobState.SUCCEEDED, result=result), map_document
 
 
-def test_build_says_beside_the_speculate_step_what_is_not_measured_yet(home: Workspace) -> None:
+def test_build_says_beside_the_speculate_step_what_is_not_measured_yet(studio_home: Workspace) -> None:
     text = studio.says(studio.open_page("build", model="starter", recipe="draft"))
     assert "Not measured yet for this model" in text and "payoff map" not in text
     assert "Not measured yet" not in studio.says(studio.open_page("build", model="starter", recipe="ngram"))
 
 
-def test_build_answers_for_the_recipes_draft_and_predicts_from_the_map(home: Workspace) -> None:
-    _, result = measured(home)
+def test_build_answers_for_the_recipes_draft_and_predicts_from_the_map(studio_home: Workspace) -> None:
+    _, result = measured(studio_home)
     at = studio.open_page("build", model="starter", recipe="draft")
-    message, card = studio.says(at), models.resolve(home, "starter")
-    draft = models.resolve_draft(home, card, "auto")
+    message, card = studio.says(at), models.resolve(studio_home, "starter")
+    draft = models.resolve_draft(studio_home, card, "auto")
     assert draft is not None
     shape = draft_payoff.DraftShape(parameters=draft.parameters, layers=draft.layers)
     assert all(each in message for each in words.answers(result, shape))
@@ -59,13 +59,15 @@ def test_build_answers_for_the_recipes_draft_and_predicts_from_the_map(home: Wor
     assert "of the payoff map measured here on 2026-11-23" in message
 
 
-def test_the_jobs_page_answers_for_a_draft_of_any_size_and_leads_on_to_build(home: Workspace) -> None:
-    job, result = measured(home)
+def test_the_jobs_page_answers_for_a_draft_of_any_size_and_leads_on_to_build(studio_home: Workspace) -> None:
+    job, result = measured(studio_home)
     at = studio.open_page("job", id=job.id)
     assert all(each in studio.says(at) for each in words.answers(result, draft_payoff.draft_shape(5_000_000)))
     at.number_input(key="job_payoff-size").set_value(40.0).run()
     studio.check(at)
     assert all(each in studio.says(at) for each in words.answers(result, draft_payoff.draft_shape(40_000_000)))
     assert "Build with a draft" in [button.label for button in at.button]
-    recipe = recipe_files.read_text(find_next_step(home, job, jobs.specification(home, job.id)).params["recipe"])
+    recipe = recipe_files.read_text(
+        find_next_step(studio_home, job, jobs.specification(studio_home, job.id)).params["recipe"]
+    )
     assert recipe.serving.enforce_eager and recipe.step("speculate") is not None, "the settings that the map holds for"

@@ -54,18 +54,18 @@ def test_the_sum_stands_beside_what_was_measured_of_the_whole() -> None:
     assert "The predicted sum is" not in bits_view.summary(bits() | {"predicted_kl": 0.04})
 
 
-def test_the_job_page_shows_precisions_and_what_the_floor_took(home: Workspace) -> None:
-    job = studio.optimize_job(home, JobState.SUCCEEDED)
-    artifact_id = studio.artifact(home, job, studio.optimize_spec(home).model)
+def test_the_job_page_shows_precisions_and_what_the_floor_took(studio_home: Workspace) -> None:
+    job = studio.optimize_job(studio_home, JobState.SUCCEEDED)
+    artifact_id = studio.artifact(studio_home, job, studio.optimize_spec(studio_home).model)
     reported = bits(attempt(4.16, 0.0032, MISSED), attempt(6.11, 0.0019, None))
-    with home.store.session() as session:
+    with studio_home.store.session() as session:
         row = session.get(ArtifactRow, artifact_id)
         assert row is not None
         row.manifest = (
             Manifest.model_validate_json(row.manifest).model_copy(update={"bits": reported}).model_dump_json()
         )
         queue.get(session, job.id).result = json.dumps({"artifact": artifact_id, "bytes_before": 2, "bytes_after": 1})
-    at = studio.open_page("job", id=jobs.show(home, job.id).id)
+    at = studio.open_page("job", id=jobs.show(studio_home, job.id).id)
     tables = [table.value.to_dict("records") for table in at.dataframe]
     groups = next(rows for rows in tables if rows and "Precision" in rows[0])
     tries = next(rows for rows in tables if rows and "Try" in rows[0])
@@ -74,7 +74,7 @@ def test_the_job_page_shows_precisions_and_what_the_floor_took(home: Workspace) 
     assert "bits per weight on average over the quantized linears" in studio.says(at)
 
 
-def test_build_takes_average_bits_and_a_fall_back(home: Workspace) -> None:
+def test_build_takes_average_bits_and_a_fall_back(studio_home: Workspace) -> None:
     at = studio.open_page("build", model="starter", recipe="awq")
     next(field for field in at.number_input if field.label == "Average bits").set_value(4.5).run()
     studio.check(at)

@@ -60,8 +60,8 @@ def job_page(home: Workspace, state: JobState, **changes: Any) -> AppTest:
     return studio.open_page("job", id=studio.put(home, spec, "Optimize starter with r", state, **changes).id)
 
 
-def test_a_finished_job_says_what_was_gained_and_draws_the_curve(home: Workspace) -> None:
-    at = job_page(home, JobState.SUCCEEDED, result=json.dumps(RESULT))
+def test_a_finished_job_says_what_was_gained_and_draws_the_curve(studio_home: Workspace) -> None:
+    at = job_page(studio_home, JobState.SUCCEEDED, result=json.dumps(RESULT))
     text = studio.says(at)
     assert "50.00 after pruning and 44.00 after recovery: recovery won back 60% of what pruning cost." in text
     assert "It stopped early, at step 10 of" in text
@@ -75,25 +75,25 @@ def test_a_finished_job_says_what_was_gained_and_draws_the_curve(home: Workspace
     ]
 
 
-def test_a_running_job_draws_the_curve_so_far(home: Workspace) -> None:
+def test_a_running_job_draws_the_curve_so_far(studio_home: Workspace) -> None:
     events = [
         Event(kind="phase", phase="recover", message="Recovering by a short fine-tune", done=0, total=100, unit="steps")
     ]
     events += [Event(kind="point", phase="recover", data=point) for point in CURVE[:2]]
-    at = job_page(home, JobState.RUNNING, events=events)
+    at = job_page(studio_home, JobState.RUNNING, events=events)
     (chart,) = charts(at)
     assert chart["data"][0]["y"] == [0.2, 0.1]
     assert "Recovery" in studio.says(at)
 
 
-def test_before_it_has_begun_the_place_is_kept_and_other_jobs_have_none(home: Workspace) -> None:
-    at = job_page(home, JobState.RUNNING)
+def test_before_it_has_begun_the_place_is_kept_and_other_jobs_have_none(studio_home: Workspace) -> None:
+    at = job_page(studio_home, JobState.RUNNING)
     assert "The loss curve appears here when recovery starts." in studio.says(at)
-    other = studio.open_page("job", id=studio.optimize_job(home, JobState.RUNNING).id)
+    other = studio.open_page("job", id=studio.optimize_job(studio_home, JobState.RUNNING).id)
     assert "Recovery" not in studio.says(other)
 
 
-def test_build_switches_recovery_on_and_shows_its_options(home: Workspace) -> None:
+def test_build_switches_recovery_on_and_shows_its_options(studio_home: Workspace) -> None:
     at = studio.open_page("build", model="starter", recipe="name: r\nsteps:\n- prune: {method: wanda}\n")
     assert not [field for field in at.number_input if field.label == "Recovery steps"]
     next(box for box in at.checkbox if box.label == "Recover").check().run()

@@ -12,22 +12,22 @@ from tests import simulated, studio
 URL = "http://127.0.0.1:1"
 
 
-def test_the_check_measures_the_baseline_under_two_names(home: Workspace) -> None:
+def test_the_check_measures_the_baseline_under_two_names(studio_home: Workspace) -> None:
     at = studio.open_page("evaluate", variants=f"{URL},http://127.0.0.1:2")
     at.checkbox(key="evaluate_twice").check().run()
     assert "3 variants x 2 levels" in studio.says(at)
     assert f"whetstone evaluate {URL} {URL} http://127.0.0.1:2" in studio.says(at)
     at.button(key="evaluate_submit").click().run()
     studio.check(at)
-    (job,) = jobs.listing(home)
-    assert [v["name"] for v in jobs.specification(home, job.id)["variants"]] == [
+    (job,) = jobs.listing(studio_home)
+    assert [v["name"] for v in jobs.specification(studio_home, job.id)["variants"]] == [
         URL,
         f"{URL} (2)",
         "http://127.0.0.1:2",
     ]
 
 
-def test_a_search_has_no_such_check_since_it_gives_no_verdict(home: Workspace) -> None:
+def test_a_search_has_no_such_check_since_it_gives_no_verdict(studio_home: Workspace) -> None:
     at = studio.open_page("evaluate", variants=URL, evaluate_load="Search")
     assert "evaluate_twice" not in [box.key for box in at.checkbox]
 

@@ -89,9 +89,9 @@ def keep(home: Workspace, document: Evaluation, folder: Path) -> str:
 
 
 def test_conversations_are_paired_by_turn_whichever_was_answered_first(
-    home: Workspace, document: Evaluation, talks: workload.Workload, tmp_path: Path
+    studio_home: Workspace, document: Evaluation, talks: workload.Workload, tmp_path: Path
 ) -> None:
-    view = evaluations.show(home, keep(home, document, tmp_path))
+    view = evaluations.show(studio_home, keep(studio_home, document, tmp_path))
     (request,) = request_pairs.loads(view)
     pairs = request_pairs.read_pairs(view, "w8a8", request)
     assert len(pairs) == 8
@@ -107,12 +107,12 @@ def test_conversations_are_paired_by_turn_whichever_was_answered_first(
 
 
 def test_the_page_says_whose_answers_a_conversation_goes_on_from(
-    home: Workspace, document: Evaluation, tmp_path: Path
+    studio_home: Workspace, document: Evaluation, tmp_path: Path
 ) -> None:
-    identity = keep(home, document, tmp_path)
+    identity = keep(studio_home, document, tmp_path)
     text = studio.says(studio.open_page("evaluate", id=identity, evaluate_view="Requests"))
     assert "From the second turn on, a conversation continues from the variant's own answers." in text
-    view = evaluations.show(home, identity)
+    view = evaluations.show(studio_home, identity)
     pair = request_pairs.read_pairs(view, "w8a8", request_pairs.loads(view)[0])[0]
     assert requests_view.pair_rows([pair._replace(prompt=4, turn=1, prompt_text=None)])[0]["Prompt"] == "line 5, turn 2"
 
@@ -149,8 +149,8 @@ def agreed(quality: Quality) -> Evaluation:
     return evaluation.model_copy(update={"variants": variants})
 
 
-def test_agreement_stands_on_the_page_with_its_number_and_intervals(home: Workspace) -> None:
-    at = studio.open_page("evaluate", id=studio.evaluation(home, agreed(SCORED)), evaluate_view="Quality")
+def test_agreement_stands_on_the_page_with_its_number_and_intervals(studio_home: Workspace) -> None:
+    at = studio.open_page("evaluate", id=studio.evaluation(studio_home, agreed(SCORED)), evaluate_view="Quality")
     (table,) = [result.value for result in at.table if "Answers" in result.value.columns]
     assert list(table["Answers"]) == ["the baseline's own", SURELY]
     assert table["Quality"].iloc[1] == "KL 0.0004, perplexity 61.90 against 61.88"

@@ -93,17 +93,17 @@ def opened(home: Workspace, query: dict[str, str]) -> AppTest:
 
 
 @pytest.mark.parametrize("query", ASKED.values(), ids=ASKED)
-def test_the_command_beside_the_form_asks_the_very_same(home: Workspace, query: dict[str, str]) -> None:
-    at = opened(home, query)
+def test_the_command_beside_the_form_asks_the_very_same(studio_home: Workspace, query: dict[str, str]) -> None:
+    at = opened(studio_home, query)
     assert not at.error, [error.value for error in at.error]
     assert at.radio(key="evaluate_load").value == query.get("evaluate_load", "Streams")
     (command,) = [code.value for code in at.code if code.value.startswith("whetstone evaluate")]
     at.button(key="evaluate_submit").click().run()
-    clicked = spec_of_the_newest(home)
+    clicked = spec_of_the_newest(studio_home)
     ran = CliRunner().invoke(app, [*shlex.split(command)[1:], "--detach"], catch_exceptions=False)
     assert ran.exit_code == 0, ran.output
-    assert jobs.count(home) == 2
-    assert spec_of_the_newest(home) == clicked
+    assert jobs.count(studio_home) == 2
+    assert spec_of_the_newest(studio_home) == clicked
 
 
 @pytest.mark.parametrize(
@@ -137,33 +137,35 @@ def test_the_command_beside_the_form_asks_the_very_same(home: Workspace, query: 
     ],
 )
 def test_what_does_not_go_together_is_one_sentence_before_any_work(
-    home: Workspace, query: dict[str, str], says: str
+    studio_home: Workspace, query: dict[str, str], says: str
 ) -> None:
     at = studio.open_page("evaluate", variants=URL, **query)
     (error,) = at.error
     assert says.lower() in error.value.replace("\\", "").lower()
     assert "--" not in error.value
-    assert at.button(key="evaluate_submit").disabled and jobs.count(home) == 0
+    assert at.button(key="evaluate_submit").disabled and jobs.count(studio_home) == 0
 
 
-def test_each_way_says_when_to_use_it(home: Workspace) -> None:
-    at = opened(home, {})
+def test_each_way_says_when_to_use_it(studio_home: Workspace) -> None:
+    at = opened(studio_home, {})
     for name, use in load_fields.KINDS.items():
         at.radio(key="evaluate_load").set_value(name).run()
         studio.check(at)
         assert use in studio.says(at)
 
 
-def test_conversations_and_traces_are_told_in_the_preview_with_lengths_as_bars(home: Workspace) -> None:
+def test_conversations_and_traces_are_told_in_the_preview_with_lengths_as_bars(studio_home: Workspace) -> None:
     at = studio.open_page("evaluate", variants="starter", workload="chat", evaluate_preview="true", evaluate_seed="3")
     assert "128 of 128 are conversations" in studio.says(at)
     (chart,) = at.get("plotly_chart")
     bars = json.loads(chart.proto.spec)["data"][0]
     assert sum(bars["y"]) == 128
-    assert "Every line has a time" in studio.says(opened(home, {"workload": "trace", "evaluate_preview": "true"}))
+    assert "Every line has a time" in studio.says(
+        opened(studio_home, {"workload": "trace", "evaluate_preview": "true"})
+    )
 
 
-def test_fields_of_unknown_lines_are_shown_and_mapped(home: Workspace) -> None:
+def test_fields_of_unknown_lines_are_shown_and_mapped(studio_home: Workspace) -> None:
     at = studio.open_page("evaluate", variants=URL)
     lines = b'{"id": 1, "wording": "What is it?", "at": "2026-01-31T12:00:00", "rules": "Be brief."}\n'
     at.file_uploader(key="evaluate_file").set_value(("mine.jsonl", lines, "application/json")).run()
@@ -174,7 +176,7 @@ def test_fields_of_unknown_lines_are_shown_and_mapped(home: Workspace) -> None:
     at.selectbox(key="evaluate_column_timestamp").select("at")
     at.button(key="evaluate_columns").click().run()
     studio.check(at)
-    (remaining,) = workloads.list_saved(home).values()
+    (remaining,) = workloads.list_saved(studio_home).values()
     line = json.loads(Path(remaining).read_text())
     assert (line["turns"], line["system"]) == (["What is it?"], "Be brief.") and line["timestamp"] == 0.0
 
@@ -195,22 +197,22 @@ def test_a_number_in_the_command_is_the_number_asked_for(price: float, rates: li
     assert float(words[words.index("--price-per-hour") + 1]) == price
 
 
-def test_rows_left_out_of_an_upload_are_told_beside_it_and_times_are_asked_for(home: Workspace) -> None:
+def test_rows_left_out_of_an_upload_are_told_beside_it_and_times_are_asked_for(studio_home: Workspace) -> None:
     at = studio.open_page("evaluate", variants=URL)
     rows = [{"prompt": f"p{n}", "timestamp": 250 * n} for n in range(12)]
     content = cases.lines([*rows, {"prompt": ""}]).encode()
     at.file_uploader(key="evaluate_file").set_value(("mine.jsonl", content, "application/json")).run()
     assert "or in milliseconds (over 2.75 s): say which with Unit of the times" in studio.says(at)
-    assert workloads.list_saved(home) == {}
+    assert workloads.list_saved(studio_home) == {}
     at.selectbox(key="evaluate_time_unit").select("milliseconds").run()
     studio.check(at)
-    assert workloads.list_saved(home), studio.says(at)
+    assert workloads.list_saved(studio_home), studio.says(at)
     changed = studio.says(at).replace("\\", "")
     assert 'is left out (line 13: there is no text in "prompt")' in changed
     assert "12 requests over 2.75 s (timestamps read as milliseconds)" in changed
 
 
-def test_a_trace_of_lengths_is_uploaded_without_asking_for_a_column_of_prompts(home: Workspace) -> None:
+def test_a_trace_of_lengths_is_uploaded_without_asking_for_a_column_of_prompts(studio_home: Workspace) -> None:
     at = studio.open_page("evaluate", variants="starter", evaluate_load="Trace")
     at.file_uploader(key="evaluate_file").set_value(("azure.csv", cases.content("azure.csv"), "text/csv")).run()
     studio.check(at)

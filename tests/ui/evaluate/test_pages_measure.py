@@ -54,13 +54,13 @@ def headings(at: AppTest) -> list[str]:
     return [json.loads(chart.proto.spec)["layout"]["title"]["text"] for chart in at.get("plotly_chart")]
 
 
-def test_an_empty_form_says_what_will_stand_there(home: Workspace) -> None:
+def test_an_empty_form_says_what_will_stand_there(studio_home: Workspace) -> None:
     at = studio.open_page("evaluate")
     assert "Choose the variants to measure." in studio.says(at)
     assert at.button(key="evaluate_submit").disabled
 
 
-def test_variants_and_load_of_the_url_are_one_job(home: Workspace) -> None:
+def test_variants_and_load_of_the_url_are_one_job(studio_home: Workspace) -> None:
     at = studio.open_page(
         "evaluate",
         variants=f"{URL_A},{URL_B}",
@@ -73,15 +73,15 @@ def test_variants_and_load_of_the_url_are_one_job(home: Workspace) -> None:
     assert "no verdict" in studio.says(at)
     at.button(key="evaluate_submit").click().run()
     studio.check(at)
-    (job,) = jobs.listing(home)
-    spec = jobs.specification(home, job.id)
+    (job,) = jobs.listing(studio_home)
+    spec = jobs.specification(studio_home, job.id)
     assert [variant["url"] for variant in spec["variants"]] == [URL_A, URL_B]
     assert spec["options"]["concurrency"] == [1, 8]
     assert (spec["options"]["price_per_hour"], spec["options"]["discount"]) == (2.5, 0.2)
     assert param(at, "job") == job.id
 
 
-def test_a_double_click_is_one_job_and_later_the_same_question_is_another(home: Workspace) -> None:
+def test_a_double_click_is_one_job_and_later_the_same_question_is_another(studio_home: Workspace) -> None:
     at = studio.open_page("evaluate", variants=URL_A)
     button = at.button(key="evaluate_submit")
     button.click().run()
@@ -90,17 +90,17 @@ def test_a_double_click_is_one_job_and_later_the_same_question_is_another(home: 
     at.run()
     at.button(key="evaluate_submit").click().run()
     studio.check(at)
-    (job,) = jobs.listing(home)
-    jobs.cancel(home, job.id)
+    (job,) = jobs.listing(studio_home)
+    jobs.cancel(studio_home, job.id)
     at.query_params.clear()
     at.query_params["variants"] = URL_A
     at.run()
     at.button(key="evaluate_submit").click().run()
     studio.check(at)
-    assert len(jobs.listing(home)) == 2
+    assert len(jobs.listing(studio_home)) == 2
 
 
-def test_a_folder_with_a_comma_is_one_variant(home: Workspace, tmp_path: Path) -> None:
+def test_a_folder_with_a_comma_is_one_variant(studio_home: Workspace, tmp_path: Path) -> None:
     folder = tmp_path / "one, two%2C"
     shutil.copytree(ASSETS / "starter" / "draft", folder)
     at = studio.open_page("evaluate", variants=navigation.join_values(str(folder), URL_A))
@@ -110,7 +110,7 @@ def test_a_folder_with_a_comma_is_one_variant(home: Workspace, tmp_path: Path) -
     assert navigation.distinct_values([param(at, "variants")]) == [str(folder)]
 
 
-def test_the_rest_of_the_load_is_kept_in_the_url_and_asked_for(home: Workspace) -> None:
+def test_the_rest_of_the_load_is_kept_in_the_url_and_asked_for(studio_home: Workspace) -> None:
     at = studio.open_page(
         "evaluate",
         variants=URL_A,
@@ -124,7 +124,7 @@ def test_the_rest_of_the_load_is_kept_in_the_url_and_asked_for(home: Workspace) 
     )
     at.button(key="evaluate_submit").click().run()
     studio.check(at)
-    options = jobs.specification(home, jobs.listing(home)[0].id)["options"]
+    options = jobs.specification(studio_home, jobs.listing(studio_home)[0].id)["options"]
     by_name = {
         name: options[name] for name in ("seconds", "temperature", "interleave", "seed", "warmup_requests", "timeout_s")
     }
@@ -139,11 +139,11 @@ def test_the_rest_of_the_load_is_kept_in_the_url_and_asked_for(home: Workspace) 
     assert options["input_output_ratio"] == 2.0
 
 
-def test_earlier_evaluations_say_how_long(home: Workspace) -> None:
+def test_earlier_evaluations_say_how_long(studio_home: Workspace) -> None:
     at = studio.open_page("evaluate", variants=f"{URL_A},{URL_B}")
     assert "unknown: nothing has been evaluated here yet" in studio.says(at)
-    done = evaluate_job(home, JobState.SUCCEEDED)
-    with home.store.session() as session:
+    done = evaluate_job(studio_home, JobState.SUCCEEDED)
+    with studio_home.store.session() as session:
         row = queue.get(session, done.id)
         assert row.started_at is not None
         row.finished_at = row.started_at + timedelta(minutes=5)
@@ -166,7 +166,7 @@ def test_earlier_evaluations_say_how_long(home: Workspace) -> None:
         {"evaluate_price": "free"},
     ],
 )
-def test_nonsense_in_the_url_is_left_out_or_told(home: Workspace, query: dict[str, str]) -> None:
+def test_nonsense_in_the_url_is_left_out_or_told(studio_home: Workspace, query: dict[str, str]) -> None:
     at = studio.open_page("evaluate", variants=URL_A, **query)
     assert all(len(element.value) < 1000 for element in [*at.error, *at.warning])
     assert len(at.error) == (1 if "evaluate_concurrency" in query else 0)
@@ -175,7 +175,7 @@ def test_nonsense_in_the_url_is_left_out_or_told(home: Workspace, query: dict[st
 @pytest.mark.parametrize(
     "source", ["a-" + "x" * 5000, "x" * 5000, "a-\0", "~nobody/x", ",".join(f"m{n}" for n in range(40)), "http://"]
 )
-def test_variants_that_cannot_be_are_one_sentence(home: Workspace, source: str) -> None:
+def test_variants_that_cannot_be_are_one_sentence(studio_home: Workspace, source: str) -> None:
     at = studio.open_page("evaluate", variants=source)
     assert len(at.error) == 1
 
@@ -194,14 +194,14 @@ def test_variants_that_cannot_be_are_one_sentence(home: Workspace, source: str) 
         ({"variants": "starter"}, "not installed"),
     ],
 )
-def test_what_cannot_be_measured_is_one_sentence(home: Workspace, changes: dict[str, str], says: str) -> None:
+def test_what_cannot_be_measured_is_one_sentence(studio_home: Workspace, changes: dict[str, str], says: str) -> None:
     at = studio.open_page("evaluate", **{"variants": URL_A, **changes})
     assert any(says in error.value for error in at.error), studio.says(at)
     assert not any(error.value.startswith("--") for error in at.error)
     assert at.button(key="evaluate_submit").disabled
 
 
-def test_a_workload_is_previewed_with_its_lengths(home: Workspace) -> None:
+def test_a_workload_is_previewed_with_its_lengths(studio_home: Workspace) -> None:
     at = studio.open_page("evaluate", variants=URL_A)
     at.toggle(key="evaluate_preview").set_value(True).run()
     studio.check(at)
@@ -209,19 +209,19 @@ def test_a_workload_is_previewed_with_its_lengths(home: Workspace) -> None:
     assert "Characters" in at.dataframe[0].value.columns
 
 
-def test_an_uploaded_workload_is_kept_and_chosen_by_its_name(home: Workspace) -> None:
-    saved = workloads.save(home, "../my <b>chats</b>.jsonl", b'{"prompt": "hello"}\n')
-    assert workloads.save(home, "../my <b>chats</b>.jsonl", b'{"prompt": "hello"}\n') == saved
-    assert workloads.list_saved(home)[saved].parent == home.settings.home / "workloads"
+def test_an_uploaded_workload_is_kept_and_chosen_by_its_name(studio_home: Workspace) -> None:
+    saved = workloads.save(studio_home, "../my <b>chats</b>.jsonl", b'{"prompt": "hello"}\n')
+    assert workloads.save(studio_home, "../my <b>chats</b>.jsonl", b'{"prompt": "hello"}\n') == saved
+    assert workloads.list_saved(studio_home)[saved].parent == studio_home.settings.home / "workloads"
     at = studio.open_page("evaluate", variants=URL_A, workload=saved)
     assert saved in [box.value for box in at.selectbox]
     removed = studio.open_page("evaluate", variants=URL_A, workload="gone")
     assert any("no workload gone" in box.value for box in removed.warning)
 
 
-def test_a_list_drawn_before_an_upload_undoes_no_choice(home: Workspace) -> None:
+def test_a_list_drawn_before_an_upload_undoes_no_choice(studio_home: Workspace) -> None:
     """A browser that is busy still sends the list that stood there when the file was taken."""
-    saved = workloads.save(home, "mine.jsonl", b'{"prompt": "hello"}\n')
+    saved = workloads.save(studio_home, "mine.jsonl", b'{"prompt": "hello"}\n')
     at = studio.open_page("evaluate", variants=URL_A)
     drawn_before = at.selectbox(key="evaluate_workload_starter-code")
     at.query_params["workload"] = saved
@@ -231,7 +231,7 @@ def test_a_list_drawn_before_an_upload_undoes_no_choice(home: Workspace) -> None
     assert at.selectbox(key="evaluate_workload_chat").value == "chat", "a choice of a person's own"
 
 
-def test_token_lengths_are_those_of_the_first_variants_tokenizer(home: Workspace) -> None:
+def test_token_lengths_are_those_of_the_first_variants_tokenizer(studio_home: Workspace) -> None:
     at = studio.open_page("evaluate", variants=f"starter,{URL_A}", evaluate_preview="true")
     text = studio.says(at)
     assert "tokens" in text and "by the tokenizer of starter" in text
@@ -239,20 +239,20 @@ def test_token_lengths_are_those_of_the_first_variants_tokenizer(home: Workspace
         0 < tokens < characters
         for tokens, characters in zip(at.dataframe[0].value["Tokens"], at.dataframe[0].value["Characters"], strict=True)
     )
-    result = workloads.facts_for(home, "starter-code", None)
+    result = workloads.facts_for(studio_home, "starter-code", None)
     assert (
-        workloads.token_lengths(home, result, URL_A) is None
-        and workloads.token_lengths(home, result, "nowhere") is None
+        workloads.token_lengths(studio_home, result, URL_A) is None
+        and workloads.token_lengths(studio_home, result, "nowhere") is None
     )
 
 
-def test_a_workload_is_read_once_until_its_file_changes(home: Workspace, tmp_path: Path) -> None:
+def test_a_workload_is_read_once_until_its_file_changes(studio_home: Workspace, tmp_path: Path) -> None:
     file = tmp_path / "mine.jsonl"
     file.write_text('{"prompt": "one"}\n')
-    first = workloads.facts_for(home, str(file), None)
-    assert workloads.facts_for(home, str(file), None) is first
+    first = workloads.facts_for(studio_home, str(file), None)
+    assert workloads.facts_for(studio_home, str(file), None) is first
     file.write_text('{"prompt": "one"}\n{"prompt": "another"}\n')
-    changed = workloads.facts_for(home, str(file), None)
+    changed = workloads.facts_for(studio_home, str(file), None)
     assert changed.prompts == 2 and len(changed.first) == 2
 
 
@@ -268,72 +268,72 @@ def test_a_workload_is_read_once_until_its_file_changes(home: Workspace, tmp_pat
         (b"[" * 100_000, "line 2: it is not JSON"),
     ],
 )
-def test_a_broken_line_is_named_with_what_is_wrong(home: Workspace, line: bytes, says: str) -> None:
+def test_a_broken_line_is_named_with_what_is_wrong(studio_home: Workspace, line: bytes, says: str) -> None:
     with pytest.raises(InvalidWorkload, match=says):
-        workloads.save(home, "mine.jsonl", b'{"prompt": "a"}\n' + line + b"\n")
-    assert workloads.list_saved(home) == {}
+        workloads.save(studio_home, "mine.jsonl", b'{"prompt": "a"}\n' + line + b"\n")
+    assert workloads.list_saved(studio_home) == {}
 
 
-def test_a_broken_file_is_told_through_the_page_and_nothing_is_kept(home: Workspace) -> None:
+def test_a_broken_file_is_told_through_the_page_and_nothing_is_kept(studio_home: Workspace) -> None:
     at = studio.open_page("evaluate", variants=URL_A)
     at.file_uploader(key="evaluate_file").set_value(("<b>.jsonl", b'{"prompt": \n', "application/jsonl")).run()
     studio.check(at)
     for _ in range(2):
         assert "its only line cannot be used" in studio.says(at) and "line 1: it is not JSON" in studio.says(at)
         at.run()
-    assert workloads.list_saved(home) == {}
+    assert workloads.list_saved(studio_home) == {}
 
 
-def test_a_broken_upload_is_refused_and_nothing_is_kept(home: Workspace) -> None:
+def test_a_broken_upload_is_refused_and_nothing_is_kept(studio_home: Workspace) -> None:
     with pytest.raises(InvalidWorkload, match="line 2"):
-        workloads.save(home, "mine.jsonl", b'{"prompt": "a"}\n{"prompt": \n')
-    assert workloads.list_saved(home) == {}
+        workloads.save(studio_home, "mine.jsonl", b'{"prompt": "a"}\n{"prompt": \n')
+    assert workloads.list_saved(studio_home) == {}
 
 
-def test_a_file_is_uploaded_through_the_page(home: Workspace) -> None:
+def test_a_file_is_uploaded_through_the_page(studio_home: Workspace) -> None:
     at = studio.open_page("evaluate", variants=URL_A)
     at.file_uploader(key="evaluate_file").set_value(
         ("chats.jsonl", b'{"prompt": "hello"}\n', "application/jsonl")
     ).run()
     studio.check(at)
-    (remaining,) = workloads.list_saved(home)
+    (remaining,) = workloads.list_saved(studio_home)
     assert param(at, "workload") == remaining
 
 
-def test_a_running_evaluation_draws_its_points_as_approximate(home: Workspace) -> None:
+def test_a_running_evaluation_draws_its_points_as_approximate(studio_home: Workspace) -> None:
     events = [point(URL_A, 1, 20.0), point(URL_B, 1, 30.0), point(URL_A, 1, 22.0), point(URL_B, 4, None)]
-    job = evaluate_job(home, JobState.RUNNING, events=events, progress=0.4, message="Measuring")
+    job = evaluate_job(studio_home, JobState.RUNNING, events=events, progress=0.4, message="Measuring")
     assert job.started_at is not None
     earlier = point(URL_A, 1, 99.0).model_copy(update={"at": job.started_at - timedelta(hours=1)})
-    with home.store.session() as session:
+    with studio_home.store.session() as session:
         history.append(session, job.id, [earlier])
     at = studio.open_page("evaluate", job=job.id)
     assert headings(at) == [charts.TITLE]
     assert "4 runs so far. Approximate" in studio.says(at)
     at.button(key=f"evaluate_cancel-{job.id}").click().run()
     studio.check(at)
-    assert jobs.show(home, job.id).cancel_requested
+    assert jobs.show(studio_home, job.id).cancel_requested
 
 
-def test_a_queued_evaluation_waits_for_its_first_point(home: Workspace) -> None:
-    at = studio.open_page("evaluate", job=evaluate_job(home).id)
+def test_a_queued_evaluation_waits_for_its_first_point(studio_home: Workspace) -> None:
+    at = studio.open_page("evaluate", job=evaluate_job(studio_home).id)
     assert headings(at) == [charts.TITLE]
     assert "0 runs so far" in studio.says(at)
 
 
-def test_a_failed_evaluation_says_why_and_can_be_measured_again(home: Workspace) -> None:
-    job = evaluate_job(home, JobState.FAILED, error="Nothing answers at http://127.0.0.1:1.")
+def test_a_failed_evaluation_says_why_and_can_be_measured_again(studio_home: Workspace) -> None:
+    job = evaluate_job(studio_home, JobState.FAILED, error="Nothing answers at http://127.0.0.1:1.")
     at = studio.open_page("evaluate", job=job.id)
     assert "Nothing answers" in studio.says(at)
     at.button(key="evaluate_measure-again").click().run()
     studio.check(at)
-    assert jobs.listing(home)[0].parent == job.id
-    assert param(at, "job") == jobs.listing(home)[0].id
+    assert jobs.listing(studio_home)[0].parent == job.id
+    assert param(at, "job") == jobs.listing(studio_home)[0].id
 
 
-def test_a_succeeded_job_leads_to_its_evaluation(home: Workspace) -> None:
-    identity = studio.evaluation(home, simulated.evaluation())
-    job = evaluate_job(home, JobState.SUCCEEDED, result=json.dumps({"evaluation": identity}))
+def test_a_succeeded_job_leads_to_its_evaluation(studio_home: Workspace) -> None:
+    identity = studio.evaluation(studio_home, simulated.evaluation())
+    job = evaluate_job(studio_home, JobState.SUCCEEDED, result=json.dumps({"evaluation": identity}))
     at = studio.open_page("evaluate", job=job.id)
     assert param(at, "id") == identity
     assert "job" not in at.query_params
@@ -342,20 +342,20 @@ def test_a_succeeded_job_leads_to_its_evaluation(home: Workspace) -> None:
 @pytest.mark.parametrize(
     "query", [{"job": "j-none"}, {"id": "e-none"}, {"id": "'; drop table jobs"}, {"job": "../../x"}]
 )
-def test_an_unknown_id_is_one_sentence(home: Workspace, query: dict[str, str]) -> None:
+def test_an_unknown_id_is_one_sentence(studio_home: Workspace, query: dict[str, str]) -> None:
     at = studio.open_page("evaluate", **query)
     assert len(at.error) == 1
     assert "another home" in at.error[0].value
 
 
-def test_a_job_of_another_kind_is_one_sentence(home: Workspace) -> None:
-    at = studio.open_page("evaluate", job=studio.install_job(home).id)
+def test_a_job_of_another_kind_is_one_sentence(studio_home: Workspace) -> None:
+    at = studio.open_page("evaluate", job=studio.install_job(studio_home).id)
     assert "is no evaluation" in at.error[0].value
 
 
-def test_a_result_says_its_verdicts_first_then_draws(home: Workspace) -> None:
+def test_a_result_says_its_verdicts_first_then_draws(studio_home: Workspace) -> None:
     document = simulated.evaluation()
-    at = studio.open_page("evaluate", id=studio.evaluation(home, document))
+    at = studio.open_page("evaluate", id=studio.evaluation(studio_home, document))
     text = studio.says(at)
     assert text.count("At 16 streams") == 3
     assert at.success[0].value.startswith("**w8a8-draft** is ")
@@ -372,8 +372,8 @@ def test_a_result_says_its_verdicts_first_then_draws(home: Workspace) -> None:
     assert links_to(at, "Compare")
 
 
-def test_measuring_again_writes_the_address_that_a_refresh_opens(home: Workspace) -> None:
-    at = studio.open_page("evaluate", id=studio.evaluation(home, simulated.evaluation()), slo_ttft="5.0")
+def test_measuring_again_writes_the_address_that_a_refresh_opens(studio_home: Workspace) -> None:
+    at = studio.open_page("evaluate", id=studio.evaluation(studio_home, simulated.evaluation()), slo_ttft="5.0")
     (again,) = [button for button in at.button if button.label == "Measure again"]
     again.click().run()
     studio.check(at)
@@ -385,15 +385,15 @@ def links_to(at: AppTest, label: str) -> bool:
     return label in studio.links(at)
 
 
-def test_a_result_without_price_quality_or_rival_is_not_blank(home: Workspace) -> None:
+def test_a_result_without_price_quality_or_rival_is_not_blank(studio_home: Workspace) -> None:
     document = simulated.evaluation(["original"], [1.0], per_hour=None, with_quality=False, repeats=3)
-    at = studio.open_page("evaluate", id=studio.evaluation(home, document), evaluate_view="Quality")
+    at = studio.open_page("evaluate", id=studio.evaluation(studio_home, document), evaluate_view="Quality")
     text = studio.says(at)
     assert "nothing to compare" in text
     assert "Quality was not measured" in text
 
 
-def test_levels_that_are_not_the_servers_are_named(home: Workspace) -> None:
+def test_levels_that_are_not_the_servers_are_named(studio_home: Workspace) -> None:
     limited = simulated.level(4, client_limited=True)
     failing = simulated.level(1, invocation_errors=30, errors={"timeout": 30})
     document = simulated.evaluation(["a"], [1.0]).model_copy(
@@ -404,24 +404,24 @@ def test_levels_that_are_not_the_servers_are_named(home: Workspace) -> None:
     assert "timeout 30" in rows[0]["Errors"]
     assert "lagged" in rows[1]["Why not"]
     assert (rows[1]["Client headroom"], rows[1]["Repeats"]) == ("96%", "5")
-    at = studio.open_page("evaluate", id=studio.evaluation(home, document))
+    at = studio.open_page("evaluate", id=studio.evaluation(studio_home, document))
     assert "2 of 2 levels" in at.warning[0].value
 
 
-def test_levels_whose_tokens_were_not_told_are_named(home: Workspace) -> None:
+def test_levels_whose_tokens_were_not_told_are_named(studio_home: Workspace) -> None:
     silent = simulated.uncounted(simulated.level(4, requests_per_s=1.5))
     document = simulated.evaluation(["a"], [1.0]).model_copy(update={"variants": [simulated.result("a", [silent])]})
-    at = studio.open_page("evaluate", id=studio.evaluation(home, document))
+    at = studio.open_page("evaluate", id=studio.evaluation(studio_home, document))
     assert "1 of 1 levels have no tokens/s and no prices" in at.warning[0].value
 
 
-def test_a_report_that_is_gone_is_told(home: Workspace) -> None:
-    identity = studio.evaluation(home, simulated.evaluation())
+def test_a_report_that_is_gone_is_told(studio_home: Workspace) -> None:
+    identity = studio.evaluation(studio_home, simulated.evaluation())
     with pytest.raises(NotFound, match="no longer"):
-        evaluations.report_file(home, identity)
+        evaluations.report_file(studio_home, identity)
 
 
-def test_nothing_to_compare_says_what_will_stand_there(home: Workspace) -> None:
+def test_nothing_to_compare_says_what_will_stand_there(studio_home: Workspace) -> None:
     assert "side by side" in studio.says(studio.open_page("compare"))
 
 
@@ -433,8 +433,8 @@ def two(home: Workspace) -> list[str]:
     return [studio.evaluation(home, first, "e-1", "First"), studio.evaluation(home, other, "e-2", "Second")]
 
 
-def test_evaluations_of_the_url_stand_side_by_side_pareto_first(home: Workspace) -> None:
-    at = studio.open_page("compare", ids=",".join([*two(home), "e-gone"]))
+def test_evaluations_of_the_url_stand_side_by_side_pareto_first(studio_home: Workspace) -> None:
+    at = studio.open_page("compare", ids=",".join([*two(studio_home), "e-gone"]))
     assert "Speed per user against total throughput" in headings(at)[0]
     assert "e-gone" in at.error[0].value
     conditions = next(frame.value for frame in at.dataframe if "Condition" in frame.value.columns)
@@ -447,8 +447,8 @@ def test_evaluations_of_the_url_stand_side_by_side_pareto_first(home: Workspace)
     assert "Workload" in list(conditions["Condition"])
 
 
-def test_a_price_is_recomputed_and_kept_in_the_url(home: Workspace) -> None:
-    at = studio.open_page("compare", ids=",".join(two(home)))
+def test_a_price_is_recomputed_and_kept_in_the_url(studio_home: Workspace) -> None:
+    at = studio.open_page("compare", ids=",".join(two(studio_home)))
     at.number_input(key="compare_price_e-2").set_value(0.6).run()
     at.number_input(key="compare_discount").set_value(50.0).run()
     studio.check(at)
@@ -460,8 +460,8 @@ def test_a_price_is_recomputed_and_kept_in_the_url(home: Workspace) -> None:
     assert again.number_input(key="compare_discount").value == 50.0
 
 
-def test_what_is_downloaded_has_the_prices_that_are_shown(home: Workspace) -> None:
-    two(home)
+def test_what_is_downloaded_has_the_prices_that_are_shown(studio_home: Workspace) -> None:
+    two(studio_home)
 
     def script() -> None:
         import streamlit as st
@@ -485,8 +485,8 @@ def test_what_is_downloaded_has_the_prices_that_are_shown(home: Workspace) -> No
     assert [text.value for text in at.text] == ["None 0.5 1.2 0.5", "0.6 0.5 0.6 0.5"]
 
 
-def test_the_fields_follow_the_address_when_a_link_or_back_changes_it(home: Workspace) -> None:
-    at = studio.open_page("compare", ids=",".join(two(home)))
+def test_the_fields_follow_the_address_when_a_link_or_back_changes_it(studio_home: Workspace) -> None:
+    at = studio.open_page("compare", ids=",".join(two(studio_home)))
     at.number_input(key="compare_price_e-2").set_value(0.6).run()
     at.slider[0].set_value(at.slider[0].max / 4).run()
     assert at.number_input(key="compare_price_e-2").value == 0.6
@@ -500,8 +500,8 @@ def test_the_fields_follow_the_address_when_a_link_or_back_changes_it(home: Work
     assert param(at, "prices") == "2.5,0.9"
 
 
-def test_a_latency_limit_names_the_best_level_of_each_variant_and_stays_in_the_url(home: Workspace) -> None:
-    at = studio.open_page("compare", ids=",".join(two(home)))
+def test_a_latency_limit_names_the_best_level_of_each_variant_and_stays_in_the_url(studio_home: Workspace) -> None:
+    at = studio.open_page("compare", ids=",".join(two(studio_home)))
     before = list(at.dataframe[0].value["Best at"])
     slider = at.slider[0]
     slider.set_value(slider.max / 4).run()
@@ -519,14 +519,14 @@ def test_a_latency_limit_names_the_best_level_of_each_variant_and_stays_in_the_u
 @pytest.mark.parametrize(
     "query", [{"prices": "x,-1,nan"}, {"discount": "many"}, {"discount": "400"}, {"prices": "1e400"}]
 )
-def test_malformed_prices_in_the_url_are_left_out(home: Workspace, query: dict[str, str]) -> None:
-    at = studio.open_page("compare", ids=",".join(two(home)), **query)
+def test_malformed_prices_in_the_url_are_left_out(studio_home: Workspace, query: dict[str, str]) -> None:
+    at = studio.open_page("compare", ids=",".join(two(studio_home)), **query)
     assert at.number_input(key="compare_price_e-1").value == 1.2
     assert not at.error
 
 
-def test_picking_evaluations_writes_the_url(home: Workspace) -> None:
-    two(home)
+def test_picking_evaluations_writes_the_url(studio_home: Workspace) -> None:
+    two(studio_home)
     at = studio.open_page("compare")
     at.multiselect(key="compare_ids").set_value(["e-2"]).run()
     studio.check(at)
@@ -569,22 +569,22 @@ def test_words_of_the_url_are_read_in_order_and_once() -> None:
         load_fields.parse_levels("four")
 
 
-def test_merged_documents_keep_every_provenance(home: Workspace) -> None:
-    views = [evaluations.show(home, identity) for identity in two(home)]
+def test_merged_documents_keep_every_provenance(studio_home: Workspace) -> None:
+    views = [evaluations.show(studio_home, identity) for identity in two(studio_home)]
     whole: Evaluation = side_by_side.merge(views, [view.document for view in views])
     assert [result.name for result in whole.variants][::4] == ["original · e-1", "original · e-2"]
     assert "Another CPU" in str(whole.hardware)
 
 
-def test_a_table_is_uploaded_with_its_columns_named(home: Workspace) -> None:
+def test_a_table_is_uploaded_with_its_columns_named(studio_home: Workspace) -> None:
     at = studio.open_page("evaluate", variants=URL_A)
     table = b"id,wording,length\n1,What is it?,9\n2,Why?,8\n"
     at.file_uploader(key="evaluate_file").set_value(("mine.csv", table, "text/csv")).run()
     studio.check(at)
-    assert workloads.list_saved(home) == {}
+    assert workloads.list_saved(studio_home) == {}
     at.button(key="evaluate_columns").click().run()
     assert "id of mine.csv holds numbers and no text" in studio.says(at).replace("`", "").replace("\\", "")
-    assert workloads.list_saved(home) == {}
+    assert workloads.list_saved(studio_home) == {}
 
     at = studio.open_page("evaluate", variants=URL_A)
     at.file_uploader(key="evaluate_file").set_value(("mine.csv", table, "text/csv")).run()
@@ -592,20 +592,20 @@ def test_a_table_is_uploaded_with_its_columns_named(home: Workspace) -> None:
     at.selectbox(key="evaluate_column_tokens").select("length")
     at.button(key="evaluate_columns").click().run()
     studio.check(at)
-    (remaining,) = workloads.list_saved(home)
+    (remaining,) = workloads.list_saved(studio_home)
     assert param(at, "workload") == remaining
-    lines = workloads.list_saved(home)[remaining].read_text().splitlines()
+    lines = workloads.list_saved(studio_home)[remaining].read_text().splitlines()
     assert json.loads(lines[0]) == {"prompt": "What is it?", "max_tokens": 9}
 
 
-def test_a_built_in_workload_is_previewed_by_the_first_variants_tokenizer(home: Workspace) -> None:
+def test_a_built_in_workload_is_previewed_by_the_first_variants_tokenizer(studio_home: Workspace) -> None:
     at = studio.open_page("evaluate", variants="starter", workload="question-answering", evaluate_preview="true")
     studio.check(at)
     tokens = at.dataframe[0].value["Tokens"]
     assert tokens.min() >= 500 and tokens.max() <= 1000
 
 
-def test_requests_by_the_clock_ask_for_a_rate_instead_of_streams(home: Workspace) -> None:
+def test_requests_by_the_clock_ask_for_a_rate_instead_of_streams(studio_home: Workspace) -> None:
     at = studio.open_page("evaluate", variants=URL_A, evaluate_load="Rate", evaluate_arrivals="at random moments")
     studio.check(at)
     assert [field.key for field in at.text_input if field.key in {"evaluate_rate", "evaluate_concurrency"}] == [

@@ -22,7 +22,7 @@ from tests.helpers.report_records import record
 
 
 @pytest.fixture
-def stored(home: Workspace, tmp_path: Path) -> str:
+def stored(studio_home: Workspace, tmp_path: Path) -> str:
     """An evaluation with its single requests and without a report."""
     document = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.31), repeats=2, levels=(1, 4))
     rows = [
@@ -33,13 +33,13 @@ def stored(home: Workspace, tmp_path: Path) -> str:
         for c in (1, 4)
     ]
     write_records(tmp_path / "records.parquet", ["original", "w8a8"], rows)
-    identity = studio.evaluation(home, document)
-    with home.store.session() as session:
+    identity = studio.evaluation(studio_home, document)
+    with studio_home.store.session() as session:
         history.get_evaluation(session, identity).path = str(tmp_path)
     return identity
 
 
-def test_the_fields_of_the_page_are_what_the_report_is_asked(home: Workspace, stored: str) -> None:
+def test_the_fields_of_the_page_are_what_the_report_is_asked(studio_home: Workspace, stored: str) -> None:
     def script() -> None:
         import streamlit as st
 
@@ -76,10 +76,10 @@ def test_the_fields_of_the_page_are_what_the_report_is_asked(home: Workspace, st
     assert WhatIf.model_validate_json(addressed.text[0].value).per_hour == 3.0
 
 
-def test_a_report_is_written_anew_with_what_was_asked(home: Workspace, stored: str) -> None:
-    result = imported_results.add_files(home, [RECORDED / CONCURRENT])
+def test_a_report_is_written_anew_with_what_was_asked(studio_home: Workspace, stored: str) -> None:
+    result = imported_results.add_files(studio_home, [RECORDED / CONCURRENT])
     what_if = WhatIf(per_hour=2.5, request_limits={"ttft_ms": 51.0}, requests_a_month=1e6)
-    text = reports.write_page(home, stored, what_if, [result.id]).decode()
+    text = reports.write_page(studio_home, stored, what_if, [result.id]).decode()
     for message in (
         "An hour costs 2.5",
         "Goodput",
@@ -89,14 +89,14 @@ def test_a_report_is_written_anew_with_what_was_asked(home: Workspace, stored: s
     ):
         assert message in text
     with pytest.raises(NotFound, match="b-none"):
-        reports.write_page(home, stored, what_if, ["b-none"])
+        reports.write_page(studio_home, stored, what_if, ["b-none"])
 
 
-def test_without_its_requests_the_report_says_so(home: Workspace, stored: str, tmp_path: Path) -> None:
+def test_without_its_requests_the_report_says_so(studio_home: Workspace, stored: str, tmp_path: Path) -> None:
     (tmp_path / "records.parquet").unlink()
     assert (
         "Single requests were not kept with this report"
-        in reports.write_page(home, stored, WhatIf(per_hour=1.0)).decode()
+        in reports.write_page(studio_home, stored, WhatIf(per_hour=1.0)).decode()
     )
 
 
@@ -112,7 +112,7 @@ def test_without_its_requests_the_report_says_so(home: Workspace, stored: str, t
     ],
 )
 def test_the_command_says_what_is_wrong(
-    home: Workspace,
+    studio_home: Workspace,
     stored: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -127,7 +127,7 @@ def test_the_command_says_what_is_wrong(
     assert says in capsys.readouterr().err
 
 
-def test_an_endpoint_needs_the_name_of_the_tokens_variable_never_the_token(home: Workspace) -> None:
+def test_an_endpoint_needs_the_name_of_the_tokens_variable_never_the_token(studio_home: Workspace) -> None:
     at = studio.open_page("evaluate", variants="http://127.0.0.1:9/v1#model")
     at.text_input(key="evaluate_bearer_env").set_value("sk-live-123").run()
     studio.check(at)

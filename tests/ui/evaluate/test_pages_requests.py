@@ -62,7 +62,7 @@ def run(concurrency: int, answers: str) -> list[RequestRecord]:
 
 
 @pytest.fixture
-def stored(home: Workspace, tmp_path: Path) -> str:
+def stored(studio_home: Workspace, tmp_path: Path) -> str:
     document = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.31), repeats=BLOCKS, levels=LEVELS)
     document = document.model_copy(
         update={
@@ -77,7 +77,7 @@ def stored(home: Workspace, tmp_path: Path) -> str:
         MeasuredLevel(v, Load("closed", c), [run(c, texts[v]) for _ in range(BLOCKS)]) for v in range(2) for c in LEVELS
     ]
     write_records(tmp_path / "records.parquet", [result.name for result in document.variants], records)
-    return keep(home, document, tmp_path)
+    return keep(studio_home, document, tmp_path)
 
 
 def keep(home: Workspace, document: Evaluation, folder: Path) -> str:
@@ -87,8 +87,8 @@ def keep(home: Workspace, document: Evaluation, folder: Path) -> str:
     return identity
 
 
-def test_answers_are_paired_by_block_and_request_and_the_worst_come_first(home: Workspace, stored: str) -> None:
-    pairs = request_pairs.read_pairs(evaluations.show(home, stored), "w8a8", Load("closed", 1))
+def test_answers_are_paired_by_block_and_request_and_the_worst_come_first(studio_home: Workspace, stored: str) -> None:
+    pairs = request_pairs.read_pairs(evaluations.show(studio_home, stored), "w8a8", Load("closed", 1))
     assert len(pairs) == BLOCKS * REQUESTS and not any(pair.same for pair in pairs)
     # "the answer is 0" against "the answer was 0": three of four words.
     assert [pair.worse for pair in pairs] == pytest.approx([0.25] * len(pairs))
@@ -96,26 +96,26 @@ def test_answers_are_paired_by_block_and_request_and_the_worst_come_first(home: 
     assert all(pair.variant_s == pytest.approx(0.2) for pair in pairs)
 
 
-def test_the_prompt_is_the_line_that_was_sent(home: Workspace, stored: str) -> None:
+def test_the_prompt_is_the_line_that_was_sent(studio_home: Workspace, stored: str) -> None:
     pair = next(
         p
-        for p in request_pairs.read_pairs(evaluations.show(home, stored), "w8a8", Load("closed", 2))
+        for p in request_pairs.read_pairs(evaluations.show(studio_home, stored), "w8a8", Load("closed", 2))
         if p.block == 1 and p.number == 2
     )
     assert pair.prompt_text == STARTER.prompts[pair.prompt].prompt
 
 
-def test_a_workload_that_has_changed_gives_no_prompt(home: Workspace, tmp_path: Path) -> None:
+def test_a_workload_that_has_changed_gives_no_prompt(studio_home: Workspace, tmp_path: Path) -> None:
     document = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.3), repeats=BLOCKS, levels=LEVELS)
     records = [MeasuredLevel(v, Load("closed", 1), [run(1, "same")]) for v in range(2)]
     write_records(tmp_path / "records.parquet", ["original", "w8a8"], records)
-    pairs = request_pairs.read_pairs(evaluations.show(home, keep(home, document, tmp_path)), "w8a8", Load("closed", 1))
+    pairs = request_pairs.read_pairs(evaluations.show(studio_home, keep(studio_home, document, tmp_path)), "w8a8", Load("closed", 1))
     assert pairs and all(pair.prompt_text is None and pair.same for pair in pairs)
     assert requests_view.pair_rows(pairs)[0]["Prompt"] == "line 1"
 
 
-def test_warm_up_and_failures_are_no_pairs_but_stand_on_the_clock(home: Workspace, stored: str) -> None:
-    view = evaluations.show(home, stored)
+def test_warm_up_and_failures_are_no_pairs_but_stand_on_the_clock(studio_home: Workspace, stored: str) -> None:
+    view = evaluations.show(studio_home, stored)
     assert len(request_pairs.read_pairs(view, "w8a8", Load("closed", 2))) == BLOCKS * (REQUESTS - 1)
     one = request_pairs.read_run(view, Load("closed", 2), "original", 0)
     figure = charts_requests.timeline("original", "2 streams", one, "here")
@@ -133,7 +133,7 @@ def test_warm_up_and_failures_are_no_pairs_but_stand_on_the_clock(home: Workspac
     assert requests_view.run_sentence("original", one) == "4 measured requests of original and 2 of warm-up; 1 failed."
 
 
-def test_the_distribution_ends_at_one_and_keeps_its_ends(home: Workspace) -> None:
+def test_the_distribution_ends_at_one_and_keeps_its_ends(studio_home: Workspace) -> None:
     many = {"a": [100 + number / 10 for number in range(10_000)]}
     (trace,) = charts_requests.distribution("client_latency_ms", "1 stream", many, {"a": 0}, "here")["data"]
     assert len(trace["x"]) <= charts_requests.MOST_POINTS
@@ -143,15 +143,15 @@ def test_the_distribution_ends_at_one_and_keeps_its_ends(home: Workspace) -> Non
     assert charts_requests.timeline("a", "1 stream", [], "here")["data"] == []
 
 
-def test_records_that_are_gone_are_told_on_the_page(home: Workspace) -> None:
-    identity = studio.evaluation(home, simulated.evaluation())
+def test_records_that_are_gone_are_told_on_the_page(studio_home: Workspace) -> None:
+    identity = studio.evaluation(studio_home, simulated.evaluation())
     with pytest.raises(NotFound, match="no longer at"):
-        request_pairs.read_pairs(evaluations.show(home, identity), "w8a8", Load("closed", 1))
+        request_pairs.read_pairs(evaluations.show(studio_home, identity), "w8a8", Load("closed", 1))
     at = studio.open_page("evaluate", id=identity, evaluate_view="Requests")
     assert "are no longer at" in studio.says(at)
 
 
-def test_the_page_shows_answers_side_by_side_and_the_run(home: Workspace, stored: str) -> None:
+def test_the_page_shows_answers_side_by_side_and_the_run(studio_home: Workspace, stored: str) -> None:
     at = studio.open_page(
         "evaluate", id=stored, evaluate_view="Requests", evaluate_requests_at="2 streams", evaluate_requests_block="2"
     )
@@ -161,7 +161,7 @@ def test_the_page_shows_answers_side_by_side_and_the_run(home: Workspace, stored
     assert "reads every" not in text
 
 
-def test_requests_are_read_only_when_asked_for(home: Workspace, stored: str) -> None:
+def test_requests_are_read_only_when_asked_for(studio_home: Workspace, stored: str) -> None:
     assert "Answers that changed most" not in studio.says(studio.open_page("evaluate", id=stored))
 
 
@@ -176,7 +176,7 @@ def table(at: AppTest, column: str) -> list[dict[str, str]]:
     return rows
 
 
-def test_cost_fields_live_in_the_url_and_change_the_figures(home: Workspace, stored: str) -> None:
+def test_cost_fields_live_in_the_url_and_change_the_figures(studio_home: Workspace, stored: str) -> None:
     at = studio.open_page(
         "evaluate",
         id=stored,
@@ -187,7 +187,7 @@ def test_cost_fields_live_in_the_url_and_change_the_figures(home: Workspace, sto
         evaluate_cost_requests="1000000",
     )
     rows = costs(at)
-    level = evaluations.show(home, stored).document.variants[0].levels[-1]
+    level = evaluations.show(studio_home, stored).document.variants[0].levels[-1]
     assert rows[0]["Output tokens/s"] == figure(level.output_tokens_per_s)
     assert float(rows[0]["Price, million output tokens"]) == pytest.approx(1000 / level.output_tokens_per_s, rel=0.01)
     cheaper = rows[0]["Cheaper than the hosted API from"]
@@ -198,12 +198,12 @@ def test_cost_fields_live_in_the_url_and_change_the_figures(home: Workspace, sto
     )
 
 
-def test_a_limit_that_nothing_keeps_says_so(home: Workspace, stored: str) -> None:
+def test_a_limit_that_nothing_keeps_says_so(studio_home: Workspace, stored: str) -> None:
     at = studio.open_page("evaluate", id=stored, evaluate_view="Price", evaluate_cost_ttft="0.001")
     assert {row["Highest load within the limits"] for row in costs(at)} == {NEVER}
 
 
-def test_the_price_of_an_instance_is_named_with_its_day(home: Workspace, stored: str) -> None:
+def test_the_price_of_an_instance_is_named_with_its_day(studio_home: Workspace, stored: str) -> None:
     at = studio.open_page("evaluate", id=stored, evaluate_view="Price", evaluate_cost_instance="ml.g5.xlarge")
     assert "as of" in studio.says(at)
     assert at.text_input(key="evaluate_cost_hour_of_ml.g5.xlarge").disabled
@@ -217,7 +217,7 @@ def drawn(at: AppTest, title: str) -> list[float]:
     return heights
 
 
-def test_every_price_of_the_page_follows_the_hour_and_the_discount(home: Workspace, stored: str) -> None:
+def test_every_price_of_the_page_follows_the_hour_and_the_discount(studio_home: Workspace, stored: str) -> None:
     at = studio.open_page("evaluate", id=stored, evaluate_view="Price")
     at.selectbox(key="evaluate_price_shown").set_value("blended_sagemaker").run()
     before, message = drawn(at, "SageMaker-compatible"), studio.says(at)
@@ -228,7 +228,7 @@ def test_every_price_of_the_page_follows_the_hour_and_the_discount(home: Workspa
     studio.check(at)
     assert drawn(at, "SageMaker-compatible") == pytest.approx([2 * value for value in before])
     assert "An hour costs 4.8, less 50%. This was chosen afterwards; the evaluation itself used 1.2." in studio.says(at)
-    level = evaluations.show(home, stored).document.variants[0].levels[-1]
+    level = evaluations.show(studio_home, stored).document.variants[0].levels[-1]
     once = 2.4 / (level.input_tokens_per_s * 3600 / 1e6)
     assert float(costs(at)[0]["Price, million input tokens"]) == pytest.approx(once, rel=0.01)
     at.selectbox(key="evaluate_price_shown").set_value("blended").run()
@@ -238,7 +238,7 @@ def test_every_price_of_the_page_follows_the_hour_and_the_discount(home: Workspa
 
 
 @pytest.mark.parametrize("hour", ["nan", "inf", "-1", "many"])
-def test_an_address_with_no_price_leaves_the_one_that_was_given(home: Workspace, stored: str, hour: str) -> None:
+def test_an_address_with_no_price_leaves_the_one_that_was_given(studio_home: Workspace, stored: str, hour: str) -> None:
     at = studio.open_page(
         "evaluate",
         id=stored,
@@ -250,26 +250,26 @@ def test_an_address_with_no_price_leaves_the_one_that_was_given(home: Workspace,
     assert "An hour costs 1.2. The speed" in studio.says(at)
 
 
-def test_without_a_price_it_says_that_none_was_given(home: Workspace) -> None:
-    identity = studio.evaluation(home, simulated.evaluation(per_hour=None))
+def test_without_a_price_it_says_that_none_was_given(studio_home: Workspace) -> None:
+    identity = studio.evaluation(studio_home, simulated.evaluation(per_hour=None))
     rows = costs(studio.open_page("evaluate", id=identity, evaluate_view="Price"))
     assert {row["Price, million output tokens"] for row in rows} == {"no price given"}
 
 
-def test_goodput_is_counted_again_when_a_limit_moves(home: Workspace, stored: str) -> None:
+def test_goodput_is_counted_again_when_a_limit_moves(studio_home: Workspace, stored: str) -> None:
     at = studio.open_page("evaluate", id=stored)
     at.slider(key="evaluate_slo_latency").set_value(150.0).run()
     studio.check(at)
     assert {row["Within the limits"].partition(" ")[0] for row in table(at, "Highest goodput at")} == {"0.0%"}
     at.slider(key="evaluate_slo_latency").set_value(250.0).run()
     (first, _) = table(at, "Highest goodput at")
-    level = evaluations.show(home, stored).document.variants[0].levels[0]
+    level = evaluations.show(studio_home, stored).document.variants[0].levels[0]
     assert first["Highest goodput at"] == "concurrency 1"
     assert first["Goodput (requests/s)"] == figure(BLOCKS * REQUESTS / level.duration_s)
     assert "of them within the limits" in json.loads(at.get("plotly_chart")[3].proto.spec)["data"][0]["hovertext"][0]
 
 
-def test_servers_and_percentiles_stand_beside_the_figures(home: Workspace, stored: str) -> None:
+def test_servers_and_percentiles_stand_beside_the_figures(studio_home: Workspace, stored: str) -> None:
     at = studio.open_page("evaluate", id=stored, evaluate_percentiles="true")
     (first, _) = table(at, "Peak memory")
     assert (first["Ready in"], first["Peak memory"], first["Acceptance rate"]) == ("24 s", "2.15 GB", "no speculation")

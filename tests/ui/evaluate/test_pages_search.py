@@ -8,9 +8,9 @@ from tests import studio
 from tests.helpers.searches import search, tried
 
 
-def test_the_highest_load_and_the_knee_come_first(home: Workspace) -> None:
+def test_the_highest_load_and_the_knee_come_first(studio_home: Workspace) -> None:
     match = search([tried(8, "kept", "knee"), tried(16, "kept", "highest"), tried(17, "missed")], [tried(8, "missed")])
-    identity = studio.evaluation(home, match)
+    identity = studio.evaluation(studio_home, match)
     at = studio.open_page("evaluate", id=identity)
     text = studio.says(at)
     assert "the highest load with TTFT p95 at most 300 ms is 16 streams" in text and "the knee is at 8 streams" in text

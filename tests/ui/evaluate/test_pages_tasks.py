@@ -18,7 +18,7 @@ URL = "http://127.0.0.1:1"
 
 
 @pytest.fixture
-def installed(home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+def installed(studio_home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     """As far as a page can see, which starts nothing."""
     for name in ("serve", "quality"):
         folder = tmp_path / "engines" / name
@@ -26,11 +26,11 @@ def installed(home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         (folder / "bin" / "python").touch()
         (folder / "INSTALLED.json").write_text(f'{{"name": "{name}", "version": "1"}}')
     monkeypatch.setenv("WHETSTONE_ENGINES", str(tmp_path / "engines"))
-    return home
+    return studio_home
 
 
 def test_without_the_environment_it_is_said_how_to_get_it(
-    home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    studio_home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WHETSTONE_ENGINES", str(tmp_path / "none"))
     at = studio.open_page("evaluate", variants=URL)
@@ -73,8 +73,8 @@ def scored(document: Evaluation) -> Evaluation:
     return document.model_copy(update={"variants": results})
 
 
-def test_scores_stand_under_quality_with_what_measured_them(home: Workspace) -> None:
-    identity = studio.evaluation(home, scored(simulated.evaluation()))
+def test_scores_stand_under_quality_with_what_measured_them(studio_home: Workspace) -> None:
+    identity = studio.evaluation(studio_home, scored(simulated.evaluation()))
     at = studio.open_page("evaluate", id=identity, evaluate_view="Quality")
     (table,) = [table.value for table in at.table if "Task" in table.value.columns]
     assert list(table["Score"]) == ["0.620\u00a0±\u00a00.050", "0.500\u00a0±\u00a00.050"]
@@ -84,8 +84,10 @@ def test_scores_stand_under_quality_with_what_measured_them(home: Workspace) -> 
     assert "Measured by lm-eval 0.4.13 on the served variants" in studio.says(at)
 
 
-def test_without_tasks_nothing_is_said_of_them(home: Workspace) -> None:
-    at = studio.open_page("evaluate", id=studio.evaluation(home, simulated.evaluation()), evaluate_view="Quality")
+def test_without_tasks_nothing_is_said_of_them(studio_home: Workspace) -> None:
+    at = studio.open_page(
+        "evaluate", id=studio.evaluation(studio_home, simulated.evaluation()), evaluate_view="Quality"
+    )
     assert not [table for table in at.table if "Task" in table.value.columns]
 
 

@@ -22,8 +22,8 @@ from tests.helpers.noisy_evaluation import BUSY, noisy
 from tests.helpers.speculating_evaluation import document as speculating_document
 
 
-def test_what_is_too_noisy_says_so_beside_its_warning_and_one_step_measures_more(home: Workspace) -> None:
-    at = studio.open_page("evaluate", id=studio.evaluation(home, noisy()))
+def test_what_is_too_noisy_says_so_beside_its_warning_and_one_step_measures_more(studio_home: Workspace) -> None:
+    at = studio.open_page("evaluate", id=studio.evaluation(studio_home, noisy()))
     first, second = (warning.value.replace("\\", "") for warning in at.warning)
     assert first.startswith("No clear winner over **original** yet: **a** is too noisy to tell at 1 stream. Run ")
     assert second == BUSY, "in a box beside the verdict, without what holds of every evaluation on one machine"
@@ -41,10 +41,10 @@ def test_what_is_too_noisy_says_so_beside_its_warning_and_one_step_measures_more
     assert at.multiselect(key="evaluate_variants").value == ["original", "a"]
 
 
-def test_what_was_continued_leads_to_what_came_of_it(home: Workspace) -> None:
+def test_what_was_continued_leads_to_what_came_of_it(studio_home: Workspace) -> None:
     """The job while it waits or runs, then its evaluation."""
-    view = evaluations.show(home, studio.evaluation(home, noisy()))
-    job = continuation.submit(home, continuation.continued_spec(view, 6))
+    view = evaluations.show(studio_home, studio.evaluation(studio_home, noisy()))
+    job = continuation.submit(studio_home, continuation.continued_spec(view, 6))
     at = studio.open_page("evaluate", id=view.id)
     next(button for button in at.button if button.label == "Result with more rounds").click().run()
     studio.check(at)
@@ -52,7 +52,7 @@ def test_what_was_continued_leads_to_what_came_of_it(home: Workspace) -> None:
 
 
 def test_a_list_reads_the_documents_of_its_page_and_names_those_that_cannot_be_read(
-    home: Workspace, monkeypatch: pytest.MonkeyPatch
+    studio_home: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 12, ten stand on the first page; a whole page is not looked through again."""
     read: list[Sequence[str] | None] = []
@@ -63,11 +63,11 @@ def test_a_list_reads_the_documents_of_its_page_and_names_those_that_cannot_be_r
         lambda opened, kinds, among=None: read.append(among) or listing(opened, kinds, among),
     )
     for number in range(12):
-        studio.evaluation(home, noisy(), f"e-{number}", f"Number {number}")
+        studio.evaluation(studio_home, noisy(), f"e-{number}", f"Number {number}")
     at = studio.open_page("evaluate")
     assert "Remove" not in [button.label for button in at.button] and read == []
-    shown = evaluations.list_titles(home, limit=past_evaluations.PER_PAGE)
-    with home.store.session() as session:
+    shown = evaluations.list_titles(studio_home, limit=past_evaluations.PER_PAGE)
+    with studio_home.store.session() as session:
         row = session.get(EvaluationRow, shown[3].id)
         assert row is not None
         row.document = "[]"
@@ -75,10 +75,13 @@ def test_a_list_reads_the_documents_of_its_page_and_names_those_that_cannot_be_r
     assert read == [[each.id for each in shown]]
     assert f"{shown[3].id}: " in studio.says(at).replace("\\", "")
     next(button for button in at.button if button.label == "Remove").click().run()
-    assert shown[3].id not in [each.id for each in evaluations.list_titles(home)] and evaluations.count(home) == 11
+    assert (
+        shown[3].id not in [each.id for each in evaluations.list_titles(studio_home)]
+        and evaluations.count(studio_home) == 11
+    )
 
 
-def test_what_was_not_served_as_asked_stands_first_in_red_and_has_no_verdict(home: Workspace) -> None:
+def test_what_was_not_served_as_asked_stands_first_in_red_and_has_no_verdict(studio_home: Workspace) -> None:
     evaluation = simulated.evaluation(names=("original", "a"), speeds=(1.0, 1.5), levels=(1,))
     missing = Finding(
         what="speculation", proven=False, words="It does not speculate.", cause="The flag did not reach it."
@@ -89,7 +92,7 @@ def test_what_was_not_served_as_asked_stands_first_in_red_and_has_no_verdict(hom
         for number, each in enumerate(evaluation.variants)
     ]
     document = evaluation.model_copy(update={"variants": variants, "comparison": compare(variants)})
-    at = studio.open_page("evaluate", id=studio.evaluation(home, document), evaluate_view="Conditions")
+    at = studio.open_page("evaluate", id=studio.evaluation(studio_home, document), evaluate_view="Conditions")
     first = at.error[0].value.replace("\\", "")
     assert first == "**Not served as configured.** `a`: It does not speculate. Most likely: The flag did not reach it."
     assert "not as configured" in at.info[0].value and not at.success[1:]
@@ -98,15 +101,15 @@ def test_what_was_not_served_as_asked_stands_first_in_red_and_has_no_verdict(hom
     assert "Configuration check" in text
 
 
-def test_what_was_guessed_ahead_has_a_tab_with_its_gain_and_whether_answers_stayed(home: Workspace) -> None:
-    at = studio.open_page("evaluate", id=studio.evaluation(home, speculating_document()), evaluate_view="Speculation")
+def test_what_was_guessed_ahead_has_a_tab_with_its_gain_and_whether_answers_stayed(studio_home: Workspace) -> None:
+    at = studio.open_page("evaluate", id=studio.evaluation(studio_home, speculating_document()), evaluate_view="Speculation")
     text = studio.says(at)
     assert "Are the answers the same?" in text and "By the server's own counters" in text
     assert list(at.radio(key="evaluate_speculation_load").options) == ["1 stream", "4 streams"]
 
 
-def test_a_verdict_that_is_decided_offers_no_more_blocks(home: Workspace) -> None:
-    at = studio.open_page("evaluate", id=studio.evaluation(home, simulated.evaluation()))
+def test_a_verdict_that_is_decided_offers_no_more_blocks(studio_home: Workspace) -> None:
+    at = studio.open_page("evaluate", id=studio.evaluation(studio_home, simulated.evaluation()))
     assert not [button for button in at.button if "more block" in button.label]
 
 
@@ -122,9 +125,9 @@ def test_a_verdict_that_is_decided_offers_no_more_blocks(home: Workspace) -> Non
     ],
 )
 def test_each_tab_is_drawn_alone_and_stands_in_the_address(
-    home: Workspace, tab: str, there: str, elsewhere: str
+    studio_home: Workspace, tab: str, there: str, elsewhere: str
 ) -> None:
-    identity = studio.evaluation(home, simulated.evaluation())
+    identity = studio.evaluation(studio_home, simulated.evaluation())
     at = studio.open_page("evaluate", id=identity, evaluate_view=tab)
     text = studio.says(at)
     assert there in text and elsewhere not in text
@@ -132,8 +135,8 @@ def test_each_tab_is_drawn_alone_and_stands_in_the_address(
     assert tuple(each.label for each in at.tabs) == evaluation_page.TABS
 
 
-def test_a_limit_that_was_set_in_one_tab_is_in_the_report_of_another(home: Workspace) -> None:
-    identity = studio.evaluation(home, simulated.evaluation())
+def test_a_limit_that_was_set_in_one_tab_is_in_the_report_of_another(studio_home: Workspace) -> None:
+    identity = studio.evaluation(studio_home, simulated.evaluation())
     at = studio.open_page("evaluate", id=identity, evaluate_view="Speed", evaluate_cost_hour="3.5")
     assert at.number_input(key="evaluate_cost_hour").value == 3.5
 
@@ -145,15 +148,15 @@ def test_tables_have_digits_that_a_person_reads_and_still_sort() -> None:
     assert row == {"Variant": "a", "TTFT": 10.4, "TPOT": 0.0123, "Rate": 1234.0, "Repeats": 5, "None": None}
 
 
-def test_past_evaluations_are_listed_with_their_line(home: Workspace) -> None:
+def test_past_evaluations_are_listed_with_their_line(studio_home: Workspace) -> None:
     assert "No evaluations yet." in studio.says(studio.open_page("evaluate"))
-    studio.evaluation(home, simulated.evaluation(), "e-1")
-    studio.evaluation(home, noisy(), "e-2")
+    studio.evaluation(studio_home, simulated.evaluation(), "e-1")
+    studio.evaluation(studio_home, noisy(), "e-2")
     at = studio.open_page("evaluate")
     (listed,) = [frame.value for frame in at.dataframe if "Verdict" in frame.value.columns]
     assert len(listed) == 2 and set(listed["Evaluation"]) == {"starter, w8a8"}
     assert any(words.startswith("w8a8-draft is ") for words in listed["Verdict"])
-    assert past_evaluations.row(evaluations.show(home, "e-2"))["Verdict"].startswith(
+    assert past_evaluations.row(evaluations.show(studio_home, "e-2"))["Verdict"].startswith(
         "No clear winner over original yet"
     )
 
@@ -165,11 +168,11 @@ def test_the_cheapest_is_named_only_where_a_test_named_it_faster() -> None:
     assert chance is not None and chance.startswith("No variant is clearly the cheapest: the lowest figure is ")
 
 
-def test_evaluations_of_other_conditions_have_charts_of_their_own_and_it_is_said(home: Workspace) -> None:
+def test_evaluations_of_other_conditions_have_charts_of_their_own_and_it_is_said(studio_home: Workspace) -> None:
     first = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 2.0))
     other = first.model_copy(update={"hardware": {**first.hardware, "cpu": "Another CPU"}})
     for name, document in (("e-1", first), ("e-2", other), ("e-3", first)):
-        studio.evaluation(home, document, name)
+        studio.evaluation(studio_home, document, name)
     alike = studio.open_page("compare", ids="e-1,e-3")
     assert not [box for box in alike.warning if "different test conditions" in box.value]
     at = studio.open_page("compare", ids="e-1,e-2,e-3")
@@ -204,7 +207,7 @@ def test_evaluations_of_other_conditions_have_charts_of_their_own_and_it_is_said
     ids=lambda value: next(iter(value), "") if isinstance(value, dict) else "",
 )
 def test_what_differs_in_one_condition_alone_is_a_group_that_names_it(
-    home: Workspace, changed: dict[str, str | int | bool], apart: str | None
+    studio_home: Workspace, changed: dict[str, str | int | bool], apart: str | None
 ) -> None:
     first = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 2.0))
     other = (
@@ -213,7 +216,7 @@ def test_what_differs_in_one_condition_alone_is_a_group_that_names_it(
         else first.model_copy(update={"options": first.options.model_copy(update=changed)})
     )
     views = [
-        evaluations.show(home, studio.evaluation(home, each, f"e-{number}"))
+        evaluations.show(studio_home, studio.evaluation(studio_home, each, f"e-{number}"))
         for number, each in enumerate((first, other, first))
     ]
     comparable_groups = side_by_side.comparable_groups(views)
@@ -221,31 +224,31 @@ def test_what_differs_in_one_condition_alone_is_a_group_that_names_it(
     assert apart is None or comparable_groups[apart] == [1]
 
 
-def test_what_to_do_next_stands_under_the_evaluation_with_the_winner_chosen(home: Workspace) -> None:
+def test_what_to_do_next_stands_under_the_evaluation_with_the_winner_chosen(studio_home: Workspace) -> None:
     document = simulated.evaluation(names=("original", "a", "b"), speeds=(1.0, 2.0, 1.2))
     copies = [
         result.model_copy(update={"variant": result.variant.model_copy(update={"source": source})})
         for result, source in zip(document.variants, ("starter", "starter-draft", "gone"), strict=True)
     ]
-    at = studio.open_page("evaluate", id=studio.evaluation(home, document.model_copy(update={"variants": copies})))
+    at = studio.open_page("evaluate", id=studio.evaluation(studio_home, document.model_copy(update={"variants": copies})))
     assert "What next?" in [head.value for head in at.subheader]
     assert at.selectbox(key="evaluate_next_with").value == "starter-draft"
     assert [button for button in at.button if button.label == "Serve"]
 
 
-def test_time_to_ready_is_a_chart_of_its_own_where_servers_were_started(home: Workspace) -> None:
+def test_time_to_ready_is_a_chart_of_its_own_where_servers_were_started(studio_home: Workspace) -> None:
     """Weights, compilation and warm-up; cold, cached and eager apart."""
     document = simulated.evaluation()
     cold = Startup(kind="cold", weights_s=1.0, compile_s=30.0, warm_up_s=2.0)
     starts = [cold, cold.model_copy(update={"kind": "cached", "compile_s": 3.0}), Startup(kind="eager", weights_s=1.0)]
     first, *others = document.variants
     started = document.model_copy(update={"variants": [first.model_copy(update={"starts": starts}), *others]})
-    at = studio.open_page("evaluate", id=studio.evaluation(home, started, "e-1"))
+    at = studio.open_page("evaluate", id=studio.evaluation(studio_home, started, "e-1"))
     assert "Time to ready" in [head.value for head in at.subheader]
     (words,) = [chart.proto.alt for chart in at.get("plotly_chart") if chart.proto.alt.startswith("Time to ready")]
     kinds = ("compiled at start 33.0 s", "compile cache loaded 6.00 s", "not compiled 1.00 s")
     assert all(f"original, {kind}" in words for kind in kinds)
-    without = studio.open_page("evaluate", id=studio.evaluation(home, document, "e-2"))
+    without = studio.open_page("evaluate", id=studio.evaluation(studio_home, document, "e-2"))
     assert "Time to ready" not in [head.value for head in without.subheader]
 
 
@@ -253,10 +256,10 @@ HOSTILE = "http://127.0.0.1:1/`![seen](http://evil.example/p.png) [go](http://ev
 
 
 @pytest.mark.parametrize("view", evaluation_page.TABS)
-def test_a_name_of_others_draws_nothing_of_its_own(home: Workspace, view: str) -> None:
+def test_a_name_of_others_draws_nothing_of_its_own(studio_home: Workspace, view: str) -> None:
     """A backtick in an address would end the code span that it stands in."""
     evaluation = simulated.evaluation(names=("original", HOSTILE), speeds=(1.0, 1.5), levels=(1, 4))
-    at = studio.open_page("evaluate", id=studio.evaluation(home, evaluation), evaluate_view=view)
+    at = studio.open_page("evaluate", id=studio.evaluation(studio_home, evaluation), evaluate_view=view)
     drawn = [
         each.value for kind in (at.markdown, at.caption, at.success, at.info, at.warning, at.error) for each in kind
     ]

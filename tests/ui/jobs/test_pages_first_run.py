@@ -42,87 +42,87 @@ def begun(home: Workspace) -> JobView:
     return job
 
 
-def test_home_says_what_the_demo_is_and_stops_it(home: Workspace) -> None:
-    job = begun(home)
+def test_home_says_what_the_demo_is_and_stops_it(studio_home: Workspace) -> None:
+    job = begun(studio_home)
     at = studio.open_page("home")
     text = studio.says(at)
     assert "Demo, step 1 of 4" in text and "because this is a first run" in text and "Your own jobs go first" in text
     assert "Demo: optimize starter with w8a8" in text
     at.button(key="home_stop-demo").click().run()
     studio.check(at)
-    assert jobs.show(home, job.id).state is JobState.CANCELLED
+    assert jobs.show(studio_home, job.id).state is JobState.CANCELLED
     assert "because this is a first run" not in studio.says(studio.open_page("home"))
 
 
-def test_the_way_to_start_leads_on_whatever_came_of_it(home: Workspace) -> None:
-    job = begun(home)
+def test_the_way_to_start_leads_on_whatever_came_of_it(studio_home: Workspace) -> None:
+    job = begun(studio_home)
     assert "Watch the job" in studio.links(studio.open_page("home"))
-    first_run.stop(home)
+    first_run.stop(studio_home)
     at = studio.open_page("home")
     assert at.button(key="home_demo").label == "Continue the demo"
     at.button(key="home_demo").click().run()
     studio.check(at)
-    assert jobs.show(home, job.id).state is JobState.QUEUED and "optimize starter with w8a8" in at.title[0].value
-    assert not jobs.show(home, job.id).yields, "asked for by a person"
+    assert jobs.show(studio_home, job.id).state is JobState.QUEUED and "optimize starter with w8a8" in at.title[0].value
+    assert not jobs.show(studio_home, job.id).yields, "asked for by a person"
 
 
-def test_done_its_way_leads_to_what_came_of_it(home: Workspace) -> None:
+def test_done_its_way_leads_to_what_came_of_it(studio_home: Workspace) -> None:
     for _ in range(3):
-        end(home, begun(home), JobState.SUCCEEDED)
-    last = first_run.advance(home)
+        end(studio_home, begun(studio_home), JobState.SUCCEEDED)
+    last = first_run.advance(studio_home)
     assert last is not None
-    identity = studio.evaluation(home, simulated.evaluation())
-    end(home, last, JobState.SUCCEEDED, result={"evaluation": identity})
+    identity = studio.evaluation(studio_home, simulated.evaluation())
+    end(studio_home, last, JobState.SUCCEEDED, result={"evaluation": identity})
     at = studio.open_page("home")
     assert "View results" in studio.links(at) and "It runs on the bundled starter model" in studio.says(at)
     assert not [button for button in at.button if button.key == "home_demo"]
 
 
-def test_ones_own_model_leads_to_import(home: Workspace) -> None:
+def test_ones_own_model_leads_to_import(studio_home: Workspace) -> None:
     assert "Import a model" in studio.links(studio.open_page("home"))
 
 
-def test_cancelling_its_card_stops_it_too(home: Workspace) -> None:
-    job = begun(home)
+def test_cancelling_its_card_stops_it_too(studio_home: Workspace) -> None:
+    job = begun(studio_home)
     at = studio.open_page("home")
     at.button(key=f"home_cancel-{job.id}").click().run()
     studio.check(at)
-    assert first_run.advance(home) is None and "Nothing is running." in studio.says(studio.open_page("home"))
+    assert first_run.advance(studio_home) is None and "Nothing is running." in studio.says(studio.open_page("home"))
 
 
-def test_behind_ones_own_job_it_can_be_made_ones_own(home: Workspace) -> None:
-    job, own = begun(home), studio.install_job(home)
+def test_behind_ones_own_job_it_can_be_made_ones_own(studio_home: Workspace) -> None:
+    job, own = begun(studio_home), studio.install_job(studio_home)
     at = studio.open_page("home")
     assert "number 2 in the queue" in studio.says(at)
     at.button(key=f"home_move-to-front-{job.id}").click().run()
     studio.check(at)
-    assert [result.id for result in jobs.active(home)] == [job.id, own.id] and not jobs.show(home, job.id).yields
+    assert [result.id for result in jobs.active(studio_home)] == [job.id, own.id] and not jobs.show(studio_home, job.id).yields
 
 
-def test_making_room_is_said_in_words(home: Workspace) -> None:
-    job = begun(home)
-    with home.store.session() as session:
+def test_making_room_is_said_in_words(studio_home: Workspace) -> None:
+    job = begun(studio_home)
+    with studio_home.store.session() as session:
         studio.claim(session, job.id)
-    with home.store.session() as session:
+    with studio_home.store.session() as session:
         queue.make_room(session, queue.get(session, job.id))
     assert "making room" in studio.says(studio.open_page("home"))
 
 
-def test_what_it_waits_for_is_said_with_the_way_there(home: Workspace) -> None:
+def test_what_it_waits_for_is_said_with_the_way_there(studio_home: Workspace) -> None:
     for _ in range(3):
-        job = first_run.advance(home)
+        job = first_run.advance(studio_home)
         assert job is not None
-        end(home, job, JobState.SUCCEEDED)
+        end(studio_home, job, JobState.SUCCEEDED)
     at = studio.open_page("home")
     assert "step 4 of 4" in studio.says(at) and "The next step waits" in at.warning[0].value
     assert "whetstone engines install serve" in at.warning[0].value and "Engines and disk" in studio.links(at)
 
 
-def test_a_failed_demo_is_told_until_something_else_was_started(home: Workspace) -> None:
-    end(home, begun(home), JobState.FAILED, "The disk filled up.")
+def test_a_failed_demo_is_told_until_something_else_was_started(studio_home: Workspace) -> None:
+    end(studio_home, begun(studio_home), JobState.FAILED, "The disk filled up.")
     text = studio.says(studio.open_page("home"))
     assert "The demo ended" in text and "The disk filled up." in text
-    studio.install_job(home)
+    studio.install_job(studio_home)
     assert "The demo ended" not in studio.says(studio.open_page("home"))
 
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.without_supervisor
 SPEC = ImportSpec(source="org/tiny", revision="a" * 40, endpoint="https://hub.example", bytes=4_100_000, licence="mit")
 
 
-def test_a_running_import_tells_its_megabytes(home: Workspace) -> None:
+def test_a_running_import_tells_its_megabytes(studio_home: Workspace) -> None:
     events = [
         Event(
             kind="phase",
@@ -35,14 +35,14 @@ def test_a_running_import_tells_its_megabytes(home: Workspace) -> None:
             eta_s=2,
         ),
     ]
-    studio.supervisor(home)
-    job = studio.put(home, SPEC, "Import org/tiny@aaaaaaaa", JobState.RUNNING, events=events)
+    studio.supervisor(studio_home)
+    job = studio.put(studio_home, SPEC, "Import org/tiny@aaaaaaaa", JobState.RUNNING, events=events)
     text = studio.says(studio.open_page("job", id=job.id))
     assert "2.05 MB of 4.1 MB, 1.5 MB/s" in text
     assert "Import org/tiny@aaaaaaaa" in text
 
 
-def test_a_failed_import_says_why(home: Workspace) -> None:
+def test_a_failed_import_says_why(studio_home: Workspace) -> None:
     error = "org/tiny is gated: ask for access at https://hub.example/org/tiny, then set HF_TOKEN."
-    job = studio.put(home, SPEC, "Import org/tiny@aaaaaaaa", JobState.FAILED, error=error)
+    job = studio.put(studio_home, SPEC, "Import org/tiny@aaaaaaaa", JobState.FAILED, error=error)
     assert "org/tiny is gated" in studio.says(studio.open_page("job", id=job.id))

@@ -3,9 +3,6 @@ second job."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -19,12 +16,13 @@ from backend.store import leases, queue
 from backend.store.tables import SupervisorRow
 from tests import studio
 
+pytestmark = pytest.mark.without_supervisor
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    monkeypatch.setattr(leases, "STALE_SECONDS", 3600.0)  # whatever else this machine does meanwhile
-    with studio.home(tmp_path, monkeypatch) as opened:
-        yield opened
+
+@pytest.fixture(autouse=True)
+def long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the supervisors of a test alive for an hour without a heartbeat, however slow the machine is."""
+    monkeypatch.setattr(leases, "STALE_SECONDS", 3600.0)
 
 
 def takes(home: Workspace, running: str | None = None, *, draining: bool = False) -> None:
@@ -46,32 +44,32 @@ def labels(at: AppTest) -> list[str]:
     return [button.label for button in at.button]
 
 
-def test_a_queued_job_says_for_what_it_waits_and_its_priority_can_be_changed(home: Workspace) -> None:
-    first, second = (studio.optimize_job(home) for _ in range(2))
-    takes(home, first.id)
+def test_a_queued_job_says_for_what_it_waits_and_its_priority_can_be_changed(studio_home: Workspace) -> None:
+    first, second = (studio.optimize_job(studio_home) for _ in range(2))
+    takes(studio_home, first.id)
     at = studio.open_page("job", id=second.id)
     assert "It waits for every core" in at.info[0].value and "“Optimize starter with w8a8” has it." in at.info[0].value
     assert second.id not in at.info[0].value
     at.segmented_control(key=f"job_priority-{second.id}").set_value("high").run()
     studio.check(at)
-    assert jobs.show(home, second.id).terms.priority is Priority.HIGH
+    assert jobs.show(studio_home, second.id).terms.priority is Priority.HIGH
     listed = studio.says(studio.open_page("jobs"))
     assert "It waits for every core" in listed and "high priority" in listed
 
 
-def test_without_a_supervisor_and_with_a_drained_one_it_says_so(home: Workspace) -> None:
-    job = studio.optimize_job(home)
+def test_without_a_supervisor_and_with_a_drained_one_it_says_so(studio_home: Workspace) -> None:
+    job = studio.optimize_job(studio_home)
     assert "No supervisor is running" in studio.open_page("job", id=job.id).info[0].value
-    takes(home)
+    takes(studio_home)
     assert "Next in queue." in studio.open_page("job", id=job.id).info[0].value
-    takes(home, draining=True)
+    takes(studio_home, draining=True)
     assert "Next in queue." not in studio.open_page("job", id=job.id).info[0].value
 
 
-def test_a_job_that_comes_after_another_leads_to_it_and_back(home: Workspace) -> None:
-    first = studio.optimize_job(home)
-    second = jobs.submit(home, studio.optimize_spec(home), "The second", after=first.id)
-    takes(home)
+def test_a_job_that_comes_after_another_leads_to_it_and_back(studio_home: Workspace) -> None:
+    first = studio.optimize_job(studio_home)
+    second = jobs.submit(studio_home, studio.optimize_spec(studio_home), "The second", after=first.id)
+    takes(studio_home)
     at = studio.open_page("job", id=second.id)
     assert f"After {first.id}" in labels(at)
     assert "It comes after “Optimize starter with w8a8”" in at.info[0].value
@@ -87,7 +85,7 @@ def started(number: int) -> Event:
     return Event(kind="state", message=f"Started as process {number}, attempt {number}.", data=data)
 
 
-def test_attempts_stand_there_with_the_cause_of_each_end(home: Workspace) -> None:
+def test_attempts_stand_there_with_the_cause_of_each_end(studio_home: Workspace) -> None:
     ended = {"state": "queued", "attempt": 1, "ending": str(Ending.LOST)}
     events = [
         started(1),
@@ -95,7 +93,7 @@ def test_attempts_stand_there_with_the_cause_of_each_end(home: Workspace) -> Non
         started(2),
     ]
     job = studio.optimize_job(
-        home, JobState.RUNNING, events=events, attempt=2, terms=Terms(run_timeout_s=1800.0, retries=3).text
+        studio_home, JobState.RUNNING, events=events, attempt=2, terms=Terms(run_timeout_s=1800.0, retries=3).text
     )
     at = studio.open_page("job", id=job.id)
     table = next(each.value for each in at.dataframe if "Attempt" in each.value)
@@ -104,18 +102,19 @@ def test_attempts_stand_there_with_the_cause_of_each_end(home: Workspace) -> Non
     assert "tried again in 5 s" in text and "It runs at most 30 min, is tried again 3 times at most." in text
 
 
-def test_a_job_that_was_put_aside_is_released_by_its_primary_button(home: Workspace) -> None:
-    job = studio.optimize_job(home, JobState.LOST, aside=True, strikes=3, error="It was put aside.")
+def test_a_job_that_was_put_aside_is_released_by_its_primary_button(studio_home: Workspace) -> None:
+    job = studio.optimize_job(studio_home, JobState.LOST, aside=True, strikes=3, error="It was put aside.")
     at = studio.open_page("job", id=job.id)
     assert "put aside" in studio.says(at)
     primary = [button for button in at.button if button.proto.type == "primary"]
     assert [button.label for button in primary] == ["Release"]
     primary[0].click().run()
     studio.check(at)
-    assert jobs.show(home, job.id).state is JobState.QUEUED
+    assert jobs.show(studio_home, job.id).state is JobState.QUEUED
 
 
-def test_one_tick_on_build_submits_the_evaluation_too_and_a_double_click_both_once(home: Workspace) -> None:
+@pytest.mark.with_engines
+def test_one_tick_on_build_submits_the_evaluation_too_and_a_double_click_both_once(studio_home: Workspace) -> None:
     at = studio.open_page("build", model="starter", recipe="w8a8")
     at.checkbox(key="build_then").check().run()
     at.text_input(key="build_run-limit").set_value("soon").run()
@@ -123,8 +122,11 @@ def test_one_tick_on_build_submits_the_evaluation_too_and_a_double_click_both_on
     at.text_input(key="build_run-limit").set_value("2h").run()
     at.button(key="build_optimize").click().run()
     studio.check(at)
-    second, first = jobs.listing(home)
+    second, first = jobs.listing(studio_home)
     assert (first.kind, second.kind, second.after) == ("optimize", "evaluate", first.id)
     assert first.terms.run_timeout_s == second.terms.run_timeout_s == 7200.0
-    assert [variant["source"] for variant in jobs.specification(home, second.id)["variants"]] == ["starter", first.id]
+    assert [variant["source"] for variant in jobs.specification(studio_home, second.id)["variants"]] == [
+        "starter",
+        first.id,
+    ]
     assert at.title[0].value == "Optimize starter with w8a8" and f"Then {second.title}" in labels(at)

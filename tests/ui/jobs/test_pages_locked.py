@@ -18,6 +18,8 @@ from backend.service import Workspace
 from backend.service.jobs import jobs
 from tests import simulated, studio
 
+pytestmark = pytest.mark.without_supervisor
+
 HOLD = """
 import sqlite3, sys
 held = sqlite3.connect(sys.argv[1], isolation_level=None)
@@ -41,11 +43,10 @@ def held(home: Path, mode: str) -> Iterator[None]:
             holder.communicate()
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+@pytest.fixture(autouse=True)
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a page wait for another writer 0.2 s at most."""
     monkeypatch.setattr(session, "PATIENCE_S", 0.2)
-    with studio.home(tmp_path / "home", monkeypatch) as opened:
-        yield opened
 
 
 def told(at: AppTest) -> list[str]:
@@ -54,26 +55,26 @@ def told(at: AppTest) -> list[str]:
 
 
 @pytest.mark.parametrize("page", ["home", "catalog", "jobs", "evaluate", "compare", "hardware"])
-def test_pages_are_read_while_another_writes(home: Workspace, page: str) -> None:
-    studio.install_job(home, JobState.SUCCEEDED)
-    studio.evaluation(home, simulated.evaluation())
-    with held(home.settings.home, "NORMAL"):
+def test_pages_are_read_while_another_writes(studio_home: Workspace, page: str) -> None:
+    studio.install_job(studio_home, JobState.SUCCEEDED)
+    studio.evaluation(studio_home, simulated.evaluation())
+    with held(studio_home.settings.home, "NORMAL"):
         assert told(studio.open_page(page)) == []
 
 
-def test_a_click_that_cannot_be_written_is_told_and_can_be_done_again(home: Workspace) -> None:
+def test_a_click_that_cannot_be_written_is_told_and_can_be_done_again(studio_home: Workspace) -> None:
     at = studio.open_page("hardware")
-    with held(home.settings.home, "NORMAL"):
+    with held(studio_home.settings.home, "NORMAL"):
         at.button(key="hardware_install-serve").click().run()
         assert len(told(at)) == 1 and "locked by another program" in told(at)[0]
-        assert jobs.active(home) == []
+        assert jobs.active(studio_home) == []
     at.button(key="hardware_install-serve").click().run()
-    assert len(at.error) == 0 and [job.kind for job in jobs.active(home)] == ["install"]
+    assert len(at.error) == 0 and [job.kind for job in jobs.active(studio_home)] == ["install"]
 
 
-def test_a_database_held_before_the_studio_came_is_one_sentence_and_mends_itself(home: Workspace) -> None:
-    home.store.engine.dispose()
-    with held(home.settings.home, "EXCLUSIVE"):
+def test_a_database_held_before_the_studio_came_is_one_sentence_and_mends_itself(studio_home: Workspace) -> None:
+    studio_home.store.engine.dispose()
+    with held(studio_home.settings.home, "EXCLUSIVE"):
         st.cache_resource.clear()
         at = studio.start()
         assert len(told(at)) == 1 and "locked" in told(at)[0]

@@ -30,8 +30,8 @@ RESULT = {
 
 
 @pytest.fixture
-def running(home: Workspace, aws: Account) -> Iterator[Studio]:
-    created = Studio(home, aws)
+def running(studio_home: Workspace, aws: Account) -> Iterator[Studio]:
+    created = Studio(studio_home, aws)
     created.submit()
     yield created
     created.leave()
@@ -52,8 +52,8 @@ def test_a_running_job_says_where_it_is_and_what_it_has_cost(running: Studio, aw
     assert links == ["https://us-east-1.console.aws.amazon.com/sagemaker/home?region=us-east-1"]
 
 
-def test_what_stays_in_s3_says_so_and_can_be_imported(home: Workspace) -> None:
-    job = _ended(home, RESULT)
+def test_what_stays_in_s3_says_so_and_can_be_imported(studio_home: Workspace) -> None:
+    job = _ended(studio_home, RESULT)
     at = studio.open_page("job", id=job)
     text = studio.says(at)
     assert (
@@ -76,11 +76,11 @@ def test_what_stays_in_s3_says_so_and_can_be_imported(home: Workspace) -> None:
     assert "1 to 1 of 1" in studio.says(listed)
 
 
-def test_what_became_an_artifact_is_evaluated_and_deployed_next(home: Workspace) -> None:
-    local = studio.optimize_job(home, JobState.SUCCEEDED)
-    artifact = studio.artifact(home, local, models.resolve(home, "starter"))
+def test_what_became_an_artifact_is_evaluated_and_deployed_next(studio_home: Workspace) -> None:
+    local = studio.optimize_job(studio_home, JobState.SUCCEEDED)
+    artifact = studio.artifact(studio_home, local, models.resolve(studio_home, "starter"))
     at = studio.open_page(
-        "job", id=_ended(home, {**RESULT, "artifact": artifact, "bytes_before": 20, "bytes_after": 10})
+        "job", id=_ended(studio_home, {**RESULT, "artifact": artifact, "bytes_before": 20, "bytes_after": 10})
     )
     text = studio.says(at)
     assert at.button(key="job_next-step").label == "Evaluate against the original" and "-50% from" in text

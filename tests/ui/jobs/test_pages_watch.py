@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,13 +19,9 @@ from backend.service.studio import first_run
 from backend.store import history, queue
 from tests import simulated, studio
 
+pytestmark = pytest.mark.without_supervisor
+
 MARKUP = "<script>alert(1)</script> **bold** [x](javascript:y)"
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    with studio.home(tmp_path, monkeypatch) as opened:
-        yield opened
 
 
 def running(home: Workspace) -> str:
@@ -60,7 +55,7 @@ def succeeded(home: Workspace) -> tuple[str, str]:
     return job.id, artifact_id
 
 
-def test_home_on_the_first_visit_offers_three_ways(home: Workspace) -> None:
+def test_home_on_the_first_visit_offers_three_ways(studio_home: Workspace) -> None:
     at = studio.open_page("home")
     text = studio.says(at)
     assert "Nothing is running." in text and "No verdict yet." in text
@@ -68,20 +63,20 @@ def test_home_on_the_first_visit_offers_three_ways(home: Workspace) -> None:
     assert "No supervisor is running" in at.warning[0].value
 
 
-def test_no_banner_while_a_supervisor_lives(home: Workspace) -> None:
-    studio.supervisor(home)
+def test_no_banner_while_a_supervisor_lives(studio_home: Workspace) -> None:
+    studio.supervisor(studio_home)
     assert not studio.open_page("home").warning
 
 
-def test_home_shows_running_jobs_and_the_latest_verdicts(home: Workspace) -> None:
-    running(home)
-    studio.evaluation(home, simulated.evaluation())
+def test_home_shows_running_jobs_and_the_latest_verdicts(studio_home: Workspace) -> None:
+    running(studio_home)
+    studio.evaluation(studio_home, simulated.evaluation())
     text = studio.says(studio.open_page("home"))
     assert "Optimize starter with w8a8" in text and "60%" in text and re.search(r"about \d+ s left", text)
     assert "w8a8-draft** is 2." in text and "Measured 2026-01-02 03:04:05 UTC on Simulated CPU" in text
 
 
-def test_a_double_click_on_the_demo_is_one_job(home: Workspace, offline: None) -> None:
+def test_a_double_click_on_the_demo_is_one_job(studio_home: Workspace, offline: None) -> None:
     at = studio.open_page("home")
     at.button(key="home_demo").click().run()
     studio.check(at)
@@ -89,36 +84,36 @@ def test_a_double_click_on_the_demo_is_one_job(home: Workspace, offline: None) -
     at.switch_page("../pages/home.py").run()
     assert not [button for button in at.button if button.key == "home_demo"] and "Watch the job" in studio.links(at)
     with pytest.raises(NotNow):
-        first_run.start(home)
-    assert jobs.count(home) == 1
+        first_run.start(studio_home)
+    assert jobs.count(studio_home) == 1
 
 
-def test_jobs_when_empty_say_what_will_stand_there(home: Workspace) -> None:
+def test_jobs_when_empty_say_what_will_stand_there(studio_home: Workspace) -> None:
     text = studio.says(studio.open_page("jobs"))
     assert "Nothing is running" in text and "No job has ended yet." in text
 
 
-def test_the_queue_stands_in_its_order_and_moves_to_the_front(home: Workspace) -> None:
-    first, second = studio.install_job(home).id, studio.install_job(home, title="The second").id
+def test_the_queue_stands_in_its_order_and_moves_to_the_front(studio_home: Workspace) -> None:
+    first, second = studio.install_job(studio_home).id, studio.install_job(studio_home, title="The second").id
     at = studio.open_page("jobs")
     assert "number 1 in the queue" in studio.says(at) and "number 2 in the queue" in studio.says(at)
     at.button(key=f"jobs_move-to-front-{second}").click().run()
     studio.check(at)
-    assert [job.id for job in jobs.active(home)] == [second, first]
+    assert [job.id for job in jobs.active(studio_home)] == [second, first]
 
 
-def test_cancelling_asks_once_more(home: Workspace) -> None:
-    job = studio.install_job(home).id
+def test_cancelling_asks_once_more(studio_home: Workspace) -> None:
+    job = studio.install_job(studio_home).id
     at = studio.open_page("jobs")
     assert "Stop this job?" in studio.says(at)
     at.button(key=f"jobs_cancel-{job}").click().run()
     studio.check(at)
-    assert jobs.show(home, job).state is JobState.CANCELLED
+    assert jobs.show(studio_home, job).state is JobState.CANCELLED
 
 
 @pytest.mark.parametrize("page", ["home", "jobs", "job"])
-def test_cancelling_is_asked_for_on_every_page_that_offers_it(home: Workspace, page: str) -> None:
-    job = studio.install_job(home, JobState.RUNNING)
+def test_cancelling_is_asked_for_on_every_page_that_offers_it(studio_home: Workspace, page: str) -> None:
+    job = studio.install_job(studio_home, JobState.RUNNING)
     at = studio.open_page(page, **({"id": job.id} if page == "job" else {}))
     assert "Stop this job?" in studio.says(at)
     assert [button.label for button in at.button if button.key and button.key.endswith(f"cancel-{job.id}")] == [
@@ -127,29 +122,31 @@ def test_cancelling_is_asked_for_on_every_page_that_offers_it(home: Workspace, p
     assert not [button for button in at.button if button.label == "Cancel"]
 
 
-def test_ones_own_cancel_is_no_error(home: Workspace) -> None:
+def test_ones_own_cancel_is_no_error(studio_home: Workspace) -> None:
     for state, kind in ((JobState.CANCELLED, "info"), (JobState.FAILED, "error")):
-        job = studio.install_job(home, state, error="It ended before its time.")
+        job = studio.install_job(studio_home, state, error="It ended before its time.")
         at = studio.open_page("job", id=job.id)
         boxes = {name: [box.value for box in getattr(at, name)] for name in ("info", "error")}
         assert boxes.pop(kind)[0] == "It ended before its time." and not any(boxes.values())
 
 
-def test_a_ruined_result_is_a_red_box(home: Workspace) -> None:
-    job, _ = succeeded(home)
+def test_a_ruined_result_is_a_red_box(studio_home: Workspace) -> None:
+    job, _ = succeeded(studio_home)
     assert not studio.open_page("job", id=job).error
     ruined = "The result is ruined: perplexity goes from 7.6 to 39.0."
-    with home.store.session() as session:
+    with studio_home.store.session() as session:
         row = queue.get(session, job)
         result = json.loads(row.result or "")
         row.result = json.dumps(result | {"quality": result["quality"] | {"below_floor": ruined}})
     assert [box.value for box in studio.open_page("job", id=job).error] == [plain(ruined)]
 
 
-def test_pages_write_times_in_one_form(home: Workspace) -> None:
+def test_pages_write_times_in_one_form(studio_home: Workspace) -> None:
     """Three forms of a date. Without a browser the zone is UTC, and named so."""
-    job = studio.optimize_job(home, JobState.SUCCEEDED, started_at=datetime.now(UTC), finished_at=datetime.now(UTC))
-    identity = studio.evaluation(home, simulated.evaluation())
+    job = studio.optimize_job(
+        studio_home, JobState.SUCCEEDED, started_at=datetime.now(UTC), finished_at=datetime.now(UTC)
+    )
+    identity = studio.evaluation(studio_home, simulated.evaluation())
     places = {"jobs": {}, "job": {"id": job.id}, "evaluate": {"id": identity}, "compare": {"ids": identity}, "home": {}}
     for page, query in places.items():
         at = studio.open_page(page, **query)
@@ -159,25 +156,25 @@ def test_pages_write_times_in_one_form(home: Workspace) -> None:
         assert not odd, (page, odd)
 
 
-def test_a_failed_job_says_why_and_runs_again(home: Workspace) -> None:
-    job = studio.install_job(home, JobState.FAILED, error="The disk filled up.").id
+def test_a_failed_job_says_why_and_runs_again(studio_home: Workspace) -> None:
+    job = studio.install_job(studio_home, JobState.FAILED, error="The disk filled up.").id
     at = studio.open_page("jobs")
     assert "The disk filled up." in studio.says(at)
     menu = at.get("menu_button")[0]
     menu.click("Retry").run()
     studio.check(at)
-    assert [result.parent for result in jobs.active(home)] == [job]
+    assert [result.parent for result in jobs.active(studio_home)] == [job]
 
 
 @pytest.fixture
-def many(home: Workspace) -> Workspace:
+def many(studio_home: Workspace) -> Workspace:
     begun = datetime(2026, 1, 1, tzinfo=UTC)
-    with home.store.session() as session:
+    with studio_home.store.session() as session:
         for number in range(45):
             row = studio.job_row(number, JobState.FAILED if number % 9 == 0 else JobState.SUCCEEDED)
             row.created_at = begun + timedelta(minutes=number)
             session.add(row)
-    return home
+    return studio_home
 
 
 def test_pages_and_filters_come_from_the_url(many: Workspace) -> None:
@@ -204,19 +201,19 @@ def test_a_filter_goes_back_to_the_first_page(many: Workspace) -> None:
 
 
 @pytest.mark.parametrize("required", ["j-unknown", "../../etc/passwd", MARKUP, "é" * 5000])
-def test_an_unknown_job_is_one_sentence(home: Workspace, required: str) -> None:
+def test_an_unknown_job_is_one_sentence(studio_home: Workspace, required: str) -> None:
     at = studio.open_page("job", id=required)
     assert len(at.error) == 1 and "There is no job" in at.error[0].value
     assert "All jobs" in studio.links(at)
 
 
-def test_no_job_in_the_url_leads_to_the_list(home: Workspace) -> None:
+def test_no_job_in_the_url_leads_to_the_list(studio_home: Workspace) -> None:
     at = studio.open_page("job")
     assert "Choose a job" in at.info[0].value and studio.links(at) == ["All jobs"]
 
 
-def test_a_running_job_shows_phases_bar_rate_and_time_left(home: Workspace) -> None:
-    at = studio.open_page("job", id=running(home))
+def test_a_running_job_shows_phases_bar_rate_and_time_left(studio_home: Workspace) -> None:
+    at = studio.open_page("job", id=running(studio_home))
     text = studio.says(at)
     assert (
         "60%" in text
@@ -230,9 +227,9 @@ def test_a_running_job_shows_phases_bar_rate_and_time_left(home: Workspace) -> N
     assert "The log is empty." in text
 
 
-def test_a_failed_job_tells_its_error_before_all_else(home: Workspace) -> None:
-    job = studio.install_job(home, JobState.FAILED, error=f"It broke: {MARKUP}").id
-    folder = home.settings.jobs / job / "1"
+def test_a_failed_job_tells_its_error_before_all_else(studio_home: Workspace) -> None:
+    job = studio.install_job(studio_home, JobState.FAILED, error=f"It broke: {MARKUP}").id
+    folder = studio_home.settings.jobs / job / "1"
     folder.mkdir(parents=True)
     (folder / "log.txt").write_text("collecting\nboom: no space\n")
     at = studio.open_page("job", id=job)
@@ -242,11 +239,11 @@ def test_a_failed_job_tells_its_error_before_all_else(home: Workspace) -> None:
     assert at.code[0].value == "boom: no space"
     next(button for button in at.button if button.label == "Retry").click().run()
     studio.check(at)
-    assert jobs.active(home)[0].parent == job
+    assert jobs.active(studio_home)[0].parent == job
 
 
-def test_a_succeeded_job_shows_its_result_and_the_next_step(home: Workspace) -> None:
-    job, created = succeeded(home)
+def test_a_succeeded_job_shows_its_result_and_the_next_step(studio_home: Workspace) -> None:
+    job, created = succeeded(studio_home)
     at = studio.open_page("job", id=job)
     text = studio.says(at)
     assert (
@@ -259,9 +256,9 @@ def test_a_succeeded_job_shows_its_result_and_the_next_step(home: Workspace) -> 
     assert "Evaluate against the original" in [button.label for button in at.button]
 
 
-def test_a_succeeded_job_says_what_to_do_with_its_result(home: Workspace) -> None:
-    job, created = succeeded(home)
-    folder = Path(artifacts.show(home, created).path) / "model"
+def test_a_succeeded_job_says_what_to_do_with_its_result(studio_home: Workspace) -> None:
+    job, created = succeeded(studio_home)
+    folder = Path(artifacts.show(studio_home, created).path) / "model"
     folder.mkdir(parents=True)
     (folder / "tokenizer_config.json").write_text('{"chat_template": "{{ messages }}"}')
     at = studio.open_page("job", id=job)
@@ -276,29 +273,29 @@ def test_a_succeeded_job_says_what_to_do_with_its_result(home: Workspace) -> Non
     )
     at.button(key="job_next_serve").click().run()
     studio.check(at)
-    assert "are no longer at" in at.error[0].value and not jobs.active(home)
+    assert "are no longer at" in at.error[0].value and not jobs.active(studio_home)
 
 
-def test_a_result_that_was_deleted_is_said(home: Workspace) -> None:
-    job, created = succeeded(home)
-    with home.store.session() as session:
+def test_a_result_that_was_deleted_is_said(studio_home: Workspace) -> None:
+    job, created = succeeded(studio_home)
+    with studio_home.store.session() as session:
         session.delete(history.get_artifact(session, created))
     assert "has been deleted" in studio.says(studio.open_page("job", id=job))
 
 
 @pytest.mark.parametrize("state", list(JobState))
-def test_every_state_has_a_page(home: Workspace, state: JobState) -> None:
-    assert str(state) in studio.says(studio.open_page("job", id=studio.install_job(home, state).id))
+def test_every_state_has_a_page(studio_home: Workspace, state: JobState) -> None:
+    assert str(state) in studio.says(studio.open_page("job", id=studio.install_job(studio_home, state).id))
 
 
-def test_a_title_with_markup_stays_words(home: Workspace) -> None:
-    studio.install_job(home, JobState.FAILED, title=MARKUP)
+def test_a_title_with_markup_stays_words(studio_home: Workspace) -> None:
+    studio.install_job(studio_home, JobState.FAILED, title=MARKUP)
     at = studio.open_page("jobs")
     assert any("\\<script\\>" in element.value and "\\*\\*bold" in element.value for element in at.markdown)
 
 
-def test_a_running_job_shows_the_range_of_what_is_left_and_what_it_uses(home: Workspace) -> None:
-    job = studio.optimize_job(home, JobState.RUNNING)
+def test_a_running_job_shows_the_range_of_what_is_left_and_what_it_uses(studio_home: Workspace) -> None:
+    job = studio.optimize_job(studio_home, JobState.RUNNING)
     assert job.started_at is not None
     begun = datetime.now(UTC) - timedelta(seconds=50)
     paces = ((0, 0.1), (5, 0.2), (25, 0.3), (35, 0.4), (50, 0.5))
@@ -309,7 +306,7 @@ def test_a_running_job_shows_the_range_of_what_is_left_and_what_it_uses(home: Wo
     events.append(
         Event(kind="resource", at=begun + timedelta(seconds=5), data={"rss_bytes": 700_000_000, "cpu_percent": 150.0})
     )
-    with home.store.session() as session:
+    with studio_home.store.session() as session:
         row = queue.get(session, job.id)
         row.started_at = begun
         history.append(session, row.id, events)
@@ -319,8 +316,8 @@ def test_a_running_job_shows_the_range_of_what_is_left_and_what_it_uses(home: Wo
     assert len(at.get("plotly_chart")) == 1 and "At most 700 MB of memory and on average 150 % of one core" in text
 
 
-def test_a_running_job_shows_what_it_has_cost_so_far(home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = studio.install_job(home, JobState.RUNNING, started_at=datetime.now(UTC) - timedelta(hours=1))
+def test_a_running_job_shows_what_it_has_cost_so_far(studio_home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = studio.install_job(studio_home, JobState.RUNNING, started_at=datetime.now(UTC) - timedelta(hours=1))
     assert "Cost so far" not in studio.says(studio.open_page("job", id=job.id))
     monkeypatch.setenv("WHETSTONE_PRICE_PER_HOUR", "3")
     st.cache_resource.clear()
@@ -328,16 +325,16 @@ def test_a_running_job_shows_what_it_has_cost_so_far(home: Workspace, monkeypatc
     assert "Cost so far 3.00" in text and "this attempt, at 3.00 per hour" in text
 
 
-def test_a_job_without_a_rate_says_that_its_end_is_unknown(home: Workspace) -> None:
+def test_a_job_without_a_rate_says_that_its_end_is_unknown(studio_home: Workspace) -> None:
     events = [Event(kind="phase", phase="load", message="Loading", progress=0.02, eta_s=900.0)]
-    at = studio.open_page("job", id=studio.optimize_job(home, JobState.RUNNING, events=events).id)
+    at = studio.open_page("job", id=studio.optimize_job(studio_home, JobState.RUNNING, events=events).id)
     text = studio.says(at)
     assert "Time left unknown" in text and "900" not in text and "15 min" not in text
 
 
 @pytest.mark.parametrize("state", [JobState.FAILED, JobState.CANCELLED, JobState.LOST])
-def test_the_next_step_of_a_job_that_did_not_succeed_is_to_resume_it(home: Workspace, state: JobState) -> None:
-    job = studio.optimize_job(home, state, error="It ended: see `log`.")
+def test_the_next_step_of_a_job_that_did_not_succeed_is_to_resume_it(studio_home: Workspace, state: JobState) -> None:
+    job = studio.optimize_job(studio_home, state, error="It ended: see `log`.")
     at = studio.open_page("job", id=job.id)
     primary = [button for button in at.button if button.proto.type == "primary"]
     assert [button.label for button in primary] == ["Resume"]
@@ -345,13 +342,13 @@ def test_the_next_step_of_a_job_that_did_not_succeed_is_to_resume_it(home: Works
     assert "Change the recipe" in studio.links(at)
     primary[0].click().run()
     studio.check(at)
-    assert jobs.show(home, job.id).state is JobState.QUEUED
+    assert jobs.show(studio_home, job.id).state is JobState.QUEUED
 
 
-def test_what_a_cancelled_job_keeps_is_shown_and_can_be_dropped(home: Workspace) -> None:
-    job = studio.optimize_job(home, JobState.CANCELLED)
+def test_what_a_cancelled_job_keeps_is_shown_and_can_be_dropped(studio_home: Workspace) -> None:
+    job = studio.optimize_job(studio_home, JobState.CANCELLED)
     assert "of saved work" not in studio.says(studio.open_page("job", id=job.id))
-    folder = home.settings.jobs / job.id / "1" / "resume"
+    folder = studio_home.settings.jobs / job.id / "1" / "resume"
     folder.mkdir(parents=True)
     (folder / "part-00000.safetensors").write_bytes(b"1" * 40_960)
     at = studio.open_page("job", id=job.id)
@@ -361,14 +358,14 @@ def test_what_a_cancelled_job_keeps_is_shown_and_can_be_dropped(home: Workspace)
     assert "of saved work" not in studio.says(at) and not folder.exists()
 
 
-def test_the_specification_can_be_copied_and_downloaded(home: Workspace) -> None:
-    job = studio.optimize_job(home, JobState.FAILED)
+def test_the_specification_can_be_copied_and_downloaded(studio_home: Workspace) -> None:
+    job = studio.optimize_job(studio_home, JobState.FAILED)
     at = studio.open_page("job", id=job.id)
-    assert json.loads(at.code[-1].value) == jobs.specification(home, job.id)
+    assert json.loads(at.code[-1].value) == jobs.specification(studio_home, job.id)
     assert [button.proto.label for button in at.get("download_button")] == ["Download", "Download"]
 
 
-def test_what_a_person_wrote_into_an_error_stays_words(home: Workspace) -> None:
-    job = studio.install_job(home, JobState.FAILED, error=f"`x` and :material/home: and {MARKUP}")
+def test_what_a_person_wrote_into_an_error_stays_words(studio_home: Workspace) -> None:
+    job = studio.install_job(studio_home, JobState.FAILED, error=f"`x` and :material/home: and {MARKUP}")
     shown = studio.open_page("job", id=job.id).error[0].value
     assert shown.startswith("`x` and ") and ":material/home" not in shown and "\\<script\\>" in shown

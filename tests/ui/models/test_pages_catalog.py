@@ -27,7 +27,7 @@ def shown(at: AppTest) -> Any:
     return at.dataframe[0].value
 
 
-def test_the_catalog_shows_what_is_published_beside_what_is_checked(home: Workspace) -> None:
+def test_the_catalog_shows_what_is_published_beside_what_is_checked(studio_home: Workspace) -> None:
     at = studio.open_page("catalog")
     table = shown(at)
     assert list(table["Model"])[:2] == ["starter", "starter-draft"] and "1 to 20 of 75" in studio.says(at)
@@ -40,14 +40,14 @@ def test_the_catalog_shows_what_is_published_beside_what_is_checked(home: Worksp
     assert not studio.links(at), "a click on a row opens it: no second list of links"
 
 
-def test_a_blank_cell_of_the_page_stays_blank(home: Workspace) -> None:
+def test_a_blank_cell_of_the_page_stays_blank(studio_home: Workspace) -> None:
     table = shown(studio.open_page("catalog", catalog_words="phi-2"))
     assert (
         list(table["Published: quantization"][0]) == ["Yes"] and list(table["Published: speculative decoding"][0]) == []
     )
 
 
-def test_all_filters_stand_in_the_address(home: Workspace) -> None:
+def test_all_filters_stand_in_the_address(studio_home: Workspace) -> None:
     values = {
         "catalog_words": "llama",
         "catalog_technique": ["INT4 (AWQ)", "Published: provided draft"],
@@ -73,7 +73,7 @@ def test_all_filters_stand_in_the_address(home: Workspace) -> None:
         assert at.query_params[name] in (value, [value]), name
 
 
-def test_the_filter_on_an_instance_answers_with_those_that_fit(home: Workspace) -> None:
+def test_the_filter_on_an_instance_answers_with_those_that_fit(studio_home: Workspace) -> None:
     at = studio.open_page(
         "catalog",
         catalog_technique="INT4 (AWQ)",
@@ -82,19 +82,19 @@ def test_the_filter_on_an_instance_answers_with_those_that_fit(home: Workspace) 
         catalog_sort="Most parameters",
     )
     expected = CatalogFilter(techniques=("awq",), target="ml.g5.12xlarge", origins=("published",))
-    assert f"of {catalog.count(home, expected)}." in studio.says(at) and "on ml.g5.12xlarge" in studio.says(at)
+    assert f"of {catalog.count(studio_home, expected)}." in studio.says(at) and "on ml.g5.12xlarge" in studio.says(at)
     assert "Llama 3 70B" in list(shown(at)["Model"])
     assert "No model matches" in studio.says(
         studio.open_page("catalog", catalog_technique="INT8 (W8A8)", catalog_instance="ml.inf2.48xlarge")
     )
 
 
-def test_why_not_is_said_with_reason_and_source(home: Workspace) -> None:
+def test_why_not_is_said_with_reason_and_source(studio_home: Workspace) -> None:
     at = studio.open_page("catalog", catalog_why="true", catalog_origin="comes with Whetstone")
     assert "no provided draft" in " ".join(at.dataframe[1].value["Why not"]) and set(at.dataframe[1].value["Source"])
 
 
-def test_the_table_fits_the_screen_and_every_kind_has_its_group(home: Workspace) -> None:
+def test_the_table_fits_the_screen_and_every_kind_has_its_group(studio_home: Workspace) -> None:
     at = studio.open_page("catalog")
     order = list(at.dataframe[0].proto.column_order)
     assert order == list(catalog_table.COMPACT)
@@ -112,7 +112,7 @@ def test_the_table_fits_the_screen_and_every_kind_has_its_group(home: Workspace)
     assert not whole.dataframe[0].proto.column_order
 
 
-def test_a_catalog_model_has_a_token_price_with_load_region_and_instance(home: Workspace) -> None:
+def test_a_catalog_model_has_a_token_price_with_load_region_and_instance(studio_home: Workspace) -> None:
     at = studio.open_page("catalog", catalog_words="llama-3-8b")
     row, message = shown(at).iloc[0], studio.says(at)
     assert re.fullmatch(r"[\d.]+–[\d.]+", row["USD a million"]) and row["Priced on"].startswith("g")
@@ -123,7 +123,7 @@ def test_a_catalog_model_has_a_token_price_with_load_region_and_instance(home: W
     assert shown(named).iloc[0]["USD a million"] != row["USD a million"]
 
 
-def test_a_models_page_opens_with_its_price_on_the_instance_that_is_chosen(home: Workspace) -> None:
+def test_a_models_page_opens_with_its_price_on_the_instance_that_is_chosen(studio_home: Workspace) -> None:
     text = studio.says(studio.open_page("model", id=LLAMA))
     assert re.search(
         r"[\d.]+ to [\d.]+ USD per 1M output tokens\*\* on the instance with the lowest price per token", text
@@ -137,43 +137,43 @@ def test_a_models_page_opens_with_its_price_on_the_instance_that_is_chosen(home:
     assert "No price per 1M tokens on ml.g5.xlarge: it does not run there" in small
 
 
-def test_names_look_like_links_and_figures_keep_their_digits(home: Workspace) -> None:
+def test_names_look_like_links_and_figures_keep_their_digits(studio_home: Workspace) -> None:
     proto = studio.open_page("catalog").dataframe[0].proto.arrow_data
     assert f"color: {catalog_table.LINK['light']}" in proto.styler.styles
 
 
-def test_every_filter_can_be_reached_without_the_menu(home: Workspace) -> None:
+def test_every_filter_can_be_reached_without_the_menu(studio_home: Workspace) -> None:
     at = studio.open_page("catalog")
     assert not at.sidebar.multiselect and not at.sidebar.number_input
     assert {"Origin", "Family", "Licence"} <= {field.label for field in at.multiselect}
 
 
-def test_nothing_found_offers_a_way_on(home: Workspace) -> None:
+def test_nothing_found_offers_a_way_on(studio_home: Workspace) -> None:
     assert "No model matches" in studio.says(studio.open_page("catalog", catalog_words="nothing like it"))
 
 
-def test_a_folder_used_before_stands_in_the_catalog_even_when_it_is_gone(home: Workspace) -> None:
-    card = studio.optimize_spec(home).model.model_copy(
+def test_a_folder_used_before_stands_in_the_catalog_even_when_it_is_gone(studio_home: Workspace) -> None:
+    card = studio.optimize_spec(studio_home).model.model_copy(
         update={"id": "mine", "origin": "folder", "path": "/nowhere/mine"}
     )
-    studio.artifact(home, studio.optimize_job(home, JobState.SUCCEEDED), card)
+    studio.artifact(studio_home, studio.optimize_job(studio_home, JobState.SUCCEEDED), card)
     table = shown(studio.open_page("catalog"))
     assert list(table["Model"])[2] == "mine" and list(table["Origin"])[2] == "folder is gone"
 
 
-def test_the_catalog_pages_what_is_long_and_filters_before_it_pages(home: Workspace) -> None:
+def test_the_catalog_pages_what_is_long_and_filters_before_it_pages(studio_home: Workspace) -> None:
     last = studio.open_page("catalog", catalog_page="4")
     assert "61 to 75 of 75" in studio.says(last) and list(shown(last)["Id"])[-1] == "huggingface-llm-phi-2"
     assert list(shown(studio.open_page("catalog", catalog_words="PHI-2"))["Model"]) == ["Phi-2"]
 
 
 @pytest.mark.parametrize("required", ["99", "-1", "x", "<b>", "9" * 400])
-def test_a_page_that_is_none_shows_one_that_is(home: Workspace, required: str) -> None:
+def test_a_page_that_is_none_shows_one_that_is(studio_home: Workspace, required: str) -> None:
     assert "of 75" in studio.says(studio.open_page("catalog", catalog_page=required))
 
 
 @pytest.mark.parametrize("required", ["<img src=x onerror=y>", "é" * 5000, "%", "a\0b", "no such technique"])
-def test_odd_filters_in_the_address_leave_a_page_and_no_markup(home: Workspace, required: str) -> None:
+def test_odd_filters_in_the_address_leave_a_page_and_no_markup(studio_home: Workspace, required: str) -> None:
     names = ("technique", "instance", "sort", "min_parameters", "family", "origin")
     for request in ({"words": required}, dict.fromkeys(names, required)):
         at = studio.open_page("catalog", **request)
@@ -181,13 +181,13 @@ def test_odd_filters_in_the_address_leave_a_page_and_no_markup(home: Workspace, 
         assert at.title[0].value == "Catalog" and len(at.error) == 0
 
 
-def test_bounds_the_wrong_way_round_are_one_sentence(home: Workspace) -> None:
+def test_bounds_the_wrong_way_round_are_one_sentence(studio_home: Workspace) -> None:
     at = studio.open_page("catalog", catalog_min_parameters="70", catalog_max_parameters="7")
     assert len(at.error) == 1 and "exchange them" in at.error[0].value
 
 
 def test_a_file_edited_wrongly_is_told_and_the_studio_still_opens(
-    home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    studio_home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     studio.open_page("catalog")
     edited = tmp_path / "models.toml"
@@ -200,8 +200,8 @@ def test_a_file_edited_wrongly_is_told_and_the_studio_still_opens(
         assert len(studio.open_page(page).error) == 0
 
 
-def test_every_column_that_is_configured_is_one_of_the_table(home: Workspace) -> None:
-    line = catalog.listing(home, CatalogFilter(words="phi-2"))[0]
+def test_every_column_that_is_configured_is_one_of_the_table(studio_home: Workspace) -> None:
+    line = catalog.listing(studio_home, CatalogFilter(words="phi-2"))[0]
     assert (
         set(catalog_table.column_config())
         <= set(catalog_table.row(line))
@@ -209,7 +209,7 @@ def test_every_column_that_is_configured_is_one_of_the_table(home: Workspace) ->
     )
 
 
-def test_a_published_model_shows_its_cells_beside_our_checks_and_why_one_is_greyed(home: Workspace) -> None:
+def test_a_published_model_shows_its_cells_beside_our_checks_and_why_one_is_greyed(studio_home: Workspace) -> None:
     at = studio.open_page("model", id=GPTQ, model_on="ml.g5.12xlarge")
     text = studio.says(at)
     assert "Mistral 7B OpenOrca GPTQ" in text and "Not downloaded" in text and "apache-2.0" in text
@@ -224,14 +224,14 @@ def test_a_published_model_shows_its_cells_beside_our_checks_and_why_one_is_grey
     assert "Lowest hourly price that fits: `ml." in text and "estimated" in text
 
 
-def test_a_published_model_leads_to_import_and_to_the_builder(home: Workspace) -> None:
+def test_a_published_model_leads_to_import_and_to_the_builder(studio_home: Workspace) -> None:
     at = studio.open_page("model", id=LLAMA)
     assert {"Import", "Plan a recipe"} <= {button.label for button in at.button}
     assert "Gated" in studio.says(at) and "Pre-optimized" in studio.says(at)
     assert "meta-llama/Llama-3.2-1B" in studio.says(at)
 
 
-def test_what_was_chosen_on_the_model_is_carried_into_the_builder(home: Workspace) -> None:
+def test_what_was_chosen_on_the_model_is_carried_into_the_builder(studio_home: Workspace) -> None:
     at = studio.open_page("model", id=LLAMA, model_on="ml.g5.12xlarge", model_weights="INT4 (AWQ)")
     next(button for button in at.button if button.label == "Plan a recipe").click().run()
     studio.check(at)
@@ -241,11 +241,11 @@ def test_what_was_chosen_on_the_model_is_carried_into_the_builder(home: Workspac
     assert numbers == [622, 250, 16], "the load of the price on the page before"
 
 
-def test_a_draft_that_is_published_but_not_known_is_said(home: Workspace) -> None:
+def test_a_draft_that_is_published_but_not_known_is_said(studio_home: Workspace) -> None:
     assert "no public one is known" in studio.says(studio.open_page("model", id="huggingface-llm-mistral-7b"))
 
 
-def test_memory_is_shown_by_weights_and_as_a_table(home: Workspace) -> None:
+def test_memory_is_shown_by_weights_and_as_a_table(studio_home: Workspace) -> None:
     at = studio.open_page("model", id=LLAMA, model_weights="INT4 (AWQ)")
     rows = next(table.value for table in at.dataframe if "Accelerators used" in table.value)
     fits = dict(zip(rows["Hardware"], rows["Fits"], strict=True))
@@ -255,12 +255,12 @@ def test_memory_is_shown_by_weights_and_as_a_table(home: Workspace) -> None:
     assert dict(zip(rows["Hardware"], rows["Fits"], strict=True))["4 x A10G (g5)"] == "no"
 
 
-def test_an_embedding_model_has_no_cache(home: Workspace) -> None:
+def test_an_embedding_model_has_no_cache(studio_home: Workspace) -> None:
     assert "an embedding model generates no tokens" in studio.says(
         studio.open_page("model", id="huggingface-textembedding-bloom-7b1")
     )
 
 
 @pytest.mark.parametrize("name", list(published.published())[::24])
-def test_a_published_models_page_opens(home: Workspace, name: str) -> None:
+def test_a_published_models_page_opens(studio_home: Workspace, name: str) -> None:
     assert len(studio.open_page("model", id=name).error) == 0

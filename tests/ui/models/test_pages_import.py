@@ -27,7 +27,7 @@ def folder(parent: Path, name: str = "mine") -> Path:
     return parent / name
 
 
-def test_an_empty_page_says_what_it_takes_and_what_will_stand_there(home: Workspace) -> None:
+def test_an_empty_page_says_what_it_takes_and_what_will_stand_there(studio_home: Workspace) -> None:
     at = studio.open_page("import")
     text = studio.says(at)
     assert "compatible techniques of the model appear here" in text and "id of a model on a hub" in text
@@ -35,63 +35,65 @@ def test_an_empty_page_says_what_it_takes_and_what_will_stand_there(home: Worksp
     assert at.button(key="import_submit").disabled
 
 
-def test_a_folder_is_read_before_it_is_imported_and_then_stands_in_the_catalog(home: Workspace, tmp_path: Path) -> None:
+def test_a_folder_is_read_before_it_is_imported_and_then_stands_in_the_catalog(
+    studio_home: Workspace, tmp_path: Path
+) -> None:
     path = folder(tmp_path)
     (path / "README.md").write_text("---\nlicense: apache-2.0\n---\n# Mine\n")
     at = studio.open_page("import", import_folder=str(path))
     text = studio.says(at)
     assert "mine" in text and "Licence apache-2.0 (README.md)" in text.replace("*", "") and "Parameters" in text
     assert "Technique" in at.dataframe[0].value.columns
-    assert models.list_remembered(home) == []
+    assert models.list_remembered(studio_home) == []
     at.button(key="import_submit").click().run()
     studio.check(at)
     assert "is in the catalog" in at.success[0].value
-    assert [known.card.path for known in models.list_remembered(home)] == [str(path)]
+    assert [known.card.path for known in models.list_remembered(studio_home)] == [str(path)]
     catalog = studio.open_page("catalog")
     assert "mine" in list(catalog.dataframe[0].value["Model"])
 
 
-def test_a_folder_gets_the_name_that_a_person_gives_it(home: Workspace, tmp_path: Path) -> None:
+def test_a_folder_gets_the_name_that_a_person_gives_it(studio_home: Workspace, tmp_path: Path) -> None:
     path = str(folder(tmp_path, "model"))
     at = studio.open_page("import", import_folder=path)
     field = at.text_input(key=f"import_name-{path}")
     assert field.label == "Name (optional)"
     field.input("-no name")
     at.button(key="import_submit").click().run()
-    assert "is no name of a model" in at.error[0].value and models.list_remembered(home) == []
+    assert "is no name of a model" in at.error[0].value and models.list_remembered(studio_home) == []
     at.text_input(key=f"import_name-{path}").input("my-llama")
     at.button(key="import_submit").click().run()
     studio.check(at)
-    assert [known.card.id for known in models.list_remembered(home)] == ["my-llama"]
+    assert [known.card.id for known in models.list_remembered(studio_home)] == ["my-llama"]
     assert "my-llama" in list(studio.open_page("catalog").dataframe[0].value["Model"])
 
 
-def test_imported_twice_it_is_listed_once_and_forgotten_it_is_gone(home: Workspace, tmp_path: Path) -> None:
+def test_imported_twice_it_is_listed_once_and_forgotten_it_is_gone(studio_home: Workspace, tmp_path: Path) -> None:
     path = folder(tmp_path)
     for source in (str(path), f"{path}/../mine"):
-        models.remember(home, source)
-    assert len([known for known in models.list_known(home) if known.card.path == str(path)]) == 1
+        models.remember(studio_home, source)
+    assert len([known for known in models.list_known(studio_home) if known.card.path == str(path)]) == 1
     at = studio.open_page("import")
     at.button(key=f"import_forget-{path}").click().run()
     studio.check(at)
-    assert models.list_remembered(home) == []
+    assert models.list_remembered(studio_home) == []
     with pytest.raises(NotFound, match="was not imported"):
-        models.forget(home, str(path))
+        models.forget(studio_home, str(path))
 
 
-def test_a_folder_that_went_away_is_said(home: Workspace, tmp_path: Path) -> None:
+def test_a_folder_that_went_away_is_said(studio_home: Workspace, tmp_path: Path) -> None:
     path = folder(tmp_path)
-    models.remember(home, str(path))
+    models.remember(studio_home, str(path))
     shutil.rmtree(path)
     assert "the folder is gone" in studio.says(studio.open_page("import"))
-    assert [known.present for known in models.list_remembered(home)] == [False]
+    assert [known.present for known in models.list_remembered(studio_home)] == [False]
 
 
-def test_a_bundled_model_is_there_already(home: Workspace) -> None:
+def test_a_bundled_model_is_there_already(studio_home: Workspace) -> None:
     at = studio.open_page("import", import_folder="starter")
     assert "comes with Whetstone" in at.success[0].value
-    assert models.remember(home, "starter").card.origin == "starter"
-    assert models.list_remembered(home) == []
+    assert models.remember(studio_home, "starter").card.origin == "starter"
+    assert models.list_remembered(studio_home) == []
 
 
 def break_config(path: Path) -> None:
@@ -132,7 +134,7 @@ def break_tokenizer(path: Path) -> None:
         (shutil.rmtree, "There is no folder"),
     ],
 )
-def test_what_is_no_model_is_one_sentence(home: Workspace, tmp_path: Path, breaks: object, says: str) -> None:
+def test_what_is_no_model_is_one_sentence(studio_home: Workspace, tmp_path: Path, breaks: object, says: str) -> None:
     path = folder(tmp_path)
     breaks(path)  # type: ignore[operator]
     at = studio.open_page("import", import_folder=str(path))
@@ -143,15 +145,15 @@ def test_what_is_no_model_is_one_sentence(home: Workspace, tmp_path: Path, break
 @pytest.mark.parametrize(
     "request", ["<b>x</b>", "../../../etc", "~nobody/x", "x" * 5000, "a\nb", "/dev/null", "\\\\host\\share", "   "]
 )
-def test_nonsense_in_the_address_is_at_most_one_sentence(home: Workspace, request: str) -> None:
+def test_nonsense_in_the_address_is_at_most_one_sentence(studio_home: Workspace, request: str) -> None:
     at = studio.open_page("import", import_folder=request)
     assert len(at.error) == (0 if request.isspace() else 1)
     assert all(len(error.value) < 2000 for error in at.error)
 
 
-def test_a_name_with_markup_is_shown_as_words_everywhere(home: Workspace, tmp_path: Path) -> None:
+def test_a_name_with_markup_is_shown_as_words_everywhere(studio_home: Workspace, tmp_path: Path) -> None:
     path = folder(tmp_path, HOSTILE)
-    models.remember(home, str(path))
+    models.remember(studio_home, str(path))
     for page, query in (
         ("import", {"folder": str(path)}),
         ("catalog", {}),
@@ -189,7 +191,7 @@ def test_a_licence_is_what_the_folder_says(tmp_path: Path, files: dict[str, str]
 
 
 def test_a_folder_that_may_not_be_named_is_one_sentence(
-    home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    studio_home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WHETSTONE_SHARED", "1")
     (tmp_path / "x.gguf").touch()
@@ -198,7 +200,7 @@ def test_a_folder_that_may_not_be_named_is_one_sentence(
         assert ["lies outside of the folders" in each.value for each in at.error] == [True]
 
 
-def test_a_link_to_a_gguf_file_shows_its_card_without_the_network(home: Workspace, tmp_path: Path) -> None:
+def test_a_link_to_a_gguf_file_shows_its_card_without_the_network(studio_home: Workspace, tmp_path: Path) -> None:
     file = ggufs.write(tmp_path / "tiny.gguf", ggufs.tensors(), ggufs.keys())
     at = studio.open_page("import", import_folder=str(file))
     assert "is not read yet" not in studio.says(at) and not at.button(key="import_submit").disabled

@@ -46,45 +46,45 @@ def open_and_read(source: str) -> AppTest:
     return at
 
 
-def test_a_hub_id_shows_its_card_and_imports_as_one_job(home: Workspace, hub: FakeHub) -> None:
+def test_a_hub_id_shows_its_card_and_imports_as_one_job(studio_home: Workspace, hub: FakeHub) -> None:
     at = open_and_read(ID)
     text = studio.says(at)
     assert "Download" in text and "apache-2.0" in text
     assert not at.button(key="import_submit").disabled
     at.button(key="import_submit").click().run()
-    assert [job.kind for job in jobs.active(home)] == [JobKind.IMPORT]
+    assert [job.kind for job in jobs.active(studio_home)] == [JobKind.IMPORT]
 
 
-def test_the_name_that_a_person_gives_goes_into_the_job(home: Workspace, hub: FakeHub) -> None:
+def test_the_name_that_a_person_gives_goes_into_the_job(studio_home: Workspace, hub: FakeHub) -> None:
     at = open_and_read(ID)
     at.text_input(key=f"import_name-{ID}").input("my-tiny")
     at.button(key="import_submit").click().run()
-    (job,) = jobs.active(home)
-    assert jobs.specification(home, job.id)["name"] == "my-tiny" and job.title == "Import my-tiny"
+    (job,) = jobs.active(studio_home)
+    assert jobs.specification(studio_home, job.id)["name"] == "my-tiny" and job.title == "Import my-tiny"
 
 
-def test_a_licence_with_conditions_must_be_accepted_first(home: Workspace, hub: FakeHub) -> None:
+def test_a_licence_with_conditions_must_be_accepted_first(studio_home: Workspace, hub: FakeHub) -> None:
     hub.settings(ID, licence="llama3", gated=False)
     at = open_and_read(ID)
     assert at.button(key="import_submit").disabled
     at.checkbox[0].check().run()
     studio.check(at)
     at.button(key="import_submit").click().run()
-    (job,) = jobs.active(home)
-    assert jobs.specification(home, job.id)["accepted"]
+    (job,) = jobs.active(studio_home)
+    assert jobs.specification(studio_home, job.id)["accepted"]
 
 
 @pytest.mark.parametrize("source", ["org/nothing", "org/<b>x", "s3://no such bucket/x"])
 def test_a_model_that_is_not_there_is_one_sentence(
-    home: Workspace, hub: FakeHub, source: str, monkeypatch: pytest.MonkeyPatch
+    studio_home: Workspace, hub: FakeHub, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     at = open_and_read(source)
     assert len(at.error) == 1
-    assert jobs.active(home) == []
+    assert jobs.active(studio_home) == []
 
 
-def test_a_link_alone_asks_nobody(home: Workspace, hub: FakeHub) -> None:
+def test_a_link_alone_asks_nobody(studio_home: Workspace, hub: FakeHub) -> None:
     """Somebody else may have written the address; what a person types is read at once."""
     at = studio.open_page("import", import_folder=ID)
     assert not hub.served("/api") and "is not read yet" in studio.says(at) and at.button(key="import_submit").disabled
@@ -94,7 +94,7 @@ def test_a_link_alone_asks_nobody(home: Workspace, hub: FakeHub) -> None:
 
 
 def test_whoever_may_not_import_causes_no_look_up(
-    home: Workspace, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+    studio_home: Workspace, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WHETSTONE_ROLE", "viewer")
     st.cache_resource.clear()
@@ -102,5 +102,5 @@ def test_whoever_may_not_import_causes_no_look_up(
     at.text_input(key="import_folder").input("org/other").run()
     assert "The role viewer may not import models" in studio.says(at) and at.button(key="import_submit").disabled
     with pytest.raises(NotAllowed, match="may not import models"):
-        imports.inspect(home.acting_as(Actor(name="vera", role=Role.VIEWER)), ID)
+        imports.inspect(studio_home.acting_as(Actor(name="vera", role=Role.VIEWER)), ID)
     assert not hub.served("/api")

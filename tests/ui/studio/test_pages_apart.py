@@ -33,10 +33,10 @@ def visit(at: AppTest, name: str, **query: str) -> set[str]:
     return keys(at) | (set(at.session_state._state.filtered_state) - before)
 
 
-def test_every_key_of_the_session_is_named_by_its_page(home: Workspace) -> None:
-    stored = studio.evaluation(home, simulated.evaluation(), "e-1")
-    job = studio.optimize_job(home, JobState.RUNNING)
-    studio.install_job(home, JobState.SUCCEEDED)
+def test_every_key_of_the_session_is_named_by_its_page(studio_home: Workspace) -> None:
+    stored = studio.evaluation(studio_home, simulated.evaluation(), "e-1")
+    job = studio.optimize_job(studio_home, JobState.RUNNING)
+    studio.install_job(studio_home, JobState.SUCCEEDED)
     queries: dict[str, list[dict[str, str]]] = {
         "evaluate": [{}, {"variants": "starter"}, {"id": stored, "evaluate_requests_shown": "true"}],
         "compare": [{"ids": stored}, {"presets": "starter/lower-cost,starter/lower-latency"}],
@@ -57,14 +57,14 @@ def test_every_key_of_the_session_is_named_by_its_page(home: Workspace) -> None:
 
 
 @pytest.mark.parametrize("button", ["Lower cost", "Custom"])
-def test_the_playground_opens_after_a_button_of_build(home: Workspace, button: str) -> None:
+def test_the_playground_opens_after_a_button_of_build(studio_home: Workspace, button: str) -> None:
     at = studio.open_page("build", model="starter")
     next(each for each in at.button if each.label == button).click().run()
     visit(at, "playground")
     assert at.text_area[0].value.startswith("def read_lines")
 
 
-def test_words_and_prices_stay_on_the_page_where_they_were_typed(home: Workspace) -> None:
+def test_words_and_prices_stay_on_the_page_where_they_were_typed(studio_home: Workspace) -> None:
     at = studio.open_page("catalog")
     at.text_input(key="catalog_words").set_value("phi-2").run()
     for name in ("presets", "jobs", "hardware"):

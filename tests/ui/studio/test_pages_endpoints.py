@@ -26,22 +26,22 @@ __all__ = ["aws", "bucket", "s3"]
 
 
 def test_without_credentials_it_says_what_to_set(
-    home: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    studio_home: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     no_credentials(monkeypatch, tmp_path)
     text = studio.says(studio.open_page("endpoints"))
     assert "No server is running on this machine." in text and "AWS_ACCESS_KEY_ID" in text
 
 
-def test_nothing_there_says_what_to_do(home: Workspace, aws: Account) -> None:
+def test_nothing_there_says_what_to_do(studio_home: Workspace, aws: Account) -> None:
     text = studio.says(studio.open_page("endpoints"))
     assert "there is no cost" in text and "whetstone deploy ARTIFACT" in text
 
 
 def test_an_endpoint_shows_its_cost_and_is_deleted_by_a_second_click(
-    home: Workspace, aws: Account, bucket: Any, monkeypatch: pytest.MonkeyPatch
+    studio_home: Workspace, aws: Account, bucket: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watched = PLAIN.model_copy(update={"owner": home.actor.name, "idle": Idle(minutes=30)})
+    watched = PLAIN.model_copy(update={"owner": studio_home.actor.name, "idle": Idle(minutes=30)})
     for call in (*sagemaker_requests.create(watched), *sagemaker_requests.around(watched)):
         Service(call.service).call(call.operation, **call.parameters)
     at = studio.open_page("endpoints")
@@ -65,12 +65,14 @@ def test_an_endpoint_shows_its_cost_and_is_deleted_by_a_second_click(
 
 
 def test_an_endpoint_is_updated_in_place_after_its_cost_was_shown(
-    home: Workspace, aws: Account, bucket: Any, monkeypatch: pytest.MonkeyPatch
+    studio_home: Workspace, aws: Account, bucket: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = artifact(home), artifact(home, job="j-2")
+    first, second = artifact(studio_home), artifact(studio_home, job="j-2")
     sleep = time.sleep
     monkeypatch.setattr(time, "sleep", lambda seconds: aws.clock.advance(seconds) if seconds >= 5 else sleep(seconds))
-    endpoints.deploy(home, endpoints.plan(home, first, WANTED.model_copy(update={"name": "chat"})), lambda line: None)
+    endpoints.deploy(
+        studio_home, endpoints.plan(studio_home, first, WANTED.model_copy(update={"name": "chat"})), lambda line: None
+    )
     at = studio.open_page("endpoints")
     at.selectbox(key="endpoints_artifact-chat").select(second).run()
     at.selectbox(key="endpoints_instance-chat").select("ml.g6.24xlarge").run()
@@ -97,7 +99,7 @@ def test_an_endpoint_is_updated_in_place_after_its_cost_was_shown(
     assert "The answer to a probe holds no text" in studio.says(at)
 
 
-def test_what_aws_refuses_is_one_sentence(home: Workspace, aws: Account) -> None:
+def test_what_aws_refuses_is_one_sentence(studio_home: Workspace, aws: Account) -> None:
     aws.faults.append(Fault("AccessDeniedException", "ListEndpoints"))
     at = studio.open_page("endpoints")
     assert [error.value.replace("\\", "") for error in at.error] == [

@@ -24,10 +24,10 @@ from tests import studio
 
 
 @pytest.fixture
-def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Workspace) -> Workspace:
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, studio_home: Workspace) -> Workspace:
     """No engine is installed."""
     monkeypatch.setenv("WHETSTONE_ENGINES", str(tmp_path / "engines"))
-    return home
+    return studio_home
 
 
 @pytest.fixture
@@ -168,16 +168,16 @@ def test_gpus_stand_in_a_table_of_their_own() -> None:
     assert [row["Instruction set"] for row in machine_rows.instruction_sets(machine)] == ["avx2", "unheard_of"]
 
 
-def test_what_nothing_names_is_shown_and_then_removed(home: Workspace) -> None:
-    lost = studio.optimize_job(home, JobState.LOST)
-    hold = Contents(home.store, lost.id).hold(str(home.settings.artifacts), {"a-1": 5_000_000}, plain=True)["a-1"]
-    Contents(home.store, lost.id).arrived([hold.address])
+def test_what_nothing_names_is_shown_and_then_removed(studio_home: Workspace) -> None:
+    lost = studio.optimize_job(studio_home, JobState.LOST)
+    hold = Contents(studio_home.store, lost.id).hold(str(studio_home.settings.artifacts), {"a-1": 5_000_000}, plain=True)["a-1"]
+    Contents(studio_home.store, lost.id).arrived([hold.address])
     Path(hold.address).mkdir(parents=True)
     page = studio.open_page("hardware")
     assert "5 MB" in [metric.value for metric in page.metric]
     page.button(key="hardware_collect_look").click().run()
     assert "less than a day old" in studio.says(page)
-    with home.store.session() as session:
+    with studio_home.store.session() as session:
         session.get(ContentRow, hold.address).held_at -= timedelta(days=2)
     page.button(key="hardware_collect_look").click().run()
     assert "To delete: 0 artifacts in 1 piece, 5 MB." in studio.says(page) and Path(hold.address).exists()

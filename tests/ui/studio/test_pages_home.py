@@ -12,9 +12,9 @@ from tests import simulated, studio
 from tests.helpers.noisy_evaluation import noisy
 
 
-def test_the_latest_win_is_a_line_four_tiles_and_one_chart(home: Workspace) -> None:
-    studio.evaluation(home, simulated.evaluation(), "e-won")
-    studio.evaluation(home, noisy(), "e-noisy")
+def test_the_latest_win_is_a_line_four_tiles_and_one_chart(studio_home: Workspace) -> None:
+    studio.evaluation(studio_home, simulated.evaluation(), "e-won")
+    studio.evaluation(studio_home, noisy(), "e-noisy")
     at = studio.open_page("home")
     (line,) = [head.value for head in at.subheader if "faster" in head.value]
     assert re.match(r"\*\*w8a8-draft\*\* is 2\.\dx faster at 1 stream", line)
@@ -26,15 +26,15 @@ def test_the_latest_win_is_a_line_four_tiles_and_one_chart(home: Workspace) -> N
     assert studio.says(at).count("streams") < 8, "no sentence a variant and level"
 
 
-def test_where_nothing_wins_one_line_says_why_and_what_to_try(home: Workspace) -> None:
-    studio.evaluation(home, noisy())
+def test_where_nothing_wins_one_line_says_why_and_what_to_try(studio_home: Workspace) -> None:
+    studio.evaluation(studio_home, noisy())
     at = studio.open_page("home")
     assert "too noisy to tell" in at.warning[-1].value and "more blocks" in at.warning[-1].value
     assert not at.metric and not at.get("plotly_chart")
     assert any("more block" in button.label for button in at.button)
 
 
-def test_an_empty_home_says_what_will_stand_there(home: Workspace) -> None:
+def test_an_empty_home_says_what_will_stand_there(studio_home: Workspace) -> None:
     text = studio.says(studio.open_page("home"))
     assert "searched for a win" not in text, "a bare string of a page is drawn"
     assert "No verdict yet." in text and "Three ways to start" in text

@@ -3,7 +3,6 @@ fails."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,13 +30,6 @@ from tests.helpers.deployment_cases import DEPLOYMENT
 __all__ = ["aws"]
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    with studio.home(tmp_path / "home", monkeypatch) as opened:
-        studio.supervisor(opened)
-        yield opened
-
-
 def made(home: Workspace) -> str:
     """An artifact of the starter; its files are not there."""
     return studio.artifact(home, studio.optimize_job(home, JobState.SUCCEEDED), studio.optimize_spec(home).model)
@@ -58,7 +50,7 @@ def answers(at: AppTest) -> list[str]:
 # Choosing
 
 
-def test_without_artifacts_one_model_answers_alone_and_a_link_leads_to_a_second(home: Workspace) -> None:
+def test_without_artifacts_one_model_answers_alone_and_a_link_leads_to_a_second(studio_home: Workspace) -> None:
     at = studio.open_page("playground")
     assert at.selectbox(key="playground_original").value == "starter"
     assert at.selectbox(key="playground_optimized").value == url_parameters.NOTHING
@@ -67,8 +59,8 @@ def test_without_artifacts_one_model_answers_alone_and_a_link_leads_to_a_second(
     assert "Start the servers first" in studio.says(at)
 
 
-def test_the_newest_artifact_stands_beside_its_original(home: Workspace) -> None:
-    artifact = made(home)
+def test_the_newest_artifact_stands_beside_its_original(studio_home: Workspace) -> None:
+    artifact = made(studio_home)
     at = studio.open_page("playground")
     assert at.selectbox(key="playground_original").value == "starter"
     assert at.selectbox(key="playground_optimized").value == artifact
@@ -77,8 +69,8 @@ def test_the_newest_artifact_stands_beside_its_original(home: Workspace) -> None
     assert "w8a8 of starter · 13 MB" in labels
 
 
-def test_the_pair_comes_from_the_address_and_goes_back_into_it(home: Workspace) -> None:
-    artifact = made(home)
+def test_the_pair_comes_from_the_address_and_goes_back_into_it(studio_home: Workspace) -> None:
+    artifact = made(studio_home)
     at = studio.open_page("playground", original=artifact, optimized="starter")
     assert at.selectbox(key="playground_original").value == artifact
     assert at.selectbox(key="playground_optimized").value == "starter"
@@ -89,13 +81,13 @@ def test_the_pair_comes_from_the_address_and_goes_back_into_it(home: Workspace) 
 
 
 @pytest.mark.parametrize("unknown", ["a-000000000000", "<b>x</b>", "é" * 4000, "../../etc"])
-def test_an_unknown_variant_in_the_address_is_one_sentence(home: Workspace, unknown: str) -> None:
+def test_an_unknown_variant_in_the_address_is_one_sentence(studio_home: Workspace, unknown: str) -> None:
     at = studio.open_page("playground", original=unknown)
     assert len(at.warning) == 1 and "is not known here" in at.warning[0].value
     assert at.selectbox(key="playground_original").value == "starter"
 
 
-def test_a_url_is_typed_where_it_is_chosen(home: Workspace) -> None:
+def test_a_url_is_typed_where_it_is_chosen(studio_home: Workspace) -> None:
     at = studio.open_page("playground", original="url", optimized="nothing")
     at.text_input(key="playground_url_original").set_value("localhost:80").run()
     studio.check(at)
@@ -105,7 +97,9 @@ def test_a_url_is_typed_where_it_is_chosen(home: Workspace) -> None:
     assert at.query_params["original"] == "http://127.0.0.1:1"
 
 
-def test_an_endpoint_of_sagemaker_is_asked_and_its_failures_are_a_sentence(home: Workspace, aws: Account) -> None:
+def test_an_endpoint_of_sagemaker_is_asked_and_its_failures_are_a_sentence(
+    studio_home: Workspace, aws: Account
+) -> None:
     source = f"sagemaker:{in_service(aws, DEPLOYMENT, split=13)}@us-east-1"
     at = studio.open_page("playground", original=source, optimized="nothing")
     assert at.text_input(key="playground_url_original").value == source and "One server is selected" in studio.says(at)
@@ -151,11 +145,12 @@ def test_the_suggestion_is_the_newest_artifact_whose_model_is_there() -> None:
 # Servers
 
 
-def test_one_job_is_started_and_every_session_sees_it(home: Workspace, serve_python: Path) -> None:
+@pytest.mark.with_engines
+def test_one_job_is_started_and_every_session_sees_it(studio_home: Workspace, serve_python: Path) -> None:
     at = studio.open_page("playground")
     at.button(key="playground_start").click().run()
     studio.check(at)
-    (job,) = jobs.listing(home, kinds=[JobKind.SERVE])
+    (job,) = jobs.listing(studio_home, kinds=[JobKind.SERVE])
     assert job.title == "Serve starter for the playground"
     assert at.query_params["original"] == "starter" and at.query_params["optimized"] == "nothing"
     other = studio.open_page("playground")
@@ -164,71 +159,74 @@ def test_one_job_is_started_and_every_session_sees_it(home: Workspace, serve_pyt
 
 
 def test_what_cannot_be_started_is_one_sentence(
-    home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    studio_home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    artifact = made(home)
+    artifact = made(studio_home)
     at = studio.open_page("playground")
     at.button(key="playground_start").click().run()
     studio.check(at)
     assert len(at.error) == 1 and f"The files of {artifact} are no longer" in at.error[0].value.replace("\\", "")
-    assert jobs.count(home, kinds=[JobKind.SERVE]) == 0
+    assert jobs.count(studio_home, kinds=[JobKind.SERVE]) == 0
 
 
-def test_a_queued_job_says_what_it_waits_for_and_can_stop_other_servers(home: Workspace) -> None:
-    other = serve_job(home, "starter-draft", events=[studio.serving(("starter-draft", "http://127.0.0.1:1/v1"))])
-    serve_job(home, "starter", state=JobState.QUEUED)
+def test_a_queued_job_says_what_it_waits_for_and_can_stop_other_servers(studio_home: Workspace) -> None:
+    other = serve_job(studio_home, "starter-draft", events=[studio.serving(("starter-draft", "http://127.0.0.1:1/v1"))])
+    serve_job(studio_home, "starter", state=JobState.QUEUED)
     at = studio.open_page("playground")
     assert "It waits for **Serve starter-draft for the playground**" in studio.says(at)
     at.button(key=f"playground_stop-{other.id}").click().run()
     studio.check(at)
-    assert jobs.show(home, other.id).cancel_requested
+    assert jobs.show(studio_home, other.id).cancel_requested
 
 
-def test_loading_shows_the_bar_and_how_long_it_took_before(home: Workspace) -> None:
-    serve_job(home, "starter", state=JobState.SUCCEEDED, result='{"ready_seconds": {"starter": 42}}')
+def test_loading_shows_the_bar_and_how_long_it_took_before(studio_home: Workspace) -> None:
+    serve_job(studio_home, "starter", state=JobState.SUCCEEDED, result='{"ready_seconds": {"starter": 42}}')
     loading = Event(kind="phase", phase="start", message="Loading starter (1 of 1)", progress=0.0)
-    job = serve_job(home, "starter", events=[loading])
+    job = serve_job(studio_home, "starter", events=[loading])
     at = studio.open_page("playground")
     text = studio.says(at)
     assert "Loading starter (1 of 1) · 0%" in text and "Loading took 42 s the last time" in text
     assert at.button(key="playground_ask").disabled and "Phases and log" in studio.links(at)
     at.button(key=f"playground_cancel-{job.id}").click().run()
-    assert jobs.show(home, job.id).cancel_requested
+    assert jobs.show(studio_home, job.id).cancel_requested
     assert "Stopping the servers" in studio.says(studio.open_page("playground"))
 
 
-def test_servers_that_are_up_say_who_waits_and_stop_at_a_click(home: Workspace) -> None:
-    job = serve_job(home, "starter", events=[studio.serving(("starter", "http://127.0.0.1:1/v1"))])
+def test_servers_that_are_up_say_who_waits_and_stop_at_a_click(studio_home: Workspace) -> None:
+    job = serve_job(studio_home, "starter", events=[studio.serving(("starter", "http://127.0.0.1:1/v1"))])
     assert "Other jobs wait" in studio.says(studio.open_page("playground"))
-    studio.optimize_job(home)
+    studio.optimize_job(studio_home)
     at = studio.open_page("playground")
     assert "**1 job waits for them to stop.** They stop by themselves after 15 idle minutes" in studio.says(at)
     assert not at.button(key="playground_ask").disabled
     at.button(key=f"playground_stop-{job.id}").click().run()
-    assert jobs.show(home, job.id).cancel_requested
+    assert jobs.show(studio_home, job.id).cancel_requested
     assert at.button(key="playground_ask").disabled
 
 
-def test_stopped_servers_are_no_failure_and_can_be_started_again(home: Workspace) -> None:
+def test_stopped_servers_are_no_failure_and_can_be_started_again(studio_home: Workspace) -> None:
     serve_job(
-        home, "starter", state=JobState.SUCCEEDED, result='{"summary": "Stopped on request. 7 tokens were generated."}'
+        studio_home,
+        "starter",
+        state=JobState.SUCCEEDED,
+        result='{"summary": "Stopped on request. 7 tokens were generated."}',
     )
     at = studio.open_page("playground")
     assert "Stopped on request. 7 tokens were generated." in studio.says(at) and not at.error
     assert at.button(key="playground_start").label == "Start it again"
 
 
-def test_a_failed_start_is_its_sentence_and_the_way_to_the_log(home: Workspace) -> None:
-    serve_job(home, "starter", state=JobState.FAILED, error="The model server did not start: no <b>memory</b>.")
+def test_a_failed_start_is_its_sentence_and_the_way_to_the_log(studio_home: Workspace) -> None:
+    serve_job(studio_home, "starter", state=JobState.FAILED, error="The model server did not start: no <b>memory</b>.")
     at = studio.open_page("playground")
     assert len(at.error) == 1 and "no \\<b\\>memory" in at.error[0].value
     assert "See the log" in studio.links(at)
-    serve_job(home, "starter", state=JobState.CANCELLED)
+    serve_job(studio_home, "starter", state=JobState.CANCELLED)
     assert "Loading was cancelled" in studio.says(studio.open_page("playground"))
 
 
-def test_the_page_of_a_serve_job_tells_its_end_and_leads_back(home: Workspace) -> None:
-    job = serve_job(home, "starter", "b", state=JobState.SUCCEEDED, result='{"summary": "Stopped on request."}')
+def test_the_page_of_a_serve_job_tells_its_end_and_leads_back(studio_home: Workspace) -> None:
+    job = serve_job(studio_home, "starter", "b", state=JobState.SUCCEEDED, result='{"summary": "Stopped on request."}')
     at = studio.open_page("job", id=job.id)
     assert "Stopped on request." in studio.says(at)
     assert "Playground" in studio.links(at)
@@ -244,7 +242,7 @@ def both(at: AppTest, tokens: int = 5) -> AppTest:
     return at
 
 
-def test_two_answers_stand_side_by_side_with_their_differences_and_times(home: Workspace) -> None:
+def test_two_answers_stand_side_by_side_with_their_differences_and_times(studio_home: Workspace) -> None:
     with running("plain_server.py") as first, running("plain_server.py", "--word", "v") as second:
         at = both(studio.open_page("playground", original=first, optimized=second))
     left, right = answers(at)
@@ -255,27 +253,27 @@ def test_two_answers_stand_side_by_side_with_their_differences_and_times(home: W
     assert "are no measurement" in text
 
 
-def test_identical_answers_are_said_to_be_and_not_marked(home: Workspace) -> None:
+def test_identical_answers_are_said_to_be_and_not_marked(studio_home: Workspace) -> None:
     with running("plain_server.py") as url:
         at = both(studio.open_page("playground", original=url, optimized=f"{url}/v1"))
     assert "The answers are identical" in studio.says(at)
     assert len(answers(at)) == 2 and "<mark" not in "".join(answers(at))
 
 
-def test_an_answer_of_html_is_shown_as_text(home: Workspace) -> None:
+def test_an_answer_of_html_is_shown_as_text(studio_home: Workspace) -> None:
     with running("plain_server.py", "--word", "<img src=x onerror=y>**b**") as url:
         at = both(studio.open_page("playground", original=url, optimized="nothing"), tokens=1)
     assert "&lt;img src=x onerror=y&gt;**b**0" in answers(at)[0]
 
 
-def test_the_servers_of_a_job_are_asked(home: Workspace) -> None:
+def test_the_servers_of_a_job_are_asked(studio_home: Workspace) -> None:
     with running("plain_server.py") as url:
-        serve_job(home, "starter", events=[studio.serving(("starter", url))])
+        serve_job(studio_home, "starter", events=[studio.serving(("starter", url))])
         at = both(studio.open_page("playground"))
     assert "w0 w1 w2 w3 w4" in answers(at)[0] and "**starter**" in studio.says(at)
 
 
-def test_prompts_are_kept_and_can_be_forgotten(home: Workspace) -> None:
+def test_prompts_are_kept_and_can_be_forgotten(studio_home: Workspace) -> None:
     with running("plain_server.py") as url:
         at = both(studio.open_page("playground", original=url, optimized="nothing"))
         at.radio[0].set_value(chat.CONTINUE).run()
@@ -288,7 +286,7 @@ def test_prompts_are_kept_and_can_be_forgotten(home: Workspace) -> None:
     assert answers(at) == []
 
 
-def test_an_instruct_model_is_asked_in_a_talk_of_several_turns(home: Workspace) -> None:
+def test_an_instruct_model_is_asked_in_a_talk_of_several_turns(studio_home: Workspace) -> None:
     with running("exact_server.py", "--rate", 500, "--ttft-ms", 5) as url:
         at = studio.open_page("playground", original=url, optimized="nothing")
         assert at.radio[0].value == chat.CHAT and at.text_area[0].value.startswith("Explain")
@@ -305,28 +303,28 @@ def test_an_instruct_model_is_asked_in_a_talk_of_several_turns(home: Workspace) 
     assert at.session_state[chat.TURNS] == []
 
 
-def test_the_starter_which_has_no_template_continues_code(home: Workspace) -> None:
+def test_the_starter_which_has_no_template_continues_code(studio_home: Workspace) -> None:
     at = studio.open_page("playground", original="starter", optimized="nothing")
     assert at.radio[0].value == chat.CONTINUE and at.text_area[0].value.startswith("def read_lines")
     at.radio[0].set_value(chat.CHAT).run()
     assert at.text_area[0].value.startswith("Explain"), "an example that nobody changed gives way"
 
 
-def test_an_endpoint_that_does_not_answer_is_one_sentence_beside_the_other_answer(home: Workspace) -> None:
+def test_an_endpoint_that_does_not_answer_is_one_sentence_beside_the_other_answer(studio_home: Workspace) -> None:
     with running("plain_server.py") as url:
         at = both(studio.open_page("playground", original="http://127.0.0.1:1", optimized=url))
     assert len(at.error) == 1 and "cannot be reached" in at.error[0].value and "refused" in at.error[0].value
     assert "w0" in answers(at)[0]
 
 
-def test_a_server_that_dies_in_the_middle_leaves_what_it_said(home: Workspace) -> None:
+def test_a_server_that_dies_in_the_middle_leaves_what_it_said(studio_home: Workspace) -> None:
     with running("broken_server.py", "--die-after", 1) as url:
         at = both(studio.open_page("playground", original=url, optimized="nothing"))
     assert len(at.error) == 1 and "broke off its answer" in at.error[0].value
     assert "the quick" in answers(at)[0]
 
 
-def test_an_answer_that_was_interrupted_is_kept_and_said_to_be(home: Workspace) -> None:
+def test_an_answer_that_was_interrupted_is_kept_and_said_to_be(studio_home: Workspace) -> None:
     at = studio.open_page("playground")
     at.session_state[chat.TURNS] = [Turn(Question("p"), [Reply("starter", "as far as"), Reply("w8a8")])]
     at.run()

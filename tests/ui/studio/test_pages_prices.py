@@ -41,7 +41,7 @@ def table(at: Any) -> Any:
     return next(one.value for one in at.dataframe if "Instance" in one.value)
 
 
-def test_every_instance_is_shown_with_its_price_and_where_that_holds(home: Workspace) -> None:
+def test_every_instance_is_shown_with_its_price_and_where_that_holds(studio_home: Workspace) -> None:
     at = studio.open_page("hardware")
     shown = table(at)
     assert len(shown) == 45
@@ -62,7 +62,7 @@ def test_every_instance_is_shown_with_its_price_and_where_that_holds(home: Works
     assert "45 of 45 instances" in text and "no price was found" in text and "AWS_ACCESS_KEY_ID" in text
 
 
-def test_filters_order_and_discount_come_from_the_address(home: Workspace) -> None:
+def test_filters_order_and_discount_come_from_the_address(studio_home: Workspace) -> None:
     at = studio.open_page(
         "hardware",
         hardware_family=["g5", "g6"],
@@ -79,7 +79,7 @@ def test_filters_order_and_discount_come_from_the_address(home: Workspace) -> No
 
 
 @pytest.mark.parametrize("required", ["<img src=x onerror=y>", "-1", "1e9", "é" * 500])
-def test_odd_words_in_the_address_leave_a_page(home: Workspace, required: str) -> None:
+def test_odd_words_in_the_address_leave_a_page(studio_home: Workspace, required: str) -> None:
     at = studio.open_page(
         "hardware",
         **dict.fromkeys(
@@ -92,8 +92,8 @@ def test_odd_words_in_the_address_leave_a_page(home: Workspace, required: str) -
     )
 
 
-def test_the_csv_is_what_is_shown_with_units(home: Workspace) -> None:
-    rows = prices.listing(home, family="g5", discount=0.25)
+def test_the_csv_is_what_is_shown_with_units(studio_home: Workspace) -> None:
+    rows = prices.listing(studio_home, family="g5", discount=0.25)
     read = list(csv.DictReader(io.StringIO(instance_rows.as_csv(rows, 0.25))))
     assert [row["Instance"] for row in read] == [row.instance for row in rows]
     assert float(read[0]["After discount (USD/h, 25% off)"]) == pytest.approx(
@@ -103,7 +103,7 @@ def test_the_csv_is_what_is_shown_with_units(home: Workspace) -> None:
 
 
 def test_prices_are_refreshed_by_a_click(
-    home: Workspace, address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    studio_home: Workspace, address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     credentials(monkeypatch, tmp_path, address)
     put(address, "products", [product("ml.g5.12xlarge", "8.0", region="eu-west-1")])
@@ -121,7 +121,9 @@ def test_prices_are_refreshed_by_a_click(
     assert table(at).set_index("Instance").loc["ml.g5.12xlarge"]["On demand"] == 8.0, "what there was stays"
 
 
-def test_the_processor_is_measured_by_a_click_and_says_when(home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_processor_is_measured_by_a_click_and_says_when(
+    studio_home: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(processor_speed, "MOST_BYTES", 32 << 20)  # what it comes to is not what is tested
     at = studio.open_page("hardware")
     assert "is not measured yet" in studio.says(at) and at.button(key="hardware_measure").label == "Measure it"
@@ -132,20 +134,20 @@ def test_the_processor_is_measured_by_a_click_and_says_when(home: Workspace, mon
     assert at.button(key="hardware_measure").label == "Measure again"
 
 
-def test_nothing_is_measured_while_a_job_runs(home: Workspace) -> None:
-    studio.install_job(home, JobState.RUNNING)
+def test_nothing_is_measured_while_a_job_runs(studio_home: Workspace) -> None:
+    studio.install_job(studio_home, JobState.RUNNING)
     at = studio.open_page("hardware")
     at.button(key="hardware_measure").click().run()
     studio.check(at)
-    assert "would disturb both" in at.error[0].value and machine.show(home).speed is None
+    assert "would disturb both" in at.error[0].value and machine.show(studio_home).speed is None
 
 
 def test_a_demonstration_measures_and_asks_nothing(
-    home: Workspace, address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    studio_home: Workspace, address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     credentials(monkeypatch, tmp_path, address)
     mark = Demonstration(hardware={"cpu": "c", "cores": 2}, versions={}, measured_at="2026-11-21T00:00:00Z")
-    (home.settings.home / MARK).write_text(mark.model_dump_json())
+    (studio_home.settings.home / MARK).write_text(mark.model_dump_json())
     at = studio.open_page("hardware")
     assert (
         at.button(key="hardware_measure").disabled
@@ -154,18 +156,18 @@ def test_a_demonstration_measures_and_asks_nothing(
     )
 
 
-def test_what_an_earlier_version_measured_otherwise_is_not_shown(home: Workspace) -> None:
+def test_what_an_earlier_version_measured_otherwise_is_not_shown(studio_home: Workspace) -> None:
     facts = probe.probe()
     rows = [{"bandwidth": 50e9, "flops": 1e12}]
-    home.settings.cache.mkdir(parents=True, exist_ok=True)
-    (home.settings.cache / processor_speed.FILE).write_text(
+    studio_home.settings.cache.mkdir(parents=True, exist_ok=True)
+    (studio_home.settings.cache / processor_speed.FILE).write_text(
         json.dumps({"processor": f"{facts['cpu']}, {facts['cores']} cores", "attempts": rows})
     )
-    assert machine.show(home).speed is None
+    assert machine.show(studio_home).speed is None
 
 
 def test_neuron_devices_have_a_table_of_their_own(
-    home: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    studio_home: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     tool = tmp_path / "bin" / "neuron-ls"
     tool.parent.mkdir()
@@ -183,9 +185,9 @@ def test_neuron_devices_have_a_table_of_their_own(
     assert "2 NeuronCores" in studio.says(at)
 
 
-def test_what_changed_between_refreshes_stands_under_the_table(home: Workspace) -> None:
+def test_what_changed_between_refreshes_stands_under_the_table(studio_home: Workspace) -> None:
     for day, dollars in ((1, 7.0), (8, 8.4)):
-        keep(home, refreshed(datetime(2026, 11, day, tzinfo=UTC), "eu-west-1", ml_g5_12xlarge=dollars))
+        keep(studio_home, refreshed(datetime(2026, 11, day, tzinfo=UTC), "eu-west-1", ml_g5_12xlarge=dollars))
     at = studio.open_page("hardware")
     (row,) = next(one.value for one in at.dataframe if "Was (USD per hour)" in one.value).to_dict("records")
     assert [row[name] for name in ("Instance", "Was (USD per hour)", "Change")] == ["ml.g5.12xlarge", 7.0, "+20.0%"]

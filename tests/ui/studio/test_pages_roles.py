@@ -16,8 +16,8 @@ ANN = Actor(name="ann@example.org", role=Role.OPERATOR, origin="page")
 
 
 @pytest.fixture
-def of_ann(home: Workspace) -> str:
-    return studio.install_job(home.acting_as(ANN)).id
+def of_ann(studio_home: Workspace) -> str:
+    return studio.install_job(studio_home.acting_as(ANN)).id
 
 
 def acting(monkeypatch: pytest.MonkeyPatch, role: str) -> None:
@@ -30,7 +30,7 @@ def acting(monkeypatch: pytest.MonkeyPatch, role: str) -> None:
     [("viewer", "viewer may not move jobs to the front"), ("operator", r"This job is ann@example\.org's")],
 )
 def test_what_one_may_not_do_to_a_job_is_disabled_with_the_reason(
-    home: Workspace, of_ann: str, monkeypatch: pytest.MonkeyPatch, role: str, why: str
+    studio_home: Workspace, of_ann: str, monkeypatch: pytest.MonkeyPatch, role: str, why: str
 ) -> None:
     acting(monkeypatch, role)
     at = studio.open_page("jobs")
@@ -40,7 +40,7 @@ def test_what_one_may_not_do_to_a_job_is_disabled_with_the_reason(
     assert front.disabled and re.search(why, front.help.replace("\\", ""))
 
 
-def test_a_viewer_finds_no_button_that_submits(home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_viewer_finds_no_button_that_submits(studio_home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     acting(monkeypatch, "viewer")
     at = studio.open_page("build", model="starter", recipe="w8a8")
     assert at.button(key="build_optimize").disabled
@@ -50,10 +50,10 @@ def test_a_viewer_finds_no_button_that_submits(home: Workspace, monkeypatch: pyt
     assert changing and all(button.disabled and "viewer may not" in button.help for button in changing)
 
 
-def test_mine_only_is_offered_where_others_have_jobs(home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = jobs.cancel(home, studio.install_job(home, title="My own").id)
+def test_mine_only_is_offered_where_others_have_jobs(studio_home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = jobs.cancel(studio_home, studio.install_job(studio_home, title="My own").id)
     assert not studio.open_page("jobs").toggle
-    other = jobs.cancel(home, studio.install_job(home.acting_as(ANN), title="Of another").id)
+    other = jobs.cancel(studio_home, studio.install_job(studio_home.acting_as(ANN), title="Of another").id)
     at = studio.open_page("jobs")
     assert own.id in studio.says(at) and other.id in studio.says(at)
     at.toggle(key="jobs_mine").set_value(True).run()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +69,6 @@ TRAINING: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    with studio.home(tmp_path, monkeypatch) as opened:
-        studio.supervisor(opened)
-        yield opened
-
-
 def titles(at: AppTest) -> list[str]:
     return [json.loads(chart.proto.spec)["layout"]["title"]["text"] for chart in at.get("plotly_chart")]
 
@@ -95,31 +87,31 @@ def trained(home: Workspace) -> tuple[JobView, str]:
     return studio.put(home, spec(home), "Train again", JobState.SUCCEEDED, result=json.dumps(result)), artifact_id
 
 
-def test_the_form_submits_one_job_with_what_was_asked(home: Workspace) -> None:
+def test_the_form_submits_one_job_with_what_was_asked(studio_home: Workspace) -> None:
     at = studio.open_page("train", model="starter", train_loss="forward KL", train_minutes="5")
     assert "No drafts yet." in studio.says(at)
     at.button(key="train_submit").click().run()
-    (job,) = jobs.listing(home)
-    specification = jobs.specification(home, job.id)
+    (job,) = jobs.listing(studio_home)
+    specification = jobs.specification(studio_home, job.id)
     assert (job.kind, specification["options"]["loss"], specification["options"]["minutes"]) == ("train", "kl", 5.0)
 
 
-def test_prompts_that_will_not_do_are_said_on_the_page(home: Workspace, tmp_path: Path) -> None:
+def test_prompts_that_will_not_do_are_said_on_the_page(studio_home: Workspace, tmp_path: Path) -> None:
     (tmp_path / "own.jsonl").write_text('{"prompt": "one"}\n')
     at = studio.open_page("train", model="starter", train_prompts=str(tmp_path / "own.jsonl"))
     assert any("leaves 1 prompts, and a training takes at least 8" in error.value for error in at.error)
     assert at.button(key="train_submit").disabled
 
 
-def test_a_running_training_draws_its_acceptance_and_its_loss(home: Workspace) -> None:
+def test_a_running_training_draws_its_acceptance_and_its_loss(studio_home: Workspace) -> None:
     events = [Event(kind="point", phase="train", data=point) for point in CURVE]
-    job = studio.put(home, spec(home), "Train", JobState.RUNNING, events=events)
+    job = studio.put(studio_home, spec(studio_home), "Train", JobState.RUNNING, events=events)
     at = studio.open_page("job", id=job.id)
     assert {"Tokens per step", "Loss during training"} <= set(titles(at))
 
 
-def test_an_ended_training_shows_its_draft_and_leads_to_build(home: Workspace) -> None:
-    job, created = trained(home)
+def test_an_ended_training_shows_its_draft_and_leads_to_build(studio_home: Workspace) -> None:
+    job, created = trained(studio_home)
     at = studio.open_page("job", id=job.id)
     text = studio.says(at)
     assert (
@@ -132,15 +124,15 @@ def test_an_ended_training_shows_its_draft_and_leads_to_build(home: Workspace) -
     assert created in studio.says(studio.open_page("train", model="starter"))
 
 
-def test_a_draft_is_predicted_by_the_map_and_built_with_the_length_that_gains_most(home: Workspace) -> None:
-    job, created = trained(home)
+def test_a_draft_is_predicted_by_the_map_and_built_with_the_length_that_gains_most(studio_home: Workspace) -> None:
+    job, created = trained(studio_home)
     assert payoff_words.measured((1.7, 2.1)) not in studio.says(studio.open_page("job", id=job.id)), "no map yet"
-    card, target = models.resolve(home, "starter"), variants.resolve(home, "starter")
+    card, target = models.resolve(studio_home, "starter"), variants.resolve(studio_home, "starter")
     key = draft_payoff.map_key(
         card.revision,
         draft_payoff.weights_hash(ORIGINAL),
         target.serving,
-        engine_status.list_versions(home.settings),
+        engine_status.list_versions(studio_home.settings),
         probe.probe(),
     )
     map_document = payoffs.payoff_map(key, model="starter")
@@ -152,9 +144,9 @@ def test_a_draft_is_predicted_by_the_map_and_built_with_the_length_that_gains_mo
         weights=key.weights,
     )
     studio.put(
-        home, payoff_spec, "Map", JobState.SUCCEEDED, result=json.dumps({"map": map_document.model_dump(mode="json")})
+        studio_home, payoff_spec, "Map", JobState.SUCCEEDED, result=json.dumps({"map": map_document.model_dump(mode="json")})
     )
-    draft = models.resolve_draft(home, card, created)
+    draft = models.resolve_draft(studio_home, card, created)
     assert draft is not None
     shape = draft_payoff.DraftShape(parameters=draft.parameters, layers=draft.layers)
     (tokens, _), message = (

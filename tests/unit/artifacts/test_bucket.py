@@ -70,7 +70,7 @@ def client(address: str, proxy: str, monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 @pytest.fixture
-def home(client: Any, tmp_path: Path) -> Workspace:
+def home_with_bucket(client: Any, tmp_path: Path) -> Workspace:
     return open_home(tmp_path / "home", artifact_store=PLACE)
 
 
@@ -110,42 +110,46 @@ def many(size: int, seed: int = 0) -> bytes:
     return b"".join(hashlib.sha256(f"{seed} {number}".encode()).digest() for number in range(size // 32))
 
 
-def test_what_was_published_comes_back_byte_for_byte(home: Workspace, client: Any, tmp_path: Path) -> None:
+def test_what_was_published_comes_back_byte_for_byte(home_with_bucket: Workspace, client: Any, tmp_path: Path) -> None:
     manifest = staged(tmp_path / "out", weights=many(12 * MIB))
     told: list[tuple[int, int]] = []
-    made = place(home).publish(tmp_path / "out", manifest.id, Contents(home.store, "j-1"), lambda *at: told.append(at))
+    made = place(home_with_bucket).publish(
+        tmp_path / "out", manifest.id, Contents(home_with_bucket.store, "j-1"), lambda *at: told.append(at)
+    )
     assert told[-1] == (12 * MIB + 2, 12 * MIB + 2) and told == sorted(told)
     assert [key.split("/")[1] for key in keys(client, "team")] == ["artifacts", "contents", "contents"]
-    with place(home).use(made.address, manifest.id) as copied:  # the copy that the publisher keeps, by links
+    with place(home_with_bucket).use(
+        made.address, manifest.id
+    ) as copied:  # the copy that the publisher keeps, by links
         artifact_folder.verify(copied, manifest)
-    forget_copies(home)
-    assert place(home).missing(made.address) == 12 * MIB + 2
-    with place(home).use(made.address, manifest.id, lambda *at: told.append(at)) as fetched:
+    forget_copies(home_with_bucket)
+    assert place(home_with_bucket).missing(made.address) == 12 * MIB + 2
+    with place(home_with_bucket).use(made.address, manifest.id, lambda *at: told.append(at)) as fetched:
         artifact_folder.verify(fetched, manifest)
         assert (fetched / "model" / "model.safetensors").read_bytes() == many(12 * MIB)
-    assert told[-1] == (12 * MIB + 2, 12 * MIB + 2) and place(home).missing(made.address) == 0
+    assert told[-1] == (12 * MIB + 2, 12 * MIB + 2) and place(home_with_bucket).missing(made.address) == 0
 
 
-def test_an_outline_has_what_a_page_reads_and_no_weights(home: Workspace, tmp_path: Path) -> None:
+def test_an_outline_has_what_a_page_reads_and_no_weights(home_with_bucket: Workspace, tmp_path: Path) -> None:
     manifest = staged(tmp_path / "out")
-    made = publish(home, tmp_path / "out", manifest)
-    forget_copies(home)
-    folder = place(home).outline(made.address, manifest)
+    made = publish(home_with_bucket, tmp_path / "out", manifest)
+    forget_copies(home_with_bucket)
+    folder = place(home_with_bucket).outline(made.address, manifest)
     assert [path.name for path in sorted((folder / "model").iterdir())] == ["config.json"]
-    with place(home).use(made.address, manifest.id) as fetched:
+    with place(home_with_bucket).use(made.address, manifest.id) as fetched:
         artifact_folder.verify(fetched, manifest)
 
 
-def test_the_manifest_is_written_last(home: Workspace, client: Any, proxy: str, tmp_path: Path) -> None:
+def test_the_manifest_is_written_last(home_with_bucket: Workspace, client: Any, proxy: str, tmp_path: Path) -> None:
     manifest = staged(tmp_path / "out")
     faults(proxy, {"method": "PUT", "has": "/artifacts/", "do": 500, "times": 99})
     with pytest.raises(Exception, match="S3 is busy"):
-        publish(home, tmp_path / "out", manifest)
+        publish(home_with_bucket, tmp_path / "out", manifest)
     assert [key.split("/")[1] for key in keys(client, "team")] == ["contents", "contents"]
     faults(proxy)
-    made = publish(home, tmp_path / "out", manifest)
+    made = publish(home_with_bucket, tmp_path / "out", manifest)
     assert len(keys(client, "team")) == 3
-    place(home).verify(made.address, manifest)
+    place(home_with_bucket).verify(made.address, manifest)
 
 
 LONG = pytest.mark.campaign
@@ -165,12 +169,12 @@ LONG = pytest.mark.campaign
     ],
 )
 def test_an_upload_outlives_a_fault(
-    home: Workspace, client: Any, proxy: str, tmp_path: Path, where: str, do: object
+    home_with_bucket: Workspace, client: Any, proxy: str, tmp_path: Path, where: str, do: object
 ) -> None:
     manifest = staged(tmp_path / "out", weights=many(12 * MIB))
     faults(proxy, {"has": where, "do": do})
-    made = publish(home, tmp_path / "out", manifest)
-    place(home).verify(made.address, manifest)
+    made = publish(home_with_bucket, tmp_path / "out", manifest)
+    place(home_with_bucket).verify(made.address, manifest)
 
 
 @pytest.mark.parametrize(
@@ -187,64 +191,68 @@ def test_an_upload_outlives_a_fault(
     ],
 )
 def test_a_download_outlives_a_fault(
-    home: Workspace, client: Any, proxy: str, tmp_path: Path, where: str, do: object
+    home_with_bucket: Workspace, client: Any, proxy: str, tmp_path: Path, where: str, do: object
 ) -> None:
     manifest = staged(tmp_path / "out", weights=many(3 * MIB))
-    made = publish(home, tmp_path / "out", manifest)
-    forget_copies(home)
+    made = publish(home_with_bucket, tmp_path / "out", manifest)
+    forget_copies(home_with_bucket)
     faults(proxy, {"method": "GET", "has": where, "do": do})
-    with place(home).use(made.address, manifest.id) as fetched:
+    with place(home_with_bucket).use(made.address, manifest.id) as fetched:
         artifact_folder.verify(fetched, manifest)
 
 
-def test_contents_that_two_artifacts_name_stay_for_the_other(home: Workspace, client: Any, tmp_path: Path) -> None:
+def test_contents_that_two_artifacts_name_stay_for_the_other(
+    home_with_bucket: Workspace, client: Any, tmp_path: Path
+) -> None:
     first = staged(tmp_path / "a", "j-1", weights=b"one")
     second = staged(tmp_path / "b", "j-2", weights=b"two")
-    one, two = publish(home, tmp_path / "a", first), publish(home, tmp_path / "b", second)
+    one, two = publish(home_with_bucket, tmp_path / "a", first), publish(home_with_bucket, tmp_path / "b", second)
     assert len(set(one.contents) & set(two.contents)) == 1
     assert len(keys(client, "team")) == 5
-    given = home.store.run(lambda session: artifact_contents.withdraw(session, "j-1", one.contents))
-    place(home).remove(given)
+    given = home_with_bucket.store.run(lambda session: artifact_contents.withdraw(session, "j-1", one.contents))
+    place(home_with_bucket).remove(given)
     assert len(keys(client, "team")) == 3
-    place(home).verify(two.address, second)
+    place(home_with_bucket).verify(two.address, second)
 
 
-def test_what_an_old_ledger_says_is_there_is_looked_for(home: Workspace, client: Any, tmp_path: Path) -> None:
+def test_what_an_old_ledger_says_is_there_is_looked_for(
+    home_with_bucket: Workspace, client: Any, tmp_path: Path
+) -> None:
     """As after a restored backup: the bucket has gone on since."""
-    publish(home, tmp_path / "a", staged(tmp_path / "a", "j-1", weights=b"one"))
+    publish(home_with_bucket, tmp_path / "a", staged(tmp_path / "a", "j-1", weights=b"one"))
     for key in keys(client, "team"):
         client.delete_object(Bucket="team", Key=key)
     second = staged(tmp_path / "b", "j-2", weights=b"one")
-    made = publish(home, tmp_path / "b", second)
-    place(home).verify(made.address, second)
+    made = publish(home_with_bucket, tmp_path / "b", second)
+    place(home_with_bucket).verify(made.address, second)
 
 
-def test_a_bit_that_the_bucket_lost_is_found(home: Workspace, client: Any, tmp_path: Path) -> None:
+def test_a_bit_that_the_bucket_lost_is_found(home_with_bucket: Workspace, client: Any, tmp_path: Path) -> None:
     manifest = staged(tmp_path / "out")
-    made = publish(home, tmp_path / "out", manifest)
-    forget_copies(home)
+    made = publish(home_with_bucket, tmp_path / "out", manifest)
+    forget_copies(home_with_bucket)
     spoilt = next(key for key in keys(client, "team") if manifest.files[1].sha256 in key)
     client.put_object(Bucket="team", Key=spoilt, Body=b"weightz")
     with pytest.raises(ArtifactCorrupt, match=r"model/model.safetensors of a-\w+ in s3://team/studio is not the file"):
-        place(home).verify(made.address, manifest)
-    with pytest.raises(Exception, match="another checksum"), place(home).use(made.address, manifest.id):
+        place(home_with_bucket).verify(made.address, manifest)
+    with pytest.raises(Exception, match="another checksum"), place(home_with_bucket).use(made.address, manifest.id):
         pass
     client.delete_object(Bucket="team", Key=spoilt)
     with pytest.raises(ArtifactCorrupt, match="not in its bucket any more"):
-        place(home).verify(made.address, manifest)
+        place(home_with_bucket).verify(made.address, manifest)
 
 
-def test_a_bit_that_this_disk_lost_is_fetched_anew(home: Workspace, tmp_path: Path) -> None:
+def test_a_bit_that_this_disk_lost_is_fetched_anew(home_with_bucket: Workspace, tmp_path: Path) -> None:
     manifest = staged(tmp_path / "out")
-    made = publish(home, tmp_path / "out", manifest)
-    forget_copies(home)
-    with place(home).use(made.address, manifest.id) as fetched:
+    made = publish(home_with_bucket, tmp_path / "out", manifest)
+    forget_copies(home_with_bucket)
+    with place(home_with_bucket).use(made.address, manifest.id) as fetched:
         (fetched / "model" / "model.safetensors").write_bytes(b"weightz")
-    with place(home).use(made.address, manifest.id) as again:
+    with place(home_with_bucket).use(made.address, manifest.id) as again:
         assert (again / "model" / "model.safetensors").read_bytes() == b"weights"
 
 
-def test_copies_stay_within_their_bound_and_what_is_used_stays(home: Workspace, tmp_path: Path) -> None:
+def test_copies_stay_within_their_bound_and_what_is_used_stays(home_with_bucket: Workspace, tmp_path: Path) -> None:
     cache = Cache(tmp_path / "copies", 250)
     for number in range(3):
         folder = cache.folder_of(f"a-{number}")
@@ -280,20 +288,20 @@ def parts_seen(proxy: str) -> list[int]:
 
 @pytest.mark.process
 def test_an_upload_that_was_killed_goes_on_where_it_stopped(
-    home: Workspace, client: Any, proxy: str, tmp_path: Path
+    home_with_bucket: Workspace, client: Any, proxy: str, tmp_path: Path
 ) -> None:
     manifest = staged(tmp_path / "out", weights=many(40 * MIB))
     before = len(parts_seen(proxy))
-    arguments = [str(home.settings.home), str(tmp_path / "out"), str(PART), PLACE]
+    arguments = [str(home_with_bucket.settings.home), str(tmp_path / "out"), str(PART), PLACE]
     with subprocess.Popen([sys.executable, "-c", UPLOADER, *arguments], cwd=Path(__file__).parents[3]) as process:
         while len(parts_seen(proxy)) < before + 4 and process.poll() is None:
             time.sleep(0.02)
         process.send_signal(signal.SIGKILL)
     sent = len(parts_seen(proxy)) - before
     assert process.wait() == -signal.SIGKILL and sent < 8
-    made = publish(home, tmp_path / "out", manifest)
+    made = publish(home_with_bucket, tmp_path / "out", manifest)
     assert len(parts_seen(proxy)) - before <= 8 + 1  # one part at most was under way
-    place(home).verify(made.address, manifest)
+    place(home_with_bucket).verify(made.address, manifest)
     assert "Uploads" not in client.list_multipart_uploads(Bucket="team")
 
 
@@ -388,11 +396,11 @@ def test_staging_goes_on_beside_the_rounds_and_asks_again_after_a_pause() -> Non
     eventually("the second try", lambda: uploads.stage(held, work) is not None)
 
 
-def test_an_evaluation_has_its_artifact_here_while_it_runs(home: Workspace, tmp_path: Path) -> None:
+def test_an_evaluation_has_its_artifact_here_while_it_runs(home_with_bucket: Workspace, tmp_path: Path) -> None:
     manifest = staged(tmp_path / "out")
-    made = publish(home, tmp_path / "out", manifest)
-    forget_copies(home)
-    local = place(home).local(made.address)
+    made = publish(home_with_bucket, tmp_path / "out", manifest)
+    forget_copies(home_with_bucket)
+    local = place(home_with_bucket).local(made.address)
     variant = Variant(
         name="r", source=manifest.id, kind="artifact", model_path="/another/host/model", stored_at=made.address
     )
@@ -402,23 +410,25 @@ def test_an_evaluation_has_its_artifact_here_while_it_runs(home: Workspace, tmp_
         def phase(self, name: str, message: str, **_: Any) -> None:
             told.append(message)
 
-    with local_artifacts([variant], home.settings, Told()) as (found,):
+    with local_artifacts([variant], home_with_bucket.settings, Told()) as (found,):
         assert found.model_path == str(local / "model") and (local / "model" / "model.safetensors").is_file()
-        Cache(home.settings.cache / "artifacts", 0).make_room(0)
+        Cache(home_with_bucket.settings.cache / "artifacts", 0).make_room(0)
         assert (local / "model" / "model.safetensors").is_file(), "what is used stays"
     assert told == ["Fetching r (0.0 MB) from s3://team/studio"]
     assert artifact_folder.served_files(found) == artifact_folder.served_of(manifest, found)
-    forget_copies(home)
+    forget_copies(home_with_bucket)
 
 
-def test_a_place_that_cannot_be_written_says_why(home: Workspace, client: Any, tmp_path: Path) -> None:
-    place(home).check_writable()
+def test_a_place_that_cannot_be_written_says_why(home_with_bucket: Workspace, client: Any, tmp_path: Path) -> None:
+    place(home_with_bucket).check_writable()
     assert keys(client, "team") == []
-    other = locations.location_for_new(home.settings.model_copy(update={"artifact_store": "s3://nobodys/x"}))
+    other = locations.location_for_new(
+        home_with_bucket.settings.model_copy(update={"artifact_store": "s3://nobodys/x"})
+    )
     with pytest.raises(RequestError, match="There is no bucket `nobodys`"):
         other.check_writable()
     with pytest.raises(RequestError, match="write s3://BUCKET/PREFIX"):
-        locations.location_for_new(home.settings.model_copy(update={"artifact_store": "s3:///x"}))
+        locations.location_for_new(home_with_bucket.settings.model_copy(update={"artifact_store": "s3:///x"}))
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -23,12 +21,6 @@ from tests import payoffs, studio
 TRAINED = {"asked": {"kind": "small", "tokens": 2}, "acceptance": [{"temperature": 0.0, "by_position": [0.7, 0.4]}]}
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    with studio.home(tmp_path, monkeypatch) as opened:
-        yield opened
-
-
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     with pytest.MonkeyPatch.context() as until_then, pytest.raises(SystemExit) as ended:
         until_then.setattr("sys.argv", ["whetstone", "payoff", "starter", *words])
@@ -38,8 +30,9 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str
 
 
 def test_a_trained_draft_is_predicted_by_its_own_acceptance(
-    home: Workspace, capsys: pytest.CaptureFixture[str]
+    home: Workspace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("WHETSTONE_HOME", str(home.settings.home))
     card, job = models.resolve(home, "starter"), jobs.submit(home, InstallSpec(engine="serve"), "any")
     drafting, looking = (
         studio.artifact(

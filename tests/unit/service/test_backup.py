@@ -31,7 +31,7 @@ SPEC = InstallSpec(engine="serve")
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Workspace:
+def home_with_jobs(tmp_path: Path) -> Workspace:
     """A job that succeeded with an artifact, one that runs, one that waits."""
     opened = open_home(tmp_path / "home")
     run = Home(World(), tmp_path / "home", f"sqlite:///{tmp_path / 'home' / 'whetstone.db'}", "one")
@@ -64,10 +64,10 @@ def states(opened: Workspace) -> dict[str, JobState]:
 RESTORED = {"j-1": JobState.SUCCEEDED, "j-2": JobState.LOST, "j-3": JobState.CANCELLED}
 
 
-def test_what_ran_is_lost_and_can_be_resumed_and_all_else_is_as_it_was(home: Workspace, tmp_path: Path) -> None:
-    created = backup.back_up(home, tmp_path / "b.tar", with_files=True)
+def test_what_ran_is_lost_and_can_be_resumed_and_all_else_is_as_it_was(home_with_jobs: Workspace, tmp_path: Path) -> None:
+    created = backup.back_up(home_with_jobs, tmp_path / "b.tar", with_files=True)
     assert created.rows["jobs"] == 3 and not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
-    shutil.rmtree(home.settings.home)
+    shutil.rmtree(home_with_jobs.settings.home)
     there = new(tmp_path)
     restored = backup.restore(there, tmp_path / "b.tar")
     assert (restored.lost, restored.held, restored.missing, states(there)) == (1, 1, 0, RESTORED)
@@ -110,8 +110,8 @@ def test_no_job_of_a_backup_starts_before_somebody_releases_it(tmp_path: Path) -
     assert [worker.job for worker in run._world.workers] == [first.id]
 
 
-def test_without_files_it_says_what_is_missing(home: Workspace, tmp_path: Path) -> None:
-    backup.back_up(home, tmp_path / "b.tar")
+def test_without_files_it_says_what_is_missing(home_with_jobs: Workspace, tmp_path: Path) -> None:
+    backup.back_up(home_with_jobs, tmp_path / "b.tar")
     there = new(tmp_path)
     assert backup.restore(there, tmp_path / "b.tar").missing == 1
     (artifact,) = artifacts.listing(there)
@@ -119,9 +119,9 @@ def test_without_files_it_says_what_is_missing(home: Workspace, tmp_path: Path) 
 
 
 def test_a_home_that_was_begun_while_files_were_put_back_keeps_its_own(
-    home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home_with_jobs: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backup.back_up(home, tmp_path / "b.tar", with_files=True)
+    backup.back_up(home_with_jobs, tmp_path / "b.tar", with_files=True)
     there, put = new(tmp_path), backup._put_files
 
     def meanwhile(*items: Any) -> None:
@@ -135,8 +135,8 @@ def test_a_home_that_was_begun_while_files_were_put_back_keeps_its_own(
 
 
 @pytest.mark.process
-def test_a_home_moves_to_a_server_and_back(home: Workspace, tmp_path: Path, postgres: Postgres) -> None:
-    backup.back_up(home, tmp_path / "b.tar", with_files=True)
+def test_a_home_moves_to_a_server_and_back(home_with_jobs: Workspace, tmp_path: Path, postgres: Postgres) -> None:
+    backup.back_up(home_with_jobs, tmp_path / "b.tar", with_files=True)
     url = postgres.new()
     there = new(tmp_path, "served", url)
     backup.restore(there, tmp_path / "b.tar")
@@ -151,7 +151,7 @@ def test_a_home_moves_to_a_server_and_back(home: Workspace, tmp_path: Path, post
     assert [seq for seq, _ in jobs.events(back, "j-2")] == list(range(1, len(jobs.events(back, "j-2")) + 1))
 
 
-def test_what_is_written_meanwhile_is_in_it_whole_or_not_at_all(home: Workspace, tmp_path: Path) -> None:
+def test_what_is_written_meanwhile_is_in_it_whole_or_not_at_all(home_with_jobs: Workspace, tmp_path: Path) -> None:
     ended = threading.Event()
 
     def work() -> None:
@@ -159,13 +159,13 @@ def test_what_is_written_meanwhile_is_in_it_whole_or_not_at_all(home: Workspace,
         while not ended.is_set():
             number += 1
             events = [Event(kind="note", message=f"{number} {part}") for part in range(20)]
-            home.store.run(lambda session, reported=events: history.append(session, "j-2", reported))
+            home_with_jobs.store.run(lambda session, reported=events: history.append(session, "j-2", reported))
 
     writer = threading.Thread(target=work)
     writer.start()
     try:
         for number in range(3):
-            backup.back_up(home, tmp_path / f"{number}.tar")
+            backup.back_up(home_with_jobs, tmp_path / f"{number}.tar")
     finally:
         ended.set()
         writer.join()
@@ -205,8 +205,10 @@ TORN: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("how", TORN)
-def test_a_torn_or_foreign_file_is_refused_and_changes_nothing(home: Workspace, tmp_path: Path, how: str) -> None:
-    backup.back_up(home, tmp_path / "b.tar", with_files=True)
+def test_a_torn_or_foreign_file_is_refused_and_changes_nothing(
+    home_with_jobs: Workspace, tmp_path: Path, how: str
+) -> None:
+    backup.back_up(home_with_jobs, tmp_path / "b.tar", with_files=True)
     torn = tmp_path / "torn.tar"
     torn.write_bytes(TORN[how]((tmp_path / "b.tar").read_bytes()))
     there = new(tmp_path)
@@ -223,20 +225,22 @@ def test_a_file_that_is_not_there_or_is_a_folder_is_refused(tmp_path: Path) -> N
             backup.read(path)
 
 
-def test_a_home_in_use_a_name_in_use_and_whoever_is_no_admin_are_refused(home: Workspace, tmp_path: Path) -> None:
-    backup.back_up(home, tmp_path / "b.tar")
+def test_a_home_in_use_a_name_in_use_and_whoever_is_no_admin_are_refused(
+    home_with_jobs: Workspace, tmp_path: Path
+) -> None:
+    backup.back_up(home_with_jobs, tmp_path / "b.tar")
     with pytest.raises(NotNow, match="jobs of its own"):
-        backup.restore(home, tmp_path / "b.tar")
+        backup.restore(home_with_jobs, tmp_path / "b.tar")
     with pytest.raises(NotNow, match="is there already"):
-        backup.back_up(home, tmp_path / "b.tar")
-    ann = home.acting_as(Actor(name="ann", role=Role.OPERATOR))
+        backup.back_up(home_with_jobs, tmp_path / "b.tar")
+    ann = home_with_jobs.acting_as(Actor(name="ann", role=Role.OPERATOR))
     for act in (lambda: backup.back_up(ann, tmp_path / "c.tar"), lambda: backup.restore(ann, tmp_path / "b.tar")):
         with pytest.raises(NotAllowed):
             act()
     assert not (tmp_path / "c.tar").exists()
 
 
-def test_a_backup_into_a_folder_that_is_not_there_leaves_nothing(home: Workspace, tmp_path: Path) -> None:
+def test_a_backup_into_a_folder_that_is_not_there_leaves_nothing(home_with_jobs: Workspace, tmp_path: Path) -> None:
     with pytest.raises(WhetstoneError):
-        backup.back_up(home, tmp_path / "no" / "b.tar")
+        backup.back_up(home_with_jobs, tmp_path / "no" / "b.tar")
     assert not (tmp_path / "no").exists()

@@ -41,7 +41,7 @@ G5 = "ml.g5.12xlarge"
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+def home_with_catalog(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """Read only: one catalog for all tests that change nothing."""
     opened = open_home(tmp_path_factory.mktemp("catalog"))
     catalog_sync.sync(opened)
@@ -57,26 +57,26 @@ def state(workspace: Workspace) -> str | None:
         return sync_state.stored_version(session, "bundled")
 
 
-def test_the_published_columns_are_the_matrix_cell_by_cell(home: Workspace) -> None:
+def test_the_published_columns_are_the_matrix_cell_by_cell(home_with_catalog: Workspace) -> None:
     with published.MATRIX.open() as file:
         matrix = {row["jumpstart_model_id"]: row for row in csv.DictReader(file)}
-    rows = catalog.listing(home, CatalogFilter(origins=("published",)))
+    rows = catalog.listing(home_with_catalog, CatalogFilter(origins=("published",)))
     assert [line.entry.id for line in rows] == list(matrix) and len(rows) == 73
     for line in rows:
         assert line.entry.published.model_dump() == {name: matrix[line.entry.id][name] for name in words.PUBLISHED}
         assert line.entry.family == matrix[line.entry.id]["family"]
 
 
-def test_models_of_ones_own_come_first_and_have_blank_cells(home: Workspace) -> None:
-    first = catalog.listing(home, CatalogFilter())[:2]
+def test_models_of_ones_own_come_first_and_have_blank_cells(home_with_catalog: Workspace) -> None:
+    first = catalog.listing(home_with_catalog, CatalogFilter())[:2]
     assert [line.entry.id for line in first] == bundled.ids() and {line.entry.origin for line in first} == {"starter"}
     assert all(set(line.entry.published.model_dump().values()) == {""} for line in first)
 
 
-def test_reference_models_are_known_but_not_listed(home: Workspace) -> None:
-    listed = ids(home)
+def test_reference_models_are_known_but_not_listed(home_with_catalog: Workspace) -> None:
+    listed = ids(home_with_catalog)
     assert len(listed) == 75 and "meta-llama/Llama-3.1-405B" not in listed
-    assert catalog.show(home, "meta-llama/llama-3.1-405b").origin == "reference"
+    assert catalog.show(home_with_catalog, "meta-llama/llama-3.1-405b").origin == "reference"
 
 
 def test_the_family_of_a_type_is_the_pages() -> None:
@@ -84,10 +84,10 @@ def test_the_family_of_a_type_is_the_pages() -> None:
     assert families == words.FAMILIES
 
 
-def test_a_sync_without_a_change_writes_nothing(home: Workspace) -> None:
-    before = (home.settings.home / "whetstone.db-wal").stat()
-    catalog_sync.sync(home)
-    after = (home.settings.home / "whetstone.db-wal").stat()
+def test_a_sync_without_a_change_writes_nothing(home_with_catalog: Workspace) -> None:
+    before = (home_with_catalog.settings.home / "whetstone.db-wal").stat()
+    catalog_sync.sync(home_with_catalog)
+    after = (home_with_catalog.settings.home / "whetstone.db-wal").stat()
     assert (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
 
 
@@ -227,39 +227,39 @@ def test_a_demonstration_has_the_catalog_although_it_is_read_only(tmp_path: Path
 
 
 @pytest.mark.parametrize("target", [G5, "sagemaker:ml.g5.12xlarge", "ml.inf2.48xlarge", "accelerator:rtx4090"])
-def test_what_fits_is_what_the_rules_say_of_each_model(home: Workspace, target: str) -> None:
-    where, steps = targets.find(home, target), words.technique_recipes()
+def test_what_fits_is_what_the_rules_say_of_each_model(home_with_catalog: Workspace, target: str) -> None:
+    where, steps = targets.find(home_with_catalog, target), words.technique_recipes()
     for kind in (words.ORIGINAL_KIND, "awq", "draft"):
-        fitting = ids(home, target=target, techniques=() if kind == words.ORIGINAL_KIND else (kind,))
-        for line in catalog.listing(home, CatalogFilter()):
+        fitting = ids(home_with_catalog, target=target, techniques=() if kind == words.ORIGINAL_KIND else (kind,))
+        for line in catalog.listing(home_with_catalog, CatalogFilter()):
             model = line.entry.model
-            facts = targets.rule_facts(where, model, catalog_sync.find_draft(home, model))
+            facts = targets.rule_facts(where, model, catalog_sync.find_draft(home_with_catalog, model))
             assert (line.entry.id in fitting) == compat.check_recipe(model, steps[kind], facts, suggest=False).valid, (
                 kind,
                 line.entry.id,
             )
 
 
-def test_awq_on_four_a10g_answers_with_those_that_fit(home: Workspace) -> None:
-    identifiers = ids(home, target=G5, techniques=("awq",), origins=("published",))
+def test_awq_on_four_a10g_answers_with_those_that_fit(home_with_catalog: Workspace) -> None:
+    identifiers = ids(home_with_catalog, target=G5, techniques=("awq",), origins=("published",))
     assert "meta-textgeneration-llama-3-70b" in identifiers and "meta-textgeneration-llama-2-7b" in identifiers
     assert (
         "huggingface-llm-falcon-180b-bf16" not in identifiers
         and "huggingface-llm-mistral-7b-openorca-gptq" not in identifiers
     )
-    assert "meta-textgeneration-llama-3-70b" not in ids(home, target="ml.g5.xlarge", techniques=("awq",))
+    assert "meta-textgeneration-llama-3-70b" not in ids(home_with_catalog, target="ml.g5.xlarge", techniques=("awq",))
 
 
-def test_on_this_machine_its_memory_counts(home: Workspace) -> None:
-    fits = ids(home, target="local")
+def test_on_this_machine_its_memory_counts(home_with_catalog: Workspace) -> None:
+    fits = ids(home_with_catalog, target="local")
     assert "starter" in fits and "huggingface-llm-falcon-180b-bf16" not in fits  # 360 GB
-    line = catalog.listing(home, CatalogFilter(words="llama-3-70b-instruct"))[0]
+    line = catalog.listing(home_with_catalog, CatalogFilter(words="llama-3-70b-instruct"))[0]
     assert not line.fits and any("does not fit" in reason for check in line.checks for reason in check.reasons)
 
 
 @pytest.fixture(scope="module")
-def entries(home: Workspace) -> list[catalog.CatalogEntry]:
-    return [line.entry for line in catalog.listing(home, CatalogFilter())]
+def entries(home_with_catalog: Workspace) -> list[catalog.CatalogEntry]:
+    return [line.entry for line in catalog.listing(home_with_catalog, CatalogFilter())]
 
 
 NUMBERS = st.one_of(st.none(), st.integers(0, 200_000_000_000))
@@ -276,7 +276,7 @@ NUMBERS = st.one_of(st.none(), st.integers(0, 200_000_000_000))
     context=st.sampled_from([None, 2048, 4096, 32768]),
 )
 def test_the_store_narrows_as_the_columns_say(
-    home: Workspace,
+    home_with_catalog: Workspace,
     entries: list[catalog.CatalogEntry],
     origins: list[str],
     cells: list[str],
@@ -300,9 +300,9 @@ def test_the_store_narrows_as_the_columns_say(
         }
     )
     expected = [entry.id for entry in entries if holds(entry, catalog_filter)]
-    with home.store.read() as session:
+    with home_with_catalog.store.read() as session:
         assert [row.name for row in table.list_rows(session, catalog_filter, "", limit=None)] == expected
-    assert catalog.count(home, catalog_filter) == len(expected)
+    assert catalog.count(home_with_catalog, catalog_filter) == len(expected)
 
 
 def holds(entry: catalog.CatalogEntry, catalog_filter: CatalogFilter) -> bool:
@@ -328,15 +328,15 @@ def holds(entry: catalog.CatalogEntry, catalog_filter: CatalogFilter) -> bool:
 @pytest.mark.parametrize("sort", get_args(CatalogOrder))
 @pytest.mark.parametrize("descending", [False, True])
 def test_every_order_has_every_model_once_and_pages_without_a_gap(
-    home: Workspace, sort: CatalogOrder, descending: bool
+    home_with_catalog: Workspace, sort: CatalogOrder, descending: bool
 ) -> None:
     catalog_filter = CatalogFilter(sort=sort, descending=descending)
-    whole = catalog.listing(home, catalog_filter)
-    paged = [line for number in (1, 2, 3, 4) for line in catalog.page(home, catalog_filter, number)]
+    whole = catalog.listing(home_with_catalog, catalog_filter)
+    paged = [line for number in (1, 2, 3, 4) for line in catalog.page(home_with_catalog, catalog_filter, number)]
     assert [line.entry.id for line in paged] == [line.entry.id for line in whole] and len(
         {line.entry.id for line in whole}
     ) == 75
-    assert catalog.page(home, catalog_filter, 5) == []
+    assert catalog.page(home_with_catalog, catalog_filter, 5) == []
     if sort in {"parameters", "context"}:
         values = [
             getattr(line.entry.model, {"parameters": "parameters", "context": "max_positions"}[sort]) for line in whole
@@ -358,20 +358,27 @@ def test_every_order_has_every_model_once_and_pages_without_a_gap(
     ],
 )
 def test_an_unknown_filter_is_one_sentence_with_the_nearest_names(
-    home: Workspace, values: dict[str, object], message: str
+    home_with_catalog: Workspace, values: dict[str, object], message: str
 ) -> None:
     with pytest.raises(UnknownFilter) as error:
-        catalog.listing(home, catalog.make_filter(home, **values))
+        catalog.listing(home_with_catalog, catalog.make_filter(home_with_catalog, **values))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
-def test_an_unknown_instance_is_one_sentence_with_the_nearest_names(home: Workspace) -> None:
+def test_an_unknown_instance_is_one_sentence_with_the_nearest_names(home_with_catalog: Workspace) -> None:
     with pytest.raises(InvalidRecipe, match=r"ml\.g5\.12xlarge"):
-        catalog.count(home, CatalogFilter(target="ml.g5.13xlarge"))
+        catalog.count(home_with_catalog, CatalogFilter(target="ml.g5.13xlarge"))
 
 
-def test_families_and_licences_are_found_in_any_case(home: Workspace) -> None:
-    assert len(catalog.listing(home, catalog.make_filter(home, families=("llama",), licences=("LLAMA2",)))) == 19
+def test_families_and_licences_are_found_in_any_case(home_with_catalog: Workspace) -> None:
+    assert (
+        len(
+            catalog.listing(
+                home_with_catalog, catalog.make_filter(home_with_catalog, families=("llama",), licences=("LLAMA2",))
+            )
+        )
+        == 19
+    )
 
 
 def test_models_of_one_shape_fit_alike_and_other_shapes_are_told_apart() -> None:
@@ -390,14 +397,14 @@ def test_models_of_one_shape_fit_alike_and_other_shapes_are_told_apart() -> None
     assert words.facts_hash(model, publication["meta-textgeneration-llama-3-70b"]) != words.facts_hash(model)
 
 
-def test_other_rules_make_the_fits_anew(home: Workspace) -> None:
+def test_other_rules_make_the_fits_anew(home_with_catalog: Workspace) -> None:
     """The very same, so that the home of all tests is what it was."""
-    before = ids(home, target=G5, techniques=("awq",))
-    with home.store.session() as session:
+    before = ids(home_with_catalog, target=G5, techniques=("awq",))
+    with home_with_catalog.store.session() as session:
         sync_state.set_version(session, "planner", "an earlier version's")
-    with home.store.session() as session:
+    with home_with_catalog.store.session() as session:
         table.remove_fits(session)
-    assert ids(home, target=G5, techniques=("awq",)) == before != []
+    assert ids(home_with_catalog, target=G5, techniques=("awq",)) == before != []
 
 
 def test_a_locked_database_is_told_where_the_catalog_was_never_filled(tmp_path: Path) -> None:

@@ -43,15 +43,15 @@ pytestmark = pytest.mark.process
 
 
 @pytest.fixture
-def home(aws: Account, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Workspace:
+def home_with_aws(aws: Account, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Workspace:
     """With AWS's two halves behind it, whose hours pass in no time, and nothing else."""
     pauses.skip(monkeypatch, aws.clock.advance)
     return open_home(tmp_path / "home", owner="ann")
 
 
-def test_a_plan_is_the_recipe_on_the_instance(home: Workspace, aws: Account) -> None:
-    artifact_id = artifact(home)
-    planned = endpoints.plan(home, artifact_id, WANTED)
+def test_a_plan_is_the_recipe_on_the_instance(home_with_aws: Workspace, aws: Account) -> None:
+    artifact_id = artifact(home_with_aws)
+    planned = endpoints.plan(home_with_aws, artifact_id, WANTED)
     assert (planned.id, planned.region, planned.owner, planned.quantized) == (
         artifact_id,
         "us-east-1",
@@ -60,9 +60,9 @@ def test_a_plan_is_the_recipe_on_the_instance(home: Workspace, aws: Account) -> 
     )
     assert planned.serving.tensor_parallel == 2
     assert (
-        endpoints.plan(home, artifact_id, WANTED.model_copy(update={"tensor_parallel": 4})).serving.tensor_parallel == 4
+        endpoints.plan(home_with_aws, artifact_id, WANTED.model_copy(update={"tensor_parallel": 4})).serving.tensor_parallel == 4
     )
-    preview = endpoints.preview(home, planned)
+    preview = endpoints.preview(home_with_aws, planned)
     assert preview["usd_per_hour"] > 1 and [call["operation"] for call in preview["requests"]] == [
         "create_model",
         "create_endpoint_config",
@@ -71,14 +71,14 @@ def test_a_plan_is_the_recipe_on_the_instance(home: Workspace, aws: Account) -> 
     assert aws.log == [], "a plan asks nothing of AWS"
 
 
-def test_an_artifact_whose_groups_no_gpu_kernel_takes_is_not_deployed(home: Workspace, aws: Account) -> None:
+def test_an_artifact_whose_groups_no_gpu_kernel_takes_is_not_deployed(home_with_aws: Workspace, aws: Account) -> None:
     sizes = {"hidden_size": 64, "intermediate_size": 128, "heads": 4, "kv_heads": 2, "head_dim": 16}
     model = CARD.model_copy(update=sizes)
     small = Recipe.model_validate({"name": "int4", "steps": [{"quantize": {"method": "awq", "group_size": 16}}]})
     with pytest.raises(
         ImpossibleStack, match="cannot be served there: vLLM has no kernel for awq in groups of 16"
     ) as error:
-        endpoints.plan(home, artifact(home, small, parent=model), WANTED)
+        endpoints.plan(home_with_aws, artifact(home_with_aws, small, parent=model), WANTED)
     assert str(error.value).endswith("not of 16.") and aws.log == []
 
 
@@ -99,16 +99,16 @@ def test_an_artifact_whose_groups_no_gpu_kernel_takes_is_not_deployed(home: Work
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(
-    home: Workspace, changes: dict[str, Any], kind: type[WhetstoneError], words: str
+    home_with_aws: Workspace, changes: dict[str, Any], kind: type[WhetstoneError], words: str
 ) -> None:
     with pytest.raises(kind, match=words) as error:
-        endpoints.plan(home, artifact(home), WANTED.model_copy(update=changes))
+        endpoints.plan(home_with_aws, artifact(home_with_aws), WANTED.model_copy(update=changes))
     assert str(error.value).endswith(".") and "\n" not in str(error.value)
 
 
-def test_what_is_compiled_for_neuron_is_not_deployed_on_gpus(home: Workspace) -> None:
+def test_what_is_compiled_for_neuron_is_not_deployed_on_gpus(home_with_aws: Workspace) -> None:
     with pytest.raises(ImpossibleStack, match="is compiled for Neuron, and these containers serve on NVIDIA GPUs"):
-        endpoints.plan(home, artifact(home, parts=("model", "compiled")), WANTED)
+        endpoints.plan(home_with_aws, artifact(home_with_aws, parts=("model", "compiled")), WANTED)
 
 
 @pytest.mark.parametrize(
@@ -119,24 +119,28 @@ def test_what_is_compiled_for_neuron_is_not_deployed_on_gpus(home: Workspace) ->
     ],
 )
 def test_what_proposes_by_a_class_is_not_in_a_vendors_container(
-    home: Workspace, step: dict[str, Any], words: str
+    home_with_aws: Workspace, step: dict[str, Any], words: str
 ) -> None:
     recipe = Recipe.model_validate({"name": "made", "steps": [{"speculate": step}]})
     with pytest.raises(
         ImpossibleStack, match=f"proposes tokens by {words}.*serve it here, or deploy one with `method: ngram`"
     ):
-        endpoints.plan(home, artifact(home, recipe, parts=("model",)), WANTED)
+        endpoints.plan(home_with_aws, artifact(home_with_aws, recipe, parts=("model",)), WANTED)
 
 
-def test_weights_must_fit(home: Workspace) -> None:
+def test_weights_must_fit(home_with_aws: Workspace) -> None:
     with pytest.raises(NotEnoughMemory, match=r"take 90\.0 GB, and 2 of ml\.g6\.12xlarge's 4 GPUs hold"):
-        endpoints.plan(home, artifact(home, size=90_000_000_000), WANTED)
+        endpoints.plan(home_with_aws, artifact(home_with_aws, size=90_000_000_000), WANTED)
 
 
 def test_the_command_deploys_proves_lists_and_deletes(
-    home: Workspace, bucket: Any, aws: Account, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home_with_aws: Workspace,
+    bucket: Any,
+    aws: Account,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    artifact_id = artifact(home)
+    artifact_id = artifact(home_with_aws)
     requests = [
         "deploy",
         artifact_id,
@@ -154,76 +158,79 @@ def test_the_command_deploys_proves_lists_and_deletes(
         ("terraform", "aws_sagemaker_model"),
         ("policy", "iam:PassRole"),
     ):
-        assert command(home, monkeypatch, *requests, "--as", form) == 0
+        assert command(home_with_aws, monkeypatch, *requests, "--as", form) == 0
         assert words in str(json.loads(capsys.readouterr().out))
-    assert command(home, monkeypatch, *requests, "--autoscale", "1:4:60", "--dry-run", "--json") == 0
+    assert command(home_with_aws, monkeypatch, *requests, "--autoscale", "1:4:60", "--dry-run", "--json") == 0
     assert [call["operation"] for call in json.loads(capsys.readouterr().out)["requests"]][3:] == [
         "register_scalable_target",
         "put_scaling_policy",
     ]
     timed = ["--schedule", "cron(0 8 ? * MON-FRI *)=2:4", "--timezone", "Europe/Berlin", "--idle", "30"]
-    assert command(home, monkeypatch, *requests, *timed, "--dry-run", "--json") == 0
+    assert command(home_with_aws, monkeypatch, *requests, *timed, "--dry-run", "--json") == 0
     assert [call["operation"] for call in json.loads(capsys.readouterr().out)["requests"]][3:] == [
         "register_scalable_target",
         "put_scheduled_action",
         "put_metric_alarm",
     ]
     for wrong in (["--schedule", "daily=1:2"], ["--idle-topic", "x"], ["--idle", "5", "--idle-topic", "x"]):
-        assert command(home, monkeypatch, *requests, *wrong) == 2 and wrong[-2] in capsys.readouterr().err
-    assert command(home, monkeypatch, *requests, "--dry-run") == 0 and "USD per hour" in capsys.readouterr().out
+        assert command(home_with_aws, monkeypatch, *requests, *wrong) == 2 and wrong[-2] in capsys.readouterr().err
+    assert command(home_with_aws, monkeypatch, *requests, "--dry-run") == 0 and "USD per hour" in capsys.readouterr().out
     assert (
-        command(home, monkeypatch, *requests, "--autoscale", "4:1:60") == 2
+        command(home_with_aws, monkeypatch, *requests, "--autoscale", "4:1:60") == 2
         and "--autoscale" in capsys.readouterr().err.lower()
     )
     assert aws.log == []
-    assert command(home, monkeypatch, *requests, "--name", "chat", "--idle", "30", "--json") == 0
+    assert command(home_with_aws, monkeypatch, *requests, "--name", "chat", "--idle", "30", "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["id"], document["state"], document["artifact"]) == ("chat", "InService", artifact_id)
     assert {each["what"]: each["proven"] for each in document["proofs"]} == {"answer": True, "quantization": True}
     assert keys(bucket, "weights") == [f"whetstone-endpoints/chat/{artifact_id}/model/config.json"]
-    assert command(home, monkeypatch, "endpoints", "list") == 0
+    assert command(home_with_aws, monkeypatch, "endpoints", "list") == 0
     aws.clock.advance(1800)
-    assert "InService, idle" not in capsys.readouterr().out and command(home, monkeypatch, "endpoints", "list") == 0
+    assert (
+        "InService, idle" not in capsys.readouterr().out
+        and command(home_with_aws, monkeypatch, "endpoints", "list") == 0
+    )
     assert "InService, idle" in capsys.readouterr().out
     aws.faults += [Fault("AccessDeniedException", each) for each in ("DescribeAlarms", "GetMetricData")]
-    assert command(home, monkeypatch, "endpoints", "list") == 0
+    assert command(home_with_aws, monkeypatch, "endpoints", "list") == 0
     assert "In total" in (listed := capsys.readouterr().out) and re.search(r"1 x ml\.g6\.12xlarge +\?", listed)
     aws.clock.advance(time.time() - aws.clock.now)
-    assert command(home, monkeypatch, "endpoints", "prove", "chat") == 0 and capsys.readouterr()
-    assert command(home, monkeypatch, "endpoints", "list") == 0
+    assert command(home_with_aws, monkeypatch, "endpoints", "prove", "chat") == 0 and capsys.readouterr()
+    assert command(home_with_aws, monkeypatch, "endpoints", "list") == 0
     assert re.search(r"1 x ml\.g6\.12xlarge +1 ", capsys.readouterr().out)
-    assert command(home, monkeypatch, "endpoints", "show", "chat") == 0
+    assert command(home_with_aws, monkeypatch, "endpoints", "show", "chat") == 0
     assert "invoke_endpoint" in (shown := capsys.readouterr().out) and "USD so far" in shown
     assert "; 1 request in the last hour, 95% of them within 250 ms; 2 requests since it was created." in shown
     aws.tables["container"] = {"answer": " "}
-    assert command(home, monkeypatch, "endpoints", "prove", "chat") == 1
+    assert command(home_with_aws, monkeypatch, "endpoints", "prove", "chat") == 1
     assert "does not serve what was deployed" in capsys.readouterr().err
-    assert command(home, monkeypatch, "endpoints", "delete", "chat") == 0
+    assert command(home_with_aws, monkeypatch, "endpoints", "delete", "chat") == 0
     assert "deleted" in capsys.readouterr().out and keys(bucket, "weights") == []
-    assert command(home, monkeypatch, "endpoints", "delete", "chat") == 2
+    assert command(home_with_aws, monkeypatch, "endpoints", "delete", "chat") == 2
     assert (
-        command(home, monkeypatch, "endpoints", "list", "--json") == 0
+        command(home_with_aws, monkeypatch, "endpoints", "list", "--json") == 0
         and json.loads(capsys.readouterr().out.split("\n", 0)[-1]) == []
     )
-    assert [(each.action, each.kind, each.target) for each in audit.listing(home)] == [
+    assert [(each.action, each.kind, each.target) for each in audit.listing(home_with_aws)] == [
         ("delete endpoint", "endpoint", "chat"),
         ("deploy", "endpoint", "chat"),
     ]
 
 
-def test_the_cost_so_far_is_of_the_hours_since_it_was_made(home: Workspace, bucket: Any, aws: Account) -> None:
-    planned = endpoints.plan(home, artifact(home), WANTED.model_copy(update={"instances": 2}))
-    endpoints.deploy(home, planned, lambda line: None)
-    (result,) = endpoints.listing(home)
+def test_the_cost_so_far_is_of_the_hours_since_it_was_made(home_with_aws: Workspace, bucket: Any, aws: Account) -> None:
+    planned = endpoints.plan(home_with_aws, artifact(home_with_aws), WANTED.model_copy(update={"instances": 2}))
+    endpoints.deploy(home_with_aws, planned, lambda line: None)
+    (result,) = endpoints.listing(home_with_aws)
     assert result.instances == 2 and result.usd_per_hour is not None and result.usd_so_far is not None
     hours = max(0.0, (datetime.now(UTC) - result.since).total_seconds() / 3600)
     assert result.usd_so_far == pytest.approx(result.usd_per_hour * hours, rel=0.01, abs=0.05)
-    assert result.usd_per_hour == pytest.approx(endpoints.preview(home, planned)["usd_per_hour"])
+    assert result.usd_per_hour == pytest.approx(endpoints.preview(home_with_aws, planned)["usd_per_hour"])
 
 
-def test_an_operator_deletes_what_is_theirs(home: Workspace, bucket: Any, aws: Account) -> None:
-    ann, bob = (home.acting_as(Actor(name=name, role=Role.OPERATOR, origin="page")) for name in ("ann", "bob"))
-    endpoints.deploy(ann, endpoints.plan(ann, artifact(home), WANTED), lambda line: None)
+def test_an_operator_deletes_what_is_theirs(home_with_aws: Workspace, bucket: Any, aws: Account) -> None:
+    ann, bob = (home_with_aws.acting_as(Actor(name=name, role=Role.OPERATOR, origin="page")) for name in ("ann", "bob"))
+    endpoints.deploy(ann, endpoints.plan(ann, artifact(home_with_aws), WANTED), lambda line: None)
     (result,) = endpoints.listing(bob)
     with pytest.raises(NotAllowed, match="This endpoint is ann's"):
         endpoints.delete(bob, result.id)
@@ -232,7 +239,7 @@ def test_an_operator_deletes_what_is_theirs(home: Workspace, bucket: Any, aws: A
     assert endpoints.listing(ann) == []
 
 
-def test_what_is_not_given_is_the_environments(home: Workspace, aws: Account) -> None:
+def test_what_is_not_given_is_the_environments(home_with_aws: Workspace, aws: Account) -> None:
     set_there = {
         "role": ROLE,
         "output": "s3://made/by/us/",
@@ -241,10 +248,10 @@ def test_what_is_not_given_is_the_environments(home: Workspace, aws: Account) ->
         "security-groups": "sg-1",
         "region": "eu-west-1",
     }
-    artifact_id = artifact(home)
+    artifact_id = artifact(home_with_aws)
     with pytest.raises(InvalidOptions, match="needs a role: give role, or set WHETSTONE_AWS_ROLE"):
-        endpoints.plan(home, artifact_id, DeploymentRequest(instance="ml.g6.12xlarge"))
-    there = replace(home, settings=home.settings.model_copy(update={"aws": set_there}))
+        endpoints.plan(home_with_aws, artifact_id, DeploymentRequest(instance="ml.g6.12xlarge"))
+    there = replace(home_with_aws, settings=home_with_aws.settings.model_copy(update={"aws": set_there}))
     planned = endpoints.plan(there, artifact_id, DeploymentRequest(instance="ml.g6.12xlarge"))
     assert (planned.role, planned.bucket, planned.kms_key, planned.region) == (
         ROLE,
@@ -260,13 +267,17 @@ def test_what_is_not_given_is_the_environments(home: Workspace, aws: Account) ->
 
 
 def test_the_command_updates_in_place_with_what_is_there(
-    home: Workspace, bucket: Any, aws: Account, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home_with_aws: Workspace,
+    bucket: Any,
+    aws: Account,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    first, second = artifact(home), artifact(home, job="j-2")
+    first, second = artifact(home_with_aws), artifact(home_with_aws, job="j-2")
     changed = WANTED.model_copy(update={"tensor_parallel": 4, "kms_key": "alias/weights", "name": "chat"})
-    endpoints.deploy(home, endpoints.plan(home, first, changed), lambda line: None)
+    endpoints.deploy(home_with_aws, endpoints.plan(home_with_aws, first, changed), lambda line: None)
     requests = ["endpoints", "update", "chat", second]
-    assert command(home, monkeypatch, *requests, "--alarm", "errors", "--watch", "5", "--dry-run", "--json") == 0
+    assert command(home_with_aws, monkeypatch, *requests, "--alarm", "errors", "--watch", "5", "--dry-run", "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert [call["operation"] for call in document["requests"]] == [
         "create_model",
@@ -286,15 +297,15 @@ def test_the_command_updates_in_place_with_what_is_there(
         "weights",
     )
     assert (
-        command(home, monkeypatch, *requests, "--instance", "ml.g6.xlarge") == 2 and "has 1" in capsys.readouterr().err
+        command(home_with_aws, monkeypatch, *requests, "--instance", "ml.g6.xlarge") == 2 and "has 1" in capsys.readouterr().err
     )
-    bob = home.acting_as(Actor(name="bob", role=Role.OPERATOR, origin="page"))
+    bob = home_with_aws.acting_as(Actor(name="bob", role=Role.OPERATOR, origin="page"))
     with pytest.raises(NotAllowed, match="This endpoint is ann's"):
         endpoints.update(bob, *endpoints.plan_update(bob, "chat", second, UpdateRequest()), print)
     assert aws.asked("UpdateEndpoint") == [] and len(aws.tables["models"]) == 1
-    assert command(home, monkeypatch, *requests, "--instance", "ml.g6.24xlarge", "--json") == 0
+    assert command(home_with_aws, monkeypatch, *requests, "--instance", "ml.g6.24xlarge", "--json") == 0
     now = json.loads(capsys.readouterr().out)
     assert (now["artifact"], now["instance"], now["owner"]) == (second, "ml.g6.24xlarge", "ann")
     assert {each["what"]: each["proven"] for each in now["proofs"]} == {"answer": True, "quantization": True}
     assert keys(bucket, "weights") == [f"whetstone-endpoints/chat/{second}/model/config.json"]
-    assert next(each.action for each in audit.listing(home)) == "update endpoint"
+    assert next(each.action for each in audit.listing(home_with_aws)) == "update endpoint"

@@ -6,8 +6,6 @@ import dataclasses
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
-
 from backend.domain.jobs.jobs import JobState
 from backend.service import Workspace
 from backend.service.machines import doctor
@@ -18,11 +16,6 @@ from tests.homes import open_home
 
 def found(workspace: Workspace, subject: str) -> list[doctor.Finding]:
     return [each for each in doctor.examine(workspace) if each.subject == subject]
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Workspace:
-    return open_home(tmp_path)
 
 
 def heard(home: Workspace, seconds: float) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from sqlalchemy import event
@@ -24,12 +22,6 @@ from backend.service.jobs import jobs, progress, view_cache
 from backend.service.jobs.progress import ResourceUse
 from backend.store import history
 from tests import studio
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    with studio.home(tmp_path, monkeypatch) as opened:
-        yield opened
 
 
 def used(at: datetime, rss: int = 10**9, cpu: float = 50.0) -> Event:
@@ -110,6 +102,7 @@ def test_a_job_says_what_it_has_cost_so_far(
     home: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The time of the attempt at an evaluation's own price, else at that of the machine, else nothing."""
+    monkeypatch.setenv("WHETSTONE_HOME", str(home.settings.home))
     start = datetime.now(UTC) - timedelta(minutes=30)
     url = Variant(name="a", source="http://127.0.0.1:1", kind="url", url="http://127.0.0.1:1")
     options = EvaluateOptions(price_per_hour=2.0, discount=0.5)

@@ -32,7 +32,7 @@ W8A8 = Recipe.model_validate({"name": "w8a8", "steps": [{"quantize": {"method": 
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return probed_home(tmp_path_factory.mktemp("home"))
 
 
@@ -49,8 +49,10 @@ def own(preset_id: str = "mine/fast", **changes: object) -> Preset:
 
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.id)
-def test_every_bundled_preset_is_valid_on_its_model_and_target(home: Workspace, preset: Preset) -> None:
-    verdict = cases.resolve(home, models.resolve_facts(home, preset.model), preset.recipe, preset.target).verdict
+def test_every_bundled_preset_is_valid_on_its_model_and_target(shared_home: Workspace, preset: Preset) -> None:
+    verdict = cases.resolve(
+        shared_home, models.resolve_facts(shared_home, preset.model), preset.recipe, preset.target
+    ).verdict
     assert verdict.valid, [reason.message for reason in verdict.reasons]
 
 
@@ -62,10 +64,10 @@ def test_each_of_the_eleven_pre_optimized_models_has_a_preset_for_every_goal() -
 
 
 @pytest.mark.parametrize("model", sorted({preset.model for preset in PUBLISHED}))
-def test_a_goal_is_what_the_estimates_and_prices_say(home: Workspace, model: str) -> None:
+def test_a_goal_is_what_the_estimates_and_prices_say(shared_home: Workspace, model: str) -> None:
     own = {preset.goal: preset for preset in PUBLISHED if preset.model == model}
-    hours = {goal: targets.find(home, preset.target).price_per_hour or math.inf for goal, preset in own.items()}
-    waits = {goal: preset_figures.estimate(home, preset, (1,)).levels[0].tpot_ms for goal, preset in own.items()}
+    hours = {goal: targets.find(shared_home, preset.target).price_per_hour or math.inf for goal, preset in own.items()}
+    waits = {goal: preset_figures.estimate(shared_home, preset, (1,)).levels[0].tpot_ms for goal, preset in own.items()}
     assert min(hours, key=lambda goal: hours[goal]) == "lower-cost"
     middles = {goal: math.sqrt(ends[0] * ends[1]) for goal, ends in waits.items() if ends}
     assert min(middles, key=lambda goal: middles[goal]) == "lower-latency"
@@ -75,8 +77,8 @@ def test_a_goal_is_what_the_estimates_and_prices_say(home: Workspace, model: str
     )
 
 
-def test_published_figures_are_the_announcements_with_todays_prices_next_to_them(home: Workspace) -> None:
-    latency = presets.show(home, "llama-3-70b/lower-latency")
+def test_published_figures_are_the_announcements_with_todays_prices_next_to_them(shared_home: Workspace) -> None:
+    latency = presets.show(shared_home, "llama-3-70b/lower-latency")
     (claim,) = latency.preset.published
     assert latency.preset.target == "ml.p5.48xlarge" and (claim.value, claim.against, claim.unit) == (
         2400,
@@ -84,16 +86,16 @@ def test_published_figures_are_the_announcements_with_todays_prices_next_to_them
         "tokens/s",
     )
     assert "~2400 tokens/sec on a ml.p5.48xlarge" in claim.statement and claim.url.startswith("https://aws.amazon.com/")
-    cost = presets.show(home, "llama-3-70b-instruct/lower-cost")
+    cost = presets.show(shared_home, "llama-3-70b-instruct/lower-cost")
     assert cost.preset.target == "ml.g5.12xlarge" and cost.preset.published[0].value == 79.88
-    mine, other = (targets.find(home, name).price_per_hour for name in ("ml.g5.12xlarge", "ml.p4d.24xlarge"))
+    mine, other = (targets.find(shared_home, name).price_per_hour for name in ("ml.g5.12xlarge", "ml.p4d.24xlarge"))
     assert mine and other and cost.today[0] is not None and f"{1 - mine / other:.2%} cheaper" in cost.today[0]
     assert cost.today[1] is None  # the weights' claim is no comparison of prices
     assert [preset.id for preset in PRESETS if preset.published and "llama-3-70b" not in preset.id] == []
 
 
-def test_every_starter_preset_has_a_bundled_measurement_with_provenance(home: Workspace) -> None:
-    evaluated = preset_figures.PresetEvaluations(home)
+def test_every_starter_preset_has_a_bundled_measurement_with_provenance(shared_home: Workspace) -> None:
+    evaluated = preset_figures.PresetEvaluations(shared_home)
     starters = [preset for preset in PRESETS if preset not in PUBLISHED]
     assert [preset.goal for preset in starters] == ["lower-cost", "lower-latency", "highest-quality"]
     for preset in starters:
@@ -105,9 +107,9 @@ def test_every_starter_preset_has_a_bundled_measurement_with_provenance(home: Wo
     assert all(not evaluated.measurements(preset) for preset in PUBLISHED)
 
 
-def test_no_bundled_figure_without_a_hit_rate_goes_unmarked(home: Workspace) -> None:
+def test_no_bundled_figure_without_a_hit_rate_goes_unmarked(shared_home: Workspace) -> None:
     """Times to the first token of prompts that came round were shown as measured."""
-    evaluated = preset_figures.PresetEvaluations(home)
+    evaluated = preset_figures.PresetEvaluations(shared_home)
     levels = {
         (known.id, result.name): result.levels for known in evaluations.load() for result in known.document.variants
     }
@@ -169,9 +171,9 @@ def test_the_store_follows_the_file_by_content_hash(tmp_path: Path) -> None:
     assert after[1].created_at >= before[0].created_at and after[2].created_at == before[1].created_at
 
 
-def test_filters_and_pages(home: Workspace) -> None:
+def test_filters_and_pages(shared_home: Workspace) -> None:
     def ids(**fields: str) -> list[str]:
-        return [known.preset.id for known in presets.listing(home, PresetFilter(**fields), limit=1000)]
+        return [known.preset.id for known in presets.listing(shared_home, PresetFilter(**fields), limit=1000)]
 
     assert ids(model="meta-llama/Meta-Llama-3-8B") == [f"llama-3-8b/{goal}" for goal in GOALS]
     assert len(ids(goal="balanced")) == 11 and ids(target="sagemaker:ml.g5.12xlarge", goal="balanced") == [
@@ -180,17 +182,19 @@ def test_filters_and_pages(home: Workspace) -> None:
     ]
     assert ids(words="MISTRAL cost") == ["mistral-7b/lower-cost", "mistral-7b-instruct/lower-cost"]
     assert ids(words="100%_") == [] and ids(origin="own") == []
-    pages = [known.preset.id for start in (0, 20, 40, 60) for known in presets.listing(home, limit=20, offset=start)]
-    assert pages == [preset.id for preset in PRESETS] and presets.count(home) == len(PRESETS)
+    pages = [
+        known.preset.id for start in (0, 20, 40, 60) for known in presets.listing(shared_home, limit=20, offset=start)
+    ]
+    assert pages == [preset.id for preset in PRESETS] and presets.count(shared_home) == len(PRESETS)
 
 
-def test_applied_to_another_model_it_is_valid_or_says_why_and_what_would_be(home: Workspace) -> None:
-    fine = presets.apply(home, "starter/lower-cost")
+def test_applied_to_another_model_it_is_valid_or_says_why_and_what_would_be(shared_home: Workspace) -> None:
+    fine = presets.apply(shared_home, "starter/lower-cost")
     assert fine.case.works and (fine.source, fine.case.target_name) == ("starter", "local") and fine.case.recipe == W8A8
-    refused = presets.apply(home, "llama-3-70b/lower-cost", model="starter", target="local").case
+    refused = presets.apply(shared_home, "llama-3-70b/lower-cost", model="starter", target="local").case
     assert not refused.works and refused.verdict.reasons and refused.verdict.suggestion is not None
-    assert cases.resolve(home, refused.model, refused.verdict.suggestion, refused.target_name).works
-    moved = presets.apply(home, "llama-3-8b/lower-cost", target="ml.g4dn.xlarge").case
+    assert cases.resolve(shared_home, refused.model, refused.verdict.suggestion, refused.target_name).works
+    moved = presets.apply(shared_home, "llama-3-8b/lower-cost", target="ml.g4dn.xlarge").case
     assert moved.target.name == "ml.g4dn.xlarge" and moved.works
 
 

@@ -133,7 +133,7 @@ ON_DISK = {
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Workspace:
+def home_of_root(tmp_path: Path) -> Workspace:
     return open_home(tmp_path / "home", owner="root")
 
 
@@ -177,22 +177,22 @@ def test_every_function_that_changes_something_is_tried_here() -> None:
 
 
 @pytest.mark.parametrize("name", ATTEMPTS)
-def test_a_viewer_changes_nothing(home: Workspace, name: str) -> None:
-    job = jobs.submit(home, INSTALL, "x").id
-    before = audit.count(home)
+def test_a_viewer_changes_nothing(home_of_root: Workspace, name: str) -> None:
+    job = jobs.submit(home_of_root, INSTALL, "x").id
+    before = audit.count(home_of_root)
     with pytest.raises(NotAllowed, match="viewer may not"):
-        ATTEMPTS[name](person(home, Role.VIEWER), job)
+        ATTEMPTS[name](person(home_of_root, Role.VIEWER), job)
     with pytest.raises(NotAllowed, match="has no role"):
-        ATTEMPTS[name](person(home, None), job)
-    assert audit.count(home) == before and len(jobs.listing(home)) == 1
+        ATTEMPTS[name](person(home_of_root, None), job)
+    assert audit.count(home_of_root) == before and len(jobs.listing(home_of_root)) == 1
 
 
 def test_the_table_of_roles_knows_every_action() -> None:
     assert set(RULES) == set(Action) and all(rule.least is not Role.VIEWER for rule in RULES.values())
 
 
-def test_an_operator_changes_what_is_theirs_and_an_admin_everything(home: Workspace) -> None:
-    ann, bob = person(home, Role.OPERATOR), person(home, Role.OPERATOR, "bob@example.org")
+def test_an_operator_changes_what_is_theirs_and_an_admin_everything(home_of_root: Workspace) -> None:
+    ann, bob = person(home_of_root, Role.OPERATOR), person(home_of_root, Role.OPERATOR, "bob@example.org")
     own = jobs.submit(ann, INSTALL, "x")
     assert own.owner == "ann@example.org"
     for change in (jobs.cancel, jobs.move_to_front):
@@ -202,7 +202,7 @@ def test_an_operator_changes_what_is_theirs_and_an_admin_everything(home: Worksp
     for change in (jobs.resume, jobs.drop_checkpoints):
         with pytest.raises(NotAllowed):
             change(bob, own.id)
-    assert jobs.resume(person(home, Role.ADMIN, "eve"), own.id).owner == "ann@example.org"
+    assert jobs.resume(person(home_of_root, Role.ADMIN, "eve"), own.id).owner == "ann@example.org"
     with pytest.raises(NotFound):
         jobs.cancel(bob, "j-none")
     assert jobs.clone(bob, own.id).owner == "bob@example.org"
@@ -219,36 +219,36 @@ def test_an_operator_changes_what_is_theirs_and_an_admin_everything(home: Worksp
     ],
 )
 def test_only_an_admin_installs_an_engine_from_an_index_or_removes_one(
-    home: Workspace, spec: InstallSpec, refused: str
+    home_of_root: Workspace, spec: InstallSpec, refused: str
 ) -> None:
-    ann, refusal = person(home, Role.OPERATOR), f"The role operator may not {refused}"
+    ann, refusal = person(home_of_root, Role.OPERATOR), f"The role operator may not {refused}"
     with pytest.raises(NotAllowed, match=refusal):
         jobs.submit(ann, spec, "x")
     with pytest.raises(NotAllowed, match=refusal):
         jobs.submit(ann, INSTALL, "x", then=(lambda _: spec, "y"))
-    assert jobs.count(home) == 0
-    job = jobs.submit(home, spec, "x")
-    with home.store.session() as session:  # as a restored backup may say
+    assert jobs.count(home_of_root) == 0
+    job = jobs.submit(home_of_root, spec, "x")
+    with home_of_root.store.session() as session:  # as a restored backup may say
         queue.get(session, job.id).owner = ann.actor.name
     jobs.cancel(ann, job.id)
     for again in (jobs.clone, jobs.retry, jobs.resume):
         with pytest.raises(NotAllowed, match=refusal):
             again(ann, job.id)
-    with home.store.session() as session:
+    with home_of_root.store.session() as session:
         queue.get(session, job.id).aside = True
     with pytest.raises(NotAllowed, match=refusal):
         jobs.release(ann, job.id)
-    assert jobs.release(home, job.id).state == "queued"
+    assert jobs.release(home_of_root, job.id).state == "queued"
 
 
-def test_an_operator_installs_from_an_index_by_no_command(home: Workspace) -> None:
+def test_an_operator_installs_from_an_index_by_no_command(home_of_root: Workspace) -> None:
     with pytest.raises(NotAllowed, match="ask an admin"):
-        engines.install(person(home, Role.OPERATOR), "neuron", index="https://index.example/simple")
-    assert engines.install(home, "neuron", index="https://index.example/simple").state == "queued"
+        engines.install(person(home_of_root, Role.OPERATOR), "neuron", index="https://index.example/simple")
+    assert engines.install(home_of_root, "neuron", index="https://index.example/simple").state == "queued"
 
 
-def test_artifacts_presets_and_models_have_owners_too(home: Workspace, tmp_path: Path) -> None:
-    ann, bob = person(home, Role.OPERATOR), person(home, Role.OPERATOR, "bob@example.org")
+def test_artifacts_presets_and_models_have_owners_too(home_of_root: Workspace, tmp_path: Path) -> None:
+    ann, bob = person(home_of_root, Role.OPERATOR), person(home_of_root, Role.OPERATOR, "bob@example.org")
     row = ArtifactRow(
         id="a-1",
         job_id="j",
@@ -260,7 +260,7 @@ def test_artifacts_presets_and_models_have_owners_too(home: Workspace, tmp_path:
         bytes=1,
         manifest="{}",
     )
-    with home.store.session() as session:
+    with home_of_root.store.session() as session:
         session.add(row)
     saved = presets.save(ann, "my/own", model="starter", goal="balanced", recipe=W8A8)
     assert saved.owner == ann.actor.name
@@ -323,29 +323,29 @@ def test_the_second_of_two_jobs_counts_against_a_persons_limit_and_is_in_the_tra
     assert jobs.count(home) == 2, "none of the two"
 
 
-def test_every_change_is_in_the_trail_with_who_and_from_where(home: Workspace) -> None:
-    ann = person(home, Role.OPERATOR)
+def test_every_change_is_in_the_trail_with_who_and_from_where(home_of_root: Workspace) -> None:
+    ann = person(home_of_root, Role.OPERATOR)
     job = jobs.submit(ann, INSTALL, "Install it", submission="once")
     assert jobs.submit(ann, INSTALL, "Install it", submission="once").id == job.id
-    jobs.cancel(home, job.id)
+    jobs.cancel(home_of_root, job.id)
     workloads.save(ann, "mine.jsonl", b'{"prompt": "x"}\n')
-    rows = [(r.who, r.origin, r.action, r.kind, r.detail) for r in reversed(audit.listing(home))]
+    rows = [(r.who, r.origin, r.action, r.kind, r.detail) for r in reversed(audit.listing(home_of_root))]
     assert rows == [
         ("ann@example.org", "page", "submit", "job", "Install it"),
         ("root", "command line", "cancel", "job", None),
         ("ann@example.org", "page", "upload", "file", "workload"),
     ]
-    assert [r.action for r in audit.listing(home, words=job.id[:6])] == ["cancel", "submit"]
-    assert audit.people(home) == ["ann@example.org", "root"]
+    assert [r.action for r in audit.listing(home_of_root, words=job.id[:6])] == ["cancel", "submit"]
+    assert audit.people(home_of_root) == ["ann@example.org", "root"]
     with pytest.raises(NotAllowed, match="Only an admin"):
         audit.listing(ann)
     assert len(audit.listing(ann, who=["ann@example.org"])) == 2
 
 
-def test_a_change_that_fails_leaves_no_record(home: Workspace) -> None:
+def test_a_change_that_fails_leaves_no_record(home_of_root: Workspace) -> None:
     with pytest.raises(NotFound):
-        jobs.cancel(home, "j-none")
-    assert audit.listing(home) == []
+        jobs.cancel(home_of_root, "j-none")
+    assert audit.listing(home_of_root) == []
 
 
 FORGED = (
@@ -367,13 +367,13 @@ ONTO = "(id) DO UPDATE SET who = 'x'"
         f"INSERT OR REPLACE {FORGED.format(-1)}",
     ],
 )
-def test_the_database_itself_refuses_to_change_the_trail(home: Workspace, statement: str) -> None:
-    jobs.submit(home, INSTALL, "x")
-    with pytest.raises(DBAPIError, match="append-only"), home.store.engine.begin() as connection:
+def test_the_database_itself_refuses_to_change_the_trail(home_of_root: Workspace, statement: str) -> None:
+    jobs.submit(home_of_root, INSTALL, "x")
+    with pytest.raises(DBAPIError, match="append-only"), home_of_root.store.engine.begin() as connection:
         connection.execute(text(statement))
-    assert [(record.id, record.who) for record in audit.listing(home)] == [(1, "root")]
-    jobs.submit(home, INSTALL, "y")
-    assert [record.id for record in audit.listing(home)] == [2, 1]
+    assert [(record.id, record.who) for record in audit.listing(home_of_root)] == [(1, "root")]
+    jobs.submit(home_of_root, INSTALL, "y")
+    assert [record.id for record in audit.listing(home_of_root)] == [2, 1]
 
 
 @pytest.mark.process
@@ -394,19 +394,19 @@ def test_so_does_a_server(postgres: Postgres, tmp_path: Path) -> None:
 
 
 def test_the_command_line_has_the_role_that_is_set(
-    home: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home_of_root: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from tests.helpers.unreadable_rows import command
 
     monkeypatch.setenv("WHETSTONE_ROLE", "viewer")
-    assert command(home, monkeypatch, "engines", "install", "serve", "--detach") == 2
+    assert command(home_of_root, monkeypatch, "engines", "install", "serve", "--detach") == 2
     assert "The role viewer may not submit jobs" in capsys.readouterr().err
     monkeypatch.setenv("WHETSTONE_ROLE", "operator")
-    assert command(home, monkeypatch, "engines", "remove", "serve", "--detach") == 2
+    assert command(home_of_root, monkeypatch, "engines", "remove", "serve", "--detach") == 2
     monkeypatch.setenv("WHETSTONE_ROLE", "king")
-    assert command(home, monkeypatch, "jobs", "list") == 2
+    assert command(home_of_root, monkeypatch, "jobs", "list") == 2
     assert "WHETSTONE_ROLE is `king`" in capsys.readouterr().err
     monkeypatch.setenv("WHETSTONE_ROLE", "admin")
-    jobs.submit(home, INSTALL, "Install it")
-    assert command(home, monkeypatch, "audit", "--json") == 0
+    jobs.submit(home_of_root, INSTALL, "Install it")
+    assert command(home_of_root, monkeypatch, "audit", "--json") == 0
     assert [(r["who"], r["action"]) for r in json.loads(capsys.readouterr().out)] == [("root", "submit")]

@@ -254,19 +254,21 @@ def test_the_same_on_postgresql(postgres: Postgres) -> None:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.process)])
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workspace]:
+def home_on_each_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workspace]:
     url = None if request.param == "sqlite" else request.getfixturevalue("postgres").new()
     opened = open_home(tmp_path / "home", database_url=url)
     yield opened
     opened.store.engine.dispose()
 
 
-def test_a_job_that_starts_in_a_collection_has_its_artifact_or_is_refused(home: Workspace, tmp_path: Path) -> None:
+def test_a_job_that_starts_in_a_collection_has_its_artifact_or_is_refused(
+    home_on_each_store: Workspace, tmp_path: Path
+) -> None:
     """Truly at once, on connections of their own: either the job is there and so is its artifact, or neither is."""
     for number in range(12):
-        submit(home, f"j-{number}", state=JobState.RUNNING)
-        register(home, f"j-{number}", published := publish(home, f"j-{number}", tmp_path / f"out-{number}"))
-        refused = at_once(home, f"r-{number}", published.manifest.id)
+        submit(home_on_each_store, f"j-{number}", state=JobState.RUNNING)
+        register(home_on_each_store, f"j-{number}", published := publish(home_on_each_store, f"j-{number}", tmp_path / f"out-{number}"))
+        refused = at_once(home_on_each_store, f"r-{number}", published.manifest.id)
         assert Path(published.address).exists() != refused
         if not refused:
             artifact_folder.verify(Path(published.address), published.manifest)
@@ -291,44 +293,44 @@ def at_once(home: Workspace, job: str, artifact: str) -> bool:
     return bool(refused)
 
 
-def test_an_address_that_was_given_up_is_never_used_again(home: Workspace, tmp_path: Path) -> None:
-    submit(home, "j-1", state=JobState.RUNNING)
-    first = publish(home, "j-1", tmp_path / "a")
-    ended(home, "j-1", JobState.LOST)
-    artifact_storage.collect_garbage(home, grace=NOW)
+def test_an_address_that_was_given_up_is_never_used_again(home_on_each_store: Workspace, tmp_path: Path) -> None:
+    submit(home_on_each_store, "j-1", state=JobState.RUNNING)
+    first = publish(home_on_each_store, "j-1", tmp_path / "a")
+    ended(home_on_each_store, "j-1", JobState.LOST)
+    artifact_storage.collect_garbage(home_on_each_store, grace=NOW)
     assert not Path(first.address).exists()
-    ended(home, "j-1", JobState.RUNNING)
-    second = publish(home, "j-1", tmp_path / "b")
+    ended(home_on_each_store, "j-1", JobState.RUNNING)
+    second = publish(home_on_each_store, "j-1", tmp_path / "b")
     assert second.manifest.id == first.manifest.id and second.address != first.address
-    locations.location_for_new(home.settings).remove([first.address])  # by one that was asleep
-    register(home, "j-1", second)
+    locations.location_for_new(home_on_each_store.settings).remove([first.address])  # by one that was asleep
+    register(home_on_each_store, "j-1", second)
     artifact_folder.verify(Path(second.address), second.manifest)
 
 
-def test_a_dry_run_says_what_would_go_and_leaves_it(home: Workspace, tmp_path: Path) -> None:
-    submit(home, "j-1", state=JobState.RUNNING)
-    register(home, "j-1", published := publish(home, "j-1", tmp_path / "a"))
-    assert artifact_storage.collect_garbage(home, grace=NOW).contents == 0
-    dry = artifact_storage.collect_garbage(home, unused_for=NOW, grace=NOW, dry_run=True)
+def test_a_dry_run_says_what_would_go_and_leaves_it(home_on_each_store: Workspace, tmp_path: Path) -> None:
+    submit(home_on_each_store, "j-1", state=JobState.RUNNING)
+    register(home_on_each_store, "j-1", published := publish(home_on_each_store, "j-1", tmp_path / "a"))
+    assert artifact_storage.collect_garbage(home_on_each_store, grace=NOW).contents == 0
+    dry = artifact_storage.collect_garbage(home_on_each_store, unused_for=NOW, grace=NOW, dry_run=True)
     assert (dry.artifacts, dry.contents, dry.dry_run) == ([published.manifest.id], 1, True) and dry.bytes > 0
     artifact_folder.verify(Path(published.address), published.manifest)
-    done = artifact_storage.collect_garbage(home, unused_for=NOW, grace=NOW)
+    done = artifact_storage.collect_garbage(home_on_each_store, unused_for=NOW, grace=NOW)
     assert (done.artifacts, done.bytes) == (dry.artifacts, dry.bytes) and not Path(published.address).exists()
-    assert artifact_storage.collect_garbage(home, unused_for=NOW, grace=NOW).contents == 0
+    assert artifact_storage.collect_garbage(home_on_each_store, unused_for=NOW, grace=NOW).contents == 0
 
 
-def test_what_a_job_reads_is_not_deleted(home: Workspace, tmp_path: Path) -> None:
-    submit(home, "j-1", state=JobState.RUNNING)
-    register(home, "j-1", published := publish(home, "j-1", tmp_path / "a"))
-    submit(home, "r-1", (published.manifest.id,))
+def test_what_a_job_reads_is_not_deleted(home_on_each_store: Workspace, tmp_path: Path) -> None:
+    submit(home_on_each_store, "j-1", state=JobState.RUNNING)
+    register(home_on_each_store, "j-1", published := publish(home_on_each_store, "j-1", tmp_path / "a"))
+    submit(home_on_each_store, "r-1", (published.manifest.id,))
     with pytest.raises(NotNow, match=r"is read by job r-1 \(t\): cancel that one first"):
-        artifacts.delete(home, published.manifest.id)
-    ended(home, "r-1", JobState.CANCELLED)
-    assert artifact_storage.collect_garbage(home, unused_for=NOW, grace=NOW).artifacts == []
-    artifacts.delete(home, published.manifest.id)
+        artifacts.delete(home_on_each_store, published.manifest.id)
+    ended(home_on_each_store, "r-1", JobState.CANCELLED)
+    assert artifact_storage.collect_garbage(home_on_each_store, unused_for=NOW, grace=NOW).artifacts == []
+    artifacts.delete(home_on_each_store, published.manifest.id)
     assert not Path(published.address).exists()
     with pytest.raises(NotFound):
-        submit(home, "r-2", (published.manifest.id,))
+        submit(home_on_each_store, "r-2", (published.manifest.id,))
 
 
 def test_a_job_beyond_the_quota_is_refused_with_what_to_remove(tmp_path: Path) -> None:

@@ -15,14 +15,8 @@ from backend.store import history, leases, queue
 from backend.store.tables import JobRow
 from backend.supervisor.__main__ import TICK_SECONDS, JobLog, Pace
 from backend.supervisor.metrics import Metrics
-from tests.homes import DATABASE, open_home
-from tests.simulated_workers import Home, World
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    open_home(tmp_path)
-    return Home(World(), tmp_path / "home", f"sqlite:///{tmp_path / DATABASE}", "one")
+from tests.homes import DATABASE
+from tests.simulated_workers import Home
 
 
 def submit(home: Home, job: str = "j-1") -> None:
@@ -42,17 +36,17 @@ def figures(metrics: Metrics) -> dict[str, float]:
     }
 
 
-def test_the_figures_follow_a_job_from_the_queue_to_its_end(home: Home) -> None:
-    metrics = Metrics(home.supervisor)
-    home.store.watch = metrics.observe
-    submit(home)
+def test_the_figures_follow_a_job_from_the_queue_to_its_end(simulated_home: Home) -> None:
+    metrics = Metrics(simulated_home.supervisor)
+    simulated_home.store.watch = metrics.observe
+    submit(simulated_home)
     assert figures(metrics)["whetstone_jobs['optimize', 'queued']"] == 1.0
-    home.tick()
-    home.supervisor.beat()
-    worker = home._world.workers[0]
+    simulated_home.tick()
+    simulated_home.supervisor.beat()
+    worker = simulated_home._world.workers[0]
     worker.say()
     worker.succeed()
-    home.tick()
+    simulated_home.tick()
     result = figures(metrics)
     for name, value in {
         "whetstone_jobs['optimize', 'succeeded']": 1.0,
@@ -75,18 +69,20 @@ def test_the_figures_follow_a_job_from_the_queue_to_its_end(home: Home) -> None:
     assert 0 <= age < leases.STALE_SECONDS
 
 
-def test_a_job_that_another_took_over_is_a_lease_lost(home: Home) -> None:
-    metrics = Metrics(home.supervisor)
-    submit(home)
-    home.tick()
-    home.store.run(lambda session: leases.move(session, leases.read_lease(queue.get(session, "j-1")), JobState.LOST))
-    home.tick()
+def test_a_job_that_another_took_over_is_a_lease_lost(simulated_home: Home) -> None:
+    metrics = Metrics(simulated_home.supervisor)
+    submit(simulated_home)
+    simulated_home.tick()
+    simulated_home.store.run(
+        lambda session: leases.move(session, leases.read_lease(queue.get(session, "j-1")), JobState.LOST)
+    )
+    simulated_home.tick()
     assert figures(metrics)["whetstone_leases_lost_total"] == 1.0
 
 
-def test_a_store_that_does_not_answer_is_a_figure_too(home: Home, tmp_path: Path) -> None:
-    metrics = Metrics(home.supervisor)
-    home.store.engine.dispose()
+def test_a_store_that_does_not_answer_is_a_figure_too(simulated_home: Home, tmp_path: Path) -> None:
+    metrics = Metrics(simulated_home.supervisor)
+    simulated_home.store.engine.dispose()
     (tmp_path / DATABASE).write_bytes(b"no database")
     result = figures(metrics)
     assert result["whetstone_store_up"] == 0.0 and "whetstone_jobs_live" not in result
@@ -94,31 +90,31 @@ def test_a_store_that_does_not_answer_is_a_figure_too(home: Home, tmp_path: Path
 
 @pytest.mark.process
 def test_they_are_served_on_loopback_and_a_port_that_is_taken_stops_nobody(
-    home: Home, caplog: pytest.LogCaptureFixture
+    simulated_home: Home, caplog: pytest.LogCaptureFixture
 ) -> None:
     import socket
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    Metrics(home.supervisor).serve("127.0.0.1", port)
+    Metrics(simulated_home.supervisor).serve("127.0.0.1", port)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         assert b"whetstone_disk_free_bytes" in answer.read()
-    Metrics(home.supervisor).serve("127.0.0.1", port)
+    Metrics(simulated_home.supervisor).serve("127.0.0.1", port)
     assert "cannot be listened on" in caplog.text
 
 
 def test_the_log_has_a_line_for_each_change_with_its_job_and_attempt(
-    home: Home, caplog: pytest.LogCaptureFixture
+    simulated_home: Home, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    home.store.watch = JobLog().observe
-    submit(home)
-    home.tick()
-    worker = home._world.workers[0]
+    simulated_home.store.watch = JobLog().observe
+    submit(simulated_home)
+    simulated_home.tick()
+    worker = simulated_home._world.workers[0]
     worker.channel.emit(Event(kind="warning", message="mind this"))
     worker.alive = False
-    home.tick()
+    simulated_home.tick()
     rows = [
         (getattr(r, "event", None), getattr(r, "job", None), getattr(r, "attempt", None), r.levelname)
         for r in caplog.records
@@ -132,30 +128,30 @@ def test_the_log_has_a_line_for_each_change_with_its_job_and_attempt(
     assert "nobody saw it end" in caplog.records[-1].getMessage()
 
 
-def test_what_was_rolled_back_was_never_told(home: Home) -> None:
+def test_what_was_rolled_back_was_never_told(simulated_home: Home) -> None:
     messages: list[object] = []
-    home.store.watch = messages.append
-    submit(home)
+    simulated_home.store.watch = messages.append
+    submit(simulated_home)
     messages.clear()
 
-    with pytest.raises(ZeroDivisionError), home.store.session() as session:
+    with pytest.raises(ZeroDivisionError), simulated_home.store.session() as session:
         history.append(session, "j-1", [Event(kind="note", message="x")])
         raise ZeroDivisionError
     assert messages == []
-    home.store.run(lambda session: history.append(session, "j-1", [Event(kind="note", message="x")]))
+    simulated_home.store.run(lambda session: history.append(session, "j-1", [Event(kind="note", message="x")]))
     assert len(messages) == 1
 
 
-def test_a_round_in_which_a_job_moved_is_followed_by_the_next_at_once(home: Home) -> None:
+def test_a_round_in_which_a_job_moved_is_followed_by_the_next_at_once(simulated_home: Home) -> None:
     pace = Pace()
-    home.store.watch = pace.observe
+    simulated_home.store.watch = pace.observe
     assert pace.pause() == TICK_SECONDS
-    submit(home)
-    home.tick()
+    submit(simulated_home)
+    simulated_home.tick()
     assert [pace.pause() for _ in range(7)] == [0.0, 0.01, 0.02, 0.04, 0.08, 0.16, TICK_SECONDS]
-    home._world.workers[0].say()
-    home.tick()
+    simulated_home._world.workers[0].say()
+    simulated_home.tick()
     assert pace.pause() == TICK_SECONDS, "an event alone is no reason to hurry"
-    home._world.workers[0].succeed()
-    home.tick()
+    simulated_home._world.workers[0].succeed()
+    simulated_home.tick()
     assert pace.pause() == 0.0

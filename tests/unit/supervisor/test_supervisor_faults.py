@@ -20,26 +20,10 @@ from backend.store import leases, queue
 from backend.store.tables import ArtifactRow, JobRow
 from backend.supervisor import uploads
 from backend.supervisor.attempt import HangDetector
-from tests.homes import DATABASE, open_home
+from tests.homes import DATABASE
 from tests.simulated_workers import Home, SimulatedLauncher, World
 
 MakeHome = Callable[..., Home]
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
-def home(tmp_path: Path, world: World) -> MakeHome:
-    """Homes on one database; of one host where no other is named."""
-    open_home(tmp_path)
-
-    def make(name: str, host: str = "one") -> Home:
-        return Home(world, tmp_path / name, f"sqlite:///{tmp_path / DATABASE}", host)
-
-    return make
 
 
 def submit(home: Home, name: str = "j-1", **terms: Any) -> None:
@@ -76,11 +60,11 @@ def sleeps(asleep: Home, other: Home) -> None:
 
 @pytest.mark.parametrize("neighbour", [True, False])
 def test_the_next_job_starts_in_the_round_in_which_one_ends(
-    home: MakeHome, world: World, monkeypatch: pytest.MonkeyPatch, neighbour: bool
+    make_home: MakeHome, world: World, monkeypatch: pytest.MonkeyPatch, neighbour: bool
 ) -> None:
     """With results put in their place beside the rounds, each small job took a round more."""
     monkeypatch.setattr(uploads, "MOMENT_S", 60.0)  # a busy machine's moment
-    first, jobs = home("a"), [f"j-{number}" for number in range(6)]
+    first, jobs = make_home("a"), [f"j-{number}" for number in range(6)]
     first.restart(beside=neighbour)
     for name in jobs:
         submit(first, name)
@@ -94,8 +78,8 @@ def test_the_next_job_starts_in_the_round_in_which_one_ends(
 
 
 @pytest.mark.parametrize("host", ["one", "two"])
-def test_a_supervisor_leaves_the_healthy_jobs_of_another_alone(home: MakeHome, world: World, host: str) -> None:
-    first, second = home("a"), home("b", host)
+def test_a_supervisor_leaves_the_healthy_jobs_of_another_alone(make_home: MakeHome, world: World, host: str) -> None:
+    first, second = make_home("a"), make_home("b", host)
     submit(first)
     first.tick()
     for _ in range(5):
@@ -108,8 +92,8 @@ def test_a_supervisor_leaves_the_healthy_jobs_of_another_alone(home: MakeHome, w
     assert seen(first).state == JobState.SUCCEEDED
 
 
-def test_a_clock_that_jumps_loses_no_job_whose_supervisor_beats(home: MakeHome, world: World) -> None:
-    first, second = home("a"), home("b", "two")
+def test_a_clock_that_jumps_loses_no_job_whose_supervisor_beats(make_home: MakeHome, world: World) -> None:
+    first, second = make_home("a"), make_home("b", "two")
     submit(first)
     first.tick()
     until = seen(first).lease_until
@@ -139,9 +123,9 @@ class Locking(SimulatedLauncher):
 
 
 def test_a_database_locked_between_claim_and_record_costs_no_worker(
-    home: MakeHome, world: World, tmp_path: Path
+    make_home: MakeHome, world: World, tmp_path: Path
 ) -> None:
-    first = home("a")
+    first = make_home("a")
     submit(first)
     launcher = first.supervisor.launcher = Locking(world, str(first.settings.home), tmp_path / DATABASE)
     with first.store.engine.connect().execution_options(writes=False) as connection:
@@ -155,8 +139,10 @@ def test_a_database_locked_between_claim_and_record_costs_no_worker(
     assert (result.state, result.attempt, [worker.alive for worker in world.workers]) == (JobState.RUNNING, 1, [True])
 
 
-def test_a_supervisor_that_was_thought_gone_changes_nothing_when_it_comes_back(home: MakeHome, world: World) -> None:
-    first, second = home("a", "one"), home("b", "two")
+def test_a_supervisor_that_was_thought_gone_changes_nothing_when_it_comes_back(
+    make_home: MakeHome, world: World
+) -> None:
+    first, second = make_home("a", "one"), make_home("b", "two")
     submit(first)
     first.tick()
     sleeps(first, second)
@@ -177,9 +163,9 @@ def test_a_supervisor_that_was_thought_gone_changes_nothing_when_it_comes_back(h
 
 @pytest.mark.parametrize("again", [False, True], ids=["lost", "and run again elsewhere"])
 def test_a_job_that_is_taken_over_while_its_result_is_verified_is_not_registered(
-    home: MakeHome, world: World, monkeypatch: pytest.MonkeyPatch, again: bool
+    make_home: MakeHome, world: World, monkeypatch: pytest.MonkeyPatch, again: bool
 ) -> None:
-    first, second = home("a", "one"), home("b", "two")
+    first, second = make_home("a", "one"), make_home("b", "two")
     submit(first)
     first.tick()
     world.workers[0].succeed()
@@ -201,8 +187,8 @@ def test_a_job_that_is_taken_over_while_its_result_is_verified_is_not_registered
     assert list(first.settings.artifacts.glob("*")) == []
 
 
-def test_its_worker_is_ended_when_it_comes_back(home: MakeHome, world: World) -> None:
-    first, second = home("a", "one"), home("b", "two")
+def test_its_worker_is_ended_when_it_comes_back(make_home: MakeHome, world: World) -> None:
+    first, second = make_home("a", "one"), make_home("b", "two")
     submit(first)
     first.tick()
     sleeps(first, second)
@@ -211,8 +197,8 @@ def test_its_worker_is_ended_when_it_comes_back(home: MakeHome, world: World) ->
     assert not world.workers[0].alive
 
 
-def test_the_next_supervisor_of_its_home_ends_it_too_and_no_other(home: MakeHome, world: World) -> None:
-    first, second = home("a", "one"), home("b", "two")
+def test_the_next_supervisor_of_its_home_ends_it_too_and_no_other(make_home: MakeHome, world: World) -> None:
+    first, second = make_home("a", "one"), make_home("b", "two")
     submit(first)
     submit(second, "j-2")
     first.tick()
@@ -225,8 +211,8 @@ def test_the_next_supervisor_of_its_home_ends_it_too_and_no_other(home: MakeHome
     assert [worker.alive for worker in world.workers] == [False, True]
 
 
-def test_what_another_machine_runs_is_asked_to_end_before_it_is_given_up(home: MakeHome, world: World) -> None:
-    first, second = home("a", "one"), home("b", "two")
+def test_what_another_machine_runs_is_asked_to_end_before_it_is_given_up(make_home: MakeHome, world: World) -> None:
+    first, second = make_home("a", "one"), make_home("b", "two")
     submit(first)
     first.tick()
     world.elsewhere = True
@@ -238,9 +224,9 @@ def test_what_another_machine_runs_is_asked_to_end_before_it_is_given_up(home: M
 
 
 def test_a_worker_that_cannot_be_ended_now_keeps_no_other_job_waiting(
-    home: MakeHome, world: World, monkeypatch: pytest.MonkeyPatch
+    make_home: MakeHome, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = home("a", "one"), home("b", "two")
+    first, second = make_home("a", "one"), make_home("b", "two")
     submit(first)
     first.tick()
     sleeps(first, second)
@@ -258,9 +244,9 @@ def test_a_worker_that_cannot_be_ended_now_keeps_no_other_job_waiting(
 
 
 def test_while_an_artifact_is_verified_others_write(
-    home: MakeHome, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_home: MakeHome, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, written = home("a"), []
+    first, written = make_home("a"), []
     submit(first)
     first.tick()
     world.workers[0].succeed()
@@ -277,8 +263,10 @@ def test_while_an_artifact_is_verified_others_write(
     assert len(written) == 1 and (seen(first).state, seen(first).title) == (JobState.SUCCEEDED, "while it is verified")
 
 
-def test_a_worker_stopped_from_outside_is_queued_again_and_not_called_cancelled(home: MakeHome, world: World) -> None:
-    first = home("a")
+def test_a_worker_stopped_from_outside_is_queued_again_and_not_called_cancelled(
+    make_home: MakeHome, world: World
+) -> None:
+    first = make_home("a")
     submit(first, retries=None)
     for attempt in (1, 2, 3):
         first.tick()
@@ -290,8 +278,8 @@ def test_a_worker_stopped_from_outside_is_queued_again_and_not_called_cancelled(
     assert seen(first).state == JobState.LOST and "stopped from outside" in str(seen(first).error)
 
 
-def test_a_cancel_says_who_asked(home: MakeHome, world: World) -> None:
-    first = home("a")
+def test_a_cancel_says_who_asked(make_home: MakeHome, world: World) -> None:
+    first = make_home("a")
     submit(first)
     first.tick()
     first.store.run(lambda session: queue.request_cancel(session, "j-1", "alice"))
