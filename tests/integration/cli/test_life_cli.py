@@ -19,7 +19,7 @@ def told(home: Workspace, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_one_submit_is_two_jobs_and_the_same_key_is_the_same_two(home: Path) -> None:
+def test_one_submit_is_two_jobs_and_the_same_key_is_the_same_two(home: Workspace) -> None:
     requests = (
         "optimize",
         "starter",

