@@ -96,7 +96,9 @@ def test_a_place_is_chosen_first_and_keeps_the_instance(studio_home: Workspace) 
 
 def test_neuron_shows_plan_and_lookup_and_compiles_what_can_be(studio_home: Workspace) -> None:
     at = studio.open_page("build", model="starter", target=CORES, recipe=COMPILE)
-    case = cases.resolve(studio_home, models.resolve_facts(studio_home, "starter"), recipe_files.read_text(COMPILE), CORES)
+    case = cases.resolve(
+        studio_home, models.resolve_facts(studio_home, "starter"), recipe_files.read_text(COMPILE), CORES
+    )
     preview = neuron_compilation.preview(studio_home, case)
     text = studio.says(at)
     written = [plain(each.value) for each in (*at.markdown, *at.caption)]

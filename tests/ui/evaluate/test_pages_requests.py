@@ -109,7 +109,9 @@ def test_a_workload_that_has_changed_gives_no_prompt(studio_home: Workspace, tmp
     document = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.3), repeats=BLOCKS, levels=LEVELS)
     records = [MeasuredLevel(v, Load("closed", 1), [run(1, "same")]) for v in range(2)]
     write_records(tmp_path / "records.parquet", ["original", "w8a8"], records)
-    pairs = request_pairs.read_pairs(evaluations.show(studio_home, keep(studio_home, document, tmp_path)), "w8a8", Load("closed", 1))
+    pairs = request_pairs.read_pairs(
+        evaluations.show(studio_home, keep(studio_home, document, tmp_path)), "w8a8", Load("closed", 1)
+    )
     assert pairs and all(pair.prompt_text is None and pair.same for pair in pairs)
     assert requests_view.pair_rows(pairs)[0]["Prompt"] == "line 1"
 

@@ -102,7 +102,9 @@ def test_what_was_not_served_as_asked_stands_first_in_red_and_has_no_verdict(stu
 
 
 def test_what_was_guessed_ahead_has_a_tab_with_its_gain_and_whether_answers_stayed(studio_home: Workspace) -> None:
-    at = studio.open_page("evaluate", id=studio.evaluation(studio_home, speculating_document()), evaluate_view="Speculation")
+    at = studio.open_page(
+        "evaluate", id=studio.evaluation(studio_home, speculating_document()), evaluate_view="Speculation"
+    )
     text = studio.says(at)
     assert "Are the answers the same?" in text and "By the server's own counters" in text
     assert list(at.radio(key="evaluate_speculation_load").options) == ["1 stream", "4 streams"]
@@ -230,7 +232,9 @@ def test_what_to_do_next_stands_under_the_evaluation_with_the_winner_chosen(stud
         result.model_copy(update={"variant": result.variant.model_copy(update={"source": source})})
         for result, source in zip(document.variants, ("starter", "starter-draft", "gone"), strict=True)
     ]
-    at = studio.open_page("evaluate", id=studio.evaluation(studio_home, document.model_copy(update={"variants": copies})))
+    at = studio.open_page(
+        "evaluate", id=studio.evaluation(studio_home, document.model_copy(update={"variants": copies}))
+    )
     assert "What next?" in [head.value for head in at.subheader]
     assert at.selectbox(key="evaluate_next_with").value == "starter-draft"
     assert [button for button in at.button if button.label == "Serve"]

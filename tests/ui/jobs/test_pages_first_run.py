@@ -96,7 +96,9 @@ def test_behind_ones_own_job_it_can_be_made_ones_own(studio_home: Workspace) -> 
     assert "number 2 in the queue" in studio.says(at)
     at.button(key=f"home_move-to-front-{job.id}").click().run()
     studio.check(at)
-    assert [result.id for result in jobs.active(studio_home)] == [job.id, own.id] and not jobs.show(studio_home, job.id).yields
+    assert [result.id for result in jobs.active(studio_home)] == [job.id, own.id] and not jobs.show(
+        studio_home, job.id
+    ).yields
 
 
 def test_making_room_is_said_in_words(studio_home: Workspace) -> None:

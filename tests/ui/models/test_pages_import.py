@@ -143,11 +143,11 @@ def test_what_is_no_model_is_one_sentence(studio_home: Workspace, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "request", ["<b>x</b>", "../../../etc", "~nobody/x", "x" * 5000, "a\nb", "/dev/null", "\\\\host\\share", "   "]
+    "requested", ["<b>x</b>", "../../../etc", "~nobody/x", "x" * 5000, "a\nb", "/dev/null", "\\\\host\\share", "   "]
 )
-def test_nonsense_in_the_address_is_at_most_one_sentence(studio_home: Workspace, request: str) -> None:
-    at = studio.open_page("import", import_folder=request)
-    assert len(at.error) == (0 if request.isspace() else 1)
+def test_nonsense_in_the_address_is_at_most_one_sentence(studio_home: Workspace, requested: str) -> None:
+    at = studio.open_page("import", import_folder=requested)
+    assert len(at.error) == (0 if requested.isspace() else 1)
     assert all(len(error.value) < 2000 for error in at.error)
 
 

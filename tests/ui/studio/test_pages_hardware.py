@@ -170,7 +170,9 @@ def test_gpus_stand_in_a_table_of_their_own() -> None:
 
 def test_what_nothing_names_is_shown_and_then_removed(studio_home: Workspace) -> None:
     lost = studio.optimize_job(studio_home, JobState.LOST)
-    hold = Contents(studio_home.store, lost.id).hold(str(studio_home.settings.artifacts), {"a-1": 5_000_000}, plain=True)["a-1"]
+    hold = Contents(studio_home.store, lost.id).hold(
+        str(studio_home.settings.artifacts), {"a-1": 5_000_000}, plain=True
+    )["a-1"]
     Contents(studio_home.store, lost.id).arrived([hold.address])
     Path(hold.address).mkdir(parents=True)
     page = studio.open_page("hardware")

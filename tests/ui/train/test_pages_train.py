@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pytest
 from streamlit.testing.v1 import AppTest
 
 from backend.domain.jobs.jobs import Event, JobState, PayoffSpec, TrainSpec
@@ -144,7 +143,11 @@ def test_a_draft_is_predicted_by_the_map_and_built_with_the_length_that_gains_mo
         weights=key.weights,
     )
     studio.put(
-        studio_home, payoff_spec, "Map", JobState.SUCCEEDED, result=json.dumps({"map": map_document.model_dump(mode="json")})
+        studio_home,
+        payoff_spec,
+        "Map",
+        JobState.SUCCEEDED,
+        result=json.dumps({"map": map_document.model_dump(mode="json")}),
     )
     draft = models.resolve_draft(studio_home, card, created)
     assert draft is not None

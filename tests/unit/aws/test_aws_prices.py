@@ -76,7 +76,7 @@ def test_every_page_is_read_and_only_hosting_by_the_hour_in_that_region_counts(a
 
 
 @pytest.mark.parametrize(
-    ("region", "request"),
+    ("region", "requested"),
     [
         ("us-west-2", "us-east-1"),
         ("sa-east-1", "us-east-1"),
@@ -84,10 +84,10 @@ def test_every_page_is_read_and_only_hosting_by_the_hour_in_that_region_counts(a
         ("ap-northeast-1", "ap-south-1"),
     ],
 )
-def test_a_region_is_asked_about_where_the_api_is(api: str, region: str, request: str) -> None:
+def test_a_region_is_asked_about_where_the_api_is(api: str, region: str, requested: str) -> None:
     put(api, "products", [product("ml.g5.xlarge", "2.0", region=region)])
     assert [one.region for one in pricing.hosting_prices(region).prices] == [region]
-    assert f"/{request}/pricing/aws4_request" in ask(f"{api}/-/log")[0]["authorization"]
+    assert f"/{requested}/pricing/aws4_request" in ask(f"{api}/-/log")[0]["authorization"]
 
 
 def test_the_regions_of_the_api_are_those_that_botocore_names() -> None:

@@ -316,7 +316,7 @@ def test_what_cannot_be_a_hub_id(hub: FakeHub, id: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("licence", "gated", "request"),
+    ("licence", "gated", "requested"),
     [
         ("apache-2.0", False, False),
         ("MIT", False, False),
@@ -325,8 +325,8 @@ def test_what_cannot_be_a_hub_id(hub: FakeHub, id: str) -> None:
         (None, False, True),
     ],
 )
-def test_which_licences_are_asked_for(licence: str | None, gated: bool, request: bool) -> None:
-    assert must_accept(licence, gated=gated) is request
+def test_which_licences_are_asked_for(licence: str | None, gated: bool, requested: bool) -> None:
+    assert must_accept(licence, gated=gated) is requested
 
 
 def test_the_licence_is_what_the_model_card_says(hub: FakeHub) -> None:

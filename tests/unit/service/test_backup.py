@@ -64,7 +64,9 @@ def states(opened: Workspace) -> dict[str, JobState]:
 RESTORED = {"j-1": JobState.SUCCEEDED, "j-2": JobState.LOST, "j-3": JobState.CANCELLED}
 
 
-def test_what_ran_is_lost_and_can_be_resumed_and_all_else_is_as_it_was(home_with_jobs: Workspace, tmp_path: Path) -> None:
+def test_what_ran_is_lost_and_can_be_resumed_and_all_else_is_as_it_was(
+    home_with_jobs: Workspace, tmp_path: Path
+) -> None:
     created = backup.back_up(home_with_jobs, tmp_path / "b.tar", with_files=True)
     assert created.rows["jobs"] == 3 and not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
     shutil.rmtree(home_with_jobs.settings.home)

@@ -60,7 +60,10 @@ def test_a_plan_is_the_recipe_on_the_instance(home_with_aws: Workspace, aws: Acc
     )
     assert planned.serving.tensor_parallel == 2
     assert (
-        endpoints.plan(home_with_aws, artifact_id, WANTED.model_copy(update={"tensor_parallel": 4})).serving.tensor_parallel == 4
+        endpoints.plan(
+            home_with_aws, artifact_id, WANTED.model_copy(update={"tensor_parallel": 4})
+        ).serving.tensor_parallel
+        == 4
     )
     preview = endpoints.preview(home_with_aws, planned)
     assert preview["usd_per_hour"] > 1 and [call["operation"] for call in preview["requests"]] == [
@@ -174,7 +177,9 @@ def test_the_command_deploys_proves_lists_and_deletes(
     ]
     for wrong in (["--schedule", "daily=1:2"], ["--idle-topic", "x"], ["--idle", "5", "--idle-topic", "x"]):
         assert command(home_with_aws, monkeypatch, *requests, *wrong) == 2 and wrong[-2] in capsys.readouterr().err
-    assert command(home_with_aws, monkeypatch, *requests, "--dry-run") == 0 and "USD per hour" in capsys.readouterr().out
+    assert (
+        command(home_with_aws, monkeypatch, *requests, "--dry-run") == 0 and "USD per hour" in capsys.readouterr().out
+    )
     assert (
         command(home_with_aws, monkeypatch, *requests, "--autoscale", "4:1:60") == 2
         and "--autoscale" in capsys.readouterr().err.lower()
@@ -277,7 +282,9 @@ def test_the_command_updates_in_place_with_what_is_there(
     changed = WANTED.model_copy(update={"tensor_parallel": 4, "kms_key": "alias/weights", "name": "chat"})
     endpoints.deploy(home_with_aws, endpoints.plan(home_with_aws, first, changed), lambda line: None)
     requests = ["endpoints", "update", "chat", second]
-    assert command(home_with_aws, monkeypatch, *requests, "--alarm", "errors", "--watch", "5", "--dry-run", "--json") == 0
+    assert (
+        command(home_with_aws, monkeypatch, *requests, "--alarm", "errors", "--watch", "5", "--dry-run", "--json") == 0
+    )
     document = json.loads(capsys.readouterr().out)
     assert [call["operation"] for call in document["requests"]] == [
         "create_model",
@@ -297,7 +304,8 @@ def test_the_command_updates_in_place_with_what_is_there(
         "weights",
     )
     assert (
-        command(home_with_aws, monkeypatch, *requests, "--instance", "ml.g6.xlarge") == 2 and "has 1" in capsys.readouterr().err
+        command(home_with_aws, monkeypatch, *requests, "--instance", "ml.g6.xlarge") == 2
+        and "has 1" in capsys.readouterr().err
     )
     bob = home_with_aws.acting_as(Actor(name="bob", role=Role.OPERATOR, origin="page"))
     with pytest.raises(NotAllowed, match="This endpoint is ann's"):

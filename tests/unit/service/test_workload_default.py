@@ -66,7 +66,7 @@ def test_what_an_address_serves_is_not_asked_for_prefixes_of_its_own(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("workload", "others", "request", "expected"),
+    ("workload", "others", "requested", "expected"),
     [
         ("question-answering", "model", None, True),
         ("question-answering", "url", None, False),
@@ -76,12 +76,12 @@ def test_what_an_address_serves_is_not_asked_for_prefixes_of_its_own(tmp_path: P
     ],
 )
 def test_answers_to_a_generated_load_have_its_length_where_all_servers_are_ours(
-    tmp_path: Path, workload: str, others: str, request: bool | None, expected: bool
+    tmp_path: Path, workload: str, others: str, requested: bool | None, expected: bool
 ) -> None:
     """A model that ends its answers at once would else make a load of empty ones."""
     home, first = open_home(tmp_path / "home"), variant(tmp_path / "one", chat=False)
     second = Variant(name="b", source="http://127.0.0.1:1", kind="url", url="http://127.0.0.1:1")
     variants = (first, second if others == "url" else first.model_copy(update={"name": "b"}))
-    options = EvaluateOptions(workload=workload, ignore_eos=request, quality=False)
+    options = EvaluateOptions(workload=workload, ignore_eos=requested, quality=False)
     remaining = evaluations.freeze(home, evaluations.EvaluateSpec(variants=variants, options=options))
     assert remaining.options.ignore_eos is expected

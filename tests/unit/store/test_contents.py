@@ -267,7 +267,11 @@ def test_a_job_that_starts_in_a_collection_has_its_artifact_or_is_refused(
     """Truly at once, on connections of their own: either the job is there and so is its artifact, or neither is."""
     for number in range(12):
         submit(home_on_each_store, f"j-{number}", state=JobState.RUNNING)
-        register(home_on_each_store, f"j-{number}", published := publish(home_on_each_store, f"j-{number}", tmp_path / f"out-{number}"))
+        register(
+            home_on_each_store,
+            f"j-{number}",
+            published := publish(home_on_each_store, f"j-{number}", tmp_path / f"out-{number}"),
+        )
         refused = at_once(home_on_each_store, f"r-{number}", published.manifest.id)
         assert Path(published.address).exists() != refused
         if not refused:

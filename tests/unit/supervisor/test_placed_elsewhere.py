@@ -86,7 +86,9 @@ def test_a_few_jobs_wait_in_the_cluster_and_the_rest_in_their_order_here(home_on
     assert Handle.model_validate_json(row(home_on_cluster, "j-0").handle or "").place == "gpu-1 (10.0.0.1)"
 
 
-def test_only_jobs_of_this_machine_pass_a_measurement_that_waits_for_a_node(home_on_cluster: Home, world: World) -> None:
+def test_only_jobs_of_this_machine_pass_a_measurement_that_waits_for_a_node(
+    home_on_cluster: Home, world: World
+) -> None:
     submit(home_on_cluster, "j-1", WHOLE)
     submit(home_on_cluster, "j-2", ANY)
     submit(home_on_cluster, "j-3", Claim(background=True, cores=0, gpus=()))
@@ -119,4 +121,7 @@ def test_a_job_of_a_lost_node_is_tried_again_and_one_no_node_can_run_is_not(
     job_row = row(home_on_cluster, "j-1")
     assert job_row.ending == (Ending.NODE if again else Ending.UNSTARTED)
     assert job_row.state == (JobState.QUEUED if again else JobState.FAILED)
-    assert "The node gpu-1 (10.0.0.1) is gone" in said(home_on_cluster, "j-1") and ("tried again" in said(home_on_cluster, "j-1")) is again
+    assert (
+        "The node gpu-1 (10.0.0.1) is gone" in said(home_on_cluster, "j-1")
+        and ("tried again" in said(home_on_cluster, "j-1")) is again
+    )

@@ -42,15 +42,15 @@ def recover_of(chosen: Recipe) -> Recover | None:
 
 
 @pytest.mark.parametrize(
-    ("request", "text"),
+    ("requested", "text"),
     [
         (True, "recover: true"),
         ({}, "recover: true"),
         ({"rank": 4, "teacher": False}, "recover: {rank: 4, teacher: false}"),
     ],
 )
-def test_it_is_written_as_short_as_it_can_be_and_read_back(request: Any, text: str) -> None:
-    chosen = with_recovery(request)
+def test_it_is_written_as_short_as_it_can_be_and_read_back(requested: Any, text: str) -> None:
+    chosen = with_recovery(requested)
     assert text in recipe_files.write_text(chosen)
     assert recipe_files.read_text(recipe_files.write_text(chosen)) == chosen
     assert Recipe.model_validate_json(chosen.model_dump_json()) == chosen
