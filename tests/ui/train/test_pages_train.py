@@ -123,6 +123,7 @@ def test_an_ended_training_shows_its_draft_and_leads_to_build(studio_home: Works
     assert created in studio.says(studio.open_page("train", model="starter"))
 
 
+@pytest.mark.with_engines  # the map is of the versions that are installed
 def test_a_draft_is_predicted_by_the_map_and_built_with_the_length_that_gains_most(studio_home: Workspace) -> None:
     job, created = trained(studio_home)
     assert payoff_words.measured((1.7, 2.1)) not in studio.says(studio.open_page("job", id=job.id)), "no map yet"
