@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 from streamlit.testing.v1 import AppTest
 
 from backend.domain.jobs.jobs import Event, JobState, PayoffSpec, TrainSpec
