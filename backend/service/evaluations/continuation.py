@@ -25,7 +25,8 @@ from backend.service.workspace import Workspace
 from backend.store import history
 
 MOST_BLOCKS = 1000
-FILES_NEEDED = ("evaluation.json", "records.parquet", "runs.json")
+RECORDS = "records.parquet"
+FILES_NEEDED = ("evaluation.json", RECORDS, "runs.json")
 
 
 def continued_spec(view: EvaluationView, blocks: int, *, origin: int = 0) -> EvaluateSpec:
@@ -77,6 +78,8 @@ def _find_obstacles(workspace: Workspace, view: EvaluationView) -> Iterator[str]
         yield f"`{lost}` stopped answering in it; measure again"
     if missing := next((name for name in FILES_NEEDED if not (Path(view.path) / name).is_file()), None):
         yield f"its {missing} is no longer in {view.path}; measure again"
+    elif not _has_slices(Path(view.path) / RECORDS):
+        yield "an earlier version measured it, in blocks of another size; measure again"
     # 2. Another continuation.
     for job in find_continuations(workspace, view.id):
         done = job.state is JobState.SUCCEEDED
@@ -88,6 +91,17 @@ def _find_obstacles(workspace: Workspace, view: EvaluationView) -> Iterator[str]
     # 3. The machine, its packages and the variants' files.
     yield from _machine_differences(workspace, document)
     yield from filter(None, (_variant_change(workspace, result) for result in document.variants))
+
+
+def _has_slices(records: Path) -> bool:
+    """Tell whether the requests were stored with the slice that each belongs to; a damaged file is the worker's to
+    report."""
+    import pyarrow.parquet
+
+    try:
+        return "slice" in pyarrow.parquet.read_schema(records).names
+    except (OSError, ValueError):
+        return True
 
 
 def find_continuations(workspace: Workspace, evaluation_id: str) -> list[JobView]:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from backend.artifacts import artifact_folder
@@ -82,6 +84,19 @@ def test_another_machine_engine_or_a_search_is_refused_by_name(
         changes = {"versions": {**engine_status.list_versions(home.settings), "vllm": "0.0.1"}}
     identity = store(**changes)
     with pytest.raises(NotContinued, match=f"e-1 cannot be continued: {says}"):
+        continuation.prepare(home, identity, 4)
+
+
+def test_blocks_of_an_earlier_version_are_not_mixed_with_todays(home: Workspace, store: Store, tmp_path: Path) -> None:
+    """Its blocks have other numbers of requests, and none of them alternate."""
+    identity = store()
+    file = tmp_path / "e-1" / continuation.RECORDS
+    table = pyarrow.table({"variant": ["a"], "load": ["closed-1"], "block": [0]})
+    pyarrow.parquet.write_table(table, file)
+    with pytest.raises(NotContinued, match="an earlier version measured it"):
+        continuation.prepare(home, identity, 4)
+    pyarrow.parquet.write_table(table.append_column("slice", [[0]]), file)
+    with pytest.raises(NotContinued, match="its workload is no longer at"):  # the next check
         continuation.prepare(home, identity, 4)
 
 
