@@ -109,10 +109,6 @@ class AlternatingPlan(Frozen):
 
     slices: tuple[tuple[int, LoadPlan], ...] = Field(min_length=1)
 
-    @property
-    def runs(self) -> int:
-        return 1 + max(run for run, _ in self.slices)
-
 
 class RequestRecord(Frozen):
     """One request as the client saw it. A stamp is None where that moment never came.
