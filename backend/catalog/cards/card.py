@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from backend.catalog.cards import config as configuration
-from backend.catalog.cards import gguf_parts, import_record
+from backend.catalog.cards import gguf, gguf_parts, import_record
 from backend.catalog.cards.safetensors_header import TensorInfo
 from backend.catalog.cards.source import FolderSource, ModelSource, RemoteSource
 from backend.catalog.cards.tokenizer_hash import FILES as TOKENIZER_FILES
@@ -79,7 +79,7 @@ def read_card(
     if imported is not None and as_imported:
         origin_fields = {"id": id or imported.card_id, "origin": "imported", "licence": imported.licence}
     # 2. Facts from the files, with a warning if the weights were quantized before.
-    facts = _facts(FolderSource(folder))
+    facts = _facts(FolderSource(folder)) | {"gguf_kept": gguf.find_original(folder) is not None}
     if imported is not None and imported.quantized_before is not None:
         before = imported.quantized_before
         origin_fields |= {"quantized_before": before}

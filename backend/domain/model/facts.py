@@ -72,6 +72,8 @@ class ModelFacts(Frozen):
     """Parameters of all routed experts, if counted."""
     outside_parameters: int = 0
     """Parameters of a multimodal model's other parts (vision tower, projector): in memory, but not in the decoder."""
+    gguf_kept: bool = Field(False, exclude_if=lambda value: not value)
+    """The GGUF file that the model was imported from is still beside it, so that llama.cpp can serve it."""
 
     @property
     def kv_bytes_per_token(self) -> int:

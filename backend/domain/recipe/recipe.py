@@ -229,7 +229,7 @@ class Serving(Frozen):
     def _check_engine_options(self) -> Serving:
         for option in ("threads", "batch_threads"):
             if getattr(self, option) is not None and self.engine != "llama.cpp":
-                raise ValueError(f"serving: `{option}` goes with `engine: llama.cpp`, not with {self.engine}")
+                raise ValueError(f"`{option}` goes with `engine: llama.cpp`, not with {self.engine}")
         return self
 
 

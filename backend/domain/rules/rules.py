@@ -138,10 +138,11 @@ def _check_serving_engine(model: ModelFacts, recipe: Recipe, facts: TargetFacts)
     """Refuse what the engine of the recipe does not serve. llama.cpp reads the GGUF file that a model was imported
     from, which no step changes."""
     step = recipe.step("speculate")
-    written = any(isinstance(each, Quantize | Prune) for each in recipe.steps)
+    is_changed = any(isinstance(other, Quantize | Prune) for other in recipe.steps)
+    reads_gguf = recipe.serving.engine == "llama.cpp" and model.gguf_kept and not is_changed
     combination = Combination(
         engine=recipe.serving.engine,
-        format="gguf" if recipe.serving.engine == "llama.cpp" and not written else "safetensors",
+        format="gguf" if reads_gguf else "safetensors",
         hardware=facts.hardware,
         speculation=step.method if isinstance(step, Speculate) else None,
         cache=recipe.serving.kv_cache_dtype,

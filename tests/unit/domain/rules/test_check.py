@@ -34,6 +34,14 @@ def test_a_family_is_refused_only_by_the_engine_that_does_not_know_it() -> None:
     assert refusals(gpt, [{"quantize": {"method": "awq", "engine": "autoawq"}}]) == ["library"]
 
 
+def test_llama_cpp_serves_only_an_unchanged_model_whose_gguf_file_is_kept() -> None:
+    """Even without a step: a model of safetensors alone has nothing that llama.cpp reads."""
+    kept = card(gguf_kept=True)
+    assert refusals(card(), [], engine="llama.cpp") == ["serving-engine"]
+    assert refusals(kept, [], engine="llama.cpp") == []
+    assert refusals(kept, [{"quantize": {"method": "w8a8"}}], engine="llama.cpp") == ["serving-engine"]
+
+
 W8A8 = {"quantize": {"method": "w8a8"}}
 AWQ = {"quantize": {"method": "awq"}}
 DRAFT = {"speculate": {"method": "draft", "draft": "auto"}}
