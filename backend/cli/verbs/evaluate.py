@@ -21,7 +21,7 @@ from backend.present.speculation import words
 from backend.present.words import evidence, headline, quality_loss, repeat_counts
 from backend.present.words import workload_reading as workload_words
 from backend.present.words.measurements import agreed_shares
-from backend.present.words.verdicts import describe_comparison, describe_task_score
+from backend.present.words.verdicts import describe_comparison, describe_task_score, rows_by_level
 from backend.service.evaluations import continuation, evaluations, workloads
 from backend.service.jobs import jobs
 
@@ -140,8 +140,12 @@ def _speculation_lines(document: Evaluation) -> list[str]:
 
 
 def _verdict_lines(document: Evaluation) -> list[str]:
-    """Return one line for each comparison; none in a sweep, where each variant has its own levels."""
-    lines = [_verdict_line(row) for row in document.comparison]
+    """Return one line for each comparison, that of the figure that decides before the others of its level.
+
+    None in a sweep, where each variant has its own levels.
+    """
+    levels = rows_by_level(document).values()
+    lines = [_verdict_line(row) for rows in levels for row in sorted(rows, key=lambda row: row.secondary)]
     repeats = f"Repeats: {repeat_counts.measured_repeats(document)}. Tests: {repeat_counts.describe_tests(document)}."
     return [f"Against {document.variants[0].name}:", *lines, repeats, ""] if lines else []
 
@@ -149,7 +153,8 @@ def _verdict_lines(document: Evaluation) -> list[str]:
 def _verdict_line(row: Comparison) -> str:
     """`  at 4 streams, ttft_ms_p50: w8a8 is faster by ...`, at the load as it was asked for."""
     without = row.outcome == "undecided" and row.ratio is None
-    return f"  at {row.load.words}, {row.metric}: {row.variant}{': ' if without else ' is '}{describe_comparison(row)}"
+    metric = f"{row.metric} (secondary)" if row.secondary else row.metric
+    return f"  at {row.load.words}, {metric}: {row.variant}{': ' if without else ' is '}{describe_comparison(row)}"
 
 
 def _level_row(result: VariantResult, level: Level) -> dict[str, Any]:

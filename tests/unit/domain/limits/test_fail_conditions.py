@@ -246,9 +246,12 @@ def test_the_command_says_the_rate_that_was_asked_for(document: Evaluation) -> N
 
     results = [clocked(document.variants[0], 3), clocked(document.variants[1], 5)]
     text = summary_text(document.model_copy(update={"variants": results, "comparison": compare(results)}))
-    assert "  at 2 requests/s, ttft_ms_p50: w8a8" in text and "  at 8 requests/s, ttft_ms_p50: w8a8" in text
+    assert (
+        "  at 2 requests/s, output_tokens_per_s: w8a8" in text
+        and "  at 8 requests/s, ttft_ms_p50 (secondary): w8a8" in text
+    )
     assert "stream" not in text
-    assert "  at 1 stream, ttft_ms_p50: w8a8 is " in summary_text(document)
+    assert "  at 1 stream, ttft_ms_p50 (secondary): w8a8 is " in summary_text(document)
 
 
 def test_the_command_refuses_a_condition_that_it_cannot_read(home: Workspace) -> None:
