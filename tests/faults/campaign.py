@@ -237,6 +237,7 @@ def _one(folder: Path, lane: Lane, case: Case) -> dict[str, Any]:
     if lane.cluster is not None:
         lane.cluster.restore()
     place = Site(folder, lane, case.seed, homes=fault.homes, hosts=fault.hosts, disk=disk, s3=s3, ray=ray)
+    results = ["an error nobody foresaw"]  # stands where an error that is not caught below ends the seed
     try:
         fault.inject(place)
         ends = place.settle()
@@ -247,7 +248,7 @@ def _one(folder: Path, lane: Lane, case: Case) -> dict[str, Any]:
     except (Stuck, WhetstoneError, OSError, psycopg.Error, AssertionError) as error:
         results = [f"{type(error).__name__}: {error}"]
     finally:
-        if results := locals().get("found", ["an error nobody foresaw"]):
+        if results:
             log = _logs(place)
         place.close()
     shutil.rmtree(folder, ignore_errors=True)
