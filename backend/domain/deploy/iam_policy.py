@@ -62,8 +62,8 @@ def document(deployment: Deployment) -> dict[str, Any]:
                 "Listed",
                 "sagemaker",
                 ("ListTags", *LISTED),
-                f"{partition}:endpoint/{PREFIX}*",
-                f"{partition}:endpoint-config/{PREFIX}*",
+                f"{base}:endpoint/{PREFIX}*",
+                f"{base}:endpoint-config/{PREFIX}*",
             ),
             allow("Role", "iam", ("PassRole",), deployment.role)
             | {"Condition": {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}}},

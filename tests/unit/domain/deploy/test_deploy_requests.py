@@ -174,6 +174,10 @@ def test_the_policy_names_no_more_than_one_endpoint() -> None:
         wide = statement["Resource"] == ["*"]
         assert wide == (statement["Sid"] in {"Lists", "Scaling", "Watch"})
         assert all("*" not in action for action in statement["Action"])
+        prefix, account = "arn:aws:", DRAFT.role.split(":")[4]
+        assert wide or all(name.startswith(prefix) for name in statement["Resource"])
+        in_account = statement["Sid"] not in {"Weights", "Bucket"}  # the ARN of a bucket has no account
+        assert wide or not in_account or all(account in name for name in statement["Resource"])
     assert "PutScalingPolicy" not in iam_policy.text(PLAIN) and "PutScalingPolicy" in iam_policy.text(DRAFT)
     timed = iam_policy.text(CASES["lmi-timed"])
     assert "PutScheduledAction" in timed and "PutMetricAlarm" in timed and "PutScalingPolicy" not in timed
