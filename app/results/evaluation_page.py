@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from app import charts, next_steps
-from app.formatting import plain
+from app.formatting import message, plain
 from app.navigation import page_key
 from app.results import (
     costs,
@@ -26,7 +26,7 @@ from backend.present.charts import evaluation as drawn
 from backend.present.charts import resources, tradeoffs
 from backend.present.tables import tasks
 from backend.present.tables.evaluation import csv
-from backend.present.words import headline, load_search, quality_loss
+from backend.present.words import engines, headline, load_search, quality_loss
 from backend.present.words.measurements import answers_agreement, quality_scores, scored
 from backend.service import Workspace
 from backend.service.evaluations.evaluations import EvaluationView
@@ -158,6 +158,8 @@ def draw_quality(document: Evaluation, key: str) -> None:
         "Answers: greedy answers to the first prompts of the workload, compared with the baseline's; failed "
         "requests are left out. In brackets: 95% intervals."
     )
+    for sentence in engines.cross_engine_sentences(document):
+        st.caption(message(sentence))
 
 
 def quality_rows(document: Evaluation) -> list[dict[str, str]]:

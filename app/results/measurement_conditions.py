@@ -21,7 +21,7 @@ from backend.domain.evaluation.soundness import (
 )
 from backend.domain.figures import counted, figure
 from backend.domain.machine.hardware_lines import hardware_line, versions_line
-from backend.present.words import load_search, repeat_counts
+from backend.present.words import engines, load_search, repeat_counts
 from backend.present.words import workload_reading as workload_words
 from backend.present.words.measurements import (
     INTERLEAVE,
@@ -60,6 +60,8 @@ def show_provenance(document: Evaluation) -> None:
     where = f"Measured {when} on {hardware} with {versions_line(document.versions)}"
     repeats = counted(document.options.repeats, "repeat")
     st.caption(plain(f"{where}. Workload {document.workload.name}, {repeats}, servers {document.interleave}."))
+    for sentence in engines.engine_sentences(document):
+        st.caption(message(sentence))
     for sentence in workload_words.document_sentences(document):
         st.caption(plain(sentence))
 

@@ -22,7 +22,7 @@ def variant_of_artifact(settings: Settings, path: str, manifest: Manifest, sourc
         kind="artifact",
         model_path=str(folder / "model"),
         original_path=manifest.parent.path,
-        serving=manifest.recipe.serving,
+        serving=manifest.recipe.serving.on_engine(manifest.recipe.serving.engine_name),
         speculation=_speculation(settings, manifest.recipe, folder),
         compile_cache=str(folder / "compile_cache") if compiled else None,
         neuron=manifest.compile_key if manifest.for_neuron else None,

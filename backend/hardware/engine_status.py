@@ -28,6 +28,7 @@ from backend.domain.machine.environments import (
 from backend.domain.neuron.software_stacks import STACKS
 from backend.domain.recipe import quantization_engines, serving_engines
 from backend.domain.recipe.capability_table import supported
+from backend.domain.recipe.serving_engines import EngineName
 from backend.hardware import probe
 from backend.settings import Settings
 
@@ -78,7 +79,12 @@ def server_program(settings: Settings, variant: Variant) -> Path:
     """
     if variant.neuron:
         return engine_program(settings, STACKS[variant.neuron["stack"]].environment)
-    return engine_program(settings, serving_engines.ENGINES[variant.serving.engine].environment)
+    return engine_program(settings, serving_engines.ENGINES[variant.serving.engine_name].environment)
+
+
+def serves(settings: Settings, engine: EngineName) -> bool:
+    """Tell whether the environment of a serving engine is installed."""
+    return read_marker(settings.engines, serving_engines.ENGINES[engine].environment) is not None
 
 
 def lacks_package(settings: Settings, name: str, package: str) -> bool:

@@ -167,9 +167,9 @@ def find_original(folder: Path) -> Path | None:
 
 
 def type_in_name(path: Path) -> str:
-    """Return the type that most weights are in and the form of the file, for a name: `Q4_1 GGUF`."""
+    """Return the type that most weights are in, for a name: `Q4_1`."""
     before = read_model(path).quantized_before
-    return f"{before.format if before else '16-bit'} GGUF"
+    return before.format if before else "16-bit"
 
 
 def read_model(path: Path) -> Model:

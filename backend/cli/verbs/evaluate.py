@@ -17,8 +17,9 @@ from backend.domain.errors import RequestError
 from backend.domain.evaluation.document import Comparison, EvaluateOptions, Evaluation, Level, VariantResult
 from backend.domain.figures import share
 from backend.domain.jobs.jobs import EvaluateSpec
+from backend.domain.recipe.serving_engines import ENGINES
 from backend.present.speculation import words
-from backend.present.words import evidence, headline, quality_loss, repeat_counts
+from backend.present.words import engines, evidence, headline, quality_loss, repeat_counts
 from backend.present.words import workload_reading as workload_words
 from backend.present.words.measurements import agreed_shares
 from backend.present.words.verdicts import describe_comparison, describe_task_score, rows_by_level
@@ -56,7 +57,9 @@ def evaluate(
     ] = None,
     engine: Annotated[
         str | None,
-        typer.Option(help="vllm or llama.cpp, for all variants served here but those written SOURCE@engine=NAME."),
+        typer.Option(
+            help=f"{', '.join(ENGINES)} or auto, for all variants served here but those written SOURCE@engine=NAME."
+        ),
     ] = None,
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Allow an artifact whose quality is below the floor.")
@@ -75,12 +78,14 @@ def evaluate(
         prepared = evaluations.prepare(workspace, variants, chosen, engine=engine, anyway=anyway)
     else:
         raise RequestError("Give at least one variant, or --continue EVALUATION with --blocks.")
-    # 2. Say which workload is used.
+    # 2. Say which workload is used, and which engines were chosen.
     if prepared.continues is None:
         for sentence in workload_words.workload_sentences(
             chosen, prepared.options, *workloads.describe_reading(prepared.options, prepared.variants)
         ):
             say(sentence)
+    for sentence in engines.choice_sentences(prepared.variants):
+        say(sentence)
     # 3. Read the quality gates before anything is submitted.
     conditions = evaluations.read_gates(fail_if or [], prepared.options, waits=wait)
     # 4. Submit, wait, and print the result.
@@ -111,9 +116,12 @@ def _continue_evaluation(
 def summary_text(document: Evaluation) -> str:
     """Return the levels as a table, then one line for each verdict, then quality."""
     rows = [(result.name, _level_row(result, level)) for result in document.variants for level in result.levels]
+    engine_lines = engines.engine_sentences(document)
     lines = [
         levels_table(rows),
         "",
+        *engine_lines,
+        *([""] if engine_lines else []),
         *_findings_text(document),
         *_verdict_lines(document),
         *_speculation_lines(document),
@@ -179,6 +187,7 @@ def _quality_lines(document: Evaluation) -> list[str]:
         loss_text = quality_loss.words(result.quality)
         if loss_text:
             lines.append(f"{result.name}: {loss_text}")
+    lines += engines.cross_engine_sentences(document)
     return [table(("variant", "perplexity", "mean KL", "same top", *AGREED, "answers", "ready s"), rows), *lines]
 
 

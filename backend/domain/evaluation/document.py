@@ -106,6 +106,8 @@ class Variant(Frozen):
     remote: Remote | None = None
     """Set for a URL that is an endpoint of SageMaker."""
     serving: Serving = Serving()
+    engine_reason: str | None = Field(None, exclude_if=lambda value: value is None)
+    """Why its engine was chosen, in one sentence, where a person left the choice open."""
     speculation: Speculation | None = None
     compile_cache: str | None = None
     gguf: str | None = Field(None, exclude_if=lambda value: value is None)

@@ -16,7 +16,7 @@ from backend.domain.errors import InvalidRecipe
 from backend.domain.frozen import Frozen, digest
 from backend.domain.recipe import recovery, speculation
 from backend.domain.recipe.methods import KnownMethod
-from backend.domain.recipe.serving_engines import CacheType, EngineName
+from backend.domain.recipe.serving_engines import AUTO, CacheType, EngineChoice, EngineName
 from backend.domain.recipe.speculation import SPECULATE, KnownSpeculation, Schedule
 from backend.domain.validation import first_flaw, matching
 
@@ -209,7 +209,8 @@ class Serving(Frozen):
     their hash.
     """
 
-    engine: EngineName = Field("vllm", exclude_if=lambda value: value == "vllm")
+    engine: EngineChoice = Field("vllm", exclude_if=lambda value: value == "vllm")
+    """`auto` is chosen when a variant is made: the variant that is served names an engine."""
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
     max_model_len: int | None = Field(None, ge=16)
     max_num_seqs: int | None = Field(None, ge=1)
@@ -224,6 +225,15 @@ class Serving(Frozen):
     """llama.cpp: threads that generate; None takes one a core."""
     batch_threads: int | None = Field(None, ge=1, le=1024, exclude_if=lambda value: value is None)
     """llama.cpp: threads that read prompts; None takes `threads`."""
+
+    @property
+    def engine_name(self) -> EngineName:
+        """The engine; vLLM, which serves every recipe's result, while `auto` is still open."""
+        return "vllm" if self.engine == AUTO else self.engine
+
+    def on_engine(self, engine: EngineName) -> Serving:
+        """Return the same settings for that engine."""
+        return self if engine == self.engine else self.model_copy(update={"engine": engine})
 
     @model_validator(mode="after")
     def _check_engine_options(self) -> Serving:

@@ -12,6 +12,9 @@ from typing import Literal, NamedTuple
 from backend.domain.recipe.speculation import SPECULATE
 
 EngineName = Literal["vllm", "llama.cpp"]
+AUTO: Literal["auto"] = "auto"
+EngineChoice = EngineName | Literal["auto"]
+"""The words that a person may write; `auto` leaves the choice to `engine_choice`."""
 WeightFormat = Literal["safetensors", "gguf"]
 """Forms in which a model's weights are stored; quantized ones of compressed-tensors and AutoAWQ are safetensors."""
 CacheType = Literal["auto", "fp8", "q8_0", "q4_0"]
@@ -118,6 +121,11 @@ def find_unsupported(combination: Combination) -> Unsupported | None:
     # 3. Speculation, the cache and the number of devices.
     row = placed[0]
     return next(_unsupported_settings(combination, row, title), None)
+
+
+def list_readers(weight_format: WeightFormat) -> list[EngineName]:
+    """Return the engines that read a format on some hardware, in the table's order."""
+    return list(dict.fromkeys(row.engine for row in SERVED if row.format == weight_format))
 
 
 def choose_engine(weight_format: WeightFormat) -> EngineName:

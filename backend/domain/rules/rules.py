@@ -17,7 +17,7 @@ from backend.domain.neuron import software_stacks
 from backend.domain.recipe import methods, quantize_step, sagemaker_toolkit
 from backend.domain.recipe.capability_table import BFLOAT16, FP8_CACHE, NATIVE_FAMILIES, capability
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate
-from backend.domain.recipe.serving_engines import Combination, find_unsupported
+from backend.domain.recipe.serving_engines import AUTO, ENGINES, Combination, EngineName, find_unsupported
 from backend.domain.rules import kernel_rules, method_rules, neuron_rules, speculation_rules
 from backend.domain.rules.target_facts import MEMORY, Reason, TargetFacts
 
@@ -137,22 +137,32 @@ def _check_serving_types(model: ModelFacts, recipe: Recipe, facts: TargetFacts) 
 def _check_serving_engine(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Refuse what the engine of the recipe does not serve. llama.cpp reads the GGUF file that a model was imported
     from, which no step changes."""
+    # 1. One engine, or all of them where the choice is open.
+    chosen = recipe.serving.engine
+    engines = tuple(ENGINES) if chosen == AUTO else (chosen,)
+    refusals = [find_unsupported(_combination(model, recipe, facts, engine)) for engine in engines]
+    # 2. One of them must serve it.
+    first = refusals[0]
+    if first is not None and all(refusals):
+        yield Reason(rule="serving-engine", message=first.sentence, source=first.source)
+
+
+def _combination(model: ModelFacts, recipe: Recipe, facts: TargetFacts, engine: EngineName) -> Combination:
+    """Return what that engine would have to serve."""
     step = recipe.step("speculate")
     is_changed = any(isinstance(other, Quantize | Prune) for other in recipe.steps)
-    reads_gguf = recipe.serving.engine == "llama.cpp" and model.gguf_kept and not is_changed
+    reads_gguf = engine == "llama.cpp" and model.gguf_kept and not is_changed
     combination = Combination(
-        engine=recipe.serving.engine,
+        engine=engine,
         format="gguf" if reads_gguf else "safetensors",
         hardware=facts.hardware,
         speculation=step.method if isinstance(step, Speculate) else None,
         cache=recipe.serving.kv_cache_dtype,
         parallel=recipe.serving.tensor_parallel,
     )
-    if recipe.serving.engine == "vllm":  # its hardware and its drafts have rules of their own
+    if engine == "vllm":  # its hardware and its drafts have rules of their own
         combination = combination._replace(hardware="cuda", speculation=None)
-    unsupported = find_unsupported(combination)
-    if unsupported is not None:
-        yield Reason(rule="serving-engine", message=unsupported.sentence, source=unsupported.source)
+    return combination
 
 
 def _check_group_size(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:

@@ -83,11 +83,20 @@ def prepare(
     ImpossibleStack.
     """
     resolved = variants.distinct_names(
-        [variants.resolve(workspace, variants.with_engine(source, engine)) for source in sources]
+        [
+            variants.resolve(workspace, variants.with_engine(source, engine), streams=_streams(chosen))
+            for source in sources
+        ]
     )
     variants.check_served(workspace, resolved)
     variants.check_floor(workspace, resolved, anyway=anyway)
     return make_spec(workspace, resolved, chosen)
+
+
+def _streams(chosen: EvaluateOptions) -> int:
+    """Return the streams of the first level, for which an open engine is chosen; 1 for an open loop."""
+    first = chosen.loads[0]
+    return round(first.value) if first.is_closed else 1
 
 
 def make_spec(workspace: Workspace, resolved: list[Variant], chosen: EvaluateOptions) -> EvaluateSpec:

@@ -38,7 +38,7 @@ def prepare(workspace: Workspace, first: OptimizeSpec, chosen: EvaluateOptions |
         source=FIRST_JOB,
         kind="artifact",
         original_path=model.path,
-        serving=first.recipe.serving,
+        serving=first.recipe.serving.on_engine(first.recipe.serving.engine_name),
         recipe_hash=first.recipe.hash,
     )
     both = variants.distinct_names([*spec.variants, named])

@@ -18,12 +18,14 @@ from backend.domain.errors import BelowFloor, ImpossibleStack, NotFound, Request
 from backend.domain.evaluation.document import Variant
 from backend.domain.figures import counted
 from backend.domain.jobs.artifact import Manifest
+from backend.domain.load.load import Load
 from backend.domain.machine import instruction_sets
 from backend.domain.model.facts import ModelCard
 from backend.domain.neuron.software_stacks import STACKS
-from backend.domain.recipe import quantize_step, serving_engines
+from backend.domain.recipe import engine_choice, quantize_step, serving_engines
+from backend.domain.recipe.engine_choice import OpenChoice
 from backend.domain.recipe.recipe import Recipe, Serving, Speculate, Step
-from backend.domain.recipe.serving_engines import EngineName
+from backend.domain.recipe.serving_engines import AUTO, EngineChoice, EngineName, find_unsupported
 from backend.domain.recipe.speculation import MOST_TOKENS
 from backend.domain.roles import Action
 from backend.domain.rules import kernel_rules
@@ -31,17 +33,18 @@ from backend.hardware import engine_status, neuron, probe
 from backend.service import paths
 from backend.service.jobs import artifacts
 from backend.service.machines import targets
-from backend.service.models import endpoint_variants, models
+from backend.service.models import endpoint_variants, measured_engines, models
 from backend.service.workspace import Workspace
 
 TOKENS = "@tokens="
 ENGINE = "@engine="
 
 
-def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None) -> Variant:
+def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None, streams: int = 1) -> Variant:
     """Return the variant of a source, which may end in `@engine=NAME` where it is to be served here.
 
-    The name of an address is looked up only for whoever may evaluate it. Raises UnknownModel, InvalidModel, NotFound,
+    Where the engine is `auto`, it is chosen for a load of so many streams. The name of an address is looked up only for
+    whoever may evaluate it. Raises UnknownModel, InvalidModel, NotFound, ImpossibleStack where no engine serves it, and
     RequestError for an address that cannot be one and for an engine that is none.
     """
     # 1. An endpoint.
@@ -51,33 +54,41 @@ def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None
         return endpoint_variants.make_variant(workspace, source)
     plain, engine = split_engine(source)
     # 2. An artifact.
+    folder = None
     if models.is_artifact(plain):
         variant = _artifact(workspace, plain)
-        return _on_engine(variant, engine).model_copy(update={"source": source}) if engine else variant
     # 3. A GGUF file, or a model.
-    folder = _folder_of_gguf(workspace, plain)
-    card = models.resolve(workspace, str(folder or plain))
-    variant = Variant(
-        name=card.id,
-        source=source,
-        kind="model",
-        model_path=card.path,
-        original_path=card.path,
-        serving=serving or Serving(),
-        bytes_on_disk=card.weights_bytes,
-    )
-    return _on_engine(variant, engine or ("llama.cpp" if folder else variant.serving.engine))
+    else:
+        folder = _folder_of_gguf(workspace, plain)
+        card = models.resolve(workspace, str(folder or plain))
+        variant = Variant(
+            name=card.id,
+            source=source,
+            kind="model",
+            model_path=card.path,
+            original_path=card.path,
+            serving=serving or Serving(),
+            bytes_on_disk=card.weights_bytes,
+        )
+    # 4. The engine: the one written here, else that of the file or of the recipe.
+    chosen = engine or (serving_engines.choose_engine("gguf") if folder else variant.serving.engine)
+    if chosen == AUTO:
+        served = _choose_engine(workspace, variant, is_file=folder is not None, streams=streams)
+    else:
+        served = on_engine(variant, chosen)
+    return served.model_copy(update={"source": source}) if engine else served
 
 
-def split_engine(source: str) -> tuple[str, EngineName | None]:
+def split_engine(source: str) -> tuple[str, EngineChoice | None]:
     """Return the source without `@engine=NAME`, and the engine. Raises RequestError for an unknown one."""
     plain, marker, name = source.rpartition(ENGINE)
     if not marker:
         return source, None
-    for engine in serving_engines.ENGINES:
+    engines: tuple[EngineChoice, ...] = (*serving_engines.ENGINES, AUTO)
+    for engine in engines:
         if engine == name:
             return plain, engine
-    raise RequestError(f"There is no serving engine `{name[:40]}`: use {' or '.join(serving_engines.ENGINES)}.")
+    raise RequestError(f"There is no serving engine `{name[:40]}`: use {' or '.join(engines)}.")
 
 
 def with_engine(source: str, engine: str | None) -> str:
@@ -90,17 +101,45 @@ def with_engine(source: str, engine: str | None) -> str:
     return f"{source}{ENGINE}{engine}"
 
 
-def _on_engine(variant: Variant, engine: EngineName) -> Variant:
+def on_engine(variant: Variant, engine: EngineName) -> Variant:
     """Return the variant served by that engine; llama.cpp serves the GGUF file that an original was imported from."""
-    serving = variant.serving.model_copy(update={"engine": engine})
+    title = serving_engines.ENGINES[engine].title
+    moved = variant.model_copy(update={"serving": variant.serving.on_engine(engine)})
+    if engine != "vllm" or variant.serving.engine_name != "vllm":
+        moved = moved.model_copy(update={"name": f"{variant.name} on {title}"})
     if engine != "llama.cpp":
-        return variant.model_copy(update={"serving": serving})
+        return moved
     file = gguf.find_original(Path(variant.model_path)) if variant.kind == "model" and variant.model_path else None
     if file is None:
-        return variant.model_copy(update={"serving": serving})
+        return moved
     size = sum(part.stat().st_size for part in file.parent.glob(f"*{gguf.SUFFIX}"))
-    name = f"{variant.name} ({gguf.type_in_name(file)})"
-    return variant.model_copy(update={"serving": serving, "gguf": str(file), "name": name, "bytes_on_disk": size})
+    name = f"{gguf.type_in_name(file)} on {title}"
+    return moved.model_copy(update={"gguf": str(file), "name": name, "bytes_on_disk": size})
+
+
+def _choose_engine(workspace: Workspace, variant: Variant, *, is_file: bool, streams: int) -> Variant:
+    """Return the variant on the engine that `engine_choice` names, with the reason. Of a GGUF file (`is_file`) only
+    engines that read it are asked. Raises ImpossibleStack if none serves it."""
+    # 1. The engines that serve it here.
+    every = {engine: on_engine(variant, engine) for engine in serving_engines.ENGINES}
+    offered = {engine: served for engine, served in every.items() if served.gguf or not is_file}
+    able = [engine for engine, served in offered.items() if find_unsupported(_combination(served)) is None]
+    if not able:
+        _check_engine(next(iter(offered.values())))
+    # 2. Choose one.
+    readers = serving_engines.list_readers("gguf" if is_file else "safetensors")
+    read = {engine for engine in every if engine in readers or every[engine].gguf}
+    words = {True: "GGUF files", False: "safetensors"}[is_file]
+    facts = OpenChoice(
+        able=able,
+        only_reads=words if len(read) == 1 else None,
+        installed=frozenset(engine for engine in able if engine_status.serves(workspace.settings, engine)),
+        measured=measured_engines.find_comparisons(workspace, str(variant.model_path), Load("closed", streams)),
+        hardware=_hardware(every[able[0]]),
+        streams=streams,
+    )
+    choice = engine_choice.choose(facts)
+    return every[choice.engine].model_copy(update={"engine_reason": choice.sentence})
 
 
 def _folder_of_gguf(workspace: Workspace, source: str) -> Path | None:
@@ -158,27 +197,39 @@ def check_served(workspace: Workspace, variants: list[Variant]) -> None:
 def _check_engine(variant: Variant) -> None:
     """Raise ImpossibleStack if the engine does not serve this variant here, and RequestError for more threads than
     cores."""
-    # 1. Format, speculation, cache and devices. llama.cpp is built for the processor, whatever else there is.
+    # 1. Format, speculation, cache and devices.
     serving = variant.serving
-    hardware: serving_engines.Hardware = "cpu"
-    if variant.neuron:
-        hardware = "neuron"
-    elif serving.engine == "vllm" and probe.accelerators():
-        hardware = "cuda"
-    combination = serving_engines.Combination(
-        engine=serving.engine,
-        format="gguf" if variant.gguf else "safetensors",
-        hardware=hardware,
-        speculation=variant.speculation.method if variant.speculation else None,
-        cache=serving.kv_cache_dtype,
-        parallel=serving.tensor_parallel,
-    )
-    if (unsupported := serving_engines.find_unsupported(combination)) is not None:
+    if (unsupported := find_unsupported(_combination(variant))) is not None:
         raise ImpossibleStack(f"{variant.name}: {unsupported.sentence}")
     # 2. Threads.
     cores = len(os.sched_getaffinity(0))
     if (most := max(serving.threads or 1, serving.batch_threads or 1)) > cores:
         raise RequestError(f"{variant.name}: {most} threads are more than the {cores} cores here: set {cores}.")
+
+
+def why_engine_refuses(variant: Variant) -> str | None:
+    """Return why the variant's engine does not serve it here, in one sentence; None where it does."""
+    unsupported = find_unsupported(_combination(variant))
+    return unsupported.sentence if unsupported else None
+
+
+def _combination(variant: Variant) -> serving_engines.Combination:
+    serving = variant.serving
+    return serving_engines.Combination(
+        engine=serving.engine_name,
+        format="gguf" if variant.gguf else "safetensors",
+        hardware=_hardware(variant),
+        speculation=variant.speculation.method if variant.speculation else None,
+        cache=serving.kv_cache_dtype,
+        parallel=serving.tensor_parallel,
+    )
+
+
+def _hardware(variant: Variant) -> serving_engines.Hardware:
+    """Return where the variant would run here. llama.cpp is built for the processor, whatever else there is."""
+    if variant.neuron:
+        return "neuron"
+    return "cuda" if variant.serving.engine_name == "vllm" and probe.accelerators() else "cpu"
 
 
 def check_floor(workspace: Workspace, variants: list[Variant], *, anyway: bool) -> None:
@@ -272,7 +323,8 @@ def _artifact(workspace: Workspace, source: str) -> Variant:
             f"(`speculate: {{method: {method}, draft: {artifact_id}}}`) and evaluate what that makes."
         )
     manifest = _with_draft_tokens(shown.manifest, artifact_id, written) if TOKENS in source else shown.manifest
-    return artifact_variants.variant_of_artifact(workspace.settings, shown.path, manifest, artifact_id)
+    variant = artifact_variants.variant_of_artifact(workspace.settings, shown.path, manifest, artifact_id)
+    return variant.model_copy(update={"serving": manifest.recipe.serving})
 
 
 def _with_draft_tokens(manifest: Manifest, artifact_id: str, written: str) -> Manifest:

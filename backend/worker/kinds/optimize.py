@@ -189,7 +189,7 @@ class Optimization:
             source=self.spec.model.id,
             kind="artifact",
             model_path=str(self.model),
-            serving=recipe.serving,
+            serving=recipe.serving.on_engine(recipe.serving.engine_name),
             speculation=speculation,
         )
 

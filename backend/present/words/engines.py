@@ -1,0 +1,69 @@
+"""Sentences on the engines that serve the variants of an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from backend.domain.evaluation.document import Evaluation, Quality, Variant, VariantResult
+from backend.domain.figures import code, listed, small
+from backend.domain.recipe.serving_engines import ENGINES
+from backend.present.words import quality_loss
+
+
+def choice_sentences(variants: Iterable[Variant]) -> list[str]:
+    """Return a sentence for each variant whose engine was chosen for a person who left it open."""
+    return [f"{code(variant.name)}: {variant.engine_reason}" for variant in variants if variant.engine_reason]
+
+
+def engine_sentences(evaluation: Evaluation) -> list[str]:
+    """Return which engine served which variant where there were several, and why one was chosen."""
+    names: dict[str, list[str]] = {}
+    for result in evaluation.variants:
+        if result.variant.kind != "url":
+            title = ENGINES[result.variant.serving.engine_name].title
+            names.setdefault(title, []).append(code(result.name))
+    served = "; ".join(f"{listed(served)} by {title}" for title, served in names.items())
+    several = [f"Served {served}."] if len(names) > 1 else []
+    return several + choice_sentences(result.variant for result in evaluation.variants)
+
+
+def cross_engine_sentences(evaluation: Evaluation) -> list[str]:
+    """Return, for each variant on another engine than the baseline's, what floating point alone changes."""
+    baseline, *others = evaluation.variants
+    return [
+        _cross_engine_sentence(baseline, result)
+        for result in others
+        if "url" not in {baseline.variant.kind, result.variant.kind}
+        and result.variant.serving.engine_name != baseline.variant.serving.engine_name
+    ]
+
+
+def _cross_engine_sentence(baseline: VariantResult, result: VariantResult) -> str:
+    engines = listed([ENGINES[each.variant.serving.engine_name].title for each in (result, baseline)])
+    pair = f"{code(result.name)} and {code(baseline.name)}"
+    # 1. Other weights: only a part of the difference is the engine's.
+    if result.variant.model_path != baseline.variant.model_path:
+        return (
+            f"{pair} are served by {engines}: a part of the difference in their answers is floating point (sums in "
+            "another order), not the recipe."
+        )
+    # 2. The same weights: all of it is.
+    measured = _as_served(result.quality)
+    return (
+        f"{pair} are the same model on {engines}: floating point alone (sums in another order, a GGUF file's blocks "
+        f"against their 16-bit copy) makes {measured or 'the difference in their answers'}."
+    )
+
+
+def _as_served(quality: Quality | None) -> str:
+    """Say how far the servers' distributions and answers are apart; nothing where that was not measured."""
+    if quality is None:
+        return ""
+    parts = []
+    if quality.served_kl is not None:
+        parts.append(f"a KL of at least {small(quality.served_kl)} as served")
+    if quality.served_same_top is not None:
+        parts.append(quality_loss.same_top(quality.served_same_top))
+    if quality.greedy_match is not None:
+        parts.append(f"{quality.greedy_match:.0%} equal greedy tokens")
+    return ", ".join(parts)

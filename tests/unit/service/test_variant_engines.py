@@ -1,0 +1,87 @@
+"""The engine of a variant: written behind its source, left open, read from what was measured, and its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backend.domain.errors import ImpossibleStack, RequestError
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.machine import environments
+from backend.domain.recipe.recipe import Serving
+from backend.domain.recipe.serving_engines import ENGINES
+from backend.hardware import engine_status, probe
+from backend.service import Workspace
+from backend.service.models import variants
+from tests import gguf_files, simulated, studio
+from tests.homes import open_home
+from tests.tiny import tiny_llama
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model's folder with the GGUF file that it was imported from."""
+    folder = tiny_llama(tmp_path_factory.mktemp("model") / "tiny", intermediate=128)
+    (folder / "gguf").mkdir()
+    gguf_files.write(folder / "gguf" / "tiny.gguf", folder)
+    return folder
+
+
+def test_a_model_is_served_by_the_engine_behind_its_source(home: Workspace, imported: Path) -> None:
+    variant = variants.resolve(home, f"{imported}@engine=llama.cpp")
+    assert (variant.name, variant.serving.engine) == ("Q4_1 on llama.cpp", "llama.cpp")
+    assert variant.gguf == str(imported / "gguf" / "tiny.gguf") and variant.engine_reason is None
+    with pytest.raises(RequestError, match="no serving engine `tgi`: use vllm or"):
+        variants.resolve(home, "starter@engine=tgi")
+
+
+def test_an_open_engine_follows_the_table_then_what_was_measured(tmp_path: Path, imported: Path) -> None:
+    home = open_home(tmp_path / "home", engines=_install_all(tmp_path / "engines"))
+    # 1. One engine reads what the starter is.
+    only = variants.resolve(home, "starter@engine=auto")
+    assert only.engine_reason == "vLLM, because only it reads safetensors here."
+    # 2. Without measurements the record decides, at the load.
+    source = f"{imported}@engine=auto"
+    recorded = [variants.resolve(home, source, streams=streams) for streams in (1, 4)]
+    assert [variant.serving.engine for variant in recorded] == ["llama.cpp", "vllm"]
+    assert "not measured on this machine" in (recorded[0].engine_reason or "")
+    # 3. An evaluation of these two on this machine is read instead, another machine's is not.
+    measured = _evaluation(home, imported, speed=0.5)
+    studio.evaluation(home, measured.model_copy(update={"hardware": {"cpu": "another"}}), "e-1")
+    assert variants.resolve(home, source).serving.engine == "llama.cpp"
+    studio.evaluation(home, measured, "e-2")
+    chosen = variants.resolve(home, source)
+    assert chosen.serving.engine == "vllm"
+    assert "measured on this machine" in (chosen.engine_reason or "")
+
+
+def test_a_recipe_may_leave_the_engine_open(home: Workspace) -> None:
+    variant = variants.resolve(home, "starter", serving=Serving(engine="auto"))
+    assert variant.serving == Serving() and variant.engine_reason
+
+
+def test_no_engine_for_a_cache_type_is_one_sentence(home: Workspace) -> None:
+    with pytest.raises(ImpossibleStack, match="no key-value cache of type q8_0"):
+        variants.resolve(home, "starter", serving=Serving(engine="auto", kv_cache_dtype="q8_0"))
+
+
+def _install_all(folder: Path) -> Path:
+    """Write what an installation leaves of each serving engine; nothing is started from it."""
+    for engine in ENGINES.values():
+        program = folder / engine.environment / "bin" / environments.resolve(engine.environment).program
+        program.parent.mkdir(parents=True)
+        program.touch()
+        (folder / engine.environment / engine_status.MARKER).write_text("{}")
+    return folder
+
+
+def _evaluation(home: Workspace, imported: Path, *, speed: float) -> Evaluation:
+    """Return a simulated evaluation of the model on vLLM and on llama.cpp on this machine."""
+    served = [variants.resolve(home, f"{imported}@engine={engine}") for engine in ("vllm", "llama.cpp")]
+    document = simulated.evaluation(names=[variant.name for variant in served], speeds=(1.0, speed))
+    results = [
+        result.model_copy(update={"variant": variant})
+        for result, variant in zip(document.variants, served, strict=True)
+    ]
+    return document.model_copy(update={"variants": results, "hardware": probe.probe()})
