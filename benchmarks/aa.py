@@ -33,7 +33,7 @@ from backend import service
 from backend.cli.output import table
 from backend.domain.evaluation.blocks import stopping_rule
 from backend.domain.evaluation.comparison import HEADLINE
-from backend.domain.evaluation.document import Comparison, Evaluation
+from backend.domain.evaluation.document import Comparison, EvaluateOptions, Evaluation
 from backend.domain.figures import counted
 from backend.domain.jobs.jobs import JobState
 from backend.domain.maths.intervals import holm
@@ -78,15 +78,15 @@ def runs(exact: int, vllm: int, most: int | None = None) -> Iterator[Run]:
     with tempfile.TemporaryDirectory(prefix="whetstone-aa-") as folder, _workspace(Path(folder) / "home") as workspace:
         if exact:
             with running("exact_server.py", *NOISY) as url:
-                yield from (Run("exact", evaluated(workspace, url, most)) for _ in range(exact))
+                yield from (Run("exact", evaluated(workspace, url, load_options(most))) for _ in range(exact))
         if vllm:
             with starter_server.serving(Path(folder)) as server:
-                yield from (Run("vLLM", evaluated(workspace, server.url, most)) for _ in range(vllm))
+                yield from (Run("vLLM", evaluated(workspace, server.url, load_options(most))) for _ in range(vllm))
 
 
-def evaluated(workspace: Workspace, url: str, most: int | None = None) -> Evaluation:
-    """The server at `url` against itself, as a job. Raises SystemExit where it failed."""
-    options = evaluations.read_options(
+def load_options(most: int | None = None) -> EvaluateOptions:
+    """Return the load of a run; `most`: the cap of the rule that ends it."""
+    return evaluations.read_options(
         concurrency=LEVELS,
         repeats=BLOCKS,
         requests=REQUESTS,
@@ -96,7 +96,11 @@ def evaluated(workspace: Workspace, url: str, most: int | None = None) -> Evalua
         until_decided=most is not None,
         max_blocks=most,
     )
-    job = evaluations.submit(workspace, evaluations.prepare(workspace, [url, url], options))
+
+
+def evaluated(workspace: Workspace, source: str, options: EvaluateOptions) -> Evaluation:
+    """Evaluate a source against itself, as a job. Raises SystemExit where it failed."""
+    job = evaluations.submit(workspace, evaluations.prepare(workspace, [source, source], options))
     supervisors.ensure_running(workspace)
     ended = jobs.wait(workspace, job.id)
     if ended.state is not JobState.SUCCEEDED:
@@ -189,7 +193,7 @@ def _lagged(ratios: Sequence[npt.NDArray[np.float64]]) -> float:
 def markdown(done: Sequence[Run], note: str, load: tuple[float, float, float]) -> str:
     document = done[0].document
     named = sum(bool(run.named) for run in done)
-    low, high = _exact_interval(named, len(done))
+    low, high = exact_interval(named, len(done))
     alike, least, most = neighbours(done)
     machine, busy = document.hardware, ", ".join(f"{average:.1f}" for average in load)
     versions = ", ".join(f"{name} {version}" for name, version in document.versions.items())
@@ -242,8 +246,8 @@ def _asked(done: Sequence[Run]) -> str:
     )
 
 
-def _exact_interval(named: int, number: int) -> tuple[float, float]:
-    """Clopper and Pearson 1934."""
+def exact_interval(named: int, number: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share (Clopper and Pearson 1934)."""
     proportion_ci = stats.binomtest(named, number).proportion_ci(method="exact")
     return proportion_ci.low, proportion_ci.high
 

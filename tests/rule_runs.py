@@ -57,8 +57,8 @@ def simulate(
     named, ever, decided, missed = (np.zeros(runs, bool) for _ in range(4))
     for place, alpha in planned:
         observed = logs[:, :, : place * slices]
-        mean, error, freedom = _mean(observed)
-        rejected, level = _holm(2 * stats.t.sf(np.abs(mean / error), freedom), alpha)
+        mean, error, freedom = serial_means(observed)
+        rejected, level = holm_rejections(2 * stats.t.sf(np.abs(mean / error), freedom), alpha)
         half = stats.t.ppf(1 - level / 2, freedom) * error
         band = math.log(1 + EQUIVALENCE)
         same = (mean + half <= band) & (mean - half >= -band)
@@ -83,7 +83,7 @@ def _series(rng: np.random.Generator, shape: tuple[int, int, int], memory: float
     return noise
 
 
-def _mean(array: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+def serial_means(array: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     """[runs, tests, slices]: the mean, its standard error by the discrete cosine transform, its degrees of freedom."""
     count = array.shape[2]
     freedom = min(count - 1, max(8, math.ceil(0.4 * count ** (2 / 3))))
@@ -91,7 +91,7 @@ def _mean(array: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     return array.mean(axis=2), np.sqrt((coefficients**2).mean(axis=2) / count), freedom
 
 
-def _holm(p: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray]:
+def holm_rejections(p: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray]:
     """[runs, tests]: rejected, and the level that each interval stands at."""
     runs, tests = p.shape
     order = np.argsort(p, axis=1)

