@@ -15,8 +15,8 @@ export PYTHONDONTWRITEBYTECODE :=
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s $$'\t'
 
-run: setup serve ## Set up what is missing, start the supervisor and the studio, print the address
-	@exec $(BIN)/whetstone up
+run: setup ## Set up what is missing, start supervisor and studio, print the address; engines install beside the page
+	@exec $(BIN)/whetstone up --install-engines
 
 setup: ## Make .venv from assets/locks/studio.txt
 	@.ci/system

@@ -1,5 +1,5 @@
-"""Installs engine environments, or finds that they are installed: what `make run` and `make test` call before they
-start.
+"""Installs engine environments, or finds that they are installed: what `make test` and `make serve` call.
+`make run` has jobs for it, beside its first page (`whetstone up --install-engines`).
 
 serve.py [NAME...]      serve and llama-cpp, where none is named; several beside each other
 """
@@ -33,7 +33,7 @@ def install(name: str, engines: Path) -> int:
     if not (engines / name / environments.MARKER).exists():
         print(f"The {name} environment is installed once; that takes some minutes.", flush=True)
     try:
-        # Nobody waits half an hour for a compiler before the first page: what was built before is used, else a wheel.
+        # Nobody waits half an hour for a compiler before the first test: what was built before is used, else a wheel.
         environments.install(name, engines, Spoken(), compile_missing=False)
     except WhetstoneError as error:
         print(error, file=sys.stderr)

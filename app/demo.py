@@ -8,13 +8,16 @@ from app import navigation, shell
 from app.formatting import message, plain
 from app.session import disabled_unless_allowed
 from backend.domain.errors import WhetstoneError
+from backend.domain.figures import listed
 from backend.domain.roles import Action
 from backend.service import Workspace
-from backend.service.jobs import jobs
-from backend.service.studio import demo_model, first_run
+from backend.service.jobs import jobs, supervisors
+from backend.service.studio import demo_model, engine_setup, first_run
 from backend.service.studio.first_run import FirstRun
 
 ABOUT = "It tries what can be faster on this processor and measures it against the original. This takes some minutes."
+DUE = ":material/waving_hand: **Demo**, started because this is a first run."
+SEARCHING = f"It looks where {demo_model.NAME} can be fetched."
 FETCHES = f"It fetches {demo_model.NAME}, once."
 YIELDS = "Your own jobs go first."
 OFFER = (
@@ -31,7 +34,7 @@ def show_start(opened: Workspace) -> None:
     st.markdown("#### :material/rocket_launch: The demo")
     run = first_run.status(opened)
     under_way = run is not None and run.state in {"active", "waiting"}
-    if under_way:
+    if under_way or is_about_to_begin(opened):
         st.markdown(UNDER_WAY)
     elif run is None or run.why is None:
         st.markdown(OFFER)
@@ -42,7 +45,7 @@ def show_start(opened: Workspace) -> None:
         navigation.link("evaluate", "View results", ":material/speed:", id=str(run.job.result["evaluation"]))
     elif run is not None and under_way:
         navigation.link("job", "Watch the job", ":material/open_in_full:", id=run.job.id)
-    else:
+    elif not is_about_to_begin(opened):
         label = "Continue the demo" if run else "Run the demo"
         if st.button(
             label,
@@ -59,14 +62,35 @@ def show_start(opened: Workspace) -> None:
 
 
 def is_active(opened: Workspace) -> bool:
-    """Tell whether the demo is running or waiting."""
+    """Tell whether the demo is running, waiting or about to begin."""
     run = first_run.status(opened)
-    return run is not None and run.state in {"active", "waiting"}
+    return is_about_to_begin(opened) if run is None else run.state in {"active", "waiting"}
+
+
+def is_about_to_begin(opened: Workspace) -> bool:
+    """Tell whether the studio is looking for the model of the first step."""
+    return first_run.is_due(opened) and supervisors.is_alive(opened, own=True)
+
+
+def show_failed_installations(opened: Workspace) -> tuple[str, ...]:
+    """Draw a sentence for each engine of a first start that could not be installed. Return their jobs."""
+    failed = engine_setup.find_failed(opened)
+    for name, job in failed.items():
+        st.error(
+            f"{engine_setup.NAMES[name]} could not be installed: {plain(job.error or '')}", icon=":material/error:"
+        )
+        navigation.link("hardware", "Install it again", ":material/memory:")
+    return tuple(job.id for job in failed.values())
 
 
 def show_notice(opened: Workspace) -> str | None:
     """Draw the state of the demo. Return what makes the page follow a change; None if there is nothing to say."""
     run = first_run.status(opened)
+    if run is None and is_about_to_begin(opened):
+        with st.container(border=True, key="home_demo-box"):
+            st.markdown(DUE)
+            st.caption(f"{SEARCHING} {ABOUT} {YIELDS}")
+        return "due"
     if run is None or run.state in {"done", "stopped"}:
         return None
     if run.state == "failed" and jobs.count(opened) > run.number:  # who has started something else needs no word of it
@@ -76,7 +100,7 @@ def show_notice(opened: Workspace) -> str | None:
             _show_failure(run)
         else:
             _show_progress(opened, run)
-    return f"{run.state} {run.number} {run.obstacle}"
+    return f"{run.state} {run.number} {run.obstacle} {run.awaited}"
 
 
 def _show_failure(run: FirstRun) -> None:
@@ -95,6 +119,8 @@ def _show_progress(opened: Workspace, run: FirstRun) -> None:
     if run.obstacle:
         st.warning(f"The next step waits: {plain(run.obstacle)}", icon=":material/hourglass_empty:")
         navigation.link("hardware", "Engines and disk", ":material/memory:")
+    elif run.awaited:
+        st.caption(f"It measures as soon as {listed(run.awaited)} is installed: the installation is shown below.")
     else:
         st.caption(" ".join([plain(run.why or FETCHES), ABOUT, *([YIELDS] if run.job.yields else [])]))
 

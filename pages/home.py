@@ -14,12 +14,12 @@ opened = workspace()
 
 
 def running() -> tuple[tuple[str, str], ...]:
-    job_views, notice = jobs.active(opened), demo.show_notice(opened)
+    failed, job_views, notice = demo.show_failed_installations(opened), jobs.active(opened), demo.show_notice(opened)
     if job_views:
         active_cards(opened, job_views)
     elif notice is None:
         st.caption("Nothing is running.")
-    return (*job_states(job_views), ("demo", str(notice)))
+    return (*job_states(job_views), ("demo", str(notice)), ("failed", " ".join(failed)))
 
 
 def ways() -> None:
@@ -44,10 +44,12 @@ st.markdown(
     "Optimize a language model for serving: choose a model, combine techniques in a recipe, and compare the "
     "result with the original."
 )
-first_visit = jobs.count(opened) == 0
+first_visit = jobs.count(opened) == 0 and not demo.is_active(opened)
 latest = evaluations.listing(opened, limit=LATEST)
 if latest:
     latest_win.show(opened, latest)
+else:
+    latest_win.show_recorded()
 if first_visit and not opened.read_only:
     ways()
 st.subheader("Running")

@@ -10,12 +10,19 @@ from app import charts, navigation
 from app.formatting import plain, size, strong
 from app.results import verdict_panel
 from app.summaries import provenance
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.machine import hardware_lines
 from backend.present.charts import evaluation as drawn
 from backend.present.words import headline, load_search
 from backend.present.words.headline import Win
 from backend.service import Workspace
 from backend.service.evaluations.evaluations import EvaluationView
+from backend.service.studio import demo_export
 
+RECORDED = (
+    "This is what the demo measured on that machine, not on yours. The first result of your own takes its place here; "
+    "`whetstone up --demo` shows all of the recorded one."
+)
 SMALL = 300
 """Height in pixels."""
 
@@ -32,7 +39,7 @@ def show(opened: Workspace, views: Sequence[EvaluationView]) -> None:
     with st.container(border=True, key="home_hero-box"):
         # Show the win, the load found by a search, or the verdict.
         if win is not None:
-            _show_win(view, win)
+            _show_win(view.document, win)
         elif load_search.is_search(view.document):
             st.markdown(strong(load_search.sentences(view.document)[0]))
         else:
@@ -47,11 +54,24 @@ def show(opened: Workspace, views: Sequence[EvaluationView]) -> None:
         st.caption(plain(provenance(view)))
 
 
-def _show_win(view: EvaluationView, won: Win) -> None:
-    st.subheader(strong(headline.headline_sentence(view.document)))
+def show_recorded() -> None:
+    """Draw the win that comes with Whetstone, until this home has a result of its own; nothing if there is none."""
+    document = demo_export.recorded_evaluation()
+    win = headline.find_win(document) if document is not None else None
+    if document is None or win is None:
+        return
+    where = hardware_lines.hardware_line(document.hardware)
+    with st.container(border=True, key="home_hero-box"):
+        st.markdown(f":material/history: **Recorded** on {plain(where)} on {document.measured_at[:10]}")
+        _show_win(document, win)
+        st.caption(RECORDED)
+
+
+def _show_win(document: Evaluation, won: Win) -> None:
+    st.subheader(strong(headline.headline_sentence(document)))
     left, right = st.columns([3, 2], vertical_alignment="center")
     weights = [size(result.variant.bytes_on_disk) for result in (won.before, won.after)]
-    tiles = headline.tiles(view.document, won, weights)
+    tiles = headline.tiles(document, won, weights)
     with left:
         for row in (tiles[:2], tiles[2:]):
             for column, tile in zip(st.columns(2), row, strict=True):
@@ -59,5 +79,5 @@ def _show_win(view: EvaluationView, won: Win) -> None:
                     st.metric(tile.label, tile.value)
                     st.caption(plain(tile.detail))
     with right:
-        chart = drawn.before_after(view.document, won.before.name, won.after.name, charts.theme())
+        chart = drawn.before_after(document, won.before.name, won.after.name, charts.theme())
         charts.show(charts.with_height(chart, SMALL), "hero", file=False)

@@ -5,6 +5,7 @@ Reads markers and package metadata only; imports and installs nothing of an engi
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import json
 import platform
@@ -30,7 +31,7 @@ from backend.domain.recipe import quantization_engines, serving_engines
 from backend.domain.recipe.capability_table import supported
 from backend.domain.recipe.serving_engines import EngineName
 from backend.hardware import probe
-from backend.settings import Settings
+from backend.settings import ASSETS, Settings
 
 MARKER = "INSTALLED.json"
 
@@ -102,6 +103,13 @@ def read_marker(engines_dir: Path, name: str) -> dict[str, Any] | None:
         return None
     program = engines_dir / name / "bin" / resolve(name).program
     return document if isinstance(document, dict) and program.exists() else None
+
+
+def is_current(settings: Settings, name: str) -> bool:
+    """Tell whether an environment is installed, and by the lock that the checkout has now."""
+    marker = read_marker(settings.engines, name) or {}
+    lock = ASSETS / "locks" / Path(str(marker.get("lock"))).name
+    return lock.is_file() and hashlib.sha256(lock.read_bytes()).hexdigest() == marker.get("lock_sha256")
 
 
 def list_versions(settings: Settings) -> dict[str, str]:

@@ -38,6 +38,13 @@ def up(
     metrics_port: Annotated[
         int | None, port_option("Port of the supervisor's Prometheus metrics. Default: WHETSTONE_METRICS_PORT.")
     ] = None,
+    install_engines: Annotated[
+        bool,
+        typer.Option(
+            "--install-engines",
+            help="Install llama.cpp and vLLM by jobs beside the first page, if they are missing or out of date.",
+        ),
+    ] = False,
     demo: Annotated[
         bool,
         typer.Option(
@@ -55,7 +62,15 @@ def up(
     if demo:
         studio.serve_demonstration(port, host=host, browser=browser, say=say)
     else:
-        studio.serve(service.open_workspace(), port, host=host, browser=browser, say=say, metrics_port=metrics_port)
+        studio.serve(
+            service.open_workspace(),
+            port,
+            host=host,
+            browser=browser,
+            say=say,
+            metrics_port=metrics_port,
+            install_engines=install_engines,
+        )
 
 
 def audit(

@@ -1,4 +1,4 @@
-"""A job's claim on a host, in numbered units that one job has at a time: cores, GiB of memory, GPUs, the background.
+"""A job's claim on a host, in numbered units that one job has at a time: cores, GiB of memory, GPUs, named places.
 
 A database can keep units apart by a unique key, whoever counts; and a worker stays on the cores and GPUs that it was
 granted. Pure arithmetic.
@@ -15,8 +15,9 @@ from pydantic import Field
 from backend.domain.frozen import Frozen
 from backend.domain.machine.device import GIB
 
-BACKGROUND = "background"
-"""The one place of a host for jobs that neither compute nor measure: installs and downloads."""
+BACKGROUND, INSTALLING = "background", "installing"
+"""The places of a host for jobs that neither compute nor measure: one for downloads, one for installations."""
+PLACES = frozenset((BACKGROUND, INSTALLING))
 
 
 class Claim(Frozen):
@@ -25,6 +26,7 @@ class Claim(Frozen):
     whole: bool = False
     """The host to itself: the job measures."""
     background: bool = False
+    installing: bool = False
     movable: bool = False
     """It may run on a node of a cluster, where there is one, and then takes nothing of the host."""
     cores: int | None = Field(None, ge=0)
@@ -56,7 +58,7 @@ class Units(NamedTuple):
     cores: int
     memory: int
     named: frozenset[str]
-    """GPUs and the background."""
+    """GPUs and places."""
 
 
 class Granted(Frozen):
@@ -73,9 +75,11 @@ def claimed_units(claim: Claim, capacity: Capacity) -> Units:
     if claim.movable and capacity.cluster is not None:
         return Units(0, 0, frozenset())
     gpus = range(capacity.gpus) if claim.whole or claim.gpus is None else claim.gpus
-    named = {f"gpu{number}" for number in gpus} | ({BACKGROUND} if claim.whole or claim.background else set())
+    named = {f"gpu{number}" for number in gpus}
     if claim.whole:
+        named |= PLACES
         return Units(capacity.cores, 0, frozenset(named))
+    named |= ({BACKGROUND} if claim.background else set()) | ({INSTALLING} if claim.installing else set())
     cores = capacity.cores if claim.cores is None else claim.cores
     return Units(cores, -(-claim.memory_bytes // GIB), frozenset(named))
 
@@ -88,7 +92,7 @@ def find_shortages(claims: Iterable[Claim], capacity: Capacity) -> list[str]:
     """Return what the host has too little of for all claims at once: `cores`, `memory`, names of single units; [] if
     they fit."""
     claimed = [claimed_units(claim, capacity) for claim in claims]
-    every = {f"gpu{number}" for number in range(capacity.gpus)} | {BACKGROUND}
+    every = {f"gpu{number}" for number in range(capacity.gpus)} | PLACES
     counts = Counter(name for units in claimed for name in units.named)
     short = sorted(name for name, count in counts.items() if count > 1 or name not in every)
     if sum(units.cores for units in claimed) > capacity.cores:

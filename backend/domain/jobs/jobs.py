@@ -269,6 +269,8 @@ class InstallSpec(Specification):
     action: Literal["install", "remove"] = "install"
     index: str | None = None
     """The vendor's package index, of an environment that is filled from one."""
+    compiled: bool = Field(True, exclude_if=lambda value: value)
+    """Programs that were not built on this machine before are compiled; without it they come from a wheel."""
 
 
 class PayoffSpec(ServingSpec):

@@ -24,9 +24,10 @@ from backend.domain.jobs.jobs import (
     TrainSpec,
 )
 
-HostUse = Literal["share", "whole", "background", "none"]
+HostUse = Literal["share", "whole", "background", "installing", "none"]
 """`share`: cores, memory and GPUs, beside other jobs. `whole`: the host to itself, since other work would change the
-measurement. `background`: the one place for jobs that neither compute nor measure. `none`: the job runs at AWS."""
+measurement. `background` and `installing`: the one place for downloads and the one for installations, which neither
+compute nor measure. `none`: the job runs at AWS."""
 JobResult = Literal["artifact", "managed-artifact", "evaluation", "model"]
 """The thing that the job's result document names. `managed-artifact`: AWS made it, and the job may fetch it."""
 
@@ -65,6 +66,6 @@ KINDS: Mapping[str, KindRow] = {
     JobKind.EVALUATE: KindRow(EvaluateSpec, "whole", "evaluation", "evaluate", movable=True, serves=True),
     JobKind.PAYOFF: KindRow(PayoffSpec, "whole", None, "payoff", ("prompts",), movable=True, serves=True),
     JobKind.IMPORT: KindRow(ImportSpec, "background", "model", "import_", ("source",)),
-    JobKind.INSTALL: KindRow(InstallSpec, "background", None, "install"),
+    JobKind.INSTALL: KindRow(InstallSpec, "installing", None, "install"),
     JobKind.MANAGED: KindRow(ManagedSpec, "none", "managed-artifact", None, ("weights",)),
 }

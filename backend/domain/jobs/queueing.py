@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from backend.domain.jobs.claims import Capacity, Claim, claimed_units, find_shortages, fits
+from backend.domain.jobs.claims import BACKGROUND, INSTALLING, Capacity, Claim, claimed_units, find_shortages, fits
 from backend.domain.machine.device import GIB
 
 
@@ -169,4 +169,5 @@ def _shortage_text(claim: Claim, short: Sequence[str], live: Sequence[QueueEntry
 
 
 def _unit_text(unit: str) -> str:
-    return f"GPU {unit.removeprefix('gpu')}" if unit.startswith("gpu") else "the place of installs and downloads"
+    names = {BACKGROUND: "the place of downloads", INSTALLING: "the place of installations"}
+    return names.get(unit, f"GPU {unit.removeprefix('gpu')}")

@@ -14,13 +14,14 @@ DISK_STEP = 10_000_000
 
 
 def make_claim(spec: JobSpec, terms: Terms) -> Claim:
-    """Return the claim of a job. A measurement takes the whole host, installs and imports run in the background, other
+    """Return the claim of a job. A measurement takes the whole host, installs and imports have a place each, other
     jobs take all cores and GPUs unless the terms or the target ask for fewer."""
     row = KINDS[spec.kind]
     if row.host_use == "whole":
         return Claim(whole=True, movable=row.movable, cores=terms.cores, memory_bytes=terms.memory_bytes or 0)
     if not row.uses_processor:
-        return Claim(background=row.host_use == "background", cores=0, gpus=())
+        use = row.host_use
+        return Claim(background=use == "background", installing=use == "installing", cores=0, gpus=())
     space = spec.space
     most = probe.total_memory() // GIB * GIB  # an estimate beyond the machine keeps nobody from trying
     return Claim(

@@ -1,5 +1,5 @@
-"""The demo: the whole loop on a model. Fetch it, optimize it some ways, evaluate all against the original, write a
-report.
+"""The demo: the whole loop on a model. Fetch it, optimize it, evaluate all on two engines against the original, write
+a report.
 
 Which model is `demo_model`; which ways depends on it and on the processor.
 """
@@ -11,16 +11,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from backend.catalog.cards import gguf
 from backend.domain.errors import JobCancelled, WhetstoneError
 from backend.domain.jobs.jobs import EvaluateSpec
+from backend.domain.machine.environments import LLAMA_CPP
 from backend.domain.machine.instruction_sets import AMX, VNNI
 from backend.domain.model.facts import ModelCard
 from backend.domain.recipe.recipe import Recipe, read
-from backend.hardware import probe
+from backend.hardware import engine_status, probe
 from backend.service.evaluations import evaluations
 from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.jobs.jobs import JobView
-from backend.service.models import imports, models
+from backend.service.models import imports, models, variants
 from backend.service.plans import cases, optimize
 from backend.service.plans.optimize import PreparedOptimize
 from backend.service.studio import demo_model
@@ -29,7 +31,7 @@ from backend.service.workspace import Workspace
 ASSUMED_PRICE = 0.10
 """US dollars an hour: an assumption that makes the price charts readable, not a quote."""
 W8A8 = {"quantize": {"method": "w8a8"}}
-SMOOTH = {"quantize": {"method": "smoothquant"}}
+SMOOTH = {"quantize": {"method": "smoothquant", "samples": 16}}
 DRAFT = {"speculate": {"method": "draft", "draft": "auto", "tokens": 4}}
 NGRAM = {"speculate": {"method": "ngram_adaptive"}}
 AWQ = {"quantize": {"method": "awq", "group_size": 64}}
@@ -49,10 +51,11 @@ RECIPES = {
 }
 MOST, FEW_CORES = 3, 3
 """Recipes that are tried at the most; one less of the real model on fewer cores than `FEW_CORES`, where vLLM compiles a
-variant for 30 to 95 seconds and all is to be over in twelve minutes."""
-UNTIL_DECIDED: dict[str, Any] = {"until_decided": True, "max_blocks": 8}
-"""Six blocks or eight, by the rule that is fixed beforehand (`domain.evaluation.blocks.rule`)."""
-QUICK_OPTIONS: dict[str, Any] = {"max_tokens": 32, "warmup_requests": 1, "prefix_cache": "per-run"}
+variant for 30 to 95 seconds; and one less where the file that it was imported from is a candidate as it came."""
+UNTIL_DECIDED: dict[str, Any] = {"until_decided": True, "max_blocks": 6}
+"""Six blocks: the one test of the rule that is fixed beforehand (`domain.evaluation.blocks.stopping_rule`) then has all
+of its significance, and the end is known. What is left open may be continued."""
+QUICK_OPTIONS: dict[str, Any] = {"max_tokens": 24, "warmup_requests": 1, "prefix_cache": "per-run"}
 """A load for the real model, whose every token takes tens of milliseconds on two cores. Runs keep prefixes apart, so
 that blocks may ask the same prompts."""
 
@@ -77,9 +80,14 @@ def candidate_names(*, starter: bool, gpu: bool, features: Collection[str]) -> t
     return "adaptive n-gram", "smoothquant + adaptive n-gram", "smoothquant", "awq 4-bit"
 
 
-def count_tried(*, starter: bool) -> int:
-    """Return how many recipes are tried on this machine."""
-    return MOST if starter or probe.cores() >= FEW_CORES else MOST - 1
+def count_tried(*, starter: bool, gguf: bool) -> int:
+    """Return how many recipes are tried on this machine, of a model whose GGUF file is measured too (`gguf`) or not."""
+    return MOST if starter else MOST - (probe.cores() < FEW_CORES) - gguf
+
+
+def find_gguf(model: ModelCard) -> Path | None:
+    """Return the GGUF file that the model was imported from, which llama.cpp serves as it came; None without one."""
+    return gguf.find_original(Path(model.path))
 
 
 def valid_recipes(workspace: Workspace, model: ModelCard) -> tuple[Recipe, ...]:
@@ -87,7 +95,7 @@ def valid_recipes(workspace: Workspace, model: ModelCard) -> tuple[Recipe, ...]:
     own = model.origin == demo_model.STARTER
     names = candidate_names(starter=own, gpu=probe.has_nvidia(), features=tuple(probe.probe()["flags"]))
     valid = (RECIPES[name] for name in names if cases.resolve(workspace, model, RECIPES[name]).works)
-    return tuple(islice(valid, count_tried(starter=own)))
+    return tuple(islice(valid, count_tried(starter=own, gguf=find_gguf(model) is not None)))
 
 
 def run_demo(
@@ -146,9 +154,11 @@ def evaluate_spec(
     does."""
     own, blocks = model.origin == demo_model.STARTER, UNTIL_DECIDED if repeats is None else {"repeats": repeats}
     load = {"concurrency": (1, 4), "price_per_hour": price_per_hour, **blocks, **({} if own else QUICK_OPTIONS)}
-    return evaluations.prepare(
-        workspace, [model.id if own else model.path, *artifacts], evaluations.read_options(**load)
-    )
+    sources = [model.id if own else model.path, *artifacts]
+    # The file as it came is a candidate wherever llama.cpp is installed: it needs no recipe and is ready first.
+    if find_gguf(model) is not None and engine_status.read_marker(workspace.settings.engines, LLAMA_CPP.name):
+        sources.append(variants.with_engine(model.path, "llama.cpp"))
+    return evaluations.prepare(workspace, sources, evaluations.read_options(**load))
 
 
 def report_path(view: EvaluationView) -> Path:

@@ -194,6 +194,15 @@ def seed(home: Path, folder: Path = FOLDER) -> Workspace:
     return open_workspace(settings)
 
 
+@cache
+def recorded_evaluation(folder: Path = FOLDER) -> Evaluation | None:
+    """Return the evaluation that comes with Whetstone, measured elsewhere; None if it is missing."""
+    file = folder / "evaluations.json"
+    if not file.is_file():
+        return None
+    return Evaluation.model_validate(json.loads(file.read_text("utf-8"))[0]["document"])
+
+
 def _with_places(text: str, places: dict[str, str]) -> str:
     """Inside of JSON strings."""
     for token, place in places.items():

@@ -12,6 +12,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
+from backend.catalog.remote import sources
 from backend.domain.errors import NotNow, RequestError
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import EvaluateSpec, JobKind, JobSpec, JobState, OptimizeSpec
@@ -19,7 +20,7 @@ from backend.domain.model.facts import ModelCard
 from backend.service.evaluations import evaluations
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
-from backend.service.studio import demo, demo_model
+from backend.service.studio import demo, demo_model, engine_setup
 from backend.service.studio.demo_model import NotFetchable
 from backend.service.workspace import Workspace
 from backend.store import queue
@@ -33,7 +34,7 @@ State = Literal["active", "waiting", "done", "stopped", "failed"]
 class FirstRun(Frozen):
     """The state of the demo. `number` of `steps` is the step of `job`, the latest that was queued. `why` names its
     model in one line, None while unknown. `waiting` means that the next step is not queued yet; `obstacle` is the
-    reason, None if it will be within seconds."""
+    reason, None if it will be within seconds, or after the installations of the engines in `awaited`."""
 
     number: int
     steps: int
@@ -41,6 +42,7 @@ class FirstRun(Frozen):
     state: State
     why: str | None = None
     obstacle: str | None = None
+    awaited: tuple[str, ...] = ()
 
 
 class _Step(NamedTuple):
@@ -64,11 +66,33 @@ def advance(workspace: Workspace) -> JobView | None:
     carried out here: the engine it needs is missing, or disk.
     """
     done = _queued_steps(workspace)
-    if not done and (workspace.settings.no_demo or jobs.count(workspace) > 0):
+    if not done and not _is_first_run(workspace):
         return None
-    if done and (_state(done) != "waiting" or _is_off(workspace, done)):
+    if done and (_state(done) != "waiting" or _is_off(workspace, done) or _awaited_engines(workspace, done)):
         return None
     return _submit(workspace, done, yields=done[-1].yields if done else True)
+
+
+def _is_first_run(workspace: Workspace) -> bool:
+    """Tell whether the home never had a job, but for the installations that the studio's start queued."""
+    return not workspace.settings.no_demo and engine_setup.count_own_jobs(workspace) == 0
+
+
+def is_due(workspace: Workspace) -> bool:
+    """Tell whether the first step is about to be queued: its sources are being asked."""
+    return not workspace.read_only and _is_first_run(workspace) and not _queued_steps(workspace)
+
+
+def _awaited_engines(workspace: Workspace, done: list[JobView]) -> tuple[str, ...]:
+    """Return the engines that are being installed and that the next step, the evaluation, is to measure."""
+    if not _is_evaluation_next(workspace, done):
+        return ()
+    return tuple(engine_setup.NAMES[name] for name in engine_setup.find_under_way(workspace))
+
+
+def _is_evaluation_next(workspace: Workspace, done: list[JobView]) -> bool:
+    optimized = sum(job.kind == JobKind.OPTIMIZE for job in done)
+    return optimized > 0 and optimized >= len(demo.valid_recipes(workspace, _model(workspace, done)))
 
 
 def start(workspace: Workspace) -> JobView:
@@ -138,16 +162,20 @@ def status(workspace: Workspace) -> FirstRun | None:
         return shown
     if _is_off(workspace, job_views):
         return shown.model_copy(update={"state": "stopped"})
+    if awaited := _awaited_engines(workspace, job_views):
+        return shown.model_copy(update={"awaited": awaited})
     return shown.model_copy(update={"obstacle": _obstacle(workspace, job_views)})
 
 
 def _steps(workspace: Workspace, job_views: list[JobView]) -> int:
     """Fetch, recipes and evaluation."""
     fetch = job_views[0].kind == JobKind.IMPORT
-    fetching = fetch and not job_views[0].ended
-    return (
-        demo.count_tried(starter=not fetching and _model(workspace, job_views).origin == demo_model.STARTER) + 1 + fetch
-    )
+    if fetch and not job_views[0].ended:
+        source = str(jobs.specification(workspace, job_views[0].id)["source"])
+        return demo.count_tried(starter=False, gguf=sources.is_converted(source)) + 1 + fetch
+    model = _model(workspace, job_views)
+    starter = model.origin == demo_model.STARTER
+    return demo.count_tried(starter=starter, gguf=demo.find_gguf(model) is not None) + 1 + fetch
 
 
 def _model_choice(workspace: Workspace, job_views: list[JobView]) -> str | None:

@@ -27,7 +27,7 @@ from backend.domain.jobs.jobs import JobState
 from backend.domain.roles import Actor
 from backend.processes import SignalEvent
 from backend.service.jobs import jobs, supervisors
-from backend.service.studio import demo_export, first_run, sign_in
+from backend.service.studio import demo_export, engine_setup, first_run, sign_in
 from backend.service.workspace import Workspace, system_actor
 from backend.settings import CHECKOUT
 
@@ -121,9 +121,19 @@ def upload_limit() -> tuple[Actor, int | None]:
 
 
 def serve(
-    workspace: Workspace, port: int, *, host: str, browser: bool, say: Say, metrics_port: int | None = None
+    workspace: Workspace,
+    port: int,
+    *,
+    host: str,
+    browser: bool,
+    say: Say,
+    metrics_port: int | None = None,
+    install_engines: bool = False,
 ) -> None:
-    """Block until Ctrl-C or SIGTERM, then stop both. Raises StudioFailed, SupervisorFailed."""
+    """Block until Ctrl-C or SIGTERM, then stop both. `install_engines` queues what is missing before the first page.
+
+    Raises StudioFailed, SupervisorFailed.
+    """
     # 1. Start the web server and, if none runs, the supervisor.
     if metrics_port is not None:
         workspace = replace(workspace, settings=workspace.settings.model_copy(update={"metrics_port": metrics_port}))
@@ -132,6 +142,8 @@ def serve(
     first = _FirstRun(workspace, say, stopping)
     if warning := _open_access_warning(workspace, host):
         say(warning)
+    if install_engines:
+        engine_setup.begin(workspace)
     web = _start_web(workspace, host, port, browser=browser)
     try:
         if own:
@@ -198,6 +210,8 @@ class _FirstRun(threading.Thread):
         try:
             step(self._workspace)
         except WhetstoneError as error:
+            if engine_setup.find_under_way(self._workspace):
+                return 1.0
             if str(error) != self._said:
                 self._say(f"The demo waits: {error}")
             self._said = str(error)

@@ -20,5 +20,5 @@ def run(spec: InstallSpec, channel: JobChannel, memory: PeakMemory) -> dict[str,
     if spec.action == "remove":
         environments.remove(spec.engine, folder)
         return {"engine": spec.engine, "removed": True}
-    installed = environments.install(spec.engine, folder, progress, index=spec.index)
+    installed = environments.install(spec.engine, folder, progress, index=spec.index, compile_missing=spec.compiled)
     return {"engine": spec.engine, **{name: installed[name] for name in ("version", "build", "lock", "origin")}}

@@ -68,7 +68,7 @@ def fetched(home: Workspace) -> JobView:
     status = first_run.status(home)
     assert status is not None and (status.number, status.steps, status.why) == (
         1,
-        2 + demo.count_tried(starter=False),
+        2 + demo.count_tried(starter=False, gguf=False),
         None,
     )
     supervisors.ensure_running(home)

@@ -20,7 +20,7 @@ from backend.domain.jobs.jobs import InstallSpec, JobState
 from backend.service import Workspace, open_workspace
 from backend.service.jobs import jobs, supervisors
 from backend.service.jobs.jobs import JobView
-from backend.service.studio import first_run
+from backend.service.studio import engine_setup, first_run
 from backend.settings import Settings
 from backend.store import queue
 from tests.homes import eventually, open_home, processes_of, until_state
@@ -127,6 +127,28 @@ def test_without_the_engine_the_measurement_waits_and_says_for_what(home: Worksp
         and "whetstone engines install serve" in (status.obstacle or "")
     )
     assert first_run.advance(home) is not None
+
+
+def test_missing_engines_are_queued_once_and_the_measurement_waits(home: Workspace, tmp_path: Path) -> None:
+    bare = open_workspace(Settings(home=home.settings.home, engines=tmp_path / "none"))
+    queued = engine_setup.begin(bare)
+    assert [job.title for job in queued] == list(engine_setup.TITLES.values()) and all(job.yields for job in queued)
+    assert all(jobs.specification(bare, job.id)["compiled"] is False for job in queued)
+    assert engine_setup.begin(bare) == [] and first_run.is_due(bare), "installations are no first job"
+    for _ in range(3):
+        job = first_run.advance(bare)
+        assert job is not None
+        finish(bare, job)
+    assert first_run.advance(bare) is None, "an engine is on its way"
+    status = first_run.status(bare)
+    assert status is not None and (status.awaited, status.obstacle) == (("llama.cpp", "vLLM"), None)
+    for job in queued:
+        finish(bare, job, JobState.FAILED)
+    status = first_run.status(bare)
+    assert status is not None and status.awaited == () and "is not installed" in (status.obstacle or "")
+    assert list(engine_setup.find_failed(bare)) == ["serve", "llama-cpp"]
+    assert len(engine_setup.begin(bare)) == 2, "the next start tries again"
+    assert engine_setup.begin(home) == [], "they are installed"
 
 
 def test_it_can_be_disabled_before_and_half_way(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from backend.domain.errors import ReadOnly
 from backend.domain.jobs.jobs import JobState
 from backend.service import Workspace
 from backend.service.evaluations import evaluations, workloads
-from backend.service.jobs import artifacts, jobs
+from backend.service.jobs import artifacts, jobs, supervisors
 from backend.service.jobs.jobs import JobView
 from backend.service.models import models
 from backend.service.studio import demo_export, first_run
@@ -118,6 +118,16 @@ def test_what_it_waits_for_is_said_with_the_way_there(studio_home: Workspace) ->
     at = studio.open_page("home")
     assert "step 4 of 4" in studio.says(at) and "The next step waits" in at.warning[0].value
     assert "whetstone engines install serve" in at.warning[0].value and "Engines and disk" in studio.links(at)
+
+
+def test_the_search_for_its_model_and_a_failed_engine_are_said(
+    studio_home: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisors, "is_alive", lambda *_, **__: True)
+    at = studio.open_page("home")
+    assert "It looks where" in studio.says(at) and not [button for button in at.button if button.key == "home_demo"]
+    studio.install_job(studio_home, JobState.FAILED, error="The disk filled up.")
+    assert "vLLM could not be installed: The disk filled up." in studio.says(studio.open_page("home"))
 
 
 def test_a_failed_demo_is_told_until_something_else_was_started(studio_home: Workspace) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from backend.catalog.cards import gguf
 from backend.domain.evaluation.blocks import stopping_rule
 from backend.domain.rules import check
 from backend.domain.rules.target_facts import TargetFacts
@@ -14,6 +15,7 @@ from backend.service.evaluations import evaluations, workloads
 from backend.service.models import models
 from backend.service.plans import cases
 from backend.service.studio import demo, demo_model
+from tests import gguf_files
 from tests.helpers.model_sizes import SMOLLM2
 from tests.homes import open_home
 from tests.tiny import tiny_llama
@@ -65,7 +67,7 @@ def test_the_load_asks_chat_of_a_chat_model_and_may_go_on(tmp_path: Path) -> Non
     config.write_text(config.read_text().replace('"max_position_embeddings": 512', '"max_position_embeddings": 4096'))
     card = models.resolve(home, str(folder))
     options = demo.evaluate_spec(home, card, []).options
-    assert options.until_decided and stopping_rule.blocks_of_tests(options.max_blocks) == (6, 8)
+    assert options.until_decided and stopping_rule.blocks_of_tests(options.max_blocks) == (6,)
     assert not demo.evaluate_spec(home, card, [], repeats=1).options.until_decided
     assert (options.workload, options.endpoint, options.concurrency) == (
         workloads.CHAT,
@@ -73,6 +75,13 @@ def test_the_load_asks_chat_of_a_chat_model_and_may_go_on(tmp_path: Path) -> Non
         (1, 4),
     ) and options.may_repeat
     assert evaluations.read_options(**options.model_dump()) == options
+    # The file that it was imported from is a candidate on llama.cpp, in place of one recipe.
+    (folder / gguf.ORIGINAL).mkdir()
+    tried = len(demo.valid_recipes(home, card))
+    gguf_files.write(folder / gguf.ORIGINAL / "chat.gguf", folder)
+    assert len(demo.valid_recipes(home, card)) == tried - 1
+    served = [variant.serving.engine for variant in demo.evaluate_spec(home, card, []).variants]
+    assert served == ["vllm", "llama.cpp"]
 
 
 def test_in_one_line_it_is_said_which_model_it_is_and_why(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ HOST = Capacity(cores=4, memory_bytes=16 * GIB, gpus=2, disk_bytes=10**9)
 CLAIMS = st.one_of(
     st.just(Claim(whole=True)),
     st.just(Claim(background=True, cores=0, gpus=())),
+    st.just(Claim(installing=True, cores=0, gpus=())),
     st.builds(
         Claim,
         cores=st.none() | st.integers(1, 4),
@@ -136,7 +137,12 @@ def test_two_that_fit_run_beside_each_other_and_two_that_do_not_wait() -> None:
         (Claim(cores=1, gpus=(0,)), [Claim(cores=1, gpus=(0, 1))], "It waits for GPU 0: live0 has it."),
         (Claim(whole=True), [SMALL], "It waits for the machine to itself, since it measures: live0 has it."),
         (SMALL, [Claim(whole=True)], "It waits for the machine, which a measurement has to itself: live0 has it."),
-        (Claim(background=True, cores=0, gpus=()), [Claim(background=True, cores=0, gpus=())], "place of installs"),
+        (Claim(background=True, cores=0, gpus=()), [Claim(background=True, cores=0, gpus=())], "place of downloads"),
+        (
+            Claim(installing=True, cores=0, gpus=()),
+            [Claim(installing=True, cores=0, gpus=())],
+            "place of installations",
+        ),
         (Claim(memory_bytes=64 * GIB), [], "It needs every core and 64 GiB of memory"),
         (Claim(gpus=(5,)), [], "the machine has 4 cores, 16 GiB of memory, 2 GPUs."),
         (Claim(disk_bytes=3 * 10**9), [], "It needs 3 GB of disk and 1 GB are free: free some."),
