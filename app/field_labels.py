@@ -38,6 +38,7 @@ LABELS = {
     "task_limit": "Samples per task",
     "quality": "Include quality",
     "quality_text": "Held-out text",
+    "quality_prompts": "Prompts whose answers are compared",
     "lossless": "Check that speculation does not change the answers",
     "bearer_env": "Environment variable with the bearer token of the endpoints",
     "price_per_hour": "Price per hour",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import charts, navigation
-from app.formatting import plain, size, strong
+from app.formatting import message, plain, size, strong
 from app.results import verdict_panel
 from app.summaries import provenance
 from backend.domain.evaluation.document import Evaluation
@@ -23,6 +23,8 @@ RECORDED = (
     "This is what the demo measured on that machine, not on yours. The first result of your own takes its place here; "
     "`whetstone up --demo` shows all of the recorded one."
 )
+LONGEST_S = 1800.0
+"""Seconds beyond which measuring more is not what to do next."""
 SMALL = 300
 """Height in pixels."""
 
@@ -44,14 +46,23 @@ def show(opened: Workspace, views: Sequence[EvaluationView]) -> None:
             st.markdown(strong(load_search.sentences(view.document)[0]))
         else:
             verdict_panel.show_line(view.document)
+            if evidence := headline.evidence_sentence(view.document):
+                st.caption(message(evidence))
         # Lead on.
         with st.container(horizontal=True, vertical_alignment="center"):
             navigation.link("evaluate", "Open the evaluation", ":material/open_in_full:", id=view.id)
             navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)
             navigation.link("evaluate", "All evaluations", ":material/history:")
-            if win is None:
-                verdict_panel.more_button(opened, view)
+            if win is None and not verdict_panel.more_button(opened, view, within_s=LONGEST_S):
+                _link_build(view)
         st.caption(plain(provenance(view)))
+
+
+def _link_build(view: EvaluationView) -> None:
+    """Link the page that makes another recipe for the model, where more measuring would decide nothing soon."""
+    baseline = view.document.variants[0].variant
+    model = {"model": baseline.source} if baseline.kind == "model" else {}
+    navigation.link("build", "Try another recipe", ":material/build:", **model)
 
 
 def show_recorded() -> None:

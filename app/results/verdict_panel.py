@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import streamlit as st
 
 from app import idempotency, navigation
@@ -64,10 +66,10 @@ def show_warnings(document: Evaluation) -> None:
         st.warning("\n\n".join(warnings), icon=":material/warning:")
 
 
-def more_button(opened: Workspace, view: EvaluationView) -> None:
-    """Draw the button that measures more rounds and opens the job, if they would decide.
+def more_button(opened: Workspace, view: EvaluationView, *, within_s: float = math.inf) -> bool:
+    """Draw the button that measures more rounds and opens the job, if they would decide within that time.
 
-    If that was done, link the result.
+    If that was done, link the result. Return whether anything was drawn.
     """
     # 1. A continuation that exists is linked.
     document = view.document
@@ -76,13 +78,15 @@ def more_button(opened: Workspace, view: EvaluationView) -> None:
         evaluation_id = str(later.result.get("evaluation", ""))
         parameters = {"id": evaluation_id} if evaluation_id else {"job": later.id}
         navigation.link("evaluate", "Result with more rounds", ":material/add_chart:", **parameters)
-        return
+        return True
     # 2. How many rounds would decide.
     more = None if load_search.is_search(document) else headline.more_blocks(headline.throughput_verdicts(document))
     if more is None:
-        return
+        return False
     # 3. The button.
     took = progress.expected_evaluation_time(opened, continuation.continued_spec(view, more))
+    if took is not None and took.low > within_s:
+        return False
     label = f"Measure {counted(more, 'more block')}" + (f" ({duration_range(took.low, took.high)})" if took else "")
     about = "The same variants and load with other prompts. The rounds measured so far count too."
     if st.button(
@@ -96,6 +100,7 @@ def more_button(opened: Workspace, view: EvaluationView) -> None:
         st.error(refused, icon=":material/error:")
         repeat = form.repeat_parameters(document) | {"evaluate_repeats": str(document.options.repeats + more)}
         navigation.link("evaluate", "Start a new evaluation", ":material/refresh:", **repeat)
+    return True
 
 
 def _measure_more(opened: Workspace, view: EvaluationView, more: int) -> None:

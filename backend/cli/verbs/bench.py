@@ -23,6 +23,7 @@ from backend.service.evaluations.workloads import PreparedLoad
     without=(
         "quality",
         "quality_text",
+        "quality_prompts",
         "lossless",
         "tasks",
         "task_limit",

@@ -21,6 +21,7 @@ from backend.domain.evaluation.tasks.task_scores import TaskScore
 from backend.domain.frozen import Facts, Frozen
 from backend.domain.load.load import Load
 from backend.domain.load.options import LoadOptions
+from backend.domain.load.prompt_lines import GREEDY_PROMPTS
 from backend.domain.load.records import LevelAudit
 from backend.domain.recipe.recipe import Serving, Speculate
 from backend.domain.recipe.speculation import PROMPT_LOOKUP, SPECULATE, KnownSpeculation, Schedule
@@ -131,6 +132,9 @@ class EvaluateOptions(LoadOptions):
     quality_text: str | None = None
     """Text on which perplexity and KL divergence are measured: code, prose, chat, "chat and prose", or a text, JSONL or
     Parquet file that the model was neither trained nor calibrated on."""
+    quality_prompts: int = Field(GREEDY_PROMPTS, ge=4, le=GREEDY_PROMPTS, exclude_if=lambda v: v == GREEDY_PROMPTS)
+    """Prompts whose greedy answers are compared; the held-out text is asked of the servers in proportion. Fewer take
+    less time and give wider intervals."""
     lossless: bool = False
     """Measure whether speculation keeps the answers: each variant that speculates and the same without it are asked the
     same prompts, greedy answers are compared token by token and sampled ones by their distribution. Some minutes a
@@ -151,10 +155,10 @@ class EvaluateOptions(LoadOptions):
     ) = None
     """Environment variable that holds the bearer token of variants that are URLs; the token itself is never stored."""
     interleave: Literal["auto", "resident", "restart"] = "auto"
-    """resident: all servers up, one loaded at a time; restart: one after another; auto: resident where they fit."""
+    """resident: all servers up, which you say they fit; restart: one after another; auto: resident where they fit."""
     starts_apart: bool = False
     """Start servers one after the other, so that each one's time to ready is measured; else, on a processor, those that
-    stay up start two at a time after the first, and only the first's is."""
+    stay up start two at a time, with auto after the first, and only what starts alone is measured."""
 
     def hourly_price(self, variant: Variant) -> float | None:
         """Return the price of the variant's own instances, else that given for the machine."""

@@ -5,6 +5,7 @@ For the top of a page and the end of a demo; the full verdicts are in `verdicts`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple, get_args
 
@@ -202,6 +203,30 @@ def no_win_sentence(evaluation: Evaluation) -> str:
         return f"Nothing is faster than {baseline} here: {_summary(decided)}. {TRY}"
     why = next((row.why for row in evaluation.comparison if row.why is not None), None)
     return f"There is no verdict against {baseline}{f': {describe_obstacle(why)}' if why else ''}."
+
+
+def evidence_sentence(evaluation: Evaluation) -> str:
+    """Say what was tried, and what the widest interval of a throughput rests on; empty where nothing was tested.
+
+    `Tried: `a` and `b` at 1 stream and 4 streams. The widest interval, of `b` at 4 streams (0.8 to 2.2), rests on 72
+    requests in 6 blocks.`
+    """
+    # 1. The throughputs that were tested.
+    rows = [row for row in evaluation.comparison if higher_is_better(row.metric) and row.why is None and row.ci95]
+    if not rows:
+        return ""
+    names = listed([code(name) for name in dict.fromkeys(row.variant for row in rows)])
+    loads = listed([load.words for load in dict.fromkeys(row.load for row in rows)])
+    # 2. The one that is known least, as a factor, and what was measured of it.
+    widest = max(rows, key=lambda row: row.ci95[1] / row.ci95[0] if row.ci95 and row.ci95[0] > 0 else math.inf)
+    result = next(result for result in evaluation.variants if result.name == widest.variant)
+    level = _find_level(result, widest.load)
+    measured = f"{counted(level.requests, 'request')} in {counted(level.repeats, 'block')}" if level else "no request"
+    bounds = factor_and_bounds(widest.ratio or 1.0, widest.ci95)[1]
+    return (
+        f"Tried: {names} at {loads}. The widest interval, of {code(widest.variant)} at {widest.load.words} ({bounds}), "
+        f"rests on {measured}."
+    )
 
 
 def _summary(verdicts: Sequence[ThroughputVerdict]) -> str:

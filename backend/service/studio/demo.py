@@ -55,9 +55,18 @@ variant for 30 to 95 seconds; and one less where the file that it was imported f
 UNTIL_DECIDED: dict[str, Any] = {"until_decided": True, "max_blocks": 6}
 """Six blocks: the one test of the rule that is fixed beforehand (`domain.evaluation.blocks.stopping_rule`) then has all
 of its significance, and the end is known. What is left open may be continued."""
-QUICK_OPTIONS: dict[str, Any] = {"max_tokens": 24, "warmup_requests": 1, "prefix_cache": "per-run"}
+QUICK_OPTIONS: dict[str, Any] = {
+    "max_tokens": 24,
+    "warmup_requests": 1,
+    "prefix_cache": "per-run",
+    "quality_prompts": 12,
+}
 """A load for the real model, whose every token takes tens of milliseconds on two cores. Runs keep prefixes apart, so
 that blocks may ask the same prompts."""
+
+AMPLE_BYTES = 12e9
+"""Free memory by which all servers fit, whatever they hold while they start: those of a model of 135 M parameters take
+2 GB each at most. The first one then need not start alone to show how much it takes."""
 
 Finish = Callable[[JobView], JobView]
 Say = Callable[[str], None]
@@ -154,6 +163,8 @@ def evaluate_spec(
     does."""
     own, blocks = model.origin == demo_model.STARTER, UNTIL_DECIDED if repeats is None else {"repeats": repeats}
     load = {"concurrency": (1, 4), "price_per_hour": price_per_hour, **blocks, **({} if own else QUICK_OPTIONS)}
+    if probe.free_memory() > AMPLE_BYTES:
+        load["interleave"] = "resident"
     sources = [model.id if own else model.path, *artifacts]
     # The file as it came is a candidate wherever llama.cpp is installed: it needs no recipe and is ready first.
     if find_gguf(model) is not None and engine_status.read_marker(workspace.settings.engines, LLAMA_CPP.name):

@@ -227,7 +227,7 @@ class Measurement:
         """Read the server's own probabilities on the held-out text, if the original's server reports them too."""
         if self._held_out_windows is None:
             self._held_out_windows = served_logprobs.held_out_windows(
-                self.spec.variants, self.spec.options.quality_text
+                self.spec.variants, self.spec.options.quality_text, self.spec.options.quality_prompts
             )
         if not self._held_out_windows or (variant and 0 not in self.logprobs):
             return
@@ -366,7 +366,7 @@ class Measurement:
 
     def _greedy_answers(self, variant: int, endpoint: Endpoint) -> Answers:
         """Return greedy answers to the first prompts, None for a request that failed."""
-        prompts = min(prompt_lines.GREEDY_PROMPTS, len(self.workload.prompts))
+        prompts = min(self.spec.options.quality_prompts, len(self.workload.prompts))
         changes = {"requests": prompts, "temperature": 0.0, "warmup_requests": 1}
         records = self._sender.send_unmeasured(variant, endpoint, prompt_lines.GREEDY_STREAMS, changes)
         records.sort(key=lambda record: record.index)

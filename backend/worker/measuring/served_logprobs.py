@@ -12,22 +12,24 @@ from backend.domain.evaluation.document import Variant
 from backend.domain.limits import served_divergence
 from backend.domain.limits.served_divergence import TokenLogprobs
 from backend.domain.load.openai_json import first_choice
+from backend.domain.load.prompt_lines import GREEDY_PROMPTS
 from backend.endpoint import completion, models
 from backend.worker.measuring.server_pool import Endpoint
 
-WINDOWS, LENGTH = 12, 256
-"""Windows of the held-out text and tokens of each: few, since a reply lists every position's tokens as text."""
+WINDOWS, LEAST_WINDOWS, LENGTH = 12, 2, 256
+"""Windows of the held-out text, most and least, and tokens of each: few, since a reply lists every position's tokens as
+text."""
 LOGPROBS = 20
 """Tokens per position: the most that vLLM reports unless it is started with another --max-logprobs."""
 WindowLogprobs = Sequence[Sequence[TokenLogprobs]]
 """The reported log-probabilities by window and position."""
 
 
-def held_out_windows(variants: Sequence[Variant], text: str | None) -> list[list[int]]:
+def held_out_windows(variants: Sequence[Variant], text: str | None, prompts: int = GREEDY_PROMPTS) -> list[list[int]]:
     """Return windows of token ids to ask with; none if the baseline's tokenizer is missing or the text is too short.
 
     The first variant is the baseline. A person's own text is not sent to an address; all variants then get the bundled
-    text.
+    text. With fewer `prompts` than usual there are fewer windows in proportion.
     """
     if variants[0].model_path is None:
         return []
@@ -36,8 +38,9 @@ def held_out_windows(variants: Sequence[Variant], text: str | None) -> list[list
     # Choose the text, then cut it into windows by the baseline's tokenizer.
     folder = Path(variants[0].model_path)
     documents = held_out_text.read(None if must_stay_local(variants, text) else text, folder).documents
+    count = max(LEAST_WINDOWS, WINDOWS * prompts // GREEDY_PROMPTS)
     try:
-        windows: list[list[int]] = scoring.window_tokens(folder, documents, LENGTH, WINDOWS).tolist()
+        windows: list[list[int]] = scoring.window_tokens(folder, documents, LENGTH, count).tolist()
     except InvalidWorkload:
         return []
     return windows

@@ -109,10 +109,13 @@ class ServerPool:
 
     def start_servers(self) -> str:
         """Start the servers that are up from the beginning and return the mode, `resident` or `restart`."""
-        # 1. The first server shows how much memory one takes.
         ours = [index for index, variant in enumerate(self.variants) if variant.kind != "url"]
         if not ours:
             self.mode = "resident"
+            return self.mode
+        # 1. Where all are said to fit, they start at once; else the first one shows how much memory one takes.
+        if self.mode == "resident" and self._may_start_together(ours):
+            self._start_in_groups(ours, TOGETHER)
             return self.mode
         self._start(ours[0])
         if self.mode == "auto":
@@ -120,10 +123,12 @@ class ServerPool:
 
         # 2. In resident mode all others start now.
         if self.mode == "resident":
-            together = self._together(ours)
-            for start in range(1, len(ours), together):
-                self._start(*ours[start : start + together])
+            self._start_in_groups(ours[1:], self._together(ours))
         return self.mode
+
+    def _start_in_groups(self, indices: list[int], together: int) -> None:
+        for start in range(0, len(indices), together):
+            self._start(*indices[start : start + together])
 
     def use(self, index: int) -> Endpoint:
         """Return the variant's endpoint; if its server is not up, stop the others and start it."""
@@ -156,16 +161,17 @@ class ServerPool:
         )
 
     def _together(self, ours: list[int]) -> int:
-        """Return how many of the other servers start at the same time.
+        """Return how many of the other servers start at the same time: two where they may and memory allows."""
+        return TOGETHER if self._may_start_together(ours) and self._fits(ours, TOGETHER) else 1
 
-        Two on a processor if memory allows and start times are not measured: a start spends half of its time on one
-        core. One on a GPU, where each server would count the other's memory as taken.
+    def _may_start_together(self, ours: list[int]) -> bool:
+        """Tell whether two servers may start at the same time: on a processor, unless start times are measured.
+
+        A start spends half of its time on one core. On a GPU each server would count the other's memory as taken.
         """
         variants = [self.variants[index] for index in ours]
         on_processor = all(runs_on_processor(variant, self._setup.program(variant)) for variant in variants)
-        if on_processor and not self.options.starts_apart and self._fits(ours, TOGETHER):
-            return TOGETHER
-        return 1
+        return on_processor and not self.options.starts_apart
 
     def _start(self, *indices: int) -> None:
         """Start the servers at the same time and wait until all answer."""

@@ -81,6 +81,13 @@ def test_home_shows_running_jobs_and_the_latest_verdicts(studio_home: Workspace)
     )
 
 
+def test_a_null_verdict_says_what_it_rests_on_and_what_is_next(studio_home: Workspace) -> None:
+    studio.evaluation(studio_home, simulated.evaluation(names=("original", "a"), speeds=(1.0, 1.0), levels=(1,)))
+    at = studio.open_page("home")
+    assert "Nothing is faster than" in studio.says(at) and "The widest interval" in studio.says(at)
+    assert "Try another recipe" in studio.links(at)
+
+
 def test_a_double_click_on_the_demo_is_one_job(studio_home: Workspace, offline: None) -> None:
     at = studio.open_page("home")
     at.button(key="home_demo").click().run()

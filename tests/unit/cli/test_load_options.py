@@ -38,6 +38,7 @@ NOT_DEFAULT: dict[str, Any] = {
     "tasks": ("next-line", "b c"),
     "task_limit": 2,
     "quality_text": "prose",
+    "quality_prompts": 8,
     "price_per_hour": 1.25,
     "discount": 0.1,
     "input_output_ratio": 4.0,

@@ -128,7 +128,15 @@ def test_where_nothing_wins_one_line_says_why_and_what_to_try() -> None:
     headline_sentence = headline.headline_sentence(noisy)
     assert headline_sentence.startswith("No clear winner over `original` yet: `a` is too noisy to tell at 1 stream. ")
     assert re.search(r"Run \d+ more blocks on an idle machine\.|again on an idle machine\.", headline_sentence)
+    evidence = headline.evidence_sentence(noisy)
+    level = noisy.variants[1].levels[0]
+    assert re.fullmatch(
+        r"Tried: `a` at 1 stream\. The widest interval, of `a` at 1 stream \(.+ to .+\), "
+        rf"rests on {level.requests} requests in {level.repeats} blocks\.",
+        evidence,
+    )
     same = simulated.evaluation(names=("original", "a", "b"), speeds=(1.0, 1.0, 0.5), levels=(1,))
+    assert headline.evidence_sentence(same).startswith("Tried: `a` and `b` at 1 stream.")
     assert re.match(
         r"Nothing is faster than `original` here: `a` is the same within \d%", headline.headline_sentence(same)
     )

@@ -37,8 +37,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_llama(tmp_path_factory.mktemp("model") / "llama")
 
 
-def pool(python: Path, model: Path, folder: Path, *names: str, apart: bool = False) -> ServerPool:
-    options = EvaluateOptions(interleave="resident", starts_apart=apart)
+def pool(python: Path, model: Path, folder: Path, *names: str, apart: bool = False, fit: bool = False) -> ServerPool:
+    options = EvaluateOptions(interleave="resident" if fit else "auto", starts_apart=apart)
     variants = [Variant(name=name, source=name, kind="model", model_path=str(model)) for name in names]
     setup = ServerSetup(lambda _: python, lambda name: folder / f"{name}.log", folder / "cache")
     return ServerPool(variants, options, setup, NoProgress())
@@ -61,6 +61,14 @@ def test_the_others_start_two_at_a_time_unless_starts_are_measured(
         assert (third[0] > second[1]) is apart
         marked = [start.beside for number in range(3) for start in servers.startups[number]]
         assert marked == [False, not apart, not apart]
+
+
+def test_where_all_are_said_to_fit_the_first_does_not_start_alone(python: Path, model: Path, tmp_path: Path) -> None:
+    with pool(python, model, tmp_path, "a", "b", "c", fit=True) as servers:
+        servers.start_servers()
+        first, second, third = (moments(tmp_path / f"server-{number}.log") for number in range(3))
+        assert second[0] < first[1] < third[0]
+        assert [start.beside for number in range(3) for start in servers.startups[number]] == [True, True, False]
 
 
 def test_one_that_fails_beside_another_leaves_no_process(python: Path, model: Path, tmp_path: Path) -> None:
