@@ -9,10 +9,12 @@ import streamlit as st
 from app import idempotency, navigation, quality_confirmation, shell, url_parameters
 from app.formatting import message, plain, size
 from app.navigation import page_key
+from app.serving import engine_select, other_engines
 from app.session import disabled_unless_allowed
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import Variant
 from backend.domain.figures import code
+from backend.domain.recipe.serving_engines import ENGINES
 from backend.present import serve_command
 from backend.service import Workspace
 from backend.service.evaluations import reports
@@ -35,7 +37,7 @@ def show(
     # Choose the variant; without one that can be resolved there is no step.
     st.subheader("What next?")
     with st.container(horizontal=True, vertical_alignment="center"):
-        source = _choose_source(sources)
+        source = _choose_engine(opened, _choose_source(sources))
         try:
             variant = variants.resolve(opened, source)
         except WhetstoneError as error:
@@ -48,7 +50,24 @@ def show(
     if variant.kind == "artifact" and (why := variants.why_unserved(opened, source)):
         st.caption(plain(f"It cannot run on this machine: {why}."))
     if variant.model_path is not None:
-        _commands(variant)
+        _commands(opened, variant)
+
+
+def _choose_engine(opened: Workspace, source: str) -> str:
+    """Draw the field of the engine where several can serve it. Return the source on the chosen engine."""
+    # 1. The choice of before, of this very source.
+    offer = engine_select.find_offer(opened, source)
+    if offer is None or len(offer.choices) < 2:
+        return source
+    state = page_key("next_source")
+    chosen: dict[str, str] = st.session_state.setdefault(state, {})
+    current = chosen.get(source, source)
+    # 2. The field.
+    with st.container(width=200):
+        engine_select.draw(
+            offer, current, key=page_key("next_engine"), write=lambda named: chosen.update({source: named})
+        )
+    return current
 
 
 def _choose_source(sources: Sequence[str]) -> str:
@@ -66,7 +85,8 @@ def _local_actions(opened: Workspace, variant: Variant, baseline: str | None) ->
     source = variant.source
     able = variant.kind != "artifact" or not variants.why_unserved(opened, source)
     pair = [value for value in dict.fromkeys([baseline, source]) if value]
-    options = {"help": "Starts vLLM with it on this machine and opens the job.", **disabled_unless_allowed(opened)}
+    title = ENGINES[variant.serving.engine_name].title
+    options = {"help": f"Starts {title} with it on this machine and opens the job.", **disabled_unless_allowed(opened)}
     anyway = quality_confirmation.confirm(opened, [source], "next", say=False)
     if st.button(
         "Serve", icon=":material/dns:", key=page_key("next_serve"), **{"disabled": not (able and anyway), **options}
@@ -103,8 +123,8 @@ def _downloads(opened: Workspace, variant: Variant, evaluation: str | None) -> N
     if variant.kind == "artifact" and (variant.bytes_on_disk or 0) <= MOST_BYTES and not opened.read_only:
         st.download_button(
             f"Download ({size(variant.bytes_on_disk)})",
-            lambda: artifacts.archive(opened, variant.source),
-            f"{variant.source}.tar",
+            lambda: artifacts.archive(opened, variants.artifact_id(variant.source)),
+            f"{variants.artifact_id(variant.source)}.tar",
             "application/x-tar",
             on_click="ignore",
             key=page_key("next_download"),
@@ -112,9 +132,10 @@ def _downloads(opened: Workspace, variant: Variant, evaluation: str | None) -> N
         )
 
 
-def _commands(variant: Variant) -> None:
+def _commands(opened: Workspace, variant: Variant) -> None:
     """Draw the commands to copy."""
-    command, curl, python, files = st.tabs(["vLLM", "curl", "Python", "Files"])
+    title = ENGINES[variant.serving.engine_name].title
+    command, curl, python, files, elsewhere = st.tabs([title, "curl", "Python", "Files", "Other engines"])
     with command:
         st.code(serve_command.command(variant), language=None, wrap_lines=True)
     show_client_code((curl, python), variant.name, chat=bool(playground.has_chat_template(variant.model_path)))
@@ -123,6 +144,8 @@ def _commands(variant: Variant) -> None:
         st.caption(
             "The folder on the machine of the studio: config.json, tokenizer and safetensors, as vLLM reads them."
         )
+    with elsewhere:
+        other_engines.show(opened, variant.source)
 
 
 def show_clients(opened: Workspace, servers: Sequence[ServedVariant]) -> None:

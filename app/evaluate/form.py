@@ -12,12 +12,13 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app import idempotency, navigation, shell
+from app.evaluate import engine_fields, option_fields
 from app.evaluate import load_fields as evaluate_load
-from app.evaluate import option_fields
 from app.evaluate.load_fields import RAMP, RATE, SEARCH, STREAMS, TRACE
 from app.evaluate.workload_choice import ChosenWorkload
 from app.field_labels import LABELS, error_sentence
 from app.formatting import duration_range, local_time, message
+from app.serving import engine_select
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.blocks import stopping_rule
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
@@ -26,11 +27,11 @@ from backend.domain.jobs.eta import TimeLeft
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.load.options import BLOCKS_FOR_VERDICT
 from backend.present import evaluate_command as evaluate_command
-from backend.present.words import repeat_counts
+from backend.present.words import engines, repeat_counts
 from backend.service import Workspace
 from backend.service.evaluations import evaluations, tasks
 from backend.service.jobs import artifacts, progress
-from backend.service.models import models
+from backend.service.models import models, variants
 
 PURPOSE, REFUSED = "evaluate", "evaluate_refused"
 MOST_VARIANTS = 16
@@ -59,13 +60,13 @@ def choose_variants(opened: Workspace) -> list[str]:
     known = [model.source for model in models.list_known(opened) if model.present]
     # The field, with what the address has even if it is unknown.
     selected = navigation.distinct_values(st.query_params.get_all("variants"))
-    return navigation.multiselect(
+    chosen = navigation.multiselect(
         "Variants (the first is the baseline)",
         [*known, *labels, *selected],
         selected,
         name="variants",
         key="evaluate_variants",
-        format_func=lambda name: labels.get(name, name),
+        format_func=lambda name: _label(name, labels),
         accept_new_options=True,
         placeholder="Choose, or type a folder or URL",
         help=(
@@ -73,6 +74,18 @@ def choose_variants(opened: Workspace) -> list[str]:
             "sagemaker:NAME@REGION."
         ),
     )
+    # The engine of each.
+    engine_fields.choose_engines(opened, chosen)
+    return chosen
+
+
+def _label(source: str, labels: dict[str, str]) -> str:
+    """Return the label of a variant, with the engine that it names."""
+    name, marker, _ = source.rpartition(variants.ENGINE)
+    try:
+        return engine_select.named_on(labels.get(name, name), source) if marker else labels.get(source, source)
+    except WhetstoneError:  # an engine that is none: the check says so
+        return source
 
 
 def repeat_parameters(document: Evaluation) -> dict[str, str]:
@@ -278,6 +291,8 @@ def show_outlook(opened: Workspace, request: EvaluationRequest, sources: list[st
         st.success(
             f"{extent_sentence(request.spec)} {duration_sentence(request.spec, took)}", icon=":material/check_circle:"
         )
+        for sentence in engines.choice_sentences(request.spec.variants):
+            st.caption(message(sentence))
     elif sources:
         st.error(message(request.obstacle), icon=":material/block:")
     else:

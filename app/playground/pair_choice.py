@@ -8,13 +8,15 @@ from dataclasses import dataclass
 import streamlit as st
 
 from app import url_parameters
-from app.formatting import local_time, plain, size
+from app.formatting import local_time, message, plain, size
+from app.serving import engine_select
 from app.summaries import model_source as origin
 from app.url_parameters import NOTHING
+from backend.domain.figures import code
 from backend.service import Workspace
 from backend.service.jobs import artifacts
 from backend.service.jobs.artifacts import ArtifactView
-from backend.service.models import models
+from backend.service.models import models, variants
 from backend.service.serving.serve import is_address
 
 TITLES = {"original": "Original", "optimized": "Optimized"}
@@ -72,27 +74,56 @@ def suggestion(servable: Sequence[Servable], artifact_ids: Sequence[str]) -> tup
 
 def choose_pair(opened: Workspace) -> list[tuple[str, str]]:
     """Return the chosen (name, source) of one or two; empty while a URL is missing."""
+    # 1. What there is, and the pair of the address or the suggested one.
     artifact_views = artifacts.variants(opened)  # newest first
     servable = find_servable(opened, artifact_views)
     defaults = suggestion(servable, [view.id for view in artifact_views])
     left, right = st.columns(2)
+    # 2. The first side, then what fits beside it.
     with left:
-        first = _choose_side("original", servable, defaults[0], servable)
+        first = _choose_side(opened, "original", servable, defaults[0], servable)
     with right:
+        second_options = partners(servable, _without_engine(first))
+        second_options += _itself_elsewhere(opened, servable, first)
         second = _choose_side(
-            "optimized", partners(servable, first), defaults[1] if first == defaults[0] else "", servable
+            opened, "optimized", second_options, defaults[1] if first == defaults[0] else "", servable
         )
+    if first and first == second:
+        st.info("Both sides are the same: choose another engine for one of them.", icon=":material/info:")
+        return []
+    # 3. Their names, with the engine where it was chosen.
     names = {choice.source: choice.name for choice in servable}
-    return [(names.get(source, source), source) for source in (first, second) if source]
+    return [(_name(names, source), source) for source in (first, second) if source]
 
 
-def _choose_side(side: str, offered: Sequence[Servable], default: str, known: Sequence[Servable]) -> str:
-    """Draw one selector and the field of its URL. Return the source, empty if there is none."""
+def _itself_elsewhere(opened: Workspace, servable: Sequence[Servable], first: str) -> list[Servable]:
+    """Return the first side's own model, if another engine can serve it too."""
+    source = _without_engine(first)
+    offer = engine_select.find_offer(opened, source) if source else None
+    if offer is None or len(offer.choices) < 2:
+        return []
+    return [choice for choice in servable if choice.source == source]
+
+
+def _without_engine(source: str) -> str:
+    """Return the source without `@engine=NAME`; also if that engine is none."""
+    return source.partition(variants.ENGINE)[0]
+
+
+def _name(names: dict[str, str], source: str) -> str:
+    return source if is_address(source) else engine_select.named_on(names[_without_engine(source)], source)
+
+
+def _choose_side(
+    opened: Workspace, side: str, offered: Sequence[Servable], default: str, known: Sequence[Servable]
+) -> str:
+    """Draw one selector with its engine, and the field of its URL. Return the source, empty if there is none."""
     # 1. The options and the selected one.
     labels = {choice.source: choice.label for choice in offered}
     others = {URL: "A URL of a running server", **({NOTHING: "None: use one model"} if side == "optimized" else {})}
     options = [*labels, *others]
-    requested = st.query_params.get(side)
+    written = st.query_params.get(side)
+    requested = written if written is None or is_address(written) else _without_engine(written)
     selected = _selected_option(
         requested, options, default or next(iter(labels), NOTHING if side == "optimized" else URL)
     )
@@ -113,9 +144,33 @@ def _choose_side(side: str, offered: Sequence[Servable], default: str, known: Se
         elsewhere = requested in {choice.source for choice in known}
         why = "is of another model" if elsewhere else "is not known here"
         st.warning(f"`{plain(requested[:60])}` {why}: something else is chosen instead.", icon=":material/help:")
+    # 4. The URL, or the engine.
     if selected == URL:
         return _choose_url(side, requested)
-    return "" if selected == NOTHING else selected
+    return "" if selected == NOTHING else _choose_engine(opened, side, selected, written)
+
+
+def _choose_engine(opened: Workspace, side: str, selected: str, written: str | None) -> str:
+    """Draw the engine of one side. Return the source on the engine that the address names for it."""
+    # 1. The engine of the address, if it is one and can serve this.
+    offer = engine_select.find_offer(opened, selected)
+    if offer is None:
+        return selected
+    source = written if written and _without_engine(written) == selected else selected
+    engine = source.rpartition(variants.ENGINE)[2] if source != selected else None
+    if engine is not None and engine not in offer.choices:
+        refusal = next((offer.refusals[name] for name in offer.refusals if name == engine), "There is no such engine.")
+        st.warning(message(f"{code(engine[:40])}: {refusal}"), icon=":material/help:")
+        source = selected
+    # 2. The field.
+    engine_select.draw(
+        offer,
+        source,
+        key=f"playground_engine_{side}",
+        write=lambda named: st.query_params.update({side: named}),
+        label=f"Engine of the {TITLES[side].lower()}",
+    )
+    return source
 
 
 def _selected_option(requested: str | None, options: Sequence[str], default: str) -> str:

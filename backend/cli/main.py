@@ -49,6 +49,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "activity": maintenance.show_activity,
     "backup": maintenance.back_up,
     "restore": maintenance.restore,
+    "serve": endpoints.serve,
     "deploy": endpoints.deploy,
 }
 for name, verb in VERBS.items():

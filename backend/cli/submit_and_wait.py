@@ -68,6 +68,23 @@ def wait_for_end(workspace: Workspace, job: JobView) -> JobView:
     return jobs.require_success(ended)
 
 
+def wait_until(workspace: Workspace, job: JobView, ready: Callable[[JobView], bool]) -> JobView:
+    """Wait until a job that goes on is ready, with progress on standard error. Raises WorkError if it ended before.
+
+    Ctrl-C or SIGTERM cancels the job; its end is awaited, then JobCancelled is raised.
+    """
+    with defer_interrupts() as interrupted:
+        progress_printer, last = ProgressPrinter(), job
+        for current in jobs.watch(workspace, job.id):
+            progress_printer(current)
+            last = current
+            if interrupted.is_set() or current.ended or ready(current):
+                break
+        if interrupted.is_set() and not last.ended:
+            raise JobCancelled(f"Interrupted. {_cancel_and_wait(workspace, last)}")
+    return jobs.require_success(last) if last.ended else last
+
+
 def _wait(workspace: Workspace, job: JobView, interrupted: threading.Event) -> JobView:
     """Return the job at its end, or at an interrupt."""
     progress_printer, last = ProgressPrinter(), job

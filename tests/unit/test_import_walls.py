@@ -86,7 +86,7 @@ FLOORS = (
     {"recipe", "load"},
     {"needs", "evaluation"},
     {"neuron"},
-    {"rules", "limits", "imported", "deploy"},
+    {"rules", "limits", "imported", "deploy", "launch_commands"},
     {"planner", "what_if"},
     {"jobs"},
     {"managed"},

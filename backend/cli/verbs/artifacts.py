@@ -15,9 +15,11 @@ from backend.cli.output import Json, emit, say_left_out, table
 from backend.cli.text.estimates import compilation_text
 from backend.cli.verbs.jobs import Mine
 from backend.domain.figures import counted
+from backend.domain.launch_commands.engines import ENGINES
 from backend.service.jobs import artifact_storage, artifacts
 from backend.service.models import models
 from backend.service.plans import cases, neuron_compilation
+from backend.service.serving import launch_commands
 
 app = typer.Typer(no_args_is_help=True)
 MOST_DAYS = 36_500
@@ -62,6 +64,24 @@ def fetch(artifact: ArtifactId, json: Json = False) -> None:
     """Print a local folder with the verified files, fetched from the bucket if necessary."""
     folder = artifacts.fetch(service.open_workspace(), artifact)
     emit({"artifact": artifact, "folder": str(folder)}, as_json=json, text=str(folder))
+
+
+@app.command()
+def launch(
+    artifact: Annotated[str, typer.Argument(help="An artifact id, a model id or a folder.")],
+    engine: Annotated[
+        str, typer.Option(help=f"An engine that is not started here: {', '.join(name for name in ENGINES)}.")
+    ],
+    json: Json = False,
+) -> None:
+    """Print the command that serves it with SGLang, TGI or TensorRT-LLM in its makers' container. Nothing is started.
+
+    Whetstone has never run these commands. Evaluate the server by its address when it runs.
+    """
+    launched = launch_commands.prepare(service.open_workspace(), artifact, engine)
+    notes = "\n".join(f"# {note}" for note in launched.notes)
+    evaluated = f"# When it runs: whetstone evaluate {artifact} {launched.url}"
+    emit(launched._asdict(), as_json=json, text=f"{notes}\n{launched.command}\n{evaluated}")
 
 
 @app.command()

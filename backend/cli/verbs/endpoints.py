@@ -1,4 +1,5 @@
-"""`whetstone deploy` and `whetstone endpoints ...`: an artifact on a SageMaker endpoint, and what is running there."""
+"""`whetstone serve`, `whetstone deploy` and `whetstone endpoints ...`: servers here, and endpoints on
+SageMaker."""
 
 from __future__ import annotations
 
@@ -10,13 +11,18 @@ from pydantic import ValidationError
 
 from backend import service
 from backend.cli.output import Json, emit, next_command, out, say, table
+from backend.cli.submit_and_wait import report_queued, wait_until
 from backend.domain.deploy.deployment import Capacity, Idle, Scheduled
 from backend.domain.errors import InvalidOptions, WorkError
 from backend.domain.evaluation.evidence.schema import Finding
+from backend.domain.recipe.serving_engines import ENGINES
 from backend.domain.validation import first_flaw
 from backend.present import serve_command
 from backend.present.words import endpoints as words
+from backend.present.words import engines as engine_words
+from backend.service.models import variants
 from backend.service.serving import endpoints
+from backend.service.serving import serve as local_servers
 from backend.service.serving.endpoints import FORMS, DeploymentRequest, EndpointView, UpdateRequest
 
 app = typer.Typer(no_args_is_help=True)
@@ -28,6 +34,37 @@ Anyway = Annotated[bool, typer.Option("--anyway", help="Allow an artifact whose 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the exact requests without changing anything.")]
 HEADER = ("endpoint", "state", "artifact", "instance", "requests/h", "USD/h", "since (UTC)", "USD so far", "by")
 MARKS = {True: "proven", False: "NOT SO", None: "not proven"}
+
+
+def serve(
+    sources: Annotated[list[str], typer.Argument(help="Model ids, folders or artifact ids; each has its own server.")],
+    engine: Annotated[
+        str | None,
+        typer.Option(help=f"{', '.join(ENGINES)} or auto, for all but those written SOURCE@engine=NAME."),
+    ] = None,
+    idle: Annotated[
+        float, typer.Option(min=0.1, metavar="MINUTES", help="Stop after so long without requests.")
+    ] = local_servers.IDLE_MINUTES,
+    anyway: Anyway = False,
+    wait: Annotated[bool, typer.Option("--wait/--detach", help="Wait until the servers answer.")] = True,
+    json: Json = False,
+) -> None:
+    """Serve models or artifacts on this machine, for programs and the Playground, and print their addresses."""
+    workspace = service.open_workspace()
+    # 1. Start, unless they run already.
+    named = [variants.with_engine(source, engine) for source in sources]
+    job = local_servers.start(workspace, named, idle_minutes=idle, anyway=anyway)
+    for sentence in engine_words.choice_sentences(local_servers.served_variants(workspace, job.id)):
+        say(sentence)
+    if not wait:
+        report_queued(workspace, job, as_json=json)
+        return
+    # 2. Wait until they answer, and print where.
+    wait_until(workspace, job, lambda current: bool(local_servers.endpoints(workspace, current.id)))
+    servers = local_servers.endpoints(workspace, job.id)
+    rows = [(server.name, server.url, server.served_name, server.key_file or "-") for server in servers]
+    text = table(("variant", "address", "model", "key in"), rows)
+    emit(servers, as_json=json, text=f"{text}\n{next_command('jobs', 'cancel', job.id)}")
 
 
 def deploy(

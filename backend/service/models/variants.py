@@ -91,6 +91,11 @@ def split_engine(source: str) -> tuple[str, EngineChoice | None]:
     raise RequestError(f"There is no serving engine `{name[:40]}`: use {' or '.join(engines)}.")
 
 
+def artifact_id(source: str) -> str:
+    """Return the id of an artifact's source, without the engine and the number of tokens behind it."""
+    return split_engine(source)[0].partition(TOKENS)[0]
+
+
 def with_engine(source: str, engine: str | None) -> str:
     """Return the source to be served by that engine, unless it names one or is an address. Raises RequestError for an
     unknown one."""
@@ -190,7 +195,7 @@ def check_served(workspace: Workspace, variants: list[Variant]) -> None:
         if variant.kind == "url":
             continue
         _check_engine(variant)
-        if variant.kind == "artifact" and (why := why_unserved(workspace, split_engine(variant.source)[0])):
+        if variant.kind == "artifact" and (why := why_unserved(workspace, variant.source)):
             raise ImpossibleStack(f"{variant.name} cannot be served here: {why}.")
 
 
@@ -248,7 +253,7 @@ def floor_warnings(workspace: Workspace, sources: Iterable[str]) -> list[str]:
     warnings = []
     for source in dict.fromkeys(sources):
         try:
-            manifest = artifacts.show(workspace, source).manifest if source.startswith("a-") else None
+            manifest = artifacts.show(workspace, artifact_id(source)).manifest if source.startswith("a-") else None
         except NotFound:
             continue
         if manifest is not None and (why := (manifest.quality or {}).get("below_floor")):
@@ -256,9 +261,9 @@ def floor_warnings(workspace: Workspace, sources: Iterable[str]) -> list[str]:
     return warnings
 
 
-def why_unserved(workspace: Workspace, artifact_id: str) -> str | None:
+def why_unserved(workspace: Workspace, source: str) -> str | None:
     """Why this machine's server cannot read an artifact; None where it can."""
-    manifest = artifacts.show(workspace, artifact_id).manifest
+    manifest = artifacts.show(workspace, artifact_id(source)).manifest
     if manifest.for_neuron:
         return why_unserved_on_neuron(workspace, manifest.compile_key or {})
     return why_recipe_unserved(workspace, manifest.parent, manifest.recipe)
@@ -314,16 +319,16 @@ def distinct_names(variants: list[Variant]) -> list[Variant]:
 
 def _artifact(workspace: Workspace, source: str) -> Variant:
     """`a-...`, or `a-...@tokens=N` with another draft length than its recipe's; 0 is without speculation."""
-    artifact_id, _, written = source.partition(TOKENS)
-    shown = artifacts.show(workspace, artifact_id)
+    plain_id, _, written = source.partition(TOKENS)
+    shown = artifacts.show(workspace, plain_id)
     if shown.manifest.is_draft:
         method = getattr(shown.manifest.recipe.step("speculate"), "method", "draft")
         raise RequestError(
-            f"{artifact_id} is a draft for {shown.manifest.parent.id} and nothing by itself: name it in a recipe "
-            f"(`speculate: {{method: {method}, draft: {artifact_id}}}`) and evaluate what that makes."
+            f"{plain_id} is a draft for {shown.manifest.parent.id} and nothing by itself: name it in a recipe "
+            f"(`speculate: {{method: {method}, draft: {plain_id}}}`) and evaluate what that makes."
         )
-    manifest = _with_draft_tokens(shown.manifest, artifact_id, written) if TOKENS in source else shown.manifest
-    variant = artifact_variants.variant_of_artifact(workspace.settings, shown.path, manifest, artifact_id)
+    manifest = _with_draft_tokens(shown.manifest, plain_id, written) if TOKENS in source else shown.manifest
+    variant = artifact_variants.variant_of_artifact(workspace.settings, shown.path, manifest, plain_id)
     return variant.model_copy(update={"serving": manifest.recipe.serving})
 
 

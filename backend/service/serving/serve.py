@@ -1,4 +1,5 @@
-"""Serve jobs: variants kept up by vLLM on loopback addresses, started once however many ask for them, and stopped."""
+"""Serve jobs: variants kept up by their engines on loopback addresses, started once however many ask for them,
+and stopped."""
 
 from __future__ import annotations
 
@@ -74,14 +75,19 @@ def prepare(
 
 
 def start(
-    workspace: Workspace, sources: Iterable[str], *, submission: str | None = None, anyway: bool = False
+    workspace: Workspace,
+    sources: Iterable[str],
+    *,
+    idle_minutes: float = IDLE_MINUTES,
+    submission: str | None = None,
+    anyway: bool = False,
 ) -> JobView:
     """The job that serves these sources: the active one where there is one, else a new one. Raises as `prepare`."""
     source_list = list(sources)
     job = find_active(workspace, source_list)
     if job is not None:
         return job
-    spec = prepare(workspace, source_list, anyway=anyway)
+    spec = prepare(workspace, source_list, idle_minutes=idle_minutes, anyway=anyway)
     names = " and ".join(variant.name for variant in spec.variants)
     return jobs.submit(workspace, spec, f"Serve {names} for the playground", submission=submission)
 
@@ -139,6 +145,11 @@ def served_sources(workspace: Workspace, job_id: str) -> list[str]:
     return [str(variant["source"]) for variant in jobs.specification(workspace, job_id)["variants"]]
 
 
+def served_variants(workspace: Workspace, job_id: str) -> list[Variant]:
+    """Return the variants of a serve job as they are served. Raises NotFound."""
+    return list(ServeSpec.model_validate(jobs.specification(workspace, job_id)).variants)
+
+
 def _newest_jobs(workspace: Workspace) -> list[JobView]:
     return jobs.listing(workspace, kinds=[JobKind.SERVE], limit=JOBS_READ)
 
@@ -160,7 +171,7 @@ def estimate_memory(workspace: Workspace, variant: Variant) -> int:
     """Estimated bytes of one server: SERVER_BYTES + weights + cache of SEQUENCES full sequences (at most
     MAX_CACHE_BYTES)."""
     if variant.kind == "artifact":
-        card = artifacts.show(workspace, variants.split_engine(variant.source)[0]).manifest.parent
+        card = artifacts.show(workspace, variants.artifact_id(variant.source)).manifest.parent
     else:
         card = models.resolve(workspace, str(variant.model_path))
     length = variant.serving.max_model_len or card.max_positions

@@ -1,0 +1,48 @@
+"""The engine of a model on the pages that serve or measure it: which are offered, why not others, and the address."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backend.service import Workspace
+from backend.service.models import models
+from tests import gguf_files, studio
+from tests.tiny import tiny_llama
+
+
+@pytest.fixture
+def imported(studio_home: Workspace, tmp_path: Path) -> str:
+    """A known model with the GGUF file that it was imported from."""
+    folder = tiny_llama(tmp_path / "tiny", intermediate=128)
+    (folder / "gguf").mkdir()
+    gguf_files.write(folder / "gguf" / "tiny.gguf", folder)
+    return models.remember(studio_home, str(folder)).source
+
+
+def test_evaluate_offers_engines_and_the_same_model_on_another(imported: str) -> None:
+    at = studio.open_page("evaluate", variants=imported)
+    field = at.selectbox(key=f"evaluate_engine_{imported}")
+    assert field.options == ["vLLM (not installed)", "llama.cpp (not installed)", "Automatic"]
+    at.button(key=f"evaluate_also_{imported}@engine=llama.cpp").click().run()
+    studio.check(at)
+    assert at.multiselect(key="evaluate_variants").value == [imported, f"{imported}@engine=llama.cpp"]
+    at.selectbox(key=f"evaluate_engine_{imported}").select("auto").run()
+    studio.check(at)
+    assert at.multiselect(key="evaluate_variants").value[0] == f"{imported}@engine=auto"
+
+
+def test_the_playground_asks_one_model_on_two_engines(imported: str) -> None:
+    at = studio.open_page("playground", original=imported, optimized=imported)
+    assert "Both sides are the same" in studio.says(at)
+    at.selectbox(key="playground_engine_optimized").select("llama.cpp").run()
+    studio.check(at)
+    assert at.query_params["optimized"] == f"{imported}@engine=llama.cpp"
+    assert at.button(key="playground_start").label == "Start both"
+
+
+def test_the_playground_says_which_engine_serves_a_model_and_why_not_another(studio_home: Workspace) -> None:
+    at = studio.open_page("playground", original="starter@engine=llama.cpp")
+    assert "Served by vLLM" in studio.says(at) and "Not by llama.cpp: llama.cpp reads GGUF files" in studio.says(at)
+    assert at.selectbox(key="playground_original").value == "starter"
