@@ -8,9 +8,9 @@ SERVING_OPTIONS = (
     Option(
         "engine",
         "Engine",
-        "vllm serves safetensors; llama.cpp serves the GGUF file that the model was imported from.",
+        "vllm serves safetensors; llama.cpp and openvino serve the GGUF file that the model was imported from.",
         "choice",
-        ("vllm", "llama.cpp"),
+        ("vllm", "llama.cpp", "openvino"),
     ),
     Option(
         "dtype",
@@ -37,9 +37,9 @@ SERVING_OPTIONS = (
     Option(
         "kv_cache_dtype",
         "Key-value cache",
-        "fp8 (vLLM) halves the cache where the hardware has it; q8_0 and q4_0 are llama.cpp's.",
+        "fp8 (vLLM) halves the cache where the hardware has it; q8_0 and q4_0 are llama.cpp's, u8 and u4 OpenVINO's.",
         "choice",
-        ("auto", "fp8", "q8_0", "q4_0"),
+        ("auto", "fp8", "q8_0", "q4_0", "u8", "u4"),
     ),
     Option(
         "prefix_caching",
@@ -61,7 +61,7 @@ SERVING_OPTIONS = (
         "Starts sooner, answers slower; cannot go with a compile step.",
         "flag",
     ),
-    Option("threads", "Threads (llama.cpp)", "Threads that generate. Empty: one per core.", "whole", low=1),
+    Option("threads", "Threads (llama.cpp, openvino)", "Threads that generate. Empty: one per core.", "whole", low=1),
     Option(
         "batch_threads",
         "Threads for prompts (llama.cpp)",

@@ -19,6 +19,7 @@ from backend.domain.machine.environments import (
     COMPRESS,
     ENVIRONMENTS,
     LLAMA_CPP,
+    OPENVINO,
     QUALITY,
     RAY,
     SERVE,
@@ -120,6 +121,9 @@ def list_versions(settings: Settings) -> dict[str, str]:
     llama_cpp = (read_marker(settings.engines, LLAMA_CPP.name) or {}).get("version")
     if llama_cpp is not None:
         served["llama.cpp"] = llama_cpp
+    openvino = (read_marker(settings.engines, OPENVINO.name) or {}).get("version")
+    if openvino is not None:
+        served["openvino-genai"] = openvino
     return {"python": platform.python_version(), "whetstone": importlib.metadata.version("whetstone"), **served}
 
 
@@ -145,7 +149,7 @@ def _abilities(environment: EnvironmentInfo) -> str:
         return "run jobs on the nodes of a cluster"
     if environment.vendor:
         return "compile for Neuron ahead of time, and serve what was compiled where a device is attached"
-    if environment is LLAMA_CPP:
+    if environment.name in {LLAMA_CPP.name, OPENVINO.name}:
         return "serve GGUF files on cpu"
     if environment is QUALITY:
         return "score tasks on what vLLM serves"

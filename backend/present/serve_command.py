@@ -17,7 +17,10 @@ TOKENS = 128
 
 
 def command(variant: Variant) -> str:
-    """Return one line for a shell that has vLLM, or llama.cpp for a GGUF file. The variant must have a folder."""
+    """Return one line for a shell that has vLLM, or llama.cpp for a GGUF file; of OpenVINO for one in the checkout of
+    Whetstone, whose server it is. The variant must have a folder."""
+    if variant.serving.engine == "openvino":
+        return _openvino_command(variant)
     if variant.gguf is not None:
         return _llama_cpp_command(variant)
     draft = variant.speculation.draft_path if variant.speculation else None
@@ -46,6 +49,25 @@ def _llama_cpp_command(variant: Variant) -> str:
     if cache != "auto":
         arguments += ["--cache-type-k", cache, "--cache-type-v", cache]
     return shlex.join([*arguments, *(["--no-cache-prompt"] if serving.prefix_caching is False else [])])
+
+
+def _openvino_command(variant: Variant) -> str:
+    """Return the command of Whetstone's server over OpenVINO GenAI with the settings that are not its own choice."""
+    serving = variant.serving
+    arguments = [".engines/openvino/bin/python", "-m", "backend.serving.openvino_program"]
+    arguments += ["--model", str(variant.gguf), "--tokenizer", str(variant.model_path), f"--alias={variant.name}"]
+    settings = (
+        ("context", serving.max_model_len),
+        ("max-num-seqs", serving.max_num_seqs),
+        ("threads", serving.threads),
+        ("device", serving.device),
+        ("kv-cache-type", None if serving.kv_cache_dtype == "auto" else serving.kv_cache_dtype),
+    )
+    for name, value in settings:
+        arguments += [f"--{name}", str(value)] if value is not None else []
+    return "WHETSTONE_SERVER_KEY=none " + shlex.join(
+        [*arguments, *(["--prefix-caching"] if serving.prefix_caching else [])]
+    )
 
 
 def curl(served_name: str, *, chat: bool, url: str = ADDRESS, key_file: str | None = None) -> str:

@@ -1,6 +1,6 @@
 """Explains why a model server did not start, in one sentence, from its log and its exit code.
 
-A table of patterns, each seen in a real log of vLLM, torch or llama.cpp; the first that matches wins.
+A table of patterns, each seen in a real log of vLLM, torch, llama.cpp or OpenVINO; the first that matches wins.
 Knows nothing of processes.
 """
 
@@ -112,6 +112,19 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     (
         r"gguf_init_from_\w+: failed|invalid magic|tensor '[^']+' data is not within the file bounds",
         "the GGUF file is damaged or cut short: import it again",
+    ),
+    (
+        r"OpenVINO sees no device ([\w.]+) here",
+        "OpenVINO sees no device {1} here: leave `serving.device` out, or install the driver of the device",
+    ),
+    (
+        r"Unsupported model architecture '([^']+)'",
+        "OpenVINO GenAI does not know the architecture {1}: serve the file with llama.cpp",
+    ),
+    (
+        r"gguf_utils/\w+\.cpp|unordered_map::at",
+        "the GGUF file is damaged or cut short, or has what OpenVINO does not read: import it again, or serve it with "
+        "llama.cpp",
     ),
     (
         r"unable to allocate CPU buffer|failed to allocate (?:buffer|compute)|failed to create context",

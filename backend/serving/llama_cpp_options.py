@@ -11,7 +11,7 @@ from pathlib import Path
 
 from backend.domain.evaluation.document import Variant
 from backend.domain.needs.kv_cache_tokens import MOST_RESERVED_BYTES
-from backend.domain.needs.serving_memory import BLOCK_BYTES, BLOCK_ELEMENTS
+from backend.domain.needs.serving_memory import BLOCK_BYTES, BLOCK_ELEMENTS, stored_cache
 from backend.serving import vllm_options
 
 SLOTS = 4
@@ -58,7 +58,7 @@ def pool_tokens(variant: Variant, tokens_in_flight: int | None = None, streams: 
     sequence = variant.serving.max_model_len or vllm_options.context_length(variant)
     if tokens_in_flight is not None:
         return max(sequence, tokens_in_flight + MARGIN * slots(variant, streams))
-    element = BLOCK_BYTES.get(variant.serving.kv_cache_dtype, 2 * BLOCK_ELEMENTS) / BLOCK_ELEMENTS
+    element = BLOCK_BYTES.get(stored_cache(variant.serving), 2 * BLOCK_ELEMENTS) / BLOCK_ELEMENTS
     fitting = int(MOST_RESERVED_BYTES / (vllm_options.cache_elements(variant) * element))
     return max(sequence, min(sequence * slots(variant, streams), fitting))
 

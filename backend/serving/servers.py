@@ -9,6 +9,7 @@ from backend.domain.jobs.progress import Progress
 from backend.serving.installed_packages import is_cpu_build
 from backend.serving.llama_cpp import LlamaCppServer
 from backend.serving.model_server import ModelServer
+from backend.serving.openvino.server import OpenVinoServer
 from backend.serving.vllm import VllmServer
 
 
@@ -28,8 +29,12 @@ def make_server(
     `program` is what `engine_status.server_program` returns; `tokens_in_flight` and `streams` are the most tokens and
     requests at one time, None where the load is not known. Raises RequestError for a variant without files.
     """
-    if variant.serving.engine == "llama.cpp":
-        return LlamaCppServer(
+    readers: dict[str, type[LlamaCppServer] | type[OpenVinoServer]] = {
+        "llama.cpp": LlamaCppServer,
+        "openvino": OpenVinoServer,
+    }
+    if variant.serving.engine in readers:
+        return readers[variant.serving.engine](
             variant,
             program=program,
             log=log,
@@ -51,4 +56,4 @@ def make_server(
 
 def runs_on_processor(variant: Variant, program: Path) -> bool:
     """Tell whether the variant is served by the processor."""
-    return variant.serving.engine == "llama.cpp" or is_cpu_build(program)
+    return variant.serving.engine != "vllm" or is_cpu_build(program)

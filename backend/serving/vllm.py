@@ -26,7 +26,31 @@ from backend.serving.startup import StartLog
 from backend.serving.vllm_options import Tuning
 
 
-class VllmServer(ModelServer):
+class VllmRoutes(ModelServer):
+    """Asks for token ids and probabilities by vLLM's routes, which the OpenVINO server has too."""
+
+    def prompt_tokens(self, prompt: str, *, chat: bool) -> list[int]:
+        body: dict[str, Any] = {"prompt": prompt}
+        if chat:
+            body = {"messages": [{"role": "user", "content": prompt}]}
+        return [int(token) for token in self.answer("/tokenize", body)["tokens"]]
+
+    def token_answers(self, prompts: Sequence[Sequence[int]], tokens: int, *, samples: int = 0) -> list[Answer]:
+        """Send all prompts as one request. Samples have no seed: with one, vLLM 0.32 ends on a processor if a prompt
+        is read in parts (`CPU Generator does not use offset`)."""
+        sampling: dict[str, Any] = {"temperature": 0}
+        if samples:
+            sampling = {"n": samples, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
+        body = {"prompt": [list(prompt) for prompt in prompts], "max_tokens": tokens, "return_token_ids": True}
+        choices = self.answer("/v1/completions", {**body, **sampling})["choices"]
+        return [choice["token_ids"] for choice in sorted(choices, key=lambda choice: choice["index"])]
+
+    def prompt_logprobs(self, tokens: Sequence[int], most: int) -> list[TokenLogprobs]:
+        body = {"prompt": list(tokens), "max_tokens": 1, "temperature": 0, "prompt_logprobs": most}
+        return parse_prompt_logprobs(first_choice(self.answer("/v1/completions", body)))
+
+
+class VllmServer(VllmRoutes):
     """One vLLM server of one variant, under the serve environment's interpreter.
 
     A compile cache of the variant is copied under `cache_root`, since artifacts do not change.
@@ -89,26 +113,6 @@ class VllmServer(ModelServer):
 
     def _read_evidence(self, lines: Sequence[str], metrics: str) -> StartEvidence:
         return StartEvidence(engine_log.parse_engine_log(lines), engine_log.parse_cache_settings(metrics), self.startup)
-
-    def prompt_tokens(self, prompt: str, *, chat: bool) -> list[int]:
-        body: dict[str, Any] = {"prompt": prompt}
-        if chat:
-            body = {"messages": [{"role": "user", "content": prompt}]}
-        return [int(token) for token in self.answer("/tokenize", body)["tokens"]]
-
-    def token_answers(self, prompts: Sequence[Sequence[int]], tokens: int, *, samples: int = 0) -> list[Answer]:
-        """Send all prompts as one request. Samples have no seed: with one, vLLM 0.32 ends on a processor if a prompt
-        is read in parts (`CPU Generator does not use offset`)."""
-        sampling: dict[str, Any] = {"temperature": 0}
-        if samples:
-            sampling = {"n": samples, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
-        body = {"prompt": [list(prompt) for prompt in prompts], "max_tokens": tokens, "return_token_ids": True}
-        choices = self.answer("/v1/completions", {**body, **sampling})["choices"]
-        return [choice["token_ids"] for choice in sorted(choices, key=lambda choice: choice["index"])]
-
-    def prompt_logprobs(self, tokens: Sequence[int], most: int) -> list[TokenLogprobs]:
-        body = {"prompt": list(tokens), "max_tokens": 1, "temperature": 0, "prompt_logprobs": most}
-        return parse_prompt_logprobs(first_choice(self.answer("/v1/completions", body)))
 
     def _command(self) -> list[str]:
         if self._neuron is not None:

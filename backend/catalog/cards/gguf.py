@@ -143,6 +143,11 @@ class Model(NamedTuple):
         return self.conversion.parameters
 
     @property
+    def tensor_types(self) -> set[str]:
+        """Names of the types that its tensors have."""
+        return {_TYPES[tensor.kind][0] for part in self.parts for tensor in part.tensors}
+
+    @property
     def quantized_before(self) -> QuantizedBefore | None:
         """The type that most of the weights are in; None where that has 16 bits or more."""
         counted: Counter[int] = Counter()

@@ -25,6 +25,11 @@ LLAMA_CPP = {
     "llamacpp:tokens_predicted_total": ("generation_tokens",),
 }
 """llama.cpp's counters (tools/server/server-task.cpp): prompt tokens are counted apart if they came from its cache."""
+OPENVINO = {
+    "openvino:prompt_tokens_total": ("prompt_tokens",),
+    "openvino:generation_tokens_total": ("generation_tokens",),
+}
+"""Counters of Whetstone's server over OpenVINO GenAI (`serving/openvino_program/app.py`)."""
 CACHE_BLOCK = "cache_block_tokens"
 """Not a counter: the tokens in one block of the server's key-value cache."""
 BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
@@ -64,7 +69,7 @@ def _counter_names(sample: str, labels: str) -> tuple[str, ...]:
     position = _POSITION.search(labels) if sample == BY_POSITION else None
     if position is not None:
         return (f"{ACCEPTED_AT}{position[1]}",)
-    return LLAMA_CPP.get(sample) or ((COUNTERS[sample],) if sample in COUNTERS else ())
+    return (LLAMA_CPP | OPENVINO).get(sample) or ((COUNTERS[sample],) if sample in COUNTERS else ())
 
 
 def counter_increase(before: dict[str, float], after: dict[str, float]) -> dict[str, int]:

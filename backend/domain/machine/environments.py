@@ -101,6 +101,18 @@ LLAMA_CPP = EnvironmentInfo(
     program="llama-server",
     compiled=True,
 )
+OPENVINO = EnvironmentInfo(
+    name="openvino",
+    purpose="serves GGUF files with OpenVINO GenAI",
+    hardware="an x86-64 or Arm processor; an Intel GPU by `serving.device`",
+    packages=("openvino-genai", "openvino", "tokenizers", "uvicorn"),
+    locks={"cpu": "openvino.txt", "gpu": "openvino.txt"},
+    main={"cpu": "openvino-genai", "gpu": "openvino-genai"},
+    # The lock leaves both out: one reports to Intel, by the other a library would download.
+    removed={"cpu": ("openvino-telemetry", "huggingface-hub"), "gpu": ("openvino-telemetry", "huggingface-hub")},
+    loads=("openvino_tokenizers", "tokenizers", "uvicorn", "jinja2"),
+    module="openvino_genai",
+)
 
 
 def _neuron(name: str, purpose: str, hardware: str, *vendor: str, module: str) -> EnvironmentInfo:
@@ -136,7 +148,7 @@ NEURON_LEGACY = _neuron(
     "torch-neuronx",
     module="transformers_neuronx",
 )
-ENVIRONMENTS = (STUDIO, SERVE, LLAMA_CPP, COMPRESS, QUALITY, RAY, NEURON, NEURON_VLLM, NEURON_LEGACY)
+ENVIRONMENTS = (STUDIO, SERVE, LLAMA_CPP, OPENVINO, COMPRESS, QUALITY, RAY, NEURON, NEURON_VLLM, NEURON_LEGACY)
 
 
 def resolve(name: str) -> EnvironmentInfo:

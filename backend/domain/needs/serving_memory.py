@@ -16,11 +16,13 @@ from backend.domain.model.shapes import Sizes, linears, sizes
 from backend.domain.needs.kv_cache_tokens import reserved_bytes
 from backend.domain.recipe import quantize_step
 from backend.domain.recipe.recipe import Quantize, Recipe, Serving
+from backend.domain.recipe.serving_engines import CacheType
 
 BYTES = {"float32": 4, "float64": 8}
 BLOCK_ELEMENTS = 32
-BLOCK_BYTES = {"q8_0": 34, "q4_0": 18}
-"""Bytes of a block of llama.cpp's cache types, with its scale (ggml, block_q8_0 and block_q4_0)."""
+BLOCK_BYTES = {"q8_0": 34, "q4_0": 18, "u8": 38, "u4": 22}
+"""Bytes of BLOCK_ELEMENTS of a cache type with their scales: llama.cpp's (ggml, block_q8_0 and block_q4_0), and
+OpenVINO's at a head size of 64, above which they are fewer (`openvino_program/cache_layout.py`)."""
 """Bytes of an element; every other dtype of a card has 16 bits."""
 GPU_SHARE = 0.92
 """Part of a GPU's memory that vLLM 0.32 takes: config/cache.py, gpu_memory_utilization."""
@@ -126,6 +128,11 @@ def effective_serving(recipe: Recipe) -> Serving:
     return recipe.serving
 
 
+def stored_cache(serving: Serving) -> CacheType:
+    """Return the type of the cache; what OpenVINO chooses by itself is u8."""
+    return "u8" if serving.engine == "openvino" and serving.kv_cache_dtype == "auto" else serving.kv_cache_dtype
+
+
 def kv_bytes(model: ModelFacts, serving: Serving, tensor_parallel: int = 1) -> int:
     """Return the bytes of keys and values of one token on one device: 2 x layers x KV heads x head size x width.
 
@@ -135,14 +142,15 @@ def kv_bytes(model: ModelFacts, serving: Serving, tensor_parallel: int = 1) -> i
     if not model.generates:
         return 0
     width = 4 if serving.dtype == "float32" else 2
-    if serving.kv_cache_dtype == "fp8":
+    cache = stored_cache(serving)
+    if cache == "fp8":
         width = 1
     if model.kv_latent:
         elements = model.cached_layers * model.kv_latent
     else:
         elements = 2 * model.cached_layers * -(-model.kv_heads // tensor_parallel) * model.head_dim
-    if serving.kv_cache_dtype in BLOCK_BYTES:
-        return elements * BLOCK_BYTES[serving.kv_cache_dtype] // BLOCK_ELEMENTS
+    if cache in BLOCK_BYTES:
+        return elements * BLOCK_BYTES[cache] // BLOCK_ELEMENTS
     return elements * width
 
 

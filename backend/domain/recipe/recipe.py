@@ -201,6 +201,15 @@ class Shard(_Step):
 Step = Annotated[Prune | Quantize | Speculate | Compile | Shard, Field(discriminator="technique")]
 
 
+DEVICE = "it must be CPU, GPU or GPU.N: OpenVINO batches requests on no other device, NPUs included"
+ENGINE_OPTIONS: dict[str, tuple[EngineName, ...]] = {
+    "threads": ("llama.cpp", "openvino"),
+    "batch_threads": ("llama.cpp",),
+    "device": ("openvino",),
+}
+"""Serving settings that some engines have."""
+
+
 class Serving(Frozen):
     """The settings with which the variant is served; each field from `dtype` on that vLLM knows is its option of that
     name.
@@ -216,15 +225,19 @@ class Serving(Frozen):
     max_num_seqs: int | None = Field(None, ge=1)
     tensor_parallel: int = Field(1, ge=1)
     kv_cache_dtype: CacheType = "auto"
-    """fp8 of vLLM, q8_0 and q4_0 of llama.cpp."""
+    """fp8 of vLLM, q8_0 and q4_0 of llama.cpp, u8 and u4 of OpenVINO."""
     prefix_caching: bool | None = None
     chunked_prefill: bool | None = None
     enforce_eager: bool = False
     """True skips vLLM's compilation at start; false is vLLM's default."""
     threads: int | None = Field(None, ge=1, le=1024, exclude_if=lambda value: value is None)
-    """llama.cpp: threads that generate; None takes one a core."""
+    """llama.cpp, OpenVINO: threads that generate; None takes one a core."""
     batch_threads: int | None = Field(None, ge=1, le=1024, exclude_if=lambda value: value is None)
     """llama.cpp: threads that read prompts; None takes `threads`."""
+    device: Annotated[str, matching(r"CPU|GPU(?:\.\d+)?", DEVICE)] | None = Field(
+        None, exclude_if=lambda value: value is None
+    )
+    """OpenVINO's name of the device; None is the processor. GPUs are Intel's, and were never run here."""
 
     @property
     def engine_name(self) -> EngineName:
@@ -237,9 +250,10 @@ class Serving(Frozen):
 
     @model_validator(mode="after")
     def _check_engine_options(self) -> Serving:
-        for option in ("threads", "batch_threads"):
-            if getattr(self, option) is not None and self.engine != "llama.cpp":
-                raise ValueError(f"`{option}` goes with `engine: llama.cpp`, not with {self.engine}")
+        for option, engines in ENGINE_OPTIONS.items():
+            if getattr(self, option) is not None and self.engine not in engines:
+                takes = " or ".join(f"`engine: {engine}`" for engine in engines)
+                raise ValueError(f"`{option}` goes with {takes}, not with {self.engine}")
         return self
 
 

@@ -6,19 +6,19 @@ what is nearest to it. Which kernels an engine has for quantized weights is `dom
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from backend.domain.recipe.speculation import SPECULATE
 
-EngineName = Literal["vllm", "llama.cpp"]
+EngineName = Literal["vllm", "llama.cpp", "openvino"]
 AUTO: Literal["auto"] = "auto"
 EngineChoice = EngineName | Literal["auto"]
 """The words that a person may write; `auto` leaves the choice to `engine_choice`."""
 WeightFormat = Literal["safetensors", "gguf"]
 """Forms in which a model's weights are stored; quantized ones of compressed-tensors and AutoAWQ are safetensors."""
-CacheType = Literal["auto", "fp8", "q8_0", "q4_0"]
-"""Types of the key-value cache; `auto` is the engine's own choice, 16 bits."""
+CacheType = Literal["auto", "fp8", "q8_0", "q4_0", "u8", "u4"]
+"""Types of the key-value cache; `auto` is the engine's own choice: 16 bits, of OpenVINO u8."""
 Hardware = Literal["cpu", "cuda", "neuron"]
 
 
@@ -33,6 +33,7 @@ class ServingEngine(NamedTuple):
 ENGINES: dict[EngineName, ServingEngine] = {
     "vllm": ServingEngine("vLLM", "serve", "Apache-2.0"),
     "llama.cpp": ServingEngine("llama.cpp", "llama-cpp", "MIT"),
+    "openvino": ServingEngine("OpenVINO GenAI", "openvino", "Apache-2.0"),
 }
 
 
@@ -73,7 +74,28 @@ SERVED: tuple[ServedCombination, ...] = (
         False,
         ("llama.cpp 0c1e57098, tools/server/README.md", "llama.cpp 0c1e57098, common/arg.cpp, --cache-type-k"),
     ),
+    # A beginning of a prompt is looked up, no draft is taken: `ContinuousBatchingPipeline` has one for IR folders only.
+    ServedCombination(
+        "openvino",
+        "gguf",
+        "cpu",
+        frozenset({"ngram"}),
+        ("auto", "u8", "u4"),
+        False,
+        (
+            "OpenVINO GenAI 2026.4, src/cpp/src/gguf_utils",
+            "OpenVINO GenAI 2026.4, src/cpp/src/prompt_lookup",
+            "OpenVINO 2026.4, KV_CACHE_PRECISION of the CPU plugin",
+        ),
+    ),
 )
+OPENVINO_ARCHITECTURES = frozenset({"llama", "qwen2", "qwen3"})
+"""`general.architecture` of the GGUF files that OpenVINO GenAI builds a model from (2026.4, gguf_modeling.cpp)."""
+OPENVINO_KEYS = ("general.file_type", "{}.attention.layer_norm_rms_epsilon", "tokenizer.ggml.model")
+"""Keys without which its reader ends (2026.4, gguf.cpp), `{}` being the architecture."""
+OPENVINO_TENSORS = frozenset({"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K"})
+"""Types of tensors that it reads (2026.4, gguf.cpp). Of Q4_1 it rounds the minimum of each group to a whole zero point:
+the weights are not quite those of the file."""
 
 
 class Combination(NamedTuple):
@@ -126,6 +148,27 @@ def find_unsupported(combination: Combination) -> Unsupported | None:
 def list_readers(weight_format: WeightFormat) -> list[EngineName]:
     """Return the engines that read a format on some hardware, in the table's order."""
     return list(dict.fromkeys(row.engine for row in SERVED if row.format == weight_format))
+
+
+def find_unread_gguf(
+    architecture: str, tensor_types: Iterable[str], keys: Container[str], parts: int = 1
+) -> Unsupported | None:
+    """Return why OpenVINO does not read a GGUF file of that architecture, types, keys and parts; None where it does."""
+    nearest = "serve it with `engine: llama.cpp`"
+    unread = sorted(set(tensor_types) - OPENVINO_TENSORS)
+    missing = [key for key in OPENVINO_KEYS if key.format(architecture) not in keys]
+    reason = None
+    if architecture not in OPENVINO_ARCHITECTURES:
+        known = ", ".join(sorted(OPENVINO_ARCHITECTURES))
+        reason = f"OpenVINO GenAI reads GGUF files of {known}, and this is one of {architecture}"
+    elif unread:
+        reason = f"OpenVINO GenAI does not read GGUF tensors of type {', '.join(unread)}"
+        nearest += ", or import a Q8_0 or Q4_0 file of the model"
+    elif missing:
+        reason = f"OpenVINO GenAI needs the key {missing[0].format(architecture)}, which this GGUF file lacks"
+    elif parts > 1:
+        reason = f"OpenVINO GenAI reads a GGUF file as a whole, and this one is in {parts} parts"
+    return Unsupported(reason, nearest, "OpenVINO GenAI 2026.4, src/cpp/src/gguf_utils") if reason else None
 
 
 def choose_engine(weight_format: WeightFormat) -> EngineName:

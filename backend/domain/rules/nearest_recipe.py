@@ -119,7 +119,7 @@ def _mend_serving(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Serv
         changes["enforce_eager"] = False
     broken = {reason.rule for reason in rules.reasons(model, recipe, facts)}
     if "serving-engine" in broken:
-        changes |= {"engine": "vllm", "threads": None, "batch_threads": None, "kv_cache_dtype": "auto"}
+        changes |= {"engine": "vllm", "threads": None, "batch_threads": None, "device": None, "kv_cache_dtype": "auto"}
     if "tensor-parallel" in broken:
         changes["tensor_parallel"] = 1
     # 2. Memory, which another reason may have hidden.

@@ -17,7 +17,7 @@ from backend.domain.neuron import software_stacks
 from backend.domain.recipe import methods, quantize_step, sagemaker_toolkit
 from backend.domain.recipe.capability_table import BFLOAT16, FP8_CACHE, NATIVE_FAMILIES, capability
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate
-from backend.domain.recipe.serving_engines import AUTO, ENGINES, Combination, EngineName, find_unsupported
+from backend.domain.recipe.serving_engines import AUTO, ENGINES, Combination, EngineName, find_unsupported, list_readers
 from backend.domain.rules import kernel_rules, method_rules, neuron_rules, speculation_rules
 from backend.domain.rules.target_facts import MEMORY, Reason, TargetFacts
 
@@ -135,8 +135,8 @@ def _check_serving_types(model: ModelFacts, recipe: Recipe, facts: TargetFacts) 
 
 
 def _check_serving_engine(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
-    """Refuse what the engine of the recipe does not serve. llama.cpp reads the GGUF file that a model was imported
-    from, which no step changes."""
+    """Refuse what the engine of the recipe does not serve. llama.cpp and OpenVINO read the GGUF file that a
+    model was imported from, which no step changes."""
     # 1. One engine, or all of them where the choice is open.
     chosen = recipe.serving.engine
     engines = tuple(ENGINES) if chosen == AUTO else (chosen,)
@@ -151,7 +151,7 @@ def _combination(model: ModelFacts, recipe: Recipe, facts: TargetFacts, engine: 
     """Return what that engine would have to serve."""
     step = recipe.step("speculate")
     is_changed = any(isinstance(other, Quantize | Prune) for other in recipe.steps)
-    reads_gguf = engine == "llama.cpp" and model.gguf_kept and not is_changed
+    reads_gguf = engine in list_readers("gguf") and model.gguf_kept and not is_changed
     combination = Combination(
         engine=engine,
         format="gguf" if reads_gguf else "safetensors",

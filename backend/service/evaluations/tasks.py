@@ -12,6 +12,7 @@ from backend import files
 from backend.domain.errors import EngineMissing
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.evaluation.tasks import task_rules
+from backend.domain.recipe import serving_engines
 from backend.domain.roles import Action
 from backend.hardware import engine_status
 from backend.service import paths
@@ -69,10 +70,11 @@ def check(workspace: Workspace, chosen: EvaluateOptions, variants: Sequence[Vari
             "Tasks need a model's tokenizer, which an address does not give: add the model that it serves as a variant."
         )
     for variant in variants:
-        if variant.serving.engine == "llama.cpp":
+        if variant.serving.engine_name != "vllm":
+            title = serving_engines.ENGINES[variant.serving.engine_name].title
             raise InvalidTask(
-                f"{variant.name} is served by llama.cpp, which reports no probabilities of a prompt's tokens, and "
-                "tasks are scored by them: leave the tasks out, or serve it with vLLM."
+                f"{variant.name} is served by {title}, whose server here reports no probabilities of each "
+                "token of a prompt, and tasks are scored by them: leave the tasks out, or serve it with vLLM."
             )
     # 2. Read the tasks; their names must differ.
     task_list = [task for source in chosen.tasks for task in find(source)]

@@ -107,12 +107,13 @@ def with_engine(source: str, engine: str | None) -> str:
 
 
 def on_engine(variant: Variant, engine: EngineName) -> Variant:
-    """Return the variant served by that engine; llama.cpp serves the GGUF file that an original was imported from."""
+    """Return the variant served by that engine; llama.cpp and OpenVINO serve the GGUF file that an original was
+    imported from."""
     title = serving_engines.ENGINES[engine].title
     moved = variant.model_copy(update={"serving": variant.serving.on_engine(engine)})
     if engine != "vllm" or variant.serving.engine_name != "vllm":
         moved = moved.model_copy(update={"name": f"{variant.name} on {title}"})
-    if engine != "llama.cpp":
+    if engine not in serving_engines.list_readers("gguf"):
         return moved
     file = gguf.find_original(Path(variant.model_path)) if variant.kind == "model" and variant.model_path else None
     if file is None:
@@ -128,7 +129,7 @@ def _choose_engine(workspace: Workspace, variant: Variant, *, is_file: bool, str
     # 1. The engines that serve it here.
     every = {engine: on_engine(variant, engine) for engine in serving_engines.ENGINES}
     offered = {engine: served for engine, served in every.items() if served.gguf or not is_file}
-    able = [engine for engine, served in offered.items() if find_unsupported(_combination(served)) is None]
+    able = [engine for engine, served in offered.items() if _find_refusal(served) is None]
     if not able:
         _check_engine(next(iter(offered.values())))
     # 2. Choose one.
@@ -202,9 +203,9 @@ def check_served(workspace: Workspace, variants: list[Variant]) -> None:
 def _check_engine(variant: Variant) -> None:
     """Raise ImpossibleStack if the engine does not serve this variant here, and RequestError for more threads than
     cores."""
-    # 1. Format, speculation, cache and devices.
+    # 1. Format, the file itself, speculation, cache and devices.
     serving = variant.serving
-    if (unsupported := find_unsupported(_combination(variant))) is not None:
+    if (unsupported := _find_refusal(variant)) is not None:
         raise ImpossibleStack(f"{variant.name}: {unsupported.sentence}")
     # 2. Threads.
     cores = len(os.sched_getaffinity(0))
@@ -214,8 +215,18 @@ def _check_engine(variant: Variant) -> None:
 
 def why_engine_refuses(variant: Variant) -> str | None:
     """Return why the variant's engine does not serve it here, in one sentence; None where it does."""
-    unsupported = find_unsupported(_combination(variant))
+    unsupported = _find_refusal(variant)
     return unsupported.sentence if unsupported else None
+
+
+def _find_refusal(variant: Variant) -> serving_engines.Unsupported | None:
+    """Return why the variant's engine does not serve it here, by the table and then by its GGUF file."""
+    unsupported = find_unsupported(_combination(variant))
+    if unsupported is not None or variant.serving.engine != "openvino" or variant.gguf is None:
+        return unsupported
+    model = gguf.read_model(Path(variant.gguf))
+    head = model.parts[0]
+    return serving_engines.find_unread_gguf(head.architecture, model.tensor_types, model.values, len(model.parts))
 
 
 def _combination(variant: Variant) -> serving_engines.Combination:
@@ -231,7 +242,7 @@ def _combination(variant: Variant) -> serving_engines.Combination:
 
 
 def _hardware(variant: Variant) -> serving_engines.Hardware:
-    """Return where the variant would run here. llama.cpp is built for the processor, whatever else there is."""
+    """Return where the variant would run here. llama.cpp and OpenVINO take the processor, whatever else there is."""
     if variant.neuron:
         return "neuron"
     return "cuda" if variant.serving.engine_name == "vllm" and probe.accelerators() else "cpu"

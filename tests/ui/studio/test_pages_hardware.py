@@ -52,7 +52,7 @@ def test_without_an_engine_it_is_offered_and_the_others_say_why_not(bare: Worksp
     assert "**serve** · :material/radio_button_unchecked: not installed" in text
     assert "Could do here: serve, speculate draft" in text
     assert "its packages come from AWS" in text and "NxD Inference succeeds it" in text
-    cards = [f"hardware_install-{name}" for name in ("serve", "llama-cpp", "compress", "quality", "ray")]
+    cards = [f"hardware_install-{name}" for name in ("serve", "llama-cpp", "openvino", "compress", "quality", "ray")]
     assert keys(at) == [*cards, "hardware_measure", "hardware_collect_look"]
     assert at.button(key="hardware_install-serve").label == "Install"
 

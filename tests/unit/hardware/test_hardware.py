@@ -105,5 +105,7 @@ def test_a_marker_and_an_interpreter_make_an_engine_installed(tmp_path: Path) ->
 def test_an_engine_that_this_version_has_not_says_why(tmp_path: Path) -> None:
     with pytest.raises(EngineMissing, match="whetstone engines install neuron"):
         engine_status.engine_python(settings(tmp_path), "neuron")
-    with pytest.raises(NotFound, match="the engines are studio, serve, llama-cpp, compress, quality, ray, neuron"):
+    with pytest.raises(
+        NotFound, match="the engines are studio, serve, llama-cpp, openvino, compress, quality, ray, neuron"
+    ):
         engine_status.engine_python(settings(tmp_path), "tensorrt")

@@ -9,7 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from backend.domain.evaluation.document import Level, Variant
-from backend.domain.evaluation.evidence import cache_findings, llama_cpp_findings, speculation_findings, weight_findings
+from backend.domain.evaluation.evidence import (
+    cache_findings,
+    llama_cpp_findings,
+    openvino_findings,
+    speculation_findings,
+    weight_findings,
+)
 from backend.domain.evaluation.evidence.schema import Finding, worst_findings
 from backend.domain.evaluation.evidence.served_variant import ServedVariant, StartEvidence, compare_setting
 
@@ -34,6 +40,9 @@ def findings(
 def _findings(case: ServedVariant) -> Iterator[Finding]:
     if case.variant.serving.engine == "llama.cpp":
         yield from llama_cpp_findings.llama_cpp_findings(case)
+        return
+    if case.variant.serving.engine == "openvino":
+        yield from openvino_findings.openvino_findings(case)
         return
     if not case.evidence.log.settings:
         yield Finding(what="quantization", proven=None, words=NO_CONFIGURATION)

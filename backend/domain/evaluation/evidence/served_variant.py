@@ -22,14 +22,28 @@ class LlamaCppFacts(NamedTuple):
     slots: int | None = None
 
 
+class OpenVinoFacts(NamedTuple):
+    """The file that Whetstone's server over OpenVINO GenAI says it read, the context that it keeps to, requests at one
+    time, and the type of the cache by the size that GenAI reports."""
+
+    file_bytes: int | None = None
+    context: int | None = None
+    slots: int | None = None
+    cache_type: str | None = None
+    prefix_caching: bool | None = None
+    prompt_lookup: bool | None = None
+    device: str | None = None
+
+
 class StartEvidence(NamedTuple):
     """Evidence from one start of a server. `cache`: the settings of its cache that vLLM reports at `/metrics`;
-    `llama_cpp`: what llama.cpp's server says of itself."""
+    `llama_cpp`, `openvino`: what the server says of itself."""
 
     log: EngineLog
     cache: Mapping[str, str] = {}
     startup: Startup | None = None
     llama_cpp: LlamaCppFacts | None = None
+    openvino: OpenVinoFacts | None = None
 
 
 class ServedVariant(NamedTuple):

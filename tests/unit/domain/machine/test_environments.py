@@ -15,6 +15,7 @@ from backend.domain.machine.environments import (
     COMPRESS,
     ENVIRONMENTS,
     LLAMA_CPP,
+    OPENVINO,
     QUALITY,
     RAY,
     SERVE,
@@ -56,6 +57,7 @@ def lock(name: str) -> dict[str, str]:
         "ray.txt",
         "llama-cpp.txt",
         "llama-cpp-wheel.txt",
+        "openvino.txt",
     ],
 )
 def test_every_lock_pins_every_package_exactly(name: str) -> None:
@@ -136,7 +138,7 @@ def test_only_what_can_be_installed_is_accepted() -> None:
     assert require_installable("serve") is SERVE and require_installable("compress") is COMPRESS
     assert require_installable("quality") is QUALITY and require_installable("ray") is RAY
     for environment in ENVIRONMENTS:
-        if environment not in (SERVE, LLAMA_CPP, COMPRESS, QUALITY, RAY) and not environment.vendor:
+        if environment not in (SERVE, LLAMA_CPP, OPENVINO, COMPRESS, QUALITY, RAY) and not environment.vendor:
             with pytest.raises(RequestError):
                 require_installable(environment.name)
     with pytest.raises(NotFound):

@@ -12,6 +12,7 @@ from backend.domain.recipe.serving_engines import (
     SERVED,
     Combination,
     choose_engine,
+    find_unread_gguf,
     find_unsupported,
 )
 from backend.domain.recipe.speculation import SPECULATE
@@ -36,6 +37,9 @@ def test_every_row_names_its_sources_and_serves_what_it_states() -> None:
         (Combination("llama.cpp", "gguf", "cuda"), ("does not run on cuda", "serve it on cpu")),
         (Combination("llama.cpp", "gguf", "cpu", "ngram"), ("ngram", "leave the `speculate` step out", "engine: vllm")),
         (Combination("llama.cpp", "gguf", "cpu", None, "fp8"), ("no key-value cache of type fp8", "`auto` or `q8_0`")),
+        (Combination("openvino", "safetensors", "cpu"), ("OpenVINO GenAI reads GGUF", "engine: vllm")),
+        (Combination("openvino", "gguf", "cpu", "draft"), ("draft", "use `ngram`")),
+        (Combination("openvino", "gguf", "cpu", None, "q8_0"), ("type q8_0", "`auto` or `u8` or `u4`")),
         (Combination("vllm", "safetensors", "cpu", None, "q4_0"), ("type q4_0", "`auto` or `fp8`")),
         (Combination("llama.cpp", "gguf", "cpu", None, "auto", 2), ("as a whole", "tensor_parallel: 1")),
     ],
@@ -47,6 +51,24 @@ def test_an_unsupported_combination_is_one_sentence_with_what_works(
     assert unsupported is not None and unsupported.source
     assert all(word in unsupported.sentence for word in words)
     assert unsupported.sentence.endswith(".") and unsupported.sentence.count(". ") == 0
+
+
+@pytest.mark.parametrize(
+    ("architecture", "types", "parts", "words"),
+    [
+        ("llama", {"F32", "Q8_0"}, 1, None),
+        ("gemma2", {"F32", "Q8_0"}, 1, "this is one of gemma2"),
+        ("qwen2", {"F32", "Q5_K", "Q6_K"}, 1, "tensors of type Q5_K"),
+        ("qwen2", {"F32"}, 1, "needs the key qwen2.attention.layer_norm_rms_epsilon"),
+        ("qwen3", {"BF16"}, 2, "in 2 parts"),
+    ],
+)
+def test_openvino_says_which_gguf_files_it_reads(
+    architecture: str, types: set[str], parts: int, words: str | None
+) -> None:
+    keys = {f"{name}.attention.layer_norm_rms_epsilon" for name in ("llama", "qwen3")}
+    unread = find_unread_gguf(architecture, types, keys | {"general.file_type", "tokenizer.ggml.model"}, parts)
+    assert unread is None if words is None else unread is not None and words in unread.sentence
 
 
 def test_a_format_has_an_engine() -> None:
@@ -66,7 +88,16 @@ def test_a_recipe_names_engine_threads_and_cache() -> None:
     assert recipe.read(read.model_dump(mode="json")) == read
 
 
-@pytest.mark.parametrize("serving", [{"engine": "tgi"}, {"threads": 2}, {"engine": "llama.cpp", "threads": 0}])
+OPENVINO_LACKS = (
+    {"engine": "openvino", "batch_threads": 2},
+    {"engine": "openvino", "device": "NPU"},
+    {"device": "GPU"},
+)
+
+
+@pytest.mark.parametrize(
+    "serving", [{"engine": "tgi"}, {"threads": 2}, {"engine": "llama.cpp", "threads": 0}, *OPENVINO_LACKS]
+)
 def test_a_wrong_engine_or_option_is_refused(serving: dict[str, object]) -> None:
     with pytest.raises(InvalidRecipe):
         recipe.read({"name": "q", "serving": serving})

@@ -1,0 +1,1 @@
+"""Starts Whetstone's server over OpenVINO GenAI, which `backend/serving/openvino_program` is."""
