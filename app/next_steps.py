@@ -14,11 +14,13 @@ from app.session import disabled_unless_allowed
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import Variant
 from backend.domain.figures import code
+from backend.domain.jobs import gguf_export
 from backend.domain.recipe.serving_engines import ENGINES
 from backend.present import serve_command
 from backend.service import Workspace
 from backend.service.evaluations import reports
 from backend.service.jobs import artifacts
+from backend.service.jobs import gguf_export as gguf_exports
 from backend.service.models import variants
 from backend.service.serving import playground, serve
 from backend.service.serving.serve import ServedVariant
@@ -130,6 +132,26 @@ def _downloads(opened: Workspace, variant: Variant, evaluation: str | None) -> N
             key=page_key("next_download"),
             icon=":material/download:",
         )
+        _gguf_download(opened, variant)
+
+
+def _gguf_download(opened: Workspace, variant: Variant) -> None:
+    """Draw the download of one file for llama.cpp and programs built on it, where one can be written."""
+    artifact = variants.split_engine(variant.source)[0].partition(variants.TOKENS)[0]
+    if gguf_export.find_refusal(artifacts.show(opened, artifact).manifest) is not None:
+        return
+    made = variant.gguf is not None
+    st.download_button(
+        "GGUF file" if made else "Export as GGUF",
+        lambda: gguf_exports.read(opened, artifact),
+        gguf_export.file_name(artifacts.show(opened, artifact).manifest),
+        "application/octet-stream",
+        on_click="ignore",
+        key=page_key("next_gguf"),
+        icon=":material/deployed_code:",
+        help="One file with weights and tokenizer for llama.cpp; Ollama and LM Studio read such files too."
+        + ("" if made else " It is written of the same numbers and compared before the download begins."),
+    )
 
 
 def _commands(opened: Workspace, variant: Variant) -> None:
@@ -140,9 +162,11 @@ def _commands(opened: Workspace, variant: Variant) -> None:
         st.code(serve_command.command(variant), language=None, wrap_lines=True)
     show_client_code((curl, python), variant.name, chat=bool(playground.has_chat_template(variant.model_path)))
     with files:
-        st.code(variant.model_path, language=None, wrap_lines=True)
+        st.code(variant.gguf or variant.model_path, language=None, wrap_lines=True)
         st.caption(
-            "The folder on the machine of the studio: config.json, tokenizer and safetensors, as vLLM reads them."
+            "The GGUF file on the machine of the studio, with weights and tokenizer."
+            if variant.gguf
+            else "The folder on the machine of the studio: config.json, tokenizer and safetensors, as vLLM reads them."
         )
     with elsewhere:
         other_engines.show(opened, variant.source)

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 from app.builder import recovery_options as recovering
 from app.builder.option import TRI, Option
 from backend.domain.model.shapes import GROUP_SIZES
-from backend.domain.recipe import methods, quantize_step, speculation
+from backend.domain.recipe import gguf_types, methods, quantize_step, speculation
 from backend.domain.recipe import recipe as recipes
 from backend.domain.recipe.capability_table import supported
 from backend.domain.recipe.quantization_engines import ENGINES
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate, Step
 from backend.domain.recipe.speculation import SPECULATE
+from backend.domain.rules import gguf_rules
 
 
 class StartingGoal(NamedTuple):
@@ -51,6 +52,21 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
             "How the weights are quantized; see the line above.",
             "choice",
             _methods("quantize"),
+        ),
+        Option(
+            "type",
+            "Type of the file",
+            "llama.cpp's name of how weights are stored: q8_0 is closest to the original, q4_0 is smallest.",
+            "choice",
+            (None, *gguf_types.TYPES),
+        ),
+        Option(
+            "imatrix",
+            "Importance matrix",
+            "Weighs rounding errors by the inputs that the calibration text brings. Empty: yes, where it changes "
+            "anything.",
+            "choice",
+            TRI,
         ),
         Option("bits", "Bits", "Bits per weight. Empty: the method's default.", "choice", (None, 4, 8)),
         Option(
@@ -257,7 +273,9 @@ def _hidden_options(step: Quantize) -> set[str]:
         hidden |= {"eight_bits"}
     if len(method.bits) == 1:
         hidden |= {"bits"}
-    return hidden | ({"kv_cache"} if step.method == "kv_cache" else set())
+    if step.method == methods.GGUF:
+        hidden |= {"engine"}
+    return hidden | ({"kv_cache"} if step.method in {"kv_cache", methods.GGUF} else set())
 
 
 def with_setting(recipe: Recipe, where: int | str, name: str, new: Any) -> Recipe:
@@ -282,7 +300,18 @@ def with_setting(recipe: Recipe, where: int | str, name: str, new: Any) -> Recip
     else:
         # Or change serving settings or limits.
         document[where][name] = new
-    return recipes.read(document)
+    return _with_engine_of_file(recipe, recipes.read(document)) if isinstance(where, int) else recipes.read(document)
+
+
+def _with_engine_of_file(before: Recipe, after: Recipe) -> Recipe:
+    """Return the recipe with the engine that its steps need: a GGUF file is served by llama.cpp, and what took its
+    place by the engine that is usual."""
+    made, makes = (gguf_rules.find_step(recipe) is not None for recipe in (before, after))
+    document = after.model_dump(mode="json")
+    if made and not makes:
+        own = ("engine", "threads", "batch_threads", "kv_cache_dtype")
+        document["serving"] = {name: value for name, value in document["serving"].items() if name not in own}
+    return recipes.read(document) if made != makes else after
 
 
 def _options_for_method(step: Step, method: Any, options: dict[str, Any]) -> dict[str, Any]:
@@ -303,11 +332,12 @@ def with_name(recipe: Recipe, name: str) -> Recipe:
 
 
 def with_step(recipe: Recipe, step: Step) -> Recipe:
-    return recipe.model_copy(update={"steps": (*recipe.steps, step)})
+    return _with_engine_of_file(recipe, recipe.model_copy(update={"steps": (*recipe.steps, step)}))
 
 
 def without_step(recipe: Recipe, index: int) -> Recipe:
-    return recipe.model_copy(update={"steps": recipe.steps[:index] + recipe.steps[index + 1 :]})
+    rest = recipe.steps[:index] + recipe.steps[index + 1 :]
+    return _with_engine_of_file(recipe, recipe.model_copy(update={"steps": rest}))
 
 
 def with_step_moved(recipe: Recipe, index: int, offset: int) -> Recipe:

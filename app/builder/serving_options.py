@@ -8,7 +8,7 @@ SERVING_OPTIONS = (
     Option(
         "engine",
         "Engine",
-        "vllm serves safetensors; llama.cpp and openvino serve the GGUF file that the model was imported from.",
+        "vllm serves safetensors; llama.cpp and openvino serve GGUF files: one that a step makes, or the one imported.",
         "choice",
         ("vllm", "llama.cpp", "openvino"),
     ),

@@ -54,6 +54,10 @@ def served_files(variant: Variant) -> str | None:
 def served_of(manifest: Manifest, variant: Variant) -> str:
     """Compute the digest of `served_files` from a manifest, without the files."""
     digest = hashlib.sha256()
+    if manifest.gguf is not None:
+        file = next(file for file in manifest.files if file.path == manifest.gguf["file"])
+        digest.update(f"{file.path.rpartition('/')[2]} {file.sha256}\n".encode())
+        return digest.hexdigest()
     for folder in ("model", *(["draft"] if variant.speculation and variant.speculation.draft_path else [])):
         for file in sorted(manifest.files, key=lambda file: file.path):
             path, _, name = file.path.rpartition("/")

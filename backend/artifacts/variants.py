@@ -26,6 +26,7 @@ def variant_of_artifact(settings: Settings, path: str, manifest: Manifest, sourc
         speculation=_speculation(settings, manifest.recipe, folder),
         compile_cache=str(folder / "compile_cache") if compiled else None,
         neuron=manifest.compile_key if manifest.for_neuron else None,
+        gguf=str(folder / manifest.gguf["file"]) if manifest.gguf else None,
         recipe_hash=manifest.recipe_hash,
         bytes_on_disk=manifest.bytes_after,
         stored_at=None if str(folder) == path else path,

@@ -89,6 +89,18 @@ def serves(settings: Settings, engine: EngineName) -> bool:
     return read_marker(settings.engines, serving_engines.ENGINES[engine].environment) is not None
 
 
+def quantizer_folder(settings: Settings) -> Path:
+    """Return the folder of llama.cpp's programs. Raises EngineMissing where they are not installed, or come from the
+    wheel, which has no quantizer."""
+    folder = engine_program(settings, LLAMA_CPP.name).parent
+    if not (folder / "llama-quantize").exists():
+        raise EngineMissing(
+            "llama.cpp comes from a wheel here, which has its server and no quantizer: `apt install g++` and "
+            "`whetstone engines install llama-cpp` build it, or make `rtn` in groups of 32 and export that as GGUF."
+        )
+    return folder
+
+
 def lacks_package(settings: Settings, name: str, package: str) -> bool:
     """Return whether an installed environment has no such package."""
     folders = (settings.engines / name).glob("lib/python3*/site-packages")

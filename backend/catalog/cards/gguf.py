@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 from backend.catalog.cards import gguf_parts
 from backend.domain.errors import InvalidModel, UnknownModel
 from backend.domain.model.facts import ModelCard, QuantizedBefore
+from backend.domain.model.gguf import export
 from backend.domain.model.gguf.conversion import ARCHITECTURES, MOST_PARTS, Conversion, plan
 from backend.domain.model.gguf.keys import QUANTIZATION_VERSION, STRUCTURAL, not_carried
 from backend.domain.model.gguf.pretokenizers import tokenizer_plan
 from backend.domain.model.gguf.rope import FREQUENCIES
 
-SUFFIX = ".gguf"
-ORIGINAL = "gguf"
+SUFFIX, ORIGINAL = export.SUFFIX, export.FOLDER
 """The folder, in that of a model made from a GGUF file, that keeps the file itself."""
 MOST_BYTES, MOST_KEYS, MOST_TENSORS, MOST_VALUES = 64 * 2**20, 4096, 65_536, 4_000_000
 BITS_16 = 16

@@ -14,9 +14,10 @@ from backend.cli.options.numbers import number_option
 from backend.cli.output import Json, emit, say_left_out, table
 from backend.cli.text.estimates import compilation_text
 from backend.cli.verbs.jobs import Mine
+from backend.domain.errors import RequestError
 from backend.domain.figures import counted
 from backend.domain.launch_commands.engines import ENGINES
-from backend.service.jobs import artifact_storage, artifacts
+from backend.service.jobs import artifact_storage, artifacts, gguf_export
 from backend.service.models import models
 from backend.service.plans import cases, neuron_compilation
 from backend.service.serving import launch_commands
@@ -82,6 +83,22 @@ def launch(
     notes = "\n".join(f"# {note}" for note in launched.notes)
     evaluated = f"# When it runs: whetstone evaluate {artifact} {launched.url}"
     emit(launched._asdict(), as_json=json, text=f"{notes}\n{launched.command}\n{evaluated}")
+
+
+@app.command()
+def export(
+    artifact: ArtifactId,
+    form: Annotated[str, typer.Option("--as", help="The form of the file: gguf.")] = "gguf",
+    out: Annotated[Path, typer.Option(help="A folder, or the path of the new file.")] = Path(),
+    json: Json = False,
+) -> None:
+    """Write an artifact as one file for other programs: GGUF, which llama.cpp, Ollama and LM Studio read."""
+    if form != "gguf":
+        raise RequestError(f"`--as {form[:20]}` is no form that is written: use `--as gguf`.")
+    exported = gguf_export.export(service.open_workspace(), artifact, out)
+    types = ", ".join(f"{count} in {kind}" for kind, count in exported.types.items())
+    line = f"{exported.path}: {exported.bytes / 1e6:,.1f} MB, matrices: {types}."
+    emit(exported, as_json=json, text=f"{line}\nNext: llama-server --model {exported.path}")
 
 
 @app.command()

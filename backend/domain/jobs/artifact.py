@@ -80,6 +80,9 @@ class Manifest(Frozen):
     bits: Facts | None = None
     """Present where groups of linears differ: `average_bits`, each group's precision with its measured loss at each,
     and the attempts that a quality floor took (`domain.fallback.record`)."""
+    gguf: Facts | None = Field(None, exclude_if=lambda value: value is None)
+    """Present where the weights are a GGUF file: `file`, its path below the artifact's folder, and `types`, the number
+    of matrices by their type in it."""
     recovery: Facts | None = None
     """The fine-tune after pruning: its options, the loss curve, the quality before and after."""
     training: Facts | None = None

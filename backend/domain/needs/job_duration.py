@@ -80,6 +80,10 @@ def job_phases(
 def _optimize_seconds(model: ModelFacts, recipe: Recipe, rates: HardwareRates, end: int) -> float:
     names = [str(step.method) for step in recipe.steps if isinstance(step, Quantize | Prune)]
     tokens, parts = calibration_tokens(recipe), sizes(model)
+    if methods.GGUF in names:  # llama.cpp runs the text once, and tries ranges for every block
+        weights = parts.linears + parts.embedding + parts.head
+        half = 2.0 * (parts.active_linears + parts.embedding) * tokens
+        return half / rates.half[end] + (ROUNDED_VALUES + FULL_SEARCHES[methods.GGUF]) * weights / rates.values[end]
     passes = 2 if SEQUENTIAL & set(names) else 1
     widths = sum(shape.inputs * shape.copies for shape in linears(model) if shape.name != "key and value")
     squares = sum(shape.inputs * min(shape.inputs, error_tokens(recipe)) * shape.copies for shape in linears(model))
@@ -157,6 +161,8 @@ def calibration_tokens(recipe: Recipe) -> int:
     step = recipe.step("quantize")
     if not isinstance(step, Quantize):
         return recovery_needs.SAMPLES * recovery_needs.LENGTH
+    if step.method == methods.GGUF and not quantize_step.uses_imatrix(step):
+        return 0
     return (min(step.samples, REPORT_SAMPLES) if _only_reports_errors(recipe) else step.samples) * step.length
 
 

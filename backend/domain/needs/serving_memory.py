@@ -14,7 +14,8 @@ from backend.domain.machine.device import GIB, Device
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import Sizes, linears, sizes
 from backend.domain.needs.kv_cache_tokens import reserved_bytes
-from backend.domain.recipe import quantize_step
+from backend.domain.recipe import gguf_types, quantize_step
+from backend.domain.recipe.methods import GGUF
 from backend.domain.recipe.recipe import Quantize, Recipe, Serving
 from backend.domain.recipe.serving_engines import CacheType
 
@@ -53,6 +54,8 @@ class StoredFormat(NamedTuple):
     """Activations are integers too, so the matrix product runs at the 8-bit rate."""
     average: float | None = None
     """Bits per weight over all linears where groups differ, scales and zero points counted."""
+    tables: tuple[float, float] | None = None
+    """Bits per weight of embedding and output head where they are quantized too."""
 
 
 class Weights(NamedTuple):
@@ -73,7 +76,7 @@ def stored_format(model: ModelFacts, recipe: Recipe) -> StoredFormat | None:
     """Return the format that the linears get, or already have; None for 16-bit ones."""
     step = recipe.step("quantize")
     if isinstance(step, Quantize):
-        return _format_after(step)
+        return _gguf_format(model, step) if step.method == GGUF else _format_after(step)
     if model.quantization and not recipe.step("prune"):  # what is pruned is written with 16 bits
         bits = model.quantization_bits or (4 if model.quantization in {"awq", "gptq"} else 8)
         return StoredFormat(bits, 128 if bits < 8 else None, bits < 8, 2, activations=bits == 8)
@@ -90,6 +93,13 @@ def _format_after(step: Quantize) -> StoredFormat | None:
     return StoredFormat(
         quantize_step.bits(step), group, zero_point, width, activations=active, average=step.target_bits
     )
+
+
+def _gguf_format(model: ModelFacts, step: Quantize) -> StoredFormat:
+    """Return the format of a GGUF file, in which embedding and output head are quantized too."""
+    name = quantize_step.option_value(step, "type")
+    average, tables = gguf_types.linear_bits(model, name), gguf_types.table_bits(model, name)
+    return StoredFormat(quantize_step.bits(step), None, False, 2, activations=False, average=average, tables=tables)
 
 
 def weights(model: ModelFacts, recipe: Recipe) -> Weights:
@@ -117,6 +127,12 @@ def _stored_weights(parts: Sizes, chosen: StoredFormat | None, width: int) -> We
             scales += groups * chosen.bits // 8
     else:
         stored, scales = parts.linears * chosen.bits // 8, parts.channels * chosen.scale_bytes
+    if chosen is not None and chosen.tables is not None:
+        embedding, head = (
+            int(parameters * bits / 8)
+            for parameters, bits in zip((parts.embedding, parts.head), chosen.tables, strict=True)
+        )
+        return Weights(embedding, head, stored, scales, parts.other * 4)
     rest = min(width, 2) if chosen else width
     return Weights(parts.embedding * rest, parts.head * rest, stored, scales, parts.other * rest)
 

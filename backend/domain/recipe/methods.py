@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from backend.domain.kernels.conditions import Scheme
 from backend.domain.model.shapes import GROUP_SIZES
+from backend.domain.recipe import gguf_types
 
 
 class Method(NamedTuple):
@@ -133,6 +134,18 @@ QUANTIZE: dict[str, Method] = {
         scheme="fp8",
         alternatives=("w8a8", "awq"),
     ),
+    "gguf": Method(
+        "GGUF (llama.cpp)",
+        "Quantize to a GGUF file (gguf)",
+        "One file by llama.cpp's own quantizer, served by llama.cpp; Ollama and LM Studio read such files too.",
+        (4,),
+        None,
+        {"type": gguf_types.DEFAULT, "imatrix": True},
+        gguf_types.SOURCE,
+        "GGUF {type}",
+        alternatives=("rtn", "awq", "w8a8"),
+        searches=8,
+    ),
     "kv_cache": Method(
         "FP8 key-value cache",
         "FP8 key-value cache",
@@ -146,6 +159,8 @@ QUANTIZE: dict[str, Method] = {
 }
 """The methods, in the order in which screens list them. Every method but `kv_cache` also takes `kv_cache: fp8`."""
 
+GGUF: Literal["gguf"] = "gguf"
+"""The method whose result is a GGUF file, which llama.cpp makes and serves."""
 ORIGINAL_BITS = 16
 REFUSED = Method("", "", "", (8,), None, {}, "", activations=True)
 """The row of a method that is known and not offered (`WHY_NOT`)."""
@@ -158,7 +173,7 @@ PRUNE = {
 GROUP_SIZE = {name: method.group_size for name, method in QUANTIZE.items() if method.group_size}
 """Default group size of the methods that quantize in groups."""
 
-TUNED = ("act_order", "awq_scales", "clip", "activations", "strength")
+TUNED = ("act_order", "awq_scales", "clip", "activations", "strength", "type", "imatrix")
 """Fields of a quantize step that only some methods take."""
 
 MIXED = ("target_bits", "eight_bits")

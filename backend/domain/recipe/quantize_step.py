@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from backend.domain.recipe import precision
-from backend.domain.recipe.methods import GROUP_SIZE, MIXED, ORIGINAL_BITS, QUANTIZE, REFUSED, TUNED, Method
+from backend.domain.recipe import gguf_types, precision
+from backend.domain.recipe.methods import GGUF, GROUP_SIZE, MIXED, ORIGINAL_BITS, QUANTIZE, REFUSED, TUNED, Method
 from backend.domain.recipe.recipe import Quantize, Recipe
 
 
@@ -19,7 +19,9 @@ def method_row(step: Quantize) -> Method:
 
 
 def bits(step: Quantize) -> int:
-    """Return the bits of a weight: those of the step, else the method's own."""
+    """Return the bits of a weight: those of the step, else the method's own; of a GGUF file its type's, rounded."""
+    if step.method == GGUF:
+        return gguf_type(step).nominal
     return step.bits or method_row(step).bits[0]
 
 
@@ -48,11 +50,23 @@ def option_value(step: Quantize, name: str) -> Any:
     return defaults[name] if value is None else value
 
 
+def gguf_type(step: Quantize) -> gguf_types.GgufType:
+    """Return the type of the GGUF file that a step of that method makes."""
+    return gguf_types.TYPES[option_value(step, "type")]
+
+
+def uses_imatrix(step: Quantize) -> bool:
+    """Return whether an importance matrix is measured for the GGUF file; some types store the same without one."""
+    return bool(option_value(step, "imatrix")) and gguf_type(step).uses_imatrix
+
+
 def reads_text(recipe: Recipe) -> bool:
     """Return whether calibration text decides anything: rounding to nearest alone reads none."""
     if recipe.step("prune") is not None:
         return True
     step = recipe.step("quantize")
+    if isinstance(step, Quantize) and step.method == GGUF:
+        return uses_imatrix(step)
     if not isinstance(step, Quantize) or step.method != "rtn" or step.engine != "native":
         return True
     searches = bool(option_value(step, "clip") or step.kv_cache)
@@ -95,6 +109,8 @@ def lowest_average(step: Quantize) -> float:
 def option_problems(step: Quantize) -> list[str]:
     """Return one sentence for each option that does not fit the method."""
     method, problems = method_row(step), []
+    if step.method == GGUF:
+        return _gguf_problems(step)
     in_groups = method.group_size is not None
     # 1. Bits, groups and zero points.
     if step.bits is not None and step.bits not in method.bits:
@@ -129,6 +145,17 @@ def option_problems(step: Quantize) -> list[str]:
     return problems
 
 
+def _gguf_problems(step: Quantize) -> list[str]:
+    """Return one sentence for the first option that llama.cpp's quantizer does not take."""
+    foreign = ("bits", "group_size", "symmetric", "kv_cache", *(name for name in (*TUNED, *MIXED)))
+    own = method_row(step).defaults
+    stated = next((name for name in foreign if name not in own and getattr(step, name) is not None), None)
+    if stated is None:
+        return []
+    types = ", ".join(gguf_types.TYPES)
+    return [f"gguf takes no `{stated}`: leave it out, `type` says how weights are stored ({types})."]
+
+
 def _average_problems(step: Quantize) -> list[str]:
     """Return what is wrong with `target_bits`, with the nearest value that is possible."""
     lowest, target = lowest_average(step), step.target_bits
@@ -152,6 +179,8 @@ def unserved_reason(
     if not isinstance(step, Quantize):
         return None
     method = method_row(step)
+    if step.method == GGUF:  # served by llama.cpp alone, by the table of serving engines
+        return None
     # 1. What no hardware serves.
     if method.scheme is None and bits(step) < ORIGINAL_BITS:
         return f"vLLM has no kernel for what {step.method} stores: the artifact is for scoring", "capability table"

@@ -15,8 +15,9 @@ from pydantic import Field, ValidationError, field_validator, model_serializer, 
 from backend.domain.errors import InvalidRecipe
 from backend.domain.frozen import Frozen, digest
 from backend.domain.recipe import recovery, speculation
-from backend.domain.recipe.methods import KnownMethod
-from backend.domain.recipe.serving_engines import AUTO, CacheType, EngineChoice, EngineName
+from backend.domain.recipe.gguf_types import GgufTypeName
+from backend.domain.recipe.methods import GGUF, KnownMethod
+from backend.domain.recipe.serving_engines import AUTO, CacheType, EngineChoice, EngineName, choose_engine
 from backend.domain.recipe.speculation import SPECULATE, KnownSpeculation, Schedule
 from backend.domain.validation import first_flaw, matching
 
@@ -91,6 +92,10 @@ class Quantize(_Step):
     eight_bits: Literal["int8", "w8a8"] | None = None
     """The 8-bit form of groups in a 4-bit model: weights only, served by GPUs, or activations too, which a processor
     serves as well. Empty: what the target serves."""
+    type: GgufTypeName | None = None
+    """gguf: the type of the file, by llama.cpp's name."""
+    imatrix: bool | None = None
+    """gguf: weigh errors by an importance matrix of the calibration text."""
     engine: Literal["native", "llm-compressor", "autoawq"] = "native"
     calibration: str = "bundled"
     """`bundled`, or a JSONL, Parquet or text file."""
@@ -287,6 +292,14 @@ class Recipe(Frozen):
         if not isinstance(data, dict) or not isinstance(data.get("steps"), list | tuple):
             return data
         return {**data, "steps": [_read_step(step) for step in data["steps"]]}
+
+    @model_validator(mode="after")
+    def _serve_what_was_made(self) -> Recipe:
+        """Set the engine that serves GGUF files where a step makes one and nobody chose an engine."""
+        step = self.step("quantize")
+        if isinstance(step, Quantize) and step.method == GGUF and "engine" not in self.serving.model_fields_set:
+            object.__setattr__(self, "serving", self.serving.model_copy(update={"engine": choose_engine(GGUF)}))
+        return self
 
     def step(self, technique: str) -> Step | None:
         """Return the first step of that technique; None if there is none."""

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from backend.domain.recipe import quantize_step, recovery
-from backend.domain.recipe.methods import PRUNE, QUANTIZE
+from backend.domain.recipe.methods import GGUF, PRUNE, QUANTIZE
 from backend.domain.recipe.recipe import Compile, Prune, Quantize, Recipe, Speculate, Step
 from backend.domain.recipe.speculation import SPECULATE
 
@@ -54,6 +54,7 @@ SHORT_NAMES = {
     "smoothquant": "SmoothQuant",
     "kv_cache": "FP8 cache",
     "sparsegpt": "SparseGPT",
+    "gguf": "GGUF",
     "ngram": "n-gram",
     "ngram_adaptive": "adaptive n-gram",
     "eagle": "EAGLE",
@@ -63,9 +64,10 @@ SHORT_NAMES = {
     "custom": "own proposer",
 }
 """Methods that are not written in capitals, as they appear in a recipe's name."""
-MENU_HEADINGS = {
+MENU_HEADINGS: dict[int | str, str] = {
     4: "4-bit weights: smallest, and quickest where weights are read from memory",
     8: "8 bits: closer to the original",
+    GGUF: "For llama.cpp: one file with weights and tokenizer",
     16: "Key-value cache: longer contexts, more streams",
     "prune": "Pruning: zeros in the weights",
     "speculate": "Speculation: several tokens per step",
@@ -101,6 +103,8 @@ def step_help(step: Step) -> str:
 
 def menu_group(step: Step) -> str:
     """Return the heading of the menu under which the step is offered."""
+    if getattr(step, "method", None) == GGUF:
+        return MENU_HEADINGS[GGUF]
     return MENU_HEADINGS[quantize_step.method_row(step).bits[0] if isinstance(step, Quantize) else step.technique]
 
 
@@ -123,6 +127,9 @@ def _quantize_title(step: Quantize) -> str:
     """Return `Quantize to INT4 (AWQ), 5 bits on average, with FP8 key-value cache`."""
     if step.method == "kv_cache":
         return "Scale an FP8 key-value cache"
+    if step.method == GGUF:
+        matrix = " with an importance matrix" if quantize_step.uses_imatrix(step) else ""
+        return f"Quantize to a GGUF file in {quantize_step.gguf_type(step).title}{matrix}"
     method = quantize_step.method_row(step)
     title = f"Quantize to {method.made.format(bits=quantize_step.bits(step), method=step.method.upper())}"
     # 1. Options that change what is made.

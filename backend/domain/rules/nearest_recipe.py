@@ -17,7 +17,7 @@ from backend.domain.needs import serving_memory as memory
 from backend.domain.recipe import methods, quantize_step
 from backend.domain.recipe.capability_table import BFLOAT16, FP8_CACHE
 from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Serving, Speculate
-from backend.domain.rules import kernel_rules, neuron_rules, rules, speculation_rules
+from backend.domain.rules import gguf_rules, kernel_rules, neuron_rules, rules, speculation_rules
 from backend.domain.rules.target_facts import TargetFacts
 
 LIKE = {name: method.alternatives for name, method in methods.QUANTIZE.items()} | {
@@ -62,6 +62,8 @@ def candidates(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterato
     choices = [list(_choices(technique, steps_by_technique.get(technique))) for technique in TECHNIQUES]
     for _, steps in sorted((_cost(row) for row in itertools.product(*choices)), key=lambda pair: pair[0]):
         mended = _mend_limits(recipe.model_copy(update={"steps": steps, "serving": serving}), facts)
+        if gguf_rules.find_step(recipe) is not None and gguf_rules.find_step(mended) is None:
+            mended = mended.model_copy(update={"serving": Serving()})  # what takes its place is safetensors
         yield mended
         if any(step.technique == "shard" for step in steps) and facts.device is not None and facts.device.units > 1:
             for degree in memory.degrees(model, mended, facts.device)[1:]:
@@ -120,6 +122,8 @@ def _mend_serving(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Serv
     broken = {reason.rule for reason in rules.reasons(model, recipe, facts)}
     if "serving-engine" in broken:
         changes |= {"engine": "vllm", "threads": None, "batch_threads": None, "device": None, "kv_cache_dtype": "auto"}
+        if gguf_rules.find_step(recipe) is not None:
+            changes = {"engine": "llama.cpp", "device": None, "kv_cache_dtype": "auto", "tensor_parallel": 1}
     if "tensor-parallel" in broken:
         changes["tensor_parallel"] = 1
     # 2. Memory, which another reason may have hidden.

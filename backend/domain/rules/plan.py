@@ -18,8 +18,9 @@ from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.needs import job_memory, parallel_layout, recovery_needs, serving_memory
 from backend.domain.needs.parallel_layout import ParallelLayout
 from backend.domain.recipe import quantize_step, sagemaker_toolkit, step_words
+from backend.domain.recipe.methods import GGUF
 from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Speculate, Step
-from backend.domain.rules import kernel_rules, neuron_rules, processor_notes, speculation_rules
+from backend.domain.rules import gguf_rules, kernel_rules, neuron_rules, processor_notes, speculation_rules
 from backend.domain.rules.target_facts import MEMORY, Reason, TargetFacts
 
 CUT_CACHE = (
@@ -145,11 +146,12 @@ def _serving_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> lis
     notes = [f"{unserved[0]}."] if unserved else []
     if facts.hardware == "cpu" and quantize_step.caches_fp8(step):
         notes.append(CUT_CACHE)
-    if facts.hardware == "cpu" and facts.features is not None:
+    vllm_serves = gguf_rules.find_step(recipe) is None
+    if vllm_serves and facts.hardware == "cpu" and facts.features is not None:
         note = processor_notes.processor_note(model, recipe, facts.features)
         notes += [note] if note else []
     # 2. What it does not give anywhere.
-    notes += _kernel_notes(model, recipe, facts)
+    notes += _kernel_notes(model, recipe, facts) + gguf_rules.notes(model, recipe)
     if recipe.step("prune"):
         notes.append("Pruned weights are stored as zeros: no server here skips them, so neither size nor speed gains.")
     if recovery_needs.find_recovery(recipe):
@@ -231,6 +233,7 @@ def _with_defaults(step: Step) -> PlannedStep:
     match step:
         case Quantize():
             engine, options = step.engine, quantize_step.engine_options(step)
+            engine = "llama.cpp" if step.method == GGUF else engine
         case Prune():
             engine = step.engine
             options = {"method": step.method, "sparsity": step.sparsity, "pattern": step.pattern}

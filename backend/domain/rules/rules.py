@@ -18,7 +18,7 @@ from backend.domain.recipe import methods, quantize_step, sagemaker_toolkit
 from backend.domain.recipe.capability_table import BFLOAT16, FP8_CACHE, NATIVE_FAMILIES, capability
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate
 from backend.domain.recipe.serving_engines import AUTO, ENGINES, Combination, EngineName, find_unsupported, list_readers
-from backend.domain.rules import kernel_rules, method_rules, neuron_rules, speculation_rules
+from backend.domain.rules import gguf_rules, kernel_rules, method_rules, neuron_rules, speculation_rules
 from backend.domain.rules.target_facts import MEMORY, Reason, TargetFacts
 
 Rule = Callable[[ModelFacts, Recipe, TargetFacts], Iterator[Reason]]
@@ -97,7 +97,8 @@ def _check_capabilities(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -
 
 
 def _check_family(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
-    steps = [step for step in recipe.steps if isinstance(step, Prune | Quantize) and step.engine == "native"]
+    own = [step for step in recipe.steps if isinstance(step, Prune | Quantize) and step.engine == "native"]
+    steps = [step for step in own if step is not gguf_rules.find_step(recipe)]
     if steps and model.model_type not in NATIVE_FAMILIES:
         yield Reason(
             rule="family",
@@ -135,8 +136,8 @@ def _check_serving_types(model: ModelFacts, recipe: Recipe, facts: TargetFacts) 
 
 
 def _check_serving_engine(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
-    """Refuse what the engine of the recipe does not serve. llama.cpp and OpenVINO read the GGUF file that a
-    model was imported from, which no step changes."""
+    """Refuse what the engine of the recipe does not serve. llama.cpp and OpenVINO read the GGUF file that a step makes,
+    or the one that a model was imported from, which no step changes."""
     # 1. One engine, or all of them where the choice is open.
     chosen = recipe.serving.engine
     engines = tuple(ENGINES) if chosen == AUTO else (chosen,)
@@ -151,16 +152,17 @@ def _combination(model: ModelFacts, recipe: Recipe, facts: TargetFacts, engine: 
     """Return what that engine would have to serve."""
     step = recipe.step("speculate")
     is_changed = any(isinstance(other, Quantize | Prune) for other in recipe.steps)
+    makes_gguf = gguf_rules.find_step(recipe) is not None
     reads_gguf = engine in list_readers("gguf") and model.gguf_kept and not is_changed
     combination = Combination(
         engine=engine,
-        format="gguf" if reads_gguf else "safetensors",
+        format="gguf" if makes_gguf or reads_gguf else "safetensors",
         hardware=facts.hardware,
         speculation=step.method if isinstance(step, Speculate) else None,
         cache=recipe.serving.kv_cache_dtype,
         parallel=recipe.serving.tensor_parallel,
     )
-    if engine == "vllm":  # its hardware and its drafts have rules of their own
+    if engine == "vllm" and not makes_gguf:  # its hardware and its drafts have rules of their own
         combination = combination._replace(hardware="cuda", speculation=None)
     return combination
 
@@ -308,6 +310,7 @@ _COMMON: tuple[Rule, ...] = (
     _check_already_quantized,
     _check_group_size,
     *method_rules.COMMON,
+    gguf_rules.check_gguf,
     *speculation_rules.COMMON,
     _check_eager_compile,
     _check_context,

@@ -7,10 +7,11 @@ It shares no code with the tokenizer that an import writes. Source: src/llama-vo
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
 from backend.domain.model.gguf.pretokenizers import PREFIX, TokenizerPlan
-from backend.engines.gguf.gguf_file import GgufFile
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
 """`llama_token_type`; all but normal tokens are found in a text before it is split."""
@@ -29,16 +30,17 @@ def texts(special: list[str]) -> list[str]:
 
 
 class TokenRules:
-    """`special` are the ids of tokens that are found before a text is split, longest text first."""
+    """`lists` are the keys of the file with several values; `special` the ids of tokens that are found before a text is
+    split, longest text first."""
 
-    def __init__(self, stored: GgufFile, plan: TokenizerPlan, tokens: list[str]) -> None:
+    def __init__(self, lists: Mapping[str, list[Any]], plan: TokenizerPlan, tokens: list[str]) -> None:
         self.plan, self.tokens = plan, tokens
         self.numbered = {token: number for number, token in enumerate(tokens)}
-        self.scores = stored.lists.get(f"{PREFIX}scores", [])
+        self.scores = lists.get(f"{PREFIX}scores", [])
         self.ranks: dict[str, int] = {}
-        for rank, merge in enumerate(stored.lists.get(f"{PREFIX}merges", [])):
+        for rank, merge in enumerate(lists.get(f"{PREFIX}merges", [])):
             self.ranks.setdefault(merge, rank)
-        kinds = enumerate(stored.lists[f"{PREFIX}token_type"][: len(tokens)])
+        kinds = enumerate(lists[f"{PREFIX}token_type"][: len(tokens)])
         special = [number for number, kind in kinds if kind in {UNKNOWN, CONTROL, USER_DEFINED}]
         self.special = sorted(special, key=lambda number: -len(tokens[number].encode()))
 

@@ -181,7 +181,7 @@ def check(stored: GgufFile, plan: TokenizerPlan, folder: Path) -> int:
     """
     # 1. Load both.
     tokens = vocabulary(stored)
-    rules = TokenRules(stored, plan, tokens)
+    rules = TokenRules(stored.lists, plan, tokens)
     loaded = tokenizers.load(folder)
     tried = texts([tokens[number] for number in rules.special[:MOST_TRIED]])
 

@@ -78,12 +78,13 @@ def show(workspace: Workspace, artifact_id: str) -> ArtifactView:
 def verify(workspace: Workspace, artifact_id: str, tell: Tell = ignore_progress) -> ArtifactView:
     """Check the hash of every file against the manifest in the store. Raises NotFound, ArtifactCorrupt; ReadOnly in a
     demonstration."""
-    shown = _show_with_files(workspace, artifact_id)
+    shown = show_with_files(workspace, artifact_id)
     locations.location_of(workspace.settings, shown.path).verify(shown.path, shown.manifest, tell)
     return shown
 
 
-def _show_with_files(workspace: Workspace, artifact_id: str) -> ArtifactView:
+def show_with_files(workspace: Workspace, artifact_id: str) -> ArtifactView:
+    """Return an artifact whose files are here. Raises NotFound; ReadOnly in a demonstration."""
     shown = show(workspace, artifact_id)
     if workspace.read_only:
         raise ReadOnly(
@@ -94,14 +95,14 @@ def _show_with_files(workspace: Workspace, artifact_id: str) -> ArtifactView:
 
 def fetch(workspace: Workspace, artifact_id: str, tell: Tell = ignore_progress) -> Path:
     """Return a local folder with the verified files, fetched from the bucket if necessary. Raises as `verify`."""
-    shown = _show_with_files(workspace, artifact_id)
+    shown = show_with_files(workspace, artifact_id)
     with locations.location_of(workspace.settings, shown.path).use(shown.path, artifact_id, tell) as folder:
         return folder
 
 
 def archive(workspace: Workspace, artifact_id: str) -> bytes:
     """Return a tar of the verified files in one folder named after the artifact. Raises as `verify`."""
-    shown, content = _show_with_files(workspace, artifact_id), BytesIO()
+    shown, content = show_with_files(workspace, artifact_id), BytesIO()
     place = locations.location_of(workspace.settings, shown.path)
     with place.use(shown.path, artifact_id) as folder, tarfile.open(fileobj=content, mode="w") as tar:
         tar.add(folder, arcname=artifact_id)

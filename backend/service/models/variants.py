@@ -73,7 +73,9 @@ def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None
     # 4. The engine: the one written here, else that of the file or of the recipe.
     chosen = engine or (serving_engines.choose_engine("gguf") if folder else variant.serving.engine)
     if chosen == AUTO:
-        served = _choose_engine(workspace, variant, is_file=folder is not None, streams=streams)
+        served = _choose_engine(
+            workspace, variant, is_file=folder is not None or variant.gguf is not None, streams=streams
+        )
     else:
         served = on_engine(variant, chosen)
     return served.model_copy(update={"source": source}) if engine else served

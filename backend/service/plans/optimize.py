@@ -14,6 +14,7 @@ from backend.domain.planner.target_choice import Deployment, TargetGoal
 from backend.domain.recipe import quantization_engines, step_words
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.roles import Action
+from backend.domain.rules import gguf_rules
 from backend.domain.rules import plan as rules_plan
 from backend.domain.rules.plan import Plan, Verdict
 from backend.hardware import engine_status
@@ -156,6 +157,8 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> PreparedOptim
         engine_status.engine_python(workspace.settings, "serve")
     for environment in {quantization_engines.environment(step.engine) for step in planned.steps} - {None}:
         engine_status.engine_python(workspace.settings, str(environment))
+    if gguf_rules.find_step(recipe) is not None:
+        engine_status.quantizer_folder(workspace.settings)
     need = estimate.estimate_needs(model, recipe, here.draft)
     artifact_storage.check_disk(workspace, need.disk_bytes)
     artifact_storage.check_quota(workspace, need.disk_bytes)

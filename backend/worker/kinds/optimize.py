@@ -24,12 +24,12 @@ from backend.domain.needs import job_duration, serving_memory
 from backend.domain.needs.hardware_rates import processor_rates
 from backend.domain.neuron.compile_plan import CompilePlan
 from backend.domain.recipe import precision_allocation, quantization_engines
-from backend.domain.recipe.methods import TUNED
+from backend.domain.recipe.methods import GGUF, TUNED
 from backend.domain.recipe.quantize_step import reads_text
 from backend.domain.recipe.recovery import Recover, gain_sentence
 from backend.domain.rules.plan import PlannedStep
 from backend.hardware import engine_status, probe, processor_speed
-from backend.worker.optimizing import neuron_compile, recovery
+from backend.worker.optimizing import calibration, gguf_file, neuron_compile, recovery
 from backend.worker.optimizing.precision_search import PrecisionSearch
 from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
@@ -55,7 +55,7 @@ class Optimization:
 
     def __init__(self, spec: OptimizeSpec, channel: JobChannel) -> None:
         self.spec, self.channel = spec, channel
-        self.model = channel.output / "model"
+        self.model = self.scored = channel.output / "model"
         pruning = self._planned("prune")
         self.recovers = pruning is not None and "recover" in pruning.options
         weights = {"prune": 14.0 if self.recovers else 4.0, "quantize": 4.0, "speculate": 0.2, "compile": 8.0}
@@ -111,6 +111,10 @@ class Optimization:
             self._rewrite({}, step, step.engine)
 
     def _quantize(self, step: PlannedStep) -> None:
+        if step.options["method"] == GGUF:
+            self.scored, facts = gguf_file.write(self.spec, step, self.model, self.channel, self.progress)
+            self.facts |= facts
+            return
         self._rewrite(step.options, self._planned("prune"), step.engine)
 
     def _rewrite(self, options: dict[str, Any], pruning: PlannedStep | None, engine: str) -> None:
@@ -129,7 +133,7 @@ class Optimization:
             **request_fields(options),
             seed=self.spec.seed,
             pruning=sparsity,
-            calibration_texts=calibration_texts(self.spec.calibration_path, model) if reads else [],
+            calibration_texts=calibration.texts(self.spec.calibration_path, model) if reads else [],
             devices=devices(),
             work_dir=self.channel.resume(),
         )
@@ -144,9 +148,9 @@ class Optimization:
 
         # 3. Collect what the manifest says of it.
         source = self.spec.calibration_path or ("bundled" if reads else "none")
-        calibration = {**result.calibration, "source": source, "seed": self.spec.seed}
+        described = {**result.calibration, "source": source, "seed": self.spec.seed}
         self.facts |= {"layers": result.layers, "kept_16bit": result.kept_16bit}
-        self.facts |= {"calibration": calibration, "versions": result.versions}
+        self.facts |= {"calibration": described, "versions": result.versions}
 
     def _change_weights(self, engine: str, options: dict[str, Any], request: QuantizeRequest) -> QuantizeResult:
         """Run the request in its engine; if the plan allows several precisions, find one for each group of linears."""
@@ -209,7 +213,7 @@ class Optimization:
 
     def _score_result(self) -> dict[str, Any]:
         """Score the artifact's weights and record the quality for the manifest."""
-        scored = self._score(self.model)
+        scored = self._score(self.scored)
         quality: dict[str, Any] = {
             "perplexity_before": scored["perplexity_original"],
             "perplexity_after": scored["perplexity"],
@@ -294,20 +298,6 @@ def request_fields(options: dict[str, Any]) -> dict[str, Any]:
     return {**named, "tuning": {name: value for name, value in options.items() if name in TUNING}}
 
 
-def calibration_texts(path: str | None, model: Path) -> list[str]:
-    """Return the calibration texts of a file or the bundled ones; answered prompts use the model's chat template."""
-    from backend.layered import tokenizers
-
-    documents = held_out_text.calibration(path, model)
-    if all(isinstance(document, str) for document in documents):
-        return [str(document) for document in documents]
-    loaded = tokenizers.load(model)
-    return [
-        document if isinstance(document, str) else tokenizers.format_answered(loaded, *document)
-        for document in documents
-    ]
-
-
 def run_engine(engine: str, request: QuantizeRequest, progress: Progress) -> QuantizeResult:
     """Quantize: with the native engine in this process, with a library in its own environment.
 
@@ -326,7 +316,9 @@ def run_engine(engine: str, request: QuantizeRequest, progress: Progress) -> Qua
 
 
 def weight_bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    """Return the bytes of the weight files in a model's folder, a GGUF file included."""
+    weights = [*folder.glob("*.safetensors"), *(folder / GGUF).glob("*.gguf")]
+    return sum(path.stat().st_size for path in weights)
 
 
 def copy_model(source: Path, destination: Path) -> None:

@@ -52,7 +52,7 @@ def measure_quality(
         if variant.neuron is not None:
             qualities[index] = Quality(scored="unavailable", note=ON_NEURON)
         elif variant.gguf is not None:
-            qualities[index] = Quality(scored="unavailable", note=IN_GGUF)
+            qualities[index] = scorer.recorded_quality(variant, text)
         elif variant.model_path is not None and variant.original_path is not None:
             held_out = held_out_text.read(text, Path(variant.original_path))
             qualities[index] = scorer.quality(variant.original_path, variant.model_path, held_out)
@@ -75,6 +75,17 @@ class _Scorer:
             self.known.setdefault((first, first, text.sha256), _scores_of_original(self.known[key]))
         fields = {name: self.known[key].get(name) for name in SCORES}
         return Quality(**fields, text=text.name, scored="original" if first == second else "dequantized")
+
+    def recorded_quality(self, variant: Variant, text: str | None) -> Quality:
+        """Return what the job that made a GGUF file measured of its dequantized weights; unavailable of one that was
+        brought."""
+        model, original = variant.model_path, variant.original_path
+        if model is not None and original is not None:
+            held_out = held_out_text.read(text, Path(original))
+            if scores := self._recorded_scores(model, held_out):
+                fields = {name: scores.get(name) for name in SCORES}
+                return Quality(**fields, text=held_out.name, scored="dequantized")
+        return Quality(scored="unavailable", note=IN_GGUF)
 
     def _recorded_scores(self, model: str, text: HeldOut) -> Scores | None:
         """Return what the job that made the artifact measured on the same text, or None."""

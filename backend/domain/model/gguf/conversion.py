@@ -93,7 +93,7 @@ def plan(
     # Every tensor that the keys ask for is there, in its shape. The first that is missing ends the loop: a file that
     # states many layers and has few makes no long list.
     carried = []
-    for tensor in _tensors(model_type, config, tensors):
+    for tensor in planned_tensors(model_type, config, tensors):
         if tensor.name not in tensors:
             raise InvalidModel(f"{file} has no tensor {tensor.name}, which its keys ask for: download it again.")
         if tensors[tensor.name] != tensor.shape:
@@ -197,8 +197,10 @@ def _biases(architecture: str, tensors: Mapping[str, Shape]) -> dict[str, Any]:
     return {"attention_bias": attention, "mlp_bias": feed_forward}
 
 
-def _tensors(model_type: str, config: Mapping[str, Any], present: Mapping[str, Shape]) -> Iterator[CarriedTensor]:
-    """Every tensor that a file with this config has."""
+def planned_tensors(
+    model_type: str, config: Mapping[str, Any], present: Mapping[str, Shape]
+) -> Iterator[CarriedTensor]:
+    """Yield every tensor that a file with this config has; `present` are those of the file, where there is one."""
 
     def plain(name: str, becomes: str, *shape: int, turned: int = 0) -> CarriedTensor:
         return CarriedTensor(name=name, becomes=(becomes,), shape=shape, turned_heads=turned)

@@ -122,7 +122,7 @@ def test_pieces_whose_letters_are_no_tokens_are_found_whole(tmp_path: Path) -> N
     assert loaded.convert_ids_to_tokens(loaded("xw10")["input_ids"])[-1] == "w10"
     stored = GgufFile([tmp_path / "x.gguf"])
     plan = tokenizer_plan("x.gguf", stored.values, {key: len(values) for key, values in stored.lists.items()})
-    rules, draw = TokenRules(stored, plan, tokenizer.vocabulary(stored)), random.Random(0)
+    rules, draw = TokenRules(stored.lists, plan, tokenizer.vocabulary(stored)), random.Random(0)
     for _ in range(200):
         text = "".join(draw.choices("adwx10 \né▁", k=draw.randint(1, 12)))
         assert loaded(text)["input_ids"] == rules.encode(text), text

@@ -1,0 +1,64 @@
+"""The rules on recipes that make a GGUF file, and the notes on what llama.cpp's quantizer makes of a model's sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from backend.domain.model.facts import ModelFacts
+from backend.domain.model.gguf.export import find_unwritable
+from backend.domain.recipe import gguf_types, quantize_step
+from backend.domain.recipe.methods import GGUF
+from backend.domain.recipe.recipe import Quantize, Recipe
+from backend.domain.rules.target_facts import Reason, TargetFacts
+
+
+def find_step(recipe: Recipe) -> Quantize | None:
+    """Return the step that makes a GGUF file; None where there is none."""
+    step = recipe.step("quantize")
+    return step if isinstance(step, Quantize) and step.method == GGUF else None
+
+
+def check_gguf(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+    """Refuse a family that cannot be written, and steps and limits that go on from safetensors."""
+    step = find_step(recipe)
+    if step is None:
+        return
+    # 1. The family, and the place where it is made.
+    refusal = find_unwritable(model.model_type)
+    if refusal is not None:
+        message = f"`gguf` is not possible for {model.id}, since {refusal}: use `rtn` or `w8a8`, served by vLLM."
+        yield Reason(rule="gguf-family", message=message, source="docs/gguf.md, Families")
+    if facts.place in {"managed", "neuron"}:
+        message = f"llama.cpp serves GGUF files on processors, and {facts.where} is another place: choose this machine."
+        yield Reason(rule="gguf-place", message=message, source="docs/gguf.md")
+    # 2. What does not go with it.
+    if recipe.step("prune"):
+        message = "`gguf` starts from the model's own weights in this version: leave `prune` out."
+        yield Reason(rule="gguf-steps", message=message, source="docs/gguf.md, Limits")
+    if recipe.step("compile"):
+        message = "`compile` starts vLLM, and llama.cpp serves a GGUF file without it: leave `compile` out."
+        yield Reason(rule="gguf-steps", message=message, source="docs/gguf.md, Limits")
+    if recipe.limits.fall_back:
+        message = "`limits.fall_back` raises groups of linears, which `gguf` has none of: choose a larger `type`."
+        yield Reason(rule="gguf-limits", message=message, source="docs/gguf.md, Limits")
+
+
+def notes(model: ModelFacts, recipe: Recipe) -> list[str]:
+    """Return what is stored otherwise than the type says, and which programs read the file."""
+    step = find_step(recipe)
+    if step is None:
+        return []
+    # 1. Rows that are no multiple of a block.
+    known, listed = quantize_step.gguf_type(step), []
+    widths = gguf_types.odd_widths(model, quantize_step.option_value(step, "type"))
+    if widths:
+        rows = " and ".join(map(str, widths))
+        other = gguf_types.OTHER_TYPES[quantize_step.option_value(step, "type")]
+        listed.append(
+            f"Rows of {rows} weights are no multiple of {known.block}, so llama.cpp stores those matrices in {other} "
+            f"or larger, in place of {known.title}."
+        )
+    # 2. An importance matrix that changes nothing.
+    if step.imatrix and not known.uses_imatrix:
+        listed.append(f"{known.title} is stored the same with and without an importance matrix: none is measured.")
+    return listed
