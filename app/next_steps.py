@@ -140,9 +140,9 @@ def _gguf_download(opened: Workspace, variant: Variant) -> None:
     artifact = variants.split_engine(variant.source)[0].partition(variants.TOKENS)[0]
     if gguf_export.find_refusal(artifacts.show(opened, artifact).manifest) is not None:
         return
-    made = variant.gguf is not None
+    has_file = variant.gguf is not None
     st.download_button(
-        "GGUF file" if made else "Export as GGUF",
+        "GGUF file" if has_file else "Export as GGUF",
         lambda: gguf_exports.read(opened, artifact),
         gguf_export.file_name(artifacts.show(opened, artifact).manifest),
         "application/octet-stream",
@@ -150,7 +150,7 @@ def _gguf_download(opened: Workspace, variant: Variant) -> None:
         key=page_key("next_gguf"),
         icon=":material/deployed_code:",
         help="One file with weights and tokenizer for llama.cpp; Ollama and LM Studio read such files too."
-        + ("" if made else " It is written of the same numbers and compared before the download begins."),
+        + ("" if has_file else " It is written of the same numbers and compared before the download begins."),
     )
 
 

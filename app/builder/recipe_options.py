@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 from app.builder import recovery_options as recovering
 from app.builder.option import TRI, Option
+from backend.domain.model.gguf import file_types
 from backend.domain.model.shapes import GROUP_SIZES
-from backend.domain.recipe import gguf_types, methods, quantize_step, speculation
+from backend.domain.recipe import methods, quantize_step, speculation
 from backend.domain.recipe import recipe as recipes
 from backend.domain.recipe.capability_table import supported
 from backend.domain.recipe.quantization_engines import ENGINES
@@ -58,7 +59,7 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
             "Type of the file",
             "llama.cpp's name of how weights are stored: q8_0 is closest to the original, q4_0 is smallest.",
             "choice",
-            (None, *gguf_types.TYPES),
+            (None, *file_types.TYPES),
         ),
         Option(
             "imatrix",
@@ -306,12 +307,12 @@ def with_setting(recipe: Recipe, where: int | str, name: str, new: Any) -> Recip
 def _with_engine_of_file(before: Recipe, after: Recipe) -> Recipe:
     """Return the recipe with the engine that its steps need: a GGUF file is served by llama.cpp, and what took its
     place by the engine that is usual."""
-    made, makes = (gguf_rules.find_step(recipe) is not None for recipe in (before, after))
+    before_file, after_file = (gguf_rules.find_step(recipe) is not None for recipe in (before, after))
     document = after.model_dump(mode="json")
-    if made and not makes:
-        own = ("engine", "threads", "batch_threads", "kv_cache_dtype")
+    if before_file and not after_file:
+        own = ("engine", "threads", "batch_threads", "device", "kv_cache_dtype")
         document["serving"] = {name: value for name, value in document["serving"].items() if name not in own}
-    return recipes.read(document) if made != makes else after
+    return recipes.read(document) if before_file != after_file else after
 
 
 def _options_for_method(step: Step, method: Any, options: dict[str, Any]) -> dict[str, Any]:

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 from backend.domain.machine.device import GIB, Device
 from backend.domain.model.facts import ModelFacts
+from backend.domain.model.gguf import file_types
 from backend.domain.model.shapes import Sizes, linears, sizes
 from backend.domain.needs.kv_cache_tokens import reserved_bytes
-from backend.domain.recipe import gguf_types, quantize_step
+from backend.domain.recipe import quantize_step
 from backend.domain.recipe.methods import GGUF
 from backend.domain.recipe.recipe import Quantize, Recipe, Serving
 from backend.domain.recipe.serving_engines import CacheType
@@ -98,7 +99,7 @@ def _format_after(step: Quantize) -> StoredFormat | None:
 def _gguf_format(model: ModelFacts, step: Quantize) -> StoredFormat:
     """Return the format of a GGUF file, in which embedding and output head are quantized too."""
     name = quantize_step.option_value(step, "type")
-    average, tables = gguf_types.linear_bits(model, name), gguf_types.table_bits(model, name)
+    average, tables = file_types.linear_bits(model, name), file_types.table_bits(model, name)
     return StoredFormat(quantize_step.bits(step), None, False, 2, activations=False, average=average, tables=tables)
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from backend.domain.kernels.conditions import Scheme
+from backend.domain.model.gguf import file_types
 from backend.domain.model.shapes import GROUP_SIZES
-from backend.domain.recipe import gguf_types
 
 
 class Method(NamedTuple):
@@ -140,8 +140,8 @@ QUANTIZE: dict[str, Method] = {
         "One file by llama.cpp's own quantizer, served by llama.cpp; Ollama and LM Studio read such files too.",
         (4,),
         None,
-        {"type": gguf_types.DEFAULT, "imatrix": True},
-        gguf_types.SOURCE,
+        {"type": file_types.DEFAULT, "imatrix": True},
+        file_types.SOURCE,
         "GGUF {type}",
         alternatives=("rtn", "awq", "w8a8"),
         searches=8,

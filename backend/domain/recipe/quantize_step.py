@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from backend.domain.recipe import gguf_types, precision
+from backend.domain.model.gguf import file_types
+from backend.domain.recipe import precision
 from backend.domain.recipe.methods import GGUF, GROUP_SIZE, MIXED, ORIGINAL_BITS, QUANTIZE, REFUSED, TUNED, Method
 from backend.domain.recipe.recipe import Quantize, Recipe
 
@@ -50,9 +51,9 @@ def option_value(step: Quantize, name: str) -> Any:
     return defaults[name] if value is None else value
 
 
-def gguf_type(step: Quantize) -> gguf_types.GgufType:
+def gguf_type(step: Quantize) -> file_types.GgufType:
     """Return the type of the GGUF file that a step of that method makes."""
-    return gguf_types.TYPES[option_value(step, "type")]
+    return file_types.TYPES[option_value(step, "type")]
 
 
 def uses_imatrix(step: Quantize) -> bool:
@@ -152,7 +153,7 @@ def _gguf_problems(step: Quantize) -> list[str]:
     stated = next((name for name in foreign if name not in own and getattr(step, name) is not None), None)
     if stated is None:
         return []
-    types = ", ".join(gguf_types.TYPES)
+    types = ", ".join(file_types.TYPES)
     return [f"gguf takes no `{stated}`: leave it out, `type` says how weights are stored ({types})."]
 
 

@@ -14,8 +14,8 @@ from pydantic import Field, ValidationError, field_validator, model_serializer, 
 
 from backend.domain.errors import InvalidRecipe
 from backend.domain.frozen import Frozen, digest
+from backend.domain.model.gguf.file_types import GgufTypeName
 from backend.domain.recipe import recovery, speculation
-from backend.domain.recipe.gguf_types import GgufTypeName
 from backend.domain.recipe.methods import GGUF, KnownMethod
 from backend.domain.recipe.serving_engines import AUTO, CacheType, EngineChoice, EngineName, choose_engine
 from backend.domain.recipe.speculation import SPECULATE, KnownSpeculation, Schedule

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from backend.domain.model.facts import ModelFacts
+from backend.domain.model.gguf import file_types
 from backend.domain.model.gguf.export import find_unwritable
-from backend.domain.recipe import gguf_types, quantize_step
+from backend.domain.recipe import quantize_step
 from backend.domain.recipe.methods import GGUF
 from backend.domain.recipe.recipe import Quantize, Recipe
 from backend.domain.rules.target_facts import Reason, TargetFacts
@@ -50,10 +51,10 @@ def notes(model: ModelFacts, recipe: Recipe) -> list[str]:
         return []
     # 1. Rows that are no multiple of a block.
     known, listed = quantize_step.gguf_type(step), []
-    widths = gguf_types.odd_widths(model, quantize_step.option_value(step, "type"))
+    widths = file_types.odd_widths(model, quantize_step.option_value(step, "type"))
     if widths:
         rows = " and ".join(map(str, widths))
-        other = gguf_types.OTHER_TYPES[quantize_step.option_value(step, "type")]
+        other = file_types.OTHER_TYPES[quantize_step.option_value(step, "type")]
         listed.append(
             f"Rows of {rows} weights are no multiple of {known.block}, so llama.cpp stores those matrices in {other} "
             f"or larger, in place of {known.title}."

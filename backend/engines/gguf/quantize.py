@@ -20,7 +20,7 @@ from backend.domain.frozen import Frozen
 from backend.domain.jobs.progress import Progress
 from backend.domain.model.gguf.conversion import Conversion
 from backend.domain.model.gguf.export import FOLDER, SUFFIX
-from backend.domain.recipe.gguf_types import TYPES
+from backend.domain.model.gguf.file_types import TYPES
 from backend.engines.gguf import weights, writer
 from backend.engines.gguf.gguf_file import GgufFile
 from backend.engines.llama_cpp import programs

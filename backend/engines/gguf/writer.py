@@ -93,8 +93,8 @@ def write(
         writer.add_chat_template([{"name": name, "template": text} for name, text in templates.items()])
 
     # 3. The table of tensors.
-    made = [(tensor, forms(tensor)) for tensor in plan.tensors]
-    for tensor, form in made:
+    formed = [(tensor, forms(tensor)) for tensor in plan.tensors]
+    for tensor, form in formed:
         writer.add_tensor_info(
             tensor.name, tensor.shape, np.dtype(np.int8), form.bytes, raw_dtype=GGMLQuantizationType[form.kind]
         )
@@ -106,7 +106,7 @@ def write(
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
-    for number, (_, form) in enumerate(made, 1):
+    for number, (_, form) in enumerate(formed, 1):
         writer.write_tensor_data(form.read())
         advance(number)
     if plan.frequencies:

@@ -82,9 +82,9 @@ def _run(command: list[str], folder: Path, doing: str, follow: Callable[[str], N
 
     # 2. Say what it said.
     if process.returncode:
-        said = [line.strip() for line in lines if line.strip()]
-        if any("No space left on device" in line for line in said):
+        output = [line.strip() for line in lines if line.strip()]
+        if any("No space left on device" in line for line in output):
             raise DiskFull(f"The disk filled up while {doing} with llama.cpp: free some space, then resume the job.")
-        failed = [line for line in said if re.search(r"error|failed|terminate", line, re.IGNORECASE)]
-        last = (failed or said or [f"it ended with code {process.returncode}"])[-1]
+        failed = [line for line in output if re.search(r"error|failed|terminate", line, re.IGNORECASE)]
+        last = (failed or output or [f"it ended with code {process.returncode}"])[-1]
         raise WorkError(f"llama.cpp failed while {doing}: {last.rstrip('.')[:300]}; the job's log has all of it.")
