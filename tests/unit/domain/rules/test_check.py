@@ -42,6 +42,13 @@ def test_llama_cpp_serves_only_an_unchanged_model_whose_gguf_file_is_kept() -> N
     assert refusals(kept, [{"quantize": {"method": "w8a8"}}], engine="llama.cpp") == ["serving-engine"]
 
 
+def test_an_open_engine_is_refused_only_where_none_serves_the_recipe() -> None:
+    kept = card(gguf_kept=True)
+    assert refusals(card(), [], engine="auto") == refusals(kept, [W8A8], engine="auto") == []
+    assert refusals(kept, [], engine="auto", kv_cache_dtype="q8_0") == []
+    assert refusals(card(), [], engine="auto", kv_cache_dtype="q8_0") == ["serving-engine"]
+
+
 W8A8 = {"quantize": {"method": "w8a8"}}
 AWQ = {"quantize": {"method": "awq"}}
 DRAFT = {"speculate": {"method": "draft", "draft": "auto"}}
