@@ -206,7 +206,7 @@ def markdown(done: Sequence[Run], note: str, load: tuple[float, float, float]) -
             f"{datetime.now(UTC):%Y-%m-%d}; load average at the end {busy}. {note}".rstrip(),
             "",
             f"Each run: an evaluation of one address under two names, {' and '.join(map(str, LEVELS))} streams, "
-            f"{_asked(done)} ABBA "
+            f"{describe_blocks(done)} ABBA "
             f"blocks, {REQUESTS} requests of {TOKENS} tokens a level and block. `python -m benchmarks.aa`.",
             "",
             f"**Runs that named a difference: {named} of {len(done)}** ({named / len(done):.0%}, 95 % {low:.0%} to "
@@ -232,7 +232,7 @@ def markdown(done: Sequence[Run], note: str, load: tuple[float, float, float]) -
     )
 
 
-def _asked(done: Sequence[Run]) -> str:
+def describe_blocks(done: Sequence[Run]) -> str:
     """How many blocks a run has, and what they came to where a rule says it."""
     options = done[0].document.options
     if not options.until_decided:

@@ -43,12 +43,14 @@ def replayed(target: Target, draft: Target, prompts: list[list[int]], temperatur
         some = prompts[start : start + TOGETHER]
         answers = [answer.tokens for answer in target.answer(some, temperature, ANSWER + TOKENS, SEED + start)]
         parts.append(
-            _of(target, draft, [AnsweredPrompt(*pair, temperature) for pair in zip(some, answers, strict=True)])
+            replay_acceptance(
+                target, draft, [AnsweredPrompt(*pair, temperature) for pair in zip(some, answers, strict=True)]
+            )
         )
     return acceptance.total(parts)
 
 
-def _of(target: Target, draft: Target, answered_prompts: list[AnsweredPrompt]) -> Acceptance:
+def replay_acceptance(target: Target, draft: Target, answered_prompts: list[AnsweredPrompt]) -> Acceptance:
     tokens, _, real = padded(answered_prompts)
     theirs, own = (model.logits(model.states(tokens, real)[0]).flatten(0, 1) for model in (target, draft))
     following = torch.cat([tokens[:, 1:], tokens[:, -1:]], 1).flatten()

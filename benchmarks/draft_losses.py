@@ -45,7 +45,7 @@ class Arm(NamedTuple):
     seed: int
 
 
-class Told(NoProgress):
+class PrintedProgress(NoProgress):
     def __init__(self, arm: Arm) -> None:
         self.arm = arm
 
@@ -108,7 +108,7 @@ def trained(folder: Path, kind: DraftKind, minutes: float, seconds: float, work:
         out = Path(created) / "draft"
         out.mkdir()
         request = TrainRequest(target_dir=folder, out_dir=out, options=options, prompts=texts, work_dir=Path(created))
-        learned = learn(request, make_proposer(target, options), data._replace(seconds=0.0), KEY, Told(arm))
+        learned = learn(request, make_proposer(target, options), data._replace(seconds=0.0), KEY, PrintedProgress(arm))
     lengths = {f"{measured.temperature:g}": measured.length for measured in learned.acceptance}
     return {
         "loss": arm.loss,

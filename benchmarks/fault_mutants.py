@@ -124,7 +124,7 @@ MUTANTS = (
 )
 
 
-class Found(NamedTuple):
+class MutantResult(NamedTuple):
     """Of one mutant: seeds that ended, what was wrong with the first such (a sentence), and how long it took."""
 
     mutant: Mutant
@@ -158,7 +158,7 @@ def changed(mutant: Mutant, source: str) -> str:
     return source.replace(mutant.was, mutant.becomes)
 
 
-def tried(mutant: Mutant, request: argparse.Namespace) -> Found:
+def tried(mutant: Mutant, request: argparse.Namespace) -> MutantResult:
     """The campaign in a copy with that break."""
     began = time.monotonic()
     with broken(mutant) as folder:
@@ -195,10 +195,10 @@ def tried(mutant: Mutant, request: argparse.Namespace) -> Found:
         wrong[1] if wrong else None if running.returncode == 0 else (message.strip().splitlines() or ["it ended"])[-1]
     )
     reported = reported and reported.replace(sys.executable, "python").replace(str(folder), "")
-    return Found(mutant, int(ended[1]) if ended else 0, reported, time.monotonic() - began)
+    return MutantResult(mutant, int(ended[1]) if ended else 0, reported, time.monotonic() - began)
 
 
-def report(results: list[Found], request: argparse.Namespace) -> str:
+def report(results: list[MutantResult], request: argparse.Namespace) -> str:
     """The page under benchmarks/results, of the mutants that were tried."""
     facts = probe.probe()
     head = HEAD.format(
@@ -236,7 +236,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what it started goes too
-    results: list[Found] = []
+    results: list[MutantResult] = []
     for mutant in (candidate for candidate in MUTANTS if arguments.mutants in candidate.name):
         results.append(tried(mutant, arguments))
         if arguments.out:

@@ -208,17 +208,17 @@ def watching_cost(workspace: Workspace, watchers: int) -> float:
     """Processor milliseconds, in LIVE_S, in which so many pages of one job read what they show. The first reading is
     not counted, and their looks are spread as pages that were opened at any time are."""
 
-    def look() -> None:
+    def read_page() -> None:
         job = view_cache.read_snapshot(workspace, f"j-{10**9}").job
         view_cache.read_time_and_cost(workspace, job)
         view_cache.read_resource_use(workspace, job)
 
-    look()
+    read_page()
     began, used_s = time.monotonic(), 0.0
     for number in range(WATCHED * watchers):
         time.sleep(max(0.0, began + (number + 1) * LIVE_S / watchers - time.monotonic()))
         before = time.thread_time()
-        look()
+        read_page()
         used_s += time.thread_time() - before
     return used_s / WATCHED * 1000
 

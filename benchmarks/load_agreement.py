@@ -109,15 +109,15 @@ def measure(arguments: argparse.Namespace, folder: Path) -> tuple[list[Run], lis
             for streams in STREAMS if number >= 0 else STREAMS[-1:]:
                 began, of_round = time.monotonic(), []
                 for tool in (OURS, THEIRS) if number % 2 == 0 else (THEIRS, OURS):
-                    of_round.append(_said(run(bench, tool, streams, number)))
+                    of_round.append(print_run(run(bench, tool, streams, number)))
                 turns += of_round if number >= 0 else []
                 if number >= 0 and arguments.together:
                     seconds = arguments.together * (time.monotonic() - began)
-                    at_once += [_said(created) for created in together(bench, streams, number, seconds)]
+                    at_once += [print_run(created) for created in together(bench, streams, number, seconds)]
     return turns, at_once
 
 
-def _said(created: Run) -> Run:
+def print_run(created: Run) -> Run:
     print(
         created.round,
         created.streams,

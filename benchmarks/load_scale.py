@@ -124,17 +124,30 @@ def shapes(folder: Path, streams: int, seconds: float) -> dict[str, float]:
     for name, (tokens, options) in SHAPES.items():
         server: list[object] = ["--rate", 47, "--ttft-ms", 100, *options]
         with measured(folder / name, server, tokens=128, load=load, seconds=seconds, warmup_requests=1) as level:
-            for metric, percent in differences(load, *level, tokens_a_chunk=tokens, asked=_lengths(128)).items():
+            for metric, percent in differences(
+                load, *level, tokens_a_chunk=tokens, requested_tokens=_lengths(128)
+            ).items():
                 result[f"{name}_{metric}_percent"] = percent
     return result
 
 
 def differences(
-    load: Load, records: list[RequestRecord], audit: Audit, truth: Truth, *, tokens_a_chunk: int, asked: Sequence[int]
+    load: Load,
+    records: list[RequestRecord],
+    audit: Audit,
+    truth: Truth,
+    *,
+    tokens_a_chunk: int,
+    requested_tokens: Sequence[int],
 ) -> dict[str, float]:
-    """Every figure of the level against the same made of `truth`, in percent; `asked` are the tokens each prompt asks
-    for."""
-    true = [_true(record, sent_by_server(record, truth), tokens_a_chunk, asked[record.prompt]) for record in records]
+    """Compare every figure of the level with the same made of `truth`, in percent.
+
+    `requested_tokens` are the tokens that each prompt asks for.
+    """
+    true = [
+        _true(record, sent_by_server(record, truth), tokens_a_chunk, requested_tokens[record.prompt])
+        for record in records
+    ]
     observed, real = (summarise_level(load, [rows], [audit], pricing=None, acceptance=None) for rows in (records, true))
     latencies = {
         name: _worst(getattr(observed, name).model_dump(), getattr(real, name).model_dump()) for name in LATENCY_METRICS

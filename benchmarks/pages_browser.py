@@ -31,7 +31,7 @@ FLAGS = [
 WAIT_MS = 30_000
 EVERY_S = 0.5
 """How often the running job says something, as a quantizing or measuring job does."""
-SEEN = """word => new Promise(done => {
+WAIT_FOR_WORD = """word => new Promise(done => {
     const look = () => document.body.innerText.includes(word) ? done(Date.now() / 1000) : requestAnimationFrame(look)
     look()
 })"""
@@ -97,7 +97,7 @@ def event_to_screen(opened: Workspace, server: Server, times: int) -> list[float
             page.wait_for_timeout(rng.uniform(0, 2000))
             word = say(opened, number)
             committed = time.time()
-            result.append(page.evaluate(SEEN, word) - committed)
+            result.append(page.evaluate(WAIT_FOR_WORD, word) - committed)
     return result
 
 
@@ -119,7 +119,7 @@ def first_paint(server: Server, times: int) -> list[Paint]:
                 page = context.new_page()
                 begun = time.time()
                 page.goto(server.url, wait_until="commit")
-                content = page.evaluate(SEEN, "All evaluations") - begun
+                content = page.evaluate(WAIT_FOR_WORD, "All evaluations") - begun
                 painted = page.evaluate(PAINT)
                 context.close()
             results.append(Paint(painted / 1000, content))

@@ -42,7 +42,7 @@ from benchmarks import quantize_models as models
 from benchmarks import quantize_report as report
 from benchmarks.quantize_quality import WINDOWS, window_kls
 
-KEPT = CHECKOUT / "build" / "quantize.json"
+RESULTS_FILE = CHECKOUT / "build" / "quantize.json"
 SCRATCH = CHECKOUT / "build" / "quantize-out"
 RESULTS = Path(__file__).parent / "results"
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -63,7 +63,7 @@ def main() -> None:
     arguments = _arguments()
     # of training and scoring here too: torch is not imported yet
     os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
-    remaining = Kept(arguments.again)
+    remaining = StoredRows(arguments.again)
     subjects = (
         [real(arguments.model)] if arguments.model else [trained(hidden, arguments.steps) for hidden in arguments.sizes]
     )
@@ -143,22 +143,22 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-class Kept:
+class StoredRows:
     """What was measured, on disk after every run."""
 
     def __init__(self, again: bool) -> None:
-        self.rows: list[Case] = [] if again or not KEPT.exists() else json.loads(KEPT.read_text())
+        self.rows: list[Case] = [] if again or not RESULTS_FILE.exists() else json.loads(RESULTS_FILE.read_text())
 
     def find(self, case: Case) -> Case | None:
         return next((row for row in self.rows if all(row.get(name) == value for name, value in case.items())), None)
 
     def add(self, row: Case) -> None:
         self.rows.append(row)
-        KEPT.parent.mkdir(exist_ok=True)
-        KEPT.write_text(json.dumps(self.rows, indent=1))
+        RESULTS_FILE.parent.mkdir(exist_ok=True)
+        RESULTS_FILE.write_text(json.dumps(self.rows, indent=1))
 
 
-def compare(remaining: Kept, subject: Subject, method: str, arguments: argparse.Namespace) -> None:
+def compare(remaining: StoredRows, subject: Subject, method: str, arguments: argparse.Namespace) -> None:
     """All engines that can do the method, in turns; the first round's result is scored."""
     able = [name for name in arguments.engines if capability("quantize", method, name, "cpu").supported]
     for turn in range(arguments.rounds):
@@ -171,7 +171,7 @@ def compare(remaining: Kept, subject: Subject, method: str, arguments: argparse.
                 remaining.add(measured(case, subject, arguments, score=turn == 0))
 
 
-def grow(remaining: Kept, engine: str, arguments: argparse.Namespace) -> None:
+def grow(remaining: StoredRows, engine: str, arguments: argparse.Namespace) -> None:
     """AWQ of the smallest model over layers and over tokens; the growth in width is read from the comparison."""
     for layers, samples in sorted(
         {(n, SAMPLES) for n in GROWTH_LAYERS} | {(GROWTH_LAYERS[0], n) for n in GROWTH_SAMPLES}

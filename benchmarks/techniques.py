@@ -61,7 +61,7 @@ HEADER = (
 )
 
 
-class Made(NamedTuple):
+class TechniqueArtifact(NamedTuple):
     """What the command printed; or why there is nothing (`error`), or why vLLM is not asked here (`unserved`)."""
 
     name: str
@@ -97,7 +97,7 @@ def main() -> None:
         home = arguments.home or Path(scratch)
         workspace = service.open_workspace(Settings(home=home.resolve(), engines=settings.load().engines))
         try:
-            text = markdown(*judge(workspace, made(workspace, names), arguments.lock))
+            text = markdown(*judge(workspace, make_all(workspace, names), arguments.lock))
         finally:
             jobs.cancel_all_and_stop(workspace)
     if not arguments.recipes:
@@ -116,10 +116,12 @@ def engine_of(recipe: Recipe) -> str:
     return next(str(getattr(step, "engine", "native")) for step in recipe.steps)
 
 
-def made(workspace: Workspace, names: Sequence[str]) -> list[Made]:
+def make_all(workspace: Workspace, names: Sequence[str]) -> list[TechniqueArtifact]:
     """One a recipe, those of an earlier run in this home as they were."""
     remaining = workspace.settings.home / "techniques.json"
-    by_name = {row[0]: Made(*row) for row in json.loads(remaining.read_text())} if remaining.exists() else {}
+    by_name = (
+        {row[0]: TechniqueArtifact(*row) for row in json.loads(remaining.read_text())} if remaining.exists() else {}
+    )
     for name in names:
         if name not in by_name or by_name[name].error:
             by_name[name] = make(workspace, name)
@@ -127,7 +129,7 @@ def made(workspace: Workspace, names: Sequence[str]) -> list[Made]:
     return [by_name[name] for name in names]
 
 
-def make(workspace: Workspace, name: str) -> Made:
+def make(workspace: Workspace, name: str) -> TechniqueArtifact:
     """Optimize and verify by the command."""
     engine = engine_of(recipe_files.read_file(Path(name)))
     try:
@@ -135,13 +137,13 @@ def make(workspace: Workspace, name: str) -> Made:
         verified = command(workspace, "artifacts", "verify", document["artifact"])["verified"]
     except RuntimeError as error:
         print(f"{name}: {error}", flush=True)
-        return Made(name, engine, {}, error=str(error))
+        return TechniqueArtifact(name, engine, {}, error=str(error))
     print(f"{name}: {document['artifact']} after {document['seconds']:.0f} s", flush=True)
     try:
         variants.check_served(workspace, [variants.resolve(workspace, document["artifact"])])
     except WhetstoneError as error:
-        return Made(name, engine, document, verified, unserved=str(error))
-    return Made(name, engine, document, verified)
+        return TechniqueArtifact(name, engine, document, verified, unserved=str(error))
+    return TechniqueArtifact(name, engine, document, verified)
 
 
 def command(workspace: Workspace, *words: str) -> dict[str, Any]:
@@ -155,7 +157,9 @@ def command(workspace: Workspace, *words: str) -> dict[str, Any]:
     return document
 
 
-def judge(workspace: Workspace, every: Sequence[Made], lock: Path | None) -> tuple[list[tuple[Any, ...]], float]:
+def judge(
+    workspace: Workspace, every: Sequence[TechniqueArtifact], lock: Path | None
+) -> tuple[list[tuple[Any, ...]], float]:
     """The table's rows, and how far off vLLM's unchanged model is."""
     tokens = scoring.tokenize(STARTER, [calibration_text.HELD_OUT.read_text()])[0][:PROMPT]
     exact = reference.log_probabilities(reference.load(STARTER), tokens)
@@ -173,7 +177,7 @@ def judge(workspace: Workspace, every: Sequence[Made], lock: Path | None) -> tup
     return [row(one, by_name.get(one.name, Judged(served=one.unserved))) for one in every], noise
 
 
-def judged(each: Made, tokens: list[int], exact: list[float], noise: float, answer: Answer) -> Judged:
+def judged(each: TechniqueArtifact, tokens: list[int], exact: list[float], noise: float, answer: Answer) -> Judged:
     """Allowed is twice what bfloat16 makes of the original; where inputs or the cache are 8 bits, which kernels round
     anew, what the technique itself does is added."""
     if answer.refused:
@@ -192,7 +196,7 @@ def rounds_anew(recipe: Recipe) -> bool:
     return isinstance(step, Quantize) and (quantize_step.method_row(step).activations or quantize_step.caches_fp8(step))
 
 
-def row(each: Made, result: Judged) -> tuple[Any, ...]:
+def row(each: TechniqueArtifact, result: Judged) -> tuple[Any, ...]:
     if each.error:
         return (each.name, each.engine, *[None] * 9, each.error)
     document, scored = each.document, each.document["quality"]

@@ -120,7 +120,7 @@ def honest(
         element_bytes=1.0 if request.kv_cache_dtype == "fp8" else 4.0 if request.dtype == "float32" else 2.0,
         prefixes=request.prefix_caching is not False,
         chunked=request.chunked_prefill is not False,
-        speculation=_told(speculation),
+        speculation=_speculative_settings(speculation),
         gib=SIZES[weights] / 2**30,
         running=min(4, request.max_num_seqs or 4),
         arguments={"max_num_seqs": request.max_num_seqs} if request.max_num_seqs else {},
@@ -137,7 +137,7 @@ def _format(weights: str) -> dict[str, Any]:
     }
 
 
-def _told(speculation: Speculation | None) -> tuple[str, str | None, int] | None:
+def _speculative_settings(speculation: Speculation | None) -> tuple[str, str | None, int] | None:
     if speculation is None:
         return None
     config = vllm_flags.speculative_config(speculation, vllm_flags.DRAFT_LINK)
@@ -161,7 +161,7 @@ class NoOp:
     what: str
     """Of the finding that must be off."""
 
-    def found(self) -> Finding | None:
+    def find_failed(self) -> Finding | None:
         return next(
             (each for each in failed_findings(self.really(self.asked).findings()) if each.what == self.what), None
         )

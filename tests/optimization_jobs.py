@@ -87,7 +87,7 @@ class Studio:
             assert time.monotonic() < late, (
                 what,
                 self.row,
-                self.said,
+                self.messages,
                 [(one.operation, one.answer) for one in self.account.log],
             )
             self.supervisor.tick()
@@ -97,7 +97,7 @@ class Studio:
         self.until(lambda: self.row.state in states, str(states))
 
     def until_status(self, status: str) -> None:
-        self.until(lambda: f"{self.name} {status}" in self.said, status)
+        self.until(lambda: f"{self.name} {status}" in self.messages, status)
 
     @property
     def row(self) -> JobRow:
@@ -105,7 +105,7 @@ class Studio:
             return queue.get(session, self.job)
 
     @property
-    def said(self) -> str:
+    def messages(self) -> str:
         with self.workspace.store.read() as session:
             return " ".join(event.message or "" for _, event in history.list_events(session, self.job))
 
@@ -117,4 +117,4 @@ class Studio:
         self.workspace.store.run(lambda session: queue.request_cancel(session, self.job, "a person", Ending.PERSON))
 
     def creates(self) -> int:
-        return len(self.account.asked("CreateOptimizationJob"))
+        return len(self.account.requests_for("CreateOptimizationJob"))

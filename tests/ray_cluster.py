@@ -77,15 +77,15 @@ class RayCluster:
 
     def restore(self, nodes: int = 2) -> None:
         """A head with so many nodes again. Nodes of a head that was killed end with it."""
-        alive = [node for node in self.numbers if self.stands(node)]
-        if not self.stands(0):
+        alive = [node for node in self.numbers if self.is_running(node)]
+        if not self.is_running(0):
             for node in (0, *self.numbers):
                 self.kill(node)
             alive = []
             self.start_head()
         self.start_nodes(nodes - len(alive))
 
-    def stands(self, node: int) -> bool:
+    def is_running(self, node: int) -> bool:
         """Whether Ray's own processes of that node run; what else a node has may be there longer."""
         targets = {"raylet"} if node else {"raylet", "gcs_server"}
         return targets <= {_name(process) for process in processes.find_marked(MARK, self._mark(node))}

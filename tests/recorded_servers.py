@@ -22,13 +22,13 @@ from backend.domain.load import counters
 from tests import simulated
 
 FOLDER = Path(__file__).parent / "recorded" / "vllm-0.32"
-ASKED: dict[str, dict[str, Any]] = json.loads((FOLDER / "asked.json").read_text())
-NAMES = tuple(ASKED)
+REQUESTS: dict[str, dict[str, Any]] = json.loads((FOLDER / "asked.json").read_text())
+NAMES = tuple(REQUESTS)
 
 
 def judged(name: str, **instead: Any) -> list[Finding]:
     """As it was asked; `instead` are fields of a variant that asked for something else than was served."""
-    values = dict(ASKED[name])
+    values = dict(REQUESTS[name])
     config, started = values.pop("config"), values.pop("started")
     draft = {"draft_path": "/draft"} if (values.get("speculation") or {}).get("draft_path") else {}
     speculation = values.pop("speculation", None)

@@ -36,21 +36,21 @@ def simulate(
     effect: float = 0.0,
     noise: float = 0.05,
     tests: int = 8,
-    asked: int = 2,
+    awaited: int = 2,
     alike: float = 0.5,
     slices: int = 1,
     memory: float = 0.0,
     seed: int = 0,
-    looks: tuple[tuple[int, float], ...] | None = None,
+    schedule: tuple[tuple[int, float], ...] | None = None,
 ) -> Ended:
     """`effect`: the true log ratio of every test; `noise`: the spread of a slice's; `alike`: how much of that tests
     share; `slices` of a block; `memory`: the correlation of a slice with the one before.
 
-    `asked`: of the tests, those that the rule waits for. `looks`: (blocks, level) in place of the rule's."""
+    `awaited`: of the tests, those that the rule waits for. `schedule`: (blocks, level) in place of the rule's."""
     rng = np.random.default_rng(seed)
     shared, own = (_series(rng, (runs, each, most * slices), memory) for each in (1, tests))
     logs = effect + noise * (math.sqrt(alike) * shared + math.sqrt(1 - alike) * own)
-    planned = looks or tuple(
+    planned = schedule or tuple(
         zip(stopping_rule.blocks_of_tests(most), stopping_rule.significance_levels(most), strict=True)
     )
     blocks, running = np.full(runs, most), np.ones(runs, bool)
@@ -62,13 +62,13 @@ def simulate(
         half = stats.t.ppf(1 - level / 2, freedom) * error
         band = math.log(1 + EQUIVALENCE)
         same = (mean + half <= band) & (mean - half >= -band)
-        done = (rejected | same)[:, :asked].all(axis=1)
+        done = (rejected | same)[:, :awaited].all(axis=1)
         ever |= rejected.any(axis=1) & running
         last = running & (done | (place == most))
         blocks[last], named[last], decided[last] = (
             place,
             rejected.any(axis=1)[last],
-            rejected[:, :asked].all(axis=1)[last],
+            rejected[:, :awaited].all(axis=1)[last],
         )
         missed[last] = (np.abs(mean - effect) > half)[:, 0][last]
         running &= ~last

@@ -133,7 +133,7 @@ class Home:
         self._left: int | None = None
         self.supervisor = self._started()
 
-    def _started(self, *, beside: bool = False) -> Supervisor:
+    def _started(self, *, background_uploads: bool = False) -> Supervisor:
         self.store = open_store(self.settings)
         for name in ("before_cursor_execute", "commit"):
             event.listen(self.store.engine, name, self._step)
@@ -145,7 +145,7 @@ class Home:
             host=self.host,
             capacity=CAPACITY,
             monotonic=lambda: self.time,
-            background_uploads=beside,
+            background_uploads=background_uploads,
         )
         started.begin()
         return started
@@ -172,8 +172,8 @@ class Home:
             self.restart()
         self._left = None
 
-    def restart(self, *, beside: bool = False) -> None:
+    def restart(self, *, background_uploads: bool = False) -> None:
         """The next supervisor of this home, after one that ended."""
         self._left = None
         self.store.engine.dispose()
-        self.supervisor = self._started(beside=beside)
+        self.supervisor = self._started(background_uploads=background_uploads)

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, expect
 from tests.browser.visit import Visit
 
 
-def asked(visit: Visit, name: str) -> str:
+def query_value(visit: Visit, name: str) -> str:
     """A parameter of the address."""
     return parse_qs(urlsplit(visit.page.url).query)[name][0]
 

@@ -29,7 +29,7 @@ class Walk(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Studio, str]]:
+def finished_studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Studio, str]]:
     """A studio with one job that made an artifact, and one evaluation; nothing of it was run. And the job's id."""
     with running_studio(tmp_path_factory.mktemp("back")) as running:
         workspace = running.workspace
@@ -56,8 +56,10 @@ def walks(job: str) -> dict[str, Walk]:
 
 
 @pytest.mark.parametrize(("host", "status"), [("evil.example", 403), ("localhost", 200)])
-def test_the_running_studio_answers_under_its_own_names_alone(made: tuple[Studio, str], host: str, status: int) -> None:
-    connection = HTTPConnection("127.0.0.1", urlsplit(made[0].url).port, timeout=20)
+def test_the_running_studio_answers_under_its_own_names_alone(
+    finished_studio: tuple[Studio, str], host: str, status: int
+) -> None:
+    connection = HTTPConnection("127.0.0.1", urlsplit(finished_studio[0].url).port, timeout=20)
     connection.request("GET", "/", headers={"Host": host})
     answer = connection.getresponse()
     assert (answer.status, answer.getheader("x-frame-options")) == (status, "DENY")
@@ -69,21 +71,21 @@ def test_the_running_studio_answers_under_its_own_names_alone(made: tuple[Studio
     [("/build?model=starter", "recipe="), ("/build", "recipe="), ("/train", "model=starter")],
 )
 def test_a_page_that_completes_its_address_is_one_step_back(
-    chromium: Browser, made: tuple[Studio, str], address: str, last: str
+    chromium: Browser, finished_studio: tuple[Studio, str], address: str, last: str
 ) -> None:
     """`last`: the parameter that the page writes last."""
-    with visiting(chromium, made[0].url) as visit:
+    with visiting(chromium, finished_studio[0].url) as visit:
         visit.open("/catalog")
         visit.open(address)
         expect(visit.page).to_have_url(re.compile(last))
         visit.page.go_back()
         visit.heading("Catalog")
-        expect(visit.page).to_have_url(f"{made[0].url}/catalog")
+        expect(visit.page).to_have_url(f"{finished_studio[0].url}/catalog")
 
 
 @pytest.mark.campaign
-def test_back_returns_to_what_was_there(chromium: Browser, made: tuple[Studio, str]) -> None:
-    running, job = made
+def test_back_returns_to_what_was_there(chromium: Browser, finished_studio: tuple[Studio, str]) -> None:
+    running, job = finished_studio
     with visiting(chromium, running.url) as visit:
         for name, walk in walks(job).items():
             visit.open(walk.start)

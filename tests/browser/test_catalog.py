@@ -42,7 +42,7 @@ def test_a_published_model_can_be_read_everywhere(
 ) -> None:
     with visiting(chromium, empty_studio.url) as visit:
         visit.open(f"/model?id={GPTQ}&model_on=ml.g5.12xlarge")
-        for check in visit.looks(every=screenshots is not None):
+        for check in visit.appearances(every=screenshots is not None):
             visit.photograph(screenshots, f"model-published-{check}.png")
             expect(
                 visit.main.get_by_role("figure", name=re.compile("on each kind of instance, estimated"))

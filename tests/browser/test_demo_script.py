@@ -19,7 +19,7 @@ from tests.browser.visit import Visit, resize, visiting
 def home(visit: Visit) -> None:
     visit.open("/")
     visit.heading("Whetstone")
-    seen(visit)
+    check_accessible(visit)
     visit.link("Open the evaluation")
 
 
@@ -29,7 +29,7 @@ def evaluation(visit: Visit) -> None:
     for tab in ("Quality", "Price", "Conditions", "Speed"):
         visit.main.get_by_role("tab", name=tab, exact=True).click()
         visit.page.wait_for_url(re.compile(rf"evaluate_view={tab}") if tab != "Speed" else re.compile(r"/evaluate"))
-        seen(visit)
+        check_accessible(visit)
     narrow(visit)
     visit.link("Compare")
 
@@ -38,7 +38,7 @@ def narrow(visit: Visit) -> None:
     """Where the page is magnified four times (WCAG 1.4.10), a table is wider than it and takes the keyboard."""
     resize(visit.page, 320, "[data-testid=stPlotlyChart]")
     expect(visit.main.get_by_role("region", name="Table that scrolls sideways").first).to_be_visible()
-    seen(visit)
+    check_accessible(visit)
     resize(visit.page, 1280, "[data-testid=stPlotlyChart]")
     expect(visit.main.get_by_role("region", name="Table that scrolls sideways")).to_have_count(0)
 
@@ -50,13 +50,13 @@ def compare(visit: Visit) -> None:
     field.fill("2")
     field.press("Tab")
     visit.page.wait_for_url(re.compile(r"[?&]prices=2(&|$)"))
-    seen(visit)
+    check_accessible(visit)
     visit.menu("Catalog")
 
 
 def catalog(visit: Visit) -> None:
     expect(visit.main.get_by_text(re.compile("USD per 1M output tokens, estimated at"))).to_be_visible()
-    seen(visit)
+    check_accessible(visit)
     visit.first_row()
 
 
@@ -64,7 +64,7 @@ def model(visit: Visit) -> None:
     expect(visit.main.get_by_text(re.compile("USD per 1M output tokens")).first).to_be_visible()
     choose(visit, "Check for", "ml.g5.xlarge")
     expect(visit.main.get_by_text(re.compile(r"on the instance chosen below"))).to_be_visible()
-    seen(visit)
+    check_accessible(visit)
     visit.button("Optimize").click()
 
 
@@ -73,7 +73,7 @@ def build(visit: Visit) -> None:
     visit.page.wait_for_url(re.compile(r"[?&]target=ml\.g5\.xlarge"))
     visit.button("Lower cost").click()
     expect(visit.main.get_by_text(re.compile(r"^1\. Quantize")).first).to_be_visible()
-    seen(visit)
+    check_accessible(visit)
     visit.main.evaluate("main => main.scrollTo(0, main.scrollHeight)")
     for each in (
         visit.main.get_by_role("heading", level=1),
@@ -87,7 +87,7 @@ def job(visit: Visit) -> None:
     visit.link("Open")
     expect(visit.main.get_by_role("heading", name="What next?")).to_be_visible()
     visit.main.get_by_role("tab", name="curl", exact=True).click()
-    seen(visit)
+    check_accessible(visit)
     visit.menu("Evaluate")
 
 
@@ -96,12 +96,12 @@ def report(visit: Visit, browser: Browser, file: Path) -> None:
     visit.first_row()
     with visit.page.expect_download() as saving:
         visit.button("Report (HTML)").click()
-    seen(visit)
+    check_accessible(visit)
     saving.value.save_as(file)
     read_offline(browser, file)
 
 
-def seen(visit: Visit) -> None:
+def check_accessible(visit: Visit) -> None:
     """What an audience would notice."""
     visit.drawn()
     expect(visit.page.get_by_test_id("stException")).to_have_count(0)

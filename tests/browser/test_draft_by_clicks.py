@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, expect
 from backend.service.evaluations import evaluations
 from backend.service.jobs import artifacts, jobs
 from tests.browser.accessibility import violations
-from tests.browser.form_steps import asked
+from tests.browser.form_steps import query_value
 from tests.browser.running import Studio
 from tests.browser.visit import Visit, visiting
 from tests.homes import eventually, until_ended
@@ -26,7 +26,7 @@ PROMPTS = 32
 
 def looked_at(visit: Visit, name: str, screenshots: Path | None) -> None:
     """In each theme and width, with nothing wider than the window."""
-    for check in visit.looks(every=screenshots is not None):
+    for check in visit.appearances(every=screenshots is not None):
         visit.photograph(screenshots, f"{name}-{check}.png")
         assert visit.overflow() == 0, check
         assert violations(visit.page) == [], check
@@ -41,7 +41,7 @@ def train(visit: Visit, studio: Studio, prompts: Path, screenshots: Path | None)
     visit.heading("Train a draft")
     visit.button("Train").dblclick()
     visit.page.wait_for_url(re.compile(r"/job\?.*id=j-"))
-    job_id = asked(visit, "id")
+    job_id = query_value(visit, "id")
     acceptance = visit.main.get_by_role("figure", name=re.compile("^Tokens per step"))
     eventually("acceptance", lambda: acceptance.is_visible() or jobs.show(studio.workspace, job_id).ended)
     assert not jobs.show(studio.workspace, job_id).ended, "acceptance is drawn while the draft learns"
@@ -60,7 +60,7 @@ def build(visit: Visit) -> str:
     visit.button("Optimize").dblclick()
     visit.page.wait_for_url(re.compile(r"/job\?.*id=j-"))
     expect(visit.button("Evaluate against the original")).to_be_visible(timeout=LONG_MS)
-    return asked(visit, "id")
+    return query_value(visit, "id")
 
 
 def measure(visit: Visit) -> str:
@@ -74,7 +74,7 @@ def measure(visit: Visit) -> str:
     visit.button("Evaluate").dblclick()
     visit.page.wait_for_url(re.compile(r"[?&]id=e-"), timeout=LONG_MS)
     visit.drawn()
-    return asked(visit, "id")
+    return query_value(visit, "id")
 
 
 def test_a_draft_is_trained_built_in_and_judged(

@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, TimeoutError, expect
 
 from backend.service.evaluations import evaluations, workloads
-from tests.browser.form_steps import asked
+from tests.browser.form_steps import query_value
 from tests.browser.running import Studio
 from tests.browser.visit import Visit, visiting
 from tests.fakes.running import running
@@ -35,7 +35,7 @@ def upload(visit: Visit, studio: Studio) -> None:
         pick(visit, label, column)
     visit.button("Use these columns").click()
     visit.page.wait_for_url(re.compile(r"[?&]workload=mine-"))
-    assert asked(visit, "workload") in workloads.list_saved(studio.workspace)
+    assert query_value(visit, "workload") in workloads.list_saved(studio.workspace)
 
 
 def pick(visit: Visit, label: str, choice: str) -> None:
@@ -62,7 +62,7 @@ def evaluate(visit: Visit, sources: list[str]) -> str:
     visit.button("Evaluate").click()
     visit.page.wait_for_url(re.compile(r"[?&]id=e-"), timeout=LONG_MS)
     visit.drawn()
-    return asked(visit, "id")
+    return query_value(visit, "id")
 
 
 def verdicts(place: Locator) -> list[str]:
@@ -112,7 +112,7 @@ def again(visit: Visit, sources: list[str]) -> None:
     visit.fill("Concurrency (streams)", "1, 2")
     visit.page.wait_for_url(re.compile(r"[?&]evaluate_concurrency=1"))
     expect(visit.main.get_by_text("3 variants x 2 levels x 5 repeats = 30 runs")).to_be_visible()
-    assert asked(visit, "variants") == ",".join(sources)
+    assert query_value(visit, "variants") == ",".join(sources)
     visit.reload()
     expect(visit.main.get_by_text("3 variants x 2 levels x 5 repeats = 30 runs")).to_be_visible()
 

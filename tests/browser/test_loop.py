@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, expect
 from backend.domain.jobs.jobs import JobKind, JobState
 from backend.service.evaluations import evaluations
 from backend.service.jobs import artifacts, jobs
-from tests.browser.form_steps import asked, read_offline
+from tests.browser.form_steps import query_value, read_offline
 from tests.browser.running import Studio
 from tests.browser.visit import Visit, visiting
 
@@ -35,7 +35,7 @@ def optimize(visit: Visit) -> str:
     visit.reload()
     visit.heading("Optimize starter with w8a8")
     expect(visit.button("Evaluate against the original")).to_be_visible(timeout=LONG_MS)
-    return asked(visit, "id")
+    return query_value(visit, "id")
 
 
 def evaluate(visit: Visit, studio: Studio) -> str:
@@ -50,14 +50,14 @@ def evaluate(visit: Visit, studio: Studio) -> str:
     expect(visit.main.get_by_text("2 variants x 2 levels x 5 repeats = 20 runs")).to_be_visible()
     visit.button("Evaluate").dblclick()
     visit.page.wait_for_url(re.compile(r"[?&]job=j-"))
-    job_id = asked(visit, "job")
+    job_id = query_value(visit, "job")
     expect(visit.main.get_by_text(re.compile(r"^[1-9]\d* runs? so far\. Approximate"))).to_be_visible(timeout=LONG_MS)
     visit.reload()
     assert jobs.show(studio.workspace, job_id).state is JobState.RUNNING
     expect(visit.main.get_by_text(re.compile(r"^[1-9]\d* runs? so far\. Approximate"))).to_be_visible()
     visit.page.wait_for_url(re.compile(r"[?&]id=e-"), timeout=LONG_MS)
     visit.drawn()
-    return asked(visit, "id")
+    return query_value(visit, "id")
 
 
 def compare(visit: Visit, evaluation: str) -> None:

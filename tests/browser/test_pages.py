@@ -28,10 +28,10 @@ def window(chromium: Browser) -> Iterator[Window]:
     with ExitStack() as stack:
 
         @cache
-        def of(url: str) -> Visit:
+        def open_visit(url: str) -> Visit:
             return stack.enter_context(visiting(chromium, url))
 
-        yield of
+        yield open_visit
 
 
 def look_at(visit: Visit, path: str, opened_at: int, name: str, screenshots: Path | None) -> None:
@@ -39,7 +39,7 @@ def look_at(visit: Visit, path: str, opened_at: int, name: str, screenshots: Pat
     theme."""
     visit.page.set_viewport_size({"width": opened_at, "height": HEIGHT})
     visit.open(path)
-    for check in visit.looks(every=screenshots is not None):
+    for check in visit.appearances(every=screenshots is not None):
         visit.photograph(screenshots, f"{name}-{check}.png")
         expect(visit.page.get_by_test_id("stException")).to_have_count(0)
         assert visit.overflow() == 0

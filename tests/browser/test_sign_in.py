@@ -107,7 +107,7 @@ def signed_in(
         yield visit
 
 
-def asked(shared: Studio, method: str, path: str, **headers: str) -> tuple[int, bytes]:
+def request_page(shared: Studio, method: str, path: str, **headers: str) -> tuple[int, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", urlsplit(shared.url).port or 0, timeout=20)
     try:
         connection.request(method, path, headers={"Host": urlsplit(shared.url).netloc} | headers)
@@ -136,7 +136,7 @@ def test_a_stranger_finds_nothing_but_the_sign_in_page(shared: Studio) -> None:
     for path in sorted(paths):
         for method in METHODS:
             for headers in ({}, {"Cookie": f"_streamlit_user={forged}; whetstone_next=//evil.example"}):
-                status, body = asked(shared, method, path, **headers)
+                status, body = request_page(shared, method, path, **headers)
                 if path in ANSWERS_ANYBODY:
                     assert status in {ANSWERS_ANYBODY[path], 405, 200, 204}, (method, path, status)
                 else:
@@ -152,9 +152,9 @@ def test_a_stranger_finds_nothing_but_the_sign_in_page(shared: Studio) -> None:
             "Sec-WebSocket-Version": "13",
             "Sec-WebSocket-Key": "x" * 22 + "==",
         }
-        status, body = asked(shared, "GET", path, **upgrade, Origin=shared.url)
+        status, body = request_page(shared, "GET", path, **upgrade, Origin=shared.url)
         assert status == 403 and not body, (path, status)
-    assert asked(shared, "GET", "/", Host="evil.example")[0] == 403
+    assert request_page(shared, "GET", "/", Host="evil.example")[0] == 403
 
 
 def test_a_viewer_changes_nothing_by_page_or_command_line(chromium: Browser, shared: Studio) -> None:

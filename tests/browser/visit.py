@@ -88,11 +88,12 @@ class Visit:
         charts = self.main.get_by_test_id("stPlotlyChart")
         expect(charts.filter(has_not=self.page.locator(".main-svg"))).to_have_count(0)
 
-    def looks(self, *, every: bool = False) -> Iterator[str]:
-        """Brings the open page into both themes and both widths, beginning with the look that the window has: their
+    def appearances(self, *, every: bool = False) -> Iterator[str]:
+        """Brings the open page into both themes and both widths, beginning with those of the window; yields their
         names.
 
-        Two looks are enough to check: colours do not hang on the width, nor what fits on the theme. `every`: all four.
+        Two of the four are enough to check: colours do not hang on the width, nor what fits on the theme. `every`:
+        all four.
         """
         for number, theme in enumerate((self.theme, OTHER[self.theme])):
             self._become(theme)

@@ -36,7 +36,7 @@ def test_a_real_server_against_itself_differs_in_at_most_a_tenth_of_evaluations(
     for more in MORE:
         done += _beside_each_other(more) if _named(done) > len(done) / 10 else []
     with capsys.disabled():
-        print(f"\nA/A: {_named(done)} of {len(done)} real evaluations named a difference{_told(done)}")
+        print(f"\nA/A: {_named(done)} of {len(done)} real evaluations named a difference{describe_named(done)}")
     assert len(done) >= EXACT + VLLM
     assert sum(len(run.tested) for run in done) >= sum(len(run.document.comparison) for run in done) / 2
     assert _named(done) <= len(done) / 10
@@ -55,7 +55,7 @@ def _named(done: list[aa.Run]) -> int:
     return sum(bool(run.named) for run in done)
 
 
-def _told(done: list[aa.Run]) -> str:
+def describe_named(done: list[aa.Run]) -> str:
     """Which, each on a line: what a failure is looked into by."""
     lines = (
         f"\n  {number} {run.server}: {row.load.cell} {row.metric} {describe_comparison(row)}, by chance "

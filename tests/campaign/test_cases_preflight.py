@@ -44,7 +44,7 @@ CALIBRATED = ("rebuilt-by-class", "beyond-embedding", "few-positions")
 """Those that are quantized with calibration, each for another reason."""
 
 
-def said(answer: Answer) -> str:
+def output_of(answer: Answer) -> str:
     """What a call that went well wrote."""
     assert answer.returncode == 0, answer
     return answer.stdout
@@ -54,9 +54,9 @@ def said(answer: Answer) -> str:
 def test_what_can_be_used_is_with_a_word_where_it_is_read_otherwise(home: Workspace, tmp_path: Path, name: str) -> None:
     make, words = USED[name]
     model, place = make(tmp_path / name), home.settings.home
-    card = json.loads(said(whetstone(place, "models", "inspect", model, "--json")))
-    checked = json.loads(said(whetstone(place, "recipe", "check", "awq", "--model", model, "--json")))
-    imported = said(whetstone(place, "models", "import", model))
+    card = json.loads(output_of(whetstone(place, "models", "inspect", model, "--json")))
+    checked = json.loads(output_of(whetstone(place, "recipe", "check", "awq", "--model", model, "--json")))
+    imported = output_of(whetstone(place, "models", "import", model))
     assert checked["valid"]
     for notes in (" ".join(card["notes"]), " ".join(checked["notes"]), imported):
         assert words in notes
@@ -77,7 +77,7 @@ def test_what_is_not_sound_is_refused_in_the_same_words_everywhere(home: Workspa
         assert words in one_sentence(whetstone(place, *arguments))
     checked = whetstone(place, "recipe", "check", "awq", "--model", model)
     assert checked.returncode == 2 and words in checked.stdout + checked.stderr
-    assert json.loads(said(whetstone(place, "jobs", "list", "--json"))) == []
+    assert json.loads(output_of(whetstone(place, "jobs", "list", "--json"))) == []
 
 
 def test_a_padding_token_beyond_the_vocabulary_is_said_before_a_job(home: Workspace, tmp_path: Path) -> None:
@@ -94,9 +94,9 @@ def test_a_chat_is_not_asked_of_what_cannot_write_one(home: Workspace, tmp_path:
 
 def test_a_snapshot_of_a_hubs_cache_is_called_by_its_id(home: Workspace, tmp_path: Path) -> None:
     snapshot, place = cases.hub_snapshot(tmp_path), home.settings.home
-    assert json.loads(said(whetstone(place, "models", "inspect", snapshot, "--json")))["id"] == "acme/Tiny-Chat-1B"
-    assert said(whetstone(place, "models", "import", snapshot)).startswith("acme/Tiny-Chat-1B is in the catalog")
-    assert "Valid" in said(whetstone(place, "recipe", "check", "w8a8", "--model", "acme/Tiny-Chat-1B"))
+    assert json.loads(output_of(whetstone(place, "models", "inspect", snapshot, "--json")))["id"] == "acme/Tiny-Chat-1B"
+    assert output_of(whetstone(place, "models", "import", snapshot)).startswith("acme/Tiny-Chat-1B is in the catalog")
+    assert "Valid" in output_of(whetstone(place, "recipe", "check", "w8a8", "--model", "acme/Tiny-Chat-1B"))
 
 
 def test_an_adapter_alone_is_refused_by_name(home: Workspace, tmp_path: Path) -> None:

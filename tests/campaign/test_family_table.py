@@ -169,7 +169,7 @@ def techniques(kind: str) -> list[str]:
     return [technique for technique in TECHNIQUES if kind in FEW or technique not in OF_FEW]
 
 
-def made(folder: Path, kind: str) -> list[Path]:
+def make_variants(folder: Path, kind: str) -> list[Path]:
     """The original, and it after each technique."""
     source = tiny(folder / "source", kind)
     for technique in techniques(kind):
@@ -216,7 +216,7 @@ def test_the_table_of_families(tmp_path: Path, capsys: pytest.CaptureFixture[str
     rows, kinds = [], [*KINDS]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         pairs = [
-            (some, pool.submit(serve, [folder for kind in some for folder in made(tmp_path / kind, kind)]))
+            (some, pool.submit(serve, [folder for kind in some for folder in make_variants(tmp_path / kind, kind)]))
             for some in (kinds[at : at + KINDS_EACH] for at in range(0, len(kinds), KINDS_EACH))
         ]
         for some, answered in pairs:

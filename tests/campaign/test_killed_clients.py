@@ -12,7 +12,7 @@ import pytest
 from backend.launchers.endpoints import Endpoints
 from tests.buckets import keys
 from tests.fakes.sagemaker.account import Account
-from tests.fakes.sagemaker.pointed import beside, point, s3
+from tests.fakes.sagemaker.pointed import bucket_client, point, s3
 from tests.fakes.sagemaker.server import serving
 from tests.faults.client import client, tell
 from tests.faults.endpoint_life import SMALL, TABLES
@@ -79,7 +79,7 @@ def place(s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     account = Account()
     with serving(account) as url:
         point(monkeypatch, tmp_path, url)
-        bucket = beside(s3, "weights", monkeypatch, tmp_path)
+        bucket = bucket_client(s3, "weights", monkeypatch, tmp_path)
         with client(url) as process:
             yield Place(account, bucket, process, tmp_path / "artifact")
 

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.campaign, pytest.mark.vllm]
 
 FOUR: dict[str, Any] = {"bits": 4, "symmetric": False, "group_size": 32}
 EIGHT: dict[str, Any] = {"bits": 8}
-MADE: dict[str, tuple[str, dict[str, Any]]] = {
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "awq": ("llm-compressor", {"method": "awq", **FOUR}),
     "gptq": ("llm-compressor", {"method": "gptq", **FOUR}),
     "autoawq": ("autoawq", {"method": "awq", **FOUR}),
@@ -37,18 +37,18 @@ def test_vllm_computes_what_the_libraries_wrote(tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
     model = tiny_llama(tmp_path / "model")
-    for name, (engine, options) in MADE.items():
+    for name, (engine, options) in METHODS.items():
         values = {"calibration_texts": [TEXT], "samples": 8, "length": 32, **options}
         request = QuantizeRequest(model_dir=model, out_dir=tmp_path / name, **values)
         library_client.quantize(engine, engine_python(load(), "compress"), request, NoProgress())
     tokens = list(AutoTokenizer.from_pretrained(model)(TEXT)["input_ids"])[:256]
-    (plain, _), *served = serve([model, *(tmp_path / name for name in MADE)], tokens)
+    (plain, _), *served = serve([model, *(tmp_path / name for name in METHODS)], tokens)
     original, _ = reference(model, tokens)
     noise = (plain - original).abs().mean()
-    for name, (logged, answer) in zip(MADE, served, strict=True):
+    for name, (logged, answer) in zip(METHODS, served, strict=True):
         expected, _ = reference(tmp_path / name, tokens)
         rounding = (expected - original).abs().mean()
-        bits = MADE[name][1].get("bits")
+        bits = METHODS[name][1].get("bits")
         allowed = apart(noise, bits) + (rounding if bits == 8 else 0.0)  # 8-bit inputs are rounded anew
         assert (logged - expected).abs().mean() < allowed, name
         assert follows(answer, tmp_path / name, tokens), name

@@ -106,7 +106,7 @@ def last(home: Workspace, job: str) -> Event:
     return list(jobs.events(home, job))[-1][1]
 
 
-def kept(home: Workspace, job: str) -> list[Path]:
+def resume_parts(home: Workspace, job: str) -> list[Path]:
     return list((home.settings.jobs / job).glob("*/resume/part-*"))
 
 
@@ -200,7 +200,7 @@ def test_the_node_is_killed_and_the_job_ends_elsewhere_from_its_last_layer(
     job = submit(studio, model)
     first = node_of(studio, job)
     until_layer(studio, job, 4)
-    eventually("layers that are kept here", lambda: len(kept(studio, job)) > 3, 60)
+    eventually("layers that are kept here", lambda: len(resume_parts(studio, job)) > 3, 60)
     cluster.kill(first)
     assert until_ended(studio, job).state is JobState.SUCCEEDED
     result = jobs.show(studio, job)

@@ -29,7 +29,7 @@ from tests.homes import until_ended
 
 pytestmark = [pytest.mark.campaign, pytest.mark.vllm]
 
-ASKED = 40
+DOCUMENTS = 40
 TEXTS = (ASSETS / "text" / "held_out.txt").read_text().split("\n\n\n")
 PASSAGES = [text for text in TEXTS if 200 < len(text) < 600][:8]
 
@@ -45,14 +45,14 @@ def quality_python() -> Path:
 def copied(home: Workspace, tmp_path: Path) -> Callable[..., str]:
     """The copy, as a job has it, of a task with these settings and rows."""
 
-    def made(rows: list[dict[str, Any]], **settings: Any) -> str:
+    def copy_task(rows: list[dict[str, Any]], **settings: Any) -> str:
         data = {"dataset_path": "json", "dataset_kwargs": {"data_files": {"test": "rows.jsonl"}}, "test_split": "test"}
         (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         (tmp_path / "one.yaml").write_text(yaml.safe_dump({**data, **settings}))
         (folder,) = tasks.keep_copies(home, [task_files.read(tmp_path / "one.yaml")])
         return folder
 
-    return made
+    return copy_task
 
 
 def served(server: VllmServer, model: Path) -> scoring.TaskServer:
@@ -79,11 +79,13 @@ def test_a_multiple_choice_is_scored_as_the_models_logits_say_and_twice_the_same
 ) -> None:
     folders = tasks.keep_copies(home, tasks.find("next-line"))
     server = served(vllm_server, starter_target)
-    first, again = (scoring.score_tasks(quality_python, folders, ASKED, server, tmp_path / str(k)) for k in range(2))
+    first, again = (
+        scoring.score_tasks(quality_python, folders, DOCUMENTS, server, tmp_path / str(k)) for k in range(2)
+    )
     (acc,) = [each for each in first if each.score.metric == "acc"]
-    assert acc.each is not None and len(acc.each) == acc.score.samples == ASKED
+    assert acc.each is not None and len(acc.each) == acc.score.samples == DOCUMENTS
     assert acc.score.value > 0.25 and acc.score.harness == "lm-eval 0.4.13" and acc.score.cut == 0
-    rows = [json.loads(line) for line in (Path(folders[0]) / "test-0.jsonl").read_text().splitlines()[:ASKED]]
+    rows = [json.loads(line) for line in (Path(folders[0]) / "test-0.jsonl").read_text().splitlines()[:DOCUMENTS]]
     likelihood = likelihoods(starter_target)
     expected = []
     for row in rows:
@@ -214,7 +216,7 @@ def likelihoods(model: Path) -> Callable[[str, str], float]:
     tokenizer = AutoTokenizer.from_pretrained(model)
     loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
 
-    def of(context: str, continuation: str) -> float:
+    def log_probability(context: str, continuation: str) -> float:
         stripped = context.rstrip()
         input_ids = tokenizer(stripped)["input_ids"] or [tokenizer.eos_token_id]
         whole = tokenizer(context + continuation)["input_ids"]
@@ -223,4 +225,4 @@ def likelihoods(model: Path) -> Callable[[str, str], float]:
             scores = loaded(torch.tensor([ids])).logits[0].log_softmax(-1)
         return float(sum(scores[place - 1, ids[place]] for place in range(len(input_ids), len(ids))))
 
-    return of
+    return log_probability

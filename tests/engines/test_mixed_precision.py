@@ -32,7 +32,7 @@ class Stopped(Exception):
     """As a kill would, in the middle of a layer."""
 
 
-class Said(NoProgress):
+class RecordedNotes(NoProgress):
     """Keeps what is said; stops where a phase has come so far."""
 
     def __init__(self, phase: str = "", done: float = 0) -> None:
@@ -195,22 +195,22 @@ def test_a_stopped_measuring_goes_on_to_the_same_figures_and_is_then_kept(
 ) -> None:
     query = request(model, tmp_path / "out", tmp_path / "probe")
     with pytest.raises(Stopped):
-        measure(query, CANDIDATES, Said("sensitivity", 2))
-    assert measure(query, CANDIDATES, Said()) == groups
-    again = Said()
+        measure(query, CANDIDATES, RecordedNotes("sensitivity", 2))
+    assert measure(query, CANDIDATES, RecordedNotes()) == groups
+    again = RecordedNotes()
     assert measure(query, CANDIDATES, again) == groups
     assert again.notes == ["What the groups cost was measured before."] and not (tmp_path / "probe").exists()
 
 
 def fitting(
-    model: Path, out: Path, folder: Path, limits: Limits, progress: Said, target: float | None = None
+    model: Path, out: Path, folder: Path, limits: Limits, progress: RecordedNotes, target: float | None = None
 ) -> PrecisionSearch:
     query = request(model, out, folder.with_name(folder.name + "-layers"))
     return PrecisionSearch(query, {**OPTIONS, "target_bits": target}, limits, folder, progress)
 
 
 def test_an_average_is_kept_within_and_told(model: Path, tmp_path: Path) -> None:
-    reply = Said()
+    reply = RecordedNotes()
     fit = fitting(model, tmp_path / "out", tmp_path / "fit", Limits(), reply, target=6.5)
     created, bits = fit.run(dict)
     assert bits is not None and 4.6 < bits["average_bits"] <= 6.5 and bits["attempts"] == []
@@ -222,7 +222,7 @@ def test_a_floor_is_reached_by_raising_what_loses_most_and_a_stopped_job_goes_on
     own = tmp_path / "own"
     quantize(request(model, own), NoProgress())
     limits = Limits(max_kl=scored(model, own)["kl_mean"] / 4, fall_back=True)
-    sentence, out = Said(), tmp_path / "out"
+    sentence, out = RecordedNotes(), tmp_path / "out"
     _, bits = fitting(model, out, tmp_path / "fit", limits, sentence).run(lambda: scored(model, out))
     assert bits is not None
     *missed, remaining = bits["attempts"]
@@ -235,8 +235,10 @@ def test_a_floor_is_reached_by_raising_what_loses_most_and_a_stopped_job_goes_on
 
     other = tmp_path / "other"
     with pytest.raises(Stopped):
-        fitting(model, other, tmp_path / "again", limits, Said("sensitivity", 2)).run(lambda: scored(model, other))
-    resumed = Said()
+        fitting(model, other, tmp_path / "again", limits, RecordedNotes("sensitivity", 2)).run(
+            lambda: scored(model, other)
+        )
+    resumed = RecordedNotes()
     _, same = fitting(model, other, tmp_path / "again", limits, resumed).run(lambda: scored(model, other))
     assert same == bits and weights(other) == weights(out)
     assert resumed.phases.index("sensitivity") < resumed.phases.index("optimize"), (
@@ -247,7 +249,7 @@ def test_a_floor_is_reached_by_raising_what_loses_most_and_a_stopped_job_goes_on
 def test_a_floor_that_cannot_be_met_fails_and_says_how_often_it_was_tried(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(QualityFloorMissed, match=r"above the recipe's max_kl 1e-12, after \d tries? of at most 6"):
-        fitting(model, out, tmp_path / "fit", Limits(max_kl=1e-12, fall_back=True), Said()).run(
+        fitting(model, out, tmp_path / "fit", Limits(max_kl=1e-12, fall_back=True), RecordedNotes()).run(
             lambda: scored(model, out)
         )
 

@@ -73,10 +73,10 @@ class Answer:
         self.prompt_tokens, self.cached = PROMPT_TOKENS, 0
         if options.prefix_cache:
             self.prompt_tokens = max(1, len(self.prompt) // 4)
-            self.cached = self.kept(options.prefix_cache)
+            self.cached = self.count_cached(options.prefix_cache)
         self.details = options.details
 
-    def kept(self, block: int) -> int:
+    def count_cached(self, block: int) -> int:
         """Tokens of the prompt in whole blocks that one before it of the same salt began with; never the last one."""
         others = (other.prompt for other in Server.log if other.salt == self.salt)
         longest = max(

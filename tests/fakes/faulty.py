@@ -29,7 +29,7 @@ class Faults:
         self.seen: list[tuple[str, str, int]] = []
         self.lock = threading.Lock()
 
-    def of(self, method: str, path: str, size: int) -> Any:
+    def next_fault(self, method: str, path: str, size: int) -> Any:
         with self.lock:
             self.seen.append((method, path, size))
             for fault in self.waiting:
@@ -56,12 +56,12 @@ class Handler(BaseHTTPRequestHandler):
             return self._answer(200, {}, b"[]")
         if self.path == "/seen":
             return self._answer(200, {}, json.dumps(self.faults.seen).encode())
-        do = self.faults.of(self.command, self.path, len(body))
+        do = self.faults.next_fault(self.command, self.path, len(body))
         if do == "drop":
             return self._end()
         if isinstance(do, int):
             return self._answer(do, {"Content-Type": "application/xml"}, BODIES[do].encode())
-        status, headers, content = self._asked(body)
+        status, headers, content = self._forward(body)
         if do == "lost":
             return self._end()
         if do == "cut" and len(content) > 1:
@@ -73,7 +73,7 @@ class Handler(BaseHTTPRequestHandler):
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass
 
-    def _asked(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def _forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
         connection = http.client.HTTPConnection(self.target, timeout=60)
         headers = dict(self.headers.items()) | {"Connection": "close"}
         connection.request(self.command, self.path, body, headers)

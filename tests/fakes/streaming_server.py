@@ -26,7 +26,7 @@ NEWER_PARAMETER = (
     "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
 )
 RETRY_AFTER = {"busy": "1", "busyfloat": "0.5", "busydate": "Wed, 21 Oct 2026 07:28:00 GMT"}
-SEEN: dict[str, list[dict[str, Any]]] = defaultdict(list)
+RECEIVED: dict[str, list[dict[str, Any]]] = defaultdict(list)
 
 
 class Answer:
@@ -282,7 +282,7 @@ def empty(x: Answer) -> None:
 def _busy(x: Answer) -> None:
     """Every second request is refused for a moment."""
     mode = x.handler.mode
-    if len(SEEN[mode]) % 2 == 0:
+    if len(RECEIVED[mode]) % 2 == 0:
         x.handler.whole(
             {"error": {"message": "Rate limit reached"}}, "429 Too Many Requests", f"Retry-After: {RETRY_AFTER[mode]}"
         )
@@ -396,7 +396,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path.endswith("/seen"):
-            self.whole(SEEN[self.mode])
+            self.whole(RECEIVED[self.mode])
         elif self.path.endswith("/models") and self.mode == "endlessmodels":
             self.head("200 OK", "Content-Type: application/json", "Transfer-Encoding: chunked")
             for _ in count():
@@ -411,7 +411,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
-        SEEN[self.mode].append(body)
+        RECEIVED[self.mode].append(body)
         ways = {**MODES, **HOSTILE, **(dict.fromkeys(LEAVE_OPEN, whole) if not body.get("stream") else {})}
         if self.mode in ways and self.path.partition("/v1")[2] in {"/completions", "/chat/completions"}:
             ways[self.mode](Answer(self, body, "/chat/" in self.path))

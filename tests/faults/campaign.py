@@ -210,14 +210,14 @@ def _postgres(folder: Path, name: str, address: str) -> Lane:
         with psycopg.connect(address.replace("{}", "postgres"), autocommit=True) as connection:
             connection.execute(statement.encode())
 
-    def made(place: Path) -> str:
+    def make_database(place: Path) -> str:
         execute(f'CREATE DATABASE "{place.name}" TEMPLATE template_whetstone')
         return address.replace("{}", place.name)
 
     def drop(url: str) -> None:
         execute(f'DROP DATABASE "{url.partition("?")[0].rpartition("/")[2]}" WITH (FORCE)')
 
-    return Lane(name, made, partial(_ask, folder, name), drop)
+    return Lane(name, make_database, partial(_ask, folder, name), drop)
 
 
 def _lane(folder: Path, lane: Lane, waiting: queue.SimpleQueue[Case]) -> None:

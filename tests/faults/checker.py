@@ -19,7 +19,7 @@ from backend.service.jobs import artifact_storage
 from backend.store import history
 from backend.store.tables import ArtifactContentRow, ArtifactRow, ClaimRow, JobRow
 from tests.faults.site import BUCKET, Site
-from tests.faults.worker import asked, chain
+from tests.faults.worker import chain, read_steps
 
 STEP = re.compile(r"step (\d+) of attempt (\d+)")
 STARTED = re.compile(r"Started as .*, attempt (\d+)\.")
@@ -92,7 +92,7 @@ def _artifacts(site: Site, rows: list[JobRow], artifact_rows: list[ArtifactRow])
         place = locations.location_of(site.driver, each.path)
         try:
             place.verify(each.path, Manifest.model_validate_json(each.manifest))
-            steps = asked(succeeded[each.job_id].spec)[0] if each.job_id in succeeded else 0
+            steps = read_steps(succeeded[each.job_id].spec)[0] if each.job_id in succeeded else 0
             with place.use(each.path, each.id) as folder:
                 if (folder / "model" / "weights").read_text() != chain(each.job_id, steps):
                     result.append(f"{each.id} is not what {each.job_id} had to make")

@@ -21,7 +21,7 @@ from backend.launchers.deployments import Deployments
 from tests.buckets import keys
 from tests.fakes.running import running
 from tests.fakes.sagemaker.account import Account
-from tests.fakes.sagemaker.pointed import beside
+from tests.fakes.sagemaker.pointed import bucket_client
 from tests.faults.managed import ANSWERS, STORAGE, Storage, Tally, shaky
 from tests.helpers.deployment_cases import DRAFT
 
@@ -297,7 +297,7 @@ def lives(account: Account, folder: Path) -> Iterator[Callable[[int], Life]]:
         (weights / path).parent.mkdir(parents=True, exist_ok=True)
         (weights / path).write_bytes(b"0" * size)
     with running("s3.py") as s3, shaky(s3) as (proxy, storage), pytest.MonkeyPatch.context() as patch:
-        bucket = beside(s3, "weights", patch, folder)
+        bucket = bucket_client(s3, "weights", patch, folder)
         patch.setenv("AWS_ENDPOINT_URL_S3", proxy)
         patch.setattr(objects, "PART_BYTES", 5 << 20)
         patch.setattr(BaseClient, "_make_api_call", _call)

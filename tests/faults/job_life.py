@@ -24,7 +24,7 @@ from tests.buckets import keys
 from tests.fakes.running import running
 from tests.fakes.sagemaker.account import Account
 from tests.fakes.sagemaker.optimization import end, jobs, plan
-from tests.fakes.sagemaker.pointed import beside
+from tests.fakes.sagemaker.pointed import bucket_client
 from tests.faults.managed import ANSWERS, STORAGE, Storage, Tally, shaky
 from tests.homes import open_home
 from tests.optimization_jobs import REQUEST, Studio
@@ -175,7 +175,7 @@ def lives(account: Account, folder: Path) -> Iterator[Callable[[int], Life]]:
     with pytest.MonkeyPatch.context() as patch, running("s3.py") as s3, shaky(s3) as (proxy, storage):
         for name, value in SHORT.items():
             patch.setattr(sagemaker, name, value)
-        bucket = beside(s3, "weights", patch, folder)
+        bucket = bucket_client(s3, "weights", patch, folder)
         patch.setenv("AWS_ENDPOINT_URL_S3", proxy)
         patch.setattr(objects, "PART_BYTES", 5 << 20)
         workspace = open_home(folder / "home")

@@ -77,7 +77,7 @@ class Storage(faulty.Faults):
             0,
         )
 
-    def of(self, method: str, path: str, size: int) -> str | int | None:
+    def next_fault(self, method: str, path: str, size: int) -> str | int | None:
         with self.lock:
             if self.do is None:
                 return None

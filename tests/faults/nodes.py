@@ -62,7 +62,7 @@ class Nodes:
         return wake
 
     def standing(self) -> list[int]:
-        return [node for node in self._ray.numbers if self._ray.stands(node)]
+        return [node for node in self._ray.numbers if self._ray.is_running(node)]
 
     def tend(self) -> None:
         """Now and then: start what is gone, as the service manager of a machine does."""

@@ -29,7 +29,7 @@ PULSE_S = 0.2
 DONE = "done.json"
 
 
-def asked(spec: str) -> tuple[int, float]:
+def read_steps(spec: str) -> tuple[int, float]:
     """How many steps, and seconds of each: those and the milliseconds stand in the job's seed, so that the
     specification is one that a cluster's launcher reads too."""
     steps, milliseconds = divmod(int(json.loads(spec)["seed"]), 1000)
@@ -46,7 +46,7 @@ def chain(job: str, steps: int) -> str:
 
 def work(channel: JobChannel, _memory: PeakMemory) -> dict[str, Any]:
     attempt, remaining = Path(sys.argv[1]).name, channel.resume()
-    steps, step_s = asked(json.dumps(channel.spec()))
+    steps, step_s = read_steps(json.dumps(channel.spec()))
     remaining.mkdir(parents=True, exist_ok=True)
     state = (
         json.loads((remaining / DONE).read_text())

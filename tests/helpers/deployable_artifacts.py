@@ -15,7 +15,7 @@ from backend.store.tables import ArtifactRow
 from tests.small_artifacts import CARD
 
 ROLE = "arn:aws:iam::123456789012:role/serving"
-WANTED = DeploymentRequest(instance="ml.g6.12xlarge", role=ROLE, bucket="weights")
+REQUEST = DeploymentRequest(instance="ml.g6.12xlarge", role=ROLE, bucket="weights")
 AWQ = Recipe.model_validate(
     {"name": "int4", "steps": [{"quantize": {"method": "awq"}}], "serving": {"tensor_parallel": 2}}
 )

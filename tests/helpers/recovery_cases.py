@@ -27,7 +27,7 @@ class Case:
     linears: tuple[str, ...]
 
     @classmethod
-    def of(cls, model: Path) -> Case:
+    def prune(cls, model: Path) -> Case:
         pruned, query = model.with_name(model.name + "-pruned"), Pruning(method="magnitude", pattern="2:4")
         request = QuantizeRequest(
             model_dir=model, out_dir=pruned, pruning=query, calibration_texts=TEXTS, **CALIBRATION

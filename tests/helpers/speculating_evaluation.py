@@ -10,7 +10,7 @@ KINDS = {
     "code": AnswerSteps(answers=8, chunks=100, tokens=260.0),
     "writing": AnswerSteps(answers=8, chunks=100, tokens=150.0),
 }
-KEPT = Lossless(
+LOSSLESS = Lossless(
     prompts=24,
     same=23,
     divergences=(17,),
@@ -38,5 +38,5 @@ def document() -> Evaluation:
     first, second = evaluation.variants
     levels = [level.model_copy(update={"drafting": drafting}) for level in second.levels]
     variant = second.variant.model_copy(update={"speculation": Speculation(method="draft", tokens=3, draft_path="/d")})
-    changed = second.model_copy(update={"variant": variant, "levels": levels, "lossless": KEPT})
+    changed = second.model_copy(update={"variant": variant, "levels": levels, "lossless": LOSSLESS})
     return evaluation.model_copy(update={"variants": [first, changed]})

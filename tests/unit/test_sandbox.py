@@ -256,7 +256,7 @@ def end() -> None:
     os.abort()
 
 
-def told() -> list[Any]:
+def raise_refusal() -> list[Any]:
     raise InvalidWorkload("`x` is wrong: {}.", "columns")
 
 
@@ -280,6 +280,6 @@ def test_a_machine_that_is_too_busy_is_not_called_a_damaged_file(monkeypatch: py
 def test_the_child_answers_errors_as_they_are_and_sees_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "secret")
     with pytest.raises(InvalidWorkload) as refused:
-        sandbox.run(told, about="x")
+        sandbox.run(raise_refusal, about="x")
     assert refused.value.named == ("columns",) and str(refused.value) == "`x` is wrong: columns."
     assert "secret" not in str(sandbox.run(secrets, about="x"))

@@ -67,7 +67,7 @@ class Fault:
 
 
 @dataclass
-class Asked:
+class LoggedRequest:
     """One request as it arrived: when by the account's clock, and the answer's status or what a fault did."""
 
     at: float
@@ -82,7 +82,7 @@ class Account:
     tables: dict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict(dict))
     """What operations keep, by the name that a module chooses."""
     faults: list[Fault] = field(default_factory=list)
-    log: list[Asked] = field(default_factory=list)
+    log: list[LoggedRequest] = field(default_factory=list)
     late_s: float = 0.0
     """Lists lack for so long what was made."""
     choose: Callable[[str], str | int | None] | None = None
@@ -104,7 +104,7 @@ class Account:
         do = self.choose(operation) if self.choose else None
         return None if do is None else Fault(do)
 
-    def asked(self, operation: str) -> list[dict[str, Any]]:
+    def requests_for(self, operation: str) -> list[dict[str, Any]]:
         """The parameters of every request for it, those that failed too."""
         return [each.parameters for each in self.log if each.operation == operation]
 

@@ -36,11 +36,11 @@ def describe_alarms(account: Account, request: dict[str, Any]) -> dict[str, Any]
 
 def _state(account: Account, row: dict[str, Any]) -> str:
     name = next(each["Value"] for each in row["Dimensions"] if each["Name"] == "EndpointName")
-    quiet_since = max(row["since"], max((at for at, _, _ in _of(account, name)), default=0.0))
+    quiet_since = max(row["since"], max((at for at, _, _ in _invocations(account, name)), default=0.0))
     return "ALARM" if account.clock.now - quiet_since >= row["Period"] * row["EvaluationPeriods"] else "OK"
 
 
-def _of(account: Account, name: str) -> Invocations:
+def _invocations(account: Account, name: str) -> Invocations:
     value: Invocations = account.tables["invocations"].get(name, [])
     return value
 
@@ -86,7 +86,7 @@ def _seconds(moment_or_number: Any) -> float:
 def _values(account: Account, options: dict[str, Any], begin: float, end: float) -> list[tuple[float, float]]:
     name = next(each["Value"] for each in options["Metric"]["Dimensions"] if each["Name"] == "EndpointName")
     periods: dict[int, Invocations] = {}
-    for each in _of(account, name):
+    for each in _invocations(account, name):
         if begin <= each[0] < end:
             periods.setdefault(int((each[0] - begin) // options["Period"]), []).append(each)
     values = {

@@ -29,7 +29,7 @@ def _create(account: Account, table: str, kind: str, name: str, row: dict[str, A
     return arn
 
 
-def _found(account: Account, table: str, kind: str, name: str) -> dict[str, Any]:
+def _require_row(account: Account, table: str, kind: str, name: str) -> dict[str, Any]:
     if name not in account.tables[table]:
         raise _missing(kind, name)
     return account.tables[table][name]
@@ -52,14 +52,14 @@ def create_model(account: Account, request: dict[str, Any]) -> dict[str, Any]:
 
 @operation("sagemaker", "DescribeModel")
 def describe_model(account: Account, request: dict[str, Any]) -> dict[str, Any]:
-    row = _found(account, "models", "model", request["ModelName"])
+    row = _require_row(account, "models", "model", request["ModelName"])
     by_name = {name: row.get(name) for name in ("ModelName", "PrimaryContainer", "ExecutionRoleArn", "VpcConfig")}
     return {**by_name, "ModelArn": row["arn"], "CreationTime": moment(row["created"])}
 
 
 @operation("sagemaker", "DeleteModel")
 def delete_model(account: Account, request: dict[str, Any]) -> None:
-    _found(account, "models", "model", request["ModelName"])
+    _require_row(account, "models", "model", request["ModelName"])
     del account.tables["models"][request["ModelName"]]
 
 
@@ -75,14 +75,14 @@ def list_models(account: Account, request: dict[str, Any]) -> dict[str, Any]:
 @operation("sagemaker", "CreateEndpointConfig")
 def create_configuration(account: Account, request: dict[str, Any]) -> dict[str, Any]:
     for variant in request["ProductionVariants"]:
-        _found(account, "models", "model", variant["ModelName"])
+        _require_row(account, "models", "model", variant["ModelName"])
     name = request["EndpointConfigName"]
     return {"EndpointConfigArn": _create(account, "configurations", "endpoint-config", name, request)}
 
 
 @operation("sagemaker", "DescribeEndpointConfig")
 def describe_configuration(account: Account, request: dict[str, Any]) -> dict[str, Any]:
-    row = _found(account, "configurations", "endpoint configuration", request["EndpointConfigName"])
+    row = _require_row(account, "configurations", "endpoint configuration", request["EndpointConfigName"])
     by_name = {name: row.get(name) for name in ("EndpointConfigName", "ProductionVariants", "KmsKeyId")}
     return {**by_name, "EndpointConfigArn": row["arn"], "CreationTime": moment(row["created"])}
 
@@ -90,7 +90,7 @@ def describe_configuration(account: Account, request: dict[str, Any]) -> dict[st
 @operation("sagemaker", "DeleteEndpointConfig")
 def delete_configuration(account: Account, request: dict[str, Any]) -> None:
     name = request["EndpointConfigName"]
-    _found(account, "configurations", "endpoint configuration", name)
+    _require_row(account, "configurations", "endpoint configuration", name)
     if name in used(account):
         raise Refused("ValidationException", f"The fake refuses what AWS warns of: {name} is in use by an endpoint.")
     del account.tables["configurations"][name]
@@ -119,7 +119,7 @@ def list_configurations(account: Account, request: dict[str, Any]) -> dict[str, 
 
 @operation("sagemaker", "CreateEndpoint")
 def create_endpoint(account: Account, request: dict[str, Any]) -> dict[str, Any]:
-    _found(account, "configurations", "endpoint configuration", request["EndpointConfigName"])
+    _require_row(account, "configurations", "endpoint configuration", request["EndpointConfigName"])
     plan = {"creating_s": CREATING_S, "ends": "InService", "reason": None, **account.tables["endpoint plan"]}
     arn = _create(
         account,
@@ -168,7 +168,7 @@ def write(account: Account, name: str, line: str) -> None:
 def update_endpoint(account: Account, request: dict[str, Any]) -> dict[str, Any]:
     """The lever `update_plan` says how it goes."""
     row = _endpoint(account, request["EndpointName"])
-    configuration = _found(account, "configurations", "endpoint configuration", request["EndpointConfigName"])
+    configuration = _require_row(account, "configurations", "endpoint configuration", request["EndpointConfigName"])
     now = status(account, row)
     if now in {"Creating", "Updating", "RollingBack"} or (row["update"] is not None and not row["update"]["done"]):
         raise Refused("ValidationException", f'Cannot update in-progress endpoint "{row["arn"]}".')
@@ -207,7 +207,7 @@ def status(account: Account, row: dict[str, Any]) -> str:
 
 
 def _endpoint(account: Account, name: str) -> dict[str, Any]:
-    row = _found(account, "endpoints", "endpoint", name)
+    row = _require_row(account, "endpoints", "endpoint", name)
     if row["deleted"] is not None and account.clock.now - row["deleted"] >= DELETING_S:
         del account.tables["endpoints"][name]
         raise _missing("endpoint", name)
@@ -314,19 +314,19 @@ def filter_log(account: Account, request: dict[str, Any]) -> dict[str, Any]:
 
 
 @lever("endpoint_plan")
-def endpoint_plan(account: Account, wanted: dict[str, Any]) -> None:
+def endpoint_plan(account: Account, settings: dict[str, Any]) -> None:
     """How the next endpoints go: `creating_s`, `ends` (InService or Failed), `reason`."""
-    account.tables["endpoint plan"] = wanted
+    account.tables["endpoint plan"] = settings
 
 
 @lever("update_plan")
-def update_plan(account: Account, wanted: dict[str, Any]) -> None:
+def update_plan(account: Account, settings: dict[str, Any]) -> None:
     """How the next updates go: `updating_s`, `seen_s` before it is seen, `ends` (InService, RolledBack, Failed or
     UpdateRollbackFailed), `reason`."""
-    account.tables["update plan"] = wanted
+    account.tables["update plan"] = settings
 
 
 @lever("container")
-def container(account: Account, wanted: dict[str, Any]) -> None:
+def container(account: Account, settings: dict[str, Any]) -> None:
     """`quantization`, `ignores_draft`, `answer`; `url`, `split` and `breaks` as `runtime` says."""
-    account.tables["container"] = wanted
+    account.tables["container"] = settings

@@ -84,7 +84,7 @@ def create(account: Account, request: dict[str, Any]) -> dict[str, Any]:
 
 @operation("sagemaker", "DescribeOptimizationJob")
 def describe(account: Account, request: dict[str, Any]) -> dict[str, Any]:
-    job, now = _found(account, request), account.clock.now
+    job, now = _require_job(account, request), account.clock.now
     status = job.status(now)
     ended, started = job.ended(now), job.started(now)
     reason = job.plan.reason or "The model cannot be quantized." if status == "FAILED" else None
@@ -124,7 +124,7 @@ def listed(account: Account, request: dict[str, Any]) -> dict[str, Any]:
 
 @operation("sagemaker", "StopOptimizationJob")
 def stop(account: Account, request: dict[str, Any]) -> None:
-    job = _found(account, request)
+    job = _require_job(account, request)
     if job.status(account.clock.now) in FINAL:
         raise Refused(
             "ValidationException", f"The job {request['OptimizationJobName']} has ended and cannot be stopped."
@@ -134,7 +134,7 @@ def stop(account: Account, request: dict[str, Any]) -> None:
 
 @operation("sagemaker", "DeleteOptimizationJob")
 def delete(account: Account, request: dict[str, Any]) -> None:
-    if _found(account, request).status(account.clock.now) not in FINAL:
+    if _require_job(account, request).status(account.clock.now) not in FINAL:
         raise Refused(
             "ValidationException", f"The job {request['OptimizationJobName']} is running and cannot be deleted."
         )
@@ -142,22 +142,22 @@ def delete(account: Account, request: dict[str, Any]) -> None:
 
 
 @lever("plan")
-def plan(account: Account, wanted: dict[str, Any]) -> None:
+def plan(account: Account, settings: dict[str, Any]) -> None:
     """How the next jobs go."""
-    account.tables["plans"][str(len(account.tables["plans"]))] = Plan(**wanted)
+    account.tables["plans"][str(len(account.tables["plans"]))] = Plan(**settings)
 
 
 @lever("end")
-def end(account: Account, wanted: dict[str, Any]) -> None:
+def end(account: Account, settings: dict[str, Any]) -> None:
     """`ends` the job `name` now: COMPLETED, FAILED with a `reason`, or STOPPED."""
-    job, now = jobs(account)[wanted["name"]], account.clock.now
-    if wanted["ends"] == "STOPPED":
+    job, now = jobs(account)[settings["name"]], account.clock.now
+    if settings["ends"] == "STOPPED":
         job.stop_at = now - job.plan.stopping_s
     else:
-        job.plan = Plan(starting_s=0, running_s=now - job.created, ends=wanted["ends"], reason=wanted.get("reason"))
+        job.plan = Plan(starting_s=0, running_s=now - job.created, ends=settings["ends"], reason=settings.get("reason"))
 
 
-def _found(account: Account, request: dict[str, Any]) -> Job:
+def _require_job(account: Account, request: dict[str, Any]) -> Job:
     name = request["OptimizationJobName"]
     if name not in jobs(account):
         raise Refused("ResourceNotFound", f"Optimization job {name} does not exist.")

@@ -52,7 +52,7 @@ def s3() -> Iterator[str]:
         yield url
 
 
-def beside(s3: str, name: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Any:
+def bucket_client(s3: str, name: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Any:
     """A client of an empty bucket on that server, where all other calls of AWS go on to the account."""
     created = empty_bucket(s3, name, monkeypatch, folder)
     monkeypatch.delenv("AWS_ENDPOINT_URL")
@@ -64,7 +64,7 @@ def beside(s3: str, name: str, monkeypatch: pytest.MonkeyPatch, folder: Path) ->
 def bucket(s3: str, aws: Account, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """`weights`, empty, beside the account, with parts as small as S3 allows."""
     monkeypatch.setattr(objects, "PART_BYTES", 5 << 20)
-    return beside(s3, "weights", monkeypatch, tmp_path)
+    return bucket_client(s3, "weights", monkeypatch, tmp_path)
 
 
 @contextmanager

@@ -27,9 +27,9 @@ from tests.fakes.sagemaker.account import (
     OPERATIONS,
     ROUTES,
     Account,
-    Asked,
     Cut,
     Fault,
+    LoggedRequest,
     Refused,
     Request,
     Response,
@@ -47,17 +47,17 @@ CUT_AFTER = 2
 
 
 @lever("clock")
-def clock(account: Account, wanted: dict[str, Any]) -> float:
-    if "speed" in wanted:
-        account.clock.run(wanted["speed"])
-    account.clock.advance(wanted.get("advance", 0))
+def clock(account: Account, settings: dict[str, Any]) -> float:
+    if "speed" in settings:
+        account.clock.run(settings["speed"])
+    account.clock.advance(settings.get("advance", 0))
     return account.clock.now
 
 
 @lever("faults")
-def faults(account: Account, wanted: Any) -> None:
+def faults(account: Account, rows: Any) -> None:
     """In place of those that were left."""
-    account.faults[:] = [Fault(**each) for each in wanted]
+    account.faults[:] = [Fault(**each) for each in rows]
 
 
 @lever("reset")
@@ -134,7 +134,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answered(self, name: str, parameters: dict[str, Any], act: Any) -> None:
         """Do it, unless a fault says otherwise."""
-        request, fault = Asked(self.account.clock.now, name, parameters), self.account.fault(name)
+        request, fault = LoggedRequest(self.account.clock.now, name, parameters), self.account.fault(name)
         self.account.log.append(request)
         if fault is not None:
             request.answer = fault.do
@@ -215,5 +215,5 @@ class Levers:
         with urllib.request.urlopen(request, timeout=10) as answer:
             return json.load(answer)
 
-    def asked(self, operation: str) -> list[dict[str, Any]]:
+    def requests_for(self, operation: str) -> list[dict[str, Any]]:
         return [each["parameters"] for each in self.pull("log") if each["operation"] == operation]

@@ -13,7 +13,7 @@ from tests import homes
 from tests.integration.cli.calling import one_sentence, process, whetstone
 
 
-def told(home: Workspace, *arguments: str) -> Any:
+def answer_of(home: Workspace, *arguments: str) -> Any:
     done = whetstone(home.settings.home, *arguments, "--json")
     assert done.returncode == 0, done
     return json.loads(done.stdout)
@@ -31,18 +31,18 @@ def test_one_submit_is_two_jobs_and_the_same_key_is_the_same_two(home: Workspace
         "--idempotency-key",
         "nightly",
     )
-    first = told(home, *requests)
-    assert told(home, *requests)["id"] == first["id"]
-    second, again = told(home, "jobs", "list")
+    first = answer_of(home, *requests)
+    assert answer_of(home, *requests)["id"] == first["id"]
+    second, again = answer_of(home, "jobs", "list")
     assert again["id"] == first["id"] and second["after"] == first["id"]
     refused = one_sentence(
         whetstone(home.settings.home, "optimize", "starter", "--recipe", "awq", "--idempotency-key", "nightly")
     )
     assert f"{first['id']} was submitted with that key and asks for something else" in refused
-    waits = {row["id"]: row["waiting"]["sentence"] for row in told(home, "jobs", "queue")}
+    waits = {row["id"]: row["waiting"]["sentence"] for row in answer_of(home, "jobs", "queue")}
     assert "No supervisor is running" in waits[first["id"]] and f"It comes after {first['id']}" in waits[second["id"]]
-    told(home, "jobs", "cancel", first["id"])
-    reply = told(home, "jobs", "show", second["id"])
+    answer_of(home, "jobs", "cancel", first["id"])
+    reply = answer_of(home, "jobs", "show", second["id"])
     assert (reply["state"], reply["ending"]) == ("cancelled", "dependency") and first["id"] in reply["cause"]
 
 
@@ -61,19 +61,21 @@ def test_what_cannot_be_asked_is_refused_in_a_sentence_before_anything_is_submit
     home: Workspace, flags: tuple[str, ...], message: str
 ) -> None:
     assert message in one_sentence(whetstone(home.settings.home, "optimize", "starter", "--recipe", "w8a8", *flags))
-    assert told(home, "jobs", "list") == []
+    assert answer_of(home, "jobs", "list") == []
 
 
 def test_terms_and_priority_stand_in_the_jobs_record(home: Workspace) -> None:
-    job = told(home, "optimize", "starter", "--recipe", "w8a8", "--timeout", "2h", "--retries", "1", "--cores", "1")
+    job = answer_of(
+        home, "optimize", "starter", "--recipe", "w8a8", "--timeout", "2h", "--retries", "1", "--cores", "1"
+    )
     assert job["terms"]["run_timeout_s"] == 7200.0 and job["claim"]["cores"] == 1
-    assert told(home, "jobs", "prioritize", job["id"], "low")["terms"]["priority"] == "low"
-    reply = told(home, "jobs", "show", job["id"])
+    assert answer_of(home, "jobs", "prioritize", job["id"], "low")["terms"]["priority"] == "low"
+    reply = answer_of(home, "jobs", "show", job["id"])
     assert reply["attempts"] == [] and reply["waiting"]["sentence"].startswith("No supervisor is running")
 
 
 def test_only_what_was_put_aside_is_released(home: Workspace) -> None:
-    job = told(home, "optimize", "starter", "--recipe", "w8a8")["id"]
+    job = answer_of(home, "optimize", "starter", "--recipe", "w8a8")["id"]
     assert "was not put aside" in one_sentence(whetstone(home.settings.home, "jobs", "release", job))
 
 

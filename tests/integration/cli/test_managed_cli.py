@@ -99,7 +99,7 @@ def test_a_supervisor_killed_after_the_submit_is_followed_by_one_that_finds_the_
         job = json.loads(whetstone(home, *CASE, "--recipe", "awq", *AWS, "--json").stdout)["id"]
         command = [sys.executable, "-m", "backend.supervisor"]
         with Popen(command, env={**os.environ, "WHETSTONE_HOME": str(home)}) as first:
-            eventually("the submit", lambda: bool(account.asked("CreateOptimizationJob")), 60)
+            eventually("the submit", lambda: bool(account.requests_for("CreateOptimizationJob")), 60)
             first.kill()
         account.pull("clock", {"advance": 7200})
         with Popen([*command, "--until-idle", "0.5"], env={**os.environ, "WHETSTONE_HOME": str(home)}) as second:
@@ -110,4 +110,4 @@ def test_a_supervisor_killed_after_the_submit_is_followed_by_one_that_finds_the_
             parsed["result"]["output"] == f"{OUTPUT}/whetstone-{job}-1/"
             and "djl-inference" in parsed["result"]["image"]
         )
-        assert len(account.asked("CreateOptimizationJob")) == 1
+        assert len(account.requests_for("CreateOptimizationJob")) == 1

@@ -13,7 +13,7 @@ from backend.service.jobs import jobs, supervisors
 from tests import pauses
 from tests.buckets import keys
 from tests.fakes.running import running
-from tests.fakes.sagemaker.pointed import beside, elsewhere, point
+from tests.fakes.sagemaker.pointed import bucket_client, elsewhere, point
 from tests.helpers.deployable_artifacts import ROLE, artifact
 from tests.homes import eventually, open_home, until_ended
 from tests.integration.cli.calling import whetstone
@@ -29,21 +29,21 @@ def test_the_whole_life_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytes
         running("s3.py") as s3,
         running("exact_server.py", "--ttft-ms", 5, "--rate", 400) as url,
     ):
-        bucket = beside(s3, "weights", monkeypatch, tmp_path)
+        bucket = bucket_client(s3, "weights", monkeypatch, tmp_path)
         point(monkeypatch, tmp_path, account.url)
         monkeypatch.setenv("WHETSTONE_AWS_ROLE", ROLE)
         opened = open_home(tmp_path / "home")
         home = opened.settings.home
 
-        def told(*arguments: object) -> Any:
+        def call(*arguments: object) -> Any:
             done = whetstone(home, *arguments, "--json")
             assert done.returncode == 0, done
             return json.loads(done.stdout)
 
-        stopped, failed, result = (told(*CASE, "--recipe", "awq", *AWS)["id"] for _ in range(3))
+        stopped, failed, result = (call(*CASE, "--recipe", "awq", *AWS)["id"] for _ in range(3))
         supervisors.start(opened)
         try:
-            eventually("three jobs at AWS", lambda: len(account.asked("CreateOptimizationJob")) == 3, 60)
+            eventually("three jobs at AWS", lambda: len(account.requests_for("CreateOptimizationJob")) == 3, 60)
             assert whetstone(home, "jobs", "cancel", stopped).returncode == 0
             account.pull(
                 "end", {"name": f"whetstone-{failed}-1", "ends": "FAILED", "reason": "The weights are not there."}
@@ -55,24 +55,26 @@ def test_the_whole_life_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytes
             assert "The weights are not there (" in str(jobs.show(opened, failed).error)
             pauses.skip(monkeypatch, lambda seconds: account.pull("clock", {"advance": seconds}))
             first, second = artifact(opened), artifact(opened, job="j-2")
-            deployed = told(
+            deployed = call(
                 "deploy", first, "--to", "sagemaker", *SERVED, "--bucket", "weights", "--name", "chat", "--idle", 30
             )
             assert deployed["state"] == "InService" and all(proof["proven"] for proof in deployed["proofs"])
             account.pull("container", {"url": url, "split": 50})
             requests = ("--concurrency", 1, "--requests", 4, "--repeats", 1, "--no-quality")
-            (variant,) = told("evaluate", "sagemaker:chat@us-east-1", *requests, "--wait")["variants"]
+            (variant,) = call("evaluate", "sagemaker:chat@us-east-1", *requests, "--wait")["variants"]
             assert [level["invocations"] for level in variant["levels"]] == [4]
             account.pull("container", {})
-            assert told("endpoints", "update", "chat", second)["artifact"] == second
-            told("endpoints", "delete", "chat")
+            assert call("endpoints", "update", "chat", second)["artifact"] == second
+            call("endpoints", "delete", "chat")
         finally:
             jobs.cancel_all_and_stop(opened)
-        assert told("endpoints", "list") == [] and keys(bucket, "weights") == []
+        assert call("endpoints", "list") == [] and keys(bucket, "weights") == []
         for kind, name in (
             ("Model", "ModelName"),
             ("EndpointConfig", "EndpointConfigName"),
             ("Endpoint", "EndpointName"),
         ):
-            created, deleted = ({each[name] for each in account.asked(f"{act}{kind}")} for act in ("Create", "Delete"))
+            created, deleted = (
+                {each[name] for each in account.requests_for(f"{act}{kind}")} for act in ("Create", "Delete")
+            )
             assert created == deleted != set(), kind

@@ -32,14 +32,14 @@ from tests.tiny import TEXT, tiny_llama
 HERE = Path(sys.executable)
 
 
-def asked(model: Path, out: Path, method: Any = "gptq", **changes: Any) -> QuantizeRequest:
+def make_request(model: Path, out: Path, method: Any = "gptq", **changes: Any) -> QuantizeRequest:
     defaults: dict[str, Any] = {"bits": 4, "symmetric": False, "group_size": 32, "samples": 4, "length": 32}
     return QuantizeRequest(
         model_dir=model, out_dir=out, method=method, calibration_texts=[TEXT], **(defaults | changes)
     )
 
 
-def held(folder: Path) -> Path:
+def make_blocking_model(folder: Path) -> Path:
     """A model that an engine begins to read and never gets."""
     config = tiny_llama(folder, layers=1) / "config.json"
     config.unlink()
@@ -74,10 +74,10 @@ def test_an_engines_refusal_arrives_as_what_it_was(tmp_path: Path) -> None:
     model = tiny_llama(tmp_path / "model", layers=1)
     store(model, fp8)
     with pytest.raises(ImpossibleStack, match="already quantized: start from its 16-bit original"):
-        library_client.quantize("llm-compressor", HERE, asked(model, tmp_path / "out"), NoProgress())
+        library_client.quantize("llm-compressor", HERE, make_request(model, tmp_path / "out"), NoProgress())
     with pytest.raises(ImpossibleStack, match="AutoAWQ writes 4-bit AWQ with zero points only"):
-        library_client.quantize("autoawq", HERE, asked(model, tmp_path / "out"), NoProgress())
-    pruned = asked(model, tmp_path / "out", pruning=Pruning(method="wanda"))
+        library_client.quantize("autoawq", HERE, make_request(model, tmp_path / "out"), NoProgress())
+    pruned = make_request(model, tmp_path / "out", pruning=Pruning(method="wanda"))
     with pytest.raises(ImpossibleStack, match="prune or quantize, not both"):
         library_client.quantize("llm-compressor", HERE, pruned.model_copy(update={"method": "w8a8"}), NoProgress())
     with pytest.raises(ImpossibleStack, match="has no `magnitude` here: it has wanda, sparsegpt"):
@@ -89,12 +89,12 @@ def test_an_engines_refusal_arrives_as_what_it_was(tmp_path: Path) -> None:
 def test_an_interpreter_without_the_library_fails_in_one_sentence(tmp_path: Path) -> None:
     model = tiny_llama(tmp_path / "model", layers=1)
     with pytest.raises(WorkError, match=r"^llm-compressor failed \(ModuleNotFoundError: No module named") as caught:
-        library_client.quantize("llm-compressor", HERE, asked(model, tmp_path / "out"), NoProgress())
+        library_client.quantize("llm-compressor", HERE, make_request(model, tmp_path / "out"), NoProgress())
     assert "\n" not in str(caught.value)
 
 
 def test_a_process_that_the_system_ends_is_told_as_that(tmp_path: Path) -> None:
-    attempt = Attempt(asked(held(tmp_path / "model"), tmp_path / "out"))
+    attempt = Attempt(make_request(make_blocking_model(tmp_path / "model"), tmp_path / "out"))
     before = {child.pid for child in children(os.getpid())}
     attempt.start()
     eventually("the engine runs", lambda: any(child.pid not in before for child in children(os.getpid())))
@@ -113,14 +113,14 @@ def test_a_cancelled_call_leaves_no_process(tmp_path: Path) -> None:
     progress = Cancelled()
     with pytest.raises(JobCancelled):
         library_client.quantize(
-            "llm-compressor", HERE, asked(tiny_llama(tmp_path / "model", layers=1), tmp_path / "out"), progress
+            "llm-compressor", HERE, make_request(tiny_llama(tmp_path / "model", layers=1), tmp_path / "out"), progress
         )
     assert progress.pids and not any(psutil.pid_exists(pid) for pid in progress.pids)
 
 
 def test_an_engine_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     request = tmp_path / "request.json"
-    request.write_text(asked(held(tmp_path / "model"), tmp_path / "out").model_dump_json())
+    request.write_text(make_request(make_blocking_model(tmp_path / "model"), tmp_path / "out").model_dump_json())
     code = (
         "import sys; from pathlib import Path; from backend.domain.jobs.progress import NoProgress;"
         "from backend.engines.base import Pruning, QuantizeRequest; from backend.engines.libraries import "
@@ -164,10 +164,12 @@ class Recorded(NoProgress):
         self.done.append(done)
 
 
-def made(engine: str, model: Path, out: Path, **changes: Any) -> tuple[dict[str, Any], Recorded]:
+def quantize_and_score(engine: str, model: Path, out: Path, **changes: Any) -> tuple[dict[str, Any], Recorded]:
     """The result, and the score of what was saved; EngineMissing where the environment was not installed."""
     progress = Recorded()
-    result = library_client.quantize(engine, engine_python(load(), "compress"), asked(model, out, **changes), progress)
+    result = library_client.quantize(
+        engine, engine_python(load(), "compress"), make_request(model, out, **changes), progress
+    )
     assert [layer["name"] for layer in result.layers] == [f"model.layers.{n}" for n in range(2)]
     assert all(0 < layer["relative_error"] < 0.5 for layer in result.layers)
     assert {row["name"] for row in result.kept_16bit} == {"lm_head", "embedding"}
@@ -179,7 +181,7 @@ def made(engine: str, model: Path, out: Path, **changes: Any) -> tuple[dict[str,
 
 @pytest.mark.campaign
 def test_llm_compressor_makes_a_checkpoint_that_scores_well(tmp_path: Path) -> None:
-    scored, progress = made("llm-compressor", tiny_llama(tmp_path / "model"), tmp_path / "out")
+    scored, progress = quantize_and_score("llm-compressor", tiny_llama(tmp_path / "model"), tmp_path / "out")
     assert progress.done == sorted(progress.done) and 1 in progress.done
     assert 0 < scored["kl_mean"] < 0.5 and scored["scored"] == "dequantized"
 
@@ -201,7 +203,7 @@ def test_without_the_environment_the_sentence_says_how_to_get_it(tmp_path: Path)
     ],
 )
 def test_every_row_of_the_capability_table_works(engine: str, changes: dict[str, Any], tmp_path: Path) -> None:
-    scored, _ = made(engine, tiny_llama(tmp_path / "model"), tmp_path / "out", **changes)
+    scored, _ = quantize_and_score(engine, tiny_llama(tmp_path / "model"), tmp_path / "out", **changes)
     assert 0 < scored["kl_mean"] < 0.5
 
 
@@ -238,4 +240,4 @@ def test_llm_compressor_prunes_every_linear_and_nothing_else(tmp_path: Path, met
 @pytest.mark.campaign
 @pytest.mark.parametrize("family", ["llama", "mistral", "qwen2"])
 def test_autoawq_knows_the_families_that_the_table_says(family: str, tmp_path: Path) -> None:
-    made("autoawq", tiny_llama(tmp_path / "model", family=family), tmp_path / "out", method="awq")
+    quantize_and_score("autoawq", tiny_llama(tmp_path / "model", family=family), tmp_path / "out", method="awq")

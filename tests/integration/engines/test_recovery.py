@@ -60,7 +60,7 @@ def digest(folder: Path) -> str:
 
 
 def test_stopped_in_any_part_it_goes_on_to_the_same_bytes_and_does_no_part_twice(model: Path, tmp_path: Path) -> None:
-    def made(name: str, progress: NoProgress) -> dict[str, Any]:
+    def quantize_into(name: str, progress: NoProgress) -> dict[str, Any]:
         request = QuantizeRequest(
             model_dir=model,
             out_dir=tmp_path / name,
@@ -75,12 +75,12 @@ def test_stopped_in_any_part_it_goes_on_to_the_same_bytes_and_does_no_part_twice
         quantize = partial(native.quantize, progress=progress)
         return recovery.prune_and_recover(request, Recover(steps=4, learning_rate=0.005), progress, quantize)[1]
 
-    whole = made("whole", NoProgress())
+    whole = quantize_into("whole", NoProgress())
     for stop in (StoppingAt("optimize", 1, 1), StoppingAt("recover", 1, 2), StoppingAt("optimize", 1, 1)):
         with pytest.raises(Stopped):
-            made("out", stop)
+            quantize_into("out", stop)
     last = StoppingAt()
-    resumed = made("out", last)
+    resumed = quantize_into("out", last)
     assert last.seen == ["load", "optimize", "write"]  # of the quantization alone
     assert resumed["curve"] == whole["curve"]
     assert digest(tmp_path / "out") == digest(tmp_path / "whole")

@@ -50,9 +50,9 @@ def test_the_command_line_tells_and_drops_it(home: Workspace, monkeypatch: pytes
     job, _ = keeping(home, JobState.FAILED)
     monkeypatch.setenv("WHETSTONE_HOME", str(home.settings.home))
 
-    def said(*arguments: str) -> str:
+    def output_of(*arguments: str) -> str:
         return CliRunner().invoke(app, ["jobs", *arguments], catch_exceptions=False).stdout
 
-    assert "Checkpoints: 0.0819 MB" in said("show", job)
-    assert json.loads(said("drop", job, "--json")) == {"id": job, "freed_bytes": 81_920}
-    assert "It had no checkpoints" in said("drop", job)
+    assert "Checkpoints: 0.0819 MB" in output_of("show", job)
+    assert json.loads(output_of("drop", job, "--json")) == {"id": job, "freed_bytes": 81_920}
+    assert "It had no checkpoints" in output_of("drop", job)

@@ -31,7 +31,7 @@ def running(workspace: Workspace) -> JobView:
     return until_phase(workspace, job.id, "optimize")
 
 
-def said(workspace: Workspace, job: JobView) -> str:
+def messages_of(workspace: Workspace, job: JobView) -> str:
     return " ".join(event.message or "" for event in jobs.timeline(workspace, job.id))
 
 
@@ -42,7 +42,7 @@ def test_it_makes_room_for_ones_own_job_and_comes_back(home: Workspace) -> None:
     back = jobs.show(home, demo.id)
     assert first.state is JobState.SUCCEEDED and first.started_at is not None
     assert not back.ended and back.attempt == 2 and back.error is None
-    assert "Makes room" in said(home, demo) and "queued again" in said(home, demo)
+    assert "Makes room" in messages_of(home, demo) and "queued again" in messages_of(home, demo)
     again = until_state(home, demo.id, JobState.RUNNING)
     assert again.attempt == 2 and again.started_at is not None and first.finished_at is not None
     assert again.started_at >= first.finished_at

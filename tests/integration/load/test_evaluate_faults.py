@@ -34,7 +34,7 @@ FAULTS = {
     "http_503": "http_503",
     "hang": "timeout",
 }
-ASKED = ("one", "two", "three")
+PROMPTS = ("one", "two", "three")
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]
 @pytest.fixture(scope="module")
 def measured(shared_home: Workspace, tmp_path_factory: pytest.TempPathFactory) -> tuple[Evaluation, str]:
     """Every fault as a variant of one evaluation, with quality, and its report."""
-    workload = write_prompts(tmp_path_factory.mktemp("words"), *({"prompt": word} for word in ASKED))
+    workload = write_prompts(tmp_path_factory.mktemp("words"), *({"prompt": word} for word in PROMPTS))
     options = evaluations.read_options(
         concurrency=(1,),
         requests=2,
@@ -69,45 +69,45 @@ def measured(shared_home: Workspace, tmp_path_factory: pytest.TempPathFactory) -
     return shown.document, (Path(shown.path) / "report.html").read_text()
 
 
-def of(document: Evaluation, fault: str) -> VariantResult:
+def result_with(document: Evaluation, fault: str) -> VariantResult:
     return next(result for result in document.variants if result.name.endswith(f"#{fault}"))
 
 
 def test_every_fault_is_counted_under_its_kind_and_has_no_figures(measured: tuple[Evaluation, str]) -> None:
     for fault, kind in FAULTS.items():
-        level = of(measured[0], fault).levels[0]
+        level = result_with(measured[0], fault).levels[0]
         assert level.errors == {kind: 2}, fault
         assert level.ttft_ms is level.tpot_ms is level.client_latency_ms is None
         assert level.output_tokens is None
-    sound = of(measured[0], "ok").levels[0]
+    sound = result_with(measured[0], "ok").levels[0]
     assert sound.errors == {} and sound.ttft_ms is not None
 
 
 def test_answers_without_a_count_are_so_counted(measured: tuple[Evaluation, str]) -> None:
-    level = of(measured[0], "no_usage").levels[0]
+    level = result_with(measured[0], "no_usage").levels[0]
     assert (level.invocation_errors, level.tokenizer_failed, level.empty_responses) == (0, 2, 2)
     assert level.ttft_ms is not None and level.tpot_ms is None
 
 
 def test_answers_without_a_count_have_no_throughput_in_tokens_anywhere(measured: tuple[Evaluation, str]) -> None:
     document, report = measured
-    result = of(document, "no_usage")
+    result = result_with(document, "no_usage")
     level = result.levels[0]
     assert level.input_tokens_per_s is level.output_tokens_per_s is level.steady_output_tokens_per_s is None
     assert level.requests_per_s is not None and level.requests_per_s > 0
     assert level.price is not None and set(level.price.model_dump().values()) == {None}
-    assert of(document, "ok").levels[0].price.per_million_output is not None
+    assert result_with(document, "ok").levels[0].price.per_million_output is not None
     stored = json.loads(document.model_dump_json())["variants"][document.variants.index(result)]["levels"][0]
     assert stored["output_tokens_per_s"] is None
     row = next(row for row in csv.DictReader(io.StringIO(tables.csv(document))) if row["Variant"] == result.name)
     assert (row["Output tokens/sec (count)"], row["Price per million output tokens"]) == ("", "")
     assert "2 of 2 answers came without a token count, so tokens/s and prices are not known" in report
     assert "requests/s, tokens not counted" in report
-    assert {of(document, fault).levels[0].output_tokens_per_s for fault in FAULTS} == {0}
+    assert {result_with(document, fault).levels[0].output_tokens_per_s for fault in FAULTS} == {0}
 
 
 def test_a_variant_whose_tokens_were_not_counted_gets_no_verdict_on_them(measured: tuple[Evaluation, str]) -> None:
-    name = of(measured[0], "no_usage").name
+    name = result_with(measured[0], "no_usage").name
     by_name = {row.metric: describe_comparison(row) for row in measured[0].comparison if row.variant == name}
     reason = f"no verdict: 2 of 2 answers of `{name}` had no token count"
     assert by_name["output_tokens_per_s"] == by_name["tpot_ms"] == reason
@@ -116,11 +116,11 @@ def test_a_variant_whose_tokens_were_not_counted_gets_no_verdict_on_them(measure
 
 def test_failures_are_no_agreement(measured: tuple[Evaluation, str]) -> None:
     for fault in FAULTS:
-        quality = of(measured[0], fault).quality
-        assert quality is not None and (quality.answers, quality.answers_asked) == (0, len(ASKED)), fault
+        quality = result_with(measured[0], fault).quality
+        assert quality is not None and (quality.answers, quality.answers_asked) == (0, len(PROMPTS)), fault
         assert quality.exact_match is quality.token_f1 is quality.exact_ci95 is None, fault
         assert quality_cost(quality) == "none of 3 answers could be compared, KL not measured"
-    compared = of(measured[0], "no_usage").quality
+    compared = result_with(measured[0], "no_usage").quality
     assert compared is not None and (compared.answers, compared.exact_match, compared.token_f1) == (3, 1, 1)
     assert compared.exact_ci95 == wilson(3, 3) and compared.token_f1_ci95 is None
     assert (

@@ -17,7 +17,7 @@ from benchmarks.load_scale import LONG_PROMPT
 from tests.fakes.running import ask, running, write_prompts
 from tests.homes import eventually, once
 
-SAID = "the quick brown fox jumps over it all "
+SENTENCE = "the quick brown fox jumps over it all "
 READER = "backend.evaluate.load.answer_reader"
 
 
@@ -34,7 +34,7 @@ def test_a_prompt_of_50k_tokens_arrives_whole(tmp_path: Path) -> None:
     with running("broken_server.py") as url:
         records, _ = run_level(plan(url, tmp_path, {"prompt": LONG_PROMPT}), tmp_path / "level")
         reply = ask(f"{url}/seen")
-    assert [record.text for record in records] == [SAID] * 4
+    assert [record.text for record in records] == [SENTENCE] * 4
     assert [body["messages"] for body in reply] == [[{"role": "user", "content": LONG_PROMPT}]] * 4
 
 
@@ -59,7 +59,13 @@ def test_a_session_of_long_turns_carries_all_of_it_along(tmp_path: Path) -> None
         )
         reply = ask(f"{url}/seen")
     assert [record.turn for record in records] == [0, 1, 2]
-    assert [part["content"] for part in reply[2]["messages"]] == [LONG_PROMPT, SAID, "and then", SAID, "and then"]
+    assert [part["content"] for part in reply[2]["messages"]] == [
+        LONG_PROMPT,
+        SENTENCE,
+        "and then",
+        SENTENCE,
+        "and then",
+    ]
 
 
 def readers(process: psutil.Process) -> list[psutil.Process]:

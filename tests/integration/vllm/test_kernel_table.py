@@ -49,7 +49,7 @@ def cases() -> Iterator[Case]:
         yield from itertools.product(layouts, [Layer("experts", inputs, outputs, whole, experts=True)], gpus)
 
 
-def asked(layout: StoredLayout, layer: Layer, chip: Chip) -> dict[str, Any]:
+def kernel_case(layout: StoredLayout, layer: Layer, chip: Chip) -> dict[str, Any]:
     """The case for vLLM."""
     sizes = {"inputs": layer.inputs, "outputs": layer.outputs, "all_inputs": layer.all_inputs, "group": layout.group}
     where = {"capability": chip.capability, "dtype": chip.dtype, "experts": layer.experts}
@@ -58,7 +58,7 @@ def asked(layout: StoredLayout, layer: Layer, chip: Chip) -> dict[str, Any]:
 
 def test_the_table_takes_the_kernel_that_vllm_takes() -> None:
     every = list(cases())
-    sent = json.dumps([asked(*case) for case in every])
+    sent = json.dumps([kernel_case(*case) for case in every])
     environment = {**os.environ, "VLLM_LOGGING_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"}
     result = subprocess.run([PYTHON, CHOOSER], input=sent, env=environment, capture_output=True, text=True, timeout=240)
     assert result.returncode == 0, result.stderr[-2000:]

@@ -24,7 +24,7 @@ from tests import simulated, studio
 
 NAMES, RATE = ("original", "w8a8"), 4.0
 TALKS = [{"turns": ["who", "why"]}, {"turns": ["when", "where"]}, {"turns": ["what", "which"]}]
-ASKED = {"as sent": [(0, 0), (1, 0), (0, 1), (1, 1)], "the second first": [(0, 0), (1, 0), (1, 1), (0, 1)]}
+TURN_ORDERS = {"as sent": [(0, 0), (1, 0), (0, 1), (1, 1)], "the second first": [(0, 0), (1, 0), (1, 1), (0, 1)]}
 """(session, turn) in the order of issue: two conversations, whichever of them is answered first."""
 
 
@@ -45,7 +45,7 @@ def run(order: str, name: str) -> list[RequestRecord]:
             status="ok",
             text=f"{name} {session} {turn}",
         )
-        for index, (session, turn) in enumerate(ASKED[order])
+        for index, (session, turn) in enumerate(TURN_ORDERS[order])
     ]
 
 

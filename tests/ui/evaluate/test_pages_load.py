@@ -26,7 +26,7 @@ from tests.cases import workloads as cases
 
 URL = "http://127.0.0.1:1"
 TRACE = b'{"prompt": "a", "timestamp": 0.5}\n{"prompt": "b", "timestamp": 1}\n'
-ASKED = {
+FORMS = {
     "streams": {
         "evaluate_concurrency": "1, 8",
         "evaluate_repeats": "3",
@@ -92,7 +92,7 @@ def opened(home: Workspace, query: dict[str, str]) -> AppTest:
     return studio.open_page("evaluate", variants=URL, **chosen)
 
 
-@pytest.mark.parametrize("query", ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize("query", FORMS.values(), ids=FORMS)
 def test_the_command_beside_the_form_asks_the_very_same(studio_home: Workspace, query: dict[str, str]) -> None:
     at = opened(studio_home, query)
     assert not at.error, [error.value for error in at.error]

@@ -32,7 +32,7 @@ sys.stdin.read()
 
 
 @contextmanager
-def held(home: Path, mode: str) -> Iterator[None]:
+def lock_database(home: Path, mode: str) -> Iterator[None]:
     """Another process in a transaction. NORMAL keeps other writers out, EXCLUSIVE readers too."""
     command = [sys.executable, "-c", HOLD, str(home / "whetstone.db"), mode]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
@@ -49,7 +49,7 @@ def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "PATIENCE_S", 0.2)
 
 
-def told(at: AppTest) -> list[str]:
+def messages_on(at: AppTest) -> list[str]:
     studio.check(at)
     return [str(reported.value).replace("\\", "") for reported in (*at.error, *at.toast)]
 
@@ -58,15 +58,15 @@ def told(at: AppTest) -> list[str]:
 def test_pages_are_read_while_another_writes(studio_home: Workspace, page: str) -> None:
     studio.install_job(studio_home, JobState.SUCCEEDED)
     studio.evaluation(studio_home, simulated.evaluation())
-    with held(studio_home.settings.home, "NORMAL"):
-        assert told(studio.open_page(page)) == []
+    with lock_database(studio_home.settings.home, "NORMAL"):
+        assert messages_on(studio.open_page(page)) == []
 
 
 def test_a_click_that_cannot_be_written_is_told_and_can_be_done_again(studio_home: Workspace) -> None:
     at = studio.open_page("hardware")
-    with held(studio_home.settings.home, "NORMAL"):
+    with lock_database(studio_home.settings.home, "NORMAL"):
         at.button(key="hardware_install-serve").click().run()
-        assert len(told(at)) == 1 and "locked by another program" in told(at)[0]
+        assert len(messages_on(at)) == 1 and "locked by another program" in messages_on(at)[0]
         assert jobs.active(studio_home) == []
     at.button(key="hardware_install-serve").click().run()
     assert len(at.error) == 0 and [job.kind for job in jobs.active(studio_home)] == ["install"]
@@ -74,8 +74,8 @@ def test_a_click_that_cannot_be_written_is_told_and_can_be_done_again(studio_hom
 
 def test_a_database_held_before_the_studio_came_is_one_sentence_and_mends_itself(studio_home: Workspace) -> None:
     studio_home.store.engine.dispose()
-    with held(studio_home.settings.home, "EXCLUSIVE"):
+    with lock_database(studio_home.settings.home, "EXCLUSIVE"):
         st.cache_resource.clear()
         at = studio.start()
-        assert len(told(at)) == 1 and "locked" in told(at)[0]
-    assert told(at.run()) == [] and at.title[0].value == "Whetstone"
+        assert len(messages_on(at)) == 1 and "locked" in messages_on(at)[0]
+    assert messages_on(at.run()) == [] and at.title[0].value == "Whetstone"

@@ -18,7 +18,7 @@ from tests import studio
 from tests.buckets import keys
 from tests.fakes.sagemaker.account import Account, Fault
 from tests.fakes.sagemaker.pointed import aws, bucket, s3
-from tests.helpers.deployable_artifacts import WANTED, artifact
+from tests.helpers.deployable_artifacts import REQUEST, artifact
 from tests.helpers.deployment_cases import PLAIN
 from tests.pricing import no_credentials
 
@@ -71,7 +71,7 @@ def test_an_endpoint_is_updated_in_place_after_its_cost_was_shown(
     sleep = time.sleep
     monkeypatch.setattr(time, "sleep", lambda seconds: aws.clock.advance(seconds) if seconds >= 5 else sleep(seconds))
     endpoints.deploy(
-        studio_home, endpoints.plan(studio_home, first, WANTED.model_copy(update={"name": "chat"})), lambda line: None
+        studio_home, endpoints.plan(studio_home, first, REQUEST.model_copy(update={"name": "chat"})), lambda line: None
     )
     at = studio.open_page("endpoints")
     at.selectbox(key="endpoints_artifact-chat").select(second).run()
@@ -79,7 +79,7 @@ def test_an_endpoint_is_updated_in_place_after_its_cost_was_shown(
     text = studio.says(at)
     assert "until then it costs 14.10 USD per hour on demand, then 8.34." in text.replace("\\", "")
     assert f"whetstone endpoints update chat {second} --region us-east-1 --instance ml.g6.24xlarge" in text
-    assert aws.asked("UpdateEndpoint") == [], "nothing happens before it is confirmed"
+    assert aws.requests_for("UpdateEndpoint") == [], "nothing happens before it is confirmed"
     at.button(key="endpoints_update-chat").click().run()
     studio.check(at)
     text = studio.says(at).replace("\\", "")
@@ -90,7 +90,7 @@ def test_an_endpoint_is_updated_in_place_after_its_cost_was_shown(
     at.selectbox(key="endpoints_artifact-chat").select(first).run()
     at.button(key="endpoints_update-chat").click().run()
     assert "AWS went back to what was served before: errors went off." in studio.says(at).replace("\\", "")
-    assert aws.asked("UpdateEndpoint")[-1]["DeploymentConfig"]["AutoRollbackConfiguration"] == {
+    assert aws.requests_for("UpdateEndpoint")[-1]["DeploymentConfig"]["AutoRollbackConfiguration"] == {
         "Alarms": [{"AlarmName": "errors"}]
     }
     aws.tables["container"] = {"answer": " "}

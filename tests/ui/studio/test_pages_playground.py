@@ -30,7 +30,7 @@ from tests.helpers.deployment_cases import DEPLOYMENT
 __all__ = ["aws"]
 
 
-def made(home: Workspace) -> str:
+def make_artifact(home: Workspace) -> str:
     """An artifact of the starter; its files are not there."""
     return studio.artifact(home, studio.optimize_job(home, JobState.SUCCEEDED), studio.optimize_spec(home).model)
 
@@ -60,7 +60,7 @@ def test_without_artifacts_one_model_answers_alone_and_a_link_leads_to_a_second(
 
 
 def test_the_newest_artifact_stands_beside_its_original(studio_home: Workspace) -> None:
-    artifact = made(studio_home)
+    artifact = make_artifact(studio_home)
     at = studio.open_page("playground")
     assert at.selectbox(key="playground_original").value == "starter"
     assert at.selectbox(key="playground_optimized").value == artifact
@@ -70,7 +70,7 @@ def test_the_newest_artifact_stands_beside_its_original(studio_home: Workspace) 
 
 
 def test_the_pair_comes_from_the_address_and_goes_back_into_it(studio_home: Workspace) -> None:
-    artifact = made(studio_home)
+    artifact = make_artifact(studio_home)
     at = studio.open_page("playground", original=artifact, optimized="starter")
     assert at.selectbox(key="playground_original").value == artifact
     assert at.selectbox(key="playground_optimized").value == "starter"
@@ -161,7 +161,7 @@ def test_one_job_is_started_and_every_session_sees_it(studio_home: Workspace, se
 def test_what_cannot_be_started_is_one_sentence(
     studio_home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    artifact = made(studio_home)
+    artifact = make_artifact(studio_home)
     at = studio.open_page("playground")
     at.button(key="playground_start").click().run()
     studio.check(at)

@@ -17,7 +17,7 @@ from tests.homes import open_home
 HOSTS = ["studio.example.org", "https://proxied.example.org:8443", "HTTP://Plain.example.org:80"]
 
 
-def asked(kind: str = "http", **headers: str) -> list[dict[str, Any]]:
+def responses(kind: str = "http", **headers: str) -> list[dict[str, Any]]:
     """What is sent back; the application inside answers 200 with a policy of its own."""
     sent: list[dict[str, Any]] = []
 
@@ -57,9 +57,9 @@ def asked(kind: str = "http", **headers: str) -> list[dict[str, Any]]:
 )
 def test_what_is_meant_is_answered(host: str, origin: str | None) -> None:
     headers = {"host": host} | ({"origin": origin} if origin else {})
-    (answer,) = asked(**headers)
+    (answer,) = responses(**headers)
     assert answer["status"] == 200 and dict(answer["headers"]) == {b"etag": b"1", **POLICIES}
-    assert asked("websocket", **headers)[0]["type"] == "websocket.accept"
+    assert responses("websocket", **headers)[0]["type"] == "websocket.accept"
 
 
 @pytest.mark.parametrize(
@@ -93,15 +93,15 @@ def test_what_is_meant_is_answered(host: str, origin: str | None) -> None:
 )
 def test_what_another_page_sends_is_not(host: str, origin: str | None) -> None:
     headers = {"host": host} | ({"origin": origin} if origin else {})
-    start, body = asked(**headers)
+    start, body = responses(**headers)
     assert (
         start["status"] == 403 and b"WHETSTONE_HOSTS" in body["body"] and set(POLICIES) <= dict(start["headers"]).keys()
     )
-    assert asked("websocket", **headers) == [{"type": "websocket.close", "code": 1008}]
+    assert responses("websocket", **headers) == [{"type": "websocket.close", "code": 1008}]
 
 
 def test_without_a_host_nothing_is_answered() -> None:
-    assert asked()[0]["status"] == 403
+    assert responses()[0]["status"] == 403
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.7", "::", "studio.example.org"])

@@ -30,7 +30,7 @@ OIDC = {
     "oidc_secret_env": "OIDC_SECRET",
 }
 NOBODY = Actor(name="1", role=None)
-FOUND = SignIn.model_validate(OIDC | {"role_claim": "realm_access.roles", "admins": ("Ada@Example.org", "sub-7")})
+SIGN_IN = SignIn.model_validate(OIDC | {"role_claim": "realm_access.roles", "admins": ("Ada@Example.org", "sub-7")})
 ANN = {"is_logged_in": True, "origin": ORIGIN, "sub": "ann", "realm_access": {"roles": ["viewer", "x"]}}
 
 
@@ -38,7 +38,7 @@ async def _inside(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.start", "status": 299, "headers": [(b"set-cookie", b"a=b")]})
 
 
-def asked(
+def responses(
     path: str = "/",
     claims: Mapping[str, Any] | None = None,
     *,
@@ -66,12 +66,12 @@ def asked(
     async def receive() -> Any:
         return {}
 
-    run_in_own_loop(lambda: Gate(_inside, FOUND, SECRET)(scope, receive, send))
+    run_in_own_loop(lambda: Gate(_inside, SIGN_IN, SECRET)(scope, receive, send))
     return sent
 
 
 def status(*args: Any, **options: Any) -> int:
-    return int(asked(*args, **options)[0]["status"])
+    return int(responses(*args, **options)[0]["status"])
 
 
 def test_who_signed_in_and_has_a_role_gets_in() -> None:
@@ -85,7 +85,7 @@ def test_who_signed_in_and_has_a_role_gets_in() -> None:
 )
 def test_another_cookie_does_not(claims: dict[str, Any]) -> None:
     assert status("/", claims) == 401
-    assert asked("/_stcore/stream", claims, kind="websocket") == [{"type": "websocket.close", "code": 1008}]
+    assert responses("/_stcore/stream", claims, kind="websocket") == [{"type": "websocket.close", "code": 1008}]
 
 
 def test_nor_one_that_somebody_else_signed_or_that_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,16 +109,16 @@ def test_nor_one_that_somebody_else_signed_or_that_is_old(monkeypatch: pytest.Mo
     ],
 )
 def test_after_signing_in_one_comes_to_where_one_wanted_to_go_in_this_studio(required: str, target: str) -> None:
-    started = asked("/sign-in", query=f"next={quote(required, safe='')}".encode())[0]
+    started = responses("/sign-in", query=f"next={quote(required, safe='')}".encode())[0]
     headers = dict(started["headers"])
     assert started["status"] == 302 and headers[b"location"].startswith(b"/auth/login?provider=")
     cookie = headers[b"set-cookie"].decode().partition(";")[0]
-    back = asked("/", ANN, cookies=cookie)[0]
+    back = responses("/", ANN, cookies=cookie)[0]
     assert dict(back["headers"])[b"location"].decode() == target
 
 
 def test_cookies_of_a_studio_on_https_are_for_https_alone() -> None:
-    assert asked("/oauth2callback")[0]["headers"] == [(b"set-cookie", b"a=b; Secure")]
+    assert responses("/oauth2callback")[0]["headers"] == [(b"set-cookie", b"a=b; Secure")]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_cookies_of_a_studio_on_https_are_for_https_alone() -> None:
     ],
 )
 def test_whom_the_claims_make(claims: dict[str, Any], actor: Actor) -> None:
-    assert FOUND.actor(claims) == actor.model_copy(update={"origin": "page"})
+    assert SIGN_IN.actor(claims) == actor.model_copy(update={"origin": "page"})
 
 
 def settings(tmp_path: Path, **written: str) -> Settings:
@@ -192,10 +192,10 @@ def test_what_is_missing_or_wrong_is_said_before_anything_starts(
 def test_the_secret_is_read_from_where_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OIDC_SECRET", "")
     with pytest.raises(RequestError, match="OIDC_SECRET, which should hold the OIDC client's secret"):
-        sign_in.read_secret(FOUND)
+        sign_in.read_secret(SIGN_IN)
     monkeypatch.setenv("OIDC_SECRET", " known \n")
-    assert sign_in.read_secret(FOUND) == "known"
-    of_file = FOUND.model_copy(update={"oidc_secret_env": None, "oidc_secret_file": str(tmp_path / "none")})
+    assert sign_in.read_secret(SIGN_IN) == "known"
+    of_file = SIGN_IN.model_copy(update={"oidc_secret_env": None, "oidc_secret_file": str(tmp_path / "none")})
     with pytest.raises(RequestError, match="none, which should hold"):
         sign_in.read_secret(of_file)
 
@@ -256,7 +256,7 @@ def test_signing_out_ends_the_other_pages_and_the_cookie() -> None:
             if scope["type"] == "websocket":
                 await pages[scope["path"]].inside(scope, receive, send)
 
-        gate, ann, bob = Gate(app, FOUND, SECRET), signed_cookie(ANN), signed_cookie(ANN | {"sub": "bob"})
+        gate, ann, bob = Gate(app, SIGN_IN, SECRET), signed_cookie(ANN), signed_cookie(ANN | {"sub": "bob"})
         running = [
             asyncio.create_task(gate(of_page("/_stcore/stream", ann), page.sent.get, ignore)),
             asyncio.create_task(gate(of_page("/other/stream", bob), other.sent.get, ignore)),
@@ -284,7 +284,7 @@ def test_what_a_page_sends_after_its_sign_in_has_ended_is_not_answered(monkeypat
 
     async def work() -> None:
         page, now, began = Page(), time.time(), time.time
-        gate, cookie = Gate(page.inside, FOUND, SECRET), signed_cookie(ANN)
+        gate, cookie = Gate(page.inside, SIGN_IN, SECRET), signed_cookie(ANN)
         monkeypatch.setattr(time, "time", lambda: began() + 11 * 3600)
         running = asyncio.create_task(gate(of_page("/_stcore/stream", cookie), page.sent.get, ignore))
         await page.opened.wait()

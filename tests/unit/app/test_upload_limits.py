@@ -30,10 +30,10 @@ class Studio:
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    def put(self, actor: Actor | None, path: str, size: int, *, said: bool = True) -> tuple[int, str]:
-        """Status and words of the answer. `said`: whether the request states its length."""
+    def put(self, actor: Actor | None, path: str, size: int, *, states_length: bool = True) -> tuple[int, str]:
+        """Status and words of the answer. `states_length`: whether the request states its length."""
         sent: list[Any] = []
-        headers = [(b"content-length", str(size).encode())] if said else []
+        headers = [(b"content-length", str(size).encode())] if states_length else []
         scope = {"type": "http", "method": "PUT", "path": PATH + path, "headers": headers}
         scope |= {ACTOR: actor} if actor else {}
 
@@ -64,4 +64,4 @@ def test_one_persons_pages_hold_so_many_bytes_in_all() -> None:
 
 
 def test_an_upload_that_does_not_say_how_long_it_is_counts_as_the_longest() -> None:
-    assert Studio().put(OSCAR, "s-1/f", 10, said=False)[0] == 413
+    assert Studio().put(OSCAR, "s-1/f", 10, states_length=False)[0] == 413

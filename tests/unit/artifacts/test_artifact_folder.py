@@ -27,7 +27,7 @@ from tests.homes import open_home
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> tuple[Path, Manifest]:
+def stored_artifact(tmp_path: Path) -> tuple[Path, Manifest]:
     """A folder with its manifest, as a job leaves it."""
     folder = tmp_path / "artifact"
     (folder / "model").mkdir(parents=True)
@@ -57,8 +57,10 @@ def flip(path: Path, *, keep_time: bool = False) -> None:
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def test_a_flipped_bit_is_found_before_anything_is_served(made: tuple[Path, Manifest], tmp_path: Path) -> None:
-    folder, manifest = made
+def test_a_flipped_bit_is_found_before_anything_is_served(
+    stored_artifact: tuple[Path, Manifest], tmp_path: Path
+) -> None:
+    folder, manifest = stored_artifact
     settings = Settings(home=tmp_path / "home")
     variant = Variant(name="x", source=manifest.id, kind="artifact", model_path=str(folder / "model"))
     with local_artifacts([variant], settings, NoProgress()):
@@ -71,9 +73,9 @@ def test_a_flipped_bit_is_found_before_anything_is_served(made: tuple[Path, Mani
 
 @pytest.mark.parametrize("kind", [evaluate, serve])
 def test_a_job_on_a_flipped_bit_fails_before_a_server_starts(
-    made: tuple[Path, Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
+    stored_artifact: tuple[Path, Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
 ) -> None:
-    folder, manifest = made
+    folder, manifest = stored_artifact
     monkeypatch.setenv("WHETSTONE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("WHETSTONE_ENGINES", str(tmp_path / "engines"))
     (tmp_path / "engines" / "serve" / "bin").mkdir(parents=True)
@@ -92,9 +94,9 @@ def test_a_job_on_a_flipped_bit_fails_before_a_server_starts(
 
 
 def test_a_file_is_hashed_once_as_long_as_it_is_the_same(
-    made: tuple[Path, Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stored_artifact: tuple[Path, Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, manifest = made
+    folder, manifest = stored_artifact
     hashed: list[str] = []
     whole = artifact_folder.sha256
     monkeypatch.setattr(artifact_folder, "sha256", lambda path: hashed.append(path.name) or whole(path))
@@ -111,9 +113,9 @@ def test_a_file_is_hashed_once_as_long_as_it_is_the_same(
 
 
 def test_a_manifest_that_was_exchanged_with_its_files_is_another_artifacts(
-    made: tuple[Path, Manifest], tmp_path: Path
+    stored_artifact: tuple[Path, Manifest], tmp_path: Path
 ) -> None:
-    folder, manifest = made
+    folder, manifest = stored_artifact
     flip(folder / "model" / "model.safetensors")
     (folder / "manifest.json").unlink()
     artifact_folder.write_manifest(folder, manifest.model_copy(update={"files": artifact_folder.describe(folder)}))
@@ -129,8 +131,8 @@ def test_a_path_outside_is_no_manifests(path: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["/etc/hostname", "config.json"])
-def test_a_link_is_refused(made: tuple[Path, Manifest], tmp_path: Path, target: str) -> None:
-    folder, manifest = made
+def test_a_link_is_refused(stored_artifact: tuple[Path, Manifest], tmp_path: Path, target: str) -> None:
+    folder, manifest = stored_artifact
     (folder / "model" / "link.json").symlink_to(target)
     with pytest.raises(ArtifactCorrupt, match=r"model/link\.json of artifact is a link"):
         artifact_folder.verify(folder, manifest)

@@ -62,11 +62,11 @@ def proxy(address: str) -> Iterator[str]:
 @pytest.fixture
 def client(address: str, proxy: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """It asks the server; everything else asks the proxy."""
-    made = empty_bucket(address, "team", monkeypatch, tmp_path)
+    bucket = empty_bucket(address, "team", monkeypatch, tmp_path)
     faults(proxy)
     monkeypatch.setenv("AWS_ENDPOINT_URL", proxy)
     monkeypatch.setattr(objects, "PART_BYTES", PART)
-    return made
+    return bucket
 
 
 @pytest.fixture
@@ -112,31 +112,31 @@ def many(size: int, seed: int = 0) -> bytes:
 
 def test_what_was_published_comes_back_byte_for_byte(home_with_bucket: Workspace, client: Any, tmp_path: Path) -> None:
     manifest = staged(tmp_path / "out", weights=many(12 * MIB))
-    told: list[tuple[int, int]] = []
-    made = place(home_with_bucket).publish(
-        tmp_path / "out", manifest.id, Contents(home_with_bucket.store, "j-1"), lambda *at: told.append(at)
+    progress: list[tuple[int, int]] = []
+    published = place(home_with_bucket).publish(
+        tmp_path / "out", manifest.id, Contents(home_with_bucket.store, "j-1"), lambda *at: progress.append(at)
     )
-    assert told[-1] == (12 * MIB + 2, 12 * MIB + 2) and told == sorted(told)
+    assert progress[-1] == (12 * MIB + 2, 12 * MIB + 2) and progress == sorted(progress)
     assert [key.split("/")[1] for key in keys(client, "team")] == ["artifacts", "contents", "contents"]
     with place(home_with_bucket).use(
-        made.address, manifest.id
+        published.address, manifest.id
     ) as copied:  # the copy that the publisher keeps, by links
         artifact_folder.verify(copied, manifest)
     forget_copies(home_with_bucket)
-    assert place(home_with_bucket).missing(made.address) == 12 * MIB + 2
-    with place(home_with_bucket).use(made.address, manifest.id, lambda *at: told.append(at)) as fetched:
+    assert place(home_with_bucket).missing(published.address) == 12 * MIB + 2
+    with place(home_with_bucket).use(published.address, manifest.id, lambda *at: progress.append(at)) as fetched:
         artifact_folder.verify(fetched, manifest)
         assert (fetched / "model" / "model.safetensors").read_bytes() == many(12 * MIB)
-    assert told[-1] == (12 * MIB + 2, 12 * MIB + 2) and place(home_with_bucket).missing(made.address) == 0
+    assert progress[-1] == (12 * MIB + 2, 12 * MIB + 2) and place(home_with_bucket).missing(published.address) == 0
 
 
 def test_an_outline_has_what_a_page_reads_and_no_weights(home_with_bucket: Workspace, tmp_path: Path) -> None:
     manifest = staged(tmp_path / "out")
-    made = publish(home_with_bucket, tmp_path / "out", manifest)
+    published = publish(home_with_bucket, tmp_path / "out", manifest)
     forget_copies(home_with_bucket)
-    folder = place(home_with_bucket).outline(made.address, manifest)
+    folder = place(home_with_bucket).outline(published.address, manifest)
     assert [path.name for path in sorted((folder / "model").iterdir())] == ["config.json"]
-    with place(home_with_bucket).use(made.address, manifest.id) as fetched:
+    with place(home_with_bucket).use(published.address, manifest.id) as fetched:
         artifact_folder.verify(fetched, manifest)
 
 
@@ -147,9 +147,9 @@ def test_the_manifest_is_written_last(home_with_bucket: Workspace, client: Any, 
         publish(home_with_bucket, tmp_path / "out", manifest)
     assert [key.split("/")[1] for key in keys(client, "team")] == ["contents", "contents"]
     faults(proxy)
-    made = publish(home_with_bucket, tmp_path / "out", manifest)
+    published = publish(home_with_bucket, tmp_path / "out", manifest)
     assert len(keys(client, "team")) == 3
-    place(home_with_bucket).verify(made.address, manifest)
+    place(home_with_bucket).verify(published.address, manifest)
 
 
 LONG = pytest.mark.campaign
@@ -173,8 +173,8 @@ def test_an_upload_outlives_a_fault(
 ) -> None:
     manifest = staged(tmp_path / "out", weights=many(12 * MIB))
     faults(proxy, {"has": where, "do": do})
-    made = publish(home_with_bucket, tmp_path / "out", manifest)
-    place(home_with_bucket).verify(made.address, manifest)
+    published = publish(home_with_bucket, tmp_path / "out", manifest)
+    place(home_with_bucket).verify(published.address, manifest)
 
 
 @pytest.mark.parametrize(
@@ -194,10 +194,10 @@ def test_a_download_outlives_a_fault(
     home_with_bucket: Workspace, client: Any, proxy: str, tmp_path: Path, where: str, do: object
 ) -> None:
     manifest = staged(tmp_path / "out", weights=many(3 * MIB))
-    made = publish(home_with_bucket, tmp_path / "out", manifest)
+    published = publish(home_with_bucket, tmp_path / "out", manifest)
     forget_copies(home_with_bucket)
     faults(proxy, {"method": "GET", "has": where, "do": do})
-    with place(home_with_bucket).use(made.address, manifest.id) as fetched:
+    with place(home_with_bucket).use(published.address, manifest.id) as fetched:
         artifact_folder.verify(fetched, manifest)
 
 
@@ -209,8 +209,8 @@ def test_contents_that_two_artifacts_name_stay_for_the_other(
     one, two = publish(home_with_bucket, tmp_path / "a", first), publish(home_with_bucket, tmp_path / "b", second)
     assert len(set(one.contents) & set(two.contents)) == 1
     assert len(keys(client, "team")) == 5
-    given = home_with_bucket.store.run(lambda session: artifact_contents.withdraw(session, "j-1", one.contents))
-    place(home_with_bucket).remove(given)
+    withdrawn = home_with_bucket.store.run(lambda session: artifact_contents.withdraw(session, "j-1", one.contents))
+    place(home_with_bucket).remove(withdrawn)
     assert len(keys(client, "team")) == 3
     place(home_with_bucket).verify(two.address, second)
 
@@ -223,32 +223,35 @@ def test_what_an_old_ledger_says_is_there_is_looked_for(
     for key in keys(client, "team"):
         client.delete_object(Bucket="team", Key=key)
     second = staged(tmp_path / "b", "j-2", weights=b"one")
-    made = publish(home_with_bucket, tmp_path / "b", second)
-    place(home_with_bucket).verify(made.address, second)
+    published = publish(home_with_bucket, tmp_path / "b", second)
+    place(home_with_bucket).verify(published.address, second)
 
 
 def test_a_bit_that_the_bucket_lost_is_found(home_with_bucket: Workspace, client: Any, tmp_path: Path) -> None:
     manifest = staged(tmp_path / "out")
-    made = publish(home_with_bucket, tmp_path / "out", manifest)
+    published = publish(home_with_bucket, tmp_path / "out", manifest)
     forget_copies(home_with_bucket)
     spoilt = next(key for key in keys(client, "team") if manifest.files[1].sha256 in key)
     client.put_object(Bucket="team", Key=spoilt, Body=b"weightz")
     with pytest.raises(ArtifactCorrupt, match=r"model/model.safetensors of a-\w+ in s3://team/studio is not the file"):
-        place(home_with_bucket).verify(made.address, manifest)
-    with pytest.raises(Exception, match="another checksum"), place(home_with_bucket).use(made.address, manifest.id):
+        place(home_with_bucket).verify(published.address, manifest)
+    with (
+        pytest.raises(Exception, match="another checksum"),
+        place(home_with_bucket).use(published.address, manifest.id),
+    ):
         pass
     client.delete_object(Bucket="team", Key=spoilt)
     with pytest.raises(ArtifactCorrupt, match="not in its bucket any more"):
-        place(home_with_bucket).verify(made.address, manifest)
+        place(home_with_bucket).verify(published.address, manifest)
 
 
 def test_a_bit_that_this_disk_lost_is_fetched_anew(home_with_bucket: Workspace, tmp_path: Path) -> None:
     manifest = staged(tmp_path / "out")
-    made = publish(home_with_bucket, tmp_path / "out", manifest)
+    published = publish(home_with_bucket, tmp_path / "out", manifest)
     forget_copies(home_with_bucket)
-    with place(home_with_bucket).use(made.address, manifest.id) as fetched:
+    with place(home_with_bucket).use(published.address, manifest.id) as fetched:
         (fetched / "model" / "model.safetensors").write_bytes(b"weightz")
-    with place(home_with_bucket).use(made.address, manifest.id) as again:
+    with place(home_with_bucket).use(published.address, manifest.id) as again:
         assert (again / "model" / "model.safetensors").read_bytes() == b"weights"
 
 
@@ -299,9 +302,9 @@ def test_an_upload_that_was_killed_goes_on_where_it_stopped(
         process.send_signal(signal.SIGKILL)
     sent = len(parts_seen(proxy)) - before
     assert process.wait() == -signal.SIGKILL and sent < 8
-    made = publish(home_with_bucket, tmp_path / "out", manifest)
+    published = publish(home_with_bucket, tmp_path / "out", manifest)
     assert len(parts_seen(proxy)) - before <= 8 + 1  # one part at most was under way
-    place(home_with_bucket).verify(made.address, manifest)
+    place(home_with_bucket).verify(published.address, manifest)
     assert "Uploads" not in client.list_multipart_uploads(Bucket="team")
 
 
@@ -319,18 +322,18 @@ def working(client: Any, tmp_path: Path) -> Iterator[Home]:
     home.store.engine.dispose()
 
 
-def seen(home: Home) -> JobRow:
+def job_row(home: Home) -> JobRow:
     with home.store.read() as session:
         return queue.get(session, "j-1")
 
 
 def test_a_supervisor_registers_what_is_in_the_bucket(working: Home, client: Any) -> None:
     working.tick()
-    assert seen(working).state == JobState.SUCCEEDED
+    assert job_row(working).state == JobState.SUCCEEDED
     with working.store.read() as session:
-        (made,) = session.exec(select(ArtifactRow)).all()
-    assert made.path.startswith(f"{PLACE}/artifacts/{made.id}.") and not (working.settings.home / "artifacts").exists()
-    locations.location_of(working.settings, made.path).verify(made.path, Manifest.model_validate_json(made.manifest))
+        (row,) = session.exec(select(ArtifactRow)).all()
+    assert row.path.startswith(f"{PLACE}/artifacts/{row.id}.") and not (working.settings.home / "artifacts").exists()
+    locations.location_of(working.settings, row.path).verify(row.path, Manifest.model_validate_json(row.manifest))
     assert not list((working.settings.jobs / "j-1" / "1" / "work").glob("output"))
 
 
@@ -342,13 +345,13 @@ def test_an_artifact_waits_for_a_place_that_does_not_answer(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     working.tick()
     working.tick()
-    assert seen(working).state == JobState.RUNNING
+    assert job_row(working).state == JobState.RUNNING
     with working.store.read() as session:
-        told = [event.message for _, event in history.list_events(session, "j-1") if event.kind == "warning"]
-    assert "Nothing answers at http://127.0.0.1:1" in str(told[0]) and "is tried again" in str(told[0])
+        warnings = [event.message for _, event in history.list_events(session, "j-1") if event.kind == "warning"]
+    assert "Nothing answers at http://127.0.0.1:1" in str(warnings[0]) and "is tried again" in str(warnings[0])
     monkeypatch.setenv("AWS_ENDPOINT_URL", answering)
     working.tick()
-    assert seen(working).state == JobState.SUCCEEDED and len(keys(client, "team")) == 2
+    assert job_row(working).state == JobState.SUCCEEDED and len(keys(client, "team")) == 2
 
 
 def test_a_job_whose_artifact_waits_can_be_cancelled(working: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,7 +360,7 @@ def test_a_job_whose_artifact_waits_can_be_cancelled(working: Home, monkeypatch:
     working.tick()
     working.store.run(lambda session: queue.request_cancel(session, "j-1", "alice"))
     working.tick()
-    assert seen(working).state == JobState.CANCELLED and "waited for its place" in str(seen(working).error)
+    assert job_row(working).state == JobState.CANCELLED and "waited for its place" in str(job_row(working).error)
 
 
 def test_what_is_refused_at_the_commit_leaves_the_bucket(
@@ -368,7 +371,7 @@ def test_what_is_refused_at_the_commit_leaves_the_bucket(
     def slow(folder: Path, manifest: Manifest) -> None:
         verify(folder, manifest)
         with working.store.session() as session:
-            leases.change(session, leases.read_lease(seen(working)), list(JobState), token=99)
+            leases.change(session, leases.read_lease(job_row(working)), list(JobState), token=99)
 
     monkeypatch.setattr(artifact_folder, "verify", slow)
     working.tick()
@@ -386,36 +389,36 @@ def test_staging_goes_on_beside_the_rounds_and_asks_again_after_a_pause() -> Non
             raise outcome
         return outcome
 
-    uploads, held = Uploads(in_background=True, monotonic=lambda: now), Lease("j-1", 1, 1)
-    assert uploads.stage(held, work) is None
+    uploads, lease = Uploads(in_background=True, monotonic=lambda: now), Lease("j-1", 1, 1)
+    assert uploads.stage(lease, work) is None
     gate.set()
     with pytest.raises(NotPlaced):
-        eventually("the first try", lambda: uploads.stage(held, work) is not None)
-    assert uploads.stage(held, work) is None and len(outcomes) == 1
+        eventually("the first try", lambda: uploads.stage(lease, work) is not None)
+    assert uploads.stage(lease, work) is None and len(outcomes) == 1
     now = 16.0
-    eventually("the second try", lambda: uploads.stage(held, work) is not None)
+    eventually("the second try", lambda: uploads.stage(lease, work) is not None)
 
 
 def test_an_evaluation_has_its_artifact_here_while_it_runs(home_with_bucket: Workspace, tmp_path: Path) -> None:
     manifest = staged(tmp_path / "out")
-    made = publish(home_with_bucket, tmp_path / "out", manifest)
+    published = publish(home_with_bucket, tmp_path / "out", manifest)
     forget_copies(home_with_bucket)
-    local = place(home_with_bucket).local(made.address)
+    local = place(home_with_bucket).local(published.address)
     variant = Variant(
-        name="r", source=manifest.id, kind="artifact", model_path="/another/host/model", stored_at=made.address
+        name="r", source=manifest.id, kind="artifact", model_path="/another/host/model", stored_at=published.address
     )
-    told: list[str] = []
+    messages: list[str] = []
 
-    class Told(NoProgress):
+    class RecordedPhases(NoProgress):
         def phase(self, name: str, message: str, **_: Any) -> None:
-            told.append(message)
+            messages.append(message)
 
-    with local_artifacts([variant], home_with_bucket.settings, Told()) as (found,):
-        assert found.model_path == str(local / "model") and (local / "model" / "model.safetensors").is_file()
+    with local_artifacts([variant], home_with_bucket.settings, RecordedPhases()) as (local_variant,):
+        assert local_variant.model_path == str(local / "model") and (local / "model" / "model.safetensors").is_file()
         Cache(home_with_bucket.settings.cache / "artifacts", 0).make_room(0)
         assert (local / "model" / "model.safetensors").is_file(), "what is used stays"
-    assert told == ["Fetching r (0.0 MB) from s3://team/studio"]
-    assert artifact_folder.served_files(found) == artifact_folder.served_of(manifest, found)
+    assert messages == ["Fetching r (0.0 MB) from s3://team/studio"]
+    assert artifact_folder.served_files(local_variant) == artifact_folder.served_of(manifest, local_variant)
     forget_copies(home_with_bucket)
 
 

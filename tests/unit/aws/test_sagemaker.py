@@ -121,4 +121,4 @@ def test_the_account_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch, tm
         Service().call("create_optimization_job", **JOB)
         account.pull("end", {"name": "j1", "ends": "FAILED", "reason": "No space."})
         assert Service().call("describe_optimization_job", OptimizationJobName="j1")["FailureReason"] == "No space."
-        assert len(account.asked("CreateOptimizationJob")) == 1
+        assert len(account.requests_for("CreateOptimizationJob")) == 1

@@ -11,7 +11,9 @@ from backend.catalog.text import training_prompts
 from backend.domain.errors import InvalidWorkload
 from backend.settings import ASSETS
 
-HELD = [json.loads(line)["prompt"] for line in (ASSETS / "workloads" / "assistant.jsonl").read_text().splitlines()]
+ASSISTANT_PROMPTS = [
+    json.loads(line)["prompt"] for line in (ASSETS / "workloads" / "assistant.jsonl").read_text().splitlines()
+]
 OWN = [
     f"Which of the {number} lighthouses north of Bergen was painted green, and who climbed it?" for number in range(9)
 ]
@@ -24,7 +26,9 @@ def written(folder: Path, texts: list[str]) -> str:
 
 
 def test_prompts_are_read_once_each_without_the_held_out_ones(tmp_path: Path) -> None:
-    content = training_prompts.read(written(tmp_path, [*OWN, OWN[0], HELD[3], HELD[4].upper()]), tmp_path)
+    content = training_prompts.read(
+        written(tmp_path, [*OWN, OWN[0], ASSISTANT_PROMPTS[3], ASSISTANT_PROMPTS[4].upper()]), tmp_path
+    )
     assert list(content.texts) == OWN
     assert content.left_out == 3
 
@@ -39,7 +43,7 @@ def test_a_text_file_has_a_prompt_a_paragraph(tmp_path: Path) -> None:
     ("texts", "sentence"),
     [
         ([""], "own.jsonl has no prompts: give a JSON object"),
-        (HELD, "Every prompt of own.jsonl is held out for evaluations to measure on: give others"),
+        (ASSISTANT_PROMPTS, "Every prompt of own.jsonl is held out for evaluations to measure on: give others"),
         (OWN[:4], "own.jsonl leaves 4 prompts, and a training takes at least 8: give more"),
     ],
 )

@@ -21,7 +21,7 @@ from tests import payoffs, studio
 TRAINED = {"asked": {"kind": "small", "tokens": 2}, "acceptance": [{"temperature": 0.0, "by_position": [0.7, 0.4]}]}
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+def run_payoff(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     with pytest.MonkeyPatch.context() as until_then, pytest.raises(SystemExit) as ended:
         until_then.setattr("sys.argv", ["whetstone", "payoff", "starter", *words])
         main()
@@ -47,12 +47,12 @@ def test_a_trained_draft_is_predicted_by_its_own_acceptance(
     )
     remaining = payoffs.payoff_map(key, model="starter").model_dump(mode="json")
     studio.put(home, spec, "Map", JobState.SUCCEEDED, result=json.dumps({"map": remaining}))
-    code, out, _ = said(capsys, "--draft", drafting, "--json")
+    code, out, _ = run_payoff(capsys, "--draft", drafting, "--json")
     rows = json.loads(out)["trained"]
     assert code == 0 and [row["streams"] for row in rows] == [1, 4, 8, 16]
     assert all(row["tokens"] in (1, 2) and row["interval"][0] < row["gain"] < row["interval"][1] for row in rows)
     assert rows[0]["gain"] > rows[-1]["gain"], "it pays most for one user"
-    code, out, _ = said(capsys, "--draft", drafting)
+    code, out, _ = run_payoff(capsys, "--draft", drafting)
     assert code == 0 and "1.70 and 2.10 tokens" in out
-    code, _, error = said(capsys, "--draft", looking)
+    code, _, error = run_payoff(capsys, "--draft", looking)
     assert code == 2 and f"{looking} is not a draft trained for starter: give --draft" in error

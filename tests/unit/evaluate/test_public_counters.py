@@ -17,7 +17,7 @@ from tests.fakes.running import running
 
 pytestmark = pytest.mark.process
 
-OF = Variant(name="v", source="s", kind="model")
+VARIANT = Variant(name="v", source="s", kind="model")
 GUESSING = Speculation(method="ngram", tokens=2)
 
 
@@ -114,5 +114,5 @@ def test_what_cannot_be_read_in_time_is_not_asked_for_again(answer: Callable[[so
     ],
 )
 def test_why_there_is_no_acceptance_rate(variant: dict[str, object], speculates: bool | None, words: str) -> None:
-    result = VariantResult(name="v", variant=OF.model_copy(update=variant), levels=[], speculates=speculates)
+    result = VariantResult(name="v", variant=VARIANT.model_copy(update=variant), levels=[], speculates=speculates)
     assert result.no_acceptance == words

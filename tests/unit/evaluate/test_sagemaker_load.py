@@ -131,13 +131,13 @@ def loaded(account: Account, folder: Path, name: str, **changed: Any) -> list[Re
 def test_botocore_reads_the_fakes_stream_and_sends_what_we_send(aws: Account, tmp_path: Path) -> None:
     name = in_service(aws, DEPLOYMENT, split=11)
     loaded(aws, tmp_path, name, requests=1, load=Load("closed", 1))
-    ours = aws.asked("InvokeEndpointWithResponseStream")[-1]
+    ours = aws.requests_for("InvokeEndpointWithResponseStream")[-1]
     client = Service("sagemaker-runtime", "us-east-1").client
     body = b'{"model":"model","prompt":"one","max_tokens":6,"stream":true}'
     answer = client.invoke_endpoint_with_response_stream(EndpointName=name, ContentType="application/json", Body=body)
     text = b"".join(each["PayloadPart"]["Bytes"] for each in answer["Body"])
     assert text.startswith(b"data: ") and text.endswith(b"data: [DONE]\n\n")
-    assert aws.asked("InvokeEndpointWithResponseStream")[-1] == ours
+    assert aws.requests_for("InvokeEndpointWithResponseStream")[-1] == ours
 
 
 def test_load_on_an_endpoint_counts_and_stamps_as_on_the_container_itself(aws: Account, tmp_path: Path) -> None:

@@ -27,11 +27,11 @@ STEPS = 3
 def site(tmp_path: Path) -> Iterator[Site]:
     """One job that succeeded as it should."""
 
-    def made(folder: Path) -> str:
+    def make_database(folder: Path) -> str:
         open_home(folder / "store").store.engine.dispose()
         return f"sqlite:///{folder}/store/{DATABASE}"
 
-    place = Site(tmp_path / "site", Lane("SQLite", made), 0)
+    place = Site(tmp_path / "site", Lane("SQLite", make_database), 0)
     place.submit(1, steps=STEPS)
     channel = JobChannel(place.channel("j-0"))
     manifest = small_artifacts.publish(channel, chain("j-0", STEPS))
@@ -58,7 +58,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
     place.close()
 
 
-def said(*messages: str) -> Callable[[Session], object]:
+def append_notes(*messages: str) -> Callable[[Session], object]:
     return lambda session: history.append(session, "j-0", [Event(kind="note", message=message) for message in messages])
 
 
@@ -70,10 +70,10 @@ SPOILS: dict[str, tuple[Callable[[Session], object], str]] = {
     "no result": (lambda session: session.execute(update(JobRow).values(result=None)), "its result is None"),
     "no artifact": (lambda session: session.execute(delete(ArtifactRow)), "where ['j-0'] succeeded"),
     "gap": (lambda session: session.execute(delete(EventRow).where(col(EventRow.seq) == 2)), "a gap"),
-    "step of another attempt": (said("step 0 of attempt 2"), "while attempt 1 had the job"),
-    "step twice": (said("step 2 of attempt 1"), "after step 2"),
-    "success twice": (said("Succeeded."), "succeeded 2 times"),
-    "started twice": (said("Started as process 8, attempt 1."), "started after attempt 1"),
+    "step of another attempt": (append_notes("step 0 of attempt 2"), "while attempt 1 had the job"),
+    "step twice": (append_notes("step 2 of attempt 1"), "after step 2"),
+    "success twice": (append_notes("Succeeded."), "succeeded 2 times"),
+    "started twice": (append_notes("Started as process 8, attempt 1."), "started after attempt 1"),
     "other work": (
         lambda session: session.execute(update(JobRow).values(spec='{"seed": 4000}')),
         "is not what j-0 had to make",

@@ -43,12 +43,12 @@ def test_the_whole_life_leaves_nothing_and_calls_what_the_policy_allows(
     called: set[str] = set()
     plain = BaseClient._make_api_call
 
-    def seen(client: Any, operation: str, parameters: dict[str, Any]) -> Any:
+    def record_call(client: Any, operation: str, parameters: dict[str, Any]) -> Any:
         service = client.meta.service_model.signing_name
         called.add(f"{NAMES.get(service, service)}:{operation}")
         return plain(client, operation, parameters)
 
-    monkeypatch.setattr(BaseClient, "_make_api_call", seen)
+    monkeypatch.setattr(BaseClient, "_make_api_call", record_call)
     deployment = deployed(endpoints, artifact, WATCHED)
     assert (deployment.state, deployment.instance, deployment.instances, deployment.owner) == (
         "InService",
@@ -74,7 +74,9 @@ def test_the_whole_life_leaves_nothing_and_calls_what_the_policy_allows(
     assert endpoints.traffic(deployment, moment(aws.clock.now)).since == Counts(requests=2, errors=0)
     again = deployed(endpoints, artifact, WATCHED)
     assert (
-        again.since == deployment.since and len(aws.asked("CreateEndpoint")) == 2 and len(aws.tables["endpoints"]) == 1
+        again.since == deployment.since
+        and len(aws.requests_for("CreateEndpoint")) == 2
+        and len(aws.tables["endpoints"]) == 1
     )
     with pytest.raises(NotNow, match="scales by itself"):
         endpoints.update(
@@ -158,7 +160,7 @@ def test_an_interrupt_while_it_is_made_takes_it_back(aws: Account, bucket: Any, 
 
     with pytest.raises(KeyboardInterrupt):
         deployed(Deployments("us-east-1", sleep=sleep), artifact)
-    assert left(aws, bucket) == [] and aws.asked("DeleteEndpoint")
+    assert left(aws, bucket) == [] and aws.requests_for("DeleteEndpoint")
 
 
 def test_busy_answers_and_late_lists_are_waited_out(
@@ -180,7 +182,7 @@ def test_what_aws_does_not_see_yet_is_waited_for(aws: Account, endpoints: Deploy
     aws.faults += [
         Fault("ValidationException", each, times=2, **unseen) for each in ("CreateEndpoint", "UpdateEndpoint")
     ]
-    assert deployed(endpoints, artifact, PLAIN).state == "InService" and len(aws.asked("DeleteModel")) == 0
+    assert deployed(endpoints, artifact, PLAIN).state == "InService" and len(aws.requests_for("DeleteModel")) == 0
     newer = PLAIN.model_copy(update={**HERE, "artifact": "a-ffffffffffff"})
     endpoints.update(newer, Rollout(), artifact, {"model/config.json": 2}, print)
     assert endpoints.show("chat").artifact == "a-ffffffffffff"

@@ -21,7 +21,7 @@ from backend.service.jobs import artifacts
 from backend.service.models import models, variants
 from tests.buckets import keys
 from tests.fakes.sagemaker.account import Account
-from tests.fakes.sagemaker.pointed import aws, beside, s3
+from tests.fakes.sagemaker.pointed import aws, bucket_client, s3
 from tests.optimization_jobs import JOB, REQUEST, Studio
 from tests.unit.launchers.sagemaker_endpoints import IAM
 
@@ -38,7 +38,7 @@ HERE = {
 
 @pytest.fixture
 def bucket(s3: str, aws: Account, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    created = beside(s3, "made", monkeypatch, tmp_path)
+    created = bucket_client(s3, "made", monkeypatch, tmp_path)
     created.put_bucket_versioning(Bucket="made", VersioningConfiguration={"Status": "Enabled"})
     return created
 
@@ -108,21 +108,21 @@ def test_weights_go_up_and_the_result_comes_back_as_a_verified_artifact(
 ) -> None:
     called, plain = set(), BaseClient._make_api_call
 
-    def seen(client: Any, operation: str, parameters: dict[str, Any]) -> Any:
+    def record_call(client: Any, operation: str, parameters: dict[str, Any]) -> Any:
         if client is not bucket:
             called.add(f"{client.meta.service_model.signing_name}:{operation}")
         return plain(client, operation, parameters)
 
-    monkeypatch.setattr(BaseClient, "_make_api_call", seen)
+    monkeypatch.setattr(BaseClient, "_make_api_call", record_call)
     monkeypatch.setattr(objects, "PART_BYTES", 5 << 20)
     studio.submit(request=HERE, weights=model.path, parent=model)
     studio.until_status("is being set up")
-    (request,) = aws.asked("CreateOptimizationJob")
+    (request,) = aws.requests_for("CreateOptimizationJob")
     source = request["ModelSource"]["S3"]["S3Uri"]
     assert (
         source.startswith("s3://made/up/")
         and "SHA256" not in source
-        and "Uploading the weights to s3://made/up." in studio.said
+        and "Uploading the weights to s3://made/up." in studio.messages
     )
     assert f"{source.removeprefix('s3://made/')}config.json" in keys(bucket, "made")
     for path in Path(model.path).iterdir():
@@ -153,12 +153,12 @@ def test_aws_is_not_asked_again_while_a_result_comes_back(studio: Studio, aws: A
     studio.until_status("is being set up")
     aws.clock.advance(2000)
     studio.until_state(JobState.SUCCEEDED)
-    request, launcher = len(aws.asked("DescribeOptimizationJob")), studio.launchers[-1]
+    request, launcher = len(aws.requests_for("DescribeOptimizationJob")), studio.launchers[-1]
     handle = Handle.model_validate_json(studio.row.handle or "")
     for _ in range(3):
         launcher.sweep(JOB, handle)
         assert not launcher.poll(handle).alive
-    assert len(aws.asked("DescribeOptimizationJob")) == request and studio.said.count("has completed") == 1
+    assert len(aws.requests_for("DescribeOptimizationJob")) == request and studio.messages.count("has completed") == 1
 
 
 def test_what_is_no_weights_stays_in_s3(studio: Studio, aws: Account, bucket: Any, model: ModelCard) -> None:

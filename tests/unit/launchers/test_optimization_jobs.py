@@ -59,7 +59,7 @@ def test_a_job_completes_and_its_output_and_image_are_recorded(studio: Studio, a
     aws.clock.advance(600)
     studio.until_state(JobState.SUCCEEDED)
     assert studio.creates() == 1
-    assert aws.asked("CreateOptimizationJob") == [
+    assert aws.requests_for("CreateOptimizationJob") == [
         {"OptimizationJobName": NAME, **REQUEST, "OutputConfig": {"S3OutputLocation": f"s3://b/out/{NAME}/"}}
     ]
     result = studio.result
@@ -67,7 +67,7 @@ def test_a_job_completes_and_its_output_and_image_are_recorded(studio: Studio, a
     assert "djl-inference" in result["image"] and result["arn"].endswith(NAME)
     assert (
         f"has completed after 20 min, about 2.00 USD at the price of the instance that it is for. The result is in "
-        f"s3://b/out/{NAME}/" in studio.said
+        f"s3://b/out/{NAME}/" in studio.messages
     )
     assert Handle.model_validate_json(studio.row.handle or "").place == result["arn"]
 
@@ -110,7 +110,7 @@ def test_another_home_has_it_stopped_before_it_gives_it_up(studio: Studio, aws: 
     )
     assert not other.ended_elsewhere(studio.row.spec, handle)
     studio.until(lambda: other.ended_elsewhere(studio.row.spec, handle), "the stop")
-    assert aws.asked("StopOptimizationJob")[-1] == {"OptimizationJobName": NAME}
+    assert aws.requests_for("StopOptimizationJob")[-1] == {"OptimizationJobName": NAME}
     never = handle.model_copy(update={"data": {**handle.data, "name": "whetstone-j-9999999999-1"}})
     studio.until(lambda: other.ended_elsewhere(studio.row.spec, never), "one that AWS does not know")
 
@@ -140,7 +140,7 @@ def test_what_is_busy_or_broken_costs_no_job(studio: Studio, aws: Account, fault
 def test_credentials_that_expire_while_it_runs_are_waited_for(studio: Studio, aws: Account) -> None:
     studio.until_status("is being set up")
     aws.faults.append(Fault("ExpiredTokenException", times=10_000))
-    studio.until(lambda: "Waits for AWS: The AWS credentials in use have expired" in studio.said, "expired")
+    studio.until(lambda: "Waits for AWS: The AWS credentials in use have expired" in studio.messages, "expired")
     aws.clock.advance(3600)
     aws.faults.clear()
     studio.until_state(JobState.SUCCEEDED)
@@ -192,7 +192,7 @@ def test_what_a_dead_supervisor_has_not_recorded_is_found_by_name_and_stopped(
         time.sleep(0.01)
     launcher = SageMakerLauncher(studio.workspace.settings, pace=lambda: PollingPace(BETWEEN_S, BETWEEN_S, BETWEEN_S))
     launcher.sweep(JOB, None)
-    assert len(aws.asked("StopOptimizationJob")) >= 1
+    assert len(aws.requests_for("StopOptimizationJob")) >= 1
     aws.clock.advance(60)
     assert running(aws) == []
 
@@ -311,5 +311,5 @@ def test_a_full_disk_is_not_told_as_aws(studio: Studio, aws: Account, monkeypatc
     with monkeypatch.context() as until_then:
         until_then.setattr("backend.channel.JobChannel.result", full)
         aws.clock.advance(3600)
-        studio.until(lambda: "Waits for room for its record: The disk filled up" in studio.said, "full")
+        studio.until(lambda: "Waits for room for its record: The disk filled up" in studio.messages, "full")
     studio.until_state(JobState.SUCCEEDED)

@@ -62,7 +62,7 @@ def test_what_is_no_message_is_refused_with_a_value_error(text: bytes) -> None:
 
 
 @pytest.fixture
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def ask_bridge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """What a client gets of a bridge that answers by these lines."""
     created: list[Client] = []
 
@@ -78,12 +78,12 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         each.close()
 
 
-def test_a_pickle_from_the_bridge_runs_nothing(asked: Any, tmp_path: Path) -> None:
+def test_a_pickle_from_the_bridge_runs_nothing(ask_bridge: Any, tmp_path: Path) -> None:
     """What `Connection.recv` would have run: a call of `os.mkdir`."""
     ran = tmp_path / "ran"
     pickled = f"cos\nmkdir\n(V{ran}\ntR.".encode()
     with pytest.raises(ClusterUnreachable, match="broke off"):
-        asked(f"pipe.send_bytes({pickled!r})")
+        ask_bridge(f"pipe.send_bytes({pickled!r})")
     assert not ran.exists()
 
 
@@ -95,13 +95,13 @@ def test_a_pickle_from_the_bridge_runs_nothing(asked: Any, tmp_path: Path) -> No
         ("pipe.send_bytes(b'[' * 100000)", ClusterUnreachable),
     ],
 )
-def test_an_answer_of_another_kind_is_one_of_ours(asked: Any, answer: str, raised: type[Exception]) -> None:
+def test_an_answer_of_another_kind_is_one_of_ours(ask_bridge: Any, answer: str, raised: type[Exception]) -> None:
     with pytest.raises(raised):
-        asked(answer)
+        ask_bridge(answer)
 
 
-def test_an_answer_is_passed_on(asked: Any) -> None:
+def test_an_answer_is_passed_on(ask_bridge: Any) -> None:
     row = {"id": "n", "content": {"$bytes": "AP8="}}
-    assert asked(f'pipe.send_bytes(json.dumps([number, "value", [{row!r}]]).encode())') == [
+    assert ask_bridge(f'pipe.send_bytes(json.dumps([number, "value", [{row!r}]]).encode())') == [
         {"id": "n", "content": b"\x00\xff"}
     ]

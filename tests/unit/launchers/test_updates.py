@@ -50,7 +50,7 @@ def test_an_update_serves_the_new_one_and_leaves_nothing_of_the_old(
     deployment = deployed(endpoints, artifact, OLD)
     findings = updated(endpoints, artifact, NEW, Rollout(alarms=("errors",), bake_s=300))
     assert [(each.what, each.proven) for each in findings] == [("answer", True), ("quantization", True)]
-    (request,) = aws.asked("UpdateEndpoint")
+    (request,) = aws.requests_for("UpdateEndpoint")
     assert request["DeploymentConfig"]["AutoRollbackConfiguration"] == {"Alarms": [{"AlarmName": "errors"}]}
     shown = endpoints.show("chat")
     assert (shown.artifact, shown.variant, shown.since, shown.owner) == (
@@ -60,7 +60,9 @@ def test_an_update_serves_the_new_one_and_leaves_nothing_of_the_old(
         "ann@example.org",
     )
     serves(aws, bucket, NEW)
-    assert updated(endpoints, artifact, NEW) and len(aws.asked("UpdateEndpoint")) == 1, "called again it finds it done"
+    assert updated(endpoints, artifact, NEW) and len(aws.requests_for("UpdateEndpoint")) == 1, (
+        "called again it finds it done"
+    )
     endpoints.delete("chat")
     assert left(aws, bucket) == []
 
@@ -162,14 +164,14 @@ def test_credentials_that_expire_meanwhile_leave_it_to_the_same_command(
         endpoints.update(NEW, Rollout(), artifact, {"model/config.json": 2}, messages.append)
     assert "same command again" in messages[-1]
     aws.faults.clear()
-    assert updated(endpoints, artifact) and len(aws.asked("UpdateEndpoint")) == 1
+    assert updated(endpoints, artifact) and len(aws.requests_for("UpdateEndpoint")) == 1
     serves(aws, bucket, NEW)
 
 
 def test_an_endpoint_that_somebody_deletes_meanwhile_leaves_nothing(aws: Account, bucket: Any, artifact: Path) -> None:
     def sleep(seconds: float) -> None:
         aws.clock.advance(seconds)
-        if aws.asked("UpdateEndpoint"):
+        if aws.requests_for("UpdateEndpoint"):
             aws.tables["endpoints"].clear()
 
     endpoints = Deployments("us-east-1", sleep=sleep)

@@ -14,7 +14,7 @@ from backend.domain.evaluation.evidence.speculation_gains import (
 from backend.present.charts import alt_text
 from backend.present.speculation import acceptance, words
 from tests import simulated
-from tests.helpers.speculating_evaluation import KEPT, document
+from tests.helpers.speculating_evaluation import LOSSLESS, document
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -56,7 +56,7 @@ def test_what_was_accepted_and_whether_answers_stayed_is_said() -> None:
     )
     assert "a total-variation distance of 13% would be detected with 80% power" in remaining["Sampled"]
     assert words.verdict(None) == words.NOT_MEASURED
-    assert words.verdict(KEPT.model_copy(update={"drafted": 0})) == words.NOTHING_DRAFTED
+    assert words.verdict(LOSSLESS.model_copy(update={"drafted": 0})) == words.NOTHING_DRAFTED
 
 
 def test_nothing_is_drawn_of_variants_that_do_not_guess() -> None:

@@ -72,7 +72,7 @@ def test_per_dollar_is_all_streams_over_the_hour() -> None:
 
 
 @given(points)
-def test_no_point_of_the_front_is_beaten_and_every_other_one_is(found: list[Point]) -> None:
+def test_no_point_of_the_front_is_beaten_and_every_other_one_is(points_drawn: list[Point]) -> None:
     def at(point: Point) -> tuple[float, float]:
         assert point.per_dollar and point.per_user
         return charts.middle(point.per_dollar), charts.middle(point.per_user)
@@ -80,9 +80,9 @@ def test_no_point_of_the_front_is_beaten_and_every_other_one_is(found: list[Poin
     def beats(a: Point, b: Point) -> bool:
         return at(a)[0] >= at(b)[0] and at(a)[1] >= at(b)[1] and at(a) != at(b)
 
-    front = charts.front(found)
-    assert front and not any(beats(other, point) for other in found for point in front)
-    assert all(any(beats(other, point) for other in front) for point in found if point not in front)
+    front = charts.front(points_drawn)
+    assert front and not any(beats(other, point) for other in points_drawn for point in front)
+    assert all(any(beats(other, point) for other in front) for point in points_drawn if point not in front)
 
 
 @pytest.mark.parametrize(("scale", "kind"), [(1.0, None), (1e4, "log")])

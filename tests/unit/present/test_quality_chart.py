@@ -12,7 +12,7 @@ from tests.simulated import evaluation, level, price, quality, result
 KL = (0.0, 0.0004, 0.002)
 
 
-def of(*levels: list[Level]) -> Evaluation:
+def evaluation_of(*levels: list[Level]) -> Evaluation:
     """One variant for each list of levels, all with a quality."""
     results = [
         result(name, [price(each, 1.2) for each in own], quality(kl))
@@ -30,7 +30,7 @@ def series(document: Evaluation, load: Load | None = None) -> list[str]:
 
 
 def test_a_variant_cut_short_is_drawn_at_the_highest_load_that_all_have() -> None:
-    cut = of([level(1), level(4), level(16)], [level(1), level(4)])
+    cut = evaluation_of([level(1), level(4), level(16)], [level(1), level(4)])
     figure = tradeoffs.quality_speed(cut)
     assert figure["layout"]["title"]["text"] == "Quality against speed at 4 streams"
     assert [trace["y"][0] for trace in figure["data"] if "marker" in trace] == [
@@ -40,7 +40,7 @@ def test_a_variant_cut_short_is_drawn_at_the_highest_load_that_all_have() -> Non
 
 
 def test_at_a_rate_each_variant_has_its_own_number_under_way_and_all_are_drawn() -> None:
-    clocked = of([at_rate(2, 1), at_rate(8, 9)], [at_rate(2, 3), at_rate(8, 30)])
+    clocked = evaluation_of([at_rate(2, 1), at_rate(8, 9)], [at_rate(2, 3), at_rate(8, 30)])
     figure = tradeoffs.quality_speed(clocked)
     assert series(clocked) == ["a", "b"]
     assert "at 8 requests/s" in figure["layout"]["title"]["text"]
@@ -48,12 +48,12 @@ def test_at_a_rate_each_variant_has_its_own_number_under_way_and_all_are_drawn()
 
 
 def test_loads_are_ordered_by_their_number_not_by_their_words() -> None:
-    clocked = of(*([at_rate(rate, 1) for rate in (2, 10, 9)] for _ in range(2)))
+    clocked = evaluation_of(*([at_rate(rate, 1) for rate in (2, 10, 9)] for _ in range(2)))
     assert "at 10 requests/s" in tradeoffs.quality_speed(clocked)["layout"]["title"]["text"]
 
 
 def test_where_no_load_is_shared_each_is_drawn_at_its_own_highest_and_says_which() -> None:
-    searched = of([level(1), level(2)], [level(8), level(6)], [level(4)])
+    searched = evaluation_of([level(1), level(2)], [level(8), level(6)], [level(4)])
     figure = tradeoffs.quality_speed(searched)
     assert series(searched) == ["a, 2 streams", "b, 8 streams", "c, 4 streams"]
     assert "each at its highest load" in alt_text.alt(figure)
@@ -68,14 +68,14 @@ def test_where_no_load_is_shared_each_is_drawn_at_its_own_highest_and_says_which
 
 
 def test_a_variant_without_a_level_takes_no_load_from_the_others() -> None:
-    died = of([level(1), level(4)], [level(1), level(4)], [])
+    died = evaluation_of([level(1), level(4)], [level(1), level(4)], [])
     assert series(died) == ["a", "b"]
     assert alt_text.alt(tradeoffs.quality_speed(died)).endswith("; Not measured at this load: c.")
 
 
 @pytest.mark.parametrize("kl", [None, 0.0004])
 def test_quality_not_measured_and_not_measured_at_this_load_are_two_things(kl: float | None) -> None:
-    cut = of([level(1), level(4)], [level(1)])
+    cut = evaluation_of([level(1), level(4)], [level(1)])
     if kl is None:
         cut = cut.model_copy(
             update={"variants": [cut.variants[0], cut.variants[1].model_copy(update={"quality": None})]}

@@ -32,7 +32,7 @@ from tests import pauses
 from tests.buckets import keys
 from tests.fakes.sagemaker.account import Account, Fault
 from tests.fakes.sagemaker.pointed import aws, bucket, s3
-from tests.helpers.deployable_artifacts import ROLE, WANTED, artifact
+from tests.helpers.deployable_artifacts import REQUEST, ROLE, artifact
 from tests.helpers.unreadable_rows import command
 from tests.homes import open_home
 from tests.small_artifacts import CARD
@@ -51,7 +51,7 @@ def home_with_aws(aws: Account, monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 def test_a_plan_is_the_recipe_on_the_instance(home_with_aws: Workspace, aws: Account) -> None:
     artifact_id = artifact(home_with_aws)
-    planned = endpoints.plan(home_with_aws, artifact_id, WANTED)
+    planned = endpoints.plan(home_with_aws, artifact_id, REQUEST)
     assert (planned.id, planned.region, planned.owner, planned.quantized) == (
         artifact_id,
         "us-east-1",
@@ -61,7 +61,7 @@ def test_a_plan_is_the_recipe_on_the_instance(home_with_aws: Workspace, aws: Acc
     assert planned.serving.tensor_parallel == 2
     assert (
         endpoints.plan(
-            home_with_aws, artifact_id, WANTED.model_copy(update={"tensor_parallel": 4})
+            home_with_aws, artifact_id, REQUEST.model_copy(update={"tensor_parallel": 4})
         ).serving.tensor_parallel
         == 4
     )
@@ -81,7 +81,7 @@ def test_an_artifact_whose_groups_no_gpu_kernel_takes_is_not_deployed(home_with_
     with pytest.raises(
         ImpossibleStack, match="cannot be served there: vLLM has no kernel for awq in groups of 16"
     ) as error:
-        endpoints.plan(home_with_aws, artifact(home_with_aws, small, parent=model), WANTED)
+        endpoints.plan(home_with_aws, artifact(home_with_aws, small, parent=model), REQUEST)
     assert str(error.value).endswith("not of 16.") and aws.log == []
 
 
@@ -105,13 +105,13 @@ def test_what_cannot_be_is_refused_in_a_sentence(
     home_with_aws: Workspace, changes: dict[str, Any], kind: type[WhetstoneError], words: str
 ) -> None:
     with pytest.raises(kind, match=words) as error:
-        endpoints.plan(home_with_aws, artifact(home_with_aws), WANTED.model_copy(update=changes))
+        endpoints.plan(home_with_aws, artifact(home_with_aws), REQUEST.model_copy(update=changes))
     assert str(error.value).endswith(".") and "\n" not in str(error.value)
 
 
 def test_what_is_compiled_for_neuron_is_not_deployed_on_gpus(home_with_aws: Workspace) -> None:
     with pytest.raises(ImpossibleStack, match="is compiled for Neuron, and these containers serve on NVIDIA GPUs"):
-        endpoints.plan(home_with_aws, artifact(home_with_aws, parts=("model", "compiled")), WANTED)
+        endpoints.plan(home_with_aws, artifact(home_with_aws, parts=("model", "compiled")), REQUEST)
 
 
 @pytest.mark.parametrize(
@@ -128,12 +128,12 @@ def test_what_proposes_by_a_class_is_not_in_a_vendors_container(
     with pytest.raises(
         ImpossibleStack, match=f"proposes tokens by {words}.*serve it here, or deploy one with `method: ngram`"
     ):
-        endpoints.plan(home_with_aws, artifact(home_with_aws, recipe, parts=("model",)), WANTED)
+        endpoints.plan(home_with_aws, artifact(home_with_aws, recipe, parts=("model",)), REQUEST)
 
 
 def test_weights_must_fit(home_with_aws: Workspace) -> None:
     with pytest.raises(NotEnoughMemory, match=r"take 90\.0 GB, and 2 of ml\.g6\.12xlarge's 4 GPUs hold"):
-        endpoints.plan(home_with_aws, artifact(home_with_aws, size=90_000_000_000), WANTED)
+        endpoints.plan(home_with_aws, artifact(home_with_aws, size=90_000_000_000), REQUEST)
 
 
 def test_the_command_deploys_proves_lists_and_deletes(
@@ -224,7 +224,7 @@ def test_the_command_deploys_proves_lists_and_deletes(
 
 
 def test_the_cost_so_far_is_of_the_hours_since_it_was_made(home_with_aws: Workspace, bucket: Any, aws: Account) -> None:
-    planned = endpoints.plan(home_with_aws, artifact(home_with_aws), WANTED.model_copy(update={"instances": 2}))
+    planned = endpoints.plan(home_with_aws, artifact(home_with_aws), REQUEST.model_copy(update={"instances": 2}))
     endpoints.deploy(home_with_aws, planned, lambda line: None)
     (result,) = endpoints.listing(home_with_aws)
     assert result.instances == 2 and result.usd_per_hour is not None and result.usd_so_far is not None
@@ -235,7 +235,7 @@ def test_the_cost_so_far_is_of_the_hours_since_it_was_made(home_with_aws: Worksp
 
 def test_an_operator_deletes_what_is_theirs(home_with_aws: Workspace, bucket: Any, aws: Account) -> None:
     ann, bob = (home_with_aws.acting_as(Actor(name=name, role=Role.OPERATOR, origin="page")) for name in ("ann", "bob"))
-    endpoints.deploy(ann, endpoints.plan(ann, artifact(home_with_aws), WANTED), lambda line: None)
+    endpoints.deploy(ann, endpoints.plan(ann, artifact(home_with_aws), REQUEST), lambda line: None)
     (result,) = endpoints.listing(bob)
     with pytest.raises(NotAllowed, match="This endpoint is ann's"):
         endpoints.delete(bob, result.id)
@@ -266,7 +266,7 @@ def test_what_is_not_given_is_the_environments(home_with_aws: Workspace, aws: Ac
     )
     assert (planned.subnets, planned.security_groups) == (("subnet-1", "subnet-2"), ("sg-1",))
     verdict = endpoints.plan(
-        there, artifact_id, WANTED.model_copy(update={"subnets": (), "security_groups": (), "region": "us-east-1"})
+        there, artifact_id, REQUEST.model_copy(update={"subnets": (), "security_groups": (), "region": "us-east-1"})
     )
     assert (verdict.bucket, verdict.subnets, verdict.region) == ("weights", (), "us-east-1")
 
@@ -279,7 +279,7 @@ def test_the_command_updates_in_place_with_what_is_there(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     first, second = artifact(home_with_aws), artifact(home_with_aws, job="j-2")
-    changed = WANTED.model_copy(update={"tensor_parallel": 4, "kms_key": "alias/weights", "name": "chat"})
+    changed = REQUEST.model_copy(update={"tensor_parallel": 4, "kms_key": "alias/weights", "name": "chat"})
     endpoints.deploy(home_with_aws, endpoints.plan(home_with_aws, first, changed), lambda line: None)
     requests = ["endpoints", "update", "chat", second]
     assert (
@@ -310,7 +310,7 @@ def test_the_command_updates_in_place_with_what_is_there(
     bob = home_with_aws.acting_as(Actor(name="bob", role=Role.OPERATOR, origin="page"))
     with pytest.raises(NotAllowed, match="This endpoint is ann's"):
         endpoints.update(bob, *endpoints.plan_update(bob, "chat", second, UpdateRequest()), print)
-    assert aws.asked("UpdateEndpoint") == [] and len(aws.tables["models"]) == 1
+    assert aws.requests_for("UpdateEndpoint") == [] and len(aws.tables["models"]) == 1
     assert command(home_with_aws, monkeypatch, *requests, "--instance", "ml.g6.24xlarge", "--json") == 0
     now = json.loads(capsys.readouterr().out)
     assert (now["artifact"], now["instance"], now["owner"]) == (second, "ml.g6.24xlarge", "ann")

@@ -33,7 +33,7 @@ __all__ = ["aws"]
 OPTIONS = {"concurrency": (1,), "requests": 2, "quality": False, "max_tokens": 3, "warmup_requests": 0, "repeats": 1}
 
 
-def of(source: str, home: Workspace) -> Variant:
+def resolve_with_facts(source: str, home: Workspace) -> Variant:
     return endpoint_variants.with_aws_facts(home, variants.resolve(home, source))
 
 
@@ -64,9 +64,11 @@ def test_naming_one_asks_nothing_and_submitting_tells_what_aws_says(
 
 
 def test_the_running_instances_set_the_price_of_the_variant_alone(home: Workspace, aws: Account) -> None:
-    there = of(f"sagemaker:{in_service(aws, DEPLOYMENT)}@us-east-1", home)
+    there = resolve_with_facts(f"sagemaker:{in_service(aws, DEPLOYMENT)}@us-east-1", home)
     assert there.remote is not None and there.remote.usd_per_hour is not None
-    one = of(f"sagemaker:{in_service(aws, DEPLOYMENT.model_copy(update={'id': 'one', 'instances': 1}))}", home).remote
+    one = resolve_with_facts(
+        f"sagemaker:{in_service(aws, DEPLOYMENT.model_copy(update={'id': 'one', 'instances': 1}))}", home
+    ).remote
     assert one is not None and there.remote.usd_per_hour == pytest.approx(2 * (one.usd_per_hour or 0))
     options = EvaluateOptions(price_per_hour=0.5)
     assert options.hourly_price(there) == there.remote.usd_per_hour
@@ -88,16 +90,16 @@ def test_one_that_is_not_there_or_does_not_serve_is_said_before_anything_is_queu
     home: Workspace, aws: Account
 ) -> None:
     with pytest.raises(NotFound, match="There is no endpoint `chat` in us-east-1: `whetstone endpoints list` names"):
-        of("sagemaker:chat", home)
+        resolve_with_facts("sagemaker:chat", home)
     aws.tables["endpoint plan"] = {"ends": "Failed", "reason": "no capacity."}
     name = in_service(aws, DEPLOYMENT)
     with pytest.raises(NotNow, match=rf"`{name}` is Failed \(no capacity\), so it cannot be measured now"):
-        of(f"sagemaker:{name}", home)
+        resolve_with_facts(f"sagemaker:{name}", home)
 
 
 def test_one_of_ours_is_found_by_what_we_call_it_too(home: Workspace, aws: Account) -> None:
     name = in_service(aws, DEPLOYMENT)
-    result = of(f"sagemaker:{DEPLOYMENT.id}", home)
+    result = resolve_with_facts(f"sagemaker:{DEPLOYMENT.id}", home)
     assert (
         result.remote is not None and result.remote.endpoint == name and result.url == f"sagemaker://us-east-1/{name}"
     )
@@ -120,10 +122,10 @@ def test_what_was_deployed_from_here_is_named_as_it_is_listed_without_asking_aws
 def test_the_discount_of_a_price_is_kept_with_it(home: Workspace, aws: Account) -> None:
     name = f"sagemaker:{in_service(aws, DEPLOYMENT)}"
     cheaper = replace(home, settings=home.settings.model_copy(update={"discount": 0.2}))
-    full, less = of(name, home).remote, of(name, cheaper).remote
+    full, less = resolve_with_facts(name, home).remote, resolve_with_facts(name, cheaper).remote
     assert full is not None and less is not None and (full.discount, less.discount) == (0.0, 0.2)
     assert less.usd_per_hour == pytest.approx(0.8 * (full.usd_per_hour or 0))
-    document = priced(own=4.0, given=None)
+    document = priced(own=4.0, typed=None)
     there = document.variants[1].model_copy(
         update={"variant": document.variants[1].variant.model_copy(update={"remote": less})}
     )
@@ -145,7 +147,7 @@ def test_a_right_that_lacks_is_said_before_anything_is_queued(
     name = in_service(aws, DEPLOYMENT)
     aws.faults.append(Fault(code, "InvokeEndpoint", times=9))
     with pytest.raises(AccessRefused, match=words):
-        of(f"sagemaker:{name}", home)
+        resolve_with_facts(f"sagemaker:{name}", home)
 
 
 def test_a_foreign_endpoint_is_unproven_and_refused_where_others_reach_the_studio(
@@ -153,7 +155,7 @@ def test_a_foreign_endpoint_is_unproven_and_refused_where_others_reach_the_studi
 ) -> None:
     name = in_service(aws, DEPLOYMENT)
     aws.tables["tags"].clear()
-    remote = of(f"sagemaker:{name}", home).remote
+    remote = resolve_with_facts(f"sagemaker:{name}", home).remote
     assert remote is not None and (remote.findings, remote.artifact) == ((), None)
     assert sagemaker_warnings("v", remote) == [
         "`v` is served at SageMaker in us-east-1 (2 x ml.g6.12xlarge): its flags, cache, memory and whoever else asks "
@@ -163,7 +165,7 @@ def test_a_foreign_endpoint_is_unproven_and_refused_where_others_reach_the_studi
     ]
     shared = open_home(tmp_path / "shared", shared=True)
     with pytest.raises(RequestError, match="only endpoints that it deployed are asked"):
-        of(f"sagemaker:{name}", shared)
+        resolve_with_facts(f"sagemaker:{name}", shared)
     with pytest.raises(RequestError, match="only endpoints that it deployed are asked"):
         variants.resolve(shared, "sagemaker:mine")
 
@@ -184,19 +186,19 @@ def test_a_bench_of_one_is_at_its_own_price(home: Workspace, aws: Account, tmp_p
 # What an hour of its own does to prices
 
 
-def priced(own: float | None, given: float | None):
+def priced(own: float | None, typed: float | None):
     document = simulated.evaluation(names=("original", "there"), speeds=(1.0, 2.0), levels=(1,))
     remote = Remote(
         endpoint="e", region="us-east-1", instances="1 x ml.g6.xlarge", usd_per_hour=own, price_region="us-east-1"
     )
     first, second = document.variants
     second = second.model_copy(update={"variant": second.variant.model_copy(update={"remote": remote})})
-    options = document.options.model_copy(update={"price_per_hour": given})
+    options = document.options.model_copy(update={"price_per_hour": typed})
     return document.model_copy(update={"variants": [first, second], "options": options})
 
 
 def test_a_token_is_dearer_where_the_hour_is_dearer_than_the_speed_makes_up() -> None:
-    document = priced(own=4.0, given=1.0)
+    document = priced(own=4.0, typed=1.0)
     win = headline.find_win(document)
     assert win is not None and win.row.ratio is not None
     share = headline.cost_share(document, win)
@@ -207,14 +209,14 @@ def test_a_token_is_dearer_where_the_hour_is_dearer_than_the_speed_makes_up() ->
 
 
 def test_where_only_one_hour_is_known_no_token_is_called_cheaper() -> None:
-    for document in (priced(own=4.0, given=None), priced(own=None, given=None)):
+    for document in (priced(own=4.0, typed=None), priced(own=None, typed=None)):
         win = headline.find_win(document)
         assert win is not None and headline.cost_share(document, win) is None
         assert "a token" not in headline.headline_sentence(document)
 
 
 def test_an_hour_chosen_afterwards_takes_the_place_of_its_own() -> None:
-    document = priced(own=4.0, given=None)
+    document = priced(own=4.0, typed=None)
     assert document.has_price and repriced(document, WhatIf()) is document
     assert costs.hour_words(document, WhatIf()) == (
         "An hour of `there` costs 4 USD, on demand in us-east-1 (1 x ml.g6.xlarge)."

@@ -77,23 +77,23 @@ def test_how_long_an_evaluation_takes_goes_by_those_with_tasks_where_it_has_any(
     url = "http://127.0.0.1:9/v1"
     begun = datetime(2026, 11, 21, tzinfo=UTC)
 
-    def asked(*tasks: str) -> EvaluateSpec:
+    def make_spec(*tasks: str) -> EvaluateSpec:
         variants = tuple(Variant(name=name, source=url, kind="url", url=url) for name in ("a", "b"))
         return EvaluateSpec(variants=variants, options=EvaluateOptions(concurrency=(1, 4), repeats=5, tasks=tasks))
 
     def took(minutes: int, *tasks: str) -> None:
         finished = begun + timedelta(minutes=minutes)
-        studio.put(home, asked(*tasks), "Evaluate", JobState.SUCCEEDED, started_at=begun, finished_at=finished)
+        studio.put(home, make_spec(*tasks), "Evaluate", JobState.SUCCEEDED, started_at=begun, finished_at=finished)
 
-    assert progress.expected_evaluation_time(home, asked("next-line")) is None
+    assert progress.expected_evaluation_time(home, make_spec("next-line")) is None
     took(10)
-    assert progress.expected_evaluation_time(home, asked()) == TimeLeft(
+    assert progress.expected_evaluation_time(home, make_spec()) == TimeLeft(
         600, 600, "at the pace of an earlier evaluation here"
     )
-    only = progress.expected_evaluation_time(home, asked("next-line"))
+    only = progress.expected_evaluation_time(home, make_spec("next-line"))
     assert only is not None and only.low == 600 and only.basis.endswith("here, the tasks not counted")
     took(40, "next-line")
-    with_tasks, without = (progress.expected_evaluation_time(home, asked(*tasks)) for tasks in (("next-line",), ()))
+    with_tasks, without = (progress.expected_evaluation_time(home, make_spec(*tasks)) for tasks in (("next-line",), ()))
     assert with_tasks is not None and with_tasks.low == with_tasks.high == 2400
     assert without is not None and without.low == without.high == 600
 
@@ -149,16 +149,16 @@ def test_more_requests_take_longer(home: Workspace) -> None:
     url = "http://127.0.0.1:9/v1"
     begun = datetime(2026, 11, 21, tzinfo=UTC)
 
-    def asked(requests: int) -> EvaluateSpec:
+    def make_spec(requests: int) -> EvaluateSpec:
         variants = tuple(Variant(name=name, source=url, kind="url", url=url) for name in ("a", "b"))
         return EvaluateSpec(
             variants=variants, options=EvaluateOptions(concurrency=(1, 4), repeats=5, requests=requests)
         )
 
     studio.put(
-        home, asked(8), "Evaluate", JobState.SUCCEEDED, started_at=begun, finished_at=begun + timedelta(minutes=1)
+        home, make_spec(8), "Evaluate", JobState.SUCCEEDED, started_at=begun, finished_at=begun + timedelta(minutes=1)
     )
-    same, many = (progress.expected_evaluation_time(home, asked(requests)) for requests in (8, 1_000_000))
+    same, many = (progress.expected_evaluation_time(home, make_spec(requests)) for requests in (8, 1_000_000))
     assert same is not None and (same.low, same.high) == (60, 60)
     assert many is not None and many.low > 86400 / 2 and many.high > many.low
 
@@ -203,21 +203,21 @@ def test_fifty_pages_that_watch_a_job_read_it_once_until_it_is_to_be_read_again(
     job = studio.optimize_job(home, JobState.RUNNING, events=[Event(kind="phase", phase="load", message="Loading")])
     event.listen(home.store.engine, "before_cursor_execute", lambda *items: statements.append(items[2]))
 
-    def look(phases: int, reads: bool) -> None:
+    def read_page(phases: int, reads: bool) -> None:
         statements.clear()
         view, events, _ = view_cache.read_snapshot(home, job.id)
         view_cache.read_time_and_cost(home, view)
         view_cache.read_resource_use(home, view)
         assert len(events) == phases and any(each.startswith("SELECT") for each in statements) == reads
 
-    look(1, reads=True)
+    read_page(1, reads=True)
     add(home, job.id, Event(kind="phase", phase="publish", message="Publishing"))
     for _ in range(50):
-        look(1, reads=False)
+        read_page(1, reads=False)
     view_cache.forget(home, job.id)
-    look(2, reads=True)
+    read_page(2, reads=True)
     add(home, job.id, Event(kind="note", message="there"))
     now += view_cache.SNAPSHOT_MAX_AGE_S + 0.01
-    look(3, reads=True)
+    read_page(3, reads=True)
     with pytest.raises(NotFound):
         view_cache.read_snapshot(home, "j-none")

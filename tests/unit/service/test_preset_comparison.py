@@ -29,7 +29,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return opened
 
 
-def of(name: str) -> list[bundled.Preset]:
+def presets_of(name: str) -> list[bundled.Preset]:
     return [preset for preset in bundled.load().values() if preset.model == name]
 
 
@@ -38,11 +38,11 @@ def of(name: str) -> list[bundled.Preset]:
 def test_no_preset_is_called_cheaper_or_faster_than_its_figures(
     workspace: Workspace, name: str, concurrency: int
 ) -> None:
-    comparison = beside.compare(workspace, of(name), concurrency)
+    comparison = beside.compare(workspace, presets_of(name), concurrency)
     assert comparison.original is not None and (name == STARTER) == (
         comparison.original.price_per_million_output is None
     )
-    for row, preset in zip(comparison.rows, of(name), strict=True):
+    for row, preset in zip(comparison.rows, presets_of(name), strict=True):
         if preset.goal in {"lower-cost", "lower-latency"}:
             if row.ratio is None:
                 assert name == STARTER and preset.goal == "lower-cost" and row.title == "INT8 (W8A8)", (
@@ -58,7 +58,7 @@ def test_no_preset_is_called_cheaper_or_faster_than_its_figures(
 
 @pytest.mark.parametrize("name", [LLAMA_8B, LLAMA_70B, STARTER])
 def test_compare_names_a_presets_goal_only_where_figures_hold_at_every_load(workspace: Workspace, name: str) -> None:
-    chosen = of(name)
+    chosen = presets_of(name)
     at_loads = [beside.compare(workspace, chosen, concurrency) for concurrency in CONCURRENCIES]
     for preset, named in zip(chosen, beside.short_names(workspace, chosen), strict=True):
         holds = [row.holds for at in at_loads if (row := at.row(preset.id))]
@@ -68,7 +68,7 @@ def test_compare_names_a_presets_goal_only_where_figures_hold_at_every_load(work
             assert called or named.startswith(step_words.recipe_title(preset.recipe))
         else:
             assert named == GOALS[preset.goal].title
-    cheap = next(preset for preset in of(LLAMA_70B) if preset.goal == "lower-cost")
+    cheap = next(preset for preset in presets_of(LLAMA_70B) if preset.goal == "lower-cost")
     assert beside.short_names(workspace, [cheap]) == ["INT4 (AWQ)"], "dearer than the original at 64 streams"
 
 

@@ -75,10 +75,10 @@ presets = st.builds(
 
 @given(st.lists(presets, min_size=1, max_size=4, unique_by=lambda preset: preset.id))
 @examples(150)
-def test_what_is_written_is_read_back(found: list[Preset]) -> None:
-    text = preset_text.write(found)
-    assert preset_text.read(text) == found
-    assert preset_text.read(text.encode()) == found
+def test_what_is_written_is_read_back(listed: list[Preset]) -> None:
+    text = preset_text.write(listed)
+    assert preset_text.read(text) == listed
+    assert preset_text.read(text.encode()) == listed
 
 
 def test_all_bundled_presets_fit_in_one_file(tmp_path: Path) -> None:

@@ -237,17 +237,17 @@ def test_an_own_recipe_is_saved_and_a_wrong_one_refused(tmp_path: Path) -> None:
 
 
 def test_labels_leave_out_what_all_share_and_tell_alike_ones_apart() -> None:
-    def of(titles: str, *ids: str) -> list[str]:
+    def labels_of(titles: str, *ids: str) -> list[str]:
         by_name = {preset.id: preset for preset in PRESETS}
         return labels([by_name[name] for name in ids], titles.split())
 
-    assert of("Balanced AWQ", "llama-3-8b/balanced", "llama-3-8b/lower-cost") == ["Balanced", "AWQ"]
-    assert of("AWQ AWQ", "llama-3-8b/balanced", "mistral-7b/balanced") == ["llama-3-8b", "mistral-7b"]
-    assert of("Balanced AWQ", "llama-3-8b/balanced", "mistral-7b/lower-cost") == [
+    assert labels_of("Balanced AWQ", "llama-3-8b/balanced", "llama-3-8b/lower-cost") == ["Balanced", "AWQ"]
+    assert labels_of("AWQ AWQ", "llama-3-8b/balanced", "mistral-7b/balanced") == ["llama-3-8b", "mistral-7b"]
+    assert labels_of("Balanced AWQ", "llama-3-8b/balanced", "mistral-7b/lower-cost") == [
         "Balanced, llama-3-8b",
         "AWQ, mistral-7b",
     ]
-    assert of("AWQ AWQ", "llama-2-7b-chat/lower-cost", "llama-2-7b-chat/balanced") == [
+    assert labels_of("AWQ AWQ", "llama-2-7b-chat/lower-cost", "llama-2-7b-chat/balanced") == [
         "AWQ, ml.g6.xlarge",
         "AWQ, ml.g5.xlarge",
     ]

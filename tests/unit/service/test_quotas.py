@@ -25,7 +25,7 @@ def spec(name: str, size: int) -> ImportSpec:
     return ImportSpec(source=f"org/{name}", revision="1" * 40, endpoint="https://hub.example.org", bytes=size)
 
 
-def held(workspace: Workspace) -> int:
+def imported_bytes(workspace: Workspace) -> int:
     with workspace.store.read() as session:
         return quotas.imported_bytes(workspace, session, workspace.actor.name)
 
@@ -39,15 +39,15 @@ def test_one_persons_imports_are_counted_by_jobs_under_way_and_by_disk(tmp_path:
     ):
         jobs.submit(ann, spec("b", 700_000), "Import b")
     jobs.submit(home.acting_as(Actor(name="bob", role=Role.OPERATOR)), spec("b", 700_000), "Import b")
-    assert held(ann) == 700_000
+    assert imported_bytes(ann) == 700_000
     jobs.cancel(ann, first.id)
-    assert held(ann) == 0, "nothing was fetched"
+    assert imported_bytes(ann) == 0, "nothing was fetched"
     folder = sources.folder(home.settings.models, "org/a", "1" * 40)
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(bytes(900_000))
-    assert held(ann) == 900_000 and jobs.show(ann, first.id).state is JobState.CANCELLED
+    assert imported_bytes(ann) == 900_000 and jobs.show(ann, first.id).state is JobState.CANCELLED
     again = jobs.submit(ann, spec("a", 700_000), "Import a again")
-    assert held(ann) == 900_000, "the same model once"
+    assert imported_bytes(ann) == 900_000, "the same model once"
     jobs.cancel(ann, again.id)
     with pytest.raises(TooMuch, match="WHETSTONE_MAX_IMPORTS_GB"):
         jobs.submit(ann, spec("c", 200_000), "Import c")

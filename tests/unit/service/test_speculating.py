@@ -29,7 +29,7 @@ def case(home: Workspace, **step: Any) -> cases.Case:
     return cases.resolve(home, models.resolve(home, "starter"), chosen)
 
 
-def said(result: cases.Case) -> str:
+def reasons_of(result: cases.Case) -> str:
     return " ".join(reason.message for reason in result.verdict.reasons)
 
 
@@ -55,13 +55,15 @@ def test_a_head_is_taken_by_its_folder_and_goes_with_the_job(home: Workspace, tm
     spec = optimize.prepare(home, result).spec
     assert spec.draft is not None and spec.draft.path == str(folder)
     strange = eagle3(home, tmp_path / "strange", hidden_size=64)
-    assert "trained for another model (hidden size 64" in said(case(home, method="eagle3", draft=str(strange)))
+    assert "trained for another model (hidden size 64" in reasons_of(case(home, method="eagle3", draft=str(strange)))
     with pytest.raises(UnknownModel, match="give the folder of a head"):
         case(home, method="medusa", draft=str(tmp_path / "nothing"))
-    assert "name its folder" in said(case(home, method="eagle", draft="auto"))
-    assert "head is an EAGLE-3 head: use `method: eagle3`" in said(case(home, method="medusa", draft=str(folder)))
+    assert "name its folder" in reasons_of(case(home, method="eagle", draft="auto"))
+    assert "head is an EAGLE-3 head: use `method: eagle3`" in reasons_of(case(home, method="medusa", draft=str(folder)))
     whole = str(ASSETS / "starter" / "draft")
-    assert "draft is a whole model and no head: use `method: draft`" in said(case(home, method="eagle", draft=whole))
+    assert "draft is a whole model and no head: use `method: draft`" in reasons_of(
+        case(home, method="eagle", draft=whole)
+    )
     with pytest.raises(InvalidModel, match=r"a head that drafts for another model: name its folder in a recipe"):
         models.resolve(home, str(folder))
 
@@ -125,11 +127,11 @@ def test_a_proposer_runs_only_from_the_folder_that_the_owner_named(tmp_path: Pat
     (code := tmp_path / "code").mkdir()
     (code / "mine.py").write_text("class Proposer: ...")
     step = {"method": "custom", "proposer": "mine.Proposer"}
-    assert "WHETSTONE_PROPOSERS=FOLDER" in said(case(open_home(tmp_path / "closed"), **step))
+    assert "WHETSTONE_PROPOSERS=FOLDER" in reasons_of(case(open_home(tmp_path / "closed"), **step))
     opened = open_home(tmp_path / "open", proposers=str(code))
     result = case(opened, **step)
     assert result.works and "foreign code" in " ".join(result.verdict.plan.notes)  # type: ignore[union-attr]
-    assert "no module `other`" in said(case(opened, method="custom", proposer="other.Proposer"))
+    assert "no module `other`" in reasons_of(case(opened, method="custom", proposer="other.Proposer"))
     recipe = result.recipe
     manifest = Manifest(
         job="j-1",
@@ -151,7 +153,7 @@ def test_adaptive_n_grams_run_in_our_servers_from_our_folder_and_nowhere_else(ho
     assert result.works and not result.verdict.plan.notes  # type: ignore[union-attr]
     model = models.resolve(home, "starter")
     there = cases.resolve(home, model, result.recipe, "ml.g6.xlarge")
-    assert "`method: ngram_adaptive` runs in servers that Whetstone starts, not on ml.g6.xlarge" in said(there)
+    assert "`method: ngram_adaptive` runs in servers that Whetstone starts, not on ml.g6.xlarge" in reasons_of(there)
     manifest = Manifest(
         job="j-1",
         parent=model,
@@ -173,7 +175,7 @@ def test_adaptive_n_grams_run_in_our_servers_from_our_folder_and_nowhere_else(ho
 
 
 def test_suffix_decoding_is_refused_where_its_library_is_not(home: Workspace) -> None:
-    assert "needs arctic-inference" in said(case(home, method="suffix"))
+    assert "needs arctic-inference" in reasons_of(case(home, method="suffix"))
 
 
 def test_an_artifact_is_measured_with_other_draft_lengths_than_its_own(home: Workspace) -> None:

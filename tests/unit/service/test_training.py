@@ -82,7 +82,7 @@ def test_a_quantized_target_is_refused_with_its_original(opened: Workspace, tiny
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Iterator[tuple[Workspace, dict[str, str]]]:
+def home_with_draft(tmp_path: Path) -> Iterator[tuple[Workspace, dict[str, str]]]:
     """A home with a draft for the starter, and an artifact that speculates with it."""
     home = open_home(tmp_path / "home")
     starter, job = models.resolve(home, "starter"), jobs.submit(home, InstallSpec(engine="serve"), "any")
@@ -101,25 +101,25 @@ def made(tmp_path: Path) -> Iterator[tuple[Workspace, dict[str, str]]]:
 
 
 def test_a_target_that_speculates_already_is_named_with_what_it_was_made_from(
-    made: tuple[Workspace, dict[str, str]],
+    home_with_draft: tuple[Workspace, dict[str, str]],
 ) -> None:
-    home, ids = made
+    home, ids = home_with_draft
     for name, words in (("speculating", "already speculates"), ("draft", "is a draft itself")):
         with pytest.raises(RequestError) as refused:
             training.prepare(home, ids[name], Training())
         assert str(refused.value).startswith(f"{ids[name]} {words}: train for starter, the model that it was made from")
 
 
-def test_a_draft_is_no_variant(made: tuple[Workspace, dict[str, str]]) -> None:
-    home, ids = made
+def test_a_draft_is_no_variant(home_with_draft: tuple[Workspace, dict[str, str]]) -> None:
+    home, ids = home_with_draft
     with pytest.raises(RequestError, match=f"name it in a recipe .*method: draft, draft: {ids['draft']}"):
         variants.resolve(home, ids["draft"])
     assert [view.id for view in artifacts.variants(home)] == [ids["speculating"]]
     assert [view.id for view in artifacts.drafts(home, models.resolve(home, "starter"))] == [ids["draft"]]
 
 
-def test_a_draft_of_another_model_is_refused(made: tuple[Workspace, dict[str, str]], tiny: Path) -> None:
-    home, ids = made
+def test_a_draft_of_another_model_is_refused(home_with_draft: tuple[Workspace, dict[str, str]], tiny: Path) -> None:
+    home, ids = home_with_draft
     recipe = read({"name": "r", "steps": [{"speculate": {"method": "draft", "draft": ids["draft"]}}]})
     with pytest.raises(
         RequestError, match="was trained for starter, not for tiny: train one with `whetstone train tiny`"

@@ -17,7 +17,7 @@ automatically increase with error current limit exceeds maximum limit. This can 
 FOLLOW_UP = """(EngineCore pid=16003) ERROR 11-21 02:24:27 [core.py:1510] EngineCore failed to start.
 RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}
 """
-SEEN = {
+LOG_LINES = {
     "OpenVINO sees no device GPU here: it sees CPU": "OpenVINO sees no device GPU here: leave `serving.device` out",
     "RuntimeError: Check 'inserted.second' failed at /x/src/cpp/src/gguf_utils/gguf.cpp:260:": "damaged or cut short",
     "  Value error, User-specified max_model_len (5000) is greater than the derived max_model_len "
@@ -62,12 +62,12 @@ SEEN = {
 }
 
 
-@pytest.mark.parametrize("line", SEEN)
+@pytest.mark.parametrize("line", LOG_LINES)
 def test_a_known_failure_is_one_sentence_that_names_the_log(tmp_path: Path, line: str) -> None:
     log = tmp_path / "server.log"
     log.write_text(NOISE + line + "\n" + FOLLOW_UP)
     sentence = failures.sentence(log, 1)
-    assert SEEN[line] in sentence
+    assert LOG_LINES[line] in sentence
     assert sentence.startswith("The model server did not start: ") and sentence.endswith(f"; see {log}.")
     assert "\n" not in sentence
 

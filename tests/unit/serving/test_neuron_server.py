@@ -88,7 +88,7 @@ def server(variant: Variant, python: Path, folder: Path) -> VllmServer:
     return VllmServer(variant, python=python, log=folder / "server.log", cache_root=folder / "cache", ready_s=30)
 
 
-def asked(folder: Path) -> dict[str, Any]:
+def last_options(folder: Path) -> dict[str, Any]:
     """The options of the server's last start."""
     lines = [json.loads(line) for line in (folder / "calls").read_text().splitlines()]
     values: dict[str, Any] = [line["kwargs"] for line in lines if line["call"].endswith("api_server")][-1]
@@ -109,7 +109,7 @@ def test_a_compiled_artifact_is_served_with_its_shapes_and_stays_unchanged(
         assert running.startup is not None and running.startup.kind == "cached"
         assert running.metrics()["generation_tokens"] == 1
     assert files == sorted((path, path.stat().st_mtime_ns) for path in (tmp_path / "artifact").rglob("*"))
-    options = asked(tmp_path)
+    options = last_options(tmp_path)
     assert set(options) <= set(CALLS["vllm.entrypoints.openai.api_server"])
     assert (options["tensor_parallel_size"], options["max_model_len"], options["max_num_seqs"]) == (2, 256, 2)
     ((name, config),) = options["additional_config"].items()

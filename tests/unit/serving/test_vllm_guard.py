@@ -25,7 +25,7 @@ PATHS = [
 ]
 
 
-def asked(path: str, headers: list[tuple[bytes, bytes]], kind: str = "http", method: str = "POST") -> Any:
+def status_of(path: str, headers: list[tuple[bytes, bytes]], kind: str = "http", method: str = "POST") -> Any:
     """The status that comes back, or what a WebSocket is told; 200 is the application's own."""
     sent: list[dict[str, Any]] = []
 
@@ -47,15 +47,15 @@ def keyed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_every_path_wants_the_key(path: str) -> None:
-    assert asked(path, []) == 401 and asked(path, [(b"authorization", b"Bearer another")]) == 401
-    assert asked(path, [(b"Authorization", b"bearer the-key")]) == 200
-    assert asked(path, [(b"authorization", b"Bearer the-key"), (b"authorization", b"Bearer another")]) == 401
-    assert asked(path, [], "websocket") == "websocket.close"
-    assert asked(path, [(b"authorization", b"Bearer the-key")], "websocket") == "websocket.accept"
+    assert status_of(path, []) == 401 and status_of(path, [(b"authorization", b"Bearer another")]) == 401
+    assert status_of(path, [(b"Authorization", b"bearer the-key")]) == 200
+    assert status_of(path, [(b"authorization", b"Bearer the-key"), (b"authorization", b"Bearer another")]) == 401
+    assert status_of(path, [], "websocket") == "websocket.close"
+    assert status_of(path, [(b"authorization", b"Bearer the-key")], "websocket") == "websocket.accept"
 
 
 def test_health_and_what_a_browser_asks_before_are_answered() -> None:
-    assert asked("/health", []) == 200 and asked("/v1/models", [], method="OPTIONS") == 200
+    assert status_of("/health", []) == 200 and status_of("/v1/models", [], method="OPTIONS") == 200
 
 
 @given(st.binary(max_size=40))
@@ -63,10 +63,10 @@ def test_no_other_value_is_the_key(value: bytes) -> None:
     required = (
         200 if value.partition(b" ")[0].lower() == b"bearer" and value.partition(b" ")[2] == KEY.encode() else 401
     )
-    assert asked("/v1/models", [(b"authorization", value)]) == required
+    assert status_of("/v1/models", [(b"authorization", value)]) == required
 
 
 def test_without_a_key_nothing_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VLLM_API_KEY")
     with pytest.raises(RuntimeError, match="VLLM_API_KEY is not set"):
-        asked("/v1/models", [])
+        status_of("/v1/models", [])

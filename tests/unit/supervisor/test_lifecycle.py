@@ -38,19 +38,19 @@ def submit(home: Home, name: str, *, after: str | None = None, claim: Claim | No
     return home.store.run(lambda session: queue.submit(session, row))
 
 
-def seen(home: Home, name: str) -> JobRow:
+def job_row(home: Home, name: str) -> JobRow:
     with home.store.read() as session:
         return queue.get(session, name)
 
 
-def said(home: Home, name: str) -> str:
+def messages_of(home: Home, name: str) -> str:
     with home.store.read() as session:
         return " ".join(event.message or "" for _, event in history.list_events(session, name))
 
 
 def later(home: Home, name: str, column: str) -> None:
     """As if that moment had come."""
-    row = seen(home, name)
+    row = job_row(home, name)
     with home.store.session() as session:
         past = leases.clock(session) - timedelta(seconds=1)
         leases.change(session, leases.read_lease(row), list(JobState), **{column: past})
@@ -84,7 +84,7 @@ def test_a_job_and_its_successors_are_cancelled_with_their_cause_if_the_first_fa
         simulated_home.tick()
         for worker in world.alive():
             worker.stop()
-    second, third = seen(simulated_home, "j-2"), seen(simulated_home, "j-3")
+    second, third = job_row(simulated_home, "j-2"), job_row(simulated_home, "j-3")
     assert (second.state, second.ending) == (JobState.CANCELLED, Ending.DEPENDENCY)
     assert f"j-1, which had to succeed first and {'failed' if how == 'fail' else 'was cancelled'}" in str(second.error)
     assert third.state == JobState.CANCELLED and "j-2" in str(third.cause)
@@ -100,12 +100,12 @@ def test_resumed_it_brings_along_what_was_cancelled_with_it(simulated_home: Home
     with pytest.raises(NotNow, match="comes after j-1, which is failed"):
         simulated_home.store.run(lambda session: queue.requeue(session, "j-2"))
     simulated_home.store.run(lambda session: queue.requeue(session, "j-1"))
-    assert seen(simulated_home, "j-2").state == JobState.QUEUED
+    assert job_row(simulated_home, "j-2").state == JobState.QUEUED
     for number in (1, 2):
         simulated_home.tick()
         world.workers[number].succeed()
         simulated_home.tick()
-    assert seen(simulated_home, "j-2").state == JobState.SUCCEEDED
+    assert job_row(simulated_home, "j-2").state == JobState.SUCCEEDED
 
 
 def test_nothing_is_submitted_after_a_job_that_failed(simulated_home: Home, world: World) -> None:
@@ -125,9 +125,9 @@ def test_a_full_disk_is_tried_again_later_and_bad_input_never(simulated_home: Ho
     world.workers[0].fill()
     world.workers[1].fail()
     simulated_home.tick()
-    full, wrong = seen(simulated_home, "j-1"), seen(simulated_home, "j-2")
+    full, wrong = job_row(simulated_home, "j-1"), job_row(simulated_home, "j-2")
     assert (full.state, full.attempt, full.retried, full.ending) == (JobState.QUEUED, 2, 1, Ending.DISK)
-    assert "The disk filled up: tried again in 30 s." in said(simulated_home, "j-1")
+    assert "The disk filled up: tried again in 30 s." in messages_of(simulated_home, "j-1")
     assert (wrong.state, wrong.attempt, wrong.error) == (JobState.FAILED, 1, "The recipe is wrong.")
     simulated_home.tick()
     assert len(world.workers) == 2
@@ -151,9 +151,9 @@ def test_a_job_that_ends_its_worker_each_time_is_put_aside_until_it_is_released(
         simulated_home.tick()
         world.workers[-1].alive = False
         simulated_home.tick()
-        if seen(simulated_home, "j-1").state == JobState.QUEUED:
+        if job_row(simulated_home, "j-1").state == JobState.QUEUED:
             later(simulated_home, "j-1", "not_before")
-    row = seen(simulated_home, "j-1")
+    row = job_row(simulated_home, "j-1")
     assert (row.state, row.aside, len(world.workers)) == (JobState.LOST, True, MOST_STRIKES)
     assert "put aside" in str(row.error) and "whetstone jobs release j-1" in str(row.error)
     with pytest.raises(NotNow, match="whetstone jobs release j-1"):
@@ -162,7 +162,7 @@ def test_a_job_that_ends_its_worker_each_time_is_put_aside_until_it_is_released(
     simulated_home.tick()
     world.workers[-1].succeed()
     simulated_home.tick()
-    assert (seen(simulated_home, "j-1").state, seen(simulated_home, "j-1").strikes) == (JobState.SUCCEEDED, 0)
+    assert (job_row(simulated_home, "j-1").state, job_row(simulated_home, "j-1").strikes) == (JobState.SUCCEEDED, 0)
 
 
 def test_a_job_at_which_every_supervisor_ends_is_put_aside_and_others_go_on(
@@ -185,10 +185,10 @@ def test_a_job_at_which_every_supervisor_ends_is_put_aside_and_others_go_on(
     for _ in range(MOST_STRIKES):
         simulated_home.tick()
     simulated_home.tick()
-    row = seen(simulated_home, "j-1")
+    row = job_row(simulated_home, "j-1")
     assert (row.state, row.aside, world.workers[0].alive) == (JobState.LOST, True, False)
     assert f"{MOST_STRIKES} supervisors in a row ended at this job" in str(row.error)
-    assert (seen(simulated_home, "j-2").state, world.workers[1].alive) == (JobState.RUNNING, True)
+    assert (job_row(simulated_home, "j-2").state, world.workers[1].alive) == (JobState.RUNNING, True)
 
 
 def test_a_supervisor_that_is_killed_again_and_again_puts_no_healthy_job_aside(
@@ -199,7 +199,7 @@ def test_a_supervisor_that_is_killed_again_and_again_puts_no_healthy_job_aside(
     for _ in range(3 * MOST_STRIKES):
         simulated_home.tick(crash_after=1)
         simulated_home.tick()
-    assert (seen(simulated_home, "j-1").state, seen(simulated_home, "j-1").strikes) == (JobState.RUNNING, 0)
+    assert (job_row(simulated_home, "j-1").state, job_row(simulated_home, "j-1").strikes) == (JobState.RUNNING, 0)
 
 
 def test_each_limit_of_time_ends_a_job_with_its_own_sentence(simulated_home: Home, world: World) -> None:
@@ -212,15 +212,15 @@ def test_each_limit_of_time_ends_a_job_with_its_own_sentence(simulated_home: Hom
     world.workers[0].say()
     later(simulated_home, "j-3", "queue_until")
     simulated_home.tick()
-    assert seen(simulated_home, "j-3").error == "Cancelled before it started, by its queue timeout of 10 min."
-    assert seen(simulated_home, "j-3").ending == Ending.QUEUE_TIMEOUT
+    assert job_row(simulated_home, "j-3").error == "Cancelled before it started, by its queue timeout of 10 min."
+    assert job_row(simulated_home, "j-3").ending == Ending.QUEUE_TIMEOUT
     for _ in range(40):
         simulated_home.time += 2.0
         simulated_home.tick()
         for worker in world.alive():
             if worker.asked:
                 worker.stop()
-    first, second = seen(simulated_home, "j-1"), seen(simulated_home, "j-2")
+    first, second = job_row(simulated_home, "j-1"), job_row(simulated_home, "j-2")
     assert first.error == "Stopped by its run timeout of 60 s; nothing half-written remains."
     assert second.error == "Stopped by its start timeout of 20 s; nothing half-written remains."
     assert (first.state, first.ending, second.ending) == (JobState.CANCELLED, Ending.RUN_TIMEOUT, Ending.START_TIMEOUT)
@@ -232,7 +232,7 @@ def test_a_pause_of_the_machine_is_no_time_of_the_job(simulated_home: Home, worl
     simulated_home.time += 86400.0
     simulated_home.tick()
     simulated_home.tick()
-    assert (seen(simulated_home, "j-1").state, seen(simulated_home, "j-1").cancel_requested) == (
+    assert (job_row(simulated_home, "j-1").state, job_row(simulated_home, "j-1").cancel_requested) == (
         JobState.RUNNING,
         False,
     )
@@ -241,11 +241,11 @@ def test_a_pause_of_the_machine_is_no_time_of_the_job(simulated_home: Home, worl
 def test_time_in_the_queue_begins_once_the_first_has_succeeded(simulated_home: Home, world: World) -> None:
     submit(simulated_home, "j-1")
     submit(simulated_home, "j-2", after="j-1", queue_timeout_s=600.0)
-    assert seen(simulated_home, "j-2").queue_until is None
+    assert job_row(simulated_home, "j-2").queue_until is None
     simulated_home.tick()
     world.workers[0].succeed()
     simulated_home.supervisor.tick(start=False)
-    assert seen(simulated_home, "j-2").queue_until is not None
+    assert job_row(simulated_home, "j-2").queue_until is not None
 
 
 def test_a_drained_supervisor_takes_no_new_jobs_and_ends_with_the_last(simulated_home: Home, world: World) -> None:
@@ -275,7 +275,7 @@ def test_a_job_that_yields_may_end_in_the_round_in_which_its_supervisor_is_drain
     simulated_home.store.run(lambda session: leases.drain(session, "one", str(simulated_home.settings.home)))
     world.workers[0].fail()
     assert simulated_home.supervisor.tick() and simulated_home.supervisor.draining
-    assert seen(simulated_home, "j-1").state == JobState.FAILED and not simulated_home.supervisor.tick()
+    assert job_row(simulated_home, "j-1").state == JobState.FAILED and not simulated_home.supervisor.tick()
 
 
 def test_the_same_key_is_the_same_job_and_with_another_specification_it_is_refused(simulated_home: Home) -> None:
@@ -317,19 +317,19 @@ def test_skypilot_6133_a_job_that_succeeded_is_never_started_again(
     """Whoever died, came late or asked for it."""
     submit(simulated_home, "j-1", retries=20)
     simulated_home.tick()
-    stale = seen(simulated_home, "j-1")
+    stale = job_row(simulated_home, "j-1")
     world.workers[0].succeed()
     simulated_home.tick(crash_after)
     simulated_home.tick()
-    assert seen(simulated_home, "j-1").state == JobState.SUCCEEDED
+    assert job_row(simulated_home, "j-1").state == JobState.SUCCEEDED
     with pytest.raises(NotNow, match="j-1 is succeeded"):
         simulated_home.store.run(lambda session: queue.requeue(session, "j-1"))
     with pytest.raises((leases.Fenced, NotNow)):
         simulated_home.supervisor._finisher.fail_or_retry(stale, Ending.NODE, "Its supervisor is gone")
     with pytest.raises((leases.Fenced, NotNow)):
         simulated_home.supervisor._finisher.fail_or_retry(
-            seen(simulated_home, "j-1"), Ending.LOST, "The worker is gone"
+            job_row(simulated_home, "j-1"), Ending.LOST, "The worker is gone"
         )
     for _ in range(5):
         simulated_home.tick()
-    assert (len(world.workers), seen(simulated_home, "j-1").attempt) == (1, 1)
+    assert (len(world.workers), job_row(simulated_home, "j-1").attempt) == (1, 1)

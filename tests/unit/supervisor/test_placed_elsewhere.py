@@ -63,7 +63,7 @@ def row(home: Home, name: str) -> JobRow:
         return queue.get(session, name)
 
 
-def said(home: Home, name: str) -> str:
+def messages_of(home: Home, name: str) -> str:
     with home.store.read() as session:
         return " ".join(event.message or "" for _, event in history.list_events(session, name))
 
@@ -80,7 +80,7 @@ def test_a_few_jobs_wait_in_the_cluster_and_the_rest_in_their_order_here(home_on
     says(home_on_cluster)[0] = WorkerState(alive=True, place="gpu-1 (10.0.0.1)")
     for _ in range(4):
         home_on_cluster.tick()
-    assert started(world)[4:] == ["j-4"] and said(home_on_cluster, "j-0").endswith(
+    assert started(world)[4:] == ["j-4"] and messages_of(home_on_cluster, "j-0").endswith(
         "Waits for a node. Runs on gpu-1 (10.0.0.1)."
     )
     assert Handle.model_validate_json(row(home_on_cluster, "j-0").handle or "").place == "gpu-1 (10.0.0.1)"
@@ -122,6 +122,6 @@ def test_a_job_of_a_lost_node_is_tried_again_and_one_no_node_can_run_is_not(
     assert job_row.ending == (Ending.NODE if again else Ending.UNSTARTED)
     assert job_row.state == (JobState.QUEUED if again else JobState.FAILED)
     assert (
-        "The node gpu-1 (10.0.0.1) is gone" in said(home_on_cluster, "j-1")
-        and ("tried again" in said(home_on_cluster, "j-1")) is again
+        "The node gpu-1 (10.0.0.1) is gone" in messages_of(home_on_cluster, "j-1")
+        and ("tried again" in messages_of(home_on_cluster, "j-1")) is again
     )

@@ -35,15 +35,15 @@ def submit(home: Home, name: str = "j-1", **terms: Any) -> None:
 
 def waits(home: Home, name: str = "j-1") -> None:
     """Until it may be tried again, which is not yet."""
-    row = seen(home, name)
+    row = job_row(home, name)
     assert row.state == JobState.QUEUED and row.not_before is not None
     home.tick()
-    assert seen(home, name).state == JobState.QUEUED
+    assert job_row(home, name).state == JobState.QUEUED
     with home.store.session() as session:
         leases.change(session, leases.read_lease(row), list(JobState), not_before=row.not_before.replace(year=2020))
 
 
-def seen(home: Home, name: str = "j-1") -> JobRow:
+def job_row(home: Home, name: str = "j-1") -> JobRow:
     with home.store.read() as session:
         return queue.get(session, name)
 
@@ -51,7 +51,7 @@ def seen(home: Home, name: str = "j-1") -> JobRow:
 def sleeps(asleep: Home, other: Home) -> None:
     """Past its lease, while the other one looks twice."""
     with asleep.store.session() as session:
-        lease = leases.read_lease(seen(asleep))
+        lease = leases.read_lease(job_row(asleep))
         leases.change(session, lease, list(JobState), lease_until=leases.clock(session).replace(year=2020))
     other.tick()
     other.time += leases.LEASE_SECONDS + 1
@@ -65,7 +65,7 @@ def test_the_next_job_starts_in_the_round_in_which_one_ends(
     """With results put in their place beside the rounds, each small job took a round more."""
     monkeypatch.setattr(uploads, "MOMENT_S", 60.0)  # a busy machine's moment
     first, jobs = make_home("a"), [f"j-{number}" for number in range(6)]
-    first.restart(beside=neighbour)
+    first.restart(background_uploads=neighbour)
     for name in jobs:
         submit(first, name)
     first.tick()
@@ -74,7 +74,9 @@ def test_the_next_job_starts_in_the_round_in_which_one_ends(
         worker.succeed()
         first.tick()
     assert not world.alive() and len(world.workers) == len(jobs)
-    assert {seen(first, name).state for name in jobs} == {JobState.SUCCEEDED}, "in one round more than there are jobs"
+    assert {job_row(first, name).state for name in jobs} == {JobState.SUCCEEDED}, (
+        "in one round more than there are jobs"
+    )
 
 
 @pytest.mark.parametrize("host", ["one", "two"])
@@ -86,27 +88,27 @@ def test_a_supervisor_leaves_the_healthy_jobs_of_another_alone(make_home: MakeHo
         first.supervisor.beat()
         second.time += 60.0
         second.tick()
-    assert (seen(first).state, world.workers[0].alive) == (JobState.RUNNING, True)
+    assert (job_row(first).state, world.workers[0].alive) == (JobState.RUNNING, True)
     world.workers[0].succeed()
     first.tick()
-    assert seen(first).state == JobState.SUCCEEDED
+    assert job_row(first).state == JobState.SUCCEEDED
 
 
 def test_a_clock_that_jumps_loses_no_job_whose_supervisor_beats(make_home: MakeHome, world: World) -> None:
     first, second = make_home("a"), make_home("b", "two")
     submit(first)
     first.tick()
-    until = seen(first).lease_until
+    until = job_row(first).lease_until
     assert until is not None
     with first.store.session() as session:  # as if the database's clock had been set a year on
-        leases.change(session, leases.read_lease(seen(first)), list(JobState), lease_until=until.replace(year=2020))
+        leases.change(session, leases.read_lease(job_row(first)), list(JobState), lease_until=until.replace(year=2020))
     second.tick()
     second.time += leases.LEASE_SECONDS - 1
     second.tick()
     first.supervisor.beat()
     second.time += leases.LEASE_SECONDS
     second.tick()
-    assert (seen(first).state, world.workers[0].alive) == (JobState.RUNNING, True)
+    assert (job_row(first).state, world.workers[0].alive) == (JobState.RUNNING, True)
 
 
 class Locking(SimulatedLauncher):
@@ -132,10 +134,10 @@ def test_a_database_locked_between_claim_and_record_costs_no_worker(
         connection.exec_driver_sql("PRAGMA busy_timeout=50")
     with pytest.raises(WhetstoneError, match="locked"):
         first.tick()
-    assert seen(first).state == JobState.STARTING
+    assert job_row(first).state == JobState.STARTING
     launcher.lock.rollback()
     first.tick()
-    result = seen(first)
+    result = job_row(first)
     assert (result.state, result.attempt, [worker.alive for worker in world.workers]) == (JobState.RUNNING, 1, [True])
 
 
@@ -146,14 +148,14 @@ def test_a_supervisor_that_was_thought_gone_changes_nothing_when_it_comes_back(
     submit(first)
     first.tick()
     sleeps(first, second)
-    assert seen(first).state == JobState.LOST and "supervisor on one" in str(seen(first).error)
+    assert job_row(first).state == JobState.LOST and "supervisor on one" in str(job_row(first).error)
     second.store.run(lambda session: queue.requeue(session, "j-1"))
     second.tick()
     late, again = world.workers
     late.say()
     late.succeed()
     first.tick()
-    assert (seen(first).state, seen(first).attempt) == (JobState.RUNNING, 2)
+    assert (job_row(first).state, job_row(first).attempt) == (JobState.RUNNING, 2)
     again.succeed()
     second.tick()
     with first.store.read() as session:
@@ -181,7 +183,7 @@ def test_a_job_that_is_taken_over_while_its_result_is_verified_is_not_registered
 
     monkeypatch.setattr(artifact_folder, "verify", slow)
     first.tick()
-    assert (seen(first).state, seen(first).attempt) == ((JobState.RUNNING, 2) if again else (JobState.LOST, 1))
+    assert (job_row(first).state, job_row(first).attempt) == ((JobState.RUNNING, 2) if again else (JobState.LOST, 1))
     with first.store.read() as session:
         assert session.exec(select(ArtifactRow)).all() == []
     assert list(first.settings.artifacts.glob("*")) == []
@@ -206,7 +208,7 @@ def test_the_next_supervisor_of_its_home_ends_it_too_and_no_other(make_home: Mak
     first.restart()
     assert [worker.alive for worker in world.workers] == [True, True], "it took up its own"
     sleeps(first, second)
-    assert seen(first).state == JobState.LOST and world.workers[0].alive
+    assert job_row(first).state == JobState.LOST and world.workers[0].alive
     first.restart()
     assert [worker.alive for worker in world.workers] == [False, True]
 
@@ -217,10 +219,10 @@ def test_what_another_machine_runs_is_asked_to_end_before_it_is_given_up(make_ho
     first.tick()
     world.elsewhere = True
     sleeps(first, second)
-    assert seen(first).state == JobState.RUNNING
+    assert job_row(first).state == JobState.RUNNING
     world.elsewhere = False
     second.tick()
-    assert seen(first).state == JobState.LOST
+    assert job_row(first).state == JobState.LOST
 
 
 def test_a_worker_that_cannot_be_ended_now_keeps_no_other_job_waiting(
@@ -238,7 +240,7 @@ def test_a_worker_that_cannot_be_ended_now_keeps_no_other_job_waiting(
         until_then.setattr(SimulatedLauncher, "sweep", fails)
         submit(first, "j-2")
         first.tick()
-        assert seen(first, "j-2").state == JobState.RUNNING and world.workers[0].alive
+        assert job_row(first, "j-2").state == JobState.RUNNING and world.workers[0].alive
     first.tick()
     assert not world.workers[0].alive
 
@@ -260,7 +262,10 @@ def test_while_an_artifact_is_verified_others_write(
 
     monkeypatch.setattr(artifact_folder, "verify", watched)
     first.tick()
-    assert len(written) == 1 and (seen(first).state, seen(first).title) == (JobState.SUCCEEDED, "while it is verified")
+    assert len(written) == 1 and (job_row(first).state, job_row(first).title) == (
+        JobState.SUCCEEDED,
+        "while it is verified",
+    )
 
 
 def test_a_worker_stopped_from_outside_is_queued_again_and_not_called_cancelled(
@@ -270,12 +275,12 @@ def test_a_worker_stopped_from_outside_is_queued_again_and_not_called_cancelled(
     submit(first, retries=None)
     for attempt in (1, 2, 3):
         first.tick()
-        assert (seen(first).state, seen(first).attempt) == (JobState.RUNNING, attempt)
+        assert (job_row(first).state, job_row(first).attempt) == (JobState.RUNNING, attempt)
         world.workers[-1].stop()
         first.tick()
         if attempt < 3:
             waits(first)
-    assert seen(first).state == JobState.LOST and "stopped from outside" in str(seen(first).error)
+    assert job_row(first).state == JobState.LOST and "stopped from outside" in str(job_row(first).error)
 
 
 def test_a_cancel_says_who_asked(make_home: MakeHome, world: World) -> None:
@@ -287,7 +292,7 @@ def test_a_cancel_says_who_asked(make_home: MakeHome, world: World) -> None:
     assert world.workers[0].asked
     world.workers[0].stop()
     first.tick()
-    assert (seen(first).state, seen(first).cause) == (JobState.CANCELLED, "alice")
+    assert (job_row(first).state, job_row(first).cause) == (JobState.CANCELLED, "alice")
 
 
 def test_only_looks_count_as_silence() -> None:

@@ -209,7 +209,7 @@ class TwoSupervisors(RuleBasedStateMachine):
             by_name = {row.job_id: row for row in session.exec(select(ArtifactRow))}
             events = {row.id: history.list_events(session, row.id) for row in rows}
         live, states = [row for row in rows if row.state in LIVE], {row.id: JobState(row.state) for row in rows}
-        assert claims == {row.id: taken(row) for row in live}
+        assert claims == {row.id: count_units(row) for row in live}
         assert all(states[str(row.after)] is JobState.SUCCEEDED for row in live if row.after)
         assert set(by_name) == {row.id for row in rows if row.state == JobState.SUCCEEDED}
         for row in by_name.values():
@@ -220,7 +220,7 @@ class TwoSupervisors(RuleBasedStateMachine):
             assert all(number == 1 for number in counts.values()), counts
             done = [event for _, event in events[row.id] if event.message == "Succeeded."]
             assert len(done) == (row.state == JobState.SUCCEEDED)
-            most = asked(row).retries
+            most = terms_of(row).retries
             assert row.retried <= (max(policy.retries for policy in POLICIES.values()) if most is None else most)
             assert not row.aside or (row.state in RESUMABLE and row.strikes >= MOST_STRIKES)
             assert self.done.setdefault(row.id, row.attempt) == row.attempt or row.id not in by_name
@@ -263,13 +263,13 @@ class TwoSupervisors(RuleBasedStateMachine):
                 assert row.ending != Ending.DEPENDENCY or row.after in str(row.cause)
 
 
-def taken(row: JobRow) -> int:
+def count_units(row: JobRow) -> int:
     """How many units of its host a live job has."""
     units = claimed_units(Claim.model_validate_json(row.claim), CAPACITY)
     return units.cores + units.memory + len(units.named)
 
 
-def asked(row: JobRow) -> Terms:
+def terms_of(row: JobRow) -> Terms:
     return Terms.model_validate_json(row.terms)
 
 

@@ -18,7 +18,7 @@ from tests.no_ops import NO_OPS, NoOp
 @pytest.mark.parametrize("no_op", NO_OPS, ids=lambda each: each.name)
 def test_what_is_silently_not_done_is_found_with_its_likely_cause(no_op: NoOp) -> None:
     assert failed_findings(no_op.asked.findings()) == []
-    result = no_op.found()
+    result = no_op.find_failed()
     assert result is not None
     assert result.cause
     assert result.words.endswith(".")
@@ -39,7 +39,7 @@ def test_no_real_server_is_accused_and_most_of_it_is_proven(name: str) -> None:
         "dtype",
         "context",
     }
-    value = recorded_servers.ASKED[name].get("speculation")
+    value = recorded_servers.REQUESTS[name].get("speculation")
     assert [each.what for each in judged if each.what == "speculation"] == ["speculation"] * bool(value)
 
 

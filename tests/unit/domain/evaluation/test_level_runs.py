@@ -29,7 +29,7 @@ QUIET = Disturbance(seconds=10, cores=4, others=0.1, stolen=0.0, throttled=None)
 BUSY = QUIET.model_copy(update={"others": 3.0})
 PLAIN = Variant(name="v", source="v", kind="model")
 SEARCHED = EvaluateOptions(concurrency=(1,), sweep=("latency_p90<=5s",), quality=False)
-KEPT, MISSED = ObjectiveCheck("kept", (1.0,), ((0.9, 1.0),)), ObjectiveCheck("missed", (0.1,), ((0.0, 0.2),))
+MET, MISSED = ObjectiveCheck("kept", (1.0,), ((0.9, 1.0),)), ObjectiveCheck("missed", (0.1,), ((0.0, 0.2),))
 
 
 def run(disturbance: Disturbance = QUIET, **changed: Any) -> MeasuredRun:
@@ -69,7 +69,7 @@ def run(disturbance: Disturbance = QUIET, **changed: Any) -> MeasuredRun:
     return measured_run._replace(**changed)
 
 
-def found(streams: float, check: ObjectiveCheck = KEPT) -> SearchedLevel:
+def searched_level(streams: float, check: ObjectiveCheck = MET) -> SearchedLevel:
     return SearchedLevel(Load("closed", streams), [], check)
 
 
@@ -81,28 +81,36 @@ def marks(levels: list[Level], searched: list[SearchedLevel]) -> dict[int, tuple
 
 def test_the_highest_level_is_the_highest_that_the_client_did_not_hold_back() -> None:
     levels = [simulated.level(32), simulated.level(64, client_limited=True)]
-    assert marks(levels, [found(32), found(64)]) == {32: (True, False), 64: (False, False)}
-    assert marks(levels[1:], [found(64)]) == {64: (False, False)}
+    assert marks(levels, [searched_level(32), searched_level(64)]) == {32: (True, False), 64: (False, False)}
+    assert marks(levels[1:], [searched_level(64)]) == {64: (False, False)}
 
 
 def test_a_level_that_missed_bounds_the_highest() -> None:
     levels = [simulated.level(streams) for streams in (4, 16, 8)]
-    highest = {streams: each for streams, (each, _) in marks(levels, [found(4), found(16, MISSED), found(8)]).items()}
+    highest = {
+        streams: each
+        for streams, (each, _) in marks(
+            levels, [searched_level(4), searched_level(16, MISSED), searched_level(8)]
+        ).items()
+    }
     assert highest == {4: False, 8: True, 16: False}
 
 
 def test_the_knee_is_looked_for_among_sound_levels_only() -> None:
     rates = {1: 100.0, 2: 190.0, 4: 200.0}
     sound = [simulated.level(streams, output_tokens_per_s=rate) for streams, rate in rates.items()]
-    assert marks(sound, [found(streams) for streams in rates]) == {
+    assert marks(sound, [searched_level(streams) for streams in rates]) == {
         1: (False, False),
         2: (False, True),
         4: (True, False),
     }
     held_back = simulated.level(64, client_limited=True, output_tokens_per_s=9000.0)
-    assert marks([*sound, held_back], [*(found(streams) for streams in rates), found(64)])[2] == (False, True)
+    assert marks([*sound, held_back], [*(searched_level(streams) for streams in rates), searched_level(64)])[2] == (
+        False,
+        True,
+    )
     two = [*sound[:1], sound[1].model_copy(update={"client_limited": True}), sound[2]]
-    assert not any(knee for _, knee in marks(two, [found(streams) for streams in rates]).values())
+    assert not any(knee for _, knee in marks(two, [searched_level(streams) for streams in rates]).values())
 
 
 def test_the_acceptance_rate_is_over_the_tokens_of_all_runs_that_were_counted() -> None:
@@ -135,7 +143,7 @@ def test_a_busy_machine_is_told_of_a_search_too(tmp_path: Path, kind: Any, messa
     spec = EvaluateSpec(variants=(Variant(name="one", source="one", kind=kind),), options=SEARCHED)
     measurement = Measurement(spec, channel, workload, ChannelProgress(channel, 1.0))
     judged = {1.0: [run()], 2.0: [run(), run(BUSY)]}
-    measurement.searched[0] = [found(streams) for streams in judged]
+    measurement.searched[0] = [searched_level(streams) for streams in judged]
     measurement.runs.update(
         {(0, Load("closed", streams)): done for streams, done in {**judged, 4.0: [run(BUSY)]}.items()}
     )

@@ -57,12 +57,12 @@ def test_a_server_against_itself_differs_in_at_most_five_percent_of_evaluations(
 def test_looking_at_five_percent_every_time_would_name_far_more() -> None:
     """What the rule is there for."""
     every = tuple((place, 0.05) for place in stopping_rule.blocks_of_tests(40))
-    assert simulate(RUNS, 40, noise=0.3, tests=1, asked=1, looks=every).ever.mean() > 0.10
+    assert simulate(RUNS, 40, noise=0.3, tests=1, awaited=1, schedule=every).ever.mean() > 0.10
 
 
 @pytest.mark.parametrize("effect", [0.0, 0.05, 0.3])
 def test_the_interval_at_the_end_covers_its_ratio_with_95_percent_wherever_it_ended(effect: float) -> None:
-    ended = simulate(RUNS, 20, effect=effect, noise=0.1, tests=1, asked=1, seed=3)
+    ended = simulate(RUNS, 20, effect=effect, noise=0.1, tests=1, awaited=1, seed=3)
     assert ended.missed.mean() <= 0.05 + THREE_SIGMA
 
 
@@ -70,7 +70,7 @@ def test_a_clear_difference_needs_few_blocks_and_a_small_one_is_rarely_missed() 
     clear = simulate(RUNS, 20, effect=math.log(1.4), noise=0.05)
     assert clear.decided.mean() > 0.999 and clear.blocks.mean() < 9
     fixed = ((20, 0.05),)
-    small, by_all = (simulate(RUNS, 20, effect=0.10, noise=0.1, looks=styles) for styles in (None, fixed))
+    small, by_all = (simulate(RUNS, 20, effect=0.10, noise=0.1, schedule=styles) for styles in (None, fixed))
     assert by_all.decided.mean() - 0.3 < small.decided.mean() <= by_all.decided.mean() + 0.02
     assert small.blocks.mean() < 18
     sliced = simulate(RUNS, 20, effect=0.10, noise=0.1, slices=6)
@@ -79,7 +79,7 @@ def test_a_clear_difference_needs_few_blocks_and_a_small_one_is_rarely_missed() 
     assert same.blocks.mean() < 25 and np.quantile(same.blocks, 0.9) < 40, "sameness ends it too"
 
 
-def of(noise: float, speed: float = 1.0, blocks: int = 8, **changes: object) -> list[tuple[str, Level]]:
+def two_levels(noise: float, speed: float = 1.0, blocks: int = 8, **changes: object) -> list[tuple[str, Level]]:
     return [
         ("original", level(4, repeats=blocks, noise=noise)),
         ("w8a8", level(4, speed, repeats=blocks, noise=noise, **changes)),
@@ -89,11 +89,11 @@ def of(noise: float, speed: float = 1.0, blocks: int = 8, **changes: object) -> 
 @pytest.mark.parametrize(
     ("created", "waited_for"),
     [
-        (of(0.005, 1.5), 0),
-        (of(0.005, seed=1), 0),
-        (of(0.4, seed=1), 1),
-        (of(0.4, blocks=4, seed=1), 1),
-        (of(0.4, seed=1, client_limited=True), 0),
+        (two_levels(0.005, 1.5), 0),
+        (two_levels(0.005, seed=1), 0),
+        (two_levels(0.4, seed=1), 1),
+        (two_levels(0.4, blocks=4, seed=1), 1),
+        (two_levels(0.4, seed=1, client_limited=True), 0),
     ],
     ids=["faster", "same", "noisy", "few", "held back"],
 )

@@ -57,14 +57,16 @@ def test_levels_that_are_not_valid_or_only_in_part_are_warned_of() -> None:
 
 
 def test_a_page_says_of_levels_that_came_in_one_piece_what_is_not_known() -> None:
-    def said(level: Level) -> list[str]:
+    def warnings_of(level: Level) -> list[str]:
         document: Evaluation = simulated.evaluation().model_copy(
             update={"variants": [simulated.result("only", [level])]}
         )
         return measurement_conditions.validity_warnings(document)
 
-    assert said(BUFFERED) == ["1 of 1 levels have no time between tokens: their answers came in one piece."]
-    assert said(UNCOUNTED) == ["1 of 1 levels have no tokens/s and no prices: answers came without a token count."]
+    assert warnings_of(BUFFERED) == ["1 of 1 levels have no time between tokens: their answers came in one piece."]
+    assert warnings_of(UNCOUNTED) == [
+        "1 of 1 levels have no tokens/s and no prices: answers came without a token count."
+    ]
 
 
 def answer(times: tuple[float, ...], **changed: Any) -> RequestRecord:

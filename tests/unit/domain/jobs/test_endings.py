@@ -21,10 +21,10 @@ from backend.domain.jobs.endings import (
 from backend.domain.jobs.terms import parse_seconds, parse_size
 
 endings = st.sampled_from(Ending)
-asked = st.none() | st.integers(0, 20)
+exit_codes = st.none() | st.integers(0, 20)
 
 
-@given(st.lists(endings, max_size=40), asked)
+@given(st.lists(endings, max_size=40), exit_codes)
 def test_a_job_is_tried_again_only_for_what_is_not_its_fault_and_not_for_ever(
     history: list, retries: int | None
 ) -> None:
@@ -49,7 +49,7 @@ def test_each_try_waits_longer_than_the_one_before() -> None:
     assert waits == [30.0, 120.0, 480.0, 1920.0, None]
 
 
-@given(st.sampled_from(sorted(STRIKES)), asked)
+@given(st.sampled_from(sorted(STRIKES)), exit_codes)
 def test_a_job_that_always_ends_its_worker_is_put_aside_after_its_tries(ending: Ending, retries: int | None) -> None:
     for strikes in range(strike_limit(retries) - 1):
         assert not decide_retry(ending, retried=strikes, strikes=strikes, retries=retries).aside

@@ -47,10 +47,10 @@ def test_what_is_no_objective_is_refused_with_an_example(text: str) -> None:
 
 
 @given(st.integers(0, 400), st.integers(1, 400))
-def test_the_interval_is_wilsons(within: int, of: int) -> None:
-    within = min(within, of)
-    expected = binomtest(within, of).proportion_ci(0.95, method="wilson")
-    assert wilson(within, of) == pytest.approx((expected.low, expected.high), abs=1e-6)
+def test_the_interval_is_wilsons(within: int, total: int) -> None:
+    within = min(within, total)
+    expected = binomtest(within, total).proportion_ci(0.95, method="wilson")
+    assert wilson(within, total) == pytest.approx((expected.low, expected.high), abs=1e-6)
 
 
 def test_nothing_measured_says_nothing() -> None:

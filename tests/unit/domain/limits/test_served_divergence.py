@@ -22,7 +22,7 @@ def shares(values: list[float]) -> list[float]:
     return [each / sum(values) for each in values]
 
 
-def told(probabilities: list[float], most: int) -> TokenLogprobs:
+def top_logprobs(probabilities: list[float], most: int) -> TokenLogprobs:
     ranked = sorted(range(len(probabilities)), key=lambda token: -probabilities[token])[:most]
     return {str(token): math.log(probabilities[token]) for token in ranked}
 
@@ -33,7 +33,7 @@ def test_it_never_exceeds_the_divergence_over_the_whole_vocabulary(
 ) -> None:
     p, q = shares(first), shares(second)
     whole = sum(a * math.log(a / b) for a, b in zip(p, q, strict=True))
-    divergence = position_divergence(told(p, most), told(q, most))
+    divergence = position_divergence(top_logprobs(p, most), top_logprobs(q, most))
     assert 0 <= divergence <= whole + 1e-6
     if most == 5:
         assert divergence == pytest.approx(whole, abs=1e-6)

@@ -22,7 +22,7 @@ from tests.fakes.sagemaker import shapes
 from tests.properties import examples
 
 GOLDEN = Path(__file__).parent / "golden"
-GIVEN = (
+SETTINGS = (
     "role=arn:aws:iam::123456789012:role/service-role/optimizer",
     "output=s3://made/here",
     "source=s3://models/llama",
@@ -60,11 +60,11 @@ REFUSED: dict[str, tuple[list[Any], str, str]] = {
 }
 
 
-def made(steps: list[Any], instance: str = GPU, *inputs: str, **serving: Any) -> OptimizationRequests:
+def requests_of(steps: list[Any], instance: str = GPU, *inputs: str, **serving: Any) -> OptimizationRequests:
     chosen = recipe.read({"name": "r", "steps": steps, "serving": serving})
     hardware: Hardware = "neuron" if "inf" in instance else "cuda"
     return optimization_requests.build_requests(
-        chosen, instance, hardware, read_settings((*GIVEN, *inputs), {}), tensor_parallel=4
+        chosen, instance, hardware, read_settings((*SETTINGS, *inputs), {}), tensor_parallel=4
     )
 
 
@@ -77,7 +77,7 @@ def validated(requests: OptimizationRequests) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("row", ROWS)
 def test_a_row_of_the_table_is_exactly_this(row: str) -> None:
-    result = made(*ROWS[row], max_model_len=4096)
+    result = requests_of(*ROWS[row], max_model_len=4096)
     document = {"requests": validated(result), "notes": list(result.notes)}
     assert document == json.loads((GOLDEN / f"{row}.json").read_text())
 
@@ -94,7 +94,7 @@ def test_the_rows_are_those_of_the_table() -> None:
 def test_what_does_not_stack_is_refused(row: str) -> None:
     steps, instance, words = REFUSED[row]
     with pytest.raises(ImpossibleStack, match=words):
-        made(steps, instance)
+        requests_of(steps, instance)
 
 
 @pytest.mark.parametrize(
@@ -108,12 +108,14 @@ def test_what_does_not_stack_is_refused(row: str) -> None:
 )
 def test_what_the_toolkit_does_otherwise_is_refused(method: str, options: dict[str, Any], words: str) -> None:
     with pytest.raises(ImpossibleStack, match=words):
-        made([{"quantize": {"method": method, **options}}])
-    assert made([{"quantize": {"method": "awq", "bits": 4, "group_size": 128}}]).create == made([AWQ]).create
+        requests_of([{"quantize": {"method": method, **options}}])
+    assert (
+        requests_of([{"quantize": {"method": "awq", "bits": 4, "group_size": 128}}]).create == requests_of([AWQ]).create
+    )
 
 
 def test_every_setting_arrives() -> None:
-    result = made(
+    result = requests_of(
         [FP8, COMPILE],
         GPU,
         "accept-eula=yes",
@@ -128,9 +130,9 @@ def test_every_setting_arrives() -> None:
         dtype="bfloat16",
     )
     assert {"requests": validated(result)} == json.loads((GOLDEN / "every-setting.json").read_text())
-    (other,) = validated(made([AWQ], GPU, "source=model:m-1"))
+    (other,) = validated(requests_of([AWQ], GPU, "source=model:m-1"))
     assert other["ModelSource"] == {"SageMakerModel": {"ModelName": "m-1"}}
-    (eagle,) = validated(made([EAGLE], GPU, "training-data=s3://b/prompts/"))
+    (eagle,) = validated(requests_of([EAGLE], GPU, "training-data=s3://b/prompts/"))
     (config,) = eagle["OptimizationConfigs"]
     assert config["ModelSpeculativeDecodingConfig"]["TrainingDataSource"]["S3Uri"] == "s3://b/prompts/"
 
@@ -158,34 +160,34 @@ def test_every_setting_arrives() -> None:
 )
 def test_a_setting_that_is_wrong_is_one_sentence(wrong: str, words: str) -> None:
     with pytest.raises(InvalidOptions, match=words) as error:
-        read_settings((*GIVEN, wrong), {})
+        read_settings((*SETTINGS, wrong), {})
     assert "\n" not in str(error.value)
 
 
 def test_options_count_before_the_environment_and_there_are_25_variables_at_most() -> None:
     settings = read_settings(
-        ("source=s3://b/m",), {"role": GIVEN[0].partition("=")[2], "output": "s3://a", "max-runtime": "1h"}
+        ("source=s3://b/m",), {"role": SETTINGS[0].partition("=")[2], "output": "s3://a", "max-runtime": "1h"}
     )
     assert (settings.output, settings.max_runtime_s) == ("s3://a", 3600)
-    assert read_settings((*GIVEN, "output=s3://c"), {"output": "s3://a"}).output == "s3://c"
+    assert read_settings((*SETTINGS, "output=s3://c"), {"output": "s3://a"}).output == "s3://c"
     many = tuple(f"env.OPTION_{number}=1" for number in range(26))
-    assert len(read_settings((*GIVEN, *many[:25]), {}).environment) == 25
+    assert len(read_settings((*SETTINGS, *many[:25]), {}).environment) == 25
     with pytest.raises(InvalidOptions, match="at most 25"):
-        read_settings((*GIVEN, *many), {})
+        read_settings((*SETTINGS, *many), {})
 
 
 def test_the_instances_are_botocores() -> None:
     shape = shapes.model("sagemaker", "CreateOptimizationJob").input_shape.members["DeploymentInstanceType"]
     assert (instance_types.BOTOCORE, list(instance_types.INSTANCE_TYPES)) == (botocore.__version__, shape.enum)
     with pytest.raises(InvalidRecipe, match=r"the nearest instances that it does are .*ml\.g6\.12xlarge"):
-        made([AWQ], "ml.g6.13xlarge")
+        requests_of([AWQ], "ml.g6.13xlarge")
 
 
 @given(st.lists(st.sampled_from([AWQ, FP8, SMOOTH, DRAFT, EAGLE, COMPILE, SHARD]), max_size=4), st.booleans())
 @examples(200)
 def test_any_stack_is_refused_with_a_sentence_or_valid(steps: list[Any], neuron: bool) -> None:
     try:
-        result = made(steps, NEURON if neuron else GPU)
+        result = requests_of(steps, NEURON if neuron else GPU)
     except ImpossibleStack as error:
         assert str(error).endswith(".")
         return
@@ -194,7 +196,7 @@ def test_any_stack_is_refused_with_a_sentence_or_valid(steps: list[Any], neuron:
 
 
 def test_a_name_has_63_characters_at_most() -> None:
-    (request,) = made([AWQ]).create
+    (request,) = requests_of([AWQ]).create
     assert with_name(request, "a" * 63)["OptimizationJobName"] == "a" * 63
     for wrong in ("a" * 64, "-a", "a_b", ""):
         with pytest.raises(InvalidOptions, match="up to 63"):
@@ -202,4 +204,4 @@ def test_a_name_has_63_characters_at_most() -> None:
 
 
 def test_settings_are_plain() -> None:
-    assert AwsSettings.model_validate_json(read_settings(GIVEN, {}).model_dump_json()) == read_settings(GIVEN, {})
+    assert AwsSettings.model_validate_json(read_settings(SETTINGS, {}).model_dump_json()) == read_settings(SETTINGS, {})

@@ -50,14 +50,14 @@ def test_below_the_cheapest_is_refused(groups: list[list[KnapsackChoice]]) -> No
 
 
 @given(GROUPS, st.floats(0, 2e3))
-def test_the_least_budget_is_enough_and_one_less_is_not(groups: list[list[KnapsackChoice]], wanted: float) -> None:
-    budget = least_budget(groups, wanted)
+def test_the_least_budget_is_enough_and_one_less_is_not(groups: list[list[KnapsackChoice]], target: float) -> None:
+    budget = least_budget(groups, target)
     if budget is None:
-        assert sum(min(choice.loss for choice in choices) for choices in groups) > wanted - 1e-9
+        assert sum(min(choice.loss for choice in choices) for choices in groups) > target - 1e-9
         return
-    assert total(groups, allocate(groups, budget))[1] <= wanted
+    assert total(groups, allocate(groups, budget))[1] <= target
     if budget > cheapest(groups):
-        assert total(groups, allocate(groups, budget - 1))[1] > wanted
+        assert total(groups, allocate(groups, budget - 1))[1] > target
 
 
 def test_a_model_of_eighty_layers_is_allocated_at_once() -> None:

@@ -18,14 +18,14 @@ PLACES = [(where.name, where.device) for where in instances.load().targets()]
 LLAMA = published.published()["meta-textgeneration-llama-3-70b"]
 
 
-def of(kind: str = catalog_filter.ORIGINAL_KIND) -> list[Footprint]:
+def footprints_of(kind: str = catalog_filter.ORIGINAL_KIND) -> list[Footprint]:
     return footprints(LLAMA, catalog_filter.technique_recipes()[kind], PLACES)
 
 
 @pytest.mark.parametrize("kind", ["original", "awq", "w8a8"])
 def test_fits_where_the_memory_rule_says_so(kind: str) -> None:
     recipe = catalog_filter.technique_recipes()[kind]
-    fitting = set(chain.from_iterable(each.names for each in of(kind) if each.fits))
+    fitting = set(chain.from_iterable(each.names for each in footprints_of(kind) if each.fits))
     for where in instances.load().targets():
         refused = any(
             reason.rule == "memory" for reason in rules.reasons(LLAMA, recipe, targets.rule_facts(where, LLAMA, None))
@@ -34,15 +34,15 @@ def test_fits_where_the_memory_rule_says_so(kind: str) -> None:
 
 
 def test_each_instance_stands_under_one_kind_of_hardware() -> None:
-    names = list(chain.from_iterable(each.names for each in of()))
-    assert sorted(names) == sorted(name for name, _ in PLACES) and len(of()) < len(names)
-    sizes = [each.device.units * each.device.memory_bytes for each in of()]
+    names = list(chain.from_iterable(each.names for each in footprints_of()))
+    assert sorted(names) == sorted(name for name, _ in PLACES) and len(footprints_of()) < len(names)
+    sizes = [each.device.units * each.device.memory_bytes for each in footprints_of()]
     assert sizes == sorted(sizes)
 
 
 def test_the_shares_are_those_of_known_figures() -> None:
     """141.1 GB in 16 bit: 593 % of one A10G with the runtime, and an eighth on eight of 40 GB each is 41 %."""
-    by_label = {memory.label(each): each for each in of()}
+    by_label = {memory.label(each): each for each in footprints_of()}
     a100 = by_label["8 x A100-40GB (p4d)"]
     assert a100.fits and a100.memory.tensor_parallel == 8
     assert memory.parts(a100)[0] == pytest.approx(100 * 141.1e9 / 8 / (40 * 2**30), rel=0.01)
@@ -55,7 +55,7 @@ def test_the_shares_are_those_of_known_figures() -> None:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("kind", ["original", "awq"])
 def test_the_chart_is_one_that_plotly_accepts(theme: Theme, kind: str) -> None:
-    result = of(kind)
+    result = footprints_of(kind)
     drawn = memory.memory(result, theme)
     graph.Figure(drawn["data"], drawn["layout"])
     bars = {name for trace in drawn["data"] for name in trace["y"]}
@@ -64,10 +64,12 @@ def test_the_chart_is_one_that_plotly_accepts(theme: Theme, kind: str) -> None:
 
 
 def test_the_chart_says_in_words_where_it_fits_and_where_not() -> None:
-    alt_text = memory.alt(of())
+    alt_text = memory.alt(footprints_of())
     fits, others = alt_text.split("It does not fit on ")
     assert "8 x H100 (p5)" in fits and "1 x A10G (g5)" in others and "estimated" in fits
-    assert [row["Fits"] for row in memory.rows(of())] == ["yes" if each.fits else "no" for each in of()]
+    assert [row["Fits"] for row in memory.rows(footprints_of())] == [
+        "yes" if each.fits else "no" for each in footprints_of()
+    ]
 
 
 def test_no_instances_are_told() -> None:

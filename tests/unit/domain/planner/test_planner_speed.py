@@ -208,7 +208,7 @@ def test_the_wide_fixture_is_predicted_within_30_percent_from_probed_bandwidth()
     assert abs(decode.error) < 0.3
 
 
-def kept(cache: Path, *attempts: tuple[float, bool]) -> None:
+def write_attempts(cache: Path, *attempts: tuple[float, bool]) -> None:
     """What (GB/s through weights, busy) measurements left behind."""
     rows = [
         {"bandwidth": 60e9, "weights": rate * 1e9, "flops": 1e12, "at": "2026-11-21", "busy": busy}
@@ -221,7 +221,7 @@ def kept(cache: Path, *attempts: tuple[float, bool]) -> None:
 def test_the_probe_keeps_the_best_of_three_quiet_attempts_or_of_nine(
     attempts: list[tuple[float, bool]], tmp_path: Path
 ) -> None:
-    kept(tmp_path, *attempts)
+    write_attempts(tmp_path, *attempts)
     assert processor_speed.processor_speed(tmp_path).weights == 40e9
     result = processor_speed.find_measured(tmp_path)
     assert result is not None and result.attempts == len(attempts), "not measured again"
@@ -232,7 +232,7 @@ def test_a_busy_attempt_is_made_up_for_and_a_damaged_file_measured_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processor_speed, "MOST_BYTES", 32 << 20)  # what it comes to is not what is tested
-    kept(tmp_path, (30, False), (1, True), (35, False))
+    write_attempts(tmp_path, (30, False), (1, True), (35, False))
     assert processor_speed.processor_speed(tmp_path).weights >= 35e9
     result = processor_speed.find_measured(tmp_path)
     assert result is not None and result.attempts == 4

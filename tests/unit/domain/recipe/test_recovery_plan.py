@@ -114,14 +114,14 @@ def test_models_made_of_experts_are_refused() -> None:
 
 
 def test_more_of_anything_needs_more_memory_and_no_recovery_needs_none() -> None:
-    def of(**options: Any) -> int:
+    def memory_of(**options: Any) -> int:
         return recovery_needs.memory_bytes(CARD, with_recovery(options or True))
 
-    assert of(teacher=False) < of() < min(of(rank=64), of(batch=8))
-    assert of() - of(teacher=False) == 4 * CARD.parameters
+    assert memory_of(teacher=False) < memory_of() < min(memory_of(rank=64), memory_of(batch=8))
+    assert memory_of() - memory_of(teacher=False) == 4 * CARD.parameters
     assert recovery_needs.memory_bytes(CARD, with_recovery(None)) == 0
     plain, recovering = estimate_needs(CARD, with_recovery(None)), estimate_needs(CARD, with_recovery())
-    assert recovering.memory_bytes == of() > plain.memory_bytes
+    assert recovering.memory_bytes == memory_of() > plain.memory_bytes
     assert recovering.disk_bytes == plain.disk_bytes + 2 * CARD.weights_bytes
     assert recovery_needs.FORMULA in recovering.formulas["memory"]
     assert recovery_needs.FORMULA not in plain.formulas["memory"]

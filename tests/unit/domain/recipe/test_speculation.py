@@ -24,7 +24,7 @@ def step(**options: Any) -> Speculate:
     return result
 
 
-def told(**options: Any) -> dict[str, Any]:
+def config_of(**options: Any) -> dict[str, Any]:
     return speculative_config(Speculation.from_step(step(**options), "/a/draft", "/code"), "DRAFT")
 
 
@@ -109,29 +109,29 @@ def test_what_contradicts_itself_is_one_sentence(options: dict[str, Any], messag
 
 
 def test_vllm_is_told_each_method_in_its_own_words() -> None:
-    assert told(method="draft", draft="d", heterogeneous_vocab=True) == {
+    assert config_of(method="draft", draft="d", heterogeneous_vocab=True) == {
         "method": "draft_model",
         "model": "DRAFT",
         "num_speculative_tokens": 4,
         "use_heterogeneous_vocab": True,
     }
-    assert told(method="medusa", draft="h", tokens=2) == {
+    assert config_of(method="medusa", draft="h", tokens=2) == {
         "method": "medusa",
         "model": "DRAFT",
         "num_speculative_tokens": 2,
     }
-    assert told(method="dflash", draft="h")["method"] == "dflash"
-    assert told(method="custom", proposer="mine.Proposer") == {
+    assert config_of(method="dflash", draft="h")["method"] == "dflash"
+    assert config_of(method="custom", proposer="mine.Proposer") == {
         "method": "custom_class",
         "model": "mine.Proposer",
         "num_speculative_tokens": 4,
     }
-    assert told(method="ngram_adaptive") == {
+    assert config_of(method="ngram_adaptive") == {
         "method": "custom_class",
         "model": "whetstone_ngrams.AdaptiveNgrams",
         "num_speculative_tokens": 8,
     }
-    assert told(method="suffix", tokens=8) == {"method": "suffix", "num_speculative_tokens": 8}
+    assert config_of(method="suffix", tokens=8) == {"method": "suffix", "num_speculative_tokens": 8}
 
 
 @pytest.mark.parametrize(
@@ -141,12 +141,12 @@ def test_vllm_is_told_each_method_in_its_own_words() -> None:
 def test_one_end_of_the_lookup_moves_the_other_where_they_would_cross(
     options: dict[str, Any], least: int, most: int
 ) -> None:
-    config = told(method="ngram", **options)
+    config = config_of(method="ngram", **options)
     assert (config["prompt_lookup_min"], config["prompt_lookup_max"]) == (least, most)
 
 
 def test_a_schedule_is_ranges_without_a_gap_and_its_last_goes_on() -> None:
-    ranges = told(method="ngram", tokens_by_batch={1: 4, 4: 2, 16: 0})["num_speculative_tokens_per_batch_size"]
+    ranges = config_of(method="ngram", tokens_by_batch={1: 4, 4: 2, 16: 0})["num_speculative_tokens_per_batch_size"]
     assert ranges == [[1, 3, 4], [4, 15, 2], [16, 16, 0]]
 
 

@@ -36,10 +36,10 @@ def test_a_family_is_refused_only_by_the_engine_that_does_not_know_it() -> None:
 
 def test_llama_cpp_serves_only_an_unchanged_model_whose_gguf_file_is_kept() -> None:
     """Even without a step: a model of safetensors alone has nothing that llama.cpp reads."""
-    kept = card(gguf_kept=True)
+    with_gguf = card(gguf_kept=True)
     assert refusals(card(), [], engine="llama.cpp") == ["serving-engine"]
-    assert refusals(kept, [], engine="llama.cpp") == []
-    assert refusals(kept, [{"quantize": {"method": "w8a8"}}], engine="llama.cpp") == ["serving-engine"]
+    assert refusals(with_gguf, [], engine="llama.cpp") == []
+    assert refusals(with_gguf, [{"quantize": {"method": "w8a8"}}], engine="llama.cpp") == ["serving-engine"]
 
 
 def test_an_open_engine_is_refused_only_where_none_serves_the_recipe() -> None:
@@ -62,15 +62,15 @@ PRUNE = {"prune": {"method": "wanda", "pattern": "2:4"}}
 
 
 def test_only_a_processor_is_said_to_cut_off_an_fp8_cache() -> None:
-    def told(step: dict[str, Any], hardware: str) -> bool:
+    def warns_of_cut_off(step: dict[str, Any], hardware: str) -> bool:
         plan = check.check_recipe(
             card(), recipe.read({"name": "r", "steps": [step]}), TargetFacts(hardware=hardware)
         ).plan  # type: ignore[arg-type]
         assert plan is not None
         return any("cuts off what an FP8 cache cannot hold" in note for note in plan.notes)
 
-    assert told(quantize("kv_cache"), "cpu") and told(quantize("w8a8", kv_cache="fp8"), "cpu")
-    assert not told(quantize("kv_cache"), "cuda") and not told(AWQ, "cpu")
+    assert warns_of_cut_off(quantize("kv_cache"), "cpu") and warns_of_cut_off(quantize("w8a8", kv_cache="fp8"), "cpu")
+    assert not warns_of_cut_off(quantize("kv_cache"), "cuda") and not warns_of_cut_off(AWQ, "cpu")
 
 
 @pytest.mark.parametrize(
@@ -132,17 +132,17 @@ def test_options_that_a_method_does_not_take_are_refused(rule: str, steps: list[
 
 
 def test_average_bits_out_of_reach_name_the_nearest() -> None:
-    def said(**options: Any) -> str:
+    def answer_for(**options: Any) -> str:
         verdict = check.check_recipe(card(), recipe.read({"steps": [quantize("awq", **options)]}), TargetFacts())
         assert verdict.suggestion is not None
         return f"{verdict.reasons[0].message} {verdict.suggestion.steps[0].model_dump()['quantize']['target_bits']}"
 
-    assert said(target_bits=4) == (
+    assert answer_for(target_bits=4) == (
         "`target_bits: 4` is below 4.16, what 4 bits in groups of 128 take with their scales: use 4.16 or more. 4.16"
     )
-    assert said(target_bits=4.2, group_size=32).endswith("use 4.63 or more. 4.63")
-    assert said(target_bits=4.1, symmetric=True).endswith("use 4.13 or more. 4.13")
-    assert said(target_bits=20) == "`target_bits: 20` is above 16, what the original has: use 16 or less. 16.0"
+    assert answer_for(target_bits=4.2, group_size=32).endswith("use 4.63 or more. 4.63")
+    assert answer_for(target_bits=4.1, symmetric=True).endswith("use 4.13 or more. 4.13")
+    assert answer_for(target_bits=20) == "`target_bits: 20` is above 16, what the original has: use 16 or less. 16.0"
 
 
 def test_average_bits_are_planned_for_the_target_and_sized() -> None:

@@ -31,7 +31,7 @@ def verdict(facts: TargetFacts | None = None, **step: Any) -> Verdict:
     return result
 
 
-def said(result: Verdict) -> str:
+def reasons_of(result: Verdict) -> str:
     return " ".join(f"{reason.rule}: {reason.message}" for reason in result.reasons)
 
 
@@ -40,7 +40,9 @@ OTHER = card(id="other", vocabulary=8192, tokenizer_hash="other", parameters=1_0
 
 def test_a_draft_with_another_tokenizer_is_offered_what_makes_it_work() -> None:
     refused = verdict(TargetFacts(draft=OTHER), method="draft", draft="other")
-    assert said(refused).startswith("draft-vocabulary") and "set `heterogeneous_vocab: true`" in said(refused)
+    assert reasons_of(refused).startswith("draft-vocabulary") and "set `heterogeneous_vocab: true`" in reasons_of(
+        refused
+    )
     assert refused.suggestion is not None and refused.suggestion.steps[0].heterogeneous_vocab  # type: ignore[union-attr]
     works = verdict(TargetFacts(draft=OTHER), method="draft", draft="other", heterogeneous_vocab=True)
     assert works.plan is not None and any("both vocabularies" in note for note in works.plan.notes)
@@ -48,13 +50,13 @@ def test_a_draft_with_another_tokenizer_is_offered_what_makes_it_work() -> None:
 
 def test_a_draft_of_the_same_tokenizer_needs_no_heterogeneous_vocabulary() -> None:
     refused = verdict(TargetFacts(draft=card()), method="draft", draft="d", heterogeneous_vocab=True)
-    assert "leave `heterogeneous_vocab` out" in said(refused)
+    assert "leave `heterogeneous_vocab` out" in reasons_of(refused)
 
 
 def test_a_draft_larger_than_its_target_is_refused_with_both_sizes() -> None:
     large = card(id="large", parameters=12_000_000)
     refused = verdict(TargetFacts(draft=large), method="draft", draft="large")
-    assert "draft-size: The draft large is larger than m (12.0 M parameters against 11.0 M)" in said(refused)
+    assert "draft-size: The draft large is larger than m (12.0 M parameters against 11.0 M)" in reasons_of(refused)
     assert refused.suggestion is not None and verdict(TargetFacts(draft=card()), method="draft", draft="same").valid
 
 
@@ -63,18 +65,18 @@ def test_a_draft_larger_than_its_target_is_refused_with_both_sizes() -> None:
 def test_a_head_made_for_the_model_is_planned_and_another_models_refused(method: str, hardware: Any) -> None:
     mine = HEAD.model_copy(update={"model_type": method})
     assert verdict(TargetFacts(draft=mine, hardware=hardware), method=method, draft="head").valid
-    assert "name its folder with `draft: FOLDER`" in said(verdict(TargetFacts(hardware=hardware), method=method))
+    assert "name its folder with `draft: FOLDER`" in reasons_of(verdict(TargetFacts(hardware=hardware), method=method))
     for strange in ((768, 4096), (512, 32000)):
         other = mine.model_copy(update={"head_of": HeadOf(hidden_size=strange[0], vocabulary=strange[1])})
         refused = verdict(TargetFacts(draft=other, hardware=hardware), method=method, draft="head")
-        assert f"trained for another model (hidden size {strange[0]} and {strange[1]} tokens" in said(refused)
+        assert f"trained for another model (hidden size {strange[0]} and {strange[1]} tokens" in reasons_of(refused)
         assert refused.suggestion is not None
 
 
 def test_a_head_of_another_kind_is_suggested_by_its_own_method() -> None:
     heads = HEAD.model_copy(update={"model_type": "eagle3"})
     refused = verdict(TargetFacts(draft=heads), method="eagle", draft="head")
-    assert said(refused) == "head-method: head is an EAGLE-3 head: use `method: eagle3`."
+    assert reasons_of(refused) == "head-method: head is an EAGLE-3 head: use `method: eagle3`."
     assert refused.suggestion is not None and refused.suggestion.steps[0].method == "eagle3"  # type: ignore[union-attr]
 
 
@@ -83,7 +85,7 @@ def test_more_tokens_than_there_are_medusa_heads_are_refused_with_their_number()
         update={"model_type": "medusa", "head_of": HeadOf(hidden_size=512, vocabulary=4096, tokens=3)}
     )
     refused = verdict(TargetFacts(draft=heads), method="medusa", draft="head")
-    assert said(refused) == "head-tokens: head has heads for 3 tokens and `tokens` is 4: set `tokens: 3`."
+    assert reasons_of(refused) == "head-tokens: head has heads for 3 tokens and `tokens` is 4: set `tokens: 3`."
     assert refused.suggestion is not None and refused.suggestion.steps[0].tokens == 3  # type: ignore[union-attr]
     assert verdict(TargetFacts(draft=heads), method="medusa", draft="head", tokens=3).valid
 
@@ -112,7 +114,7 @@ CUSTOM = {"method": "custom", "proposer": "mine.Proposer"}
     ],
 )
 def test_what_needs_more_than_a_model_says_what(facts: TargetFacts, step: dict[str, Any], words: str) -> None:
-    assert words in said(verdict(facts, **step))
+    assert words in reasons_of(verdict(facts, **step))
 
 
 def test_a_proposer_of_ones_own_is_planned_with_a_warning() -> None:

@@ -27,13 +27,13 @@ def count(texts: Sequence[str]) -> list[int]:
 
 
 @cache
-def made(name: str, seed: int = 0) -> Workload:
+def generated(name: str, seed: int = 0) -> Workload:
     return parse_workload(name, generate(name, count, seed=seed, context=CONTEXT))
 
 
 def test_question_answering_is_that_of_the_announcement() -> None:
     """500 to 1,000 tokens, 622 in the mean, at most 250 new ones, by the starter model's own tokenizer."""
-    result = made("question-answering")
+    result = generated("question-answering")
     tokens = count([prompt.prompt for prompt in result.prompts])
     assert min(tokens) >= 500
     assert max(tokens) <= 1000
@@ -45,7 +45,7 @@ def test_question_answering_is_that_of_the_announcement() -> None:
 
 @pytest.mark.parametrize("name", WORKLOAD_KINDS)
 def test_every_prompt_fits_and_stays_within_its_lengths(name: str) -> None:
-    result, kind = made(name), WORKLOAD_KINDS[name]
+    result, kind = generated(name), WORKLOAD_KINDS[name]
     texts = [prompt.texts() for prompt in result.prompts]
     sizes = iter(count([text for own in texts for text in own]))
     tokens = [sum(next(sizes) for _ in own) for own in texts]
@@ -55,12 +55,12 @@ def test_every_prompt_fits_and_stays_within_its_lengths(name: str) -> None:
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_gives_others() -> None:
-    assert made("chat").sha256 == made.__wrapped__("chat").sha256 != made("chat", seed=1).sha256
+    assert generated("chat").sha256 == generated.__wrapped__("chat").sha256 != generated("chat", seed=1).sha256
 
 
 def test_conversations_have_several_turns_and_prefixes_are_shared() -> None:
-    assert {len(prompt.turns or ()) for prompt in made("chat").prompts} == {3, 4, 5, 6}
-    shared = made("shared-prefix").prompts
+    assert {len(prompt.turns or ()) for prompt in generated("chat").prompts} == {3, 4, 5, 6}
+    shared = generated("shared-prefix").prompts
     assert len({prompt.prompt[: PREFIX_TOKENS * 2] for prompt in shared}) == PREFIXES
 
 
@@ -98,7 +98,7 @@ def test_lines_made_in_parts_are_those_made_at_once(monkeypatch: pytest.MonkeyPa
 
 
 def test_short_questions_leave_the_length_of_answers_to_the_load() -> None:
-    prompts = made("short-questions").prompts
+    prompts = generated("short-questions").prompts
     assert {prompt.max_tokens for prompt in prompts} == {None}
     assert len({prompt.prompt for prompt in prompts}) == len(prompts)
 

@@ -62,11 +62,11 @@ def test_heads_learn_and_are_accepted_more(heads: Medusa, target: Target) -> Non
         optimizer.step()
         losses.append(float(loss.detach()))
     assert losses[-1] < losses[0] / 2
-    own = Batch(target, _said(target, batch), batch.answers, batch.real, batch.temperature, batch.final)
+    own = Batch(target, _greedy_answers(target, batch), batch.answers, batch.real, batch.temperature, batch.final)
     assert float(heads.accepted(own, TOKENS).sum()) > before + 8
 
 
-def _said(target: Target, batch: Batch) -> torch.Tensor:
+def _greedy_answers(target: Target, batch: Batch) -> torch.Tensor:
     """The tokens with each of the answer as the target would greedily say it after those in the batch."""
     best = target.logits(batch.final).argmax(-1)
     return torch.where(batch.answers, torch.cat([batch.tokens[:, :1], best[:, :-1]], 1), batch.tokens)

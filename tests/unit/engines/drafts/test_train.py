@@ -29,7 +29,7 @@ OPTIONS = Training(
 )
 
 
-class Told(NoProgress):
+class RecordedProgress(NoProgress):
     """Keeps what is told, and stops the run as a kill would, at the time of its `stop`-th word of that kind."""
 
     def __init__(self, kind: str = "", stop: int = 0) -> None:
@@ -65,7 +65,7 @@ def trained(model: Path, folder: Path, options: Training = OPTIONS, progress: No
 
 
 def test_a_draft_is_trained_on_answers_and_judged_on_others(model: Path, tmp_path: Path) -> None:
-    reply = Told()
+    reply = RecordedProgress()
     training = trained(model, tmp_path, OPTIONS.model_copy(update={"steps": 30}), reply)
     assert reply.phases == ["answers", "train", "save"]
     assert [point["step"] for point in reply.points] == [check.step for check in training.curve]
@@ -95,7 +95,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(
     options = OPTIONS.model_copy(update={"kind": draft})
     whole = trained(model, tmp_path / "whole", options)
     with pytest.raises(KeyboardInterrupt):
-        trained(model, tmp_path / "stopped", options, Told(kind, stop))
+        trained(model, tmp_path / "stopped", options, RecordedProgress(kind, stop))
     training = trained(model, tmp_path / "stopped", options)
     files = [(tmp_path / name / "draft" / "model.safetensors").read_bytes() for name in ("whole", "stopped")]
     assert files[0] == files[1]
@@ -104,7 +104,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(
 
 def test_answers_are_not_asked_for_again(model: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        trained(model, tmp_path, progress=Told("train", 1))
+        trained(model, tmp_path, progress=RecordedProgress("train", 1))
     rounds = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "work" / "answers").iterdir()}
     trained(model, tmp_path)
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "work" / "answers").iterdir()} == rounds

@@ -36,7 +36,7 @@ FORMS: dict[str, tuple[str, dict[str, Any], ggufs.Tensors]] = {
 }
 
 
-def made(folder: Path, form: str, *, quantized: bool = False) -> tuple[Reference, Path]:
+def convert_file(folder: Path, form: str, *, quantized: bool = False) -> tuple[Reference, Path]:
     """The file's own forward pass, and the model folder that was written from it."""
     architecture, changes, tensors = FORMS[form]
     path = folder / "x.gguf"
@@ -51,7 +51,7 @@ def made(folder: Path, form: str, *, quantized: bool = False) -> tuple[Reference
 
 @pytest.mark.parametrize("form", FORMS)
 def test_both_compute_the_same_but_for_rounding(tmp_path: Path, form: str) -> None:
-    reference, folder = made(tmp_path, form, quantized=form in {"plain", "experts"})
+    reference, folder = convert_file(tmp_path, form, quantized=form in {"plain", "experts"})
     assert forward_check.check(reference, folder) < ROUNDING
 
 
@@ -101,7 +101,7 @@ def turned(tensor: Any) -> Any:
     ],
 )
 def test_a_misread_folder_is_refused(tmp_path: Path, form: str, spoil: Callable[[Path], None]) -> None:
-    reference, folder = made(tmp_path, form)
+    reference, folder = convert_file(tmp_path, form)
     spoil(folder)
     with pytest.raises(InvalidModel, match="does not compute what the file says"):
         forward_check.check(reference, folder)
@@ -110,7 +110,7 @@ def test_a_misread_folder_is_refused(tmp_path: Path, form: str, spoil: Callable[
 def test_large_weights_come_in_shards_with_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights, "SHARD_BYTES", 100_000)
     monkeypatch.setattr("backend.engines.gguf.gguf_file.PIECE_ELEMENTS", 1000)
-    reference, folder = made(tmp_path, "experts", quantized=True)
+    reference, folder = convert_file(tmp_path, "experts", quantized=True)
     shards = sorted(path.name for path in folder.glob("*.safetensors"))
     assert len(shards) > 2 and shards[0] == f"model-00001-of-{len(shards):05}.safetensors"
     assert forward_check.check(reference, folder) < ROUNDING

@@ -27,7 +27,7 @@ def uneven(features: int, mean: float = 0.0) -> torch.Tensor:
     return (torch.randn(TOKENS, features) + mean * torch.randn(features)) * torch.rand(features).mul(3).exp()
 
 
-def made(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def gram_matrices(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """X'X as the engine makes it, and in double precision."""
     tally = Tally(rows.shape[1], 1 << 20, Collected(), "cpu")
     for part in rows.split(3000):
@@ -38,7 +38,7 @@ def made(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("features", [5, 128, 200, 1100])
 @pytest.mark.parametrize("mean", [0.0, 3.0, 10.0])
 def test_losses_are_right(features: int, mean: float) -> None:
-    result, true = made(uneven(features, mean))
+    result, true = gram_matrices(uneven(features, mean))
     errors = torch.rand(64, features).double() - 0.5
     losses, expected = (((errors @ each) * errors).sum(1) for each in (result, true))
     assert float((losses / expected - 1).abs().max()) < 1e-2
@@ -49,7 +49,7 @@ def test_the_inverse_is_off_by_far_less_than_its_damping(mean: float) -> None:
     """Relative to what is inverted, in every direction: with H = X'X + damping, the eigenvalues of H^-1/2 error H^-1/2.
 
     Of random tokens; those of a trained model are off by more (docs/decisions/0012)."""
-    result, true = made(uneven(256, mean))
+    result, true = gram_matrices(uneven(256, mean))
     damped = true + DAMPING * true.diagonal().mean() * torch.eye(len(true))
     factor = torch.linalg.cholesky(damped)
     left = torch.linalg.solve_triangular(factor, result - true, upper=False)
@@ -60,7 +60,7 @@ def test_the_inverse_is_off_by_far_less_than_its_damping(mean: float) -> None:
 def test_it_stays_positive_semidefinite_where_channels_depend_on_each_other() -> None:
     """Entry by entry rounded, as 16-bit products are, it would not."""
     rows = torch.randn(TOKENS, 16) @ torch.randn(16, 256) * torch.rand(256).mul(6).exp()
-    result, true = made(rows)
+    result, true = gram_matrices(rows)
     power = float(true.diagonal().mean())
     assert float(torch.linalg.eigvalsh(result)[0]) > -1e-4 * DAMPING * power
     product = rows.bfloat16().T @ rows.bfloat16()
@@ -71,7 +71,7 @@ def test_one_token_that_has_all_the_power_of_a_channel_adds_a_percent_to_it_at_m
     rows = torch.randn(gram.PIECE, 128)
     rows[:, 3] *= 1e-3
     rows[77, 3] = 50.0
-    result, true = made(rows)
+    result, true = gram_matrices(rows)
     assert float((result.diagonal() / true.diagonal() - 1).abs().max()) < 0.0106
 
 
@@ -84,7 +84,7 @@ def test_tokens_of_massive_activations_cost_the_others_little(times: float) -> N
     ordinary = torch.arange(TOKENS) % 512 != 0
     rows[~ordinary] = torch.randn(256)
     rows[:, 5:9][~ordinary] *= times
-    result, true = made(rows)
+    result, true = gram_matrices(rows)
     weight, rounding = torch.randn(64, 256), weight_only(4, 128, symmetric=True, dtype=torch.bfloat16)
     losses = []
     for matrix in (result, true):
@@ -107,5 +107,5 @@ def test_a_value_that_is_not_finite_is_noticed(bad: float) -> None:
 def test_a_channel_that_is_never_used_stays_zero() -> None:
     rows = uneven(64)
     rows[:, 9] = 0
-    result, _ = made(rows)
+    result, _ = gram_matrices(rows)
     assert not result[9].any() and not result[:, 9].any()

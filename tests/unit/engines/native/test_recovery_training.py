@@ -23,7 +23,7 @@ class Stopped(Exception):
     """As a kill would."""
 
 
-class Told(NoProgress):
+class RecordedProgress(NoProgress):
     """Keeps what it is told; ends the run once `stop` steps are done."""
 
     def __init__(self, stop: int | None = None) -> None:
@@ -48,12 +48,12 @@ def digest(folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
-    return Case.of(tiny_llama(tmp_path_factory.mktemp("model") / "llama", hidden=64, intermediate=128))
+    return Case.prune(tiny_llama(tmp_path_factory.mktemp("model") / "llama", hidden=64, intermediate=128))
 
 
 @pytest.mark.parametrize("teacher", [True, False])
 def test_it_lowers_the_loss_and_changes_only_weights_that_were_kept(case: Case, tmp_path: Path, teacher: bool) -> None:
-    reply = Told()
+    reply = RecordedProgress()
     result = case.recover(tmp_path / "out", FAST.model_copy(update={"teacher": teacher}), reply)
     assert result.improved
     assert result.loss_after < result.loss_before
@@ -65,7 +65,7 @@ def test_it_lowers_the_loss_and_changes_only_weights_that_were_kept(case: Case, 
 
 @pytest.mark.parametrize("kind", ["gpt2", "falcon-7b"])
 def test_matrices_of_other_modules_than_linears_keep_their_zeros_too(tmp_path: Path, kind: str) -> None:
-    case = Case.of(families.tiny(tmp_path / kind, kind, layers=1))
+    case = Case.prune(families.tiny(tmp_path / kind, kind, layers=1))
     assert case.recover(tmp_path / "out", FAST.model_copy(update={"steps": 2})).improved
     same_but_for_the_kept_weights(case, tmp_path / "out")
 
@@ -76,8 +76,8 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(case: Case, tmp_path: Path) -> 
     changed = FAST.model_copy(update={"steps": 40})
     whole = case.recover(tmp_path / "whole", changed)
     with pytest.raises(Stopped):
-        case.recover(tmp_path / "out", changed, Told(stop=5))
-    again = Told()
+        case.recover(tmp_path / "out", changed, RecordedProgress(stop=5))
+    again = RecordedProgress()
     resumed = case.recover(tmp_path / "out", changed, again)
     assert again.notes[0] == "4 of 40 steps were done before: going on with the next."
     assert [point["step"] for point in again.points] == [point.step for point in whole.curve]
@@ -87,8 +87,8 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(case: Case, tmp_path: Path) -> 
 
 def test_another_request_begins_anew(case: Case, tmp_path: Path) -> None:
     with pytest.raises(Stopped):
-        case.recover(tmp_path / "out", progress=Told(stop=3), seed=1)
-    again = Told()
+        case.recover(tmp_path / "out", progress=RecordedProgress(stop=3), seed=1)
+    again = RecordedProgress()
     case.recover(tmp_path / "out", progress=again)
     case.recover(tmp_path / "whole")
     assert len(again.notes) == 1
@@ -110,7 +110,7 @@ def test_it_stops_when_the_loss_no_longer_falls_and_keeps_the_best(case: Case, t
 
 
 def test_where_nothing_was_better_the_pruned_weights_are_kept(case: Case, tmp_path: Path) -> None:
-    reply = Told()
+    reply = RecordedProgress()
     result = case.recover(tmp_path / "out", Recover(steps=40, learning_rate=1.0, patience=1), reply)
     assert (result.improved, result.best_step, result.loss_after) == (False, 0, result.loss_before)
     assert digest(tmp_path / "out") == digest(case.pruned)
@@ -143,7 +143,7 @@ def test_too_little_text_and_experts_are_refused(case: Case, tmp_path: Path) -> 
     with pytest.raises(InvalidWorkload, match=f"recover with, fewer than {SPARE_SEQUENCES}: give more text"):
         case.recover(tmp_path / "out", texts=[TEXT[:400]])
     assert not (tmp_path / "out").exists()
-    experts = Case.of(families.tiny(tmp_path / "mixtral", "mixtral", layers=1))
+    experts = Case.prune(families.tiny(tmp_path / "mixtral", "mixtral", layers=1))
     with pytest.raises(ImpossibleStack, match="made of experts: leave `recover` out"):
         experts.recover(tmp_path / "out")
 
