@@ -118,12 +118,14 @@ def set_target(target: str) -> None:
 def target_labels(opened: Workspace) -> dict[str, str]:
     """Return every target that can be chosen here with its label."""
     known, here = targets.hardwares(opened), machine.show(opened)
+    # 1. This machine and its devices.
     labels = {"local": "This machine", "auto": "auto: lowest hourly price that fits"}
     if here.accelerators:
         labels[LOCAL_CPU] = f"{LOCAL_CPU}, this machine's processor"
     for number, gpu in enumerate(here.accelerators):
         name = target_name("local", f"gpu{number}")
         labels[name] = f"{name}, {gpu.name}"
+    # 2. Instances, accelerators, and AWS's own ways to run on an instance.
     instances = {name: f"{name}, {_instance(row)}" for name, row in known.instances.items()}
     cards = {target_name("accelerator", slug(card)): card for card in known.accelerators}
     return {

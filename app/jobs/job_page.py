@@ -81,9 +81,11 @@ def _drop(opened: Workspace, job_id: str) -> None:
 
 def show_progress(opened: Workspace, job_id: str) -> str:
     """Draw what changes while the job runs. Return its state, so that the page follows a change."""
+    # 1. Read the job.
     now, events, progress = view_cache.read_snapshot(opened, job_id)
     kind = KINDS[now.kind]
     left, spent = view_cache.read_time_and_cost(opened, now)
+    # 2. Draw progress and figures.
     cells: list[tuple[str, str, str | None]] = [("Elapsed", seconds(elapsed(now)), None)]
     if not now.ended:
         st.set_page_config(page_title=f"{now.progress or 0:.0%} {now.title}")
@@ -96,11 +98,13 @@ def show_progress(opened: Workspace, job_id: str) -> str:
         cells.append(("Cost" if now.ended else "Cost so far", cost, f"{how}, at {figure(spent.per_hour)} per hour"))
     cells += [("Attempt", str(now.attempt), None), ("Last event", ago(now.event_at), None)]
     shell.show_figures(cells)
+    # 3. Say where it runs and how fast.
     where = f"{'Ran' if now.ended else 'Runs'} on {now.place}. " if now.place else ""
     if not now.ended:
         st.caption(f"{where}Rate: {rate_text(progress) or 'not counted in this phase'}")
     elif where:
         st.caption(where)
+    # 4. Draw warnings and phases.
     for warning in warnings(events):
         st.warning(message(warning), icon=":material/warning:")
     rows = phase_rows(now, events)

@@ -193,15 +193,18 @@ def _show_evaluation(opened: Workspace, job: JobView, specification: Specificati
     """Show the verdicts, and where they were measured."""
     if job.state is not JobState.SUCCEEDED:
         return
+    # 1. Find the evaluation.
     try:
         view = evaluations.show(opened, str(job.result.get("evaluation")))
     except NotFound:
         st.info("The evaluation of this job has been deleted.", icon=":material/delete:")
         return
+    # 2. Show its verdicts, and where they were measured.
     for sentence in verdicts(view.document):
         st.markdown(f"- {message(sentence)}")
     st.caption(plain(provenance(view)))
     navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)
+    # 3. Offer what can be done with variants that are here.
     own_sources = [result.variant.source for result in view.document.variants if result.variant.kind != "url"]
     ours = list(dict.fromkeys(own_sources))
     if ours:

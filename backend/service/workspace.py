@@ -66,8 +66,10 @@ class Workspace:
         `changed` tells whether the result of `work` is a change at all. Raises ReadOnly, NotAllowed and what `work`
         raises.
         """
+        # 1. Refuse by role, before the database is touched.
         self.check(action)
 
+        # 2. In one transaction: check the owner, work, record.
         def step(session: Any) -> T:
             self.allow(session, action, target)
             result = work(session)

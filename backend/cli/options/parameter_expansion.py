@@ -22,10 +22,12 @@ def expand_parameter(
     """Return a decorator that replaces the parameter `name` by `options`; the command receives `read(values)`."""
 
     def decorate(command: Command) -> Command:
+        # 1. Read the options into one argument.
         def called(**arguments: Any) -> None:
             values = {option.name: arguments.pop(option.name) for option in options}
             command(**arguments, **{name: read(values)})
 
+        # 2. Show the options in the signature, which the command line is built from.
         own = inspect.signature(command, eval_str=True)
         parameters = [
             option.replace(kind=inspect.Parameter.KEYWORD_ONLY)

@@ -56,6 +56,7 @@ def _row(name: str, level: dict[str, Any], *, clocked: bool, swept: bool) -> lis
 def _notes(level: dict[str, Any]) -> list[str]:
     """Return notes on a level: errors by kind, uncounted tokens, a client that limited the server."""
     notes = []
+    # Requests that failed, and answers without tokens.
     if level["errors"]:
         kinds = ", ".join(f"{count} {kind}" for kind, count in level["errors"].items())
         notes.append(f"{level['invocation_errors']} of {level['invocations']} requests failed: {kinds}")
@@ -65,6 +66,7 @@ def _notes(level: dict[str, Any]) -> list[str]:
         )
     if empty := level["empty_responses"] - level["tokenizer_failed"]:
         notes.append(f"{empty} answers were empty")
+    # Reasons why the figures are not valid, or not the server's.
     read = Level.model_validate(level | {"acceptance_rate": None})
     notes += [f"not valid: {silent_words(read)}"] * is_silent(read) + [
         f"not valid: {replayed_words(read)}"

@@ -32,7 +32,10 @@ def list_artifacts(mine: Mine = False, json: Json = False) -> None:
     """List artifacts, newest first."""
     workspace = service.open_workspace()
     artifact_views = artifacts.listing(workspace, owner=workspace.actor.name if mine else None)
-    rows = [(a.id, a.model, a.recipe, a.bytes / 1e6, a.owner, f"{a.created_at:%Y-%m-%d %H:%M}") for a in artifact_views]
+    rows = [
+        (view.id, view.model, view.recipe, view.bytes / 1e6, view.owner, f"{view.created_at:%Y-%m-%d %H:%M}")
+        for view in artifact_views
+    ]
     none = "No artifacts that this version can read." if say_left_out(workspace, "artifact") else "No artifacts yet."
     text = table(("artifact", "model", "recipe", "MB", "by", "created (UTC)"), rows) if rows else none
     emit(artifact_views, as_json=json, text=text)

@@ -54,11 +54,14 @@ def bench_command(
     forget ID` removes one.
     """
     workspace = service.open_workspace()
+    # 1. Run the load.
     outcome = bench.run_bench(
         workspace, url, model, chosen, tokenizer=tokenizer, on_prepared=partial(_say_workload, chosen)
     )
+    # 2. Print the levels that were finished.
     if outcome.levels or outcome.failure is None:
         emit(outcome.levels, as_json=json, text=levels_table([(url, level) for level in outcome.levels]))
+    # 3. Say why it ended early.
     if outcome.failure is not None:
         note = f" {len(outcome.levels)} level(s) were finished before that." if outcome.answered else ""
         say(f"whetstone: {error_text(outcome.failure)}{note}")

@@ -222,21 +222,23 @@ def _hour_text(preview: dict[str, Any]) -> str:
 @app.command("list")
 def list_endpoints(region: Region = None, json: Json = False) -> None:
     """List the endpoints that Whetstone made in a region, with their cost, from AWS."""
+    # 1. Ask AWS.
     endpoint_views = endpoints.listing(service.open_workspace(), region)
     rows = [
         (
-            e.id,
-            f"{e.state}, idle" if e.idle else e.state,
-            e.artifact,
-            f"{e.instances} x {e.instance or '?'}",
-            words.last_hour(e.traffic),
-            e.usd_per_hour,
-            f"{e.since:%Y-%m-%d %H:%M}",
-            e.usd_so_far,
-            e.owner or "-",
+            endpoint.id,
+            f"{endpoint.state}, idle" if endpoint.idle else endpoint.state,
+            endpoint.artifact,
+            f"{endpoint.instances} x {endpoint.instance or '?'}",
+            words.last_hour(endpoint.traffic),
+            endpoint.usd_per_hour,
+            f"{endpoint.since:%Y-%m-%d %H:%M}",
+            endpoint.usd_so_far,
+            endpoint.owner or "-",
         )
-        for e in endpoint_views
+        for endpoint in endpoint_views
     ]
+    # 2. Add up what they cost.
     hour = sum(view.usd_per_hour or 0 for view in endpoint_views)
     together = words.hour(hour, max((view.discount for view in endpoint_views), default=0.0))
     text = f"{table(HEADER, rows)}\nIn total {together}." if rows else "No endpoints made by Whetstone in this region."

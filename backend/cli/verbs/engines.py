@@ -20,7 +20,10 @@ Name = Annotated[str, typer.Argument(help="An engine, as `whetstone engines list
 def list_engines(json: Json = False) -> None:
     """List engines: state, version, what each can do here or why it cannot."""
     engine_statuses = engines.listing(service.open_workspace())
-    rows = [(e.name, "installed" if e.installed else "-", e.version or "-", e.reason or e.can) for e in engine_statuses]
+    rows = [
+        (engine.name, "installed" if engine.installed else "-", engine.version or "-", engine.reason or engine.can)
+        for engine in engine_statuses
+    ]
     emit(engine_statuses, as_json=json, text=table(("engine", "state", "version", "here"), rows))
 
 

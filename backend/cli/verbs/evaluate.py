@@ -175,13 +175,15 @@ def _quality_lines(document: Evaluation) -> list[str]:
     """Return the quality lines. The baseline's agreement is with a second run of itself, which measures the noise."""
     rows = []
     for result in document.variants:
-        q = result.quality
-        shares = agreed_shares(q) if q else {}
+        # One row for each variant.
+        quality = result.quality
+        shares = agreed_shares(quality) if quality else {}
         agreed = [share(*shares[name]) if name in shares else None for name in AGREED]
-        answers = f"{q.answers} of {q.answers_asked}" if q and q.answers is not None else None
-        top = q.same_top if q else None
-        scores = (q and q.perplexity, q and q.kl_mean, None if top is None else f"{top:.1%}")
+        answers = f"{quality.answers} of {quality.answers_asked}" if quality and quality.answers is not None else None
+        top = quality.same_top if quality else None
+        scores = (quality and quality.perplexity, quality and quality.kl_mean, None if top is None else f"{top:.1%}")
         rows.append((result.name, *scores, *agreed, answers, result.ready_seconds))
+    # Then one sentence for each variant that lost quality.
     lines = []
     for result in document.variants[1:]:
         loss_text = quality_loss.words(result.quality)

@@ -34,8 +34,15 @@ def list_jobs(
     workspace = service.open_workspace()
     job_views = jobs.listing(workspace, states=state, owner=workspace.actor.name if mine else None, limit=limit)
     rows = [
-        (j.id, _state_text(j), f"{(j.progress or 0):.0%}", j.title, j.owner, f"{j.created_at:%Y-%m-%d %H:%M}")
-        for j in job_views
+        (
+            job.id,
+            _state_text(job),
+            f"{(job.progress or 0):.0%}",
+            job.title,
+            job.owner,
+            f"{job.created_at:%Y-%m-%d %H:%M}",
+        )
+        for job in job_views
     ]
     text = (
         table(("job", "state", "done", "title", "by", "created (UTC)"), rows)

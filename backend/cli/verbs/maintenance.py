@@ -26,7 +26,9 @@ def run_doctor(
     # One line a finding, with its fix below; a problem makes the exit status 1.
     marks = {"ok": "ok  ", "warning": "warn", "problem": "FAIL"}
     lines = [
-        f"{marks[f.level]}  {f.subject}: {f.finding}" + (f"\n      fix: {f.fix}" if f.fix else "") for f in findings
+        f"{marks[finding.level]}  {finding.subject}: {finding.finding}"
+        + (f"\n      fix: {finding.fix}" if finding.fix else "")
+        for finding in findings
     ]
     emit(findings, as_json=json, text="\n".join(lines))
     if any(finding.level == "problem" for finding in findings):
@@ -108,16 +110,16 @@ def show_activity(
             ("job", "state", "owner", "host", "devices", "since (UTC)", "lease s", "title"),
             [
                 (
-                    j.id,
-                    j.state,
-                    j.owner,
-                    j.host,
-                    " ".join(j.devices),
-                    f"{j.since:{time_format}}" if j.since else "-",
-                    j.lease_s,
-                    j.title,
+                    job.id,
+                    job.state,
+                    job.owner,
+                    job.host,
+                    " ".join(job.devices),
+                    f"{job.since:{time_format}}" if job.since else "-",
+                    job.lease_s,
+                    job.title,
                 )
-                for j in running
+                for job in running
             ],
         ),
         _section(
@@ -125,20 +127,29 @@ def show_activity(
             ("job", "state", "owner", "at (UTC)", "title", "why"),
             [
                 (
-                    j.id,
-                    j.state,
-                    j.owner,
-                    f"{j.finished_at or j.created_at:{time_format}}",
-                    j.title,
-                    (j.error or "")[:80],
+                    job.id,
+                    job.state,
+                    job.owner,
+                    f"{job.finished_at or job.created_at:{time_format}}",
+                    job.title,
+                    (job.error or "")[:80],
                 )
-                for j in bad
+                for job in bad
             ],
         ),
         _section(
             "Changes",
             ("at (UTC)", "who", "from", "did", "to"),
-            [(f"{c.at:{time_format}}", c.who, c.origin, c.action, f"{c.kind} {c.target}") for c in changes],
+            [
+                (
+                    f"{change.at:{time_format}}",
+                    change.who,
+                    change.origin,
+                    change.action,
+                    f"{change.kind} {change.target}",
+                )
+                for change in changes
+            ],
         ),
     ]
     emit(document, as_json=json, text="\n\n".join(parts))

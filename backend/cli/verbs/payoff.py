@@ -160,6 +160,6 @@ def payoff_text(payoff_map: PayoffMap, draft: DraftShape, lengths: Sequence[floa
             *lines,
             words.sureness(payoff_map, draft),
             words.provenance(payoff_map),
-            *(f"warning: {w}" for w in payoff_map.warnings),
+            *(f"warning: {warning}" for warning in payoff_map.warnings),
         ]
     )

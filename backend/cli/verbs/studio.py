@@ -85,8 +85,15 @@ def audit(
     """Show who changed what, when, and from where: page, command line or supervisor."""
     records = trail.listing(service.open_workspace(), who=who or (), actions=action or (), words=words, limit=limit)
     rows = [
-        (f"{r.at:%Y-%m-%d %H:%M:%S}", r.who, r.origin, r.action, f"{r.kind} {r.target}", r.detail or "")
-        for r in records
+        (
+            f"{record.at:%Y-%m-%d %H:%M:%S}",
+            record.who,
+            record.origin,
+            record.action,
+            f"{record.kind} {record.target}",
+            record.detail or "",
+        )
+        for record in records
     ]
     text = table(("at (UTC)", "who", "from", "action", "what", "detail"), rows) if rows else "No changes yet."
     emit(records, as_json=json, text=text)

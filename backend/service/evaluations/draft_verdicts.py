@@ -34,6 +34,7 @@ def find_verdicts(workspace: Workspace, artifact_id: str) -> list[DraftVerdict]:
 
 
 def _verdicts_in(view: EvaluationView, uses: set[str]) -> Iterator[DraftVerdict]:
+    # Find the variants that use the draft.
     names = {result.variant.name for result in view.document.variants[1:] if result.variant.source in uses}
     for comparison in view.document.comparison:
         if (
@@ -42,6 +43,7 @@ def _verdicts_in(view: EvaluationView, uses: set[str]) -> Iterator[DraftVerdict]
             and comparison.ratio
             and comparison.outcome != "undecided"
         ):
+            # Say whether it pays at this load.
             pays = comparison.outcome == "better"
             times = (
                 f"{figure(comparison.ratio, 3)} times the tokens/s of {comparison.baseline} at {comparison.load.words}"

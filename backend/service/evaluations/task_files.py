@@ -54,10 +54,12 @@ def read(source: Path) -> TaskFile:
 
 
 def _config(source: Path) -> dict[str, Any]:
+    # 1. Read the file as YAML.
     try:
         config = recipe_files.read_yaml(
             _bytes(source, source, MOST_SETTINGS).decode(), what=f"task {source.name}", most=MOST_SETTINGS
         )
+    # 2. Turn what is wrong with it into a sentence.
     except UnicodeDecodeError:
         raise InvalidTask(f"The task {source.name} is not text.") from None
     except InvalidRecipe as error:
@@ -67,6 +69,7 @@ def _config(source: Path) -> dict[str, Any]:
                 "prepare the rows instead."
             ) from None
         raise InvalidTask(str(error)) from None
+    # 3. Require settings by name.
     if not isinstance(config, dict):
         raise InvalidTask(f"The task {source.name} must be settings such as `task: NAME`.")
     return config

@@ -42,8 +42,10 @@ def missing_packages(workspace: Workspace) -> str | None:
 
 def find(source: str) -> list[TaskFile]:
     """The tasks that a name, a file or a folder means, each checked. Raises InvalidTask."""
+    # 1. A bundled name goes before a folder or file of that name.
     bundled = _FOLDER / source if source in names() else None
     folder, file = bundled or paths.find_folder(source), paths.find_file(source)
+    # 2. List the files.
     if folder is not None:
         task_paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file())
         if not task_paths:
@@ -55,6 +57,7 @@ def find(source: str) -> list[TaskFile]:
             f"There is no task `{source[:200]}`: give a .yaml file of lm-eval, a folder of them, or one of "
             f"{', '.join(names())}."
         )
+    # 3. Read each.
     return [task_files.read(path) for path in task_paths]
 
 

@@ -166,9 +166,11 @@ def _supervisors(workspace: Workspace) -> list[Finding]:
     with workspace.store.read() as session:
         beats = job_statistics.list_heartbeats(session)
     findings = []
+    # This home's own.
     if not supervisors.is_alive(workspace):
         text = "not running: `whetstone up` and every waiting command start one"
         findings.append(Finding(subject="Supervisor", level="ok", finding=text))
+    # Every one that was heard lately.
     for beat in beats:
         text = f"{beat.id} on {beat.host} ({beat.home}), heard {beat.age_s:.0f} s ago"
         if beat.alive:

@@ -63,15 +63,18 @@ def listing(
 
     Raises NotFound for an unknown instance or family, RequestError for a discount that is none.
     """
+    # 1. Check the discount.
     discount = workspace.settings.discount if discount is None else discount
     if not 0 <= discount < 1:
         raise RequestError(f"A discount is a share from 0 to below 1, such as 0.2 for 20 %: {discount:g} is none.")
+    # 2. Check the names.
     rows = targets.hardwares(workspace, on_demand=True).instances
     if instance is not None and instance not in rows:
         raise NotFound(_unknown("instance", instance, rows))
     families = dict.fromkeys(row.family for row in rows.values())
     if family is not None and family not in families:
         raise NotFound(_unknown("instance family", family, families))
+    # 3. Choose the instances and price them.
     explained = instances.sources()
     chosen = (row for row in rows.values() if instance in {None, row.name} and family in {None, row.family})
     return [_priced(row, discount, explained) for row in chosen]

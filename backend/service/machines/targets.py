@@ -45,9 +45,11 @@ def find(workspace: Workspace, name: str, *, measured: Literal["now", "before"] 
 
     Raises InvalidRecipe for an unknown target, or one that this machine does not have.
     """
+    # 1. An instance or accelerator has a row.
     planned = hardwares(workspace).find(name)
     if planned is not None:
         return planned
+    # 2. Else it is a device of this machine, with the rates that were measured.
     device = _local("local" if name == "auto" else name)
     if measured and device.hardware == "cpu" and (processor_speed := _speed(workspace, now=measured == "now")):
         device = device._replace(

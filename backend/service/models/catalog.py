@@ -75,9 +75,11 @@ def page(
 ) -> list[CatalogLine]:
     """Return one page of lines, from 1; empty after the last page, everything if `per_page` is None. Raises as
     `count`."""
+    # 1. Read the rows of the page.
     fits_key, where = _fits_key(workspace, chosen), targets.find(workspace, chosen.target or HERE)
     with workspace.store.read() as session:
         rows = table.list_rows(session, chosen, fits_key, limit=per_page, offset=(number - 1) * (per_page or 0))
+    # 2. Check what works on each.
     entries = [_entry(catalog_sync.read(row), row) for row in rows]
     return [
         CatalogLine(
@@ -176,6 +178,7 @@ def instances(workspace: Workspace) -> list[str]:
 
 def _check_filter(workspace: Workspace, chosen: CatalogFilter) -> None:
     """Raises UnknownFilter with one sentence that names the nearest values."""
+    # 1. Each name must be a known one.
     _check_values("origin", chosen.origins, LISTED)
     _check_values("technique", chosen.techniques, [*technique_checks.kind_titles(), *PUBLISHED])
     if chosen.target == "auto":
@@ -186,6 +189,7 @@ def _check_filter(workspace: Workspace, chosen: CatalogFilter) -> None:
         _check_values("family", chosen.families, families(workspace))
     if chosen.licences:
         _check_values("licence", chosen.licences, licences(workspace))
+    # 2. Each range must not be empty.
     for name in ("parameters", "context"):
         low, high = getattr(chosen, f"min_{name}"), getattr(chosen, f"max_{name}")
         if low is not None and high is not None and low > high:

@@ -117,6 +117,7 @@ def plan(workspace: Workspace, artifact_id: str, request: DeploymentRequest, *, 
 
 def _with_environment(request: DeploymentRequest, environment: Mapping[str, str]) -> DeploymentRequest:
     """With what is left open from the environment. Raises InvalidOptions where role or bucket are in neither."""
+    # 1. Read the environment.
     listed = {name: tuple(filter(None, map(str.strip, environment.get(name, "").split(",")))) for name in VPC}
     own: dict[str, Any] = {
         "role": environment.get("role"),
@@ -126,7 +127,9 @@ def _with_environment(request: DeploymentRequest, environment: Mapping[str, str]
         "subnets": listed["subnets"],
         "security_groups": listed["security-groups"],
     }
+    # 2. Fill in what the request leaves open.
     filled = request.model_copy(update={name: value for name, value in own.items() if getattr(request, name) is None})
+    # 3. Require a role and a bucket.
     for name, variable, what in (("role", "ROLE", "a role"), ("bucket", "OUTPUT", "a bucket")):
         if not getattr(filled, name):
             raise InvalidOptions(f"An endpoint needs {what}: give {{}}, or set WHETSTONE_AWS_{variable}.", name)
@@ -255,10 +258,12 @@ def _weights_quantization(folder: str | None) -> str | None:
 def preview(workspace: Workspace, deployment: Deployment, rollout: Rollout | None = None) -> dict[str, Any]:
     """The exact requests in order, with `rollout` those of an update, and what the endpoint would cost an hour; while
     both run, it costs both."""
+    # 1. Build the requests.
     if rollout is None:
         calls = [*sagemaker_requests.create(deployment), *sagemaker_requests.around(deployment)]
     else:
         calls = [*sagemaker_requests.update(deployment, rollout)]
+    # 2. Price the instances.
     row = targets.hardwares(workspace).instances[deployment.instance]
     price = row.sagemaker_usd_per_hour
     return {

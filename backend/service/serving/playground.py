@@ -103,8 +103,10 @@ def stream(
     began = time.monotonic()
     for chunk in _chunks(url, _request(model, question), before if question.chat else None):
         timing.total_s = time.monotonic() - began
+        # The server's count of tokens comes with the last piece.
         if chunk.usage is not None and chunk.usage.output_tokens is not None:
             timing.tokens = chunk.usage.output_tokens
+        # The first piece with words is the first token.
         if chunk.words:
             timing.first_s = timing.first_s if timing.first_s is not None else timing.total_s
             yield chunk.words

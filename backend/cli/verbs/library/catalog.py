@@ -174,14 +174,17 @@ def show(
     """Show a model's card, its techniques (published, and checked with reasons), its memory on each instance and its
     presets."""
     workspace = service.open_workspace()
+    # 1. Find the model and check what works on it.
     entry = catalog.show(workspace, model)
     checks = technique_checks.check_all(workspace, entry.model, instance)
     memory = catalog.memory(workspace, entry.model)
+    # 2. Collect all of it in one document.
     document = entry.model.model_dump(mode="json") | _facts(entry) | {"checked_on": instance}
     document |= {
         "checked": _check_documents(checks, "sources", "nearest", "kernel"),
         "memory": [_memory_document(fit) for fit in memory],
     }
+    # 3. Add its presets.
     known = presets.listing(workspace, presets.PresetFilter(model=entry.source))
     document["presets"] = [
         {

@@ -76,7 +76,7 @@ def check(recipe: File, model: Model = "starter", target: Target = "local", json
 
 def _verdict_text(verdict: Verdict, where: str) -> str:
     if verdict.plan:
-        steps = [f"{i}. {_step_line(step)}" for i, step in enumerate(verdict.plan.steps, 1)] or [
+        steps = [f"{number}. {_step_line(step)}" for number, step in enumerate(verdict.plan.steps, 1)] or [
             "No steps: the original, unchanged."
         ]
         return "\n".join([f"Valid on {where}:", *steps, *verdict.plan.notes])
