@@ -52,9 +52,9 @@ def main() -> None:
         if arguments.model is None:
             parser.error("name an imported model that has a GGUF file")
         levels = tuple(map(int, arguments.levels.split(",")))
-        beside = "half a core taken" if arguments.noise else "nothing started beside it"
-        condition = ", ".join(filter(None, (f"{arguments.levels} streams", beside, arguments.note)))
-        with half_a_core(taken=arguments.noise):
+        other_work = "half a core taken" if arguments.noise else "nothing started beside it"
+        condition = ", ".join(filter(None, (f"{arguments.levels} streams", other_work, arguments.note)))
+        with half_a_core(busy=arguments.noise):
             compare(arguments.model, arguments.runs, levels, condition, arguments.out)
     print(report(read_lines(arguments.out)))
 
@@ -83,9 +83,9 @@ def load_options(levels: tuple[int, ...]) -> EvaluateOptions:
 
 
 @contextmanager
-def half_a_core(*, taken: bool) -> Iterator[None]:
-    """Keep one more process busy for half of the time, where `taken`."""
-    if not taken:
+def half_a_core(*, busy: bool) -> Iterator[None]:
+    """Keep one more process busy for half of the time, where `busy`."""
+    if not busy:
         yield
         return
     process = multiprocessing.get_context("spawn").Process(target=_burn, daemon=True)

@@ -110,12 +110,12 @@ def simulate(shape: Shape, machine: Machine, effect: float, runs: int, *, after:
     slowness = _slowness(rng, plan, machine, runs)
     # 2. Log ratios by test: [runs, tests, slices], each test with as many slices a block as its level has.
     ratios = _log_ratios(rng, plan, slowness, machine, shape, effect, after=after)
-    # 3. The looks of the rule.
-    looks = stopping_rule.blocks_of_tests(BLOCKS) if after else _looks_of_before()
+    # 3. The numbers of blocks after which the rule tests.
+    blocks_of_tests = stopping_rule.blocks_of_tests(BLOCKS) if after else _looks_of_before()
     levels = stopping_rule.significance_levels(BLOCKS) if after else _levels_of_before()
     seconds, named = np.full(runs, np.inf), np.zeros(runs, bool)
     ends = plan.ends
-    for blocks, alpha in zip(looks, levels, strict=True):
+    for blocks, alpha in zip(blocks_of_tests, levels, strict=True):
         p_values = np.concatenate([_p_values(test, blocks, after=after) for test in ratios], axis=1)
         rejected, _ = holm_rejections(p_values, alpha)
         seconds = np.where(rejected[:, 0] & np.isinf(seconds), ends[blocks - 1], seconds)

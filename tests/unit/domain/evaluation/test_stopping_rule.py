@@ -70,7 +70,7 @@ def test_a_clear_difference_needs_few_blocks_and_a_small_one_is_rarely_missed() 
     clear = simulate(RUNS, 20, effect=math.log(1.4), noise=0.05)
     assert clear.decided.mean() > 0.999 and clear.blocks.mean() < 9
     fixed = ((20, 0.05),)
-    small, by_all = (simulate(RUNS, 20, effect=0.10, noise=0.1, schedule=styles) for styles in (None, fixed))
+    small, by_all = (simulate(RUNS, 20, effect=0.10, noise=0.1, schedule=schedule) for schedule in (None, fixed))
     assert by_all.decided.mean() - 0.3 < small.decided.mean() <= by_all.decided.mean() + 0.02
     assert small.blocks.mean() < 18
     sliced = simulate(RUNS, 20, effect=0.10, noise=0.1, slices=6)
