@@ -71,10 +71,13 @@ def folders(home: Workspace) -> list[str]:
     return sorted(folder.as_posix() for folder in results if folder.parts[0] != ".partial")
 
 
-def test_an_imported_model_is_a_folder_that_knows_where_it_came_from(
+def test_a_model_is_imported_once_with_progress_in_bytes_and_knows_its_source(
     hub: FakeHub, home: Workspace, model: Path
 ) -> None:
-    ended = until_ended(home, submit(home).id)
+    # 1. It becomes a folder that knows where it came from.
+    hub.fault(slow_ms=60)
+    job = submit(home)
+    ended = until_ended(home, job.id)
     assert ended.state is JobState.SUCCEEDED, ended.error
     sha = imports.inspect(home, ID).revision
     path = home.settings.models / f"{ID}@{sha}"
@@ -91,11 +94,30 @@ def test_an_imported_model_is_a_folder_that_knows_where_it_came_from(
     assert folders(home) == [f"{ID}@{sha}"]
     assert not list((home.settings.models / ".partial").iterdir())
 
+    # 2. Its progress was in bytes, with a rate and the time left.
+    events = [event for _, event in jobs.events(home, job.id) if event.kind == "progress" and event.phase == "download"]
+    assert {event.unit for event in events} == {"bytes"}
+    assert events[-1].done == events[-1].total == imports.inspect(home, ID).bytes
+    assert any(
+        event.rate and event.eta_s is not None and 0 < (event.done or 0) < (event.total or 0) for event in events
+    )
 
-def test_an_import_goes_by_who_reached_the_studio_where_it_was_asked_for(
+    # 3. The same import again is here already, and fetches nothing.
+    hub.fault()
+    hub.forget()
+    prepared = imports.prepare(home, ID)
+    assert (prepared.present, prepared.to_fetch) == (True, 0)
+    hub.forget()
+    again = imports.submit(home, prepared)
+    supervisors.ensure_running(home)
+    assert until_ended(home, again.id).result["model"] == ended.result["model"]
+    assert hub.served("/cdn/") == []
+
+
+def test_an_import_goes_by_who_asked_for_it_and_its_token_is_in_nothing_on_disk(
     hub: FakeHub, home: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And not by who reaches the one that started the supervisor."""
+    """Who reached the studio where it was submitted counts, not who reaches the one that started the supervisor."""
     hub.settings(ID, private=True, licence="mit")
     monkeypatch.setenv("HF_TOKEN", "hf_good")
     prepared = imports.prepare(home, ID)
@@ -104,18 +126,10 @@ def test_an_import_goes_by_who_reached_the_studio_where_it_was_asked_for(
     supervisors.ensure_running(home)
     assert until_ended(home, own.id).state is JobState.SUCCEEDED, jobs.show(home, own.id).error
     assert jobs.specification(home, own.id)["shared"] is False
-
-
-def test_progress_is_told_in_bytes_with_rate_and_time_left(hub: FakeHub, home: Workspace) -> None:
-    hub.fault(slow_ms=60)
-    job = submit(home)
-    assert until_ended(home, job.id).state is JobState.SUCCEEDED
-    events = [event for _, event in jobs.events(home, job.id) if event.kind == "progress" and event.phase == "download"]
-    assert {event.unit for event in events} == {"bytes"}
-    assert events[-1].done == events[-1].total == imports.inspect(home, ID).bytes
-    assert any(
-        event.rate and event.eta_s is not None and 0 < (event.done or 0) < (event.total or 0) for event in events
-    )
+    supervisors.stop(home)
+    paths = [path for path in home.settings.home.rglob("*") if path.is_file()]
+    assert len(paths) > 8
+    assert [path for path in paths if b"hf_good" in path.read_bytes()] == []
 
 
 def fetched(home: Workspace) -> int:
@@ -123,7 +137,8 @@ def fetched(home: Workspace) -> int:
     return sum(path.stat().st_size for path in home.settings.models.glob(".partial/*/model.safetensors*"))
 
 
-def test_a_cancelled_import_shows_nothing_and_resumes_where_it_stopped(hub: FakeHub, home: Workspace) -> None:
+def test_a_cancelled_or_killed_import_shows_nothing_and_resumes_where_it_stopped(hub: FakeHub, home: Workspace) -> None:
+    # 1. Cancelled, it keeps what it has.
     job = submit_slow(hub, home)
     eventually("half a megabyte", lambda: fetched(home) > 500_000)
     jobs.cancel(home, job.id)
@@ -133,14 +148,25 @@ def test_a_cancelled_import_shows_nothing_and_resumes_where_it_stopped(hub: Fake
     assert folders(home) == []
     remaining = fetched(home)
     eventually("the hub to see that the connection is gone", lambda: len(hub.served("/cdn/")) == 1)
-    hub.fault()
+
+    # 2. Resumed, it fetches the rest, until its worker is killed.
     hub.forget()
     jobs.resume(home, job.id)
     supervisors.ensure_running(home)
+    eventually("another half a megabyte", lambda: fetched(home) > remaining + 500_000)
+    os.kill(worker_pid(home), signal.SIGKILL)
+    assert until_ended(home, job.id).state is JobState.FAILED
+    assert folders(home) == []
+    eventually("the hub to see that the connection is gone", lambda: len(hub.served("/cdn/")) == 1)
+    assert [entry["range"] for entry in hub.served("/cdn/")] == [f"bytes={remaining}-"]
+
+    # 3. Resumed once more, it ends with the model's own bytes.
+    hub.fault()
+    jobs.resume(home, job.id)
+    supervisors.ensure_running(home)
     assert until_ended(home, job.id).state is JobState.SUCCEEDED
+    assert len(folders(home)) == 1
     weights = next(home.settings.models.glob(f"{ID}@*/model.safetensors"))
-    ranges = [entry["range"] for entry in hub.served("/cdn/")]
-    assert ranges == [f"bytes={remaining}-"]
     assert weights.read_bytes() == (hub.root / ID / "model.safetensors").read_bytes()
 
 
@@ -149,19 +175,6 @@ def test_an_import_from_a_server_that_stands_still_can_be_cancelled(hub: FakeHub
     eventually("the first bytes", lambda: fetched(home) > 0)
     jobs.cancel(home, job.id)
     assert "jobs resume" in str(until_ended(home, job.id).error)  # the worker's own word: it was not killed
-
-
-def test_an_import_whose_worker_is_killed_is_lost_or_failed_and_resumes(hub: FakeHub, home: Workspace) -> None:
-    job = submit_slow(hub, home)
-    eventually("half a megabyte", lambda: fetched(home) > 500_000)
-    os.kill(worker_pid(home), signal.SIGKILL)
-    assert until_ended(home, job.id).state is JobState.FAILED
-    assert folders(home) == []
-    hub.fault()
-    jobs.resume(home, job.id)
-    supervisors.ensure_running(home)
-    assert until_ended(home, job.id).state is JobState.SUCCEEDED
-    assert len(folders(home)) == 1
 
 
 def test_a_hub_that_changes_its_mind_about_access_fails_the_job_in_one_sentence(
@@ -177,19 +190,6 @@ def test_a_hub_that_changes_its_mind_about_access_fails_the_job_in_one_sentence(
     assert folders(home) == []
 
 
-def test_the_same_import_again_is_here_already(hub: FakeHub, home: Workspace) -> None:
-    first = until_ended(home, submit(home).id)
-    hub.forget()
-    prepared = imports.prepare(home, ID)
-    assert (prepared.present, prepared.to_fetch) == (True, 0)
-    hub.forget()
-    job = imports.submit(home, prepared)
-    supervisors.ensure_running(home)
-    again = until_ended(home, job.id)
-    assert again.result["model"] == first.result["model"]
-    assert hub.served("/cdn/") == []
-
-
 def test_a_licence_with_conditions_is_asked_once_and_recorded(hub: FakeHub, home: Workspace) -> None:
     hub.settings(ID, licence="llama3.1")
     with pytest.raises(LicenceNotAccepted, match=r"licence `llama3\.1`: read its conditions at http.*/org/tiny, then"):
@@ -202,17 +202,6 @@ def test_a_licence_with_conditions_is_asked_once_and_recorded(hub: FakeHub, home
     hub.settings(ID, licence="llama4")
     with pytest.raises(LicenceNotAccepted):
         imports.prepare(home, ID)
-
-
-def test_the_token_is_in_nothing_that_is_kept(hub: FakeHub, home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_good")
-    hub.settings(ID, private=True, licence="mit")
-    job = submit(home)
-    assert until_ended(home, job.id).state is JobState.SUCCEEDED
-    supervisors.stop(home)
-    paths = [path for path in home.settings.home.rglob("*") if path.is_file()]
-    assert len(paths) > 8
-    assert [path for path in paths if b"hf_good" in path.read_bytes()] == []
 
 
 def test_an_import_too_large_for_the_disk_is_refused_before_it_starts(
