@@ -25,7 +25,7 @@ def variant(**changes: Any) -> Variant:
     return Variant(**{**fields, **changes})
 
 
-def made(engine: LaunchName, recipe: Recipe = ORIGINAL, **changes: Any) -> LaunchCommand:
+def command_for(engine: LaunchName, recipe: Recipe = ORIGINAL, **changes: Any) -> LaunchCommand:
     return make_command(engine, variant(**changes), recipe)
 
 
@@ -40,7 +40,7 @@ def test_rows_have_versions_sources_and_known_words() -> None:
 
 
 def test_sglang_has_every_setting_and_a_draft() -> None:
-    command = made("sglang", recipe(method="w8a8"), serving=SERVING, speculation=DRAFT)
+    command = command_for("sglang", recipe(method="w8a8"), serving=SERVING, speculation=DRAFT)
     words = shlex.split(command.command)
     pairs = dict(itertools.pairwise(words))
     assert words[:2] == ["docker", "run"] and "/a b/model:/model:ro" in words and "/a/draft:/draft:ro" in words
@@ -52,16 +52,16 @@ def test_sglang_has_every_setting_and_a_draft() -> None:
 
 
 def test_tgi_is_told_by_flags_and_environment() -> None:
-    words = shlex.split(made("tgi", serving=SERVING, speculation=Speculation(method="ngram", tokens=3)).command)
+    words = shlex.split(command_for("tgi", serving=SERVING, speculation=Speculation(method="ngram", tokens=3)).command)
     assert "PREFIX_CACHING=0" in words and words[words.index("--speculate") + 1] == "3"
     assert "127.0.0.1:8080:80" in words and "--served-model-name" not in words
 
 
 def test_tensorrt_llm_gets_a_file_of_settings_for_what_has_no_flag() -> None:
-    command = made("tensorrt-llm", recipe(method="fp8"), serving=SERVING, speculation=DRAFT).command
+    command = command_for("tensorrt-llm", recipe(method="fp8"), serving=SERVING, speculation=DRAFT).command
     assert '"enable_block_reuse": false' in command and '"decoding_type": "DraftTarget"' in command
     assert "trtllm-serve /model --host 0.0.0.0" in command and "--extra_llm_api_options /settings.yaml" in command
-    assert "cat >" not in made("tensorrt-llm").command
+    assert "cat >" not in command_for("tensorrt-llm").command
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_what_an_engine_does_not_read_is_refused_with_what_does(
     engine: LaunchName, step: dict[str, Any] | None, changes: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ImpossibleStack) as refused:
-        made(engine, recipe(**step) if step else ORIGINAL, **changes)
+        command_for(engine, recipe(**step) if step else ORIGINAL, **changes)
     assert words in str(refused.value)
 
 
@@ -86,6 +86,6 @@ def test_every_method_of_the_table_is_read_or_refused() -> None:
     for method in QUANTIZE:
         for engine in ENGINES:
             try:
-                assert made(engine, recipe(method=method)).command
+                assert command_for(engine, recipe(method=method)).command
             except ImpossibleStack as refused:
                 assert str(refused).startswith(ENGINES[engine].title)
