@@ -132,8 +132,8 @@ def main() -> None:
         began = time.monotonic()
         subprocess.run(["git", "clone", "-q", "--depth", "1", f"file://{ROOT}", str(clone)], check=True)
         # 2. The studio, watched by a browser.
-        beside = half_a_core() if options.busy else nullcontext()
-        with beside, studio(clone, home, port), browser() as chromium:
+        other_work = half_a_core() if options.busy else nullcontext()
+        with other_work, studio(clone, home, port), browser() as chromium:
             page = chromium.new_page(viewport={"width": 1280, "height": 1100})
             clock = watch(page, port, began, options.out)
             rows = phase_rows(open_workspace(Settings(home=home)))
