@@ -43,9 +43,9 @@ def test_llama_cpp_serves_only_an_unchanged_model_whose_gguf_file_is_kept() -> N
 
 
 def test_an_open_engine_is_refused_only_where_none_serves_the_recipe() -> None:
-    kept = card(gguf_kept=True)
-    assert refusals(card(), [], engine="auto") == refusals(kept, [W8A8], engine="auto") == []
-    assert refusals(kept, [], engine="auto", kv_cache_dtype="q8_0") == []
+    with_gguf = card(gguf_kept=True)
+    assert refusals(card(), [], engine="auto") == refusals(with_gguf, [W8A8], engine="auto") == []
+    assert refusals(with_gguf, [], engine="auto", kv_cache_dtype="q8_0") == []
     assert refusals(card(), [], engine="auto", kv_cache_dtype="q8_0") == ["serving-engine"]
 
 
