@@ -39,6 +39,7 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
 if isinstance(model, PublishedModel):
     model_page.show_published(model)
 shell.show_figures(model_figures(model))
+model_page.show_engines(opened, model)
 price = st.container()
 
 st.subheader("Techniques")

@@ -12,6 +12,7 @@ from backend.domain.figures import figure, streams
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.estimate_correction import RATE, TPOT, TTFT, Calibration, PredictionPoint
 from backend.domain.planner.target_choice import RejectedTarget, TargetChoice
+from backend.domain.recipe.serving_engines import ENGINES
 
 UNKNOWN = "unknown"
 METRICS = {TTFT: ("first token", "ms"), TPOT: ("output token", "ms"), RATE: ("output", "tokens/s")}
@@ -43,6 +44,7 @@ def size_range(ends: tuple[float, float] | None) -> str:
 def speed_rows(estimate: Estimate) -> list[Figure]:
     """Return latency, throughput and price of serving."""
     return [
+        ("Time to ready", range_text(estimate.ready_seconds, "s")),
         ("Time to first token", range_text(estimate.ttft_ms, "ms")),
         ("Time per output token", range_text(estimate.tpot_ms, "ms")),
         ("Output tokens/s", range_text(estimate.output_tokens_per_s)),
@@ -56,7 +58,9 @@ def memory_rows(estimate: Estimate) -> list[Figure]:
     before = size(estimate.weights_bytes_original)
     changed = f" (original {before})" if estimate.weights_bytes != estimate.weights_bytes_original else ""
     return [
+        ("Engine", f"{ENGINES[estimate.engine].title}, weights as {estimate.weight_format}"),
         ("Weights", f"{size(estimate.weights_bytes)}{changed}"),
+        ("Memory of its server", size_range(estimate.serving_bytes)),
         ("KV cache per token", f"{estimate.kv_bytes_per_token / 1024:,.4g} KiB"),
         ("Tensor parallel", f"{estimate.tensor_parallel} (at least {least})"),
         *([("Replicas", str(estimate.replicas))] if estimate.replicas > 1 else []),

@@ -53,13 +53,13 @@ def show(opened: Workspace, estimate: Estimate) -> None:
 
 def _basis(estimate: Estimate) -> str:
     if estimate.calibration is not None:
-        return "Corrected by a measurement."
+        return f"Corrected by a measurement. {estimate.basis}"
     if estimate.mapped is not None:
         return (
             f"The cost of speculation was measured here on {estimate.mapped[:10]} (payoff map); the rest is not"
             " measured."
         )
-    return "Not measured."
+    return f"Not measured. {estimate.basis}"
 
 
 def show_needs(need: JobNeeds) -> None:

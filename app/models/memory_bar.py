@@ -13,7 +13,7 @@ from backend.domain.planner.estimate import Estimate
 from backend.present.charts.theme import COLOURS, Theme
 
 LEAST_SHARE = 0.03
-"""Below this share the bar looks empty and is left out."""
+"""Below this share of weights, cache and activations the bar says nothing about the model and is left out."""
 
 
 class Part(NamedTuple):
@@ -45,7 +45,7 @@ def parts(estimate: Estimate) -> list[Part]:
 def html(estimate: Estimate, theme: Theme) -> str | None:
     """Return the bar with its legend; None if there is nothing to see."""
     shown = parts(estimate)
-    if not shown or sum(part.bytes for part in shown[:-1]) < LEAST_SHARE * (estimate.device_bytes or 1):
+    if not shown or sum(part.bytes for part in shown[:-2]) < LEAST_SHARE * (estimate.device_bytes or 1):
         return None
     bars = "".join(f'<div style="flex:{part.bytes} 0 3px;{_fill(part, theme)}"></div>' for part in shown if part.bytes)
     legend = "".join(_legend(part, theme) for part in shown)

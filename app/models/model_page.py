@@ -13,6 +13,7 @@ from backend.domain.figures import code
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
 from backend.domain.planner import presets
 from backend.present.charts import memory as charts_memory
+from backend.present.words.engines import fit_figures
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import artifacts
@@ -182,6 +183,22 @@ def show_memory(opened: Workspace, entry: CatalogEntry) -> None:
     )
     with st.expander("Show table", icon=":material/table_rows:"):
         st.dataframe(charts_memory.rows(footprints), hide_index=True, alt="Memory on each kind of hardware")
+
+
+def show_engines(opened: Workspace, model: ModelFacts) -> None:
+    """Show the engines that serve the model on this machine as it is, with the memory that is predicted."""
+    # 1. Those that serve it, then those for which it is too large.
+    fits = technique_checks.list_engine_fits(opened, model)
+    serving = [fit for fit in fits if fit.fits]
+    for fit in serving:
+        figures = f"**{plain(fit.title)}** as {plain(fit.weight_format)}: {plain(fit_figures(fit))}"
+        st.markdown(f":material/check_circle: Fits here on {figures}")
+    for fit in fits:
+        if fit.too_large:
+            st.markdown(f":gray[:material/block: **{plain(fit.title)}**] {message(' '.join(fit.reasons))}")
+    # 2. Where the figures come from.
+    if serving:
+        st.caption(plain(f"Not measured: {'; '.join(fit.basis for fit in serving)}."))
 
 
 def show_draft(entry: CatalogEntry) -> None:

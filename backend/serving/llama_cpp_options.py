@@ -10,12 +10,10 @@ import re
 from pathlib import Path
 
 from backend.domain.evaluation.document import Variant
-from backend.domain.needs.kv_cache_tokens import MOST_RESERVED_BYTES
+from backend.domain.needs.kv_cache_tokens import POOL_SLOTS, pooled_tokens
 from backend.domain.needs.serving_memory import BLOCK_BYTES, BLOCK_ELEMENTS, stored_cache
 from backend.serving import vllm_options
 
-SLOTS = 4
-"""Requests at one time where neither the recipe nor the load says; more wait in the server's queue."""
 MARGIN = 256
 """Tokens of the cache beyond those of a known load: its greedy answers and warm-up are a little longer."""
 NEUTRAL_SAMPLING = ("--temp", "1.0", "--top-k", "0", "--top-p", "1.0", "--min-p", "0.0")
@@ -47,20 +45,19 @@ def server_arguments(
 
 def slots(variant: Variant, streams: int | None = None) -> int:
     """Return the requests that are answered at one time."""
-    return variant.serving.max_num_seqs or max(SLOTS, streams or 0)
+    return variant.serving.max_num_seqs or max(POOL_SLOTS, streams or 0)
 
 
 def pool_tokens(variant: Variant, tokens_in_flight: int | None = None, streams: int | None = None) -> int:
     """Return the tokens that the cache holds: at least one full sequence, which is also what one slot may use.
 
-    A known load decides how many more; else each slot has a full sequence, within `MOST_RESERVED_BYTES`.
+    A known load decides how many more; else each slot has a full sequence, within a few GiB.
     """
     sequence = variant.serving.max_model_len or vllm_options.context_length(variant)
     if tokens_in_flight is not None:
         return max(sequence, tokens_in_flight + MARGIN * slots(variant, streams))
     element = BLOCK_BYTES.get(stored_cache(variant.serving), 2 * BLOCK_ELEMENTS) / BLOCK_ELEMENTS
-    fitting = int(MOST_RESERVED_BYTES / (vllm_options.cache_elements(variant) * element))
-    return max(sequence, min(sequence * slots(variant, streams), fitting))
+    return pooled_tokens(vllm_options.cache_elements(variant) * element, sequence, slots(variant, streams))
 
 
 def links(gguf: Path) -> dict[str, Path]:

@@ -79,7 +79,9 @@ def read_card(
     if imported is not None and as_imported:
         origin_fields = {"id": id or imported.card_id, "origin": "imported", "licence": imported.licence}
     # 2. Facts from the files, with a warning if the weights were quantized before.
-    facts = _facts(FolderSource(folder)) | {"gguf_kept": gguf.find_original(folder) is not None}
+    original = gguf.find_original(folder)
+    facts = _facts(FolderSource(folder)) | {"gguf_kept": original is not None}
+    facts["gguf_bytes"] = gguf.size_of_parts(original) if original else 0
     if imported is not None and imported.quantized_before is not None:
         before = imported.quantized_before
         origin_fields |= {"quantized_before": before}

@@ -171,6 +171,11 @@ def find_original(folder: Path) -> Path | None:
     return next(iter(sorted((folder / ORIGINAL).glob(f"*{SUFFIX}"))), None)
 
 
+def size_of_parts(file: Path) -> int:
+    """Return the bytes of a kept GGUF file with all its parts."""
+    return sum(part.stat().st_size for part in file.parent.glob(f"*{SUFFIX}"))
+
+
 def type_in_name(path: Path) -> str:
     """Return the type that most weights are in, for a name: `Q4_1`."""
     before = read_model(path).quantized_before

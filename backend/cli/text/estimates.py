@@ -10,6 +10,7 @@ from backend.domain.figures import figure, streams
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.estimate_correction import Calibration
 from backend.domain.planner.target_choice import Deployment, RejectedTarget, TargetChoice
+from backend.domain.recipe.serving_engines import ENGINES
 from backend.service.plans.neuron_compilation import CompilationPreview
 from backend.service.plans.optimize import OptimizePreview
 
@@ -24,6 +25,7 @@ def estimate_text(estimate: Estimate) -> str:
     idle = f", {estimate.idle} of {estimate.devices} accelerators idle" if estimate.idle else ""
     rows = [
         ("target", estimate.target),
+        ("engine", f"{ENGINES[estimate.engine].title}, weights as {estimate.weight_format}"),
         ("load", load),
         (
             "weights",
@@ -32,10 +34,12 @@ def estimate_text(estimate: Estimate) -> str:
         ("KV cache per token", f"{estimate.kv_bytes_per_token / 1024:,.5g} KiB"),
         ("tensor parallel", f"{estimate.tensor_parallel} (at least {estimate.min_tensor_parallel or 'unknown'})"),
         ("replicas", f"{estimate.replicas}{idle}"),
+        ("memory while serving", _range_text(estimate.serving_bytes, 1 / gb, "GB per device, cache reserved")),
         ("free KV cache", _range_text(estimate.cache_bytes, 1 / gb, "GB per device")),
         ("tokens in KV cache", _range_text(estimate.tokens_in_cache, 1, "tokens")),
         ("longest context", _value_text(estimate.max_context, "tokens")),
         ("largest batch", _value_text(estimate.max_batch, "requests of this load")),
+        ("time to ready", _range_text(estimate.ready_seconds, 1, "s")),
         ("time to first token", _range_text(estimate.ttft_ms, 1, "ms")),
         ("time per output token", _range_text(estimate.tpot_ms, 1, "ms")),
         ("output", _range_text(estimate.output_tokens_per_s, 1, "tokens/s")),
@@ -53,6 +57,7 @@ def estimate_text(estimate: Estimate) -> str:
     ]
     lines = [f"{name:22} {value}" for name, value in rows]
     lines += [f"unknown: {reason}" for reason in estimate.unknown]
+    lines += ["", estimate.basis]
     lines += _calibration_lines(estimate.calibration) if estimate.calibration else []
     return "\n".join(
         [

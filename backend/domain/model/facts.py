@@ -74,6 +74,8 @@ class ModelFacts(Frozen):
     """Parameters of a multimodal model's other parts (vision tower, projector): in memory, but not in the decoder."""
     gguf_kept: bool = Field(False, exclude_if=lambda value: not value)
     """The GGUF file that the model was imported from is still beside it, so that llama.cpp can serve it."""
+    gguf_bytes: int = Field(0, exclude_if=lambda value: not value)
+    """Size of that file, all its parts; 0 where it is not known."""
 
     @property
     def kv_bytes_per_token(self) -> int:

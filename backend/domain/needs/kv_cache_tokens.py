@@ -16,6 +16,8 @@ MARGIN = 1.25
 RESERVED_SEQUENCES = 32
 """Full-length sequences that the cache is sized for if the recipe does not say; more wait in vLLM's queue."""
 MOST_RESERVED_BYTES = 4 << 30
+POOL_SLOTS = 4
+"""Requests that llama.cpp answers at one time where neither the recipe nor the load says; more wait in its queue."""
 
 
 def peak_tokens(prompts: Sequence[Prompt], levels: LevelOptions, longest_answer: int, least: int = 1) -> int | None:
@@ -51,3 +53,12 @@ def reserved_bytes(token_bytes: int, length: int, max_num_seqs: int | None) -> i
     sequence = sequence_bytes(token_bytes, length)
     many = min(max_num_seqs or RESERVED_SEQUENCES, RESERVED_SEQUENCES)
     return max(2 * sequence, min(sequence * many, MOST_RESERVED_BYTES))
+
+
+def pooled_tokens(token_bytes: float, length: int, slots: int) -> int:
+    """Return the tokens of the one pool that llama.cpp's slots share, where the load is not known.
+
+    A sequence of `length` tokens for each slot, within MOST_RESERVED_BYTES, but at least one.
+    """
+    fitting = int(MOST_RESERVED_BYTES / token_bytes) if token_bytes else 0
+    return max(length, min(length * slots, fitting))

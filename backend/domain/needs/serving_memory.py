@@ -11,37 +11,44 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from backend.domain.machine.device import GIB, Device
-from backend.domain.model.facts import ModelFacts
+from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.model.gguf import file_types
 from backend.domain.model.shapes import Sizes, linears, sizes
-from backend.domain.needs.kv_cache_tokens import reserved_bytes
+from backend.domain.needs import engine_costs
+from backend.domain.needs.kv_cache_tokens import POOL_SLOTS, pooled_tokens, reserved_bytes
 from backend.domain.recipe import quantize_step
 from backend.domain.recipe.methods import GGUF
 from backend.domain.recipe.recipe import Quantize, Recipe, Serving
 from backend.domain.recipe.serving_engines import CacheType
 
 BYTES = {"float32": 4, "float64": 8}
-BLOCK_ELEMENTS = 32
-BLOCK_BYTES = {"q8_0": 34, "q4_0": 18, "u8": 38, "u4": 22}
-"""Bytes of BLOCK_ELEMENTS of a cache type with their scales: llama.cpp's (ggml, block_q8_0 and block_q4_0), and
-OpenVINO's at a head size of 64, above which they are fewer (`openvino_program/cache_layout.py`)."""
 """Bytes of an element; every other dtype of a card has 16 bits."""
+BLOCK_ELEMENTS = 32
+BLOCK_BYTES = {"fp8": 32, "q8_0": 34, "q4_0": 18, "u8": 38, "u4": 22}
+"""Bytes of so many elements by type of the key-value cache with their scales: FP8 of vLLM, llama.cpp's (ggml,
+block_q8_0 and block_q4_0), and OpenVINO's at a head size of 64, above which they are fewer
+(`openvino_program/cache_layout.py`). Every other type has the width of the model's."""
 GPU_SHARE = 0.92
 """Part of a GPU's memory that vLLM 0.32 takes: config/cache.py, gpu_memory_utilization."""
-GPU_RUNTIME = (0.1e9, 0.8e9)
-"""Memory of the CUDA context, NCCL and captured graphs. An assumption, not measured here."""
-NEURON_RUNTIME = (2.0e9, 3.0e9)
-"""Per core. The tutorial's neuron-top listing shows 1.5 GB of model code and 1.0 GB of scratchpad."""
 MAX_SEQUENCES = 256
 """vLLM 0.32, engine/arg_utils.py: max_num_seqs of an API server on GPUs under 70 GiB."""
 BATCHED_TOKENS = ((160 * GIB, 16384), (70 * GIB, 8192), (0, 2048))
 """max_num_batched_tokens of an API server by the GPU's memory, from the same file (an A100 takes the lowest)."""
 RAM_SHARE = 0.9
+SERVER_SHARE = {"cuda": GPU_SHARE, "neuron": 1.0, "cpu": RAM_SHARE}
+"""Part of the memory that a server may take."""
 FORMULA = (
     "device memory x 0.92 (vLLM's share of a GPU; 0.9 of a processor's) - weights / tensor parallel - activations of "
     "one step - 0.1 to 0.8 GB of runtime"
 )
 """The memory of a device that is left for the key-value cache, in words."""
+POOL_FORMULA = (
+    "slots (max_num_seqs, else 4 or the streams) x context x bytes of a token, at most 4 GiB and what 0.9 of the "
+    "memory leaves beside the file, the buffers of a step and 0.02 to 0.12 GB of runtime"
+)
+"""The same for llama.cpp, whose slots share one pool."""
+MICRO_BATCH = 512
+"""Tokens of a prompt in one step of llama.cpp (its n_ubatch)."""
 
 
 class StoredFormat(NamedTuple):
@@ -110,9 +117,34 @@ def weights(model: ModelFacts, recipe: Recipe) -> Weights:
 
     A scale per group (2 bytes) and a zero point of the same bits, or a 4-byte scale per output channel: the
     compressed-tensors formats `pack-quantized` and `int-quantized`. With `target_bits` the linears take that on
-    average, scales included.
+    average, scales included. The GGUF file of an import counts with its own size, shared out by parameters.
     """
+    if serves_kept_gguf(model, recipe):
+        return _kept_weights(model)
     return _stored_weights(sizes(model), stored_format(model, recipe), BYTES.get(model.dtype, 2))
+
+
+def serves_kept_gguf(model: ModelFacts, recipe: Recipe) -> bool:
+    """Return whether the GGUF file that the model was imported from is served as it came."""
+    changed = recipe.step("quantize") or recipe.step("prune")
+    return model.gguf_kept and not changed and engine_costs.reads_gguf(recipe.serving)
+
+
+def weight_format(model: ModelFacts, recipe: Recipe) -> str:
+    """Return the form of the served weights for a sentence: `Q4_1`, `4-bit`, `bfloat16`."""
+    if serves_kept_gguf(model, recipe):
+        before = model.quantized_before if isinstance(model, ModelCard) else None
+        return before.format if before else "GGUF"
+    stored = stored_format(model, recipe)
+    return f"{stored.bits}-bit" if stored else model.dtype
+
+
+def _kept_weights(model: ModelFacts) -> Weights:
+    parts, before = sizes(model), model.quantized_before if isinstance(model, ModelCard) else None
+    size = model.gguf_bytes or int(model.parameters * (before.bits if before else 16) / 8)
+    matrices = parts.embedding + parts.head + parts.linears
+    embedding, head = (size * count // matrices for count in (parts.embedding, parts.head))
+    return Weights(embedding, head, size - embedding - head, 0, 0)
 
 
 @lru_cache(maxsize=1024)
@@ -159,16 +191,11 @@ def kv_bytes(model: ModelFacts, serving: Serving, tensor_parallel: int = 1) -> i
     if not model.generates:
         return 0
     width = 4 if serving.dtype == "float32" else 2
-    cache = stored_cache(serving)
-    if cache == "fp8":
-        width = 1
     if model.kv_latent:
         elements = model.cached_layers * model.kv_latent
     else:
         elements = 2 * model.cached_layers * -(-model.kv_heads // tensor_parallel) * model.head_dim
-    if cache in BLOCK_BYTES:
-        return elements * BLOCK_BYTES[cache] // BLOCK_ELEMENTS
-    return elements * width
+    return elements * BLOCK_BYTES.get(stored_cache(serving), width * BLOCK_ELEMENTS) // BLOCK_ELEMENTS
 
 
 def activations(model: ModelFacts, device: Device, tensor_parallel: int) -> int:
@@ -204,6 +231,11 @@ class DeviceMemory(NamedTuple):
         least, most = (max(0, size) // self.kv_bytes_per_token if self.kv_bytes_per_token else 0 for size in self.cache)
         return least, most
 
+    def needed_bytes(self, tokens: int) -> tuple[int, int]:
+        """Return the (least, most) bytes that are taken with so many tokens in the cache."""
+        fixed = self.weights_per_device + self.activations + tokens * self.kv_bytes_per_token
+        return fixed + self.runtime[0], fixed + self.runtime[1]
+
     def holds(self, tokens: int) -> bool:
         """Return whether that many tokens of cache surely fit."""
         return self.cache[0] >= max(0, tokens * self.kv_bytes_per_token)
@@ -227,28 +259,40 @@ def device_memory(
         weight_bytes += weights(draft, Recipe()).total // tensor_parallel
         per_token += kv_bytes(draft, recipe.serving, tensor_parallel)
     # 2. The memory that is left for the cache; on a processor no more than the server reserves.
-    active = activations(model, device, tensor_parallel)
-    _, runtime = _server_share(device)
+    pooled, length = engine_costs.shares_pool(recipe.serving), recipe.serving.max_model_len or model.max_positions
+    active = step_buffers(model, length) if pooled else activations(model, device, tensor_parallel)
+    runtime = runtime_bytes(device, recipe)
     left = usable_bytes(device) - weight_bytes - active
     cache = (left - runtime[1], left - runtime[0])
-    if device.hardware == "cpu":
-        length = recipe.serving.max_model_len or model.max_positions
+    if pooled:
+        reserved = per_token * pooled_tokens(per_token, length, recipe.serving.max_num_seqs or POOL_SLOTS)
+    else:
         reserved = reserved_bytes(per_token, length, recipe.serving.max_num_seqs)
+    if device.hardware == "cpu":
         cache = (min(cache[0], reserved), min(cache[1], reserved))
     return DeviceMemory(tensor_parallel, weight_bytes, active, runtime, cache, per_token)
 
 
 def usable_bytes(device: Device) -> int:
     """Return the part of one device's memory that the server takes."""
-    return int(device.memory_bytes * _server_share(device)[0])
+    return int(device.memory_bytes * SERVER_SHARE[device.hardware])
 
 
-def _server_share(device: Device) -> tuple[float, tuple[int, int]]:
-    if device.hardware == "cuda":
-        return GPU_SHARE, (int(GPU_RUNTIME[0]), int(GPU_RUNTIME[1]))
-    if device.hardware == "neuron":
-        return 1.0, (int(NEURON_RUNTIME[0]), int(NEURON_RUNTIME[1]))
-    return RAM_SHARE, (0, int(0.5e9))
+def runtime_bytes(device: Device, recipe: Recipe) -> tuple[int, int]:
+    """Return the (least, most) memory of the engine's processes beside weights, cache and buffers; nothing where no
+    figure is known, since such a combination is refused."""
+    costs = engine_costs.find_costs(recipe.serving.engine_name, device.hardware)
+    return costs.runtime_bytes if costs else (0, 0)
+
+
+def step_buffers(model: ModelFacts, context: int) -> int:
+    """Return the bytes of llama.cpp's buffers for MICRO_BATCH tokens.
+
+    In fp32 four residuals and two of the widest layer, and the mask over the context in 16 bit. Measured: 22.6 MB where
+    this gives 19.4 (SmolLM2-135M, 8,192 tokens of context).
+    """
+    wide = max(model.intermediate_size, (model.heads + 2 * model.kv_heads) * model.head_dim)
+    return MICRO_BATCH * (4 * (4 * model.hidden_size + 2 * wide) + 2 * context)
 
 
 def degrees(model: ModelFacts, recipe: Recipe, device: Device) -> list[int]:

@@ -12,9 +12,10 @@ from typing import NamedTuple
 from backend.domain.evaluation.prices import price_per_million
 from backend.domain.frozen import Frozen
 from backend.domain.model.facts import NO_TOKENS, ModelCard, ModelFacts
-from backend.domain.needs import job_duration, recovery_needs, serving_memory
+from backend.domain.needs import engine_costs, job_duration, recovery_needs, serving_memory
 from backend.domain.needs import job_memory as job_memory
 from backend.domain.needs.hardware_rates import HardwareRates, Range
+from backend.domain.needs.kv_cache_tokens import POOL_SLOTS
 from backend.domain.needs.serving_memory import DeviceMemory
 from backend.domain.neuron import cores
 from backend.domain.planner import roofline
@@ -23,6 +24,7 @@ from backend.domain.planner.estimate_correction import Calibration, scale
 from backend.domain.planner.estimate_formulas import estimate_formulas, need_formulas, payoff_formula
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe.recipe import Quantize, Recipe, Speculate
+from backend.domain.recipe.serving_engines import ENGINES, EngineName
 from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.rules.target_facts import TargetFacts
 
@@ -47,6 +49,14 @@ class Estimate(Frozen):
     """The estimate of a recipe on a target. Ranges are (least, most); None where unknown, and `unknown` says why."""
 
     target: str
+    engine: EngineName = "vllm"
+    """The engine that serves, by its name in recipes."""
+    weight_format: str = ""
+    """The form of the weights that it reads: `Q4_1`, `4-bit`, `bfloat16`."""
+    basis: str = ""
+    """Source of the prediction, in one sentence."""
+    ready_seconds: Range | None = None
+    """From the command until the server answers; None where no start of the engine was timed on such hardware."""
     weights_bytes: int
     weights_bytes_original: int
     kv_bytes_per_token: int
@@ -88,6 +98,16 @@ class Estimate(Frozen):
     """When the payoff map was measured that gives the gain of speculation; None: the formula gives it."""
 
     @property
+    def serving_bytes(self) -> tuple[int, int] | None:
+        """(least, most) bytes of one device that the server takes, the cache as reserved; None where unknown."""
+        if self.weights_per_device is None or self.activation_bytes is None:
+            return None
+        caches, runtimes = self.cache_bytes or (0, 0), self.runtime_bytes or (0, 0)
+        fixed = self.weights_per_device + self.activation_bytes
+        least, most = sorted(fixed + cache + runtime for cache, runtime in zip(caches, reversed(runtimes), strict=True))
+        return least, most
+
+    @property
     def idle(self) -> int:
         """Devices that are paid for and not used."""
         return max(0, (self.devices or 0) - self.replicas * self.tensor_parallel)
@@ -96,6 +116,8 @@ class Estimate(Frozen):
 def optimized_weights(model: ModelFacts, recipe: Recipe) -> int:
     """Return the bytes of the weights after the recipe: the files' own size where it does not change them."""
     step = recipe.step("quantize")
+    if serving_memory.serves_kept_gguf(model, recipe):
+        return serving_memory.weights(model, recipe).total
     if isinstance(model, ModelCard) and (not isinstance(step, Quantize) or step.method == "kv_cache"):
         return model.weights_bytes
     return serving_memory.weights(model, recipe).total
@@ -159,6 +181,8 @@ def estimate(model: ModelFacts, recipe: Recipe, context: EstimateContext, degree
     compiled = context.facts.place == "neuron"
     if compiled:
         recipe, context = _as_compiled(recipe, context)
+    elif engine_costs.shares_pool(recipe.serving):
+        recipe = _with_slots(recipe, context.load)
     facts, load = context.facts, context.load
     unknown: list[str] = []
     # 2. Memory: of the job, and of one device while serving.
@@ -170,6 +194,7 @@ def estimate(model: ModelFacts, recipe: Recipe, context: EstimateContext, degree
     ttft = scale(speed.ttft, 1000) if speed else None
     tpot = scale(speed.tpot, 1000) if speed else None
     rate = speed.output_tokens_per_s if speed else None
+    ready = _ready_seconds(recipe, context, needs, unknown)
     # 4. Money.
     if context.price_per_hour is None:
         unknown.append(f"price: none is published for {facts.where}")
@@ -181,6 +206,10 @@ def estimate(model: ModelFacts, recipe: Recipe, context: EstimateContext, degree
     memory = serving.memory
     return Estimate(
         target=context.target,
+        engine=recipe.serving.engine_name,
+        weight_format=serving_memory.weight_format(model, recipe),
+        basis=_basis(recipe, context),
+        ready_seconds=ready,
         weights_bytes=needs.weights_bytes,
         weights_bytes_original=original_bytes(model),
         kv_bytes_per_token=serving_memory.kv_bytes(model, serving_memory.effective_serving(recipe)),
@@ -248,8 +277,43 @@ def _serving_memory(
         max_batch = replicas * cores.batch_size(recipe)
     elif one:
         max_context = min(one[0], model.max_positions)
-        max_batch = replicas * (one[0] // (context.load.input_tokens + context.load.output_tokens))
+        fitting = one[0] // (context.load.input_tokens + context.load.output_tokens)
+        if engine_costs.shares_pool(recipe.serving):
+            fitting = min(fitting, recipe.serving.max_num_seqs or POOL_SLOTS)
+        max_batch = replicas * fitting
     return _ServingMemory(memory, least.tensor_parallel if least else None, tokens, max_context, max_batch)
+
+
+def _with_slots(recipe: Recipe, load: ExpectedLoad) -> Recipe:
+    """Return the recipe with as many slots as llama.cpp is started with for the load."""
+    if recipe.serving.max_num_seqs is not None:
+        return recipe
+    slots = max(POOL_SLOTS, load.concurrency)
+    return recipe.model_copy(update={"serving": recipe.serving.model_copy(update={"max_num_seqs": slots})})
+
+
+def _ready_seconds(recipe: Recipe, context: EstimateContext, needs: JobNeeds, unknown: list[str]) -> Range | None:
+    """Return the seconds to ready: measured, else predicted; None where neither is known, with the reason added."""
+    measured = context.calibration.ready_seconds if context.calibration else None
+    if measured is not None:
+        return measured, measured
+    engine = recipe.serving.engine_name
+    predicted = engine_costs.ready_seconds(engine, context.facts.hardware, needs.weights_bytes)
+    if predicted is None:
+        unknown.append(f"time to ready: no start of {ENGINES[engine].title} was timed on {context.facts.hardware}")
+    return predicted
+
+
+def _basis(recipe: Recipe, context: EstimateContext) -> str:
+    """Return where the speed, memory and time to ready come from."""
+    engine = recipe.serving.engine_name
+    costs, title = engine_costs.find_costs(engine, context.facts.hardware), ENGINES[engine].title
+    if costs is None:
+        return f"Nothing is known of {title} on {context.facts.hardware}."
+    corrected = ""
+    if context.calibration is not None:
+        corrected = f", corrected by evaluation {context.calibration.evaluation} at {context.calibration.concurrency}"
+    return f"Predicted for {title} from {costs.source}{corrected}."
 
 
 def _as_compiled(recipe: Recipe, context: EstimateContext) -> tuple[Recipe, EstimateContext]:

@@ -36,6 +36,8 @@ class Calibration(Frozen):
     ttft: float = 1.0
     tpot: float = 1.0
     rate: float = 1.0
+    ready_seconds: float | None = None
+    """Measured time to ready of a start alone; None where there was none."""
     points: tuple[PredictionPoint, ...]
     after: tuple[PredictionPoint, ...] = ()
     evaluation: str | None = None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from backend.domain.machine import instruction_sets
-from backend.domain.needs import job_duration, job_memory, recovery_needs, serving_memory
+from backend.domain.needs import engine_costs, job_duration, job_memory, recovery_needs, serving_memory
 from backend.domain.needs.hardware_rates import HardwareRates
-from backend.domain.planner import roofline
 from backend.domain.recipe import quantize_step
 from backend.domain.recipe.recipe import Quantize, Recipe
 from backend.domain.rules.target_facts import TargetFacts
@@ -45,13 +44,18 @@ def estimate_formulas(facts: TargetFacts, recipe: Recipe, runs: HardwareRates | 
     """Return FORMULAS with the efficiencies that were assumed."""
     if facts.device is None:
         return need_formulas(recipe)
-    shares = roofline.efficiency(facts.device)
+    engine = recipe.serving.engine_name
+    shares = engine_costs.efficiency(facts.device, engine)
+    if shares is None:
+        return need_formulas(recipe)
     basis = "of what was measured here" if facts.device.measured else "of the nominal peak, assumed"
     rates = {
         "arithmetic": f"{shares.arithmetic[1]:g} to {shares.arithmetic[0]:g} {basis}",
         "bandwidth": f"{shares.bandwidth[1]:g} to {shares.bandwidth[0]:g} {basis}",
     }
     rates |= _product_formula(facts, recipe)
+    if engine_costs.shares_pool(recipe.serving):
+        rates |= {"cache": serving_memory.POOL_FORMULA, "weights": "the GGUF file's own size"}
     job = {"job": f"{job_duration.FORMULA}; {runs.basis}"} if runs else {}
     return need_formulas(recipe) | rates | job
 

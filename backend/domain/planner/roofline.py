@@ -22,9 +22,12 @@ from backend.domain.machine import instruction_sets
 from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import sizes
+from backend.domain.needs import engine_costs
+from backend.domain.needs.engine_costs import Efficiency
 from backend.domain.needs.serving_memory import effective_serving, kv_bytes, stored_format, weights
 from backend.domain.recipe import quantize_step
 from backend.domain.recipe.recipe import Quantize, Recipe, Speculate
+from backend.domain.recipe.serving_engines import EngineName
 from backend.domain.recipe.speculation import SPECULATE
 
 End = Literal[0, 1]
@@ -33,22 +36,6 @@ WORST: End = 1
 Gains = Callable[[float, int, float, End], float]
 """(streams, draft tokens, acceptance, end) -> the measured gain of speculation, at that end of its error."""
 
-
-class Efficiency(NamedTuple):
-    """(best, worst) shares of the peak that are reached, and the fixed cost of a step in seconds."""
-
-    bandwidth: tuple[float, float]
-    arithmetic: tuple[float, float]
-    step: tuple[float, float]
-    all_reduce: tuple[float, float]
-    """Latency of one all-reduce, in seconds."""
-
-
-NOMINAL = Efficiency((0.9, 0.5), (0.7, 0.3), (0.0002, 0.003), (5e-6, 40e-6))
-"""Shares of a GPU's or Neuron core's datasheet. Assumptions: this project has measured no accelerator yet."""
-MEASURED = Efficiency((1.0, 0.8), (1.0, 0.5), (0.0005, 0.003), (0.0, 0.0))
-"""Shares of the best that the probe measured on a processor, so nothing is above it. 0.8 is what a typical repetition
-of the probe's own matrix-vector product reaches of its best; the rest is assumed."""
 
 ACCEPTANCE = (0.8, 0.5)
 """(best, worst) probability that a token of a draft or head is accepted. An assumption: only an evaluation can tell."""
@@ -102,6 +89,7 @@ class ServedModel(NamedTuple):
     products: QuantizedLinears
     scheme: Scheme | None = None
     """Decides whether a GPU multiplies in those bits or only stores weights in them."""
+    engine: EngineName = "vllm"
 
 
 class Scenario(NamedTuple):
@@ -137,8 +125,11 @@ def make_scenario(
     acceptance: float | None = None,
     gains: Gains | None = None,
 ) -> Scenario | None:
-    """Return the scenario; None where the device's rates, or the draft that the recipe needs, are not known."""
+    """Return the scenario; None where the rates of the device or engine, or the draft of the recipe, are not known."""
+    engine = recipe.serving.engine_name
     if not device.bandwidth or not device.flops or not model.generates:
+        return None
+    if engine_costs.efficiency(device, engine) is None:
         return None
     # 1. The draft, where the recipe has one.
     step = recipe.step("speculate")
@@ -180,6 +171,7 @@ def served_model(model: ModelFacts, recipe: Recipe, tensor_parallel: int = 1) ->
         bits=quantized.bits if quantized else 16,
         products=linears,
         scheme=scheme,
+        engine=recipe.serving.engine_name,
     )
 
 
@@ -192,9 +184,11 @@ def _expert_bytes(model: ModelFacts, linear_bytes: float) -> float:
     return linear_bytes * share
 
 
-def efficiency(device: Device) -> Efficiency:
-    """Return the shares to assume: of a measurement, or of the datasheet."""
-    return MEASURED if device.measured else NOMINAL
+def efficiency(model: ServedModel, device: Device) -> Efficiency:
+    """Return the shares to assume for the engine that serves the model."""
+    shares = engine_costs.efficiency(device, model.engine)
+    assert shares is not None, "a scenario is made only where they are known"
+    return shares
 
 
 def step_seconds(
@@ -207,7 +201,7 @@ def step_seconds(
     """
     assert device.bandwidth and device.flops
     # 1. Rates that are reached, and tokens of the pass.
-    shares, batch = efficiency(device), load.concurrency * tokens
+    shares, batch = efficiency(model, device), load.concurrency * tokens
     bandwidth = device.bandwidth * shares.bandwidth[end]
     rate = _arithmetic_rate(model, device) * shares.arithmetic[end]
     # 2. Bytes per device: weights, the experts that the tokens meet, the cache.
@@ -236,7 +230,7 @@ def expert_share(experts: tuple[int, int] | None, tokens: int) -> float:
 def _has_measured_gain(model: ServedModel, device: Device) -> bool:
     """Return whether the gain of the quantized linears was measured, and not only their bytes are known."""
     quantized = model.bits == 4 or (model.bits == 8 and model.eight_bit)
-    return device.hardware == "cpu" and model.experts is None and quantized
+    return device.hardware == "cpu" and model.engine == "vllm" and model.experts is None and quantized
 
 
 def _arithmetic_rate(model: ServedModel, device: Device) -> float:
@@ -252,7 +246,7 @@ def _all_reduce_seconds(model: ServedModel, device: Device, degree: int, tokens:
     """
     if degree == 1:
         return 0.0
-    shares = efficiency(device)
+    shares = efficiency(model, device)
     size = tokens * model.hidden * 2 * 2 * (degree - 1) / degree
     moving = size / (device.link * shares.bandwidth[end]) if device.link else 0.0
     return 2 * model.layers * (moving + shares.all_reduce[end])
@@ -265,7 +259,7 @@ def prefill_seconds(model: ServedModel, device: Device, degree: int, tokens: int
     weights where that takes longer.
     """
     assert device.bandwidth and device.flops
-    shares = efficiency(device)
+    shares = efficiency(model, device)
     attention = 2.0 * model.layers * tokens**2 * model.hidden
     whole = model.token_flops * tokens / _arithmetic_rate(model, device) + attention / device.flops
     multiplying = whole / degree / shares.arithmetic[end]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from backend.domain.model.facts import ModelFacts
-from backend.domain.needs import serving_memory
+from backend.domain.needs import engine_costs, serving_memory
 from backend.domain.neuron import compile_plan, cores, software_stacks
 from backend.domain.neuron.software_stacks import STACKS
 from backend.domain.recipe.recipe import Compile, Quantize, Recipe, Speculate
@@ -223,6 +223,6 @@ def notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> list[str]:
     weights_gb, left_gb = memory.weights_per_device / 1e9, memory.cache[0] / 1e9
     sentences.append(
         f"Each of {degree} cores holds {weights_gb:.2f} GB of weights; {left_gb:.1f} GB left for the cache after "
-        f"{serving_memory.NEURON_RUNTIME[1] / 1e9:.0f} GB of runtime."
+        f"{engine_costs.NEURON_RUNTIME[1] / 1e9:.0f} GB of runtime."
     )
     return sentences

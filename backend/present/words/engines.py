@@ -5,9 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from backend.domain.evaluation.document import Evaluation, Quality, Variant, VariantResult
-from backend.domain.figures import code, listed, small
+from backend.domain.figures import code, figure, listed, small
+from backend.domain.planner.engine_fit import EngineFit
 from backend.domain.recipe.serving_engines import ENGINES
 from backend.present.words import quality_loss
+
+
+def fit_sentence(fit: EngineFit) -> str:
+    """Return whether an engine serves the unchanged model, with what is predicted and where that comes from."""
+    if not fit.fits:
+        return f"{fit.title}: no. {' '.join(fit.reasons)}"
+    return f"{fit.title} as {fit.weight_format}: {fit_figures(fit)} ({fit.basis})."
+
+
+def fit_figures(fit: EngineFit) -> str:
+    """Return memory and time to ready: `0.18 to 0.28 GB with 2,048 tokens in the cache, ready after 0.35 to 3.0 s`."""
+    parts = []
+    if fit.memory_bytes is not None:
+        gigabytes = " to ".join(dict.fromkeys(figure(size / 1e9, 2) for size in fit.memory_bytes))
+        parts.append(f"{gigabytes} GB with {fit.cache_tokens:,} tokens in the cache")
+    if fit.ready_seconds is not None:
+        parts.append(f"ready after {ready_words(fit.ready_seconds)}")
+    return ", ".join(parts)
+
+
+def ready_words(seconds: tuple[float, float]) -> str:
+    """Return seconds to ready: `0.4 to 2.9 s`, one figure where both ends are the same."""
+    return " to ".join(dict.fromkeys(figure(end, 2) for end in seconds)) + " s"
 
 
 def choice_sentences(variants: Iterable[Variant]) -> list[str]:

@@ -50,7 +50,7 @@ class CatalogLine(Frozen):
     entry: CatalogEntry
     checks: tuple[TechniqueCheck, ...]
     fits: bool
-    """True if the original is valid on that target."""
+    """True if an engine serves the original on that target."""
 
 
 def refresh(workspace: Workspace) -> str | None:

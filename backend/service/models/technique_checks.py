@@ -8,9 +8,11 @@ from functools import lru_cache
 from backend.domain.frozen import Frozen
 from backend.domain.machine.targets import Target
 from backend.domain.model.facts import ModelFacts
+from backend.domain.planner import engine_fit
+from backend.domain.planner.engine_fit import EngineFit
 from backend.domain.recipe import step_words
 from backend.domain.recipe.capability_table import supported
-from backend.domain.recipe.recipe import ORIGINAL, Recipe
+from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules import catalog_filter as catalog
 from backend.domain.rules import check
 from backend.domain.rules.plan import Verdict
@@ -98,13 +100,19 @@ def _check_facts(model: ModelFacts, facts: TargetFacts) -> tuple[TechniqueCheck,
 
 
 def original_fits(model: ModelFacts, where: Target) -> bool:
-    """Tell whether the unchanged model is valid on that target."""
+    """Tell whether an engine serves the unchanged model on that target."""
     return _fits(model, catalog_sync.facts_on(where, model, None))
 
 
 @lru_cache(maxsize=CHECKS_CACHED)
 def _fits(model: ModelFacts, facts: TargetFacts) -> bool:
-    return check.is_valid(model, ORIGINAL, facts)
+    return engine_fit.fits_any(model, facts)
+
+
+def list_engine_fits(workspace: Workspace, model: ModelFacts, target: str = "local") -> list[EngineFit]:
+    """Return the engines that run on that target's hardware, with the unchanged model. Raises InvalidRecipe for an
+    unknown target."""
+    return engine_fit.engine_fits(model, catalog_sync.facts_on(targets.find(workspace, target), model, None))
 
 
 def _checks(decided: Callable[[Recipe], Verdict]) -> list[TechniqueCheck]:

@@ -120,7 +120,7 @@ def on_engine(variant: Variant, engine: EngineName) -> Variant:
     file = gguf.find_original(Path(variant.model_path)) if variant.kind == "model" and variant.model_path else None
     if file is None:
         return moved
-    size = sum(part.stat().st_size for part in file.parent.glob(f"*{gguf.SUFFIX}"))
+    size = gguf.size_of_parts(file)
     name = f"{gguf.type_in_name(file)} on {title}"
     return moved.model_copy(update={"gguf": str(file), "name": name, "bytes_on_disk": size})
 

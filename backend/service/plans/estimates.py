@@ -19,7 +19,8 @@ from backend.domain.planner.draft_payoff import PayoffMap
 from backend.domain.planner.estimate import Estimate, EstimateContext
 from backend.domain.planner.estimate_correction import Calibration
 from backend.domain.planner.roofline import ExpectedLoad, Speed
-from backend.domain.recipe.recipe import Recipe, Speculate
+from backend.domain.recipe.recipe import Recipe, Serving, Speculate
+from backend.domain.recipe.serving_engines import ENGINES
 from backend.hardware import probe
 from backend.service.plans import auto_target, payoff_maps
 from backend.service.plans.cases import Case
@@ -38,6 +39,7 @@ class MeasuredVariant(NamedTuple):
     hardware: tuple[Any, ...]
     variant: Variant
     levels: tuple[Level, ...]
+    ready_seconds: float | None = None
 
 
 def estimate_one(
@@ -89,8 +91,16 @@ def estimate_loads(
 def find_evaluation(workspace: Workspace, model: ModelCard, recipe: Recipe) -> MeasuredVariant | None:
     """The newest evaluation of this recipe of this model on hardware like this machine's; None where there is none."""
     here = _hardware(probe.probe())
+    baselines = [model.id]
+    if serving_memory.serves_kept_gguf(model, recipe):  # by its own name, where a GGUF file was the first variant
+        engine = ENGINES[recipe.serving.engine_name].title
+        baselines.append(f"{serving_memory.weight_format(model, recipe)} on {engine}")
     with workspace.store.read() as session:
-        ids = history.list_evaluation_ids(session, baseline=model.id, limit=SEARCHED)
+        ids = [
+            identity
+            for baseline in baselines
+            for identity in history.list_evaluation_ids(session, baseline=baseline, limit=SEARCHED)
+        ]
     candidates = (variant for identity in ids for variant in _measured_variants(workspace.store, identity))
     return next(
         (
@@ -119,6 +129,7 @@ def _measured_variants(store: Store, identity: str) -> tuple[MeasuredVariant, ..
             where,
             result.variant,
             tuple(level for level in result.levels if _usable(level)),
+            result.ready_seconds,
         )
         for result in document.variants
     )
@@ -137,7 +148,13 @@ def _is_same(variant: Variant, model: ModelCard, recipe: Recipe) -> bool:
         return False
     if variant.kind == "artifact":
         return variant.recipe_hash == recipe.hash
-    return variant.kind == "model" and not recipe.steps and variant.serving == recipe.serving
+    return variant.kind == "model" and not recipe.steps and _plain(variant.serving) == _plain(recipe.serving)
+
+
+def _plain(serving: Serving) -> Serving:
+    """Return the settings without the prefix cache, which an evaluation sets by its own option, and where a slot's
+    cache is off because its prompts repeat."""
+    return serving.model_copy(update={"prefix_caching": None})
 
 
 def _find_map(workspace: Workspace, case: Case) -> PayoffMap | None:
@@ -170,6 +187,7 @@ def _correction(
     )
     if calibration is None:
         return None
+    calibration = calibration.model_copy(update={"ready_seconds": measured.ready_seconds})
     nearest = next(level for level in measured.levels if level.concurrency == calibration.concurrency)
     return calibration, _acceptance(case.recipe, nearest)
 

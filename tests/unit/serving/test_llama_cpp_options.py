@@ -11,6 +11,7 @@ from backend.domain.errors import RequestError
 from backend.domain.evaluation.document import Variant
 from backend.domain.limits.served_divergence import parse_token_probabilities
 from backend.domain.load import counters
+from backend.domain.needs import kv_cache_tokens
 from backend.domain.recipe.recipe import Serving
 from backend.present import serve_command
 from backend.serving import failures, llama_cpp_options
@@ -68,7 +69,7 @@ def test_every_setting_reaches_the_server(model: Variant) -> None:
 def test_nothing_stated_takes_one_thread_a_core_and_the_models_context(model: Variant) -> None:
     arguments = arguments_of(model)
     assert value_of(arguments, "--threads") == str(llama_cpp_options.cores())
-    assert value_of(arguments, "--ctx-size") == str(llama_cpp_options.SLOTS * 1024)
+    assert value_of(arguments, "--ctx-size") == str(kv_cache_tokens.POOL_SLOTS * 1024)
     assert "--cache-type-k" not in arguments and "--no-cache-prompt" not in arguments
 
 

@@ -11,7 +11,9 @@ from backend import service
 from backend.cli.output import Json, emit, table
 from backend.domain.errors import RequestError
 from backend.domain.model.facts import PublishedModel
+from backend.domain.planner.engine_fit import EngineFit
 from backend.domain.planner.footprint import Footprint
+from backend.present.words.engines import fit_sentence
 from backend.service.models import catalog, technique_checks
 from backend.service.models.catalog import CatalogEntry, CatalogLine
 from backend.service.models.technique_checks import TechniqueCheck
@@ -178,11 +180,13 @@ def show(
     entry = catalog.show(workspace, model)
     checks = technique_checks.check_all(workspace, entry.model, instance)
     memory = catalog.memory(workspace, entry.model)
+    fits = [] if ":" in instance else technique_checks.list_engine_fits(workspace, entry.model, instance)
     # 2. Collect all of it in one document.
     document = entry.model.model_dump(mode="json") | _facts(entry) | {"checked_on": instance}
     document |= {
         "checked": _check_documents(checks, "sources", "nearest", "kernel"),
         "memory": [_memory_document(fit) for fit in memory],
+        "engines": [fit.model_dump(mode="json") | {"fits": fit.fits} for fit in fits],
     }
     # 3. Add its presets.
     known = presets.listing(workspace, presets.PresetFilter(model=entry.source))
@@ -195,7 +199,8 @@ def show(
         }
         for preset_view in known
     ]
-    emit(document, as_json=json, text=f"{_card(entry, checks, memory, instance)}\n\n{_presets(known)}")
+    parts = [_card(entry, checks, memory, instance), *_engines(fits, instance), _presets(known)]
+    emit(document, as_json=json, text="\n\n".join(parts))
 
 
 def _memory_document(each: Footprint) -> dict[str, Any]:
@@ -229,6 +234,11 @@ def _checks(checks: list[TechniqueCheck], instance: str) -> str:
         if check.nearest:
             lines.append(f"  {'':22} closest alternative: {check.nearest}")
     return "\n".join(lines)
+
+
+def _engines(fits: list[EngineFit], instance: str) -> list[str]:
+    lines = [f"  {fit_sentence(fit)}" for fit in fits]
+    return ["\n".join([f"As it is on {_where_text(instance)}:", *lines])] if lines else []
 
 
 def _presets(known_presets: list[KnownPreset]) -> str:
