@@ -50,7 +50,7 @@ of a model of 135 M parameters, and 3 ms or less in the middle of benchmarks/res
 LLAMA_CPP = Efficiency((1.0, 0.5), (0.45, 0.08), (0.0002, 0.002), (0.0, 0.0))
 """Shares of the same probe. A prompt of 117 tokens took 166 ms for 25 GFLOP where the probe had 0.45 to 0.94 TFLOP/s in
 bfloat16: 0.17 to 0.35 of it, a little wider here. A token took 9.3 ms for 145 MB, 0.5 of the probe's 30 GB/s."""
-OPENVINO = Efficiency((1.0, 0.4), (0.6, 0.1), (0.001, 0.012), (0.0, 0.0))
+OPENVINO = Efficiency((1.0, 0.4), (0.7, 0.15), (0.001, 0.012), (0.0, 0.0))
 """Shares of the same probe. A prompt of 117 tokens took 110 ms: 0.27 to 0.55 of it. A token took 15.4 ms for 145 MB
 through a Python server, 9.3 to 9.9 ms in process, where reading them takes 5."""
 GPU_RUNTIME = (100_000_000, 800_000_000)
