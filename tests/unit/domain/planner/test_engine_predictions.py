@@ -93,9 +93,11 @@ def test_an_estimate_follows_the_engine_and_names_its_basis() -> None:
 
 def test_a_kept_gguf_file_fits_where_the_sixteen_bit_import_does_not() -> None:
     small = EPYC._replace(memory_bytes=650_000_000)
-    kept = {fit.engine: fit for fit in engine_fits(smollm2(Q4_1_BYTES), TargetFacts(device=small))}
-    memory = kept["llama.cpp"].memory_bytes
-    assert kept["vllm"].too_large and kept["llama.cpp"].fits and memory is not None and memory[1] < 300_000_000
+    with_file = {fit.engine: fit for fit in engine_fits(smollm2(Q4_1_BYTES), TargetFacts(device=small))}
+    memory = with_file["llama.cpp"].memory_bytes
+    assert (
+        with_file["vllm"].too_large and with_file["llama.cpp"].fits and memory is not None and memory[1] < 300_000_000
+    )
     plain = {fit.engine: fit for fit in engine_fits(smollm2(0), TargetFacts(device=EPYC))}
     assert plain["vllm"].fits and not plain["llama.cpp"].fits and "GGUF" in plain["llama.cpp"].reasons[0]
 
