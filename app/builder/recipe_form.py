@@ -236,7 +236,9 @@ def draw_steps(opened: Workspace, recipe: Recipe) -> None:
                 tuple(option for option in recipe_options.shown_options(step) if reads or option.name not in OF_TEXT),
             )
             # Say which engine makes it, and take calibration text if the step reads any.
-            if isinstance(step, Prune | Quantize):
+            if isinstance(step, Prune | Quantize) and any(
+                option.name == "engine" for option in recipe_options.shown_options(step)
+            ):
                 st.caption(ENGINES[step.engine].prefer)
             if isinstance(step, Quantize) and reads:
                 calibration_upload.upload(opened, widget_key(index, "upload"), partial(_calibrate, index))

@@ -366,6 +366,17 @@ def test_a_draft_comes_and_goes_with_its_method() -> None:
         recipe_options.with_setting(recipe, 0, "tokens", 99)
 
 
+def test_a_gguf_step_brings_its_engine_and_takes_it_away() -> None:
+    recipe = read({"steps": [{"quantize": {"method": "awq"}}]})
+    made = recipe_options.with_setting(recipe, 0, "method", "gguf")
+    assert made.serving.engine == "llama.cpp"
+    assert {"type", "imatrix"} < {option.name for option in recipe_options.shown_options(made.steps[0])}
+    assert recipe_options.with_setting(made, 0, "method", "awq") == recipe
+    assert recipe_options.without_step(made, 0).serving.engine == "vllm"
+    chosen = read({"steps": [{"quantize": {"method": "gguf"}}], "serving": {"engine": "vllm"}})
+    assert chosen.serving.engine == "vllm"  # refused by the rule of serving engines
+
+
 def test_steps_at_the_ends_stay_where_they_are() -> None:
     recipe = read({"steps": [{"quantize": {"method": "w8a8"}}, {"compile": {}}]})
     assert recipe_options.with_step_moved(recipe, 0, -1) == recipe
