@@ -301,6 +301,16 @@ class Quality(Frozen):
     scored: Literal["dequantized", "original", "unavailable"] = "dequantized"
     note: str | None = None
 
+    @property
+    def known_kl(self) -> float | None:
+        """Mean KL divergence, nats a token: of the scored weights, or as served where only that was measured."""
+        return self.served_kl if self.kl_mean is None else self.kl_mean
+
+    @property
+    def known_same_top(self) -> float | None:
+        """Share of positions with the original's most probable token, measured like `known_kl`."""
+        return self.served_same_top if self.kl_mean is None else self.same_top
+
 
 class VariantResult(Frozen):
     name: str

@@ -212,7 +212,8 @@ def _quality_trace(evaluation: Evaluation, index: int, level: Level, shared: boo
     # A variant without a divergence is at zero: it is the original.
     result = evaluation.variants[index]
     kl = _divergence(result.quality) or 0.0
-    interval = (result.quality and result.quality.kl_ci95) or (kl, kl)
+    quality = result.quality or Quality()
+    interval = (quality.kl_ci95 if quality.kl_mean is not None else quality.served_kl_ci95) or (kl, kl)
     place = places(evaluation)[result.name]
     # Say all figures of the mark in words.
     hover = f"{point_title(result, level)}<br>KL {figure(kl)} nats per token,<br>"
@@ -242,7 +243,7 @@ def _quality_trace(evaluation: Evaluation, index: int, level: Level, shared: boo
 
 
 def _divergence(quality: Quality | None) -> float | None:
-    """Return the mean KL; 0 by definition if the served weights are the original's."""
+    """Return the mean KL, as served where no weights were scored; 0 by definition if these are the original's."""
     if quality is None:
         return None
-    return 0.0 if quality.kl_mean is None and quality.scored == "original" else finite(quality.kl_mean)
+    return 0.0 if quality.kl_mean is None and quality.scored == "original" else finite(quality.known_kl)

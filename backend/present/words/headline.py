@@ -119,7 +119,7 @@ def _find_level(result: VariantResult, load: Load) -> Level | None:
 
 
 def _loss(quality: Quality | None) -> float | None:
-    return loss_nats(quality.kl_mean, quality.perplexity_original, quality.perplexity) if quality else None
+    return loss_nats(quality.known_kl, quality.perplexity_original, quality.perplexity) if quality else None
 
 
 def _grade_rank(quality: Quality | None) -> int:
@@ -166,13 +166,14 @@ def size_change(win: Win) -> str:
 
 def short_quality(quality: Quality | None) -> str:
     """Say `KL 0.03: same top token at 93% of positions`; without that share, how large the loss is."""
-    if quality is None or quality.kl_mean is None:
+    if quality is None or quality.known_kl is None:
         return "quality not measured"
-    if quality.same_top is None:
+    if quality.known_same_top is None:
         detail = quality_loss.words(quality)
     else:
-        detail = quality_loss.same_top(quality.same_top)
-    return f"KL {small(quality.kl_mean)}{f': {detail}' if detail else ''}"
+        detail = quality_loss.same_top(quality.known_same_top)
+    basis = " as served" if quality.kl_mean is None else ""
+    return f"KL {small(quality.known_kl)}{basis}{f': {detail}' if detail else ''}"
 
 
 def cost_share(evaluation: Evaluation, win: Win) -> float | None:

@@ -23,11 +23,11 @@ GRADES: dict[LossGrade, str] = {
 
 def words(quality: Quality | None) -> str | None:
     """`same top token at 93% of positions; loss hardly measurable`; None if nothing was scored."""
-    if quality is None or quality.scored == "unavailable":
+    if quality is None or (quality.scored == "unavailable" and quality.known_kl is None):
         return None
     if quality.scored == "original":
         return "the original's weights"
-    return _words(loss_nats(quality.kl_mean, quality.perplexity_original, quality.perplexity), quality.same_top)
+    return _words(loss_nats(quality.known_kl, quality.perplexity_original, quality.perplexity), quality.known_same_top)
 
 
 def manifest_words(quality: Mapping[str, Any]) -> str | None:

@@ -17,6 +17,7 @@ from backend.domain.evaluation.outcome import interval_outcome, significance_out
 from backend.domain.figures import times
 from backend.domain.load.load import Load
 from backend.domain.maths.intervals import holm
+from backend.present.words import headline
 from backend.present.words.measurements import quality_cost
 from backend.present.words.verdicts import describe_comparison, level_sentence, level_verdicts
 from tests.properties import examples
@@ -257,6 +258,8 @@ def test_a_sentence_without_quality_says_that_it_was_not_measured() -> None:
     shown = level_sentence([_row("output_tokens_per_s", 1.31, (1.25, 1.38), 0.001)], None)
     assert shown.endswith("; quality not measured.")
     assert quality_cost(Quality(scored="unavailable")) == "quality not measured"
+    served = Quality(scored="unavailable", served_kl=0.003, served_same_top=0.96)
+    assert headline.short_quality(served) == "KL 0.0030 as served: same top token at 96% of positions"
     assert quality_cost(quality(0.0004)) == "KL 0.0004, perplexity 61.90 against 61.88"
 
 
