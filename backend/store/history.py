@@ -96,14 +96,9 @@ def latest_with(session: Session, job_id: str, field: str) -> Event | None:
     return next((event for event in events if field in event.data), None)
 
 
-def list_events(session: Session, job_id: str, *, after: int = 0, limit: int = 5000) -> list[tuple[int, Event]]:
-    """(seq, event) pairs in order."""
-    statement = (
-        select(EventRow)
-        .where(EventRow.job_id == job_id, col(EventRow.seq) > after)
-        .order_by(col(EventRow.seq))
-        .limit(limit)
-    )
+def list_events(session: Session, job_id: str, *, after: int = 0) -> list[tuple[int, Event]]:
+    """All (seq, event) pairs after that number, in order."""
+    statement = select(EventRow).where(EventRow.job_id == job_id, col(EventRow.seq) > after).order_by(col(EventRow.seq))
     return [(row.seq, Event.model_validate_json(row.document)) for row in session.exec(statement)]
 
 

@@ -67,7 +67,7 @@ ENGINES: dict[LaunchName, LaunchEngine] = {
         speculation={"draft": "STANDALONE", "ngram": "NGRAM", "eagle": "EAGLE", "eagle3": "EAGLE3"},
         note="Its images need a driver for CUDA 13.",
         sources=(
-            "sglang 001067fff, python/sglang/srt/server_args.py",
+            "sglang 001067fff, python/sglang/srt/server_args.py, ServerArgs",
             "sglang 2af94e441, srt/layers/quantization/compressed_tensors/schemes",
             "docs.sglang.io: Installation, Quantization, Speculative Decoding",
         ),
@@ -97,8 +97,8 @@ ENGINES: dict[LaunchName, LaunchEngine] = {
         note="TGI is in maintenance mode; its makers recommend vLLM and SGLang.",
         sources=(
             "text-generation-inference v3.3.7, launcher/src/main.rs",
-            "text-generation-inference db931fcf, layers/compressed_tensors/loader.py",
-            "text-generation-inference db931fcf, README.md and docs/source/conceptual/speculation.md",
+            "text-generation-inference db931fcf, layers/compressed_tensors/loader.py, CompressedTensorsLoader",
+            "text-generation-inference db931fcf, README.md and its page on speculation",
         ),
     ),
     "tensorrt-llm": LaunchEngine(
@@ -118,8 +118,8 @@ ENGINES: dict[LaunchName, LaunchEngine] = {
         speculation={"draft": "DraftTarget", "ngram": "NGram", "eagle3": "Eagle"},
         note="It reads 8-bit compressed-tensors weights as FP8 whatever their type, so INT8 ones are refused here.",
         sources=(
-            "TensorRT-LLM 00209af14, tensorrt_llm/commands/serve.py",
-            "TensorRT-LLM 008e0af89, _torch/model_config.py",
+            "TensorRT-LLM 00209af14, tensorrt_llm/commands/serve.py, serve",
+            "TensorRT-LLM 008e0af89, _torch/model_config.py, ModelConfig",
             "nvidia.github.io/TensorRT-LLM/1.2.0: trtllm-serve, Speculative Decoding, Quantization",
         ),
     ),

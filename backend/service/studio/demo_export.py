@@ -81,7 +81,7 @@ def export(workspace: Workspace, folder: Path = FOLDER) -> list[Path]:
 def _read(workspace: Workspace) -> dict[str, list[dict[str, Any]]]:
     with workspace.store.read() as session:
         jobs = history.list_jobs(session, JobFilter(), limit=MOST)
-        events = {job.id: [event for _, event in history.list_events(session, job.id, limit=10**6)] for job in jobs}
+        events = {job.id: [event for _, event in history.list_events(session, job.id)] for job in jobs}
         tables = {
             "jobs": [_document(row) for row in jobs],
             "artifacts": [_document(row) for row in history.list_artifacts(session, limit=MOST)],

@@ -368,11 +368,11 @@ def test_a_draft_comes_and_goes_with_its_method() -> None:
 
 def test_a_gguf_step_brings_its_engine_and_takes_it_away() -> None:
     recipe = read({"steps": [{"quantize": {"method": "awq"}}]})
-    made = recipe_options.with_setting(recipe, 0, "method", "gguf")
-    assert made.serving.engine == "llama.cpp"
-    assert {"type", "imatrix"} < {option.name for option in recipe_options.shown_options(made.steps[0])}
-    assert recipe_options.with_setting(made, 0, "method", "awq") == recipe
-    assert recipe_options.without_step(made, 0).serving.engine == "vllm"
+    stored = recipe_options.with_setting(recipe, 0, "method", "gguf")
+    assert stored.serving.engine == "llama.cpp"
+    assert {"type", "imatrix"} < {option.name for option in recipe_options.shown_options(stored.steps[0])}
+    assert recipe_options.with_setting(stored, 0, "method", "awq") == recipe
+    assert recipe_options.without_step(stored, 0).serving.engine == "vllm"
     chosen = read({"steps": [{"quantize": {"method": "gguf"}}], "serving": {"engine": "vllm"}})
     assert chosen.serving.engine == "vllm"  # refused by the rule of serving engines
 

@@ -22,7 +22,7 @@ def test_every_command_says_where_its_figures_are() -> None:
         assert recorded in ELSEWHERE or (CHECKOUT / recorded).is_file(), (command, recorded)
 
 
-@pytest.mark.parametrize("file", sorted(set(re.findall(r"benchmarks/(?:results/)?[\w.]+\.(?:md|json|py)", TEXT))))
+@pytest.mark.parametrize("file", sorted(set(re.findall(r"benchmarks/(?:results/)?[\w.]+\.(?:md|jsonl?|py)\b", TEXT))))
 def test_every_file_that_is_named_is_there(file: str) -> None:
     """A record was named that nobody had made."""
     assert (CHECKOUT / file).is_file()

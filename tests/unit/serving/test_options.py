@@ -91,7 +91,7 @@ def test_every_serving_field_reaches_vllm() -> None:
         "--enforce-eager",
     ):
         assert part in line
-    others = {"engine", "threads", "batch_threads"}  # of llama.cpp, and which of them it is
+    others = {"engine", "threads", "batch_threads", "device"}  # of other engines, and which engine it is
     assert set(Serving.model_fields) - set(serving.model_dump(exclude_defaults=True)) == others
 
 

@@ -18,8 +18,8 @@ from backend.domain.jobs.progress import NoProgress
 from backend.domain.recipe.recipe import Recipe
 from backend.evaluate.quality.scoring import window_tokens
 from backend.layered import tokenizers
-from backend.worker.kinds.optimize import calibration_texts
 from backend.worker.measuring import quality
+from backend.worker.optimizing import calibration
 from tests.tiny import TEXT, begins_texts, tiny_llama
 
 SHAPE: dict[str, Any] = {"hidden": 32, "heads": 2, "kv_heads": 1, "intermediate": 64}
@@ -97,13 +97,13 @@ def test_a_chat_model_is_scored_on_chat_in_its_template_and_on_prose(tmp_path: P
 
 def test_a_chat_model_is_calibrated_on_chat_in_its_template(tmp_path: Path) -> None:
     model = tiny_llama(tmp_path / "model", **SHAPE)
-    assert not any("<user>" in text for text in calibration_texts(None, model))
+    assert not any("<user>" in text for text in calibration.texts(None, model))
     (model / "chat_template.jinja").write_text(TEMPLATE)
-    texts = calibration_texts(None, model)
+    texts = calibration.texts(None, model)
     assert sum(text.startswith("<user>") for text in texts) == 64 and "<assistant>" in texts[0]
     mine = tmp_path / "mine.jsonl"
     mine.write_text('{"prompt": "How?", "answer": "So."}\n{"text": "plain"}\n')
-    assert calibration_texts(str(mine), model) == ["<user>How?\n<assistant>So.\n", "plain"]
+    assert calibration.texts(str(mine), model) == ["<user>How?\n<assistant>So.\n", "plain"]
 
 
 def test_every_window_begins_as_the_tokenizer_begins_a_text(tmp_path: Path) -> None:

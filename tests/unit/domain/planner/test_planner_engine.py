@@ -12,6 +12,7 @@ from backend.catalog.bundled import models
 from backend.domain.jobs.progress import NoProgress
 from backend.domain.recipe import recipe
 from backend.domain.recipe.capability_table import supported
+from backend.domain.recipe.methods import GGUF
 from backend.domain.rules import check
 from backend.domain.rules.target_facts import TargetFacts
 from backend.engines.base import QuantizeRequest
@@ -19,8 +20,11 @@ from backend.engines.native.quantize import quantize
 from tests import tiny
 
 METHODS = [
-    method for technique, method, engine, _ in supported() if technique == "quantize" and engine == "native" and method
+    method
+    for technique, method, engine, _ in supported()
+    if technique == "quantize" and engine == "native" and method and method != GGUF
 ]
+"""The methods that the native engine makes by itself: a GGUF file is made by llama.cpp's quantizer."""
 SIZES: list[dict[str, Any]] = [
     {"hidden": 128, "intermediate": 256},
     {"hidden": 96, "intermediate": 160, "heads": 3, "kv_heads": 1},

@@ -99,9 +99,10 @@ def _facts(memory: int) -> TargetFacts:
 
 
 def test_recovery_is_refused_where_the_model_does_not_fit_and_a_fit_is_suggested() -> None:
-    needed = recovery_needs.memory_bytes(CARD, with_recovery())
-    assert check.check_recipe(CARD, with_recovery(), _facts(needed)).valid
-    verdict = check.check_recipe(CARD, with_recovery(), _facts(needed - 1))
+    chosen = with_recovery({"batch": 16})  # which needs more memory than the server does
+    needed = recovery_needs.memory_bytes(CARD, chosen)
+    assert check.check_recipe(CARD, chosen, _facts(needed)).valid
+    verdict = check.check_recipe(CARD, chosen, _facts(needed - 1))
     assert [reason.rule for reason in verdict.reasons] == ["recovery-memory"]
     assert verdict.reasons[0].message.startswith("Recovery holds the whole model in memory, about ")
     assert verdict.suggestion == with_recovery(None)
