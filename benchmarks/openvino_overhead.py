@@ -65,9 +65,10 @@ def time_served(server: OpenVinoServer, streams: int, tokens: int, prompt: list[
     """Return the seconds of one round of streams through the server, one client process that reads them all."""
     body: dict[str, Any] = {"model": server.served_name, "prompt": prompt, "max_tokens": tokens, "stream": True}
     body |= {"temperature": 0, "ignore_eos": True}
-    config = [f'header = "Authorization: Bearer {server.key}"', 'output = "/dev/null"', "no-progress-meter", "parallel"]
-    config += [f"parallel-max = {streams}", "parallel-immediate"]
-    config += [f"data = {json.dumps(json.dumps(body))}", *[f'url = "{server.url}/completions"' for _ in range(streams)]]
+    config = [f'header = "Authorization: Bearer {server.key}"', "no-progress-meter", "parallel"]
+    config += [f"parallel-max = {streams}", "parallel-immediate", f"data = {json.dumps(json.dumps(body))}"]
+    for _ in range(streams):  # an output for each URL: curl prints the answers of those without one
+        config += [f'url = "{server.url}/completions"', 'output = "/dev/null"']
     began = time.perf_counter()
     subprocess.run(["curl", "--config", "-"], input="\n".join(config), text=True, check=True)
     return time.perf_counter() - began

@@ -52,7 +52,7 @@ def engine_sentences(evaluation: Evaluation) -> list[str]:
 
 
 def cross_engine_sentences(evaluation: Evaluation) -> list[str]:
-    """Return, for each variant on another engine than the baseline's, what floating point alone changes."""
+    """Return, for each variant on another engine than the baseline's, what the engines alone change."""
     baseline, *others = evaluation.variants
     return [
         _cross_engine_sentence(baseline, result)
@@ -71,11 +71,11 @@ def _cross_engine_sentence(baseline: VariantResult, result: VariantResult) -> st
             f"{pair} are served by {engines}: a part of the difference in their answers is floating point (sums in "
             "another order), not the recipe."
         )
-    # 2. The same weights: all of it is.
+    # 2. The same weights: all of it is, with what an engine's reader makes of a GGUF file (OpenVINO's rounds Q4_1).
     measured = _as_served(result.quality)
     return (
-        f"{pair} are the same model on {engines}: floating point alone (sums in another order, a GGUF file's blocks "
-        f"against their 16-bit copy) makes {measured or 'the difference in their answers'}."
+        f"{pair} are the same model on {engines}: the engines alone (sums in another order, and how each reads the "
+        f"blocks of a GGUF file) make {measured or 'the difference in their answers'}."
     )
 
 

@@ -1,4 +1,4 @@
-"""Sentences of an evaluation of several engines: who serves what, why, and what floating point alone changes."""
+"""Sentences of an evaluation of several engines: who serves what, why, and what the engines alone change."""
 
 from __future__ import annotations
 
