@@ -15,7 +15,7 @@ from backend.domain.jobs.jobs import InstallSpec
 from backend.domain.recipe.draft_training import Training
 from backend.domain.recipe.recipe import read
 from backend.service import Workspace
-from backend.service.jobs import artifacts, claims, jobs
+from backend.service.jobs import artifacts, job_rows, jobs
 from backend.service.models import models, variants
 from backend.service.plans import training
 from tests import studio
@@ -38,7 +38,7 @@ def test_a_training_is_queued_with_its_claim(opened: Workspace) -> None:
     spec = training.prepare(opened, "starter", Training(minutes=2))
     job = training.submit(opened, spec)
     assert (job.kind, job.title) == ("train", "Train a draft for starter: small model, LK hybrid")
-    assert claims.make_claim(spec, job.terms).memory_bytes > spec.model.weights_bytes
+    assert job_rows.make_claim(spec, job.terms).memory_bytes > spec.model.weights_bytes
     assert set(jobs.specification(opened, job.id)["seen"]) == {spec.model.path}
 
 
