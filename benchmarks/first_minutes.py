@@ -110,7 +110,7 @@ def phase_rows(workspace: Workspace) -> list[str]:
     rows = []
     for job in reversed(jobs.listing(workspace)):
         with workspace.store.read() as session:
-            events = [event for _, event in history.list_events(session, job.id, limit=10**6)]
+            events = [event for _, event in history.list_events(session, job.id)]
         steps: list[tuple[datetime, str]] = [
             (event.at, event.message or "") for event in events if event.kind == "phase"
         ]
