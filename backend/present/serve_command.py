@@ -6,7 +6,7 @@ import json
 import shlex
 from typing import Any
 
-from backend.domain.evaluation import vllm_flags
+from backend.domain.evaluation import llama_cpp_speculation, vllm_flags
 from backend.domain.evaluation.document import Variant
 
 ADDRESS = "http://127.0.0.1:8000/v1"
@@ -48,6 +48,8 @@ def _llama_cpp_command(variant: Variant) -> str:
         arguments += [f"--{name}", str(value)] if value is not None else []
     if cache != "auto":
         arguments += ["--cache-type-k", cache, "--cache-type-v", cache]
+    draft = variant.speculation.draft_gguf if variant.speculation else None
+    arguments += llama_cpp_speculation.flags(variant.speculation, draft or "")
     return shlex.join([*arguments, *(["--no-cache-prompt"] if serving.prefix_caching is False else [])])
 
 

@@ -11,20 +11,25 @@ from pathlib import Path
 from typing import Any
 
 from backend.domain.errors import RequestError
+from backend.domain.evaluation import llama_cpp_speculation
 from backend.domain.evaluation.document import Variant
 from backend.domain.evaluation.evidence import engine_log
-from backend.domain.evaluation.evidence.llama_cpp_findings import parse_facts
+from backend.domain.evaluation.evidence.llama_cpp_findings import add_logged_facts, parse_facts
 from backend.domain.evaluation.evidence.lossless import Answer
 from backend.domain.evaluation.evidence.served_variant import LlamaCppFacts, StartEvidence
 from backend.domain.evaluation.startup import Startup
 from backend.domain.jobs.progress import Progress
 from backend.domain.limits.served_divergence import TokenLogprobs, parse_token_probabilities
+from backend.domain.load import counters
 from backend.serving import llama_cpp_options
 from backend.serving.model_server import NICE, READY_SECONDS, ModelServer
 
 STRIDE = 4
 """Tokens between two positions of a prompt whose probabilities are asked for: a request takes as long as a token of an
 answer, and neighbouring positions of one window tell little more."""
+
+MOST_WAITING = 32
+"""Requests that are sent at one time; its slots answer fewer, and each one that waits takes a thread on both sides."""
 
 
 class LlamaCppServer(ModelServer):
@@ -55,6 +60,10 @@ class LlamaCppServer(ModelServer):
             )
         self._program = program
         self._gguf = Path(variant.gguf)
+        draft = variant.speculation.draft_gguf if variant.speculation else None
+        if variant.speculation is not None and variant.speculation.draft_path is not None and draft is None:
+            raise RequestError(llama_cpp_speculation.unread_draft(Path(variant.speculation.draft_path).name).sentence)
+        self._draft = Path(draft) if draft else None
         self._tokens_in_flight, self._streams = tokens_in_flight, streams
         self._attempt_began = 0.0
         self._facts = LlamaCppFacts()
@@ -81,7 +90,8 @@ class LlamaCppServer(ModelServer):
         return {**environment, "LLAMA_API_KEY": self._key}
 
     def _links(self) -> dict[str, Path]:
-        return llama_cpp_options.links(self._gguf)
+        draft = llama_cpp_options.links(self._draft, llama_cpp_options.DRAFT) if self._draft else {}
+        return llama_cpp_options.links(self._gguf) | draft
 
     def _begin_start(self) -> None:
         self._attempt_began = time.monotonic()
@@ -101,8 +111,17 @@ class LlamaCppServer(ModelServer):
             return {}
         return document if isinstance(document, dict) else {}
 
+    def metrics(self) -> dict[str, float]:
+        """Return the counters since the start; where it speculates, those of drafts from 0 on."""
+        speculation = self._variant.speculation
+        if speculation is None:
+            return super().metrics()
+        places = [f"{counters.ACCEPTED_AT}{place}" for place in range(speculation.tokens)]
+        return dict.fromkeys((*counters.DRAFTING, *places), 0.0) | super().metrics()
+
     def _read_evidence(self, lines: Sequence[str], metrics: str) -> StartEvidence:
-        return StartEvidence(engine_log.parse_engine_log([]), startup=self.startup, llama_cpp=self._facts)
+        facts = add_logged_facts(self._facts, lines)
+        return StartEvidence(engine_log.parse_engine_log([]), startup=self.startup, llama_cpp=facts)
 
     def prompt_tokens(self, prompt: str, *, chat: bool) -> list[int]:
         if chat:
@@ -114,7 +133,7 @@ class LlamaCppServer(ModelServer):
         """Send one request for each answer, all at the same time: its route for several prompts takes no samples."""
         body: dict[str, Any] = {"n_predict": tokens, "return_tokens": True, "temperature": 1.0 if samples else 0.0}
         requests = [{**body, "prompt": list(prompt)} for prompt in prompts for _ in range(samples or 1)]
-        with ThreadPoolExecutor(len(requests)) as threads:
+        with ThreadPoolExecutor(min(len(requests), MOST_WAITING)) as threads:
             replies = list(threads.map(lambda request: self.answer("/completion", request), requests))
         return [reply["tokens"] for reply in replies]
 

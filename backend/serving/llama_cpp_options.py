@@ -9,6 +9,7 @@ import os
 import re
 from pathlib import Path
 
+from backend.domain.evaluation import llama_cpp_speculation
 from backend.domain.evaluation.document import Variant
 from backend.domain.needs.kv_cache_tokens import POOL_SLOTS, pooled_tokens
 from backend.domain.needs.serving_memory import BLOCK_BYTES, BLOCK_ELEMENTS, stored_cache
@@ -18,6 +19,8 @@ MARGIN = 256
 """Tokens of the cache beyond those of a known load: its greedy answers and warm-up are a little longer."""
 NEUTRAL_SAMPLING = ("--temp", "1.0", "--top-k", "0", "--top-p", "1.0", "--min-p", "0.0")
 """Sampling as vLLM has it where a request says nothing; llama.cpp's own is temperature 0.8, top-k 40, min-p 0.05."""
+DRAFT = "draft-"
+"""Before the name of a draft's file in the server's working directory, where the model's own file is too."""
 _PART = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.IGNORECASE)
 
 
@@ -35,12 +38,15 @@ def server_arguments(
     arguments += ["--ctx-size", str(pool_tokens(variant, tokens_in_flight, streams))]
     if cache != "auto":
         arguments += ["--cache-type-k", cache, "--cache-type-v", cache]
+    draft = variant.speculation.draft_gguf if variant.speculation else None
+    arguments += llama_cpp_speculation.flags(variant.speculation, f"./{DRAFT}{Path(draft or '').name}")
     # Its second cache, in main memory and of 8 GiB, would answer from earlier levels.
     arguments += ["--cache-ram", "0"]
     if serving.prefix_caching is not None:
         arguments.append("--cache-prompt" if serving.prefix_caching else "--no-cache-prompt")
-    # Thoughts belong to the answer, as in the other engines.
-    return [*arguments, "--reasoning-format", "none", *NEUTRAL_SAMPLING]
+    # Its log says threads, cache and speculation from this level on, a few lines a request. Thoughts belong to the
+    # answer, as in the other engines.
+    return [*arguments, "--log-verbosity", "4", "--reasoning-format", "none", *NEUTRAL_SAMPLING]
 
 
 def slots(variant: Variant, streams: int | None = None) -> int:
@@ -60,14 +66,14 @@ def pool_tokens(variant: Variant, tokens_in_flight: int | None = None, streams: 
     return pooled_tokens(vllm_options.cache_elements(variant) * element, sequence, slots(variant, streams))
 
 
-def links(gguf: Path) -> dict[str, Path]:
+def links(gguf: Path, prefix: str = "") -> dict[str, Path]:
     """Return the file under its own name, with the other parts of a model that was split."""
     match = _PART.search(gguf.name)
     if match is None:
-        return {gguf.name: gguf.resolve()}
+        return {f"{prefix}{gguf.name}": gguf.resolve()}
     head = gguf.name[: match.start()]
     names = [f"{head}-{number:05d}-of-{match[2]}.gguf" for number in range(1, int(match[2]) + 1)]
-    return {name: (gguf.parent / name).resolve() for name in names}
+    return {f"{prefix}{name}": (gguf.parent / name).resolve() for name in names}
 
 
 def environment() -> dict[str, str]:

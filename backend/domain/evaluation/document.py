@@ -42,6 +42,8 @@ class Speculation(Frozen):
     method: KnownSpeculation
     tokens: int
     draft_path: str | None = None
+    draft_gguf: str | None = Field(None, exclude_if=lambda value: value is None)
+    """The draft's GGUF file, the first part of one that was split, where llama.cpp serves."""
     heterogeneous_vocab: bool = Field(False, exclude_if=lambda value: not value)
     prompt_lookup: tuple[int, int] | None = Field(None, exclude_if=lambda value: value is None)
     """Shortest and longest n-gram, where they are not the usual ones."""

@@ -23,8 +23,13 @@ LLAMA_CPP = {
     "llamacpp:prompt_tokens_total": ("prompt_tokens", "prefix_cache_query_tokens"),
     "llamacpp:prompt_tokens_cached_total": ("prompt_tokens", "prefix_cache_query_tokens", "prefix_cache_hit_tokens"),
     "llamacpp:tokens_predicted_total": ("generation_tokens",),
+    "llamacpp:spec_decode_num_drafts_total": ("drafts",),
+    "llamacpp:spec_decode_num_draft_tokens_total": ("drafted_tokens",),
+    "llamacpp:spec_decode_num_accepted_tokens_total": ("accepted_tokens",),
 }
-"""llama.cpp's counters (tools/server/server-task.cpp): prompt tokens are counted apart if they came from its cache."""
+"""llama.cpp's counters (tools/server/server-task.cpp): prompt tokens are counted apart if they came from its cache.
+Those of drafts are 0 where it does not speculate, and are left out then."""
+DRAFTING = ("drafts", "drafted_tokens", "accepted_tokens")
 OPENVINO = {
     "openvino:prompt_tokens_total": ("prompt_tokens",),
     "openvino:generation_tokens_total": ("generation_tokens",),
@@ -32,7 +37,7 @@ OPENVINO = {
 """Counters of Whetstone's server over OpenVINO GenAI (`serving/openvino_program/app.py`)."""
 CACHE_BLOCK = "cache_block_tokens"
 """Not a counter: the tokens in one block of the server's key-value cache."""
-BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+BY_POSITION = {f"{engine}:spec_decode_num_accepted_tokens_per_pos_total" for engine in ("vllm", "llamacpp")}
 ACCEPTED_AT = "accepted_at_"
 """Followed by the number of the proposed token, from 0: how many at that position were accepted."""
 _SAMPLE = re.compile(r"^(\S+?)(?:\{([^}]*)\})? (\S+)$")
@@ -57,7 +62,11 @@ def parse_counters(text: str) -> dict[str, float]:
                 raise ValueError(f"{match[1]} is {match[3]}")
             for name in names:
                 counters[name] = counters.get(name, 0.0) + value
-    # 2. The size of a block.
+    # 2. llama.cpp reports drafts of a server that makes none.
+    if "llamacpp:" in text and not counters.get("drafts"):
+        for name in DRAFTING:
+            counters.pop(name, None)
+    # 3. The size of a block.
     block = _BLOCK.search(text)
     if block:
         counters[CACHE_BLOCK] = float(block.group(1))
@@ -66,7 +75,7 @@ def parse_counters(text: str) -> dict[str, float]:
 
 def _counter_names(sample: str, labels: str) -> tuple[str, ...]:
     """Return our names of a sample; none for one that is not used."""
-    position = _POSITION.search(labels) if sample == BY_POSITION else None
+    position = _POSITION.search(labels) if sample in BY_POSITION else None
     if position is not None:
         return (f"{ACCEPTED_AT}{position[1]}",)
     return (LLAMA_CPP | OPENVINO).get(sample) or ((COUNTERS[sample],) if sample in COUNTERS else ())

@@ -64,15 +64,19 @@ SERVED: tuple[ServedCombination, ...] = (
         True,
         ("docs/neuron.md",),
     ),
-    # Its CUDA build is not made by `engines install`, and its drafts need a GGUF file of their own.
+    # Its CUDA build is not made by `engines install`. A draft needs a GGUF file of its own; heads have none here.
     ServedCombination(
         "llama.cpp",
         "gguf",
         "cpu",
-        frozenset(),
+        frozenset({"draft", "ngram"}),
         ("auto", "q8_0", "q4_0"),
         False,
-        ("llama.cpp 0c1e57098, tools/server/README.md", "llama.cpp 0c1e57098, common/arg.cpp, --cache-type-k"),
+        (
+            "llama.cpp 0c1e57098, tools/server/README.md",
+            "llama.cpp 0c1e57098, common/arg.cpp, --spec-type",
+            "llama.cpp 0c1e57098, common/arg.cpp, --cache-type-k",
+        ),
     ),
     # A beginning of a prompt is looked up, no draft is taken: `ContinuousBatchingPipeline` has one for IR folders only.
     ServedCombination(

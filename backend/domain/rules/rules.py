@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from backend.domain.evaluation import llama_cpp_speculation
 from backend.domain.machine.device import Device
 from backend.domain.model import shapes
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
@@ -17,7 +18,15 @@ from backend.domain.neuron import software_stacks
 from backend.domain.recipe import methods, quantize_step, sagemaker_toolkit
 from backend.domain.recipe.capability_table import BFLOAT16, FP8_CACHE, NATIVE_FAMILIES, capability
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate
-from backend.domain.recipe.serving_engines import AUTO, ENGINES, Combination, EngineName, find_unsupported, list_readers
+from backend.domain.recipe.serving_engines import (
+    AUTO,
+    ENGINES,
+    Combination,
+    EngineName,
+    Unsupported,
+    find_unsupported,
+    list_readers,
+)
 from backend.domain.rules import gguf_rules, kernel_rules, method_rules, neuron_rules, speculation_rules
 from backend.domain.rules.target_facts import MEMORY, Reason, TargetFacts
 
@@ -141,11 +150,21 @@ def _check_serving_engine(model: ModelFacts, recipe: Recipe, facts: TargetFacts)
     # 1. One engine, or all of them where the choice is open.
     chosen = recipe.serving.engine
     engines = tuple(ENGINES) if chosen == AUTO else (chosen,)
-    refusals = [find_unsupported(_combination(model, recipe, facts, engine)) for engine in engines]
+    refusals = [_find_unserved(model, recipe, facts, engine) for engine in engines]
     # 2. One of them must serve it.
     first = refusals[0]
     if first is not None and all(refusals):
         yield Reason(rule="serving-engine", message=first.sentence, source=first.source)
+
+
+def _find_unserved(model: ModelFacts, recipe: Recipe, facts: TargetFacts, engine: EngineName) -> Unsupported | None:
+    """Return why that engine does not serve the recipe; None where it does."""
+    step = recipe.step("speculate")
+    unsupported = find_unsupported(_combination(model, recipe, facts, engine))
+    if unsupported is None and engine == "llama.cpp" and isinstance(step, Speculate):
+        unsupported = llama_cpp_speculation.find_unsupported_option(step)
+        unsupported = unsupported or llama_cpp_speculation.find_unread_draft(step, facts.draft)
+    return unsupported
 
 
 def _combination(model: ModelFacts, recipe: Recipe, facts: TargetFacts, engine: EngineName) -> Combination:

@@ -14,13 +14,16 @@ from typing import Any
 SCRIPT = "wheel_server.py"
 """Name of this module's copy in the environment that holds the wheel."""
 
+SPECULATION = ("spec-type", "spec-draft-model")
+SPECULATION_SIZES = ("spec-draft-n-max", "spec-ngram-simple-size-n", "spec-ngram-simple-size-m", "log-verbosity")
+
 
 def read_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """Parse the arguments of `serving.llama_cpp_options`, and no others."""
     parser = argparse.ArgumentParser(prog="llama-server")
-    for name in ("model", "alias", "host", "cache-type-k", "cache-type-v", "reasoning-format"):
+    for name in ("model", "alias", "host", "cache-type-k", "cache-type-v", "reasoning-format", *SPECULATION):
         parser.add_argument(f"--{name}")
-    for name in ("port", "threads", "threads-batch", "parallel", "ctx-size", "cache-ram", "top-k"):
+    for name in ("port", "threads", "threads-batch", "parallel", "ctx-size", "cache-ram", "top-k", *SPECULATION_SIZES):
         parser.add_argument(f"--{name}", type=int)
     for name in ("temp", "top-p", "min-p"):
         parser.add_argument(f"--{name}", type=float)
@@ -46,6 +49,8 @@ def set_parameters(library: Any, arguments: argparse.Namespace) -> Any:
     for name in ("cache_type_k", "cache_type_v"):
         if getattr(arguments, name):
             setattr(chosen, name, getattr(library.ggml_type, f"GGML_TYPE_{getattr(arguments, name).upper()}"))
+    _set_speculation(library, chosen.speculative, arguments)
+    chosen.verbosity = arguments.log_verbosity or chosen.verbosity
     # 3. Sampling, and thoughts that belong to the answer.
     chosen.reasoning_format = library.common_reasoning_format.COMMON_REASONING_FORMAT_NONE
     sampling = chosen.sampling
@@ -56,6 +61,20 @@ def set_parameters(library: Any, arguments: argparse.Namespace) -> Any:
         arguments.min_p,
     )
     return chosen
+
+
+def _set_speculation(library: Any, chosen: Any, arguments: argparse.Namespace) -> None:
+    """Set the kind of speculation with its sizes."""
+    if arguments.spec_type is None:
+        return
+    kind = arguments.spec_type.upper().replace("-", "_")
+    chosen.types = [getattr(library.common_speculative_type, f"COMMON_SPECULATIVE_TYPE_{kind}")]
+    if arguments.spec_draft_model:
+        draft = chosen.draft
+        draft.mparams.path, draft.n_max = arguments.spec_draft_model, arguments.spec_draft_n_max
+    else:
+        lookup = chosen.ngram_simple
+        lookup.size_n, lookup.size_m = arguments.spec_ngram_simple_size_n, arguments.spec_ngram_simple_size_m
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from backend.catalog.bundled import instances
 from backend.catalog.cards import gguf
 from backend.catalog.remote import sources
 from backend.domain.errors import BelowFloor, ImpossibleStack, NotFound, RequestError, UnknownModel
+from backend.domain.evaluation import llama_cpp_speculation
 from backend.domain.evaluation.document import Variant
 from backend.domain.figures import counted
 from backend.domain.jobs.artifact import Manifest
@@ -110,19 +111,23 @@ def with_engine(source: str, engine: str | None) -> str:
 
 def on_engine(variant: Variant, engine: EngineName) -> Variant:
     """Return the variant served by that engine; llama.cpp and OpenVINO serve the GGUF file that an original was
-    imported from."""
+    imported from, or that an artifact has."""
     title = serving_engines.ENGINES[engine].title
     moved = variant.model_copy(update={"serving": variant.serving.on_engine(engine)})
     if engine != "vllm" or variant.serving.engine_name != "vllm":
         moved = moved.model_copy(update={"name": f"{variant.name} on {title}"})
     if engine not in serving_engines.list_readers("gguf"):
         return moved
-    file = gguf.find_original(Path(variant.model_path)) if variant.kind == "model" and variant.model_path else None
+    file = gguf.find_original(Path(variant.model_path)) if variant.model_path else None
     if file is None:
         return moved
+    if (speculation := variant.speculation) is not None and speculation.draft_path is not None:
+        draft = gguf.find_original(Path(speculation.draft_path))
+        speculation = speculation.model_copy(update={"draft_gguf": str(draft) if draft else None})
     size = gguf.size_of_parts(file)
-    name = f"{gguf.type_in_name(file)} on {title}"
-    return moved.model_copy(update={"gguf": str(file), "name": name, "bytes_on_disk": size})
+    name = f"{gguf.type_in_name(file)} on {title}" if variant.kind == "model" else moved.name
+    changes = {"gguf": str(file), "name": name, "bytes_on_disk": size, "speculation": speculation}
+    return moved.model_copy(update=changes)
 
 
 def _choose_engine(workspace: Workspace, variant: Variant, *, is_file: bool, streams: int) -> Variant:
@@ -224,8 +229,15 @@ def why_engine_refuses(variant: Variant) -> str | None:
 def _find_refusal(variant: Variant) -> serving_engines.Unsupported | None:
     """Return why the variant's engine does not serve it here, by the table and then by its GGUF file."""
     unsupported = find_unsupported(_combination(variant))
-    if unsupported is not None or variant.serving.engine != "openvino" or variant.gguf is None:
+    if unsupported is not None or variant.gguf is None:
         return unsupported
+    if variant.serving.engine == "llama.cpp":
+        speculation = variant.speculation
+        if speculation and speculation.draft_path and not speculation.draft_gguf:
+            return llama_cpp_speculation.unread_draft(Path(speculation.draft_path).name)
+        return llama_cpp_speculation.find_unsupported_option(speculation)
+    if variant.serving.engine != "openvino":
+        return None
     model = gguf.read_model(Path(variant.gguf))
     head = model.parts[0]
     return serving_engines.find_unread_gguf(head.architecture, model.tensor_types, model.values, len(model.parts))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend import settings as configuration
 from backend.artifacts import artifact_folder
+from backend.catalog.cards import gguf
 from backend.catalog.text import held_out_text
 from backend.channel import JobChannel
 from backend.domain.errors import ModelDamaged, QualityFloorMissed
@@ -27,6 +28,7 @@ from backend.domain.recipe import precision_allocation, quantization_engines
 from backend.domain.recipe.methods import GGUF, TUNED
 from backend.domain.recipe.quantize_step import reads_text
 from backend.domain.recipe.recovery import Recover, gain_sentence
+from backend.domain.recipe.serving_engines import AUTO
 from backend.domain.rules.plan import PlannedStep
 from backend.hardware import engine_status, probe, processor_speed
 from backend.worker.optimizing import calibration, gguf_file, neuron_compile, recovery
@@ -76,7 +78,7 @@ class Optimization:
         self.channel.output.mkdir(parents=True)
         if self.spec.neuron is not None or not self.rewrites:
             self.progress.phase("copy", "Copying the weights", weight=0.5)
-            copy_model(Path(self.spec.model.path), self.model)
+            self._copy(Path(self.spec.model.path), self.model)
         if self.spec.neuron is not None:
             self._compile_for_neuron(self.spec.neuron)
             return
@@ -169,7 +171,13 @@ class Optimization:
         """Copy the draft model into the artifact; speculation changes no weights."""
         if self.spec.draft is not None:
             self.progress.phase("draft", f"Packing the draft {self.spec.draft.id}", weight=0.2)
-            copy_model(Path(self.spec.draft.path), self.channel.output / "draft")
+            self._copy(Path(self.spec.draft.path), self.channel.output / "draft")
+
+    def _copy(self, source: Path, destination: Path) -> None:
+        """Copy a model, and the GGUF file that it was made from where llama.cpp may serve it."""
+        copy_model(source, destination)
+        if self.spec.recipe.serving.engine in {"llama.cpp", AUTO}:
+            copy_gguf(source, destination)
 
     def _compile(self, step: PlannedStep) -> None:
         """Fill the artifact's compile cache, so that no server compiles at its start."""
@@ -319,6 +327,13 @@ def weight_bytes(folder: Path) -> int:
     """Return the bytes of the weight files in a model's folder, a GGUF file included."""
     weights = [*folder.glob("*.safetensors"), *(folder / GGUF).glob("*.gguf")]
     return sum(path.stat().st_size for path in weights)
+
+
+def copy_gguf(source: Path, destination: Path) -> None:
+    """Copy the GGUF file that is kept in a model's folder, with all its parts; nothing where none is."""
+    first = gguf.find_original(source)
+    if first is not None:
+        shutil.copytree(first.parent, destination / first.parent.name)
 
 
 def copy_model(source: Path, destination: Path) -> None:

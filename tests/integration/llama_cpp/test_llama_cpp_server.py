@@ -10,13 +10,15 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import psutil
 import pytest
 
 from backend import served_keys, settings
 from backend.domain.errors import EngineMissing, ServerFailed
-from backend.domain.evaluation.document import Variant
+from backend.domain.evaluation import llama_cpp_speculation
+from backend.domain.evaluation.document import Speculation, Variant
 from backend.domain.evaluation.evidence.findings import findings
 from backend.domain.recipe.recipe import Serving
 from backend.engines.llama_cpp import build
@@ -66,7 +68,28 @@ def test_it_answers_counts_and_says_what_it_serves(server: LlamaCppServer, tiny:
     assert server.metrics()["generation_tokens"] > before["generation_tokens"]
     assert server.startup is not None and server.startup.ready_s > 0
     proven = {finding.what: finding.proven for finding in findings(tiny, {}, [server.evidence()], [])}
-    assert proven["quantization"] and proven["context"] and proven["streams"]
+    assert all(proven[what] for what in ("quantization", "context", "streams", "threads", "kv_cache"))
+
+
+@pytest.mark.parametrize("method", ["ngram", "draft"])
+def test_it_speculates_with_the_answers_of_before(
+    tiny: Variant, server: LlamaCppServer, program: Path, tmp_path: Path, method: Literal["ngram", "draft"]
+) -> None:
+    """The draft is the model itself, so that all it proposes is accepted."""
+    prompts = [server.prompt_tokens("one two three four " * 4, chat=False)]
+    plain = server.token_answers(prompts, 24)
+    draft = tiny.gguf if method == "draft" else None
+    # Single tokens are looked up: longer n-grams repeat too seldom in what a random model says.
+    speculation = Speculation(method=method, tokens=4, prompt_lookup=(1, 1), draft_gguf=draft)
+    variant = tiny.model_copy(update={"speculation": speculation})
+    with LlamaCppServer(variant, program=program, log=tmp_path / "speculating.log") as speculating:
+        assert speculating.token_answers(prompts, 24) == plain
+        counted = speculating.metrics()
+        evidence = speculating.evidence()
+    assert evidence.llama_cpp is not None
+    assert evidence.llama_cpp.speculation == llama_cpp_speculation.KINDS[method]
+    assert counted["drafts"] and counted["accepted_tokens"] == sum(counted[f"accepted_at_{at}"] for at in range(4))
+    assert method == "ngram" or counted["accepted_tokens"] == counted["drafted_tokens"]
 
 
 def test_nobody_is_answered_without_its_key(server: LlamaCppServer) -> None:

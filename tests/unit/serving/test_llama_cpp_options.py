@@ -102,7 +102,16 @@ llamacpp:prompt_tokens_total 100
 llamacpp:prompt_tokens_cached_total 20
 llamacpp:tokens_predicted_total 50
 llamacpp:requests_processing 1
+llamacpp:spec_decode_num_drafts_total 0
+llamacpp:spec_decode_num_draft_tokens_total 0
 """
+    drafting = """llamacpp:spec_decode_num_drafts_total 3
+llamacpp:spec_decode_num_draft_tokens_total 12
+llamacpp:spec_decode_num_accepted_tokens_total 7
+llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 3
+"""
+    drafted = {"drafts": 3.0, "drafted_tokens": 12.0, "accepted_tokens": 7.0, "accepted_at_0": 3.0}
+    assert counters.parse_counters(drafting) == drafted
     assert counters.parse_counters(text) == {
         "prompt_tokens": 120.0,
         "prefix_cache_query_tokens": 120.0,

@@ -1,16 +1,23 @@
-"""Findings on a variant that llama.cpp serves, from what its server says at /v1/models and /props. Pure."""
+"""Findings on a variant that llama.cpp serves, from what its server says of itself, and its log. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from backend.domain.evaluation import llama_cpp_speculation
+from backend.domain.evaluation.evidence import speculation_findings
 from backend.domain.evaluation.evidence.schema import Finding
-from backend.domain.evaluation.evidence.served_variant import LlamaCppFacts, ServedVariant
+from backend.domain.evaluation.evidence.served_variant import LOG, LlamaCppFacts, ServedVariant
 
 SERVER = "llama.cpp's server"
 HEAD_SHARE = 0.5
 """Share of a GGUF file that its head, a vocabulary, may take at most; the rest are weights."""
+_THREADS = re.compile(r"system_info: n_threads = (\d+)(?: \(n_threads_batch = (\d+)\))?")
+_CACHE = re.compile(r"llama_kv_cache: size = .*K \((\w+)\):.*V \((\w+)\):")
+_SPECULATES = re.compile(r"adding speculative implementation '([\w-]+)'")
+"""Lines of llama.cpp 0c1e57098: common/common.cpp, src/llama-kv-cache.cpp and common/speculative.cpp."""
 
 
 def parse_facts(models: Mapping[str, Any], properties: Mapping[str, Any]) -> LlamaCppFacts:
@@ -27,19 +34,30 @@ def parse_facts(models: Mapping[str, Any], properties: Mapping[str, Any]) -> Lla
     )
 
 
+def add_logged_facts(facts: LlamaCppFacts, lines: Iterable[str]) -> LlamaCppFacts:
+    """Return the facts with what the log of the start says: the first cache is the model's, a second one a draft's."""
+    text = "\n".join(lines)
+    threads, cache, speculates = (pattern.search(text) for pattern in (_THREADS, _CACHE, _SPECULATES))
+    return facts._replace(
+        threads=int(threads[1]) if threads else None,
+        batch_threads=int(threads[2] or threads[1]) if threads else None,
+        cache=(cache[1], cache[2]) if cache else None,
+        speculation=speculates[1] if speculates else None,
+    )
+
+
 def llama_cpp_findings(case: ServedVariant) -> Iterator[Finding]:
     """Yield a finding for each setting of the variant."""
     facts, serving = case.evidence.llama_cpp or LlamaCppFacts(), case.variant.serving
     yield _weights(case, facts)
-    if serving.max_model_len is not None:
-        yield _at_least("context", "context of at least", serving.max_model_len, facts.context, "tokens")
-    if serving.max_num_seqs is not None:
-        yield _at_least("streams", "slots for", serving.max_num_seqs, facts.slots, "sequences at once")
-    if serving.kv_cache_dtype != "auto":
-        words = f"A cache of {serving.kv_cache_dtype} was requested; {SERVER} does not say its type."
-        yield Finding(what="kv_cache", proven=None, words=words)
+    yield _at_least("context", "a context of at least", serving.max_model_len, facts.context, "tokens")
+    yield _at_least("streams", "slots for", serving.max_num_seqs, facts.slots, "sequences at once")
+    yield _threads(case, facts)
+    yield _cache_type(case, facts)
     if serving.prefix_caching is False:
         yield _prefix_cache(case)
+    if (finding := _speculation(case, facts)) is not None:
+        yield finding
 
 
 def _weights(case: ServedVariant, facts: LlamaCppFacts) -> Finding:
@@ -56,13 +74,52 @@ def _weights(case: ServedVariant, facts: LlamaCppFacts) -> Finding:
     return Finding(what="quantization", proven=fits, words=words, cause=cause)
 
 
-def _at_least(what: Any, label: str, least: int, reported: int | None, unit: str) -> Finding:
-    requested = f"{label[0].upper()}{label[1:]} {least} {unit} was requested"
+def _at_least(what: Any, label: str, least: int | None, reported: int | None, unit: str) -> Finding:
+    """Return whether the server has at least what was requested; `least` None: its own choice, which is shown."""
+    requested = f"{label[0].upper()}{label[1:]} {least:,} {unit} was requested; " if least is not None else ""
     if reported is None:
-        return Finding(what=what, proven=None, words=f"{requested}; {SERVER} does not say it.")
-    cause = "" if reported >= least else "The setting did not reach the server."
-    words = f"{requested}; {SERVER} says {reported}."
-    return Finding(what=what, proven=reported >= least, words=words, cause=cause)
+        return Finding(what=what, proven=None, words=f"{requested}{SERVER} does not say its number of {unit}.")
+    words = f"{requested}{SERVER} says {reported:,} {unit}."
+    fits = least is None or reported >= least
+    return Finding(what=what, proven=fits, words=words, cause="" if fits else "The setting did not reach the server.")
+
+
+def _threads(case: ServedVariant, facts: LlamaCppFacts) -> Finding:
+    """Return the threads that generate and those that read prompts, beside those that were requested."""
+    if facts.threads is None or facts.batch_threads is None:
+        return Finding(what="threads", proven=None, words=f"{LOG[0].upper()}{LOG[1:]} does not say its threads.")
+    serving = case.variant.serving
+    words = f"{LOG[0].upper()}{LOG[1:]} says threads={facts.threads}, threads for prompts={facts.batch_threads}."
+    pairs = ((serving.threads, facts.threads), (serving.batch_threads, facts.batch_threads))
+    fits = all(requested in {None, used} for requested, used in pairs)
+    return Finding(what="threads", proven=fits, words=words, cause="" if fits else "Other threads were requested.")
+
+
+def _cache_type(case: ServedVariant, facts: LlamaCppFacts) -> Finding:
+    """Return whether keys and values are stored in the requested type; `auto` is 16 bits."""
+    requested = case.variant.serving.kv_cache_dtype
+    if facts.cache is None:
+        return Finding(what="kv_cache", proven=None, words=f"{LOG[0].upper()}{LOG[1:]} does not say its cache's type.")
+    requested_type = "f16" if requested == "auto" else requested
+    keys, values = facts.cache
+    words = f"{LOG[0].upper()}{LOG[1:]} says keys in {keys} and values in {values}."
+    fits = keys == values == requested_type
+    return Finding(what="kv_cache", proven=fits, words=words, cause="" if fits else f"{requested_type} was requested.")
+
+
+def _speculation(case: ServedVariant, facts: LlamaCppFacts) -> Finding | None:
+    """Return the finding on speculation; None where none was requested and none happens."""
+    speculation = case.variant.speculation
+    kind = llama_cpp_speculation.KINDS.get(speculation.method) if speculation else None
+    if speculation is None or kind is None:
+        if facts.speculation is None:
+            return None
+        words = f"It speculates ({facts.speculation}), where no speculation was requested."
+        return Finding(what="speculation", proven=False, words=words)
+    if facts.speculation != kind:
+        words = f"{LOG[0].upper()}{LOG[1:]} says speculation={facts.speculation}, where {kind} was requested."
+        return Finding(what="speculation", proven=False, words=words, cause="The setting did not reach the server.")
+    return speculation_findings.counted_finding(case, speculation, kind)
 
 
 def _prefix_cache(case: ServedVariant) -> Finding:

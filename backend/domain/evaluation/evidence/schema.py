@@ -23,6 +23,7 @@ Aspect = Literal[
     "tensor_parallel",
     "compilation",
     "speculation",
+    "threads",
 ]
 ASPECT_NAMES: dict[Aspect, str] = {
     "answer": "Answer",
@@ -37,6 +38,7 @@ ASPECT_NAMES: dict[Aspect, str] = {
     "tensor_parallel": "Tensor parallel",
     "compilation": "Compilation",
     "speculation": "Speculation",
+    "threads": "Threads",
 }
 
 

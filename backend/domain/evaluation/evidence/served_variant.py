@@ -14,12 +14,17 @@ LOG = "the engine's log"
 
 
 class LlamaCppFacts(NamedTuple):
-    """The type and bytes of the weights, tokens of the cache and requests at one time, as llama.cpp's server says."""
+    """The type and bytes of the weights, tokens of the cache and requests at one time, as llama.cpp's server says; what
+    its log says of threads, the types of its cache (K, V) and speculation."""
 
     weights: str | None = None
     weight_bytes: int | None = None
     context: int | None = None
     slots: int | None = None
+    threads: int | None = None
+    batch_threads: int | None = None
+    cache: tuple[str, str] | None = None
+    speculation: str | None = None
 
 
 class OpenVinoFacts(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backend.domain.evaluation import vllm_flags
-from backend.domain.evaluation.document import Level
+from backend.domain.evaluation.document import Level, Speculation
 from backend.domain.evaluation.evidence.engine_log import EngineLog
 from backend.domain.evaluation.evidence.schema import Drafting, Finding
 from backend.domain.evaluation.evidence.served_variant import ServedVariant
@@ -18,7 +18,7 @@ ENOUGH_DRAFTED = 100
 """If none of so many drafted tokens was accepted, that is not chance."""
 ENOUGH_STEPS, LEAST_SHARE = 50, 0.5
 """A draft model proposes at each step after a request's first one: in fewer than half of them, it was off at times."""
-LOOKUP_METHODS = {"ngram", "suffix", "custom_class"}
+LOOKUP_METHODS = {"ngram", "ngram-simple", "suffix", "custom_class"}
 """Methods that propose only where text repeats."""
 
 
@@ -81,10 +81,17 @@ def speculation_finding(case: ServedVariant) -> Finding | None:
     ):
         words = "Acceptance is synthetic: the server was started with rejection_sample_method=synthetic."
         return Finding(what="speculation", proven=False, words=words, cause="A flag for payoff maps was left on.")
-    # 2. The counts at the loads at which it should propose.
+    # 2. What it counted.
+    return counted_finding(case, speculation, str(config["method"]), wrong)
+
+
+def counted_finding(
+    case: ServedVariant, speculation: Speculation, method: str, otherwise: Finding | None = None
+) -> Finding:
+    """Judge the counts at the loads at which it should propose; `otherwise` where nothing was counted."""
     counted = [(level, level.drafting) for level in case.levels if level.drafting is not None]
     if not counted:
-        return wrong or _uncounted(case)
+        return otherwise or _uncounted(case)
     schedule = speculation.tokens_by_batch
     expected = [pair for pair in counted if schedule is None or scheduled_tokens(schedule, pair[0].concurrency)]
     if not expected:
@@ -93,7 +100,7 @@ def speculation_finding(case: ServedVariant) -> Finding | None:
     if SPECULATE[speculation.method].only_likely and not any(drafting.drafted_tokens for _, drafting in expected):
         words = "It drafted no token at any load: no draft was likely enough to pay off."
         return Finding(what="speculation", proven=None, words=words)
-    return _level_finding(expected, str(config["method"]))
+    return _level_finding(expected, method)
 
 
 def _unrequested(case: ServedVariant) -> Finding | None:
@@ -130,7 +137,7 @@ def _level_finding(counted: Sequence[tuple[Level, Drafting]], method: str) -> Fi
     if silent and method not in LOOKUP_METHODS:
         words = f"It drafted nothing at {listed(silent)}, though it did at other loads."
         return Finding(
-            what="speculation", proven=False, words=words, cause="vLLM turns speculation off above a batch size."
+            what="speculation", proven=False, words=words, cause="The engine turns speculation off above a batch size."
         )
     # 2. Drafts at only a part of the steps.
     shares: list[tuple[float, str]] = []
@@ -142,7 +149,7 @@ def _level_finding(counted: Sequence[tuple[Level, Drafting]], method: str) -> Fi
         share, where = min(shares, key=lambda pair: pair[0])
         words = f"It drafted in only {share:.0%} of the steps at {where}."
         return Finding(
-            what="speculation", proven=False, words=words, cause="vLLM turns speculation off above a batch size."
+            what="speculation", proven=False, words=words, cause="The engine turns speculation off above a batch size."
         )
     # 3. What was accepted.
     accepted = sum(drafting.accepted_tokens for _, drafting in counted)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from backend.domain.errors import InvalidRecipe
+from backend.domain.evaluation import llama_cpp_speculation
 from backend.domain.recipe import recipe
-from backend.domain.recipe.recipe import Recipe, Serving
+from backend.domain.recipe.recipe import Recipe, Serving, Speculate
 from backend.domain.recipe.serving_engines import (
     ENGINES,
     SERVED,
@@ -35,7 +36,7 @@ def test_every_row_names_its_sources_and_serves_what_it_states() -> None:
         (Combination("vllm", "gguf", "cpu"), ("vLLM reads safetensors here", "engine: llama.cpp")),
         (Combination("llama.cpp", "safetensors", "cpu"), ("reads GGUF", "engine: vllm", "models import FILE.gguf")),
         (Combination("llama.cpp", "gguf", "cuda"), ("does not run on cuda", "serve it on cpu")),
-        (Combination("llama.cpp", "gguf", "cpu", "ngram"), ("ngram", "leave the `speculate` step out", "engine: vllm")),
+        (Combination("llama.cpp", "gguf", "cpu", "suffix"), ("suffix", "`draft` or `ngram`", "engine: vllm")),
         (Combination("llama.cpp", "gguf", "cpu", None, "fp8"), ("no key-value cache of type fp8", "`auto` or `q8_0`")),
         (Combination("openvino", "safetensors", "cpu"), ("OpenVINO GenAI reads GGUF", "engine: vllm")),
         (Combination("openvino", "gguf", "cpu", "draft"), ("draft", "use `ngram`")),
@@ -101,3 +102,29 @@ OPENVINO_LACKS = (
 def test_a_wrong_engine_or_option_is_refused(serving: dict[str, object]) -> None:
     with pytest.raises(InvalidRecipe):
         recipe.read({"name": "q", "serving": serving})
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        ({"method": "ngram", "tokens_by_batch": {1: 4, 8: 0}}, "leave `tokens_by_batch` out"),
+        ({"method": "ngram", "tokens": 2}, "set `tokens: 4`, or `prompt_lookup_max: 2`"),
+        ({"method": "draft", "draft": "d", "heterogeneous_vocab": True}, "a draft of the same family"),
+        ({"method": "ngram", "prompt_lookup_max": 3, "tokens": 3}, None),
+        ({"method": "draft", "draft": "d"}, None),
+    ],
+)
+def test_options_of_speculation_that_llama_cpp_lacks(step: dict[str, object], words: str | None) -> None:
+    read = recipe.read({"name": "s", "steps": [{"speculate": step}]}).steps[0]
+    assert isinstance(read, Speculate)
+    unsupported = llama_cpp_speculation.find_unsupported_option(read)
+    assert (unsupported is None) if words is None else (unsupported is not None and words in unsupported.sentence)
+
+
+def test_speculation_as_options_of_llama_cpps_server() -> None:
+    lookup = llama_cpp_speculation.flags(Speculate(method="ngram", tokens=6), "")
+    sizes = ["--spec-ngram-simple-size-n", "4", "--spec-ngram-simple-size-m", "6"]
+    assert lookup == ["--spec-type", "ngram-simple", *sizes]
+    draft = llama_cpp_speculation.flags(Speculate(method="draft", draft="d"), "./d.gguf")
+    assert draft == ["--spec-type", "draft-simple", "--spec-draft-model", "./d.gguf", "--spec-draft-n-max", "4"]
+    assert llama_cpp_speculation.flags(None, "") == []
