@@ -324,8 +324,8 @@ def run_engine(engine: str, request: QuantizeRequest, progress: Progress) -> Qua
 
 
 def weight_bytes(folder: Path) -> int:
-    """Return the bytes of the weight files in a model's folder, a GGUF file included."""
-    weights = [*folder.glob("*.safetensors"), *(folder / GGUF).glob("*.gguf")]
+    """Return the bytes of the weight files in a model's folder; where it has a GGUF file, that is what is served."""
+    weights = list((folder / GGUF).glob("*.gguf")) or list(folder.glob("*.safetensors"))
     return sum(path.stat().st_size for path in weights)
 
 
