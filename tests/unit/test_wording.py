@@ -21,6 +21,8 @@ from backend.service.evaluations import evaluations
 
 BACKEND = Path(__file__).resolve().parents[2] / "backend"
 FLAG = re.compile(r"(?<![\w-])--[a-z]")
+FLAGS_OF_ENGINES = {"vllm_flags.py", "llama_cpp_speculation.py"}
+"""Modules that write options of vLLM and llama.cpp."""
 OTHER_TOOLS = re.compile(r"`vllm bench serve [^`]*`|vLLM, --\S+|arg\.cpp, --\S+")
 """Commands of others are called what they are called."""
 
@@ -92,7 +94,7 @@ def test_no_flag_stands_in_a_message_outside_the_command_line() -> None:
         (path.name, text)
         for path in sorted(BACKEND.rglob("*.py"))
         if "cli" not in path.parts
-        and path.name != "vllm_flags.py"  # which are vLLM's
+        and path.name not in FLAGS_OF_ENGINES
         and "launch_commands" not in path.parts  # whose texts are commands of other engines
         for text in _messages(ast.parse(path.read_text()), whole="domain" in path.parts)
         if FLAG.search(OTHER_TOOLS.sub("", text))
