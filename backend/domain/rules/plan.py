@@ -88,7 +88,7 @@ def make_plan(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Plan:
     notes += _notes(model, recipe, facts, layout)
     # 3. The steps with their defaults, and the kernel that serves the result.
     kernel = kernel_rules.kernel_title(model, recipe, facts, degree) if facts.place in {"local", "planned"} else ""
-    steps = tuple(_with_eight_bits(_planned_step(step, facts, kernel), recipe, facts) for step in ordered)
+    steps = tuple(_with_eight_bits(_planned_step(step, recipe, facts, kernel), recipe, facts) for step in ordered)
     return Plan(hardware=facts.hardware, steps=steps, notes=tuple(notes), tensor_parallel=degree, replicas=replicas)
 
 
@@ -209,8 +209,8 @@ def _capability_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> 
     return notes
 
 
-def _planned_step(step: Step, facts: TargetFacts, kernel: str) -> PlannedStep:
-    planned = _with_defaults(step)
+def _planned_step(step: Step, recipe: Recipe, facts: TargetFacts, kernel: str) -> PlannedStep:
+    planned = _with_defaults(step, recipe.serving.engine_name)
     if facts.place == "neuron":
         return planned.model_copy(update={"engine": "neuron"})
     if facts.place == "managed":
@@ -226,8 +226,8 @@ def _with_eight_bits(step: PlannedStep, recipe: Recipe, facts: TargetFacts) -> P
     return step.model_copy(update={"options": {"eight_bits": served, **step.options}})
 
 
-def _with_defaults(step: Step) -> PlannedStep:
-    """Return the step as an engine on this machine receives it."""
+def _with_defaults(step: Step, served_by: str) -> PlannedStep:
+    """Return the step as an engine on this machine receives it. `served_by` is the engine that serves the result."""
     engine, options = "native", dict[str, Any]()
     # Options that nobody wrote have the values that the method has for them.
     match step:
@@ -240,9 +240,9 @@ def _with_defaults(step: Step) -> PlannedStep:
             if step.recover:
                 options["recover"] = step.recover.all_options()
         case Speculate():
-            engine, options = "vllm", dict(step.model_dump(mode="json")["speculate"])
+            engine, options = served_by, dict(step.model_dump(mode="json")["speculate"])
             options.pop("draft", None)
             options["tokens"] = step.tokens
         case Compile():
-            engine = "vllm"
+            engine = served_by
     return PlannedStep(technique=step.technique, engine=engine, title=step_words.plan_title(step), options=options)

@@ -260,7 +260,8 @@ def predicted_seconds(spec: OptimizeSpec) -> dict[str, float]:
     Empty if an engine or a recovery has phases of its own.
     """
     pruning = spec.recipe.step("prune")
-    if any(step.engine not in {"native", "vllm"} for step in spec.plan.steps) or getattr(pruning, "recover", None):
+    changes = (step for step in spec.plan.steps if step.technique in {"quantize", "prune"})
+    if any(step.engine != "native" for step in changes) or getattr(pruning, "recover", None):
         return {}
     measured = processor_speed.find_measured(configuration.load().cache)
     flops = measured.speed.flops if measured else NOMINAL_FLOPS * probe.cores()

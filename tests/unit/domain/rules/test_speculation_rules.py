@@ -122,3 +122,10 @@ def test_a_proposer_of_ones_own_is_planned_with_a_warning() -> None:
     assert result.plan is not None and any("foreign code" in note for note in result.plan.notes)
     assert result.plan.steps[0].options == {**CUSTOM, "tokens": 4}
     assert verdict(TargetFacts(suffixes=True), method="suffix").valid
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "openvino"])
+def test_the_engine_that_serves_is_the_one_that_speculates(engine: str) -> None:
+    steps = [{"quantize": {"method": "gguf", "type": "q8_0"}}, {"speculate": {"method": "ngram"}}]
+    result = check.check_recipe(card(), read({"steps": steps, "serving": {"engine": engine}}), TargetFacts())
+    assert result.plan is not None and [step.engine for step in result.plan.steps] == ["llama.cpp", engine]
