@@ -35,7 +35,7 @@ SHORT = {
 """Headings of the published columns."""
 YES, NO, FITS = "yes", "", "✓ fits"
 GROUPS: dict[str, frozenset[str]] = {
-    "4-bit": frozenset({"rtn", "awq", "gptq"}),
+    "4-bit": frozenset({"rtn", "awq", "gptq", "gguf"}),
     "8-bit": frozenset({"w8a8", "smoothquant", "int8"}),
     "FP8, KV": frozenset({"fp8", "kv_cache"}),
     "Prune": frozenset(PRUNE),
