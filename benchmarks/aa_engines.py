@@ -33,7 +33,8 @@ from backend.service.jobs import jobs
 from benchmarks import aa
 
 OUT = Path(__file__).parent / "results" / "aa_engines.jsonl"
-BLOCKS, TOKENS = 6, 8
+BLOCKS, REQUESTS, TOKENS = 6, 3, 8
+"""Of each comparison, of each block, of each answer."""
 BURST_SECONDS = 0.2
 """Mean length of a burst of other work, and of the pause after it."""
 
@@ -53,7 +54,9 @@ def main() -> None:
             parser.error("name an imported model that has a GGUF file")
         levels = tuple(map(int, arguments.levels.split(",")))
         other_work = "half a core taken" if arguments.noise else "nothing started beside it"
-        condition = ", ".join(filter(None, (f"{arguments.levels} streams", other_work, arguments.note)))
+        condition = ", ".join(
+            filter(None, (f"{arguments.levels} streams", f"{REQUESTS} requests a block", other_work, arguments.note))
+        )
         with half_a_core(busy=arguments.noise):
             compare(arguments.model, arguments.runs, levels, condition, arguments.out)
     print(report(read_lines(arguments.out)))
@@ -78,7 +81,13 @@ def compare(model: str, runs: int, levels: tuple[int, ...], condition: str, out:
 def load_options(levels: tuple[int, ...]) -> EvaluateOptions:
     """Return the load of a comparison. The prompt cache is off: a slot would answer from an earlier request."""
     return evaluations.read_options(
-        concurrency=levels, repeats=BLOCKS, max_tokens=TOKENS, quality=False, prefix_cache="off", interleave="resident"
+        concurrency=levels,
+        repeats=BLOCKS,
+        requests=REQUESTS,
+        max_tokens=TOKENS,
+        quality=False,
+        prefix_cache="off",
+        interleave="resident",
     )
 
 
