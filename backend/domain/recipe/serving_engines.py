@@ -52,6 +52,7 @@ class ServedCombination(NamedTuple):
 
 
 _VLLM_SOURCES = ("vLLM 0.32.0, SpeculativeConfig", "vLLM 0.32.0, CacheConfig", "docs/decisions/0020")
+OPENVINO_READER = "OpenVINO GenAI 2026.4, src/cpp/src/gguf_utils"
 SERVED: tuple[ServedCombination, ...] = (
     ServedCombination("vllm", "safetensors", "cpu", frozenset(SPECULATE), ("auto", "fp8"), True, _VLLM_SOURCES),
     ServedCombination("vllm", "safetensors", "cuda", frozenset(SPECULATE), ("auto", "fp8"), True, _VLLM_SOURCES),
@@ -87,7 +88,7 @@ SERVED: tuple[ServedCombination, ...] = (
         ("auto", "u8", "u4"),
         False,
         (
-            "OpenVINO GenAI 2026.4, src/cpp/src/gguf_utils",
+            OPENVINO_READER,
             "OpenVINO GenAI 2026.4, src/cpp/src/prompt_lookup",
             "OpenVINO 2026.4, KV_CACHE_PRECISION of the CPU plugin",
         ),
@@ -159,7 +160,7 @@ def find_unread_gguf(
 ) -> Unsupported | None:
     """Return why OpenVINO does not read a GGUF file of that architecture, types, keys and parts; None where it does."""
     nearest = "serve it with `engine: llama.cpp`"
-    unread = sorted(set(tensor_types) - OPENVINO_TENSORS)
+    unread = find_unread_types(tensor_types)
     missing = [key for key in OPENVINO_KEYS if key.format(architecture) not in keys]
     reason = None
     if architecture not in OPENVINO_ARCHITECTURES:
@@ -172,7 +173,12 @@ def find_unread_gguf(
         reason = f"OpenVINO GenAI needs the key {missing[0].format(architecture)}, which this GGUF file lacks"
     elif parts > 1:
         reason = f"OpenVINO GenAI reads a GGUF file as a whole, and this one is in {parts} parts"
-    return Unsupported(reason, nearest, "OpenVINO GenAI 2026.4, src/cpp/src/gguf_utils") if reason else None
+    return Unsupported(reason, nearest, OPENVINO_READER) if reason else None
+
+
+def find_unread_types(tensor_types: Iterable[str]) -> list[str]:
+    """Return the types of tensors that OpenVINO's reader does not take."""
+    return sorted(set(tensor_types) - OPENVINO_TENSORS)
 
 
 def choose_engine(weight_format: WeightFormat) -> EngineName:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from backend.domain.figures import listed
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.gguf import file_types
 from backend.domain.model.gguf.export import find_unwritable
 from backend.domain.recipe import quantize_step
 from backend.domain.recipe.methods import GGUF
 from backend.domain.recipe.recipe import Quantize, Recipe
+from backend.domain.recipe.serving_engines import OPENVINO_READER, find_unread_types
 from backend.domain.rules.target_facts import Reason, TargetFacts
 
 
@@ -39,9 +41,25 @@ def check_gguf(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterato
     if recipe.step("compile"):
         message = "`compile` starts vLLM, and llama.cpp serves a GGUF file without it: leave `compile` out."
         yield Reason(rule="gguf-steps", message=message, source="docs/gguf.md, Limits")
+    if recipe.serving.engine == "openvino" and refusal is None:
+        yield from _check_openvino(model, step)
     if recipe.limits.fall_back:
         message = "`limits.fall_back` raises groups of linears, which `gguf` has none of: choose a larger `type`."
         yield Reason(rule="gguf-limits", message=message, source="docs/gguf.md, Limits")
+
+
+def _check_openvino(model: ModelFacts, step: Quantize) -> Iterator[Reason]:
+    """Refuse a type whose tensors OpenVINO does not read, before the file is made."""
+    chosen = quantize_step.option_value(step, "type")
+    unread = {name: find_unread_types(file_types.tensor_types(model, name)) for name in file_types.TYPES}
+    if unread[chosen]:
+        others = " or ".join(f"`type: {name}`" for name, types in unread.items() if not types)
+        title = file_types.TYPES[chosen].title
+        message = (
+            f"A {title} file of {model.id} has tensors of type {listed(unread[chosen])}, which OpenVINO GenAI does not "
+            f"read: use {others}, or `engine: llama.cpp`."
+        )
+        yield Reason(rule="gguf-openvino", message=message, source=OPENVINO_READER)
 
 
 def notes(model: ModelFacts, recipe: Recipe) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 from backend.domain.machine.targets import target_name
 from backend.domain.model import shapes
 from backend.domain.model.facts import ModelFacts
+from backend.domain.model.gguf import file_types
 from backend.domain.needs import serving_memory as memory
 from backend.domain.recipe import methods, quantize_step
 from backend.domain.recipe.capability_table import BFLOAT16, FP8_CACHE
@@ -27,6 +28,7 @@ LIKE = {name: method.alternatives for name, method in methods.QUANTIZE.items()} 
 """Alternatives to a quantization method, the nearest first."""
 EXCHANGED, ADDED, LEFT_OUT = 2, 3, 4
 """Costs of a change; options set right are free, a smaller group costs 1."""
+NO_GGUF = {"prune", "compile"}
 SMALLER_GROUPS = shapes.GROUP_SIZES[1:]
 
 StepChoice = tuple[int, Any]
@@ -59,6 +61,8 @@ def candidates(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterato
     steps_by_technique: dict[str, Any] = {
         step.technique: _mend_step(model, step, facts) for step in reversed(recipe.steps)
     }
+    if gguf_rules.find_step(recipe) is not None:  # a GGUF file goes with neither
+        steps_by_technique = {name: steps_by_technique[name] for name in steps_by_technique if name not in NO_GGUF}
     choices = [list(_choices(technique, steps_by_technique.get(technique))) for technique in TECHNIQUES]
     for _, steps in sorted((_cost(row) for row in itertools.product(*choices)), key=lambda pair: pair[0]):
         mended = _mend_limits(recipe.model_copy(update={"steps": steps, "serving": serving}), facts)
@@ -107,6 +111,8 @@ def _quantize_choices(step: Quantize) -> Iterator[StepChoice]:
         for size in shapes.groups_by_distance(group):
             if size != group:
                 yield 1, step.model_copy(update={"group_size": size, "engine": "native"})
+    if step.method == methods.GGUF:
+        yield from ((1, step.model_copy(update={"type": name})) for name in file_types.TYPES)
     yield from ((EXCHANGED, Quantize(method=method)) for method in LIKE[step.method])
     yield from ((EXCHANGED + 1, Quantize(method="awq", group_size=size)) for size in SMALLER_GROUPS)
 
@@ -124,6 +130,8 @@ def _mend_serving(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Serv
         changes |= {"engine": "vllm", "threads": None, "batch_threads": None, "device": None, "kv_cache_dtype": "auto"}
         if gguf_rules.find_step(recipe) is not None:
             changes = {"engine": "llama.cpp", "device": None, "kv_cache_dtype": "auto", "tensor_parallel": 1}
+    if "threads" in broken:
+        changes |= {"threads": None, "batch_threads": None}
     if "tensor-parallel" in broken:
         changes["tensor_parallel"] = 1
     # 2. Memory, which another reason may have hidden.

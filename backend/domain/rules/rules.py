@@ -31,6 +31,7 @@ from backend.domain.rules import gguf_rules, kernel_rules, method_rules, neuron_
 from backend.domain.rules.target_facts import MEMORY, Reason, TargetFacts
 
 Rule = Callable[[ModelFacts, Recipe, TargetFacts], Iterator[Reason]]
+THREADS = "llama.cpp 0c1e57098, ggml/src/ggml-cpu/ggml-cpu.c: the threads of a step wait for each other in a loop"
 PAGE = "AWS documentation, models that support inference optimization"
 
 
@@ -155,6 +156,16 @@ def _check_serving_engine(model: ModelFacts, recipe: Recipe, facts: TargetFacts)
     first = refusals[0]
     if first is not None and all(refusals):
         yield Reason(rule="serving-engine", message=first.sentence, source=first.source)
+
+
+def _check_threads(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+    """Refuse more threads than this machine has cores: they would wait for each other at every layer."""
+    for option in ("threads", "batch_threads"):
+        threads = getattr(recipe.serving, option)
+        if threads is not None and facts.cores is not None and threads > facts.cores:
+            has = f"{facts.where} has {facts.cores} core{'s' * (facts.cores != 1)} for it"
+            message = f"`serving.{option}: {threads}` is too many, since {has}: use at most {facts.cores}."
+            yield Reason(rule="threads", message=message, source=THREADS)
 
 
 def _find_unserved(model: ModelFacts, recipe: Recipe, facts: TargetFacts, engine: EngineName) -> Unsupported | None:
@@ -336,6 +347,7 @@ _COMMON: tuple[Rule, ...] = (
     _check_tensor_parallel,
     _check_serving_types,
     _check_serving_engine,
+    _check_threads,
     neuron_rules.check_elsewhere,
 )
 _OURS: tuple[Rule, ...] = (

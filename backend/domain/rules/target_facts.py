@@ -56,6 +56,8 @@ class TargetFacts(Frozen):
     """The serve environment has the library of suffix decoding."""
     features: tuple[str, ...] | None = None
     """Instruction sets of the processor that serves, where it is one and they are known."""
+    cores: int | None = None
+    """Cores of this machine that a server may use; None for other machines."""
 
     @property
     def where(self) -> str:

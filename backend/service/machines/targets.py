@@ -153,6 +153,7 @@ def rule_facts(target: Target, model: ModelFacts, draft: ModelFacts | None) -> T
         provided_draft=bool(cells and cells.speculative_decoding_with_provided_draft == "Yes"),
         ram_bytes=int(instance.ram_gib * 2**30) if instance else None,
         features=tuple(probe.probe()["flags"]) if target.kind == "local" and target.device.hardware == "cpu" else None,
+        cores=probe.cores() if target.kind == "local" else None,
     )
 
 

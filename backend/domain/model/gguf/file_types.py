@@ -48,6 +48,25 @@ TYPES: dict[str, GgufType] = {
 OTHER_TYPES = {"q4_k_m": "Q5_0", "q5_k_m": "Q5_1", "q6_k": "Q8_0"}
 """The type that llama.cpp takes instead where rows are no multiple of a block."""
 
+TENSOR_TYPES = {
+    "q4_k_m": ("Q4_K", "Q6_K"),
+    "q5_k_m": ("Q5_K", "Q6_K"),
+    "q6_k": ("Q6_K",),
+    "q4_0": ("Q4_0",),
+    "q8_0": ("Q8_0",),
+}
+"""The types of the linears in a file, where rows are a multiple of a block."""
+
+
+def tensor_types(model: ModelFacts, name: str) -> frozenset[str]:
+    """Return the types of the tensors in a file of that type of the model; norms are F32."""
+    types = {"F32", *TENSOR_TYPES[name]}
+    if odd_widths(model, name):  # the second takes the place of the raised ones
+        types |= {OTHER_TYPES[name], "Q8_0"}
+    if name != "q8_0":
+        types.add("Q8_0" if model.hidden_size % SUPER_BLOCK else "Q6_K")
+    return frozenset(types)
+
 
 def linear_bits(model: ModelFacts, name: str) -> float:
     """Return the bits of a weight on average over the linears of the model."""
