@@ -16,7 +16,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from backend.domain.load.records import LoadPlan
 from backend.domain.recipe.recipe import Serving
 from backend.evaluate.load import run_level
 from backend.hardware import engine_status, probe, processor_speed
+from backend.serving.model_server import ModelServer
 from backend.serving.vllm import VllmServer
 from backend.serving.vllm_options import Tuning, all_cores, tuning
 
@@ -96,14 +97,16 @@ def start(name: str, model: Path, folder: Path, stack: ExitStack) -> VllmServer:
     return server
 
 
-def facts(server: VllmServer) -> dict[str, Any]:
+def facts(server: ModelServer) -> dict[str, Any]:
     return {
         "startup": server.startup.model_dump() if server.startup else None,
         "held_gb": round(server.resident_bytes() / 1e9, 2),
     }
 
 
-def measure(servers: dict[str, VllmServer], streams: Sequence[int], rounds: int, folder: Path) -> list[dict[str, Any]]:
+def measure(
+    servers: Mapping[str, ModelServer], streams: Sequence[int], rounds: int, folder: Path
+) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for turn in range(-1, rounds):
         order = list(servers) if turn % 2 else list(servers)[::-1]
@@ -116,7 +119,7 @@ def measure(servers: dict[str, VllmServer], streams: Sequence[int], rounds: int,
     return rows
 
 
-def level_of(name: str, server: VllmServer, streams: int, work: Path, first: int) -> dict[str, Any]:
+def level_of(name: str, server: ModelServer, streams: int, work: Path, first: int) -> dict[str, Any]:
     """One level: median time a token (ms), tokens a second, and the server's processor seconds a token."""
     prompts = work.with_suffix(".jsonl")
     prompts.write_text(
@@ -149,7 +152,7 @@ def level_of(name: str, server: VllmServer, streams: int, work: Path, first: int
     }
 
 
-def used(server: VllmServer) -> float:
+def used(server: ModelServer) -> float:
     return processes.usage(server.pid).cpu_s
 
 
