@@ -60,7 +60,7 @@ def start_often(model: Path, engine: Any, starts: int) -> dict[str, Any]:
         serving=Serving(engine=engine, max_model_len=512),
     )
     program = engine_status.server_program(configured, variant)
-    ready, held, left = list[float](), list[int](), list[str]()
+    ready, resident, left = list[float](), list[int](), list[str]()
     with tempfile.TemporaryDirectory(prefix="whetstone-starts-") as folder:
         before = children()
         for number in range(starts):
@@ -76,7 +76,7 @@ def start_often(model: Path, engine: Any, starts: int) -> dict[str, Any]:
                     kill(server)
             left += [f"start {number}: {each}" for each in sorted(children() - before)]
             left += [f"start {number}: port {port}"] if is_listening(port) else []
-            held.append(psutil.Process().memory_info().rss)
+            resident.append(psutil.Process().memory_info().rss)
         left += [f"file {path.name}" for path in Path(folder).iterdir() if path.name != "server.log"]
     row = {
         "engine": engine,
@@ -84,7 +84,7 @@ def start_often(model: Path, engine: Any, starts: int) -> dict[str, Any]:
         "killed": starts // KILLED_EVERY,
         "ready_s": round(median(ready), 2),
         "longest_ready_s": round(max(ready), 2),
-        "grew_mb": round((held[-1] - held[min(4, starts - 1)]) / 1e6, 1),
+        "grew_mb": round((resident[-1] - resident[min(4, starts - 1)]) / 1e6, 1),
         "left": left,
     }
     print(json.dumps(row), flush=True)

@@ -51,7 +51,7 @@ PATH_FIELDS: dict[type[BaseModel], tuple[str, ...]] = {
     Quantize: ("calibration",),
     Prune: ("calibration",),
     Speculate: ("draft",),
-    Speculation: ("draft_path",),
+    Speculation: ("draft_path", "draft_gguf"),
     ModelCard: ("path",),
     Variant: ("source", "model_path", "original_path", "gguf"),
     **{row.specification: row.person_paths for row in KINDS.values()},
