@@ -92,3 +92,5 @@ def _show_win(document: Evaluation, won: Win) -> None:
     with right:
         chart = drawn.before_after(document, won.before.name, won.after.name, charts.theme())
         charts.show(charts.with_height(chart, SMALL), "hero", file=False)
+    if others := headline.others_sentence(document, won):
+        st.caption(message(others))

@@ -156,6 +156,19 @@ def headline_sentence(evaluation: Evaluation) -> str:
     return f"{', '.join(parts)}{cost}."
 
 
+def others_sentence(evaluation: Evaluation, win: Win) -> str:
+    """Say how fast the variants beside the winner are; nothing where there is none.
+
+    `Also measured: Q4_1 on llama.cpp, 1.5x faster (1.3 to 1.7) at 1 stream and 1.8x slower (1.6 to 2.0) at 4 streams.`
+    """
+    verdicts: dict[str, list[str]] = {}
+    for verdict in throughput_verdicts(evaluation):
+        if verdict.variant != win.after.name:
+            verdicts.setdefault(verdict.variant, []).append(f"{verdict.text} at {verdict.load.words}")
+    measured = "; ".join(f"{code(name)}, {listed(texts)}" for name, texts in verdicts.items())
+    return f"Also measured: {measured}." if measured else ""
+
+
 def size_change(win: Win) -> str:
     """Say `47% smaller` on disk; nothing where the size is the same or not known."""
     before, after = win.before.variant.bytes_on_disk, win.after.variant.bytes_on_disk

@@ -56,6 +56,18 @@ def test_the_line_of_a_win_says_speed_size_quality_and_price_from_the_document()
     )
 
 
+def test_the_variants_beside_the_winner_are_named_with_their_verdicts() -> None:
+    alone = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.9), levels=(1,))
+    win = headline.find_win(alone)
+    assert win is not None and headline.others_sentence(alone, win) == ""
+    document = simulated.evaluation(names=("original", "w8a8", "slow"), speeds=(1.0, 1.9, 0.5), levels=(1, 4))
+    win = headline.find_win(document)
+    assert win is not None and win.after.name == "w8a8"
+    verdict = r"\d\.\d+x slower \(\d\.\d+ to \d\.\d+\) at"
+    pattern = rf"Also measured: `slow`, {verdict} 1 stream and {verdict} 4 streams\."
+    assert re.fullmatch(pattern, headline.others_sentence(document, win))
+
+
 def test_the_win_is_the_surest_and_never_one_that_no_test_named() -> None:
     document = simulated.evaluation(
         names=("original", "sure", "wild"), speeds=(1.0, 1.5, 1.6), levels=(1,), with_quality=False
