@@ -32,9 +32,11 @@ from backend.domain.recipe import quantization_engines, serving_engines
 from backend.domain.recipe.capability_table import supported
 from backend.domain.recipe.serving_engines import EngineName
 from backend.hardware import probe
-from backend.settings import ASSETS, Settings
+from backend.settings import ASSETS, CHECKOUT, Settings
 
 MARKER = "INSTALLED.json"
+WHEEL_SERVER = CHECKOUT / "backend" / "engines" / "llama_cpp" / "wheel_server.py"
+"""Our script that starts the server of a wheel; an environment made from one has a copy of it."""
 
 
 class EngineStatus(NamedTuple):
@@ -119,10 +121,17 @@ def read_marker(engines_dir: Path, name: str) -> dict[str, Any] | None:
 
 
 def is_current(settings: Settings, name: str) -> bool:
-    """Tell whether an environment is installed, and by the lock that the checkout has now."""
+    """Tell whether an environment is installed, by the lock that the checkout has now and with its wheel's server."""
     marker = read_marker(settings.engines, name) or {}
     lock = ASSETS / "locks" / Path(str(marker.get("lock"))).name
-    return lock.is_file() and hashlib.sha256(lock.read_bytes()).hexdigest() == marker.get("lock_sha256")
+    same_lock = lock.is_file() and hashlib.sha256(lock.read_bytes()).hexdigest() == marker.get("lock_sha256")
+    return same_lock and (marker.get("build") != "wheel" or _has_our_server(settings.engines / name))
+
+
+def _has_our_server(folder: Path) -> bool:
+    """Tell whether the copy of our script in the environment of a wheel is that of this checkout."""
+    script = folder / "bin" / WHEEL_SERVER.name
+    return script.is_file() and script.read_bytes() == WHEEL_SERVER.read_bytes()
 
 
 def list_versions(settings: Settings) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +67,7 @@ def _from_wheel(environment: EnvironmentInfo, folder: Path, lock: Path, progress
 
     # 2. A program that starts its server like llama-server.
     script = folder / "bin" / wheel_server.SCRIPT
-    shutil.copyfile(wheel_server.__file__, script)
+    files.write(script, Path(wheel_server.__file__).read_text("utf-8"))
     program = folder / "bin" / environment.program
     python = shlex.quote(str(folder / "bin" / "python"))
     files.write(program, f'#!/bin/sh\nexec {python} -I {shlex.quote(str(script))} "$@"\n')
@@ -83,7 +82,10 @@ def _from_wheel(environment: EnvironmentInfo, folder: Path, lock: Path, progress
 
 
 def _find_wheel(folder: Path, lock: Path) -> dict[str, Any] | None:
-    """Return the marker of an installation of this wheel; None where there is none."""
+    """Return the marker of an installation of this wheel, with this version's script in it; None without one."""
     marker = read_marker(folder)
     pinned = {package: version for package, version, _ in REQUIREMENT.findall(lock.read_text())}
-    return marker if marker and marker.get("build") == "wheel" and pinned.items() <= installed(folder).items() else None
+    if not marker or marker.get("build") != "wheel" or not pinned.items() <= installed(folder).items():
+        return None
+    files.write(folder / "bin" / wheel_server.SCRIPT, Path(wheel_server.__file__).read_text("utf-8"))
+    return marker

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ import pytest
 from backend.domain.errors import EngineMissing, NotFound
 from backend.domain.machine.environments import ENVIRONMENTS
 from backend.hardware import engine_status, probe
-from backend.settings import Settings
+from backend.settings import ASSETS, Settings
 
 # As nvidia-smi writes it.
 TABLE = """0, NVIDIA H200, 143771, 9.0, 570.86.15
@@ -109,3 +110,19 @@ def test_an_engine_that_this_version_has_not_says_why(tmp_path: Path) -> None:
         NotFound, match="the engines are studio, serve, llama-cpp, openvino, compress, quality, ray, neuron"
     ):
         engine_status.engine_python(settings(tmp_path), "tensorrt")
+
+
+def test_the_wheel_of_an_earlier_version_is_not_current(tmp_path: Path) -> None:
+    """Its server is started by our script, which an earlier version wrote with other arguments."""
+    settings = Settings(home=tmp_path, engines=tmp_path / "engines")
+    folder, lock = settings.engines / "llama-cpp", ASSETS / "locks" / "llama-cpp-wheel.txt"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "llama-server").touch()
+    marker = {"build": "wheel", "lock": lock.name, "lock_sha256": hashlib.sha256(lock.read_bytes()).hexdigest()}
+    (folder / engine_status.MARKER).write_text(json.dumps(marker))
+    script = folder / "bin" / engine_status.WHEEL_SERVER.name
+    assert not engine_status.is_current(settings, "llama-cpp")
+    script.write_text("# of an earlier version")
+    assert not engine_status.is_current(settings, "llama-cpp")
+    script.write_bytes(engine_status.WHEEL_SERVER.read_bytes())
+    assert engine_status.is_current(settings, "llama-cpp")
