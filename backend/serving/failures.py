@@ -114,6 +114,11 @@ PATTERNS: tuple[tuple[str, str], ...] = (
         "the GGUF file is damaged or cut short: import it again",
     ),
     (
+        r"llama-server: error: unrecognized arguments",
+        "its environment was made by an earlier version of Whetstone: renew it with `whetstone engines install "
+        "llama-cpp`",
+    ),
+    (
         r"OpenVINO sees no device ([\w.]+) here",
         "OpenVINO sees no device {1} here: leave `serving.device` out, or install the driver of the device",
     ),

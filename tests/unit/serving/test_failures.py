@@ -18,6 +18,7 @@ FOLLOW_UP = """(EngineCore pid=16003) ERROR 11-21 02:24:27 [core.py:1510] Engine
 RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}
 """
 LOG_LINES = {
+    "llama-server: error: unrecognized arguments: --log-verbosity 4": "made by an earlier version of Whetstone",
     "OpenVINO sees no device GPU here: it sees CPU": "OpenVINO sees no device GPU here: leave `serving.device` out",
     "RuntimeError: Check 'inserted.second' failed at /x/src/cpp/src/gguf_utils/gguf.cpp:260:": "damaged or cut short",
     "  Value error, User-specified max_model_len (5000) is greater than the derived max_model_len "
