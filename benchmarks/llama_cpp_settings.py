@@ -39,10 +39,11 @@ class Setting(NamedTuple):
 
 SETTINGS = {
     "ours": Setting(),
-    "awake": Setting(environment={"OMP_WAIT_POLICY": "active"}),
-    "libgomp-default": Setting(environment={"OMP_WAIT_POLICY": ""}),
-    "spin-10000": Setting(environment={"OMP_WAIT_POLICY": "", "GOMP_SPINCOUNT": "10000"}),
-    "spin-100000": Setting(environment={"OMP_WAIT_POLICY": "", "GOMP_SPINCOUNT": "100000"}),
+    "sleeps-at-once": Setting(environment={"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": ""}),
+    "awake": Setting(environment={"OMP_WAIT_POLICY": "active", "GOMP_SPINCOUNT": ""}),
+    "libgomp-default": Setting(environment={"GOMP_SPINCOUNT": ""}),
+    "spin-1000": Setting(environment={"GOMP_SPINCOUNT": "1000"}),
+    "spin-100000": Setting(environment={"GOMP_SPINCOUNT": "100000"}),
     "one-thread": Setting({"threads": 1, "batch_threads": 1}),
     "one-thread-reads-with-all": Setting({"threads": 1, "batch_threads": CORES}),
     "one-slot": Setting({"max_num_seqs": 1}),

@@ -21,6 +21,13 @@ NEUTRAL_SAMPLING = ("--temp", "1.0", "--top-k", "0", "--top-p", "1.0", "--min-p"
 """Sampling as vLLM has it where a request says nothing; llama.cpp's own is temperature 0.8, top-k 40, min-p 0.05."""
 DRAFT = "draft-"
 """Before the name of a draft's file in the server's working directory, where the model's own file is too."""
+SPINS = "10000"
+"""Turns of a thread at a barrier before it sleeps (libgomp's GOMP_SPINCOUNT).
+
+Threads that never sleep wait for one that does not run where other programs use the cores too (a load of 15 on two
+cores: 285 to 940 ms a token, 15 to 45 where all sleep at once). Threads that sleep at once take 2.4 times as long on a
+machine with nothing else to do: benchmarks/results/llama_cpp_settings.md.
+"""
 _PART = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.IGNORECASE)
 
 
@@ -77,13 +84,9 @@ def links(gguf: Path, prefix: str = "") -> dict[str, Path]:
 
 
 def environment() -> dict[str, str]:
-    """Return the server's whole environment without its key.
-
-    Threads sleep at barriers: where other programs use the cores too, threads that spin there wait for one that does
-    not run (measured on two cores with a load of 15: 15 to 45 ms a token where spinning took 285 to 940).
-    """
+    """Return the server's whole environment without its key. `SPINS` says how its threads wait."""
     inherited = {name: os.environ[name] for name in vllm_options.INHERITED if name in os.environ}
-    return {**inherited, "OMP_WAIT_POLICY": "passive"}
+    return {**inherited, "GOMP_SPINCOUNT": SPINS}
 
 
 def cores() -> int:

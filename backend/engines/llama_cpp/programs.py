@@ -57,7 +57,7 @@ def quantize(
 
 def _run(command: list[str], folder: Path, doing: str, follow: Callable[[str], None] = lambda line: None) -> None:
     """Run to the end with the output passed on; the program ends with us if we are interrupted."""
-    # 1. Threads sleep at barriers, as those of the server do.
+    # 1. Threads sleep at barriers: a job gives way to what else uses the cores.
     environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
     environment.pop("OMP_NUM_THREADS", None)
     lines: list[str] = []
