@@ -18,7 +18,7 @@ from backend.domain.evaluation.document import Variant
 from backend.domain.recipe.recipe import Serving
 from backend.hardware.engine_status import engine_python
 from backend.service import Workspace
-from backend.service.jobs import jobs
+from backend.service.jobs import jobs, supervisors
 from backend.serving.vllm import VllmServer
 from backend.settings import ASSETS
 from tests.homes import KERNELS, open_home, processes_of
@@ -77,6 +77,7 @@ def home(tmp_path: Path) -> Iterator[Workspace]:
     if processes_of(workspace):
         jobs.cancel_all_and_stop(workspace)
     assert processes_of(workspace) == []
+    supervisors.stop(workspace)
 
 
 @pytest.fixture
