@@ -2,12 +2,14 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run setup serve check unit test beside lint screenshots audit campaign ray test-gpu clean
+.PHONY: help run setup serve check unit test beside lint screenshots audit campaign ray test-gpu test-gpu-torch clean
 
 BIN := .venv/bin
 # Tests run beside each other, each on one thread, but what measures time has the machine to itself. Three processes on two
 # cores, since much of a test with servers is waiting; which tests share one process says tests/sharing.py.
 AT_ONCE ?= 3
+# A Python that has torch with CUDA, for `make test-gpu-torch`.
+PYTHON ?= python3
 BESIDE := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(AT_ONCE) --dist loadgroup --no-loadscope-reorder --durations 40 --durations-min 5
 # Processes that start by the hundred read compiled modules, whatever the shell that runs make says.
 export PYTHONDONTWRITEBYTECODE :=
@@ -78,6 +80,10 @@ test-gpu: ## The tests that need an NVIDIA GPU
 	@.ci/setup test
 	@$(BIN)/python .ci/serve.py
 	$(BIN)/pytest -m gpu --timeout 1800
+
+test-gpu-torch: ## Those of them that need torch with CUDA alone, by the Python named as PYTHON
+	$(PYTHON) -m pytest -c /dev/null --rootdir . --noconftest -p no:cacheprovider -q tests/gpu
+
 
 clean: ## Remove the environments and caches; nothing of a user's home
 	rm -rf .venv .engines .mypy_cache .ruff_cache .hypothesis

@@ -3,8 +3,8 @@
     python -m benchmarks.quantize_run ENGINE REQUEST.json
 
 Imports everything the engine will need, notes the resident memory (the import floor), quantizes, and prints one line of
-JSON: `seconds` of the whole call (load, calibrate, quantize, write) and `peak_bytes`, the peak resident memory above
-the floor.
+JSON: `seconds` of the whole call (load, calibrate, quantize, write), `peak_bytes`, the peak resident memory above the
+floor, and `device_bytes`, the most that tensors took on the first device where that is a CUDA device.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def main(engine: str, path: str) -> None:
         "seconds": seconds,
         "floor_bytes": floor,
         "peak_bytes": _status("VmHWM") - floor,
+        "device_bytes": _device_bytes(request.devices[0]),
         "calibration": result.calibration,
         "versions": result.versions,
         "bytes_after": result.bytes_after,
@@ -60,6 +61,12 @@ def _import(engine: str) -> object:
     for name in (*NEEDED[engine], "transformers.models.llama.modeling_llama", "transformers.models.auto.modeling_auto"):
         importlib.import_module(name)
     return importlib.import_module(MODULES[engine])
+
+
+def _device_bytes(device: str) -> int | None:
+    import torch
+
+    return torch.cuda.max_memory_allocated(device) if device.startswith("cuda") else None
 
 
 def _status(field: str) -> int:

@@ -14,30 +14,8 @@ from backend.domain.jobs.progress import NoProgress
 from backend.engines.base import Pruning
 from backend.evaluate.quality.scoring import score
 from backend.layered.dequantize import CompressedTensorsSource, dequantize_awq
-from tests.helpers.quantizing import run
+from tests.helpers.quantizing import GROUPS, METHODS, run
 from tests.tiny import TEXT, tiny_llama
-
-GROUPS: dict[str, Any] = {"bits": 4, "group_size": 32, "symmetric": False}
-METHODS: dict[str, tuple[dict[str, Any], float]] = {
-    "rtn": ({"method": "rtn", **GROUPS}, 0.15),
-    "rtn 8 bits": ({"method": "rtn", "bits": 8, "group_size": 32}, 0.001),
-    "awq with clipping": ({"method": "awq", "clip": True, **GROUPS}, 0.15),
-    "gptq": ({"method": "gptq", **GROUPS}, 0.15),
-    "gptq symmetric in activation order": ({"method": "gptq", **GROUPS, "symmetric": True, "act_order": True}, 0.15),
-    "gptq after awq": ({"method": "gptq", "awq_scales": True, "clip": True, "act_order": True, **GROUPS}, 0.15),
-    "w8a8": ({"method": "w8a8", "bits": 8}, 0.01),
-    "w8a8 static": ({"method": "w8a8", "bits": 8, "activations": "static"}, 0.1),
-    "smoothquant": ({"method": "smoothquant", "bits": 8}, 0.01),
-    "smoothquant static": ({"method": "smoothquant", "bits": 8, "activations": "static"}, 0.1),
-    "int8": ({"method": "int8", "bits": 8}, 0.005),
-    "fp8": ({"method": "fp8", "bits": 8}, 0.05),
-    "fp8 static": ({"method": "fp8", "bits": 8, "activations": "static"}, 0.05),
-    "fp8 cache": ({"method": "kv_cache"}, 0.01),
-    "int8 with fp8 cache": ({"method": "w8a8", "bits": 8, "kv_cache": True}, 0.01),
-    "sparsegpt": ({"method": None, "pruning": Pruning(method="sparsegpt", sparsity=0.2)}, 0.5),
-    "wanda then gptq": ({"method": "gptq", "pruning": Pruning(method="wanda", sparsity=0.2), **GROUPS}, 0.5),
-}
-"""Request and the most KL divergence (nats a token) on the text it was calibrated on."""
 
 
 def kl(model: Path, candidate: Path) -> float:

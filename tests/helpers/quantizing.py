@@ -1,4 +1,4 @@
-"""Quantizes a tiny model in a test."""
+"""Quantizes a tiny model in a test, by every method of the native engine."""
 
 from __future__ import annotations
 
@@ -6,10 +6,32 @@ from pathlib import Path
 from typing import Any
 
 from backend.domain.jobs.progress import NoProgress
-from backend.engines.base import QuantizeRequest, QuantizeResult
+from backend.engines.base import Pruning, QuantizeRequest, QuantizeResult
 from backend.engines.native import quantize
 from backend.engines.native.methods import pipelines
 from tests.tiny import TEXT
+
+GROUPS: dict[str, Any] = {"bits": 4, "group_size": 32, "symmetric": False}
+METHODS: dict[str, tuple[dict[str, Any], float]] = {
+    "rtn": ({"method": "rtn", **GROUPS}, 0.15),
+    "rtn 8 bits": ({"method": "rtn", "bits": 8, "group_size": 32}, 0.001),
+    "awq with clipping": ({"method": "awq", "clip": True, **GROUPS}, 0.15),
+    "gptq": ({"method": "gptq", **GROUPS}, 0.15),
+    "gptq symmetric in activation order": ({"method": "gptq", **GROUPS, "symmetric": True, "act_order": True}, 0.15),
+    "gptq after awq": ({"method": "gptq", "awq_scales": True, "clip": True, "act_order": True, **GROUPS}, 0.15),
+    "w8a8": ({"method": "w8a8", "bits": 8}, 0.01),
+    "w8a8 static": ({"method": "w8a8", "bits": 8, "activations": "static"}, 0.1),
+    "smoothquant": ({"method": "smoothquant", "bits": 8}, 0.01),
+    "smoothquant static": ({"method": "smoothquant", "bits": 8, "activations": "static"}, 0.1),
+    "int8": ({"method": "int8", "bits": 8}, 0.005),
+    "fp8": ({"method": "fp8", "bits": 8}, 0.05),
+    "fp8 static": ({"method": "fp8", "bits": 8, "activations": "static"}, 0.05),
+    "fp8 cache": ({"method": "kv_cache"}, 0.01),
+    "int8 with fp8 cache": ({"method": "w8a8", "bits": 8, "kv_cache": True}, 0.01),
+    "sparsegpt": ({"method": None, "pruning": Pruning(method="sparsegpt", sparsity=0.2)}, 0.5),
+    "wanda then gptq": ({"method": "gptq", "pruning": Pruning(method="wanda", sparsity=0.2), **GROUPS}, 0.5),
+}
+"""Request and the most KL divergence (nats a token) on the text it was calibrated on."""
 
 
 def run(model: Path, out: Path, **options: Any) -> QuantizeResult:
