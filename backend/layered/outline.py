@@ -242,7 +242,7 @@ class Outline:
         state = {}
         for name, tensor in self.source.read(paths):
             path = paths[name]
-            loaded = tensor.to(device=device, dtype=torch.float32)
+            loaded = tensor.to(device).float()  # 16 bits a weight on the way to the device
             if not bool(loaded.sum().isfinite()) and not bool(loaded.isfinite().all()):  # a sum is a tenth of the work
                 raise WorkError(f"{name} holds values that are not finite: the model's weights are damaged.")
             turned = turn and path in linears
@@ -342,7 +342,7 @@ class Outline:
 
     @contextmanager
     def head(self, device: str) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
-        """Yield a function from what left the last layer [rows, hidden] to logits [rows, vocabulary].
+        """Yield a function from what left the last layer [rows, hidden], on any device, to logits [rows, vocabulary].
 
         It is the last norm and the output head, with what the family does to logits (scales, soft caps), by the model's
         own forward. Their weights are loaded for as long as this runs.
@@ -363,7 +363,7 @@ class Outline:
 
         def logits(rows: torch.Tensor) -> torch.Tensor:
             with torch.no_grad():
-                logits: torch.Tensor = self.model(inputs_embeds=rows[None], use_cache=False).logits[0]
+                logits: torch.Tensor = self.model(inputs_embeds=rows[None].to(device), use_cache=False).logits[0]
             return logits
 
         base.forward = lambda *_, inputs_embeds, **__: left(last_hidden_state=norm(inputs_embeds))

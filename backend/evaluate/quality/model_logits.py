@@ -185,9 +185,8 @@ class LayerwiseModel:
 
     @contextmanager
     def head(self) -> Iterator[Head]:
-        device = self.place.devices[0]
-        with self.outline.head(device) as head:
-            yield lambda states, number, part: head(states[number, part].to(device))
+        with self.outline.head(self.place.devices[0]) as head:
+            yield lambda states, number, part: head(states[number, part])
 
     def shares_head(self, other: ScoredModel) -> bool:
         return other is self or (isinstance(other, LayerwiseModel) and self.outline.shares_head(other.outline))
