@@ -147,7 +147,7 @@ class LayerPasses:
                     with suppress(AllTapsRead):
                         leaving = self.run_batch(number, layer, hidden.entering[span].to(device))
                         if keep:
-                            hidden.leaving[span] = leaving.cpu()
+                            hidden.leaving[span].copy_(leaving)
                     if place == 0:
                         tick(min(1.0, done * len(places) / len(spans)))
 
@@ -190,7 +190,6 @@ def tapped(layer: Any, taps: Mapping[str, Tap], *, stop: bool = False) -> Iterat
 
     With `stop` a call of the layer ends by AllTapsRead as soon as every one of them was called.
     """
-    # 1. Each tap reads what its module reads; the last one may end the call.
     # 1. Each tap reads what its module reads; with `stop` the last one ends the call.
     read_paths: set[str] = set()
 

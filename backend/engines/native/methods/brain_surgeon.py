@@ -8,6 +8,7 @@ becomes: that is the caller's.
 
 from __future__ import annotations
 
+import importlib.util
 from typing import TYPE_CHECKING, Protocol
 
 from backend.engines.native.group import Stats
@@ -38,6 +39,15 @@ class Decision(Protocol):
     def column(self, index: int) -> torch.Tensor:
         """Return column `index` [out] as decided."""
 
+    def whole_block(self, columns: torch.Tensor, upper: torch.Tensor) -> torch.Tensor | None:
+        """Fix the block at once by a kernel for CUDA, given U's block `upper` [block, block]; return the errors [block,
+        out]. None where columns are decided one by one."""
+
+
+def has_kernel(tensor: torch.Tensor) -> bool:
+    """Return whether `column_kernel` can take this tensor: on a CUDA device, with Triton, which torch brings there."""
+    return tensor.is_cuda and importlib.util.find_spec("triton") is not None
+
 
 def sweep(
     weight: torch.Tensor, factor: Factor, decision: Decision, size: int = BLOCK, order: torch.Tensor | None = None
@@ -56,7 +66,10 @@ def sweep(
         block = columns[start : start + size]
         rows = factor.rows(start, start + len(block))
         decision.block(start, block, rows.diagonal())
-        errors = _fix(block, rows[:, : len(block)], decision, start)
+        square = rows[:, : len(block)]
+        errors = decision.whole_block(block, square)
+        if errors is None:
+            errors = _fix(block, square, decision, start)
         columns[start + len(block) :].addmm_(rows[:, len(block) :].T, errors, alpha=-1)
     # 3. Back to [out, in] and the original order.
     return (columns if order is None else columns.index_select(0, torch.argsort(order))).T.contiguous()

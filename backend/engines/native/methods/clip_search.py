@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 STEPS = 20
 MOST = 0.5
-AT_A_TIME = 1 << 20
-"""Weights whose ranges are searched together."""
+AT_A_TIME = {"cpu": 1 << 20, "cuda": 1 << 26}
+"""Weights whose ranges are searched together, by the kind of device: in a processor's cache, or enough for a whole
+GPU."""
 
 
 def search_ranges(
@@ -47,7 +48,9 @@ def search_ranges(
 
     # 1. The blocks of X'X [groups, group, group], and how many rows fit in memory.
     blocks = block_grams(stats, in_groups(weight, rounding).shape[-1]) if stats.tokens else None
-    size = len(weight) if rounding.scheme.weights.strategy == "tensor" else max(1, AT_A_TIME // weight.shape[1])
+    together = AT_A_TIME.get(weight.device.type, AT_A_TIME["cuda"])
+    whole = rounding.scheme.weights.strategy == "tensor"
+    size = len(weight) if whole else max(1, together // weight.shape[1])
     # 2. Search slice by slice.
     values, parts = torch.empty_like(weight), []
     for start in range(0, len(weight), size):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from backend.engines.base import QuantizeRequest
 from backend.engines.native.group import Linear, Stats
 from backend.engines.native.methods.awq import AwqScaler
-from backend.engines.native.methods.brain_surgeon import BLOCK, factor_of, sweep
+from backend.engines.native.methods.brain_surgeon import BLOCK, factor_of, has_kernel, sweep
 from backend.engines.native.methods.nearest import Nearest, parted
 from backend.engines.native.methods.pipelines import Pipeline, grouped
 from backend.engines.native.methods.rounding import Grid, Rounding, Snapped, Write, parameters, snapped
@@ -70,8 +70,11 @@ def _swept(
 ) -> tuple[torch.Tensor, Grid]:
     order = _order(stats, act_order, weight.device)
     decision = _Round(rounding, grid, order, None if mask is None else mask[:, order], weight)
-    # Whole groups, so that a group's range is taken from weights with all updates made.
+    # Whole groups, so that a group's range is taken from weights with all updates made; for a kernel one group, whose
+    # range is known before it starts.
     size = decision.group * (BLOCK // decision.group) or BLOCK
+    if not decision.fixed_grid and has_kernel(weight):
+        size = decision.group
     return sweep(weight, factor_of(stats, order), decision, size, order), decision.grid()
 
 
@@ -132,6 +135,22 @@ class _Round:
             point.sub_(zero)
         point.mul_(scale)
         return point if self.mask is None else point * self.mask[:, index]
+
+    def whole_block(self, columns: torch.Tensor, upper: torch.Tensor) -> torch.Tensor | None:
+        if not has_kernel(columns):
+            return None
+        import torch
+
+        from backend.engines.native.methods import column_kernel
+
+        groups = self.groups[self.start : self.start + len(columns)]
+        if not self.fixed_grid:
+            self._begin(0, groups[0])
+        numbers = torch.tensor(groups, dtype=torch.int32, device=columns.device)
+        mask = None
+        if self.mask is not None:
+            mask = self.mask[:, self.start : self.start + len(columns)].T.to(columns.dtype).contiguous()
+        return column_kernel.fix(columns, upper, (self.scale, self.zero, numbers, self.low, self.high), mask)
 
     def _begin(self, start: int, number: int) -> None:
         grid = parameters(self.columns[start : start + self.group].T.contiguous(), self.rounding)

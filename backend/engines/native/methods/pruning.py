@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from backend.domain.errors import ImpossibleStack
 from backend.engines.base import Pattern, Pruning
 from backend.engines.native.group import Linear, Stats
-from backend.engines.native.methods.brain_surgeon import BLOCK, factor_of, sweep
+from backend.engines.native.methods.brain_surgeon import BLOCK, factor_of, has_kernel, sweep
 
 if TYPE_CHECKING:
     import torch
@@ -104,6 +104,14 @@ class _Drop:
             scores = (self.columns[part] / self.diagonal[part, None]).square()
             self.mask[part] = n_of_m(scores.T, self.pattern).T.to(scores.dtype)
         return self.columns[number] * self.mask[number]
+
+    def whole_block(self, columns: torch.Tensor, upper: torch.Tensor) -> torch.Tensor | None:
+        """A pattern is chosen anew every few columns, so it is decided one by one."""
+        if self.width or not has_kernel(columns):
+            return None
+        from backend.engines.native.methods import column_kernel
+
+        return column_kernel.fix(columns, upper, mask=self.mask)
 
 
 class WeightPruner:

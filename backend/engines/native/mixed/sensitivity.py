@@ -188,7 +188,7 @@ class _Probe:
                 self.passes.halve()
                 continue
             place = start if to is None else start - which.start + to
-            hidden.leaving[place : place + stop - start] = leaving.cpu()
+            hidden.leaving[place : place + stop - start].copy_(leaving)
             start = stop
 
     @contextmanager
