@@ -34,7 +34,7 @@ def one_by_one(block, upper, grid, mask):  # type: ignore[no-untyped-def]
 def test_a_block_becomes_what_its_columns_become(count: int, rows: int, case: str) -> None:
     import torch
 
-    from backend.engines.native.methods import column_kernel
+    from backend.engines.native import column_kernel
 
     # 1. A block of columns [count, rows], the factor of a sound matrix, a grid of 4 bits and a mask.
     generator = torch.Generator().manual_seed(count + rows)
@@ -54,11 +54,11 @@ def test_a_block_becomes_what_its_columns_become(count: int, rows: int, case: st
     fixed = block.to(DEVICE)
     on_device = None if grid is None else (*(part.to(DEVICE) for part in grid[:3]), *grid[3:])
     below = torch.tril(torch.randn(count, count, generator=generator), -1)  # what lies below the diagonal is not read
-    made = column_kernel.fix(
+    on_device_errors = column_kernel.fix(
         fixed, (upper.float() + below).to(DEVICE), on_device, None if mask is None else mask.to(DEVICE)
     )
 
     # 3. The same, but where a sum in fp32 falls on the other side of an edge between two points.
     same = (fixed.cpu() - expected).abs() < 1e-4
     assert float(same.all(0).float().mean()) > 0.98
-    assert torch.allclose(made.cpu()[:, same.all(0)].double(), errors[:, same.all(0)], rtol=1e-3, atol=1e-3)
+    assert torch.allclose(on_device_errors.cpu()[:, same.all(0)].double(), errors[:, same.all(0)], rtol=1e-3, atol=1e-3)

@@ -141,7 +141,7 @@ class _Round:
             return None
         import torch
 
-        from backend.engines.native.methods import column_kernel
+        from backend.engines.native import column_kernel
 
         groups = self.groups[self.start : self.start + len(columns)]
         if not self.fixed_grid:

@@ -109,7 +109,7 @@ class _Drop:
         """A pattern is chosen anew every few columns, so it is decided one by one."""
         if self.width or not has_kernel(columns):
             return None
-        from backend.engines.native.methods import column_kernel
+        from backend.engines.native import column_kernel
 
         return column_kernel.fix(columns, upper, mask=self.mask)
 

@@ -72,6 +72,9 @@ def test_the_second_of_two_weights_takes_the_exact_best_value() -> None:
         def column(self, index: int) -> Any:
             return torch.tensor([0.25]) if index == 0 else self.columns[1]
 
+        def whole_block(self, columns: Any, upper: Any) -> None:
+            return None
+
     target = inputs @ weight[0] - 0.25 * inputs[:, 0]
     best = (inputs[:, 1] @ target) / (inputs[:, 1] @ inputs[:, 1])
     assert float(sweep(weight, factor, FixFirst())[0, 1]) == pytest.approx(float(best), rel=1e-4)
