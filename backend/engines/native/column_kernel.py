@@ -19,23 +19,24 @@ ROWS = 32
 
 @cache
 def _kernel() -> Any:
-    """Return the kernel. Triton reads the source of what it compiles, so that is whole here."""
+    """Return the kernel. Triton reads the source of what it compiles: that is whole here, with its own
+    annotations alone."""
     import triton
     import triton.language as tl
 
     @triton.jit  # type: ignore[untyped-decorator]
-    def fix_columns(
-        columns: Any,
-        errors: Any,
-        upper: Any,
-        scales: Any,
-        zeros: Any,
-        groups: Any,
-        mask: Any,
-        rows: Any,
+    def fix_columns(  # type: ignore[no-untyped-def]
+        columns,
+        errors,
+        upper,
+        scales,
+        zeros,
+        groups,
+        mask,
+        rows,
         count: tl.constexpr,
-        low: Any,
-        high: Any,
+        low,
+        high,
         rounds: tl.constexpr,
         masked: tl.constexpr,
         size: tl.constexpr,
