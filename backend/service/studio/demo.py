@@ -58,11 +58,13 @@ of its significance, and the end is known. What is left open may be continued.""
 QUICK_OPTIONS: dict[str, Any] = {
     "max_tokens": 24,
     "warmup_requests": 1,
+    "warmup_seconds": 0.5,
     "prefix_cache": "per-run",
     "quality_prompts": 12,
 }
 """A load for the real model, whose every token takes tens of milliseconds on two cores. Runs keep prefixes apart, so
-that blocks may ask the same prompts."""
+that blocks may ask the same prompts. Half a second warms a server that stays up: of 50 comparisons of one engine with
+itself that were warmed so, one named a difference (benchmarks/results/aa_engines.jsonl)."""
 
 AMPLE_BYTES = 12e9
 """Free memory by which all servers fit, whatever they hold while they start: those of a model of 135 M parameters take
