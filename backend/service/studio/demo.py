@@ -63,7 +63,7 @@ QUICK_OPTIONS: dict[str, Any] = {
     "quality_prompts": 12,
 }
 """A load for the real model, whose every token takes tens of milliseconds on two cores. Runs keep prefixes apart, so
-that blocks may ask the same prompts. Half a second warms a server that stays up: of 50 comparisons of one engine with
+that blocks may ask the same prompts. Half a second warms a server that stays up: of 42 comparisons of one engine with
 itself that were warmed so, one named a difference (benchmarks/results/aa_engines.jsonl)."""
 
 AMPLE_BYTES = 12e9
