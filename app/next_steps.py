@@ -15,7 +15,7 @@ from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import Variant
 from backend.domain.figures import code
 from backend.domain.jobs import gguf_export
-from backend.domain.recipe.serving_engines import ENGINES
+from backend.domain.recipe.serving_engines import ENGINES, artifact_id
 from backend.present import serve_command
 from backend.service import Workspace
 from backend.service.evaluations import reports
@@ -125,8 +125,8 @@ def _downloads(opened: Workspace, variant: Variant, evaluation: str | None) -> N
     if variant.kind == "artifact" and (variant.bytes_on_disk or 0) <= MOST_BYTES and not opened.read_only:
         st.download_button(
             f"Download ({size(variant.bytes_on_disk)})",
-            lambda: artifacts.archive(opened, variants.artifact_id(variant.source)),
-            f"{variants.artifact_id(variant.source)}.tar",
+            lambda: artifacts.archive(opened, artifact_id(variant.source)),
+            f"{artifact_id(variant.source)}.tar",
             "application/x-tar",
             on_click="ignore",
             key=page_key("next_download"),
@@ -137,7 +137,7 @@ def _downloads(opened: Workspace, variant: Variant, evaluation: str | None) -> N
 
 def _gguf_download(opened: Workspace, variant: Variant) -> None:
     """Draw the download of one file for llama.cpp and programs built on it, where one can be written."""
-    artifact = variants.split_engine(variant.source)[0].partition(variants.TOKENS)[0]
+    artifact = artifact_id(variant.source)
     if gguf_export.find_refusal(artifacts.show(opened, artifact).manifest) is not None:
         return
     has_file = variant.gguf is not None

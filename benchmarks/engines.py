@@ -83,7 +83,7 @@ def main() -> None:
 
 def list_sources(workspace: Workspace, model: str) -> Iterator[str]:
     """Yield the sources of the variants whose engines are installed; artifacts are made first, each once."""
-    made: dict[str, str] = {}
+    artifacts: dict[str, str] = {}
     for candidate in CANDIDATES:
         engine = ENGINES[candidate.engine]
         if not engine_status.read_marker(workspace.settings.engines, engine.environment):
@@ -92,10 +92,10 @@ def list_sources(workspace: Workspace, model: str) -> Iterator[str]:
         source = model
         if candidate.steps:
             name = name_steps(candidate.steps)
-            if name not in made:
+            if name not in artifacts:
                 recipe = {"name": name, "steps": list(candidate.steps)}
-                made[name] = str(optimized(workspace, model, [recipe])[0].result["artifact"])
-            source = made[name]
+                artifacts[name] = str(optimized(workspace, model, [recipe])[0].result["artifact"])
+            source = artifacts[name]
         yield f"{source}@engine={candidate.engine}"
 
 

@@ -26,12 +26,13 @@ from backend.domain.figures import counted
 from backend.domain.jobs.eta import TimeLeft
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.load.options import BLOCKS_FOR_VERDICT
+from backend.domain.recipe.serving_engines import ENGINE
 from backend.present import evaluate_command as evaluate_command
 from backend.present.words import engines, repeat_counts
 from backend.service import Workspace
 from backend.service.evaluations import evaluations, tasks
 from backend.service.jobs import artifacts, progress
-from backend.service.models import models, variants
+from backend.service.models import models
 
 PURPOSE, REFUSED = "evaluate", "evaluate_refused"
 MOST_VARIANTS = 16
@@ -81,7 +82,7 @@ def choose_variants(opened: Workspace) -> list[str]:
 
 def _label(source: str, labels: dict[str, str]) -> str:
     """Return the label of a variant, with the engine that it names."""
-    name, marker, _ = source.rpartition(variants.ENGINE)
+    name, marker, _ = source.rpartition(ENGINE)
     try:
         return engine_select.named_on(labels.get(name, name), source) if marker else labels.get(source, source)
     except WhetstoneError:  # an engine that is none: the check says so

@@ -13,10 +13,11 @@ from app.serving import engine_select
 from app.summaries import model_source as origin
 from app.url_parameters import NOTHING
 from backend.domain.figures import code
+from backend.domain.recipe.serving_engines import ENGINE
 from backend.service import Workspace
 from backend.service.jobs import artifacts
 from backend.service.jobs.artifacts import ArtifactView
-from backend.service.models import models, variants
+from backend.service.models import models
 from backend.service.serving.serve import is_address
 
 TITLES = {"original": "Original", "optimized": "Optimized"}
@@ -107,7 +108,7 @@ def _itself_elsewhere(opened: Workspace, servable: Sequence[Servable], first: st
 
 def _without_engine(source: str) -> str:
     """Return the source without `@engine=NAME`; also if that engine is none."""
-    return source.partition(variants.ENGINE)[0]
+    return source.partition(ENGINE)[0]
 
 
 def _name(names: dict[str, str], source: str) -> str:
@@ -157,7 +158,7 @@ def _choose_engine(opened: Workspace, side: str, selected: str, written: str | N
     if offer is None:
         return selected
     source = written if written and _without_engine(written) == selected else selected
-    engine = source.rpartition(variants.ENGINE)[2] if source != selected else None
+    engine = source.rpartition(ENGINE)[2] if source != selected else None
     if engine is not None and engine not in offer.choices:
         refusal = next((offer.refusals[name] for name in offer.refusals if name == engine), "There is no such engine.")
         st.warning(message(f"{code(engine[:40])}: {refusal}"), icon=":material/help:")

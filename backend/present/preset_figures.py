@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from backend.domain.evaluation.document import Evaluation, Level, Quality, VariantResult
 from backend.domain.evaluation.soundness import is_sound
 from backend.domain.frozen import Frozen
+from backend.domain.jobs.artifact import artifact_of
 from backend.domain.machine.hardware_lines import hardware_line, versions_line
 from backend.domain.planner.estimate import Estimate
 from backend.domain.recipe.recipe import Recipe
@@ -103,7 +104,7 @@ def _has_recipe(result: VariantResult, recipe: Recipe, evaluation: Evaluation, r
     if not recipe.steps:
         same_model = variant.kind == "model" and variant.model_path == evaluation.variants[0].variant.model_path
         return same_model and variant.serving == recipe.serving
-    return recipes.get(variant.source, variant.recipe_hash) == recipe.hash
+    return recipes.get(artifact_of(variant) or variant.source, variant.recipe_hash) == recipe.hash
 
 
 def measurement(evaluation: Evaluation, result: VariantResult, identity: str, bundled: bool = False) -> Measurement:

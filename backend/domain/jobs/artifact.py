@@ -17,9 +17,11 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
+from backend.domain.evaluation.document import Variant
 from backend.domain.frozen import Facts, Frozen
 from backend.domain.model.facts import ModelCard
 from backend.domain.recipe.recipe import Recipe
+from backend.domain.recipe.serving_engines import artifact_id
 from backend.domain.validation import read_stored
 
 SCORES = (
@@ -35,6 +37,12 @@ SCORES = (
 )
 """Figures of a scoring, by the names of an evaluation's `Quality`; a manifest calls the first two `perplexity_after`
 and `perplexity_before`, and says besides `text`, `text_sha256`, `windows` and `tokens`."""
+
+
+def artifact_of(variant: Variant) -> str | None:
+    """Return the id of a variant's artifact; None for what is none, and for one that a job is still to make."""
+    is_made = variant.kind == "artifact" and variant.source.startswith("a-")
+    return artifact_id(variant.source) if is_made else None
 
 
 def _inside(path: str) -> str:

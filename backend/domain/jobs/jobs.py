@@ -15,6 +15,7 @@ from pydantic import Field, field_validator
 from backend.domain.evaluation.blocks.sequential_tests import ContinuedEvaluation
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.frozen import Facts, Frozen
+from backend.domain.jobs.artifact import artifact_of
 from backend.domain.machine import targets
 from backend.domain.machine.device import GIB
 from backend.domain.model.facts import ModelCard
@@ -221,11 +222,7 @@ class ServingSpec(ReadingSpec):
 
     def artifacts(self, home: str) -> set[str]:
         """Return the ids of those among the variants that are there already."""
-        return {
-            variant.source
-            for variant in self.variants
-            if variant.kind == "artifact" and variant.source.startswith("a-")
-        }
+        return {identity for identity in map(artifact_of, self.variants) if identity is not None}
 
     @property
     def accelerators(self) -> AcceleratorNeeds:

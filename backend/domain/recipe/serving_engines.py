@@ -103,6 +103,15 @@ OPENVINO_TENSORS = frozenset({"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_
 the weights are not quite those of the file."""
 
 
+ENGINE, TOKENS = "@engine=", "@tokens="
+"""Begin what may follow a source: the engine that serves it, and another number of draft tokens."""
+
+
+def artifact_id(source: str) -> str:
+    """Return the id of an artifact's source, without the engine and the number of tokens behind it."""
+    return source.partition(ENGINE)[0].partition(TOKENS)[0]
+
+
 class Combination(NamedTuple):
     """One combination that a person wants served."""
 

@@ -11,6 +11,7 @@ from backend.domain.errors import NotContinued, NotFound, RequestError
 from backend.domain.evaluation.blocks.sequential_tests import ContinuedEvaluation
 from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.figures import counted
+from backend.domain.jobs.artifact import artifact_of
 from backend.domain.jobs.jobs import LIVE, EvaluateSpec, JobState
 from backend.domain.jobs.terms import Terms
 from backend.domain.load import prompt_lines
@@ -160,7 +161,7 @@ def _variant_change(workspace: Workspace, result: VariantResult) -> str | None:
 def _bucket_change(workspace: Workspace, result: VariantResult) -> str | None:
     """Compare by manifest: the files are verified when they are fetched for serving."""
     try:
-        manifest = artifacts.show(workspace, result.variant.source).manifest
+        manifest = artifacts.show(workspace, artifact_of(result.variant) or result.variant.source).manifest
     except NotFound:
         return f"`{result.name}`, {result.variant.source}, is no longer there; measure again without it"
     if artifact_folder.served_of(manifest, result.variant) != result.weights_sha256:

@@ -26,7 +26,15 @@ from backend.domain.neuron.software_stacks import STACKS
 from backend.domain.recipe import engine_choice, quantize_step, serving_engines
 from backend.domain.recipe.engine_choice import OpenChoice
 from backend.domain.recipe.recipe import Recipe, Serving, Speculate, Step
-from backend.domain.recipe.serving_engines import AUTO, EngineChoice, EngineName, find_unsupported
+from backend.domain.recipe.serving_engines import (
+    AUTO,
+    ENGINE,
+    TOKENS,
+    EngineChoice,
+    EngineName,
+    artifact_id,
+    find_unsupported,
+)
 from backend.domain.recipe.speculation import MOST_TOKENS
 from backend.domain.roles import Action
 from backend.domain.rules import kernel_rules
@@ -36,9 +44,6 @@ from backend.service.jobs import artifacts
 from backend.service.machines import targets
 from backend.service.models import endpoint_variants, measured_engines, models
 from backend.service.workspace import Workspace
-
-TOKENS = "@tokens="
-ENGINE = "@engine="
 
 
 def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None, streams: int = 1) -> Variant:
@@ -92,11 +97,6 @@ def split_engine(source: str) -> tuple[str, EngineChoice | None]:
         if engine == name:
             return plain, engine
     raise RequestError(f"There is no serving engine `{name[:40]}`: use {' or '.join(engines)}.")
-
-
-def artifact_id(source: str) -> str:
-    """Return the id of an artifact's source, without the engine and the number of tokens behind it."""
-    return split_engine(source)[0].partition(TOKENS)[0]
 
 
 def with_engine(source: str, engine: str | None) -> str:

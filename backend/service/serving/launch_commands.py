@@ -7,6 +7,7 @@ from backend.domain.launch_commands import commands
 from backend.domain.launch_commands.commands import LaunchCommand
 from backend.domain.launch_commands.engines import ENGINES, LaunchName
 from backend.domain.recipe.recipe import ORIGINAL
+from backend.domain.recipe.serving_engines import artifact_id
 from backend.service.jobs import artifacts
 from backend.service.models import variants
 from backend.service.workspace import Workspace
@@ -27,7 +28,7 @@ def prepare(workspace: Workspace, source: str, engine: str) -> LaunchCommand:
     if variant.model_path is None:
         raise RequestError(f"{variant.name} runs already: give a model or an artifact.")
     is_artifact = variant.kind == "artifact"
-    recipe = artifacts.show(workspace, variants.artifact_id(source)).manifest.recipe if is_artifact else ORIGINAL
+    recipe = artifacts.show(workspace, artifact_id(source)).manifest.recipe if is_artifact else ORIGINAL
     return commands.make_command(name, variant, recipe)
 
 

@@ -11,6 +11,7 @@ from backend.domain.evaluation.document import Variant
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import LIVE, JobKind, JobState, ServeSpec
 from backend.domain.jobs.kinds import KINDS
+from backend.domain.recipe.serving_engines import artifact_id
 from backend.domain.roles import Action
 from backend.hardware import engine_status, probe
 from backend.service.jobs import artifacts, jobs
@@ -171,7 +172,7 @@ def estimate_memory(workspace: Workspace, variant: Variant) -> int:
     """Estimated bytes of one server: SERVER_BYTES + weights + cache of SEQUENCES full sequences (at most
     MAX_CACHE_BYTES)."""
     if variant.kind == "artifact":
-        card = artifacts.show(workspace, variants.artifact_id(variant.source)).manifest.parent
+        card = artifacts.show(workspace, artifact_id(variant.source)).manifest.parent
     else:
         card = models.resolve(workspace, str(variant.model_path))
     length = variant.serving.max_model_len or card.max_positions

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from backend.artifacts import locations
 from backend.domain.evaluation.document import Variant
+from backend.domain.jobs.artifact import artifact_of
 from backend.domain.jobs.progress import Progress
 from backend.settings import Settings
 
@@ -25,7 +26,8 @@ def local_artifacts(
 
 
 def _local_artifact(variant: Variant, settings: Settings, progress: Progress, stack: ExitStack) -> Variant:
-    if variant.kind != "artifact" or variant.model_path is None:
+    artifact = artifact_of(variant)
+    if artifact is None or variant.model_path is None:
         return variant
     address = variant.stored_at or str(Path(variant.model_path).parent)
     location = locations.location_of(settings, address)
@@ -33,7 +35,7 @@ def _local_artifact(variant: Variant, settings: Settings, progress: Progress, st
     if missing:
         message = f"Fetching {variant.name} ({missing / 1e6:.1f} MB) from {location.address}"
         progress.phase("fetch", message, total=missing, unit="bytes")
-    folder = stack.enter_context(location.use(address, variant.source, lambda done, total: progress.advance(done)))
+    folder = stack.enter_context(location.use(address, artifact, lambda done, total: progress.advance(done)))
     return _with_folder(variant, folder)
 
 
@@ -42,6 +44,8 @@ def _with_folder(variant: Variant, folder: Path) -> Variant:
     if speculation is not None and speculation.draft_path is not None:
         speculation = speculation.model_copy(update={"draft_path": str(folder / "draft")})
     cache = str(folder / "compile_cache") if variant.compile_cache else None
-    return variant.model_copy(
-        update={"model_path": str(folder / "model"), "speculation": speculation, "compile_cache": cache}
-    )
+    file = None
+    if variant.gguf is not None and variant.model_path is not None:
+        file = str(folder / Path(variant.gguf).relative_to(Path(variant.model_path).parent))
+    moved = {"model_path": str(folder / "model"), "speculation": speculation, "compile_cache": cache, "gguf": file}
+    return variant.model_copy(update=moved)

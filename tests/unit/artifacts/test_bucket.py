@@ -405,15 +405,21 @@ def test_an_evaluation_has_its_artifact_here_while_it_runs(home_with_bucket: Wor
     forget_copies(home_with_bucket)
     local = place(home_with_bucket).local(published.address)
     variant = Variant(
-        name="r", source=manifest.id, kind="artifact", model_path="/another/host/model", stored_at=published.address
+        name="r",
+        source=f"{manifest.id}@engine=vllm",
+        kind="artifact",
+        model_path="/another/host/model",
+        stored_at=published.address,
     )
+    file = variant.model_copy(update={"gguf": "/another/host/model/model.gguf"})
     messages: list[str] = []
 
     class RecordedPhases(NoProgress):
         def phase(self, name: str, message: str, **_: Any) -> None:
             messages.append(message)
 
-    with local_artifacts([variant], home_with_bucket.settings, RecordedPhases()) as (local_variant,):
+    with local_artifacts([variant, file], home_with_bucket.settings, RecordedPhases()) as (local_variant, local_file):
+        assert local_file.gguf == str(local / "model" / "model.gguf")
         assert local_variant.model_path == str(local / "model") and (local / "model" / "model.safetensors").is_file()
         Cache(home_with_bucket.settings.cache / "artifacts", 0).make_room(0)
         assert (local / "model" / "model.safetensors").is_file(), "what is used stays"

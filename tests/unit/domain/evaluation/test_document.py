@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from backend.domain.errors import Unreadable, WrittenByNewer
-from backend.domain.evaluation.document import read_evaluation
+from backend.domain.evaluation.document import EvaluateOptions, Variant, read_evaluation
+from backend.domain.jobs.artifact import artifact_of
+from backend.domain.jobs.jobs import EvaluateSpec
 from tests.simulated import evaluation
 
 
@@ -19,6 +21,25 @@ def stored(**changes: Any) -> dict[str, Any]:
 def test_a_document_says_its_schema_first_and_reads_back() -> None:
     assert next(iter(stored().items())) == ("schema", 1)
     assert read_evaluation(json.dumps(stored())) == evaluation()
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "expected"),
+    [
+        ("a-13bc84d67213", "artifact", "a-13bc84d67213"),
+        ("a-13bc84d67213@engine=openvino", "artifact", "a-13bc84d67213"),
+        ("a-13bc84d67213@tokens=3@engine=vllm", "artifact", "a-13bc84d67213"),
+        ("j-1a2b3c4d5e", "artifact", None),
+        ("starter@engine=llama.cpp", "model", None),
+    ],
+)
+def test_an_evaluation_holds_the_artifact_whatever_engine_serves_it(
+    source: str, kind: Literal["artifact", "model"], expected: str | None
+) -> None:
+    variant = Variant(name="r", source=source, kind=kind)
+    assert artifact_of(variant) == expected
+    spec = EvaluateSpec(variants=(variant,), options=EvaluateOptions())
+    assert spec.artifacts("/home/artifacts") == ({expected} if expected else set())
 
 
 def test_a_verdict_is_stored_without_a_sentence() -> None:
