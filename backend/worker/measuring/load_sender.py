@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.channel import JobChannel
+from backend.domain.errors import ServerFailed
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.load import counters, order
 from backend.domain.load.load import Load
@@ -51,8 +52,14 @@ class LoadSender:
         counters_after = endpoint.counters()
         return self._record_run(variant, endpoint, plan, result, (counters_before, counters_after), disturbance)
 
-    def run_in_turns(self, slot: order.Slot, endpoints: Mapping[int, Endpoint]) -> dict[int, MeasuredRun]:
-        """Load the endpoints request by request in turns, and record everything known of each one's run."""
+    def run_in_turns(
+        self, slot: order.Slot, endpoints: Mapping[int, Endpoint]
+    ) -> tuple[dict[int, MeasuredRun], dict[int, ServerFailed]]:
+        """Load the endpoints request by request in turns, and record everything known of each one's run.
+
+        Returns the runs, and the error of each server that ended in the meantime, whose run is not recorded. Raises
+        EndpointUnreachable or ServerFailed where one had ended before anything was sent.
+        """
         from backend.evaluate.load import run_alternating
 
         # 1. Plan the same prompts for all.
@@ -65,22 +72,24 @@ class LoadSender:
             for variant, endpoint in endpoints.items()
         }
 
-        # 2. Read the counters of all servers, send, and read them again.
+        # 2. Read the counters of all servers, and send.
         before, meter = {variant: endpoint.counters() for variant, endpoint in endpoints.items()}, DisturbanceMeter()
         slices = [order.cut_slices(plan) for plan in plans.values()]
         self._load_number += 1
         folder = self._channel.work / f"slot-{self._load_number}"
         results = run_alternating(slices, folder, slot.block * len(slices[0]))
         disturbance = meter.disturbance()
-        after = {variant: endpoint.counters() for variant, endpoint in endpoints.items()}
 
-        # 3. Record each run.
-        runs = {}
+        # 3. Record the run of each server that still answers.
+        runs, ended = {}, {}
         for (variant, endpoint), (records, audit) in zip(endpoints.items(), results, strict=True):
-            runs[variant] = self._record_run(
-                variant, endpoint, plans[variant], (records, audit), (before[variant], after[variant]), disturbance
-            )
-        return runs
+            try:
+                read = (before[variant], endpoint.counters())
+            except ServerFailed as error:
+                ended[variant] = error
+                continue
+            runs[variant] = self._record_run(variant, endpoint, plans[variant], (records, audit), read, disturbance)
+        return runs, ended
 
     def _record_run(
         self,

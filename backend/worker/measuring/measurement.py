@@ -136,15 +136,21 @@ class Measurement:
 
         # 1. Send to all that answer, in turns; if a server ends before that, begin again without it.
         runs: dict[int, MeasuredRun] = {}
+        ended: dict[int, ServerFailed] = {}
         while endpoints := self._answering_endpoints(slots, pool):
             try:
-                runs = self._sender.run_in_turns(slots[0], endpoints)
+                runs, ended = self._sender.run_in_turns(slots[0], endpoints)
                 break
-            except EndpointUnreachable:
+            except (EndpointUnreachable, ServerFailed):
                 if len(self._answering_endpoints(slots, pool)) == len(endpoints):
                     raise
 
-        # 2. Report a point for each.
+        # 2. A server that ended while it was asked loses this run, and the others keep theirs.
+        for variant, error in ended.items():
+            with self._recording_loss(variant):
+                raise error
+
+        # 3. Report a point for each.
         for slot in slots:
             if slot.variant in runs:
                 self._report_point(slot, runs[slot.variant].records)
