@@ -5,9 +5,8 @@ from __future__ import annotations
 import streamlit as st
 
 from app import navigation, shell
-from app.formatting import message, plain
+from app.formatting import message
 from app.session import disabled_unless_allowed
-from backend.domain.errors import WhetstoneError
 from backend.domain.figures import listed
 from backend.domain.roles import Action
 from backend.service import Workspace
@@ -39,7 +38,7 @@ def show_start(opened: Workspace) -> None:
     elif run is None or run.why is None:
         st.markdown(OFFER)
     else:
-        st.markdown(plain(run.why))
+        st.markdown(message(run.why))
     # 2. Its next step.
     if run is not None and run.state == "done":
         navigation.link("evaluate", "View results", ":material/speed:", id=str(run.job.result["evaluation"]))
@@ -77,7 +76,7 @@ def show_failed_installations(opened: Workspace) -> tuple[str, ...]:
     failed = engine_setup.find_failed(opened)
     for name, job in failed.items():
         st.error(
-            f"{engine_setup.NAMES[name]} could not be installed: {plain(job.error or '')}", icon=":material/error:"
+            f"{engine_setup.NAMES[name]} could not be installed: {message(job.error or '')}", icon=":material/error:"
         )
         navigation.link("hardware", "Install it again", ":material/memory:")
     return tuple(job.id for job in failed.values())
@@ -105,7 +104,7 @@ def show_notice(opened: Workspace) -> str | None:
 
 def _show_failure(run: FirstRun) -> None:
     why = run.job.error or f"Its job is {run.job.state}."
-    st.markdown(f":material/error: **The demo ended** at step {run.number} of {run.steps}.  \n{plain(why)}")
+    st.markdown(f":material/error: **The demo ended** at step {run.number} of {run.steps}.  \n{message(why)}")
     navigation.link("job", "Open the job to resume it", ":material/open_in_full:", id=run.job.id)
 
 
@@ -117,12 +116,12 @@ def _show_progress(opened: Workspace, run: FirstRun) -> None:
         if run.state == "active" and run.job.yields:
             _stop_button(opened, run)
     if run.obstacle:
-        st.warning(f"The next step waits: {plain(run.obstacle)}", icon=":material/hourglass_empty:")
+        st.warning(f"The next step waits: {message(run.obstacle)}", icon=":material/hourglass_empty:")
         navigation.link("hardware", "Engines and disk", ":material/memory:")
     elif run.awaited:
         st.caption(f"It measures as soon as {listed(run.awaited)} is installed: the installation is shown below.")
     else:
-        st.caption(" ".join([plain(run.why or FETCHES), ABOUT, *([YIELDS] if run.job.yields else [])]))
+        st.caption(" ".join([message(run.why or FETCHES), ABOUT, *([YIELDS] if run.job.yields else [])]))
 
 
 def _stop_button(opened: Workspace, run: FirstRun) -> None:
@@ -133,7 +132,5 @@ def _stop_button(opened: Workspace, run: FirstRun) -> None:
 
 
 def _stop(opened: Workspace) -> None:
-    try:
+    with shell.errors_in_toast():
         first_run.stop(opened)
-    except WhetstoneError as error:
-        st.toast(message(error), icon=":material/error:")

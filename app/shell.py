@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import streamlit as st
 
@@ -13,7 +12,7 @@ from app import navigation
 from app.field_labels import error_sentence
 from app.formatting import message, plain
 from app.session import disabled_unless_allowed, freeze_imports, show_account, show_banner, workspace
-from backend.domain.errors import WhetstoneError
+from backend.domain.errors import NotNow, WhetstoneError
 from backend.domain.roles import Action
 from backend.service import Workspace, unreadable_rows
 
@@ -57,8 +56,8 @@ a size in pixels."""
 def run_page(draw_beside: Callable[[Workspace], None]) -> None:
     """Run the page of the URL inside the shell. `draw_beside` is drawn with every page."""
     page = navigation.draw_menu()
-    st.html(READABLE)
-    st.html(REACHED, unsafe_allow_javascript=True)
+    # together: Streamlit puts HTML of styles alone where toasts are, and the next toast of a live part would replace it
+    st.html(READABLE + REACHED, unsafe_allow_javascript=True)
     opened = workspace()
     show_account(opened)
     try:
@@ -81,12 +80,27 @@ def errors_on_page() -> Iterator[None]:
 
 
 @contextmanager
-def errors_inline(draw: Callable[..., Any] = st.error) -> Iterator[None]:
-    """Show a refusal at this place, or with `st.toast`; the rest of the block is skipped."""
+def errors_inline() -> Iterator[None]:
+    """Show a refusal at this place; the rest of the block is skipped."""
     try:
         yield
     except WhetstoneError as error:
-        draw(message(error), icon=":material/error:")
+        st.error(message(error), icon=":material/error:")
+
+
+@contextmanager
+def errors_in_toast(too_late: str | None = None) -> Iterator[None]:
+    """Show a refusal as a toast; the rest of the block is skipped.
+
+    That a job has changed its state since the page was drawn is news and no error: `too_late` says it, else the refusal
+    itself.
+    """
+    try:
+        yield
+    except NotNow as refusal:
+        st.toast(message(too_late or refusal), icon=":material/info:")
+    except WhetstoneError as error:
+        st.toast(message(error), icon=":material/error:")
 
 
 @contextmanager

@@ -68,7 +68,7 @@ VERBS = {
 def perform(opened: Workspace, verb: str, job_id: str) -> JobView | None:
     """Do it and show a message; a refusal is shown and changes nothing."""
     after: JobView | None = None
-    with shell.errors_inline(st.toast):
+    with shell.errors_in_toast():
         after = VERBS[verb].act(opened, job_id)
         st.toast(VERBS[verb].done.format(id=after.id), icon=VERBS[verb].icon)
     return after

@@ -75,7 +75,7 @@ def show_saved_work(opened: Workspace, job: JobView) -> None:
 
 
 def _drop(opened: Workspace, job_id: str) -> None:
-    with shell.errors_inline(st.toast):
+    with shell.errors_in_toast():
         st.toast(f"{size(jobs.drop_checkpoints(opened, job_id))} freed.", icon=DROP)
 
 

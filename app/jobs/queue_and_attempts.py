@@ -46,14 +46,17 @@ def _neighbours(opened: Workspace, job: JobView) -> None:
 
 def _queued(opened: Workspace, job: JobView) -> None:
     shell.live("life", lambda: _why(opened, job.id), active=True)
+    # The control always shows the job's own priority, also after a change elsewhere or a refusal.
+    key, current = f"{PRIORITY}-{job.id}", str(job.terms.priority)
+    if st.session_state.get(key) != current:
+        st.session_state[key] = current
     st.segmented_control(
         "Priority",
         [str(priority) for priority in Priority],
-        default=str(job.terms.priority),
-        key=f"{PRIORITY}-{job.id}",
+        key=key,
         required=True,
         on_change=_prioritize,
-        args=(opened, job.id),
+        args=(opened, job.id, current),
         **{
             "help": "High is a head start of one working day, low the opposite. Low priority still runs.",
             **disabled_unless_allowed(opened),
@@ -73,9 +76,19 @@ def _why(opened: Workspace, job_id: str) -> str:
     return str(job.state)
 
 
-def _prioritize(opened: Workspace, job_id: str) -> None:
-    with shell.errors_inline(st.toast):
-        after = jobs.prioritize(opened, job_id, Priority(st.session_state[f"{PRIORITY}-{job_id}"]))
+def _prioritize(opened: Workspace, job_id: str, shown: str) -> None:
+    """Give the job the chosen priority, unless it is the one that the control has `shown`.
+
+    Streamlit also calls this without a choice: a live part that was already on its way when the control disappeared
+    brings the control's value once more.
+    """
+    # 1. Where nothing changed nothing is done.
+    chosen = st.session_state[f"{PRIORITY}-{job_id}"]
+    if chosen == shown:
+        return
+    # 2. Change it; a job that has begun meanwhile has no use for a priority.
+    with shell.errors_in_toast("The job is no longer queued, so its priority does not matter any more."):
+        after = jobs.prioritize(opened, job_id, Priority(chosen))
         st.toast(f"It has {after.terms.priority} priority.", icon=VERBS["Move to front"].icon)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import idempotency, navigation, quality_confirmation, shell
-from app.field_labels import error_sentence
 from app.formatting import ago, message, plain, seconds
 from app.jobs.cards import cancel_button
 from app.jobs.job_text import elapsed, headline, progress_text
@@ -192,7 +191,5 @@ def _stop_button(opened: Workspace, job: JobView, label: str) -> None:
 
 
 def _stop(opened: Workspace, job_id: str) -> None:
-    try:
+    with shell.errors_in_toast():
         jobs.cancel(opened, job_id)
-    except WhetstoneError as error:
-        st.toast(plain(error_sentence(error)), icon=":material/error:")

@@ -57,6 +57,34 @@ def test_a_queued_job_says_for_what_it_waits_and_its_priority_can_be_changed(stu
     assert "It waits for every core" in listed and "high priority" in listed
 
 
+def test_a_job_that_begins_says_nothing_of_its_priority_unless_one_was_chosen(
+    studio_home: Workspace,
+) -> None:
+    job = studio.optimize_job(studio_home)
+    at, before = (studio.open_page("job", id=job.id) for _ in range(2))
+    late = at._tree.get_widget_states()
+    takes(studio_home, job.id)
+    at.run()
+    # a live part of the page as it was before brings the control's value again, which nobody has chosen
+    studio.check(at._run(late))
+    assert not at.toast
+    # nothing of the page is where toasts are, since one of a live part would replace it
+    assert not at._tree[2].children
+    before.segmented_control(key=f"job_priority-{job.id}").set_value("high").run()
+    studio.check(before)
+    (toast,) = before.toast
+    assert "no longer queued" in toast.value and toast.icon == ":material/info:"
+
+
+def test_the_priority_control_follows_a_change_made_elsewhere(studio_home: Workspace) -> None:
+    job = studio.optimize_job(studio_home)
+    at = studio.open_page("job", id=job.id)
+    jobs.prioritize(studio_home, job.id, Priority.LOW)
+    at.run()
+    assert at.segmented_control(key=f"job_priority-{job.id}").value == "low"
+    assert jobs.show(studio_home, job.id).terms.priority is Priority.LOW and not at.toast
+
+
 def test_without_a_supervisor_and_with_a_drained_one_it_says_so(studio_home: Workspace) -> None:
     job = studio.optimize_job(studio_home)
     assert "No supervisor is running" in studio.open_page("job", id=job.id).info[0].value
