@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -119,20 +119,23 @@ def multiselect(
     name: str,
     key: str,
     forgets: str = "",
+    resolve: Callable[[str], str] = str,
     **widget_options: Any,
 ) -> list[str]:
     """Draw a field whose selection is the parameter `name` of the address.
 
-    `chosen` was read there. A change also removes the parameter `forgets`.
+    `chosen` was read there. A change also removes the parameter `forgets`; `resolve` turns typed text into an option.
     """
+    offered = list(dict.fromkeys(options))
 
     def write() -> None:
-        set_parameter(name, st.session_state[key])
+        values = [value if value in offered else resolve(value) for value in st.session_state[key]]
+        set_parameter(name, list(dict.fromkeys(values)))
         st.query_params.pop(forgets, None)
 
     if st.session_state.get(key) != chosen:  # the address was changed by a link or by Back
         st.session_state[key] = chosen
-    return list(st.multiselect(label, list(dict.fromkeys(options)), key=key, on_change=write, **widget_options))
+    return list(st.multiselect(label, offered, key=key, on_change=write, **widget_options))
 
 
 def paginate(total: int, per_page: int, key: str = "page") -> tuple[int, int]:

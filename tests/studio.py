@@ -16,6 +16,7 @@ from pytest import MonkeyPatch
 from sqlmodel import Session
 from streamlit.components.v2.component_manager import BidiComponentManager
 from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1.element_tree import Multiselect, Selectbox
 
 from backend import processes
 from backend.domain.evaluation.document import Evaluation
@@ -75,6 +76,19 @@ def open_page(name: str, **query: str | Sequence[str]) -> AppTest:
     for key, value in query.items():
         at.query_params[key] = value if isinstance(value, str) else list(value)
     at.run()
+    check(at)
+    return at
+
+
+def type_text(at: AppTest, widget: Selectbox[str] | Multiselect[str], text: str) -> AppTest:
+    """Type a text that is no option into a field that takes one, which AppTest cannot do by itself, and press Enter."""
+    states = at._tree.get_widget_states()
+    (state,) = (each for each in states.widgets if each.id == widget.id)
+    if isinstance(widget, Selectbox):
+        state.string_value = text
+    else:
+        state.string_array_value.data.append(text)
+    at._run(states)
     check(at)
     return at
 

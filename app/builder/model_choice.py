@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import shell
+from app import model_field, shell
 from app.formatting import count, size
 from backend.domain.model.facts import ModelFacts, PublishedModel
 from backend.domain.planner import estimate
@@ -23,12 +23,14 @@ def choose(opened: Workspace) -> ModelFacts | None:
     current = st.query_params.get("model") or st.session_state.get(MODEL) or (known[0] if known else published[0])
     choices = list(dict.fromkeys([*known, *published]))
     choices = choices if current in choices else [current, *choices]
-    # 2. The field; other names can be typed.
-    chosen = st.selectbox(
+    # 2. The field; parts of a name and other names can be typed.
+    chosen = model_field.draw(
+        opened,
         "Model",
         choices,
+        {name: card.id for name, card in present.items()},
+        {name: name for name in published},
         index=choices.index(current),
-        accept_new_options=True,
         key=f"build-model-{current}",
         format_func=lambda name: (
             f"{present[name].id} ({name})" if name in present and present[name].id != name else name

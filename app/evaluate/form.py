@@ -11,7 +11,7 @@ from typing import Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import idempotency, navigation, shell
+from app import idempotency, model_field, navigation, shell
 from app.evaluate import engine_fields, option_fields
 from app.evaluate import load_fields as evaluate_load
 from app.evaluate.load_fields import RAMP, RATE, SEARCH, STREAMS, TRACE
@@ -58,7 +58,7 @@ def choose_variants(opened: Workspace) -> list[str]:
         item.id: f"{item.recipe} of {item.model}, {local_time(item.created_at)} ({item.id})"
         for item in artifacts.variants(opened)
     }
-    known = [model.source for model in models.list_known(opened) if model.present]
+    known = model_field.names_here(models.list_known(opened))
     # The field, with what the address has even if it is unknown.
     selected = navigation.distinct_values(st.query_params.get_all("variants"))
     chosen = navigation.multiselect(
@@ -67,6 +67,7 @@ def choose_variants(opened: Workspace) -> list[str]:
         selected,
         name="variants",
         key="evaluate_variants",
+        resolve=lambda text: model_field.resolve_typed(opened, text, known, labels),
         format_func=lambda name: _label(name, labels),
         accept_new_options=True,
         placeholder="Choose, or type a folder or URL",

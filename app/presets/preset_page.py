@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from app import navigation, shell, url_parameters
+from app import model_field, navigation, shell, url_parameters
 from app.field_labels import LABELS
 from app.formatting import message, plain
 from app.presets import preset_rows as preset_rows
@@ -213,13 +213,13 @@ def show_apply(opened: Workspace, view: PresetView) -> None:
     # 1. Choose model and target.
     preset = view.preset
     st.markdown("**Apply it**")
-    known = [model.source for model in models.list_known(opened) if model.present]
-    options = list(dict.fromkeys([preset.model, *known]))
-    model = st.selectbox(
+    names = model_field.names_here(models.list_known(opened))
+    model = model_field.draw(
+        opened,
         "To model",
-        options,
+        dict.fromkeys([preset.model, *names]),
+        names,
         key=f"presets_apply-model-{preset.id}",
-        accept_new_options=True,
         help="A model of the catalog, or the path of a folder.",
     )
     used = (known_preset.preset.target for known_preset in presets.listing(opened, limit=200))
@@ -298,7 +298,8 @@ def show_save_form(opened: Workspace) -> None:
         name = st.text_input(
             "Id", placeholder="my-model/fast", max_chars=121, help="Two words with a slash in between."
         )
-        model = st.selectbox("Model", [known.source for known in models.list_known(opened)], accept_new_options=True)
+        names = model_field.names_here(models.list_known(opened))
+        model = st.selectbox("Model", list(names), accept_new_options=True)  # a form reads it only when it is saved
         goal = st.selectbox("Goal", list(GOALS), format_func=lambda goal: GOALS[goal].title)
         target = st.text_input("Target", "local", max_chars=80)
         summary = st.text_input("Summary", max_chars=200)
@@ -309,8 +310,9 @@ def show_save_form(opened: Workspace) -> None:
         if st.form_submit_button("Save", key="presets_save", **disabled_unless_allowed(opened, Action.SAVE_PRESET)):
             with shell.errors_inline():
                 recipe = recipe_files.read_text(text)
+                source = model_field.resolve_typed(opened, model, names)
                 known = presets.save(
-                    opened, name, model=model, goal=goal, recipe=recipe, target=target, summary=summary
+                    opened, name, model=source, goal=goal, recipe=recipe, target=target, summary=summary
                 )
                 select([known.preset.id])
                 _store_notice(f"{known.preset.id} is saved.")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import streamlit as st
 from pydantic import ValidationError
 
-from app import idempotency, navigation, shell
+from app import idempotency, model_field, navigation, shell
 from app.builder.calibration_upload import upload
 from app.field_labels import error_sentence
 from app.formatting import message
@@ -48,15 +48,16 @@ class TrainRequest(NamedTuple):
 def choose_model(opened: Workspace) -> str:
     """Draw the model that the draft is for. Return its source."""
     # Offer models here, and the one of the address even if it is unknown.
-    known = [model.source for model in models.list_known(opened) if model.present]
-    current = st.query_params.get("model") or (known[0] if known else "")
-    choices = list(dict.fromkeys([*known, current]))
+    names = model_field.names_here(models.list_known(opened))
+    current = st.query_params.get("model") or next(iter(names), "")
+    choices = list(dict.fromkeys([*names, current]))
     # Draw the field; the choice goes into the address.
-    chosen = st.selectbox(
+    chosen = model_field.draw(
+        opened,
         "Model",
         choices,
+        names,
         index=choices.index(current),
-        accept_new_options=True,
         key=f"train-model-{current}",
         help=("The model that the draft is for. It answers the prompts itself, and the draft learns from its answers."),
     )

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from backend.aws.s3 import BAD_KEYS, CONNECT_SECONDS, CREDENTIALS, READ_SECONDS
 from backend.domain.errors import AccessRefused, RequestError, WhetstoneError, WorkError
 from backend.domain.machine.price_list import InstancePrice, PriceList
-from backend.domain.machine.targets import nearest
+from backend.domain.similar_names import nearest
 
 SERVICE, COMPONENT = "AmazonSageMaker", "Hosting"
 """The component of SageMaker that serves; training and notebooks have other prices."""

@@ -80,7 +80,7 @@ supervisor -> hardware, what its host has (26); endpoint -> aws, which signs req
 layered, whose tokenizer is the one that was measured (43); evaluate -> hardware, whose energy counters the load
 generator reads between two variants (52)."""
 
-BASE = {"errors", "figures", "frozen", "roles", "validation"}
+BASE = {"errors", "figures", "frozen", "roles", "similar_names", "validation"}
 FLOORS = (
     {"maths", "model", "machine", "workload", "kernels"},
     {"recipe", "load"},

@@ -8,19 +8,18 @@ machine's hardware.
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Literal, NamedTuple, cast
 
 from backend.domain.errors import InvalidRecipe
 from backend.domain.machine.device import Accelerator, Device, Instance, card_device, instance_device
+from backend.domain.similar_names import nearest
 
 TargetKind = Literal["local", "instance", "accelerator", "sagemaker", "neuron", "auto"]
 LOCAL_CPU, LOCAL_NEURON = "local:cpu", "local:neuron"
 LOCAL = ("local", LOCAL_CPU, "local:gpu0", LOCAL_NEURON)
 GPUS = re.compile(r"local:gpu(\d+(?:,\d+)*)$")
-NEAREST = 3
 NO_TRN3 = (
     "No source names a SageMaker instance with Trainium3 (botocore 1.44.5 has none), nor the size of one server of it: "
     "plan for one accelerator with `neuron:trainium3`, or use `local:neuron` on such a machine."
@@ -133,12 +132,6 @@ def hardware_name(name: str) -> str:
 def slug(name: str) -> str:
     """Return the name in small letters without separators: `RTX 4090` and `rtx4090` are the same card."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
-def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Return the three most similar names, by difflib's ratio; the first three if none is similar."""
-    choices = list(known)
-    return difflib.get_close_matches(name[:80], choices, NEAREST, 0.5) or choices[:NEAREST]
 
 
 def gpu_numbers(name: str) -> tuple[int, ...] | None:

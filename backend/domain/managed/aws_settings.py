@@ -15,7 +15,7 @@ from backend.domain.deploy.deployment import KEY, KEY_WORDS, REGION, REGION_WORD
 from backend.domain.errors import InvalidOptions
 from backend.domain.frozen import Frozen
 from backend.domain.jobs import terms
-from backend.domain.machine.targets import nearest
+from backend.domain.similar_names import nearest
 from backend.domain.validation import BUCKET, first_flaw, matching
 
 LONGEST_S = 36_000

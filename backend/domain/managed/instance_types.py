@@ -8,7 +8,7 @@ botocore itself lets any name pass, and the service answers only then; which of 
 from __future__ import annotations
 
 from backend.domain.errors import InvalidRecipe
-from backend.domain.machine.targets import nearest
+from backend.domain.similar_names import nearest
 
 BOTOCORE = "1.44.5"
 SIZES = {

@@ -13,8 +13,8 @@ from backend.domain.frozen import Frozen
 from backend.domain.machine import price_list
 from backend.domain.machine.device import Instance
 from backend.domain.machine.price_list import PriceChange
-from backend.domain.machine.targets import nearest
 from backend.domain.roles import Action
+from backend.domain.similar_names import nearest
 from backend.service.machines import targets
 from backend.service.workspace import Workspace
 from backend.store import prices as stored

@@ -10,11 +10,11 @@ from pydantic import SerializeAsAny
 from backend.domain.errors import UnknownFilter
 from backend.domain.frozen import Frozen
 from backend.domain.machine import price_list
-from backend.domain.machine.targets import nearest
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedCells
 from backend.domain.planner.footprint import Footprint, footprints
 from backend.domain.rules import catalog_filter
 from backend.domain.rules.catalog_filter import LISTED, ORIGINAL_KIND, PUBLISHED, CatalogFilter, CatalogOrder
+from backend.domain.similar_names import nearest
 from backend.domain.validation import validate_fields
 from backend.service.machines import targets
 from backend.service.models import catalog_sync, models, technique_checks
@@ -199,8 +199,7 @@ def _check_filter(workspace: Workspace, chosen: CatalogFilter) -> None:
 def _check_values(what: str, values: tuple[str, ...], known: Sequence[str]) -> None:
     for value in values:
         if value not in known:
-            spelled = {name.casefold(): name for name in known}
-            near = [f"`{spelled[name]}`" for name in nearest(value.casefold(), spelled)]
+            near = [f"`{name}`" for name in nearest(value, known)]
             hint = (
                 f"the nearest {'is' if len(near) == 1 else 'are'} {', '.join(near)}" if near else "the catalog is empty"
             )

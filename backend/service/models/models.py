@@ -17,11 +17,11 @@ from backend.catalog.cards.card import read_card
 from backend.domain.errors import ImpossibleStack, RequestError, UnknownModel
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.artifact import read_manifest
-from backend.domain.machine.targets import nearest
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.recipe.recipe import Recipe, Speculate
 from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.roles import Action
+from backend.domain.similar_names import find_similar
 from backend.domain.validation import read_stored, readable_rows
 from backend.service import paths
 from backend.service.jobs import artifacts
@@ -70,7 +70,7 @@ def resolve(workspace: Workspace, source: str) -> ModelCard:
         raise UnknownModel(_artifact_refusal(workspace, source))
     looks_like_path = source.startswith((".", "/", "~"))
     what = "folder" if looks_like_path else "model"
-    known = ", ".join([*models.ids(), *nearest(source, names)])
+    known = ", ".join(dict.fromkeys([*find_similar(source, [*models.ids(), *names]), *models.ids()]))
     shown = source if len(source) <= MAX_SHOWN else f"{source[:MAX_SHOWN]}…"
     raise UnknownModel(
         f"There is no {what} `{shown}`: give a folder with config.json and safetensors, or one of {known}."
@@ -244,7 +244,7 @@ def _known(row: ModelRow) -> KnownModel:
 def resolve_facts(workspace: Workspace, source: str) -> ModelFacts:
     """Like `resolve`, and also the models that are known by published facts alone, by JumpStart id or hub id.
 
-    Raises UnknownModel with the nearest names, InvalidModel; InvalidCatalog where the catalog's files are wrong.
+    Raises UnknownModel with names like it, InvalidModel; InvalidCatalog where the catalog's files are wrong.
     """
     if models.card(source) is None and _folder(workspace, source) is None:
         published_model = catalog_sync.find(workspace, source)
@@ -253,7 +253,9 @@ def resolve_facts(workspace: Workspace, source: str) -> ModelFacts:
     try:
         return resolve(workspace, source)
     except UnknownModel as error:
-        near = nearest(source, [*models.ids(), *catalog_sync.names(workspace)])
+        near = find_similar(source, catalog_sync.names(workspace))
+        if not near:
+            raise
         raise UnknownModel(f"{error} The nearest published ones are {', '.join(near)}.") from None
 
 

@@ -13,10 +13,10 @@ from pydantic import ValidationError
 from backend.catalog.bundled import presets as bundled
 from backend.domain.errors import InvalidPreset, NotFound, Unreadable, WrittenByNewer
 from backend.domain.frozen import Frozen
-from backend.domain.machine.targets import nearest
 from backend.domain.planner.presets import Origin, Preset
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.roles import Action
+from backend.domain.similar_names import nearest
 from backend.domain.validation import first_flaw, read_stored, readable_rows
 from backend.present.preset_figures import Estimated, Measurement
 from backend.service.machines import targets

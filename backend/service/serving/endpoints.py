@@ -27,11 +27,12 @@ from backend.domain.evaluation.evidence.schema import Finding
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.machine.device import GIB, Instance
-from backend.domain.machine.targets import HardwareTables, nearest
+from backend.domain.machine.targets import HardwareTables
 from backend.domain.recipe import quantize_step
 from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.roles import Action
 from backend.domain.rules import kernel_rules
+from backend.domain.similar_names import nearest
 from backend.domain.validation import first_flaw
 from backend.launchers.deployments import Deployments, Say
 from backend.launchers.endpoints import Endpoint, Endpoints, home_region
