@@ -14,17 +14,21 @@ SCRIPT = b"""<script>(() => {
     let acted = false
     for (const kind of ["pointerdown", "keydown"]) window.addEventListener(kind, () => { acted = true }, true)
     window.addEventListener("popstate", () => { acted = false }, true)
+    const place = ({pathname, search}) => {
+        const parameters = new URLSearchParams(search)
+        return [pathname, parameters.get("id"), parameters.get("job")].join()
+    }
     history.pushState = (state, title, url) => {
-        const moved = new URL(url, location.href).pathname !== location.pathname
+        const moved = place(new URL(url, location.href)) !== place(location)
         if (acted) push(state, title, url)
         else history.replaceState(state, title, url)
         acted = false
-        if (moved) document.querySelector("[data-testid=stMain]")?.scrollTo(0, 0)
+        if (moved) document.getElementById("stMain")?.scrollTo(0, 0)
     }
 })()</script>"""
 """Streamlit makes each parameter that a page writes as it opens a step, the first of them under the address of the page
 before: Back would stay on the page, or lead to a page with parameters of another. And a page that is opened begins at
-its top."""
+its top, as does another evaluation, job or model on the same page."""
 HEAD = b"<head>"
 DROPPED = {b"if-none-match", b"if-modified-since", b"accept-encoding"}
 """Request headers by which a browser keeps the document that it has, which may be one without the script, or gets it

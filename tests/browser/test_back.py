@@ -83,6 +83,16 @@ def test_a_page_that_completes_its_address_is_one_step_back(
         expect(visit.page).to_have_url(f"{finished_studio[0].url}/catalog")
 
 
+def test_a_past_evaluation_opens_at_its_top(chromium: Browser, finished_studio: tuple[Studio, str]) -> None:
+    with visiting(chromium, finished_studio[0].url) as visit:
+        visit.open("/evaluate")
+        visit.first_row(-1)
+        expect(visit.page).to_have_url(re.compile(r"id=e-1"))
+        expect(visit.main.get_by_text("Evaluate starter, w8a8")).to_be_visible()
+        visit.drawn()
+        assert visit.main.evaluate("main => main.scrollTop") == 0
+
+
 @pytest.mark.campaign
 def test_back_returns_to_what_was_there(chromium: Browser, finished_studio: tuple[Studio, str]) -> None:
     running, job = finished_studio

@@ -134,9 +134,9 @@ class Visit:
     def link(self, words: str | re.Pattern[str]) -> None:
         self.main.get_by_role("link", name=words).first.click()
 
-    def first_row(self) -> None:
-        """Click the first cell of the first row of the page's first table, which is drawn on a canvas."""
-        table = self.main.get_by_test_id("stDataFrame").first
+    def first_row(self, table_number: int = 0) -> None:
+        """Click the first cell of the first row of a table, by default the page's first, which is drawn on a canvas."""
+        table = self.main.get_by_test_id("stDataFrame").nth(table_number)
         table.scroll_into_view_if_needed()
         box = table.bounding_box()
         assert box is not None
