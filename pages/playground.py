@@ -21,9 +21,11 @@ elif alone:
         navigation.link("build", "Optimize it", ":material/construction:")
 
 question = chat.draw_form(opened, able=bool(served), alone=alone, talks=servers.has_chat_templates(opened, pair))
+chat.show_history()
+chat.show_turns()
 if question and served:
     chat.ask(opened, served, [name for name, _ in pair], question)
-if not chat.history():
+if not chat.open_turns():
     st.info(
         (
             "Both answers appear here with the differences marked. They run one after the other, so that neither "
@@ -33,4 +35,4 @@ if not chat.history():
         else "Start the servers first. Then both answers appear here with the differences marked.",
         icon=":material/info:",
     )
-chat.show_turns([source for _, source in pair])
+chat.show_next_steps([source for _, source in pair])

@@ -11,7 +11,7 @@ import streamlit as st
 from app import navigation
 from app.answer_differences import Piece, difference_sentence, differences, markup, timing_text
 from app.field_labels import error_sentence
-from app.formatting import plain
+from app.formatting import message, plain
 from app.session import disabled_unless_allowed
 from backend.domain.errors import WhetstoneError
 from backend.domain.roles import Action
@@ -20,7 +20,8 @@ from backend.service.serving import playground
 from backend.service.serving.playground import Question, Timing
 from backend.service.serving.serve import ServedVariant, is_address
 
-TURNS = "playground_turns"
+TURNS, CHAT_NUMBER, EXAMPLE = "playground_turns", "playground_chat", "playground_example"
+"""Session keys: all turns, the number of the open chat, and an example that was just chosen."""
 MOST_TURNS = 20
 """Prompts of a session that remain on the page."""
 SHOWN = 80
@@ -58,8 +59,11 @@ class Reply:
 
 @dataclass
 class Turn:
+    """One question with an answer of each model. `chat`: the number of the chat that it belongs to."""
+
     question: Question
     replies: list[Reply]
+    chat: int = 0
 
 
 def history() -> list[Turn]:
@@ -68,9 +72,60 @@ def history() -> list[Turn]:
     return turns
 
 
-def _mode(talks: bool) -> str:
-    """Draw the mode of the prompt. An unchanged example of the other mode is replaced by one of this mode."""
-    # Begin with what the models are made for.
+def open_turns() -> list[Turn]:
+    """Return the turns of the chat that the next question continues, newest first."""
+    return [turn for turn in history() if turn.chat == st.session_state.get(CHAT_NUMBER, 0)]
+
+
+def start_chat() -> None:
+    """Begin a new chat: the next question goes to the models without the earlier ones, which remain in the history."""
+    st.session_state[CHAT_NUMBER] = st.session_state.get(CHAT_NUMBER, 0) + 1
+
+
+def draw_form(opened: Workspace, *, able: bool, alone: bool, talks: bool) -> Question | None:
+    """Draw the prompt, which stays at the bottom of the window, and its settings. Return the question if it was just
+    sent. `talks`: the models have a chat template."""
+    # 1. The mode, with examples for it.
+    refused = disabled_unless_allowed(opened, Action.ASK)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        mode = _choose_mode(talks)
+        settings = st.popover("Settings", icon=":material/tune:", key="playground_settings")
+        st.caption("Examples")
+        for label, text in EXAMPLES[mode].items():
+            st.button(
+                label,
+                key=f"playground_example-{label}",
+                type="tertiary",
+                on_click=_ask_example,
+                args=(text,),
+                **{"disabled": not able, "help": "Asks this in a new chat.", **refused},
+            )
+    # 2. How it is answered.
+    with settings:
+        max_tokens = st.number_input("Longest answer (tokens)", 1, 32768, 128, key="playground_tokens")
+        temperature = st.number_input(
+            "Temperature",
+            0.0,
+            2.0,
+            0.0,
+            0.1,
+            key="playground_temperature",
+            help="0: always the likeliest token. Above 0: the answer is sampled.",
+        )
+        seed = st.number_input("Seed", 0, 2**31 - 1, 0, key="playground_seed", help="For temperatures above 0.")
+    # 3. The prompt.
+    prompt = st.chat_input(
+        _placeholder(mode, able=able, alone=alone),
+        key="playground_prompt",
+        submit_mode="disable",
+        disabled=not able or bool(refused),
+    )
+    prompt = prompt or st.session_state.pop(EXAMPLE, None)
+    return Question(prompt, int(max_tokens), float(temperature), int(seed), mode == CHAT) if prompt else None
+
+
+def _choose_mode(talks: bool) -> str:
+    """Draw the mode of the prompt, at first what the models are made for."""
     modes = list(EXAMPLES)
     chosen = st.radio(
         "Ask as",
@@ -81,89 +136,54 @@ def _mode(talks: bool) -> str:
         label_visibility="collapsed",
         help="Chat puts the model's own template around the prompt; without one the model continues the text.",
     )
-    # Replace the example of the other mode, but nothing that was typed.
-    mode = chosen or modes[not talks]
-    other = EXAMPLES[modes[mode == CHAT]]
-    if st.session_state.get("playground_prompt") in {None, *other.values()}:
-        st.session_state["playground_prompt"] = next(iter(EXAMPLES[mode].values()))
-    return mode
+    return chosen or modes[not talks]
 
 
-def draw_form(opened: Workspace, *, able: bool, alone: bool, talks: bool) -> Question | None:
-    """Draw the prompt and its settings. Return the question if it was just sent. `talks`: the models have a chat
-    template."""
-    # The mode, with examples for it.
-    with st.container(horizontal=True, vertical_alignment="center"):
-        mode = _mode(talks)
-        st.caption("Examples")
-        for label, text in EXAMPLES[mode].items():
-            st.button(
-                label,
-                key=f"playground_example-{label}",
-                type="tertiary",
-                icon=":material/code:",
-                on_click=_use_example,
-                args=(text,),
-            )
-    # The prompt.
-    prompt = st.text_area(
-        "Prompt",
-        height=140,
-        key="playground_prompt",
-        persist_state="session",
-        help="The models answer this in a talk."
-        if mode == CHAT
-        else "The models continue this text. The starter writes Python.",
-    )
-    # How it is answered, and the button.
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        max_tokens = st.number_input("Longest answer (tokens)", 1, 32768, 128, key="playground_tokens", width=190)
-        temperature = st.number_input(
-            "Temperature",
-            0.0,
-            2.0,
-            0.0,
-            0.1,
-            key="playground_temperature",
-            width=160,
-            help="0: always the likeliest token. Above 0: the answer is sampled.",
-        )
-        seed = st.number_input(
-            "Seed", 0, 2**31 - 1, 0, key="playground_seed", width=160, help="For temperatures above 0."
-        )
-        options = {"disabled": not able or not prompt, **disabled_unless_allowed(opened, Action.ASK)}
-        clicked = st.button(
-            "Ask" if alone else "Ask both",
-            type="primary" if able else "secondary",
-            icon=":material/send:",
-            key="playground_ask",
-            shortcut="Ctrl+Enter",
-            **options,
-        )
-    return Question(prompt or "", int(max_tokens), float(temperature), int(seed), mode == CHAT) if clicked else None
+def _placeholder(mode: str, *, able: bool, alone: bool) -> str:
+    """Return what the empty prompt says: what a text typed there is."""
+    if not able:
+        return "Start the servers first"
+    if mode == CONTINUE:
+        return "A text to continue"
+    if open_turns():
+        return "A follow-up question in this chat"
+    return "A question to the model" if alone else "A question to both models"
 
 
-def _use_example(text: str) -> None:
-    st.session_state["playground_prompt"] = text
+def _ask_example(text: str) -> None:
+    start_chat()
+    st.session_state[EXAMPLE] = text
 
 
 def ask(opened: Workspace, served: Sequence[ServedVariant], names: Sequence[str], question: Question) -> None:
     """Stream the answers one after the other, so that neither slows the other, and store them."""
-    turn = Turn(question, [Reply(name) for name in names])
-    talks = [earlier_messages(history(), number, names) for number in range(len(names))]
+    # 1. A question of another kind, or to other models, begins a chat of its own.
+    if not _continues(open_turns(), names, question):
+        start_chat()
+    # 2. Store it at once, so that a stopped answer is not lost.
+    talks = [earlier_messages(open_turns(), number, names) for number in range(len(names))]
+    turn = Turn(question, [Reply(name) for name in names], st.session_state.get(CHAT_NUMBER, 0))
     history().insert(0, turn)
     del history()[MOST_TURNS:]
+    # 3. Draw it and stream.
+    _show_question(question)
+    painters = _painters(turn)
     st.button("Stop", icon=":material/stop_circle:", key="playground_stop", help="The answer so far remains.")
-    for reply, server, place, talk in zip(turn.replies, served, _painters(turn), talks, strict=True):
+    for reply, server, place, talk in zip(turn.replies, served, painters, talks, strict=True):
         _stream(opened, reply, server, question, place, talk)
     st.rerun()
 
 
-def earlier_messages(turns: Sequence[Turn], number: int, names: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the earlier questions and answers of the `number`-th model in this chat, oldest first.
+def _continues(turns: Sequence[Turn], names: Sequence[str], question: Question) -> bool:
+    """Tell whether a question can go on in the chat of these turns."""
+    if not turns:
+        return True
+    return turns[0].question.chat == question.chat and [reply.name for reply in turns[0].replies] == list(names)
 
-    A chat is an unbroken series of chat questions to the same models.
-    """
+
+def earlier_messages(turns: Sequence[Turn], number: int, names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the earlier questions and answers of the `number`-th model in a chat, oldest first; those of an unbroken
+    series to the same models."""
     messages: list[tuple[str, str]] = []
     for turn in turns:
         if not turn.question.chat or [reply.name for reply in turn.replies] != list(names):
@@ -221,54 +241,66 @@ def _stream(
     paint(reply)
 
 
-def show_turns(sources: Sequence[str]) -> None:
-    """Show the latest answers in full and the earlier ones folded. `sources` can be measured next."""
-    # 1. The latest answers.
-    turns = history()
-    if not turns:
+def show_history() -> None:
+    """Show the earlier chats, folded, oldest first."""
+    numbers = sorted({turn.chat for turn in history()} - {st.session_state.get(CHAT_NUMBER, 0)})
+    for number in numbers:
+        turns = [turn for turn in reversed(history()) if turn.chat == number]
+        prompt = turns[0].question.prompt.strip()[:SHOWN]
+        with st.expander(f"Earlier: {plain(prompt)}", icon=":material/history:"):
+            for turn in turns:
+                _show_turn(turn)
+
+
+def show_turns() -> None:
+    """Show the open chat, oldest question first: the latest answers are next to the prompt."""
+    for turn in reversed(open_turns()):
+        _show_turn(turn)
+
+
+def show_next_steps(sources: Sequence[str]) -> None:
+    """Show what to do after an answer. `sources` can be measured."""
+    if not open_turns():
         return
-    st.subheader("Answers")
-    _show_turn(turns[0])
     st.caption("Times are of one answer, seen from this page, and are no measurement. To compare speed, evaluate.")
-    # 2. What to do next.
     with st.container(horizontal=True, vertical_alignment="center"):
+        st.button(
+            "New chat",
+            icon=":material/add_comment:",
+            key="playground_new-chat",
+            on_click=start_chat,
+            help="The next question then belongs to no earlier one. This chat stays above, folded.",
+        )
         if sources:
             navigation.link(
                 "evaluate", "Measure speed and quality", ":material/speed:", variants=navigation.join_values(*sources)
             )
-        st.button(
-            "New chat",
-            icon=":material/add_comment:",
-            key="playground_forget",
-            type="tertiary",
-            on_click=turns.clear,
-            help="Clears the conversation: the next question starts a new one.",
-        )
-    # 3. Earlier answers, folded.
-    if len(turns) > 1:
-        st.subheader("History")
-        for turn in turns[1:]:
-            with st.expander(plain(turn.question.prompt.strip()[:SHOWN] or "White space")):
-                st.code(turn.question.prompt, language=None, wrap_lines=True)
-                _show_turn(turn)
+
+
+def _show_question(question: Question) -> None:
+    """Show what was asked, and how."""
+    drawn = f"temperature {question.temperature:g}" + (f", seed {question.seed}" if question.temperature else "")
+    with st.chat_message("user"):
+        if question.chat:
+            st.markdown(plain(question.prompt))
+        else:
+            st.code(question.prompt, language=None, wrap_lines=True)
+        st.caption(f"At most {question.max_tokens:,} tokens · {drawn}")
 
 
 def _show_turn(turn: Turn) -> None:
-    """Show the answers beside each other; differences are marked once both are complete."""
-    # Mark the differences once both answers are complete.
-    question = turn.question
+    """Show a question and the answers beside each other; differences are marked once both are complete."""
+    # 1. What was asked.
+    _show_question(turn.question)
+    # 2. Mark the differences once both answers are complete.
     if len(turn.replies) == 2 and all(reply.complete and not reply.error for reply in turn.replies):
         first, second = (reply.text for reply in turn.replies)
         sides = [*differences(first, second)]
-        by_chance = "" if question.temperature == 0 else " Above temperature 0 they differ by chance too."
+        by_chance = "" if turn.question.temperature == 0 else " Above temperature 0 they differ by chance too."
         st.markdown(difference_sentence(first, second) + by_chance)
     else:
         sides = [[Piece(reply.text, False)] for reply in turn.replies]
-    # Say what was asked.
-    drawn = f"temperature {question.temperature:g}" + (f", seed {question.seed}" if question.temperature else "")
-    prompt = plain(question.prompt.strip()[:SHOWN])
-    st.caption(f"Asked: {prompt or 'white space'} · at most {question.max_tokens:,} tokens · {drawn}")
-    # One column for each answer.
+    # 3. One column for each answer.
     for column, reply, pieces in zip(st.columns(len(turn.replies)), turn.replies, sides, strict=True):
         with column:
             _show_reply(reply, pieces)
@@ -286,7 +318,7 @@ def _show_reply(reply: Reply, pieces: Sequence[Piece]) -> None:
     if reply.text:
         st.container(border=True).html(markup(pieces))
     if reply.error:
-        st.error(plain(reply.error), icon=":material/error:")
+        st.error(message(reply.error), icon=":material/error:")
     elif not reply.complete:
         st.caption(":material/stop_circle: Stopped before its end.")
     elif not reply.text:

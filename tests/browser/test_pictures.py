@@ -25,8 +25,8 @@ from tests.pictures import EVALUATION, PICTURES, REPORT, Picture
 pytestmark = [pytest.mark.timeout(900)]
 STUDIO_WORDS = (
     "[data-testid=stSidebarNavLink]",
-    "[data-testid=stMain] h1, [data-testid=stMain] h3",
-    "[data-testid=stMain] [role=tab] p, [data-testid=stMain] button p, [data-testid=stMain] a p",
+    "#stMain h1, #stMain h3",
+    "#stMain [role=tab] p, #stMain button p, #stMain a p",
     "[data-testid=stWidgetLabel] p",
 )
 """Titles, menu, tabs, buttons, links and labels of fields: what a person finds the way by."""

@@ -37,7 +37,7 @@ STILL = """charts => {
 }"""
 
 WIDER = """() => {
-    const parts = [document.documentElement, document.querySelector('[data-testid=stMain]')]
+    const parts = [document.documentElement, document.getElementById('stMain')]
     const wider = Math.max(0, ...parts.map(each => each.scrollWidth - each.clientWidth))
     window.kept = wider === window.wider ? (window.kept || 0) + 1 : 0
     window.wider = wider
@@ -119,7 +119,7 @@ class Visit:
     @property
     def main(self) -> Locator:
         """The page without the menu."""
-        return self.page.get_by_test_id("stMain")
+        return self.page.locator("#stMain")
 
     def heading(self, words: str) -> None:
         """Wait for the page of that title."""
@@ -170,7 +170,7 @@ class Visit:
         self.page.screenshot(path=folder / name)
         size = self.page.viewport_size
         assert size is not None
-        height = int(self.page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight"))
+        height = int(self.page.evaluate("document.getElementById('stMain').scrollHeight"))
         self.page.set_viewport_size({"width": size["width"], "height": max(HEIGHT, min(height, TALLEST))})
         self.page.screenshot(path=folder / "whole" / name)
         self.page.set_viewport_size(size)

@@ -61,7 +61,7 @@ def test_the_playground_opens_after_a_button_of_build(studio_home: Workspace, bu
     at = studio.open_page("build", model="starter")
     next(each for each in at.button if each.label == button).click().run()
     visit(at, "playground")
-    assert at.text_area[0].value.startswith("def read_lines")
+    assert at.radio[0].value == "Continue the text" and at.chat_input[0].disabled
 
 
 def test_words_and_prices_stay_on_the_page_where_they_were_typed(studio_home: Workspace) -> None:

@@ -54,7 +54,7 @@ def test_without_artifacts_one_model_answers_alone_and_a_link_leads_to_a_second(
     at = studio.open_page("playground")
     assert at.selectbox(key="playground_original").value == "starter"
     assert at.selectbox(key="playground_optimized").value == url_parameters.NOTHING
-    assert at.button(key="playground_start").label == "Start it" and at.button(key="playground_ask").disabled
+    assert at.button(key="playground_start").label == "Start it" and at.chat_input[0].disabled
     assert "Optimize it" in studio.links(at)
     assert "Start the servers first" in studio.says(at)
 
@@ -91,9 +91,9 @@ def test_a_url_is_typed_where_it_is_chosen(studio_home: Workspace) -> None:
     at = studio.open_page("playground", original="url", optimized="nothing")
     at.text_input(key="playground_url_original").set_value("localhost:80").run()
     studio.check(at)
-    assert "not an address" in at.error[0].value and at.button(key="playground_ask").disabled
+    assert "not an address" in at.error[0].value and at.chat_input[0].disabled
     at.text_input(key="playground_url_original").set_value("http://127.0.0.1:1").run()
-    assert not at.error and not at.button(key="playground_ask").disabled
+    assert not at.error and not at.chat_input[0].disabled
     assert at.query_params["original"] == "http://127.0.0.1:1"
 
 
@@ -103,7 +103,7 @@ def test_an_endpoint_of_sagemaker_is_asked_and_its_failures_are_a_sentence(
     source = f"sagemaker:{in_service(aws, DEPLOYMENT, split=13)}@us-east-1"
     at = studio.open_page("playground", original=source, optimized="nothing")
     assert at.text_input(key="playground_url_original").value == source and "One server is selected" in studio.says(at)
-    at.button(key="playground_ask").click().run()
+    at.chat_input[0].set_value("What comes next?").run()
     studio.check(at)
     assert "four, five, six," in answers(at)[-1]
     for container, fault, words in (
@@ -117,9 +117,9 @@ def test_an_endpoint_of_sagemaker_is_asked_and_its_failures_are_a_sentence(
         ({}, Fault("ExpiredTokenException", times=9), "credentials in use have expired"),
     ):
         aws.tables["container"], aws.faults[:] = container, [fault] if fault else []
-        at.button(key="playground_ask").click().run()
+        at.chat_input[0].set_value("And then?").run()
         studio.check(at)
-        assert words in at.error[0].value.replace("\\", "")
+        assert words in at.error[-1].value.replace("\\", "")
 
 
 def choice(source: str, parent: str) -> Servable:
@@ -186,7 +186,7 @@ def test_loading_shows_the_bar_and_how_long_it_took_before(studio_home: Workspac
     at = studio.open_page("playground")
     text = studio.says(at)
     assert "Loading starter (1 of 1) · 0%" in text and "Loading took 42 s the last time" in text
-    assert at.button(key="playground_ask").disabled and "Phases and log" in studio.links(at)
+    assert at.chat_input[0].disabled and "Phases and log" in studio.links(at)
     at.button(key=f"playground_cancel-{job.id}").click().run()
     assert jobs.show(studio_home, job.id).cancel_requested
     assert "Stopping the servers" in studio.says(studio.open_page("playground"))
@@ -198,10 +198,10 @@ def test_servers_that_are_up_say_who_waits_and_stop_at_a_click(studio_home: Work
     studio.optimize_job(studio_home)
     at = studio.open_page("playground")
     assert "**1 job waits for them to stop.** They stop by themselves after 15 idle minutes" in studio.says(at)
-    assert not at.button(key="playground_ask").disabled
+    assert not at.chat_input[0].disabled
     at.button(key=f"playground_stop-{job.id}").click().run()
     assert jobs.show(studio_home, job.id).cancel_requested
-    assert at.button(key="playground_ask").disabled
+    assert at.chat_input[0].disabled
 
 
 def test_stopped_servers_are_no_failure_and_can_be_started_again(studio_home: Workspace) -> None:
@@ -235,9 +235,9 @@ def test_the_page_of_a_serve_job_tells_its_end_and_leads_back(studio_home: Works
 # Asking
 
 
-def both(at: AppTest, tokens: int = 5) -> AppTest:
+def both(at: AppTest, tokens: int = 5, prompt: str = "Why?") -> AppTest:
     at.number_input(key="playground_tokens").set_value(tokens)
-    at.button(key="playground_ask").click().run()
+    at.chat_input[0].set_value(prompt).run()
     studio.check(at)
     return at
 
@@ -273,41 +273,48 @@ def test_the_servers_of_a_job_are_asked(studio_home: Workspace) -> None:
     assert "w0 w1 w2 w3 w4" in answers(at)[0] and "**starter**" in studio.says(at)
 
 
-def test_prompts_are_kept_and_can_be_forgotten(studio_home: Workspace) -> None:
+def test_an_example_and_another_mode_begin_a_chat_and_earlier_ones_stay_folded(studio_home: Workspace) -> None:
     with running("plain_server.py") as url:
         at = both(studio.open_page("playground", original=url, optimized="nothing"))
+        at.number_input(key="playground_tokens").set_value(4)
+        at.button(key="playground_example-Explain").click().run()
         at.radio[0].set_value(chat.CONTINUE).run()
-        at.button(key="playground_example-A class").click().run()
-        assert at.text_area(key="playground_prompt").value.startswith("class Stack")
-        both(at, tokens=3)
-    assert at.expander[0].label.startswith("Explain")
-    assert len(answers(at)) == 2 and "w4" not in answers(at)[0] and "w4" in answers(at)[1]
-    at.button(key="playground_forget").click().run()
-    assert answers(at) == []
+        both(at, tokens=3, prompt="class Stack:")
+        studio.check(at)
+    first, second, third = reversed(at.session_state[chat.TURNS])
+    assert second.question.prompt == chat.CHATS["Explain"] and third.question.prompt == "class Stack:"
+    assert len({turn.chat for turn in (first, second, third)}) == 3
+    labels = [expander.label for expander in at.expander if expander.label.startswith("Earlier: ")]
+    assert [label.removeprefix("Earlier: ")[:7] for label in labels] == ["Why?", "Explain"]
+    assert len(answers(at)) == 3 and "w4" in answers(at)[0] and "w3" not in answers(at)[2]
 
 
-def test_an_instruct_model_is_asked_in_a_talk_of_several_turns(studio_home: Workspace) -> None:
+def test_questions_of_a_chat_go_on_until_a_new_one_is_begun(studio_home: Workspace) -> None:
     with running("exact_server.py", "--rate", 500, "--ttft-ms", 5) as url:
         at = studio.open_page("playground", original=url, optimized="nothing")
-        assert at.radio[0].value == chat.CHAT and at.text_area[0].value.startswith("Explain")
+        assert at.radio[0].value == chat.CHAT and not [each for each in at.button if each.label == "New chat"]
         both(at, tokens=3)
-        at.text_area(key="playground_prompt").set_value("And why?")
-        both(at, tokens=3)
-    (first, later) = at.session_state[chat.TURNS]
-    assert first.question.prompt == "And why?" and later.replies[0].text
-    assert chat.earlier_messages(at.session_state[chat.TURNS], 0, [url]) == [
-        (turn.question.prompt, turn.replies[0].text) for turn in (later, first)
-    ]
-    assert chat.earlier_messages(at.session_state[chat.TURNS], 0, ["another"]) == []
-    next(each for each in at.button if each.label == "New chat").click().run()
-    assert at.session_state[chat.TURNS] == []
+        both(at, tokens=3, prompt="And why?")
+        (first, later) = at.session_state[chat.TURNS]
+        assert first.question.prompt == "And why?" and first.chat == later.chat and later.replies[0].text
+        assert chat.earlier_messages([first, later], 0, [url]) == [
+            (turn.question.prompt, turn.replies[0].text) for turn in (later, first)
+        ]
+        assert chat.earlier_messages([first, later], 0, ["another"]) == []
+        # the latest answer is next to the prompt, which says what a text there is
+        questions = [message.markdown[0].value for message in at.chat_message]
+        assert questions == ["Why?", "And why?"] and "follow-up" in at.chat_input[0].placeholder
+        next(each for each in at.button if each.label == "New chat").click().run()
+        assert "follow-up" not in at.chat_input[0].placeholder
+        both(at, tokens=3, prompt="Something else")
+    (unrelated, *_) = at.session_state[chat.TURNS]
+    assert [turn for turn in at.session_state[chat.TURNS] if turn.chat == unrelated.chat] == [unrelated]
 
 
 def test_the_starter_which_has_no_template_continues_code(studio_home: Workspace) -> None:
     at = studio.open_page("playground", original="starter", optimized="nothing")
-    assert at.radio[0].value == chat.CONTINUE and at.text_area[0].value.startswith("def read_lines")
-    at.radio[0].set_value(chat.CHAT).run()
-    assert at.text_area[0].value.startswith("Explain"), "an example that nobody changed gives way"
+    assert at.radio[0].value == chat.CONTINUE
+    assert at.button(key="playground_example-A class").disabled and at.chat_input[0].disabled
 
 
 def test_an_endpoint_that_does_not_answer_is_one_sentence_beside_the_other_answer(studio_home: Workspace) -> None:
