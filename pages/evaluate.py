@@ -3,6 +3,7 @@
 import streamlit as st
 
 from app import navigation, quality_confirmation, shell
+from app.compare import what_if_url
 from app.evaluate import form, live_progress
 from app.evaluate import workload_choice as workload_form
 from app.formatting import plain, shorten
@@ -30,9 +31,12 @@ if evaluation_id:
     st.subheader(plain(view.title), help=view.id)
     with action:
         navigation.link("evaluate", "All evaluations", ":material/history:")
-        navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)
+        comparison = st.container(width="content")
         navigation.link("evaluate", "Measure again", ":material/refresh:", **form.repeat_parameters(view.document))
-    evaluation_page.show(opened, view)
+    what_if = evaluation_page.show(opened, view)
+    with comparison:  # at the price and the limits that were chosen below
+        parameters = what_if_url.parameters(what_if)
+        navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id, **parameters)
 elif job_id:
     live_progress.show(opened, job_id)
 else:

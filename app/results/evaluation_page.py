@@ -36,8 +36,8 @@ FIRST, HALF = 320, 420
 TABS = ("Speed", "Price", "Quality", "Speculation", "Requests", "Conditions")
 
 
-def show(opened: Workspace, view: EvaluationView) -> None:
-    """Draw the evaluation.
+def show(opened: Workspace, view: EvaluationView) -> WhatIf:
+    """Draw the evaluation. Return the what-if of its price fields.
 
     Charts and sentences are of the selected variants, tables of all. Only the open tab is drawn; the price fields are
     always there, since the report uses them.
@@ -73,6 +73,7 @@ def show(opened: Workspace, view: EvaluationView) -> None:
         with under:
             measurement_conditions.show(document)
     _show_next_steps(opened, document)
+    return what_if
 
 
 def _show_next_steps(opened: Workspace, document: Evaluation) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from urllib.parse import parse_qs
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -236,6 +237,8 @@ def test_every_price_of_the_page_follows_the_hour_and_the_discount(studio_home: 
     at.selectbox(key="evaluate_price_shown").set_value("blended").run()
     assert "10% of the hour is charged to input" in studio.says(at)
     at = studio.open_page("evaluate", id=stored, evaluate_cost_hour="4.8", evaluate_cost_discount="50")
+    (comparison,) = (link.proto for link in at.get("page_link") if link.proto.label == "Compare")
+    assert parse_qs(comparison.query_string) == {"ids": [stored], "prices": ["4.8"], "discount": ["50"]}
     assert table(at, "Time to first token (ms)")[1]["Price per million input tokens"] == pytest.approx(once, rel=0.005)
 
 
