@@ -24,7 +24,7 @@ from backend.domain.errors import WhetstoneError
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.recipe import quantize_step, step_words
 from backend.domain.recipe.quantization_engines import ENGINES
-from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Step
+from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Step, run_order
 from backend.service import Workspace
 from backend.service.jobs import artifacts
 from backend.service.plans import cases, recipe_files
@@ -39,6 +39,8 @@ LATE_S = 5.0
 """Seconds after which a click that still brings an old address is taken as a request for it."""
 USED_NAMES = "build_taken"
 """Recipe name -> hashes of the recipes of that name that made artifacts here."""
+MENU = "build_add"
+"""Key of the menu of steps: whether it is open."""
 UNREAD = "build_unread"
 """Session key: why the pasted YAML was refused."""
 OF_TEXT = frozenset({"calibration", "samples", "length"})
@@ -224,10 +226,10 @@ def draw_steps(opened: Workspace, recipe: Recipe) -> None:
             "No steps yet. Choose a goal above, or add a step.",
             icon=":material/info:",
         )
-    # One card for each step: title and order, what it does, its options.
-    for index, step in enumerate(recipe.steps):
+    # One card for each step, whatever the order of the text: its title, what it does, its options.
+    for number, (index, step) in enumerate(sorted(enumerate(recipe.steps), key=lambda each: run_order(each[1])), 1):
         with st.container(border=True):
-            _head(recipe, index, step)
+            _head(number, index, step)
             st.caption(step_words.step_help(step))
             reads = quantize_step.reads_text(recipe)
             _fields(
@@ -248,17 +250,10 @@ def _calibrate(index: int, path: str) -> None:
     _edit(lambda recipe: recipe_options.with_setting(recipe, index, "calibration", path))
 
 
-def _head(recipe: Recipe, index: int, step: Step) -> None:
-    number, last = index + 1, len(recipe.steps) - 1
+def _head(number: int, index: int, step: Step) -> None:
+    """Draw the title of a step, the `number`-th that runs, with its remove button."""
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"**{number}. {plain(step_words.step_title(step))}**", width="stretch")
-        for label, offset, disabled in (("Up", -1, index == 0), ("Down", 1, index == last)):
-            act = {
-                "on_click": _edit,
-                "args": (lambda built, offset=offset: recipe_options.with_step_moved(built, index, offset),),
-            }
-            help_ = f"Move step {number} {label.lower()}"
-            st.button(label, key=widget_key(index, label), type="tertiary", help=help_, disabled=disabled, **act)
         act = {"on_click": _edit, "args": (lambda built: recipe_options.without_step(built, index),)}
         st.button("Remove", key=widget_key(index, "remove"), type="tertiary", help=f"Remove step {number}", **act)
 
@@ -272,7 +267,7 @@ def draw_add_menu(opened: Workspace, model: ModelFacts, recipe: Recipe, case: Ca
         st.error(message(error), icon=":material/error:")
         return
     # Draw them by groups.
-    with st.popover("Add a step", icon=":material/add:", key="build_add", width="stretch"):
+    with st.popover("Add a step", icon=":material/add:", key=MENU, width="stretch", on_change="rerun"):
         for heading in dict.fromkeys(step_words.menu_group(choice.step) for choice in choices):
             st.markdown(f"**{heading}**")
             for index, choice in enumerate(choices):
@@ -288,7 +283,7 @@ def draw_add_menu(opened: Workspace, model: ModelFacts, recipe: Recipe, case: Ca
 def _draw_addition(index: int, choice: Addition) -> None:
     """Draw one step of the menu with what it does, or the reason against it and the closest recipe that has it."""
     # The step itself, greyed if the rules refuse it.
-    act = {"on_click": _edit, "args": (lambda built, step=choice.step: recipe_options.with_step(built, step),)}
+    act = {"on_click": _add, "args": (choice.step,)}
     name, greyed = step_words.step_title(choice.step), choice.reason is not None
     with st.container(gap=None, key=f"build_offer-{index}"):
         st.button(name, key=f"build_add-{index}", type="tertiary", icon=":material/add:", disabled=greyed, **act)
@@ -300,9 +295,20 @@ def _draw_addition(index: int, choice: Addition) -> None:
                 label,
                 key=f"build_instead-{index}",
                 icon=":material/swap_horiz:",
-                on_click=set_recipe,
+                on_click=_take_instead,
                 args=(choice.instead,),
             )
+
+
+def _add(step: Step) -> None:
+    """Add a step to the recipe, and close the menu: what follows is its card."""
+    st.session_state[MENU] = False
+    _edit(lambda built: recipe_options.with_step(built, step))
+
+
+def _take_instead(recipe: Recipe) -> None:
+    st.session_state[MENU] = False
+    set_recipe(recipe)
 
 
 def draw_serving(recipe: Recipe) -> None:

@@ -12,7 +12,7 @@ from backend.domain.recipe import methods, quantize_step, speculation
 from backend.domain.recipe import recipe as recipes
 from backend.domain.recipe.capability_table import supported
 from backend.domain.recipe.quantization_engines import ENGINES
-from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate, Step
+from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate, Step, run_order
 from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.rules import gguf_rules
 
@@ -333,18 +333,12 @@ def with_name(recipe: Recipe, name: str) -> Recipe:
 
 
 def with_step(recipe: Recipe, step: Step) -> Recipe:
-    return _with_engine_of_file(recipe, recipe.model_copy(update={"steps": (*recipe.steps, step)}))
+    """Return the recipe with one more step, where it runs."""
+    return _with_engine_of_file(
+        recipe, recipe.model_copy(update={"steps": tuple(sorted((*recipe.steps, step), key=run_order))})
+    )
 
 
 def without_step(recipe: Recipe, index: int) -> Recipe:
     rest = recipe.steps[:index] + recipe.steps[index + 1 :]
     return _with_engine_of_file(recipe, recipe.model_copy(update={"steps": rest}))
-
-
-def with_step_moved(recipe: Recipe, index: int, offset: int) -> Recipe:
-    """Return the recipe with a step moved up (-1) or down (1); unchanged at either end."""
-    steps = list(recipe.steps)
-    target = index + offset
-    if 0 <= target < len(steps):
-        steps[index], steps[target] = steps[target], steps[index]
-    return recipe.model_copy(update={"steps": tuple(steps)})

@@ -16,7 +16,7 @@ from backend.domain.machine.device import Hardware
 from backend.domain.managed import instance_types
 from backend.domain.managed.aws_settings import AwsSettings
 from backend.domain.recipe import sagemaker_toolkit
-from backend.domain.recipe.recipe import TECHNIQUES, Compile, Quantize, Recipe, Shard, Speculate
+from backend.domain.recipe.recipe import Compile, Quantize, Recipe, Shard, Speculate, run_order
 
 LONGEST_NAME = 63
 CONTENT = "SHA256-OF-THE-FILES"
@@ -53,7 +53,7 @@ def build_requests(
     if refusal:
         raise ImpossibleStack(refusal)
     # 2. One request for all steps of the job, in the order of the toolkit.
-    ordered = sorted(recipe.steps, key=lambda step: TECHNIQUES.index(step.technique))
+    ordered = sorted(recipe.steps, key=run_order)
     configs = [_config(step, recipe, hardware, settings, tensor_parallel) for step in ordered if _of_job(step)]
     create = (_request(configs, instance, settings),) if configs else ()
     return OptimizationRequests(create=create, notes=notes(recipe, hardware))

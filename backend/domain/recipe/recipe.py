@@ -206,6 +206,11 @@ class Shard(_Step):
 Step = Annotated[Prune | Quantize | Speculate | Compile | Shard, Field(discriminator="technique")]
 
 
+def run_order(step: Step) -> int:
+    """Return the place of a step among the techniques, in the order in which they run."""
+    return TECHNIQUES.index(step.technique)
+
+
 DEVICE = "it must be CPU, GPU or GPU.N: OpenVINO batches requests on no other device, NPUs included"
 ENGINE_OPTIONS: dict[str, tuple[EngineName, ...]] = {
     "threads": ("llama.cpp", "openvino"),

@@ -19,7 +19,7 @@ from backend.domain.needs import job_memory, parallel_layout, recovery_needs, se
 from backend.domain.needs.parallel_layout import ParallelLayout
 from backend.domain.recipe import quantize_step, sagemaker_toolkit, step_words
 from backend.domain.recipe.methods import GGUF
-from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Speculate, Step
+from backend.domain.recipe.recipe import Compile, Prune, Quantize, Recipe, Speculate, Step, run_order
 from backend.domain.rules import gguf_rules, kernel_rules, neuron_rules, processor_notes, speculation_rules
 from backend.domain.rules.target_facts import MEMORY, Reason, TargetFacts
 
@@ -78,7 +78,7 @@ class Verdict(Frozen):
 def make_plan(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Plan:
     """Return the plan, with the steps in the order in which they run, for a recipe that no rule refuses."""
     # 1. The order in which the steps run.
-    ordered = sorted(recipe.steps, key=lambda step: TECHNIQUES.index(step.technique))
+    ordered = sorted(recipe.steps, key=run_order)
     notes = []
     if tuple(ordered) != recipe.steps:
         notes.append(f"Steps run in the order {', '.join(step.technique for step in ordered)}.")

@@ -110,18 +110,18 @@ def test_a_goal_starts_from_a_valid_recipe(studio_home: Workspace, goal: str, te
     assert not at.error
 
 
-def test_steps_are_added_ordered_removed_and_taken_back(studio_home: Workspace) -> None:
-    at = studio.open_page("build", recipe=W8A8)
-    labelled(at, "Speculate with n-grams")
+def test_steps_are_added_where_they_run_removed_and_taken_back(studio_home: Workspace) -> None:
+    at = studio.open_page("build", recipe="name: mine\nsteps:\n- speculate: {method: ngram}\n")
+    at.session_state[recipe_form.MENU] = True
+    add = next(button for button in at.button if button.label == "Quantize to 8 bits (w8a8)")
+    click(at, str(add.key))
     assert [step.technique for step in built(at).steps] == ["quantize", "speculate"]
-    labelled(at, "Up", 1)
-    assert [step.technique for step in built(at).steps] == ["speculate", "quantize"]
-    assert "Steps run in the order" in studio.says(at)
-    labelled(at, "Remove", 0)
+    assert not at.session_state[recipe_form.MENU], "the menu closes, so that the step is seen"
+    labelled(at, "Remove", 1)
     assert [step.technique for step in built(at).steps] == ["quantize"]
-    for _ in range(3):
+    for _ in range(2):
         labelled(at, "Undo")
-    assert [step.technique for step in built(at).steps] == ["quantize"]
+    assert [step.technique for step in built(at).steps] == ["speculate"]
 
 
 def test_a_choice_that_does_not_fit_is_greyed_with_its_reason(studio_home: Workspace) -> None:
@@ -377,10 +377,13 @@ def test_a_gguf_step_brings_its_engine_and_takes_it_away() -> None:
     assert chosen.serving.engine == "vllm"  # refused by the rule of serving engines
 
 
-def test_steps_at_the_ends_stay_where_they_are() -> None:
-    recipe = read({"steps": [{"quantize": {"method": "w8a8"}}, {"compile": {}}]})
-    assert recipe_options.with_step_moved(recipe, 0, -1) == recipe
-    assert recipe_options.with_step_moved(recipe, 1, 1) == recipe
+def test_steps_of_a_text_out_of_order_are_drawn_in_the_order_in_which_they_run(studio_home: Workspace) -> None:
+    text = "name: mine\nsteps:\n- speculate: {method: ngram}\n- quantize: {method: w8a8}\n"
+    at = studio.open_page("build", recipe=text)
+    titles = [each.value for each in at.markdown if each.value.startswith(("**1", "**2"))]
+    assert titles[0].startswith("**1. Quantize") and titles[1].startswith("**2. Speculate")
+    labelled(at, "Remove", 0)
+    assert [step.technique for step in built(at).steps] == ["speculate"]
 
 
 def test_what_can_be_added_names_the_first_new_reason(studio_home: Workspace) -> None:
