@@ -21,12 +21,14 @@ LOG = logging.getLogger("whetstone")
 READABLE = """<style>
 [data-testid='stBaseButton-primary'] kbd { opacity: 1 }
 [data-testid='stSliderThumbValue'] { color: inherit }
+[data-testid='stTextInput'] [data-testid='InputInstructions'] { transform: translateY(100%) }
 [data-testid='stMainBlockContainer'] { padding-top: 3.75rem }
 [data-testid='stElementContainer']:has(> [data-testid='stHtml'] script) { display: none }
 @media (min-width: 800px) { [data-testid='stMainBlockContainer'] { padding-inline: 3rem } }
 </style>"""
 """CSS: Streamlit pales the shortcut on a button and draws a slider's value in the accent colour, neither of which could
-be read, and leaves a sixth of a laptop's screen free above the title and as much beside the page."""
+be read, writes "19/80" over the end of what is typed, and leaves a sixth of a laptop's screen free above the title and
+as much beside the page."""
 
 
 REACHED = """<script>(() => {

@@ -20,7 +20,12 @@ def test_from_a_filter_to_the_reason_why_a_technique_is_greyed(chromium: Browser
         visit.open("/catalog")
         visit.field("Runs on").fill("ml.g5.12xlarge")
         visit.page.get_by_role("option", name="ml.g5.12xlarge", exact=True).click()
-        visit.fill("Search", "openorca gptq")
+        visit.field("Search").fill("openorca gptq")
+        field, count = (
+            place.bounding_box() for place in (visit.field("Search"), visit.main.get_by_test_id("InputInstructions"))
+        )
+        assert field and count and count["y"] > field["y"] + field["height"], "the count is not over what is typed"
+        visit.field("Search").press("Tab")
         expect(visit.main.get_by_text("1 to 1 of 1")).to_be_visible()
         visit.drawn()  # the address is written when the script ends
         assert "catalog_instance=ml.g5.12xlarge" in visit.page.url and "catalog_words=openorca+gptq" in visit.page.url
