@@ -48,6 +48,11 @@ def strong(words: str) -> str:
     return "".join(f"**{plain(part)}**" if index % 2 else _part(part) for index, part in enumerate(parts))
 
 
+def cell(words: object) -> str:
+    """Return one of our sentences for a place that shows no code, such as a table's cell: without its backticks."""
+    return _CODE.sub(r"\1", str(words))
+
+
 def _part(words: str) -> str:
     """Apply `plain` within a line; the spaces at both ends are preserved."""
     left, right = words[: len(words) - len(words.lstrip())], words[len(words.rstrip()) :]

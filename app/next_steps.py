@@ -50,7 +50,7 @@ def show(
         _downloads(opened, variant, evaluation)
     # Say why it cannot run here, and how to go on by commands.
     if variant.kind == "artifact" and (why := variants.why_unserved(opened, source)):
-        st.caption(plain(f"It cannot run on this machine: {why}."))
+        st.caption(message(f"It cannot run on this machine: {why}."))
     if variant.model_path is not None:
         _commands(opened, variant)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import streamlit as st
 
 from app.field_labels import LABELS
-from app.formatting import plain
+from app.formatting import message
 from app.navigation import page_key
 from backend.service import Workspace
 from backend.service.models import variants
@@ -20,5 +20,5 @@ def confirm(opened: Workspace, sources: Iterable[str], name: str, *, say: bool =
     """
     warnings = variants.floor_warnings(opened, sources)
     for sentence in warnings if say else ():
-        st.error(plain(sentence), icon=":material/warning:")
+        st.error(message(sentence), icon=":material/warning:")
     return not warnings or st.checkbox(LABELS["anyway"], False, key=page_key(f"anyway_{name}"))

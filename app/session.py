@@ -71,7 +71,7 @@ def disabled_unless_allowed(
     `owner`: of what it changes.
     """
     why = opened.refusal(action, owner)
-    return {"disabled": True, "help": plain(why)} if why else {}
+    return {"disabled": True, "help": message(why)} if why else {}
 
 
 def choose_owner(opened: Workspace, others: bool, key: str) -> str | None:

@@ -160,7 +160,7 @@ def show_damaged(opened: Workspace, kind: unreadable_rows.DocumentKind, among: S
     """Draw rows that cannot be read, all or those of these keys, each with its reason and a remove button."""
     for row in unreadable_rows.find_all(opened, [kind], among):
         with st.container(border=True, horizontal=True, vertical_alignment="center"):
-            st.markdown(f":material/error: {plain(f'{row.id}: {row.why}')}", width="stretch")
+            st.markdown(f":material/error: {message(f'{row.id}: {row.why}')}", width="stretch")
             if not row.newer:
                 st.button(
                     "Remove",

@@ -3,8 +3,7 @@
 import streamlit as st
 
 from app import navigation, shell
-from app.field_labels import error_sentence
-from app.formatting import plain
+from app.formatting import message, plain
 from app.models import catalog_table, import_remote, model_page
 from app.models.model_rows import fact_rows, model_figures, quantized_sentence
 from app.presets.preset_page import show_model_presets
@@ -23,7 +22,7 @@ if not model_id:
 try:
     entry = catalog.show(opened, model_id)
 except RequestError as error:
-    shell.refuse_page(plain(error_sentence(error)), "catalog", "Back to the catalog", title="Model")
+    shell.refuse_page(message(error), "catalog", "Back to the catalog", title="Model")
 model = entry.model
 
 with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -47,7 +46,7 @@ target = model_page.show_techniques(opened, entry)
 with price:
     model_page.show_price(opened, model, target)
 if model.quantization:
-    st.info(plain(quantized_sentence(model)), icon=":material/info:")
+    st.info(message(quantized_sentence(model)), icon=":material/info:")
 model_page.show_draft(entry)
 
 show_model_presets(opened, entry.source)

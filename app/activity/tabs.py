@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, get_args
 import streamlit as st
 
 from app import navigation
-from app.formatting import local_time, plain, seconds, shorten
-from app.jobs.job_text import ICONS, status
+from app.formatting import cell, local_time, plain, seconds, shorten
+from app.jobs.job_text import ICONS, state_words
 from backend.domain.roles import Origin
 from backend.service import Workspace
 from backend.service.jobs import jobs, running_jobs
@@ -145,8 +145,8 @@ def times_text(job: RunningJob) -> str:
 def ended_row(job: JobView) -> dict[str, Any]:
     return {
         "Job": job.title,
-        "Ended": status(job).partition(" ")[2],
-        "Why": shorten(job.error or (f"by {job.cause}" if job.cause else ""), LONGEST),
+        "Ended": state_words(job),
+        "Why": shorten(cell(job.error or (f"by {job.cause}" if job.cause else "")), LONGEST),
         "Owner": job.owner,
         "At": local_time(job.finished_at or job.created_at),
         "Id": job.id,
@@ -160,5 +160,5 @@ def change_row(record: AuditRecord) -> dict[str, Any]:
         "To": f"{record.kind} {record.target}",
         "At": local_time(record.at),
         "From": record.origin,
-        "Detail": shorten(record.detail or "", LONGEST),
+        "Detail": shorten(cell(record.detail or ""), LONGEST),
     }

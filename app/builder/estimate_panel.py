@@ -7,7 +7,7 @@ import streamlit as st
 from app import charts, navigation, shell
 from app.builder import estimate_figures
 from app.builder.estimate_figures import Figure
-from app.formatting import document_time, duration_range, plain, size
+from app.formatting import document_time, duration_range, message, plain, size
 from app.models import memory_bar
 from app.session import disabled_unless_allowed
 from backend.domain.figures import streams
@@ -47,7 +47,7 @@ def show(opened: Workspace, estimate: Estimate) -> None:
     st.caption(f"Price: {plain(estimate_figures.price_text(estimate))}.")
     # 4. What is unknown, and the formulas.
     for reason in estimate.unknown:
-        st.caption(f":material/help: Unknown: {plain(reason)}.")
+        st.caption(f":material/help: Unknown: {message(reason)}.")
     _formulas(estimate)
 
 

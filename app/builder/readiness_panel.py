@@ -162,7 +162,7 @@ def show_reasons(case: Case | None) -> None:
         if number:
             st.markdown(f":material/block: {message(reason.message)}")
         start = "" if number else ":material/block: Why not: "
-        st.caption(f"{start}Rule {plain(reason.rule)}. Source: {plain(reason.source)}")
+        st.caption(f"{start}Rule {plain(reason.rule)}. Source: {message(reason.source)}")
     # 2. What the rules corrected.
     if verdict.plan and verdict.plan.notes:
         st.caption("\n".join(f"- {message(note)}" for note in verdict.plan.notes))

@@ -61,7 +61,7 @@ def show_measured(job: JobView) -> None:
         return
     _show_answer(measured_map, None, "job")
     for warning in measured_map.warnings:
-        st.warning(plain(warning), icon=":material/warning:")
+        st.warning(message(warning), icon=":material/warning:")
 
 
 def show_prediction(opened: Workspace, model: ModelCard, recipe: Recipe) -> None:

@@ -107,7 +107,7 @@ def _card(opened: Workspace, endpoint: EndpointView, made_artifacts: Sequence[Ar
             update_form.check_served(opened, endpoint)
         # What is wrong: the reason of AWS, or no requests.
         if endpoint.reason:
-            st.error(plain(endpoint.reason), icon=":material/error:")
+            st.error(message(endpoint.reason), icon=":material/error:")
         if endpoint.idle:
             st.warning(
                 "Idle: no requests in the time that its alarm watches. It still costs money.",

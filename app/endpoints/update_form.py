@@ -110,7 +110,7 @@ def _update(opened: Workspace, endpoint: EndpointView, artifact: str, changes: U
             planned, rollout = endpoints.plan_update(
                 opened, endpoint.id, artifact, changes, endpoint.region, anyway=True
             )
-            findings = endpoints.update(opened, planned, rollout, lambda line: status.update(label=plain(line)))
+            findings = endpoints.update(opened, planned, rollout, lambda line: status.update(label=message(line)))
         except WhetstoneError as error:
             status.update(label="Not updated", state="error")
             st.error(message(error), icon=":material/error:")
@@ -133,4 +133,4 @@ def _store(endpoint_id: str, artifact: str, findings: list[Finding]) -> None:
 def show_findings(endpoint: EndpointView) -> None:
     """Show the findings of this session."""
     for finding in st.session_state.get(PROVEN, {}).get((endpoint.id, endpoint.artifact), []):
-        st.markdown(f"{ICONS[finding.proven]} {plain(finding.words)}")
+        st.markdown(f"{ICONS[finding.proven]} {message(finding.words)}")

@@ -97,7 +97,7 @@ def _show_reading(opened: Workspace, source: str, tokenizer_of: str | None, seed
     except WhetstoneError:
         return  # said where the load is checked
     for sentence_ in words.read_words(read.prompts, read.reading, traced=read.timed):
-        st.caption(plain(sentence_))
+        st.caption(message(sentence_))
 
 
 def _write(requested: str | None, key: str) -> None:

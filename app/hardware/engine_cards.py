@@ -7,8 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from app import idempotency, navigation
-from app.field_labels import error_sentence
-from app.formatting import ago, plain
+from app.formatting import ago, message, plain
 from app.hardware.machine_rows import available_action, engine_line, is_removable, last_failure, why_not
 from app.jobs.cards import cancel_button
 from app.jobs.job_text import progress_text
@@ -39,14 +38,14 @@ def show_card(opened: Workspace, engine: EngineStatus, last: JobView | None) -> 
         if busy:
             st.progress(min(1.0, busy.progress or 0.0), text=f"{plain(busy.title)}: {progress_text(busy)}")
         elif last is not None and (error := last_failure(last, installed=engine.installed)):
-            st.error(f"{plain(last.title)}, {ago(last.finished_at)}: {plain(error)}", icon=":material/error:")
+            st.error(f"{plain(last.title)}, {ago(last.finished_at)}: {message(error)}", icon=":material/error:")
             navigation.link("job", "See the log", ":material/work:", id=last.id)
         # What the engine is for, what it needs, and what this machine lacks.
         st.markdown(f"For: {plain(engine.purpose)}.  \nNeeds: {plain(engine.hardware)}.")
         if engine.can:
             st.caption(plain(f"{'Can do' if engine.installed else 'Could do'} here: {engine.can}"))
         if reason := why_not(engine):
-            st.caption(f":material/block: {plain(reason)}")
+            st.caption(f":material/block: {message(reason)}")
 
 
 def _buttons(opened: Workspace, engine: EngineStatus, last: JobView | None) -> None:
@@ -82,6 +81,6 @@ def _submit(opened: Workspace, verb: Callable[..., JobView], name: str, after: s
     try:
         job = verb(opened, name, submission=idempotency.submission_key(purpose, f"{verb.__name__} after {after}"))
     except WhetstoneError as error:
-        st.toast(plain(error_sentence(error)), icon=":material/error:")
+        st.toast(message(error), icon=":material/error:")
         return
     st.toast(plain(f"{job.title}: queued as {job.id}."), icon=":material/check_circle:")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from app.formatting import duration_range, local_time, message, plain, seconds, size
+from app.formatting import cell, duration_range, local_time, message, plain, seconds, size
 from backend.domain.jobs.eta import TimeLeft
 from backend.domain.jobs.jobs import RESUMABLE, TERMINAL, Event, JobState
 from backend.domain.jobs.kinds import KINDS
@@ -30,9 +30,21 @@ WORTH_A_GUESS = 0.1
 
 
 def status(job: JobView) -> str:
+    return f"{':material/front_hand:' if job.aside else ICONS[job.state]} {state_words(job)}"
+
+
+def state_words(job: JobView) -> str:
+    """Return the state as a person reads it."""
     if job.aside:
-        return ":material/front_hand: put aside"
-    return f"{ICONS[job.state]} {'making room' if job.making_room else job.state}"
+        return "put aside"
+    return "making room" if job.making_room else str(job.state)
+
+
+def tab_words(job: JobView) -> str:
+    """Return the name of a browser's tab with the job: its progress while it runs, else its state, and its title."""
+    if job.state is JobState.RUNNING:
+        return f"{job.progress or 0:.0%} {job.title}"
+    return f"{state_words(job).capitalize()}: {job.title}"
 
 
 def elapsed(job: JobView) -> float | None:
@@ -107,7 +119,7 @@ def summary(job: JobView) -> str:
     if job.result.get("usd") is not None:
         parts.append(f"at AWS, about {job.result['usd']:.2f} USD")
     if job.error:
-        parts.append(plain(job.error))
+        parts.append(message(job.error))
     return " · ".join(parts)
 
 
@@ -146,7 +158,7 @@ def phase_rows(job: JobView, events: Sequence[Event]) -> list[dict[str, Any]]:
     ends = [event.at for event in begun[1:]] + [job.finished_at or datetime.now(UTC)]
     return [
         {
-            "Phase": phase.message or phase.phase or "",
+            "Phase": cell(phase.message or phase.phase or ""),
             "State": "running" if number == len(begun) and not job.ended else "ended",
             "Began": local_time(phase.at),
             "Took": seconds(max(0.0, (end - phase.at).total_seconds())),

@@ -120,7 +120,7 @@ def _show_artifact(opened: Workspace, job: JobView) -> None:
     # 1. Figures and quality.
     quality = job.result.get("quality") or {}
     if ruined := quality.get("below_floor"):
-        st.error(plain(ruined), icon=":material/warning:")
+        st.error(message(ruined), icon=":material/warning:")
     shell.show_figures(result_figures(job.result))
     if sentence := quality_loss.manifest_words(quality):
         st.caption(
@@ -148,7 +148,7 @@ def _layers(manifest: Manifest) -> None:
     if verbs := layer_summary.done(manifest.recipe):
         charts.show(layer_errors(manifest.layers, charts.theme(), verbs), "layer-errors")
     for sentence in layer_summary.sentences(manifest.recipe, manifest.layers, manifest.kept_16bit):
-        st.markdown(f"- {plain(sentence)}")
+        st.markdown(f"- {message(sentence)}")
 
 
 def _build_with_trained(opened: Workspace, job: JobView, specification: SpecificationJson) -> NextStep:
@@ -225,7 +225,7 @@ def _show_servers(opened: Workspace, job: JobView, specification: SpecificationJ
     if not job.ended:
         shell.live("serves", lambda: _show_clients(opened, job.id), active=True)
     elif job.state is JobState.SUCCEEDED:
-        st.info(plain(str(job.result.get("summary"))), icon=":material/stop_circle:")
+        st.info(message(str(job.result.get("summary"))), icon=":material/stop_circle:")
 
 
 def _show_clients(opened: Workspace, job_id: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from app.formatting import plain
+from app.formatting import cell, plain
 from backend.domain.figures import figure
 
 UNIT = "nats per token"
@@ -63,7 +63,7 @@ def attempt_rows(bits: Mapping[str, Any]) -> list[dict[str, Any]]:
             "Groups raised": len(attempt["raised"]),
             f"Mean KL ({UNIT})": figure(attempt["kl_mean"]),
             "Perplexity": f"{attempt['perplexity_increase']:+.2%}",
-            "Outcome": f"Missed: {attempt['missed']}." if attempt["missed"] else "The floor is met.",
+            "Outcome": f"Missed: {cell(attempt['missed'])}." if attempt["missed"] else "The floor is met.",
         }
         for number, attempt in enumerate(bits["attempts"], 1)
     ]

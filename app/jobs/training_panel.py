@@ -9,7 +9,7 @@ import streamlit as st
 
 from app import charts, navigation, shell
 from app.drafts import payoff_panel
-from app.formatting import plain, seconds, size
+from app.formatting import message, plain, seconds, size
 from backend.domain.errors import NotFound
 from backend.domain.figures import figure
 from backend.domain.jobs.jobs import JobState
@@ -109,5 +109,5 @@ def _show_payoff(opened: Workspace, job: JobView, model: ModelCard) -> None:
     st.caption(f"Draft `{artifact}`. {drafts.RULE}")
     payoff_panel.show_prediction(opened, model, _plain_recipe(job))
     for verdict in draft_verdicts.find_verdicts(opened, artifact):
-        (st.success if verdict.pays else st.warning)(plain(verdict.sentence), icon=":material/speed:")
+        (st.success if verdict.pays else st.warning)(message(verdict.sentence), icon=":material/speed:")
         navigation.link("evaluate", "Open the evaluation", ":material/open_in_full:", id=verdict.evaluation)

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from app.formatting import count, size
+from app.formatting import cell, count, size
 from app.models.catalog_filters import CELLS, ORIGINS
 from app.models.model_rows import REFUSED, WORKS
 from backend.domain.figures import figure
@@ -132,8 +132,8 @@ def reason_rows(lines: Sequence[CatalogLine]) -> list[dict[str, str]]:
         {
             "Model": model_title(line.entry),
             "Techniques": ", ".join(check.title for check in alike),
-            "Why not": " ".join(alike[0].reasons),
-            "Source": "; ".join(alike[0].sources),
+            "Why not": cell(" ".join(alike[0].reasons)),
+            "Source": cell("; ".join(alike[0].sources)),
         }
         for line in lines
         for alike in group_refusals(line.checks)

@@ -102,9 +102,9 @@ def show_card(opened: Workspace, card: ModelCard) -> None:
         else "**Licence** not stated in the folder: check where the model comes from."
     )
     if card.quantization:
-        st.info(plain(quantized_sentence(card)), icon=":material/info:")
+        st.info(message(quantized_sentence(card)), icon=":material/info:")
     if card.quantized_before:
-        st.warning(plain(card.quantized_before.sentence), icon=":material/compress:")
+        st.warning(message(card.quantized_before.sentence), icon=":material/compress:")
     # 3. Techniques and the card.
     st.markdown("**Compatibility on this machine**")
     st.dataframe(

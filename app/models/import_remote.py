@@ -45,7 +45,7 @@ def request_card(source: str) -> None:
 def inspect(opened: Workspace, source: str) -> Inspection | None:
     """Return what an import would fetch, once it was requested; None after showing why there is no such model."""
     if why := opened.refusal(Action.REMEMBER_MODEL):
-        st.info(plain(why), icon=":material/lock:")
+        st.info(message(why), icon=":material/lock:")
         return None
     if imports.asks_network(source) and st.session_state.get(REQUESTED) != source:
         st.markdown(f"The card of **{plain(shorten(source, 120))}** is not read yet: it is fetched over the network.")
@@ -68,9 +68,9 @@ def show_card(inspection: Inspection) -> bool:
     else:
         shell.show_figures(model_figures(inspection.card))
     if inspection.card is not None and inspection.card.quantization:
-        st.info(plain(quantized_sentence(inspection.card)), icon=":material/info:")
+        st.info(message(quantized_sentence(inspection.card)), icon=":material/info:")
     if inspection.card is not None and inspection.card.quantized_before is not None:
-        st.warning(plain(inspection.card.quantized_before.sentence), icon=":material/compress:")
+        st.warning(message(inspection.card.quantized_before.sentence), icon=":material/compress:")
     # 2. The download.
     amount = (
         f"{size(inspection.bytes)} in {len(inspection.files)} files"

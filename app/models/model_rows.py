@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from app.formatting import count, size
+from app.formatting import cell, count, size
 from backend.domain.model.facts import NO_TOKENS, ModelCard, ModelFacts, PublishedModel
 from backend.domain.needs import serving_memory
 from backend.domain.recipe.recipe import ORIGINAL
@@ -97,9 +97,9 @@ def technique_rows(checks: Iterable[TechniqueCheck]) -> list[dict[str, str]]:
         {
             "Technique": check.title,
             "Here": WORKS if check.works else REFUSED,
-            "Why not": " ".join(check.reasons),
-            "Closest alternative": check.nearest or "",
-            "Source": "; ".join(check.sources),
+            "Why not": cell(" ".join(check.reasons)),
+            "Closest alternative": cell(check.nearest or ""),
+            "Source": cell("; ".join(check.sources)),
         }
         for check in checks
     ]

@@ -97,7 +97,7 @@ def _show_start(opened: Workspace, pair: Pair, last: JobView | None) -> None:
             f"{_loading_sentence(opened, sources)} They run on this machine only, and {_idle_stop(serve.IDLE_MINUTES)}."
         )
     if refused := st.session_state.pop("playground_refused", None):
-        st.error(plain(refused), icon=":material/error:")
+        st.error(message(refused), icon=":material/error:")
 
 
 def _loading_sentence(opened: Workspace, sources: Sequence[str]) -> str:
@@ -113,13 +113,13 @@ def _show_end(last: JobView) -> None:
     """Show an orderly end as a line, a failure as a sentence with a link to its log."""
     since = ago(last.finished_at)
     if last.state in {JobState.FAILED, JobState.LOST}:
-        st.error(f"The servers ended {since}: {plain(last.error or 'no reason is known.')}", icon=":material/error:")
+        st.error(f"The servers ended {since}: {message(last.error or 'no reason is known.')}", icon=":material/error:")
         navigation.link("job", "See the log", ":material/work:", id=last.id)
     elif last.state is JobState.CANCELLED:
         st.info(f"Loading was cancelled {since}.", icon=":material/stop_circle:")
     else:
         st.info(
-            plain(f"{last.result.get('summary', 'The servers were stopped.')} That was {since}."),
+            message(f"{last.result.get('summary', 'The servers were stopped.')} That was {since}."),
             icon=":material/stop_circle:",
         )
 

@@ -247,7 +247,7 @@ def _show_applied(applied: AppliedPreset) -> None:
     # Otherwise give the reasons, and the closest recipe that is valid.
     for reason in verdict.reasons:
         st.error(message(reason.message), icon=":material/block:")
-        st.caption(f"Why: {plain(reason.source)}")
+        st.caption(f"Why: {message(reason.source)}")
     nearest = verdict.suggestion
     if nearest is not None:
         where = verdict.suggestion_target or case.target_name

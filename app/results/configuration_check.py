@@ -26,7 +26,7 @@ def show_failures(document: Evaluation) -> None:
 def show_line(document: Evaluation) -> None:
     """Show in one line what was verified."""
     if words := evidence.line(document):
-        st.caption(f":material/verified: {plain(words)}")
+        st.caption(f":material/verified: {message(words)}")
 
 
 def show(document: Evaluation) -> None:
@@ -42,4 +42,4 @@ def show(document: Evaluation) -> None:
 
 def _line(row: dict[str, str]) -> str:
     text = " ".join(filter(None, (row["Evidence"], row["Likely cause"])))
-    return f"- {SIGNS[row['State']]} {row['Setting'] or 'All'}, {row['State']}: {plain(text)}"
+    return f"- {SIGNS[row['State']]} {row['Setting'] or 'All'}, {row['State']}: {message(text)}"

@@ -9,8 +9,7 @@ import streamlit as st
 
 from app import charts
 from app.compare import slo_sliders
-from app.field_labels import error_sentence
-from app.formatting import plain
+from app.formatting import message
 from app.navigation import page_key
 from backend.domain.errors import NotFound
 from backend.domain.evaluation.document import Evaluation
@@ -37,7 +36,7 @@ def show(view: EvaluationView, document: Evaluation, shown: Evaluation) -> None:
     try:
         counts = latencies.count_within(view, limits)
     except NotFound as error:
-        st.info(plain(error_sentence(error)), icon=":material/info:")
+        st.info(message(error), icon=":material/info:")
         return
     st.dataframe(rows(document, counts), hide_index=True, alt="The highest goodput of each variant within the limits")
     charts.show(goodput(shown, counts, charts.theme()), "evaluation-goodput")

@@ -7,7 +7,7 @@ from typing import Any
 import streamlit as st
 
 from app import navigation
-from app.formatting import document_time, message, plain
+from app.formatting import cell, document_time, message, plain
 from app.results import configuration_check
 from backend.domain.evaluation import energy
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
@@ -63,7 +63,7 @@ def show_provenance(document: Evaluation) -> None:
     for sentence in engines.engine_sentences(document):
         st.caption(message(sentence))
     for sentence in workload_words.document_sentences(document):
-        st.caption(plain(sentence))
+        st.caption(message(sentence))
 
 
 def show_blocks(document: Evaluation) -> None:
@@ -97,7 +97,7 @@ def _validity_row(result: VariantResult, level: Level) -> dict[str, Any]:
         "Looping answers": level.looping_outputs,
         "Loop lag p99 (ms)": figure(audit.loop_lag_ms_p99),
         "Other programs (cores)": figure(audit.others),
-        "Why not": "; ".join(invalidity_reasons(level)),
+        "Why not": cell("; ".join(invalidity_reasons(level))),
     }
 
 

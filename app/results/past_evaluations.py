@@ -6,7 +6,7 @@ from typing import Any
 
 import streamlit as st
 
-from app.formatting import local_time
+from app.formatting import cell, local_time
 from app.navigation import page_key, paginate
 from app.session import choose_owner
 from app.shell import show_damaged
@@ -60,7 +60,7 @@ def show_past(opened: Workspace) -> None:
 
 
 def row(view: EvaluationView) -> dict[str, str]:
-    """Return one line. Backticks are removed from the verdict, since a cell shows no code."""
+    """Return one line."""
     text = (
         " ".join(load_search.sentences(view.document))
         if load_search.is_search(view.document)
@@ -68,6 +68,6 @@ def row(view: EvaluationView) -> dict[str, str]:
     )
     return {
         "Evaluation": view.title.removeprefix("Evaluate "),
-        "Verdict": text.replace("`", ""),
+        "Verdict": cell(text),
         "Measured": local_time(view.created_at),
     }

@@ -9,8 +9,7 @@ import streamlit as st
 
 from app import charts
 from app.answer_differences import differences, markup
-from app.field_labels import error_sentence
-from app.formatting import plain, shorten
+from app.formatting import message, plain, shorten
 from app.navigation import page_key as named
 from backend.domain.errors import NotFound
 from backend.domain.figures import figure
@@ -41,7 +40,7 @@ def show(view: EvaluationView, shown: Sequence[str]) -> None:
         _show_answers(view, load)
         _show_runs(view, load, shown)
     except NotFound as error:
-        st.info(plain(error_sentence(error)), icon=":material/info:")
+        st.info(message(error), icon=":material/info:")
 
 
 def _show_answers(view: EvaluationView, load: Load) -> None:

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.formatting import document_time, local_time, message, plain, shorten
+from app.formatting import cell, document_time, local_time, message, plain, shorten
 from app.navigation import join_values, split_values
 from backend.domain.figures import code
+from backend.settings import CHECKOUT
 
 JOINER = "\u2060"
 SPECIAL = "\\`*_{}[]()#+!|<>~$:&"
@@ -54,6 +55,23 @@ def test_a_message_shows_code_where_backticks_stand_and_all_else_plainly(words: 
     pieces = re.split(r"(?<!\\)`([^`\n]+)`", message(words))
     shown = "".join(part.replace(JOINER, "") if index % 2 else read(part) for index, part in enumerate(pieces))
     assert shown.replace("`", "") == " ".join(words.split()).replace("`", "")
+
+
+def test_a_cell_shows_no_code_and_so_has_no_backticks() -> None:
+    assert cell("Run `whetstone up` with `--demo`.") == "Run whetstone up with --demo."
+    assert cell("a ` alone") == "a ` alone"
+
+
+ESCAPED_SENTENCE = re.compile(
+    r"plain\((error_sentence\(|[\w.]+\.(error|sentence|obstacle|why)\b|(why|refused|sentence_?|warning)\))"
+)
+"""A sentence of ours that `plain` would show with its backticks, where `message` makes code of them."""
+
+
+def test_sentences_of_ours_are_messages_whose_backticks_become_code() -> None:
+    assert ESCAPED_SENTENCE.search("plain(job.error)") and not ESCAPED_SENTENCE.search("plain(job.title)")
+    sources = [path for folder in ("app", "pages") for path in (CHECKOUT / folder).rglob("*.py")]
+    assert [path.name for path in sources if ESCAPED_SENTENCE.search(path.read_text())] == []
 
 
 @given(written.filter(lambda words: words.strip() and ":material/" not in words))
