@@ -9,5 +9,5 @@ from app.jobs import finished_toasts
 
 LOGO = Path(__file__).resolve().parent.parent / "assets" / "logo.svg"
 
-st.set_page_config(page_title="Whetstone", page_icon=str(LOGO), layout="wide")
+st.set_page_config(page_icon=str(LOGO), layout="wide")
 shell.run_page(finished_toasts.watch_jobs)

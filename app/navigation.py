@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
+STUDIO = "Whetstone"
 HERE = "shell_page"
 """Session key: the page that is open."""
 PAGES = Path(__file__).resolve().parent.parent / "pages"
@@ -73,12 +74,18 @@ def existing_sections() -> dict[str, list[PageEntry]]:
 
 
 def draw_menu() -> Any:
-    """Draw the menu. Return the page of the URL."""
+    """Draw the menu and name the browser's tab. Return the page of the URL."""
     page = st.navigation(
         {section: [_page(entry) for entry in entries] for section, entries in existing_sections().items()}
     )
     st.session_state[HERE] = page.url_path or "home"
+    name_tab(page.title if page.url_path else "")
     return page
+
+
+def name_tab(words: str) -> None:
+    """Name the browser's tab after what the page shows; without words after the studio alone."""
+    st.set_page_config(page_title=f"{words} · {STUDIO}" if words else STUDIO)
 
 
 def _page(entry: PageEntry) -> Any:

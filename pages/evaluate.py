@@ -28,6 +28,7 @@ if evaluation_id:
             "evaluate",
             "New evaluation",
         )
+    navigation.name_tab(view.title)
     st.subheader(plain(view.title), help=view.id)
     with action:
         navigation.link("evaluate", "All evaluations", ":material/history:")

@@ -24,6 +24,7 @@ try:
 except RequestError as error:
     shell.refuse_page(message(error), "catalog", "Back to the catalog", title="Model")
 model = entry.model
+navigation.name_tab(catalog_table.model_title(entry))
 
 with st.container(horizontal=True, vertical_alignment="bottom"):
     st.title(plain(catalog_table.model_title(entry)), width="stretch")

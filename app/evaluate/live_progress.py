@@ -8,7 +8,7 @@ from app import charts, idempotency, navigation, shell
 from app.evaluate.form import PURPOSE
 from app.formatting import plain, shorten
 from app.jobs.cards import cancel_button, show_end
-from app.jobs.job_text import headline, kind_name, progress_text
+from app.jobs.job_text import headline, kind_name, progress_text, tab_words
 from app.session import disabled_unless_allowed
 from backend.domain.errors import NotFound
 from backend.domain.jobs.jobs import JobKind, JobState
@@ -45,6 +45,7 @@ def show(opened: Workspace, job_id: str) -> None:
 def _panel(opened: Workspace, job_id: str, names: list[str]) -> str:
     # State and progress, or how it ended with a button to measure again.
     job = jobs.show(opened, job_id)
+    navigation.name_tab(tab_words(job))
     st.markdown(headline(job))
     if job.ended:
         show_end(job, f"The evaluation is {job.state}: there is no result.")

@@ -18,6 +18,7 @@ from app.jobs.job_text import (
     phase_rows,
     progress_text,
     rate_text,
+    tab_words,
     time_left,
     verbs,
     warnings,
@@ -87,8 +88,8 @@ def show_progress(opened: Workspace, job_id: str) -> str:
     left, spent = view_cache.read_time_and_cost(opened, now)
     # 2. Draw progress and figures.
     cells: list[tuple[str, str, str | None]] = [("Elapsed", seconds(elapsed(now)), None)]
+    navigation.name_tab(tab_words(now))
     if not now.ended:
-        st.set_page_config(page_title=f"{now.progress or 0:.0%} {now.title}")
         st.progress(min(1.0, now.progress or 0.0), text=progress_text(now, left=False))
         if not kind.open_ended:
             cells.append(("Time left", *time_left(now, left)))

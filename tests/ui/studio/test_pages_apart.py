@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from app import navigation
@@ -31,6 +32,39 @@ def visit(at: AppTest, name: str, **query: str) -> set[str]:
     at.run()
     studio.check(at)
     return keys(at) | (set(at.session_state._state.filtered_state) - before)
+
+
+@pytest.fixture
+def tab_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Collect the names of the browser's tab, as pages give them."""
+    names: list[str] = []
+    monkeypatch.setattr(st, "set_page_config", lambda page_title=None, **_: names.append(page_title or ""))
+    return names
+
+
+@pytest.mark.without_supervisor
+def test_the_tab_of_the_browser_says_the_page_and_the_state_of_a_job(
+    studio_home: Workspace, tab_names: list[str]
+) -> None:
+    studio.evaluation(studio_home, simulated.evaluation(), "e-1")
+    states = {
+        "Queued: Optimize starter with w8a8": JobState.QUEUED,
+        "0% Optimize starter with w8a8": JobState.RUNNING,
+        "Failed: Optimize starter with w8a8": JobState.FAILED,
+    }
+    addresses = [
+        ("home", {}, "Whetstone"),
+        ("train", {}, "Train a draft · Whetstone"),
+        ("model", {"id": "starter"}, "starter · Whetstone"),
+        ("evaluate", {"id": "e-1"}, "Evaluate starter, w8a8 · Whetstone"),
+        *(
+            ("job", {"id": studio.optimize_job(studio_home, state).id}, f"{words} · Whetstone")
+            for words, state in states.items()
+        ),
+    ]
+    for page, query, name in addresses:
+        studio.open_page(page, **query)
+        assert tab_names[-1] == name
 
 
 def test_every_key_of_the_session_is_named_by_its_page(studio_home: Workspace) -> None:
