@@ -80,7 +80,8 @@ def more_button(opened: Workspace, view: EvaluationView, *, within_s: float = ma
         navigation.link("evaluate", "Result with more rounds", ":material/add_chart:", **parameters)
         return True
     # 2. How many rounds would decide.
-    more = None if load_search.is_search(document) else headline.more_blocks(headline.throughput_verdicts(document))
+    verdicts = [] if load_search.is_search(document) else headline.throughput_verdicts(document)
+    more = headline.more_blocks(verdicts)
     if more is None:
         return False
     # 3. The button.
@@ -88,7 +89,10 @@ def more_button(opened: Workspace, view: EvaluationView, *, within_s: float = ma
     if took is not None and took.low > within_s:
         return False
     label = f"Measure {counted(more, 'more block')}" + (f" ({duration_range(took.low, took.high)})" if took else "")
-    about = "The same variants and load with other prompts. The rounds measured so far count too."
+    about = (
+        f"To decide {message(headline.decided_places(verdicts))}: the same variants and load with other prompts. "
+        "The rounds measured so far count too."
+    )
     if st.button(
         label,
         icon=":material/add_chart:",

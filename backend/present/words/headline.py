@@ -19,7 +19,7 @@ from backend.domain.load.load import Load
 from backend.domain.what_if.costs import WhatIf, choose_pricing
 from backend.present.words import quality_loss
 from backend.present.words.measurements import typical
-from backend.present.words.verdicts import IN_SHORT, describe_obstacle, factor_above_one, sameness_words
+from backend.present.words.verdicts import IN_SHORT, TOO_NOISY, describe_obstacle, factor_above_one, sameness_words
 
 MOST_BLOCKS = 60
 """More blocks than this are not proposed: the machine is too busy for them to help."""
@@ -211,7 +211,8 @@ def no_win_sentence(evaluation: Evaluation) -> str:
     baseline = code(evaluation.variants[0].name)
     noisy = [verdict for verdict in verdicts if verdict.kind == "noisy"]
     if noisy:
-        return f"No clear winner over {baseline} yet: {_summary(noisy)}. {more_blocks_advice(noisy)}"
+        open_verdicts = [verdict for verdict in verdicts if verdict.kind == "noisy" or verdict.more is not None]
+        return f"No clear winner over {baseline} yet: {_noisy_summary(noisy)}. {more_blocks_advice(open_verdicts)}"
     decided = [verdict for verdict in verdicts if verdict.kind != "none"]
     if decided:
         return f"Nothing is faster than {baseline} here: {_summary(decided)}. {TRY}"
@@ -256,12 +257,39 @@ def _summary(verdicts: Sequence[ThroughputVerdict]) -> str:
     return ", ".join(parts)
 
 
-def more_blocks_advice(noisy: Sequence[ThroughputVerdict]) -> str:
-    """Say how many more blocks would decide, or that it takes a quieter machine."""
-    more = more_blocks(noisy)
+def _noisy_summary(noisy: Sequence[ThroughputVerdict]) -> str:
+    """Say at which loads each variant is too noisy to tell: at all of them, since advice about blocks follows."""
+    loads: dict[str, list[Load]] = {}
+    for verdict in noisy:
+        loads.setdefault(verdict.variant, []).append(verdict.load)
+    names_by_loads: dict[tuple[Load, ...], list[str]] = {}
+    for name, own in loads.items():
+        names_by_loads.setdefault(tuple(sorted(own)), []).append(code(name))
+    parts = []
+    for together, names in names_by_loads.items():
+        verb = "is" if len(names) == 1 else "are"
+        parts.append(f"{listed(names)} {verb} {TOO_NOISY} at {listed([load.words for load in together])}")
+    return ", ".join(parts)
+
+
+def more_blocks_advice(open_verdicts: Sequence[ThroughputVerdict]) -> str:
+    """Say how many more blocks would decide and what, or that it takes a quieter machine."""
+    more = more_blocks(open_verdicts)
     if more is None:
         return "More blocks would take too long: measure again on an idle machine."
-    return f"Run {counted(more, 'more block')} on an idle machine."
+    run = f"Run {counted(more, 'more block')} on an idle machine"
+    if all(verdict.more is not None for verdict in open_verdicts):
+        return f"{run}."
+    return f"{run} to decide {decided_places(open_verdicts)}; the rest would take too long."
+
+
+def decided_places(verdicts: Sequence[ThroughputVerdict]) -> str:
+    """Name what the blocks of `more_blocks` decide: ``a` and `b` at 4 streams, `b` at 8 streams`."""
+    names_by_load: dict[Load, list[str]] = {}
+    for verdict in verdicts:
+        if verdict.more is not None:
+            names_by_load.setdefault(verdict.load, []).append(code(verdict.variant))
+    return ", ".join(f"{listed(names_by_load[load])} at {load.words}" for load in sorted(names_by_load))
 
 
 def more_blocks(verdicts: Sequence[ThroughputVerdict]) -> int | None:

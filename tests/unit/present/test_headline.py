@@ -135,6 +135,20 @@ def test_the_blocks_that_would_decide_are_those_of_the_test_where_they_are_worth
     ]
 
 
+def test_the_advice_names_the_levels_that_its_number_of_blocks_decides() -> None:
+    document = simulated.evaluation(names=("original", "a"), speeds=(1.0, 1.2), levels=(4, 8), noise=0.3)
+    rows = []
+    for load, needed in ((Load("closed", 4), 52), (Load("closed", 8), 600)):
+        changed = {"load": load, "more_blocks": needed, "variant": "a"}
+        rows.append(row(1.2, 0.8, 1.8, "undecided").model_copy(update=changed))
+    document = document.model_copy(update={"comparison": rows})
+    assert headline.headline_sentence(document) == (
+        "No clear winner over `original` yet: `a` is too noisy to tell at 4 streams and 8 streams. "
+        "Run 52 more blocks on an idle machine to decide `a` at 4 streams; the rest would take too long."
+    )
+    assert headline.decided_places(headline.throughput_verdicts(document)) == "`a` at 4 streams"
+
+
 def test_where_nothing_wins_one_line_says_why_and_what_to_try() -> None:
     noisy = simulated.evaluation(names=("original", "a"), speeds=(1.0, 1.2), levels=(1,), noise=0.3)
     headline_sentence = headline.headline_sentence(noisy)
