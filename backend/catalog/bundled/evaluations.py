@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from backend.domain.errors import InvalidCatalog
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.jobs.artifact import Manifest
+from backend.domain.what_if.slice_means import with_slice_means
 from backend.settings import ASSETS
 
 FOLDERS = (ASSETS / "demo", ASSETS / "catalog" / "measured")
@@ -49,7 +50,7 @@ def _read_folder(folder: Path) -> list[Bundled]:
 
 
 def _bundled(row: dict[str, Any], recipes: dict[str, str]) -> Bundled:
-    document = Evaluation.model_validate(row["document"])
+    document = with_slice_means(Evaluation.model_validate(row["document"]))
     own = {result.variant.source for result in document.variants}
     return Bundled(
         row["id"], row["baseline"], document, {source: hash for source, hash in recipes.items() if source in own}

@@ -22,6 +22,7 @@ from backend.domain.load.load import Load
 from backend.domain.machine.hardware_lines import hardware_line
 from backend.domain.maths.intervals import wilson
 from backend.domain.what_if.costs import repriced
+from backend.domain.what_if.slice_means import with_slice_means
 from backend.evaluate.report import tables
 from backend.evaluate.report.facts import facts, moment, variant_facts
 from backend.evaluate.report.tables import table_data
@@ -75,7 +76,7 @@ def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
     # Take the document as stored, then price it as the what-if says.
     document = _encoded(evaluation.model_dump_json())
     price_basis = cost_words.hour_words(evaluation, extras.what_if)
-    evaluation = repriced(evaluation, extras.what_if)
+    evaluation = repriced(with_slice_means(evaluation), extras.what_if)
     # Draw what several parts of the page show.
     shown, at_load = _charts(evaluation), request_plots(evaluation, extras.requests)
     imported_charts = imported_plots(evaluation, extras.imported)

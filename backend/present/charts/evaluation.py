@@ -39,7 +39,6 @@ from backend.present.charts.theme import (
     whiskers,
 )
 from backend.present.tables.evaluation import part
-from backend.present.words.measurements import typical
 
 PERCENTILES = ("p50", "p90", "p95", "p99")
 LATENCIES = {
@@ -117,7 +116,7 @@ def before_after(evaluation: Evaluation, before: str, after: str, theme: Theme =
 
 def _bars(result: VariantResult, place: int, theme: Theme) -> dict[str, Any]:
     # Levels without a figure have no bar.
-    points = [(level, value) for level in result.levels if (value := finite(typical(level))) is not None]
+    points = [(level, value) for level in result.levels if (value := finite(level.output_tokens_per_s)) is not None]
     mark_style = style(place, theme)
     return {
         "type": "bar",

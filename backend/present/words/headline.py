@@ -18,7 +18,6 @@ from backend.domain.limits.quality_loss import LossGrade, loss_grade, loss_nats
 from backend.domain.load.load import Load
 from backend.domain.what_if.costs import WhatIf, choose_pricing
 from backend.present.words import quality_loss
-from backend.present.words.measurements import typical
 from backend.present.words.verdicts import IN_SHORT, TOO_NOISY, describe_obstacle, factor_above_one, sameness_words
 
 MOST_BLOCKS = 60
@@ -309,7 +308,7 @@ class Tile(NamedTuple):
 def tiles(evaluation: Evaluation, win: Win, size: Sequence[str]) -> list[Tile]:
     """Make the tiles of speed, size, price and quality. `size`: both weights on disk in words."""
     factor, bounds = short_factor(win.row.ratio or 1.0, win.row.ci95)
-    before, after = (typical(level) for level in win.levels)
+    before, after = (level.output_tokens_per_s for level in win.levels)
     quality = short_quality(win.after.quality).partition(": ")[0]
     loss = quality_loss.words(win.after.quality)
     return [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import geometric_mean
-
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Level, Quality, VariantResult
 from backend.domain.evaluation.memory_limit import BANDWIDTH, times_the_limit
 from backend.domain.evaluation.startup import KINDS, PHASES, Startup
@@ -17,9 +15,9 @@ INTERLEAVE = {
 
 
 def throughput(level: Level) -> str:
-    """`48.2 tokens/s`, the `typical` figure; `1.90 requests/s, tokens not counted` if answers have no token counts."""
+    """`48.2 tokens/s`; `1.90 requests/s, tokens not counted` if answers have no token counts."""
     if level.output_tokens_per_s is not None:
-        return f"{figure(typical(level))} tokens/s"
+        return f"{figure(level.output_tokens_per_s)} tokens/s"
     requests = [] if level.requests_per_s is None else [f"{figure(level.requests_per_s)} requests/s"]
     return ", ".join([*requests, "tokens not counted"])
 
@@ -28,16 +26,6 @@ def measured_slices(level: Level) -> str:
     """`5`; `5, in 30 slices` where the requests of the variants alternated."""
     slices = len(level.blocks)
     return str(level.repeats) if slices == level.repeats else f"{level.repeats}, in {slices} slices"
-
-
-def typical(level: Level) -> float | None:
-    """Return output tokens/s as the geometric mean over slices; that of the whole level if a slice has none.
-
-    Ratios between variants use these means, so that two of them give the ratio that is shown with them.
-    """
-    rates = [block["output_tokens_per_s"] for block in level.blocks if block.get("output_tokens_per_s", 0) > 0]
-    whole = level.output_tokens_per_s
-    return geometric_mean(rates) if whole and rates and len(rates) == len(level.blocks) else whole
 
 
 def load_asked(options: EvaluateOptions) -> tuple[str, str]:

@@ -21,6 +21,7 @@ from backend.domain.limits.fail_conditions import FailCondition
 from backend.domain.limits.option_rules import validate_options as check_together
 from backend.domain.roles import Action
 from backend.domain.validation import readable_rows, validate_fields
+from backend.domain.what_if.slice_means import with_slice_means
 from backend.domain.workload import generators
 from backend.hardware import engine_status
 from backend.service import paths
@@ -234,8 +235,9 @@ def _view(row: EvaluationRow) -> EvaluationView:
 
 @lru_cache(maxsize=DOCUMENTS_CACHED)
 def _read(document: str) -> Evaluation:
-    """Parse a stored document; cached, since a page reads it again at every click."""
-    return read_evaluation(document)
+    """Parse a stored document and give its levels the figures that are shown; cached, since a page reads it again at
+    every click."""
+    return with_slice_means(read_evaluation(document))
 
 
 def show(workspace: Workspace, evaluation_id: str) -> EvaluationView:

@@ -21,6 +21,7 @@ from backend.domain.planner.estimate_correction import Calibration
 from backend.domain.planner.roofline import ExpectedLoad, Speed
 from backend.domain.recipe.recipe import Recipe, Serving, Speculate
 from backend.domain.recipe.serving_engines import ENGINES
+from backend.domain.what_if.slice_means import with_slice_means
 from backend.hardware import probe
 from backend.service.plans import auto_target, payoff_maps
 from backend.service.plans.cases import Case
@@ -118,7 +119,7 @@ def _measured_variants(store: Store, identity: str) -> tuple[MeasuredVariant, ..
     with store.read() as session:
         row = history.get_evaluation(session, identity)
     try:
-        document = read_evaluation(row.document)
+        document = with_slice_means(read_evaluation(row.document))
     except Unreadable:  # `damaged` names it; the other evaluations are still good
         return ()
     where = _hardware(document.hardware)

@@ -13,6 +13,7 @@ from backend.domain.machine import price_list
 from backend.domain.model.facts import PublishedModel
 from backend.domain.planner import presets
 from backend.domain.planner.presets import CONCURRENCIES, Claim, Preset
+from backend.domain.what_if.slice_means import with_slice_means
 from backend.present import preset_figures as preset_figures
 from backend.present.preset_figures import Estimated, Measurement
 from backend.service.machines import targets
@@ -80,7 +81,7 @@ def _measurement_in(row: EvaluationRow, preset: Preset) -> Measurement | None:
 
 @lru_cache(maxsize=64)
 def _document(text: str) -> Evaluation:
-    return read_evaluation(text)
+    return with_slice_means(read_evaluation(text))
 
 
 def _evaluation_names(workspace: Workspace, model: str) -> tuple[list[str], str | None]:

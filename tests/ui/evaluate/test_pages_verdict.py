@@ -14,6 +14,9 @@ from app.results import evaluation_page, figure_tables, past_evaluations
 from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.evidence.schema import Finding
 from backend.domain.evaluation.startup import Startup
+from backend.domain.figures import figure
+from backend.present.tables.evaluation import table
+from backend.present.words.verdicts import grid_rows
 from backend.service import Workspace, unreadable_rows
 from backend.service.evaluations import continuation, evaluations
 from backend.store.tables import EvaluationRow
@@ -39,6 +42,18 @@ def test_what_is_too_noisy_says_so_beside_its_warning_and_one_step_measures_more
     studio.check(at)
     assert at.number_input(key="evaluate_repeats").value == 5 + int(more.label.split()[1])
     assert at.multiselect(key="evaluate_variants").value == ["original", "a"]
+
+
+def test_the_baseline_has_one_throughput_on_the_page_and_ratios_are_of_it(studio_home: Workspace) -> None:
+    document = evaluations.show(studio_home, studio.evaluation(studio_home, noisy())).document
+    first, second = (result.levels[0] for result in document.variants)
+    table_rows = table(document)
+    assert grid_rows(document)[0].cells[first.load].words == (
+        f"{figure(table_rows[0]['Output tokens/sec (count)'])} tokens/s"
+    )
+    (row,) = [each for each in document.comparison if each.metric == "output_tokens_per_s" and each.load == first.load]
+    assert second.output_tokens_per_s and first.output_tokens_per_s
+    assert row.ratio == pytest.approx(second.output_tokens_per_s / first.output_tokens_per_s)
 
 
 def test_what_was_continued_leads_to_what_came_of_it(studio_home: Workspace) -> None:

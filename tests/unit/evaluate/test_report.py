@@ -12,6 +12,7 @@ import pytest
 from backend.domain.errors import WorkError
 from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.document import Evaluation, Price
+from backend.domain.what_if.slice_means import with_slice_means
 from backend.evaluate.report.report import render, write_report
 from tests.helpers.report_page import _Page
 from tests.simulated import evaluation, level, result
@@ -139,7 +140,9 @@ def test_the_editable_ratio_is_the_one_shown() -> None:
 def test_a_blended_price_is_shown_where_there_is_one() -> None:
     paid = Price(per_million_input=1, per_million_output=2, per_million_total=3, blended=4.125, blended_sagemaker=0.5)
     document = evaluation().model_copy(update={"variants": [result("one", [level(1, price=paid)])], "comparison": []})
-    assert "4.125" in _Page(render(document)).text
+    (shown,) = with_slice_means(document).variants[0].levels
+    assert shown.price and shown.price.blended
+    assert f"{shown.price.blended:.4g}" in _Page(render(document)).text
 
 
 def test_the_file_replaces_an_older_one_and_leaves_nothing_beside_it(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import pytest
 from backend.domain.evaluation.document import Comparison, Evaluation, Quality
 from backend.domain.evaluation.outcome import interval_outcome
 from backend.domain.load.load import Load
+from backend.domain.what_if.slice_means import with_slice_means
 from backend.present.words import headline
-from backend.present.words.measurements import throughput, typical
+from backend.present.words.measurements import throughput
 from backend.present.words.verdicts import grid_rows
 from tests import simulated
 
@@ -179,17 +180,22 @@ def test_where_nothing_wins_one_line_says_why_and_what_to_try() -> None:
 
 
 def test_the_figures_beside_a_ratio_give_that_ratio() -> None:
-    document = simulated.evaluation(names=("original", "a"), speeds=(1.0, 1.3), levels=(1, 4), noise=0.5)
+    document = with_slice_means(
+        simulated.evaluation(names=("original", "a"), speeds=(1.0, 1.3), levels=(1, 4), noise=0.5)
+    )
     for each in document.comparison:
         if each.metric != "output_tokens_per_s":
             continue
         before, after = (
-            typical(level) for result in document.variants for level in result.levels if level.load == each.load
+            level.output_tokens_per_s
+            for result in document.variants
+            for level in result.levels
+            if level.load == each.load
         )
         assert before and after and each.ratio == pytest.approx(after / before)
     level = document.variants[0].levels[0]
     first = grid_rows(document)[0].cells[level.load]
-    assert first.words == throughput(level) == f"{typical(level):.3g} tokens/s"
+    assert first.words == throughput(level) == f"{level.output_tokens_per_s:.3g} tokens/s"
 
 
 def test_the_four_tiles_say_before_and_after() -> None:

@@ -15,6 +15,7 @@ from backend.domain.evaluation.outcome import SloCheck
 from backend.domain.limits.slo import Slo
 from backend.domain.load.load import Load
 from backend.domain.what_if.costs import WhatIf, operating_point
+from backend.domain.what_if.slice_means import with_slice_means
 from backend.evaluate.report.content import content, palette
 from backend.evaluate.report.report import render
 from backend.present.report_content import (
@@ -94,7 +95,7 @@ def test_words_that_differ_are_marked_and_hostile_ones_are_text() -> None:
 def test_what_is_not_in_the_document_can_be_saved_as_json(extras: Extras) -> None:
     document = evaluation()
     data = json.loads(base64.b64decode(content(document, extras)["figures_data"]))
-    assert data["costs"] == costs.rows(document, extras.what_if)
+    assert data["costs"] == costs.rows(with_slice_means(document), extras.what_if)
     assert data["what_if"]["limits"]["ttft_p95_ms"] == 200
     assert [row["Within the limits"] for row in data["goodput"]] == ["75.0%"] * 4
     assert data["imported"]["figures"][0]["Provenance"] == "imported from GuideLLM 0.8.1"
