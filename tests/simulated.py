@@ -57,6 +57,10 @@ def level(
 ) -> Level:
     rng = random.Random(f"{seed}/{concurrency}/{speed}")
     drawn = blocks(truth(concurrency, speed), repeats, noise, rng)
+    for block in drawn:
+        rate = block["output_tokens_per_s"]
+        block["input_tokens_per_s"] = rate * INPUT_TOKENS / OUTPUT_TOKENS
+        block["output_tokens_per_s_per_request"] = rate / concurrency
     mean = {name: fmean(block[name] for block in drawn) for name in drawn[0]}
     throughput = mean["output_tokens_per_s"]
     requests = 8 * concurrency * repeats

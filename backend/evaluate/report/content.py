@@ -30,14 +30,14 @@ from backend.present.charts import evaluation as charts
 from backend.present.charts import imported_results as charts_imported
 from backend.present.charts import requests, tradeoffs
 from backend.present.charts.alt_text import alt
-from backend.present.charts.markers import places, provenance
+from backend.present.charts.markers import WHISKERS_TEXT, places, provenance
 from backend.present.charts.theme import COLOURS, Figure, Theme, pale, upright
 from backend.present.report_content import LATENCIES, Changed, Extras, Requests, Run, Within
 from backend.present.speculation import words as speculation
 from backend.present.tables import tasks
 from backend.present.tables.evaluation import Row, csv
 from backend.present.words import costs as cost_words
-from backend.present.words import evidence, load_search
+from backend.present.words import evidence, load_search, repeat_counts
 from backend.present.words.measurements import quality_cost, throughput
 from backend.present.words.text_differences import differences
 from backend.present.words.verdicts import level_verdicts, sameness_words
@@ -93,6 +93,8 @@ def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
         "lossless_meaning": speculation.MEANING,
         "off": evidence.off_sentences(evaluation),
         "warnings": evaluation.warnings,
+        "whiskers": WHISKERS_TEXT,
+        "tests": repeat_counts.describe_tests(evaluation),
         "percentiles": REPORT_PERCENTILES,
         "sections": _sections(shown),
         "request_plots": _listed(at_load),

@@ -6,15 +6,17 @@ here of the figure over the repeats of a level. `alt_text.alt` describes each ch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
+from backend.domain.evaluation.prices import Pricing, level_prices
 from backend.domain.figures import figure, finite
-from backend.domain.maths.intervals import factor_ci95
 from backend.present.charts.markers import (
     flags,
     folded,
+    has_whiskers,
     legend_name,
     levels,
     marker,
@@ -22,6 +24,8 @@ from backend.present.charts.markers import (
     places,
     point_title,
     provenance,
+    slice_figures,
+    slice_whiskers,
     uncounted_variants,
     whisker_key,
 )
@@ -36,7 +40,6 @@ from backend.present.charts.theme import (
     layout,
     style,
     text,
-    whiskers,
 )
 from backend.present.tables.evaluation import part
 
@@ -64,12 +67,12 @@ NO_PRICE = "No price was given: set a price per hour."
 
 
 class _Line(NamedTuple):
-    """One line chart: its title and unit, the value of a level, and the block figures that its whiskers span."""
+    """One line chart: its title and unit, the value of a level, and the figures of slices that its whiskers span."""
 
     title: str
     unit: str
     value: Callable[[Level], float | None]
-    block: str | None = None
+    slices: Callable[[Level], list[float]]
 
     @property
     def heading(self) -> str:
@@ -88,20 +91,38 @@ class _Line(NamedTuple):
 
 def latency(evaluation: Evaluation, metric: str = "ttft_ms", percentile: str = "p50", theme: Theme = "light") -> Figure:
     """Chart a latency in ms against concurrency. `metric`: one of LATENCIES; `percentile`: one of PERCENTILES."""
-    line = _Line(f"{LATENCIES[metric]}, {percentile}", "ms", part(metric, percentile), f"{metric}_{percentile}")
+    slices = partial(slice_figures, f"{metric}_{percentile}")
+    line = _Line(f"{LATENCIES[metric]}, {percentile}", "ms", part(metric, percentile), slices)
     return _line_chart(evaluation, line, theme, "No request gave this latency.")
 
 
 def throughput(evaluation: Evaluation, metric: str = "output_tokens_per_s", theme: Theme = "light") -> Figure:
     """Chart tokens per second against concurrency. `metric`: one of THROUGHPUTS."""
-    line = _Line(THROUGHPUTS[metric], "tokens/s", lambda level: getattr(level, metric), metric)
+    line = _Line(THROUGHPUTS[metric], "tokens/s", lambda level: getattr(level, metric), partial(slice_figures, metric))
     return _line_chart(evaluation, line, theme, "No throughput was measured.")
 
 
 def price(evaluation: Evaluation, metric: str = "per_million_output", theme: Theme = "light") -> Figure:
     """Chart a price against concurrency, in the currency of the hourly price. `metric`: one of PRICES."""
     missing = "This price could not be computed." if evaluation.has_price else NO_PRICE
-    return _line_chart(evaluation, _Line(PRICES[metric], CURRENCY, part("price", metric)), theme, missing)
+    slices = partial(_slice_prices, metric, evaluation.options.input_output_ratio)
+    return _line_chart(evaluation, _Line(PRICES[metric], CURRENCY, part("price", metric), slices), theme, missing)
+
+
+def _slice_prices(metric: str, ratio: float, level: Level) -> list[float]:
+    """Return a price of each slice at one unit of money an hour: a price of the hour changes no factor."""
+    prices = []
+    for block in level.blocks:
+        price = level_prices(
+            Pricing(per_hour=1.0, input_output_ratio=ratio),
+            concurrency=level.concurrency,
+            input_tokens_per_s=block.get("input_tokens_per_s"),
+            output_tokens_per_s=block.get("output_tokens_per_s"),
+            tpot_p50_ms=block.get("tpot_ms_p50"),
+            prefill_share=level.audit.prefill_share,
+        )
+        prices.append(getattr(price, metric))
+    return [price for price in prices if price is not None]
 
 
 def before_after(evaluation: Evaluation, before: str, after: str, theme: Theme = "light") -> Figure:
@@ -129,7 +150,11 @@ def _bars(result: VariantResult, place: int, theme: Theme) -> dict[str, Any]:
             f"{point_title(result, level)}<br>{figure(value)} tokens/s{flags(level)}" for level, value in points
         ],
         "marker": {"color": mark_style.colour},
-        "error_y": _whiskers(points, "output_tokens_per_s", COLOURS[theme].muted),
+        "error_y": slice_whiskers(
+            [value for _, value in points],
+            [slice_figures("output_tokens_per_s", level) for level, _ in points],
+            COLOURS[theme].muted,
+        ),
     }
 
 
@@ -143,7 +168,7 @@ def _line_chart(evaluation: Evaluation, line: _Line, theme: Theme, missing: str)
     y = {"label": line.axis, "rangemode": "tozero"}
     meta = {"better": line.better, "interval": ["95% from", "95% to"], "provenance": provenance(evaluation)}
     around = layout(line.heading, concurrency_axis(levels(evaluation)), y, theme, **meta)
-    key = [whisker_key(theme)] if any(any(trace["error_y"].get("array", ())) for trace in drawn) else []
+    key = [whisker_key(theme)] if has_whiskers(drawn) else []
     return {"data": [*drawn, *key], "layout": {**around, "annotations": [note(words, theme) for words in silent]}}
 
 
@@ -164,17 +189,5 @@ def _trace(evaluation: Evaluation, index: int, line: _Line, theme: Theme) -> dic
         **curve(text(result.name), place, theme, Marks(x, y, hover_texts)),
         "name": legend_name(result.name),
         "marker": marker(place, theme, [level for level, _ in points]),
-        "error_y": _whiskers(points, line.block, style(place, theme).colour),
+        "error_y": slice_whiskers(y, [line.slices(level) for level, _ in points], style(place, theme).colour),
     }
-
-
-def _whiskers(points: Sequence[tuple[Level, float]], block: str | None, colour: str) -> dict[str, Any]:
-    """Return the 95% t interval over repeats, of log figures as in verdicts; none if there are too few repeats."""
-    factors = [1.0] * len(points)
-    if block is not None:
-        factors = [factor_ci95([b[block] for b in level.blocks if block in b]) or 1.0 for level, _ in points]
-    if all(factor == 1 for factor in factors):
-        return {"visible": False}
-    above = [value * (factor - 1) for factor, (_, value) in zip(factors, points, strict=True)]
-    below = [value * (1 - 1 / factor) for factor, (_, value) in zip(factors, points, strict=True)]
-    return whiskers(above, below, colour, thickness=1, width=3)

@@ -12,7 +12,8 @@ from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.evaluation.soundness import is_sound, uncounted_words
 from backend.domain.figures import finite
 from backend.domain.machine.hardware_lines import hardware_line, versions_line
-from backend.present.charts.theme import COLOURS, Theme, style, text
+from backend.domain.maths.intervals import factor_ci95
+from backend.present.charts.theme import COLOURS, Theme, style, text, whiskers
 
 LEGEND_WIDTH, NOTE_WIDTH = 30, 50
 """Characters."""
@@ -21,6 +22,9 @@ HOVER_WIDTH = 44
 USUAL = ("w8a8", "awq", "draft", "w8a8-draft", "gptq", "ngram")
 """Variants that are often compared: each has a colour of its own."""
 WHISKERS = "whiskers: 95% interval"
+WHISKERS_TEXT = (
+    "Whiskers on every chart are 95% intervals: of KL over the windows of the text, of all other figures over repeats."
+)
 
 
 def levels(evaluation: Evaluation) -> list[int]:
@@ -89,6 +93,29 @@ def whisker_key(theme: Theme) -> dict[str, Any]:
         "hoverinfo": "skip",
         "line": line,
     }
+
+
+def slice_figures(metric: str, level: Level) -> list[float]:
+    """Return the metric of each slice of a level that has it."""
+    return [block[metric] for block in level.blocks if metric in block]
+
+
+def slice_whiskers(
+    values: Sequence[float], slices: Sequence[Sequence[float]], colour: str, *, width: int = 3
+) -> dict[str, Any]:
+    """Return the 95% t interval of each value over its slices, of log figures as in verdicts; none if there are too few
+    slices."""
+    factors = [factor_ci95(own) or 1.0 for own in slices]
+    if all(factor == 1 for factor in factors):
+        return {"visible": False}
+    above = [value * (factor - 1) for factor, value in zip(factors, values, strict=True)]
+    below = [value * (1 - 1 / factor) for factor, value in zip(factors, values, strict=True)]
+    return whiskers(above, below, colour, thickness=1, width=width)
+
+
+def has_whiskers(traces: Sequence[dict[str, Any]]) -> bool:
+    """Tell whether any mark of the traces has an interval, so that the legend must explain it."""
+    return any(any(trace.get(f"error_{axis}", {}).get("array", ())) for trace in traces for axis in ("x", "y"))
 
 
 def legend_name(name: str) -> str:

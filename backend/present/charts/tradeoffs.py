@@ -13,12 +13,15 @@ from backend.domain.load.load import Load
 from backend.present.charts.markers import (
     flags,
     folded,
+    has_whiskers,
     legend_name,
     marker,
     note,
     places,
     point_title,
     provenance,
+    slice_figures,
+    slice_whiskers,
     uncounted_variants,
     whisker_key,
 )
@@ -65,10 +68,15 @@ def pareto(evaluation: Evaluation, theme: Theme = "light", shown: Sequence[str] 
         {"label": "Output tokens/s, all streams", "rangemode": "tozero"},
         {"label": "Output tokens/s per user", "rangemode": "tozero"},
     )
-    meta: dict[str, Any] = {"mark": "Concurrency (streams)", "provenance": provenance(evaluation)}
+    meta: dict[str, Any] = {
+        "mark": "Concurrency (streams)",
+        "interval": ["95% from", "95% to"],
+        "provenance": provenance(evaluation),
+    }
     around = layout(PARETO, *axes, theme, **meta)
+    key = [whisker_key(theme)] if has_whiskers(marks) else []
     return {
-        "data": [edge, *(mark for mark in marks if mark["x"])],
+        "data": [edge, *(mark for mark in marks if mark["x"]), *key],
         "layout": {**around, "annotations": [note(words, theme) for words in silent]},
     }
 
@@ -88,6 +96,10 @@ def _pareto_trace(
         "mode": "markers+text",
         "name": legend_name(name),
         "textposition": "top center",
+        "error_x": _whiskers("output_tokens_per_s", [(point.level, point.total) for point in own], colour),
+        "error_y": _whiskers(
+            "output_tokens_per_s_per_request", [(point.level, point.per_user) for point in own], colour
+        ),
         "textfont": {"color": ink if few else [ink if point.on_front else UNSEEN for point in own], "size": 11},
         "marker": {
             **marker(place, theme, [point.level for point in own]),
@@ -96,6 +108,12 @@ def _pareto_trace(
             "line": {"color": colours, "width": 2},
         },
     }
+
+
+def _whiskers(metric: str, marks: Sequence[tuple[Level, float]], colour: str) -> dict[str, Any]:
+    """Return pale whiskers without ends, since marks are close: an interval of each mark's figure over its slices."""
+    values, slices = [value for _, value in marks], [slice_figures(metric, level) for level, _ in marks]
+    return slice_whiskers(values, slices, pale(colour), width=0)
 
 
 def _others(evaluation: Evaluation, points: list[ParetoPoint], theme: Theme) -> dict[str, Any]:
@@ -156,7 +174,7 @@ def quality_speed(evaluation: Evaluation, load: Load | None = None, theme: Theme
     meta = {"interval": ["95% from", "95% to"], "label": label, "provenance": provenance(evaluation)}
     around = layout(title, x, {"label": "Output tokens/s", "rangemode": "tozero"}, theme, **meta)
     left_out = _left_out(evaluation, levels)
-    key = [whisker_key(theme)] if any(any(trace["error_x"]["array"]) for trace in marks) else []
+    key = [whisker_key(theme)] if has_whiskers(marks) else []
     return {"data": [*marks, *key], "layout": {**around, "annotations": [note(left_out, theme)] if left_out else []}}
 
 
@@ -238,6 +256,9 @@ def _quality_trace(evaluation: Evaluation, index: int, level: Level, shared: boo
         "marker": {**marker(place, theme, [level]), "size": 13},
         "error_x": whiskers(
             [max(0.0, interval[1] - kl)], [max(0.0, kl - interval[0])], style(place, theme).colour, thickness=1
+        ),
+        "error_y": _whiskers(
+            "output_tokens_per_s", [(level, level.output_tokens_per_s or 0.0)], style(place, theme).colour
         ),
     }
 

@@ -54,10 +54,13 @@ def test_the_report_says_verdicts_before_anything_else(page: _Page) -> None:
         "2 January 2026, 03:04 UTC",
         "These figures are simulated",
         "Holm 1979",
+        "Whiskers on every chart are 95% intervals",
+        "Tests: none.",
     ],
 )
 def test_the_report_says_what_its_figures_rest_on(page: _Page, message: str) -> None:
     assert message in page.text
+    assert "lowest to the highest repeat" not in page.text and "over all metrics" not in page.text
 
 
 def test_the_report_loads_nothing_from_anywhere(page: _Page) -> None:

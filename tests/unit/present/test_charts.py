@@ -23,10 +23,11 @@ from backend.domain.evaluation.document import Evaluation
 from backend.domain.figures import figure as number
 from backend.domain.limits.chart_selection import MOST_LINES, choose_foremost, pareto_points, select_variants
 from backend.domain.maths import student_t
+from backend.domain.what_if.slice_means import with_slice_means
 from backend.present.charts import alt_text, tradeoffs
 from backend.present.charts import evaluation as charts
 from backend.present.charts.layer_errors import layer_errors
-from backend.present.charts.markers import LEGEND_WIDTH, places, style_indices
+from backend.present.charts.markers import LEGEND_WIDTH, WHISKERS, places, style_indices
 from backend.present.charts.theme import COLOURS, Figure, concurrency_axis, layout, style, text
 from backend.present.tables import evaluation as tables
 from tests.simulated import evaluation, level, result
@@ -100,9 +101,16 @@ def test_whiskers_are_95_percent_intervals_on_every_chart_and_the_legend_says_so
     factor = math.exp(student_t.quantile(0.975, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs)))
     assert trace["error_y"]["array"][0] == pytest.approx(trace["y"][0] * (factor - 1))
     assert trace["error_y"]["arrayminus"][0] == pytest.approx(trace["y"][0] * (1 - 1 / factor))
-    for figure in (charts.throughput(measured), charts.latency(measured), tradeoffs.quality_speed(measured)):
+    drawn = [charts.throughput(measured), charts.latency(measured)]
+    drawn += [charts.price(measured, metric) for metric in charts.PRICES if metric != "blended"]  # has none here
+    for figure in (*drawn, tradeoffs.pareto(measured), tradeoffs.quality_speed(measured)):
+        assert any("array" in trace["error_y"] for trace in _marked(figure))
         assert figure["data"][-1]["name"] == "whiskers: 95% interval"
         assert figure["layout"]["meta"]["interval"] == ["95% from", "95% to"]
+    # A price is the hour by the throughput: its interval is as wide, at any price of the hour.
+    price = _marked(charts.price(measured))[0]
+    assert price["error_y"]["array"][0] == pytest.approx(price["y"][0] * (factor - 1))
+    assert all("array" in trace["error_x"] for trace in _marked(tradeoffs.pareto(measured)))
     few = measured.model_copy(update={"variants": [result("original", [level(1, repeats=2), level(4, repeats=2)])]})
     assert _marked(charts.throughput(few))[0]["error_y"] == {"visible": False}
     assert charts.throughput(few)["data"] == _marked(charts.throughput(few))
@@ -224,7 +232,7 @@ def test_a_figure_without_figures_says_why(draw: Any) -> None:
 
 
 def test_the_bars_before_and_after_are_said_load_by_load(measured: Evaluation) -> None:
-    figure = before_after(measured)
+    figure = before_after(with_slice_means(measured))
     message = alt_text.alt(figure)
     assert "Across: Load, 1 stream, 4 streams, 16 streams. Up: Output tokens/s." in message
     assert _sent(graph.Figure(figure)) == _sent(screen.unvalidated(figure))
@@ -460,7 +468,7 @@ def test_of_many_variants_the_foremost_have_looks_and_the_others_are_one_series(
     shown = choose_foremost(document)
     assert len(shown) == MOST_LINES and shown[0] == "v00" and shown[-1] == "v19"
     figure = tradeoffs.pareto(document, shown=shown)
-    assert [trace["name"] for trace in figure["data"]] == ["Pareto front", "12 others", *shown]
+    assert [trace["name"] for trace in figure["data"]] == ["Pareto front", "12 others", *shown, WHISKERS]
     assert len(alt_text.rows(figure)) == 20 * len(document.variants[0].levels)
     assert "12 others: " in alt_text.alt(figure)
     drawn = select_variants(document, shown)
