@@ -43,7 +43,8 @@ def show(opened: Workspace, estimate: Estimate) -> None:
     if bar := memory_bar.html(estimate, charts.theme()):
         st.html(bar)
     st.markdown(_table("While serving", estimate_figures.memory_rows(estimate)))
-    st.markdown(_table("To make it", estimate_figures.job_rows(estimate)))
+    there = f" on {plain(where)}" if target_kind(estimate.target) in {"instance", "accelerator"} else ""
+    st.markdown(_table(f"To make it{there}", estimate_figures.job_rows(estimate)))
     st.caption(f"Price: {plain(estimate_figures.price_text(estimate))}.")
     # 4. What is unknown, and the formulas.
     for reason in estimate.unknown:

@@ -25,6 +25,9 @@ from backend.service.plans import cases, estimates, neuron_compilation, optimize
 from backend.service.plans.cases import Case
 from backend.service.plans.optimize import PreparedOptimize
 
+MADE_HERE = frozenset({"local", "neuron"})
+"""Kinds of targets whose estimate is of a job on this machine."""
+
 
 class Forecast(NamedTuple):
     """The plan of the rules, the needs of the job and the estimate, once target and draft are resolved."""
@@ -60,7 +63,10 @@ class Blocked(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """The recipe can be submitted. `duration` is what earlier jobs of this kind took."""
+    """The recipe can be submitted. `duration` is what earlier jobs of this kind took here; None if there are none.
+
+    The estimate has it too, unless it is one of another machine.
+    """
 
     forecast: Forecast
     submission: Submission
@@ -131,9 +137,12 @@ def _check_local(
     except WhetstoneError as error:
         can_be_fixed = isinstance(error, EngineMissing) and preview is not None
         return Blocked(forecast, error_sentence(error), can_be_fixed, preview)
-    # 3. Look up how long such jobs take.
+    # 3. Look up how long such jobs took here, which an estimate of another machine does not have.
     title = optimize.title(prepared.spec.model, case.recipe)
     duration = progress.expected_time(opened, JobKind.OPTIMIZE, title, spec=prepared.spec)
+    if duration is not None and forecast.estimate is not None and case.target.kind in MADE_HERE:
+        timed = forecast.estimate.with_job_seconds((duration.low, duration.high))
+        forecast = forecast._replace(estimate=timed)
     return Ready(forecast, job_terms.local_submission(opened, prepared), duration, preview)
 
 

@@ -7,7 +7,17 @@ import streamlit as st
 from app import idempotency, navigation, shell
 from app.builder import estimate_panel, recipe_form, target_choice
 from app.builder.job_terms import JobTerms
-from app.builder.readiness import Blocked, Forecast, Readiness, Ready, Refused, Unknown, find_case, find_forecast
+from app.builder.readiness import (
+    MADE_HERE,
+    Blocked,
+    Forecast,
+    Readiness,
+    Ready,
+    Refused,
+    Unknown,
+    find_case,
+    find_forecast,
+)
 from app.formatting import duration_range, message, plain, size
 from backend.domain.jobs.eta import TimeLeft
 from backend.domain.machine.targets import target_kind
@@ -143,13 +153,15 @@ def _needs(model: ModelFacts, forecast: Forecast, duration: TimeLeft | None) -> 
 
 
 def _duration(forecast: Forecast, duration: TimeLeft | None) -> str:
-    """Return the time that earlier jobs took, else the estimated one."""
-    if duration:
-        return duration_range(duration.low, duration.high)
-    estimated = forecast.estimate.job_seconds if forecast.estimate else None
-    if estimated is None:
+    """Return the duration of the job in words: that of the table, or that here if the table is of another machine."""
+    if duration and forecast.case.target.kind not in MADE_HERE:
+        return f"{duration_range(duration.low, duration.high)} here"
+    seconds = forecast.estimate.job_seconds if forecast.estimate else None
+    if seconds is None:
         return "duration unknown"
-    return f"estimated {duration_range(*estimated)}" if estimated[1] else "no job needed"
+    if not seconds[1]:
+        return "no job needed"
+    return duration_range(*seconds) if duration else f"estimated {duration_range(*seconds)}"
 
 
 def show_reasons(case: Case | None) -> None:
@@ -203,12 +215,12 @@ def show_estimate(opened: Workspace, readiness: Readiness) -> None:
     if expected is None:
         estimate_panel.show_needs(forecast.needs)
         return
-    # 2. How long the job takes on this machine.
+    # 2. What the duration of the job on this machine rests on.
     if target_kind(expected.target) == "local":
         duration = readiness.duration if isinstance(readiness, Ready) else None
-        if duration:
-            st.caption(f"Duration: {duration_range(duration.low, duration.high)}, {duration.basis}.")
-        else:
+        if duration and expected.job_seconds and expected.job_seconds[1]:
+            st.caption(f"Duration: {duration_range(*expected.job_seconds)}, {duration.basis}.")
+        elif expected.job_seconds is None:
             st.caption("Duration unknown: no job of this kind has succeeded here yet.")
     # 3. Speed, memory and price.
     estimate_panel.show(opened, expected)

@@ -112,6 +112,16 @@ class Estimate(Frozen):
         """Devices that are paid for and not used."""
         return max(0, (self.devices or 0) - self.replicas * self.tensor_parallel)
 
+    def with_job_seconds(self, seconds: Range) -> Estimate:
+        """Return the estimate with the time that earlier jobs took in place of the formula's, and the cost of that."""
+        if self.job_seconds == (0.0, 0.0):  # no job is needed
+            return self
+        least, most = seconds
+        hour = self.price_per_hour
+        cost = None if hour is None else (least / 3600 * hour, most / 3600 * hour)
+        unknown = tuple(reason for reason in self.unknown if not reason.startswith("job duration:"))
+        return self.model_copy(update={"job_seconds": seconds, "job_cost": cost, "unknown": unknown})
+
 
 def optimized_weights(model: ModelFacts, recipe: Recipe) -> int:
     """Return the bytes of the weights after the recipe: the files' own size where it does not change them."""

@@ -67,7 +67,7 @@ def test_an_empty_recipe_says_what_will_stand_there(studio_home: Workspace) -> N
     at = studio.open_page("build")
     text = studio.says(at)
     assert "No steps yet" in text
-    assert "Duration unknown" in text
+    assert "no job is needed" in text and "Duration unknown" not in text
     assert param(at, "model") == "starter"
     assert built(at).steps == ()
 
@@ -317,6 +317,11 @@ def test_an_earlier_job_like_it_says_how_long(studio_home: Workspace) -> None:
     at = studio.open_page("build", recipe="w8a8")
     assert "between 2 and 4 min" in at.success[0].value
     assert "as long as 2 earlier jobs like it took" in studio.says(at)
+    assert "| Optimize job | between 2 and 4 min |" in studio.says(at), "the table says what the banner says"
+    assert "Unknown: job duration" not in studio.says(at)
+    planned = studio.open_page("build", recipe="w8a8", target="ml.g5.xlarge")
+    assert "between 2 and 4 min here" in planned.success[0].value
+    assert "| To make it on ml.g5.xlarge |" in studio.says(planned), "the table is of another machine, and says so"
 
 
 def test_a_double_click_is_one_job_and_leads_to_it(studio_home: Workspace) -> None:
