@@ -17,6 +17,8 @@ from typing import Any, Literal
 LossGrade = Literal["none", "hardly", "small", "clear", "ruined"]
 QUALITY_FLOOR = 0.4
 """Nats per token: a perplexity 1.49 times the original's. The default of the setting `quality_floor`."""
+MOST_AGREEING = 0.9
+"""Share of tokens of greedy answers from which a change is no longer worth a word beside the loss on the text."""
 GRADES: tuple[tuple[float, LossGrade], ...] = ((1e-4, "none"), (0.03, "hardly"), (0.1, "small"))
 """The largest loss in nats of each grade; a larger one is `clear`, beyond the floor `ruined`."""
 
@@ -37,6 +39,18 @@ def loss_grade(loss: float) -> LossGrade:
     if loss > QUALITY_FLOOR:
         return "ruined"
     return next((grade for most, grade in GRADES if loss <= most), "clear")
+
+
+def answers_change(greedy_match: float | None, interval: tuple[float, float] | None, greedy_self: float | None) -> bool:
+    """Tell whether greedy answers clearly change: fewer than MOST_AGREEING of their tokens agree with the original's,
+    and fewer than the original's own second answers.
+
+    One other token changes all that follow, so answers may change where the loss on a text is hardly measurable.
+    """
+    if greedy_match is None:
+        return False
+    highest = interval[1] if interval else greedy_match
+    return greedy_match < MOST_AGREEING and highest < (1.0 if greedy_self is None else greedy_self)
 
 
 def floor_problem(quality: Mapping[str, Any], floor: float | None) -> str | None:

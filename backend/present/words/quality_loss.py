@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from backend.domain.evaluation.document import Quality
-from backend.domain.limits.quality_loss import LossGrade, loss_grade, loss_nats
+from backend.domain.limits.quality_loss import LossGrade, answers_change, loss_grade, loss_nats
 
 GRADES: dict[LossGrade, str] = {
     "none": "no measurable loss",
@@ -20,14 +20,26 @@ GRADES: dict[LossGrade, str] = {
     "ruined": "ruined: its answers are no longer the original's",
 }
 
+MILD: tuple[LossGrade, ...] = ("none", "hardly", "small")
+"""Grades beside which changed answers would contradict the words."""
+
 
 def words(quality: Quality | None) -> str | None:
-    """`same top token at 93% of positions; loss hardly measurable`; None if nothing was scored."""
+    """`same top token at 93% of positions; loss hardly measurable`; None if nothing was scored.
+
+    If the served answers change all the same, the loss is said to be that on the text, and the share that agrees
+    follows.
+    """
     if quality is None or (quality.scored == "unavailable" and quality.known_kl is None):
         return None
     if quality.scored == "original":
         return "the original's weights"
-    return _words(loss_nats(quality.known_kl, quality.perplexity_original, quality.perplexity), quality.known_same_top)
+    lost = loss_nats(quality.known_kl, quality.perplexity_original, quality.perplexity)
+    text = _words(lost, quality.known_same_top)
+    is_hidden = lost is not None and loss_grade(lost) in MILD
+    if text and is_hidden and answers_change(quality.greedy_match, quality.greedy_ci95, quality.greedy_self):
+        return f"{text} on the text; greedy answers change: {_percent(quality.greedy_match or 0.0)} of tokens agree"
+    return text
 
 
 def manifest_words(quality: Mapping[str, Any]) -> str | None:

@@ -11,6 +11,7 @@ from backend.cli.verbs import optimize as optimize_verb
 from backend.domain.evaluation.document import Evaluation, Quality
 from backend.evaluate.report.tables import rows_by_table
 from backend.present.tables import evaluation as tables
+from backend.present.words import quality_loss
 from backend.present.words.measurements import agreed_shares, quality_cost
 from tests.simulated import evaluation
 
@@ -47,6 +48,18 @@ def test_a_greedy_match_is_of_served_answers() -> None:
     assert called(document, "977") == {"greedy match"}
     assert "greedy match 97.7%" in quality_cost(OF_ANSWERS) and "over 12 answers" in quality_cost(OF_ANSWERS)
     assert "top token" not in quality_cost(OF_ANSWERS)
+
+
+def test_a_small_loss_is_said_of_the_text_where_the_answers_change() -> None:
+    quality = Quality(kl_mean=0.0004, same_top=0.98, greedy_match=0.44, exact_match=0.219, greedy_self=1.0, answers=32)
+    hardly = "same top token at 98% of positions; loss hardly measurable"
+    assert quality_loss.words(quality) == f"{hardly} on the text; greedy answers change: 44% of tokens agree"
+    # Answers that agree as well as the original's own, or nearly all, need no word.
+    assert quality_loss.words(quality.model_copy(update={"greedy_self": 0.43})) == hardly
+    assert quality_loss.words(quality.model_copy(update={"greedy_match": 0.96})) == hardly
+    assert quality_loss.words(quality.model_copy(update={"greedy_ci95": (0.1, 1.0)})) == hardly
+    # A grade that is bad already contradicts nothing.
+    assert "on the text" not in str(quality_loss.words(quality.model_copy(update={"kl_mean": 0.2})))
 
 
 @pytest.mark.parametrize("place", ["command", "page"])
