@@ -25,6 +25,7 @@ from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.recipe import quantize_step, step_words
 from backend.domain.recipe.quantization_engines import ENGINES
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Step, run_order
+from backend.domain.rules.nearest_recipe import with_dividing_group
 from backend.service import Workspace
 from backend.service.jobs import artifacts
 from backend.service.plans import cases, recipe_files
@@ -206,7 +207,7 @@ def draw_goals(opened: Workspace, model: ModelFacts, target: str) -> None:
 
 def _start(opened: Workspace, model: ModelFacts, target: str, starts: tuple[str, ...]) -> None:
     """Take the first of these recipes that is valid on the target, else the first."""
-    candidates = [recipe_files.read_file(Path(name)) for name in starts]
+    candidates = [with_dividing_group(model, recipe_files.read_file(Path(name))) for name in starts]
     with shell.errors_in_session(ERROR):
         set_recipe(
             next((recipe for recipe in candidates if cases.resolve(opened, model, recipe, target).works), candidates[0])

@@ -101,7 +101,7 @@ def show_techniques(opened: Workspace, entry: CatalogEntry) -> str | None:
     # What works, then what does not with its reasons.
     with right:
         st.markdown(f"**Compatibility on {target}**, checked from the architecture")
-        working = [plain(check.title) for check in checks if check.works]
+        working = [plain(check.title_with_options) for check in checks if check.works]
         if working:
             st.markdown(f":material/check_circle: **{', '.join(working)}** {'works' if len(working) == 1 else 'work'}")
         for alike in group_refusals(checks):

@@ -95,7 +95,7 @@ def _origin_facts(model: ModelFacts) -> dict[str, str]:
 def technique_rows(checks: Iterable[TechniqueCheck]) -> list[dict[str, str]]:
     return [
         {
-            "Technique": check.title,
+            "Technique": check.title_with_options,
             "Here": WORKS if check.works else REFUSED,
             "Why not": cell(" ".join(check.reasons)),
             "Closest alternative": cell(check.nearest or ""),

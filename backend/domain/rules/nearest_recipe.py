@@ -17,7 +17,7 @@ from backend.domain.model.gguf import file_types
 from backend.domain.needs import serving_memory as memory
 from backend.domain.recipe import methods, quantize_step
 from backend.domain.recipe.capability_table import BFLOAT16, FP8_CACHE
-from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Serving, Speculate
+from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Serving, Speculate, Step
 from backend.domain.rules import gguf_rules, kernel_rules, neuron_rules, rules, speculation_rules
 from backend.domain.rules.target_facts import TargetFacts
 
@@ -191,8 +191,7 @@ def _mend_quantize(model: ModelFacts, step: Quantize, facts: TargetFacts) -> Qua
     if not in_groups:
         return step.model_copy(update=changes | {"bits": None, "group_size": None, "symmetric": None})
     # 2. A group size that divides every matrix.
-    if shapes.undivided(step.group_size or methods.GROUP_SIZE[step.method], model):
-        changes["group_size"] = shapes.usual_group(model)
+    changes["group_size"] = _dividing_group(model, step)
     if step.method == "awq":
         changes["bits"] = None
     if step.bits == 8:
@@ -206,6 +205,25 @@ def _mend_quantize(model: ModelFacts, step: Quantize, facts: TargetFacts) -> Qua
         return mended
     inside = min(max(mended.target_bits, quantize_step.lowest_average(mended)), float(methods.ORIGINAL_BITS))
     return mended.model_copy(update={"target_bits": inside, "engine": "native", "format": "compressed-tensors"})
+
+
+def with_dividing_group(model: ModelFacts, recipe: Recipe) -> Recipe:
+    """Return the recipe with the largest usual group size that divides every matrix of the model, where its own does
+    not: for lists of techniques, which ask whether one works and not with which options."""
+    steps: list[Step] = []
+    for step in recipe.steps:
+        if isinstance(step, Quantize) and step.method in methods.GROUP_SIZE:
+            steps.append(step.model_copy(update={"group_size": _dividing_group(model, step)}))
+        else:
+            steps.append(step)
+    return recipe.model_copy(update={"steps": tuple(steps)})
+
+
+def _dividing_group(model: ModelFacts, step: Quantize) -> int | None:
+    """Return the step's own group size, or the largest usual one that divides where its own does not; None where none
+    does."""
+    undivided = shapes.undivided(step.group_size or methods.GROUP_SIZE[step.method], model)
+    return shapes.usual_group(model) if undivided else step.group_size
 
 
 def _served(method: str, model: ModelFacts, facts: TargetFacts) -> bool:

@@ -102,7 +102,7 @@ def planned_layout(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Par
         return None
     tokens = serving_memory.required_cache_tokens(model, recipe)
     layout = None
-    if facts.place not in {"local", "neuron"}:
+    if facts.place not in {"local", "neuron"} or facts.any_degree:
         layout = parallel_layout.default_layout(model, recipe, device, draft, tokens=tokens)
     return layout or ParallelLayout(serving_memory.device_memory(model, recipe, device, stated, draft), 1, device.units)
 

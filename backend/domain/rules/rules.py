@@ -260,7 +260,7 @@ def _check_tensor_parallel(model: ModelFacts, recipe: Recipe, facts: TargetFacts
 def _check_memory(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Refuse a model whose weights and cache do not fit where it is served.
 
-    On this machine at the recipe's own degree.
+    On this machine at the recipe's own degree, unless any may be chosen.
     """
     # 1. It fits at the stated degree, or at another where the plan may choose one.
     device, stated = facts.device, recipe.serving.tensor_parallel
@@ -270,7 +270,7 @@ def _check_memory(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iter
     if serving_memory.device_memory(model, recipe, device, stated, draft).holds(tokens):
         return
     least = serving_memory.find_smallest_fit(model, recipe, device, draft, tokens=tokens)
-    if least is not None and facts.place != "local":
+    if least is not None and (facts.place != "local" or facts.any_degree):
         return
     # 2. What it takes, what is there, and what to change.
     wants = f"{serving_memory.weights(model, recipe).total / 1e9:.1f} GB of weights and a cache of {tokens:,} tokens"

@@ -42,6 +42,8 @@ class TargetFacts(Frozen):
     draft: ModelFacts | None = None
     compiler: bool = True
     place: Place = "local"
+    any_degree: bool = False
+    """On this machine, a model may be shared by as many devices as it needs, whatever the recipe's own degree."""
     device: Device | None = None
     instance: str | None = None
     family: str | None = None

@@ -14,6 +14,7 @@ from backend.domain.model.facts import ModelCard, ModelFacts, PublishedCells
 from backend.domain.planner.footprint import Footprint, footprints
 from backend.domain.rules import catalog_filter
 from backend.domain.rules.catalog_filter import LISTED, ORIGINAL_KIND, PUBLISHED, CatalogFilter, CatalogOrder
+from backend.domain.rules.nearest_recipe import with_dividing_group
 from backend.domain.similar_names import nearest
 from backend.domain.validation import validate_fields
 from backend.service.machines import targets
@@ -136,7 +137,9 @@ def memory(workspace: Workspace, model: ModelFacts, kind: str = ORIGINAL_KIND) -
     steps = catalog_filter.technique_recipes()
     _check_values("technique", (kind,), [*steps])
     return footprints(
-        model, steps[kind], [(where.name, where.device) for where in targets.hardwares(workspace).targets()]
+        model,
+        with_dividing_group(model, steps[kind]),
+        [(where.name, where.device) for where in targets.hardwares(workspace).targets()],
     )
 
 
@@ -154,7 +157,8 @@ def cheapest_instance(workspace: Workspace, model: ModelFacts, kind: str = ORIGI
     UnknownFilter."""
     steps = catalog_filter.technique_recipes()
     _check_values("technique", (kind,), [*steps])
-    target = technique_checks.cheapest_target(workspace, model, steps[kind], catalog_sync.find_draft(workspace, model))
+    recipe, draft = with_dividing_group(model, steps[kind]), catalog_sync.find_draft(workspace, model)
+    target = technique_checks.cheapest_target(workspace, model, recipe, draft)
     if target is None or target.price_per_hour is None:
         return None
     note = price_list.price_note(target.instance) or ""

@@ -18,6 +18,7 @@ from backend.domain.model import facts as model
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
 from backend.domain.rules import catalog_filter as catalog
 from backend.domain.rules import check
+from backend.domain.rules.nearest_recipe import with_dividing_group
 from backend.domain.rules.target_facts import TargetFacts
 from backend.hardware import probe
 from backend.service.machines import targets
@@ -209,18 +210,17 @@ def _fits(workspace: Workspace, each: ModelFacts, places: list[tuple[str, Target
         managed_only = (facts.family, facts.optimization_job) if facts.place == "managed" else ()
         key = (facts.place, facts.hardware, facts.device, *managed_only)
         if key not in verdicts:
-            verdicts[key] = [kind for kind, steps in kinds.items() if check.is_valid(each, steps, facts)]
+            verdicts[key] = [
+                kind for kind, steps in kinds.items() if check.is_valid(each, with_dividing_group(each, steps), facts)
+            ]
         names |= {(name, kind) for kind in verdicts[key]}
     return names
 
 
 def facts_on(where: Target, model: ModelFacts, draft: ModelFacts | None) -> TargetFacts:
-    """Return the facts that the rules read. On this machine they include its memory, since models without local weights
-    were not checked before."""
+    """Return the facts that the rules read, those of Build; a listed model may be shared by any number of devices."""
     facts = targets.rule_facts(where, model, draft)
-    return (
-        facts.model_copy(update={"place": "planned"}) if where.kind == "local" and where.device.memory_bytes else facts
-    )
+    return facts.model_copy(update={"any_degree": facts.place == "local"})
 
 
 def find_draft(workspace: Workspace, each: ModelFacts) -> ModelFacts | None:

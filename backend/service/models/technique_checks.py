@@ -12,9 +12,10 @@ from backend.domain.planner import engine_fit
 from backend.domain.planner.engine_fit import EngineFit
 from backend.domain.recipe import step_words
 from backend.domain.recipe.capability_table import supported
-from backend.domain.recipe.recipe import Recipe
+from backend.domain.recipe.recipe import Quantize, Recipe
 from backend.domain.rules import catalog_filter as catalog
 from backend.domain.rules import check
+from backend.domain.rules.nearest_recipe import with_dividing_group
 from backend.domain.rules.plan import Verdict
 from backend.domain.rules.target_facts import TargetFacts
 from backend.service.machines import targets
@@ -41,6 +42,13 @@ class TechniqueCheck(Frozen):
     """The first reason alone, as several techniques share it."""
     kernel: str = ""
     """The kernel that serves the quantized weights, if the technique works."""
+    options: str = ""
+    """The options with which it works, if they are not the usual ones: `group size 64`."""
+
+    @property
+    def title_with_options(self) -> str:
+        """`AWQ 4-bit (group size 64)`."""
+        return f"{self.title} ({self.options})" if self.options else self.title
 
 
 def kind_titles() -> dict[str, str]:
@@ -65,7 +73,7 @@ def check_all(workspace: Workspace, model: ModelFacts, target: str = "local") ->
     unknown target."""
     draft = catalog_sync.find_draft(workspace, model)
     facts = catalog_sync.facts_on(targets.find(workspace, target), model, draft)
-    return _checks(lambda recipe: decide(workspace, model, recipe, facts))
+    return _checks(model, lambda recipe: decide(workspace, model, recipe, facts))
 
 
 def decide(workspace: Workspace, model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Verdict:
@@ -96,7 +104,7 @@ def check_quickly(workspace: Workspace, model: ModelFacts, where: Target) -> tup
 @lru_cache(maxsize=CHECKS_CACHED)
 def _check_facts(model: ModelFacts, facts: TargetFacts) -> tuple[TechniqueCheck, ...]:
     """Kept, since a list asks the same at every look at it."""
-    return tuple(_checks(lambda recipe: check.check_recipe(model, recipe, facts, suggest=False)))
+    return tuple(_checks(model, lambda recipe: check.check_recipe(model, recipe, facts, suggest=False)))
 
 
 def original_fits(model: ModelFacts, where: Target) -> bool:
@@ -115,12 +123,14 @@ def list_engine_fits(workspace: Workspace, model: ModelFacts, target: str = "loc
     return engine_fit.engine_fits(model, catalog_sync.facts_on(targets.find(workspace, target), model, None))
 
 
-def _checks(decided: Callable[[Recipe], Verdict]) -> list[TechniqueCheck]:
-    """One a row of the capability table, in its order. `decided`: the verdict on a recipe that is that row alone."""
+def _checks(model: ModelFacts, decided: Callable[[Recipe], Verdict]) -> list[TechniqueCheck]:
+    """One a row of the capability table, in its order. `decided`: the verdict on a recipe that is that row alone, in
+    groups that divide the model."""
     steps, results = catalog.technique_recipes(), []
     for technique, method, engine, _ in supported():
         kind = catalog.technique_kind(technique, method, engine)
-        verdict = decided(steps[kind])
+        recipe = with_dividing_group(model, steps[kind])
+        verdict = decided(recipe)
         # the first of each rule
         reasons = list({reason.rule: reason for reason in reversed(verdict.reasons)}.values())[::-1]
         results.append(
@@ -134,10 +144,17 @@ def _checks(decided: Callable[[Recipe], Verdict]) -> list[TechniqueCheck]:
                 reasons=tuple(reason.message for reason in reasons),
                 sources=tuple(reason.source for reason in reasons),
                 brief=reasons[0].short if reasons else "",
+                options=_option_words(recipe, steps[kind]) if verdict.valid else "",
                 kernel=next((step.kernel for step in verdict.plan.steps if step.kernel), "") if verdict.plan else "",
             )
         )
     return results
+
+
+def _option_words(recipe: Recipe, usual: Recipe) -> str:
+    """Return the group size where it is not the usual one of the technique."""
+    step = recipe.step("quantize")
+    return f"group size {step.group_size}" if isinstance(step, Quantize) and recipe != usual else ""
 
 
 def _nearest_text(verdict: Verdict) -> str | None:

@@ -18,6 +18,7 @@ from backend.domain.planner.target_choice import TargetChoice, TargetGoal
 from backend.domain.recipe.capability_table import supported
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate, Step, read
 from backend.domain.rules import check
+from backend.domain.rules.nearest_recipe import with_dividing_group
 from backend.domain.rules.plan import Verdict
 from backend.domain.rules.target_facts import Reason, TargetFacts
 from backend.hardware import engine_status
@@ -145,7 +146,8 @@ class Addition(Frozen):
 
 
 def additions(workspace: Workspace, model: ModelFacts, recipe: Recipe, case: Case | None) -> list[Addition]:
-    """Every step of the capability table, with the first reason that adding it to the recipe would bring up.
+    """Every step of the capability table, in groups that divide the model, with the first reason that adding it to the
+    recipe would bring up.
 
     `case`: the recipe's own; None where there is none, since its target or draft is not known: then for this machine.
     """
@@ -157,7 +159,8 @@ def additions(workspace: Workspace, model: ModelFacts, recipe: Recipe, case: Cas
     verdict = case.verdict if case else check.check_recipe(model, recipe, with_draft)
     known = {reason.message for reason in verdict.reasons}
     results = []
-    for step in map(_plain_step, supported()):
+    for row in supported():
+        (step,) = with_dividing_group(model, Recipe(steps=(_plain_step(row),))).steps
         longer = recipe.model_copy(update={"steps": (*recipe.steps, step)})
         brought = [
             r.message

@@ -24,6 +24,7 @@ from backend.domain.model.facts import ModelCard, PublishedModel
 from backend.domain.rules import catalog_filter as words
 from backend.domain.rules import check as compat
 from backend.domain.rules.catalog_filter import CatalogFilter, CatalogOrder
+from backend.domain.rules.nearest_recipe import with_dividing_group
 from backend.service import Workspace
 from backend.service.jobs import artifacts
 from backend.service.machines import targets
@@ -234,7 +235,8 @@ def test_what_fits_is_what_the_rules_say_of_each_model(home_with_catalog: Worksp
         for line in catalog.listing(home_with_catalog, CatalogFilter()):
             model = line.entry.model
             facts = targets.rule_facts(where, model, catalog_sync.find_draft(home_with_catalog, model))
-            assert (line.entry.id in fitting) == compat.check_recipe(model, steps[kind], facts, suggest=False).valid, (
+            recipe = with_dividing_group(model, steps[kind])
+            assert (line.entry.id in fitting) == compat.check_recipe(model, recipe, facts, suggest=False).valid, (
                 kind,
                 line.entry.id,
             )

@@ -230,7 +230,7 @@ def _checks(checks: list[TechniqueCheck], instance: str) -> str:
     lines = [f"As checked for {_where_text(instance)}:"]
     for check in checks:
         works = f"works, served by {check.kernel}" if check.kernel else "works"
-        lines.append(f"  {check.title:22} {works if check.works else 'no: ' + ' '.join(check.reasons)}")
+        lines.append(f"  {check.title_with_options:22} {works if check.works else 'no: ' + ' '.join(check.reasons)}")
         if check.nearest:
             lines.append(f"  {'':22} closest alternative: {check.nearest}")
     return "\n".join(lines)
