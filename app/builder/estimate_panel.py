@@ -90,7 +90,7 @@ def _calibration(estimate: Estimate) -> None:
     # Say which measurement corrected it.
     when = document_time(calibration.measured_at)
     st.markdown(
-        f":material/straighten: Calibrated by a measurement of {when} on this machine, "
+        f":material/straighten: Calibrated by a measurement of {when}{calibration.subject} on this machine, "
         f"at {streams(calibration.concurrency)}."
     )
     if calibration.evaluation:

@@ -33,7 +33,8 @@ GOALS = {
     ),
     "latency": StartingGoal(
         "Lower latency",
-        "A draft proposes tokens and the model only checks them, for a faster answer to one user.",
+        "Speculative decoding, for a faster answer to one user: a draft model proposes tokens, or n-grams of the "
+        "prompt do if there is no draft, and the model only checks them.",
         ("w8a8-draft", "draft", "ngram-adaptive", "ngram"),
     ),
     "size": StartingGoal("Smaller", "4-bit weights: the smallest artifact this version makes.", ("awq", "w8a8")),

@@ -110,7 +110,7 @@ def _deployment_lines(deployment: Deployment | None) -> list[str]:
 
 def _calibration_lines(calibration: Calibration) -> list[str]:
     """Return the measurements that corrected the estimate, and the error at each level before and after."""
-    source = f"evaluation {calibration.evaluation} on {calibration.measured_at}"
+    source = f"evaluation {calibration.evaluation}{calibration.subject} on {calibration.measured_at}"
     head = f"calibrated by {source}, at {streams(calibration.concurrency)}:"
     rows = [
         (point.concurrency, point.metric, figure(point.measured), _percent(point.error), _percent(after.error))

@@ -322,7 +322,9 @@ def _basis(recipe: Recipe, context: EstimateContext) -> str:
         return f"Nothing is known of {title} on {context.facts.hardware}."
     corrected = ""
     if context.calibration is not None:
-        corrected = f", corrected by evaluation {context.calibration.evaluation} at {context.calibration.concurrency}"
+        calibration = context.calibration
+        measured = f"evaluation {calibration.evaluation}{calibration.subject}"
+        corrected = f", corrected by {measured} at {calibration.concurrency}"
     return f"Predicted for {title} from {costs.source}{corrected}."
 
 

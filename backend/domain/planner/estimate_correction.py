@@ -43,6 +43,14 @@ class Calibration(Frozen):
     evaluation: str | None = None
     """The evaluation that measured, and when."""
     measured_at: str | None = None
+    of_original: bool = False
+    """The model without the recipe's steps was measured, as the recipe itself was not: its estimate and that of the
+    recipe then differ by what the steps are predicted to change, and by nothing else."""
+
+    @property
+    def subject(self) -> str:
+        """Return what was measured, for a sentence: empty, or ` of the model without steps`."""
+        return " of the model without steps" if self.of_original else ""
 
     def correct(self, speed: Speed) -> Speed:
         """Return the speed scaled by the factors, with the ratio of each range's ends unchanged."""

@@ -78,11 +78,11 @@ def estimate_loads(
         "payoff": _find_map(workspace, case),
         "trained": _trained_acceptance(workspace, case),
     }
-    plan, measured, estimates = case.verdict.plan, _find_measured(workspace, case), []
+    plan, (subject, measured), estimates = case.verdict.plan, _find_nearest_measured(workspace, case), []
     # 2. Estimate each load, corrected by the evaluation.
     for load in loads:
         context = auto_target.make_context(case.target, case.facts, load, price_per_hour).model_copy(update=known)
-        if measured and (corrected := _correction(case, context, measured)):
+        if measured and (corrected := _correction(case, subject, context, measured)):
             assumed = corrected[1] if acceptance is None else acceptance
             context = context.model_copy(update={"calibration": corrected[0], "acceptance": assumed})
         estimates.append(estimate.estimate(case.model, case.recipe, context, plan.tensor_parallel, plan.replicas))
@@ -166,31 +166,48 @@ def _find_map(workspace: Workspace, case: Case) -> PayoffMap | None:
     )
 
 
-def _find_measured(workspace: Workspace, case: Case) -> MeasuredVariant | None:
+def _find_nearest_measured(workspace: Workspace, case: Case) -> tuple[Recipe, MeasuredVariant | None]:
+    """Return what was measured, and its recipe: the case's own, else none of its steps on the same engine, so that the
+    original and the recipe are corrected alike."""
+    serving = case.recipe.serving
+    unchanged = (Recipe(serving=serving), Recipe(serving=Serving(engine=serving.engine)))
+    for recipe in (case.recipe, *(unchanged if case.recipe.steps else ())):
+        measured = _find_measured(workspace, case, recipe)
+        if measured is not None:
+            return recipe, measured
+    return case.recipe, None
+
+
+def _find_measured(workspace: Workspace, case: Case, recipe: Recipe) -> MeasuredVariant | None:
     """On this machine alone: elsewhere nothing has been measured. With a GPU attached the evaluations are the GPU's."""
     facts = case.facts
     if not isinstance(case.model, ModelCard) or facts.place != "local" or facts.device is None:
         return None
     if facts.hardware == "cpu" and probe.accelerators():
         return None
-    return find_evaluation(workspace, case.model, case.recipe)
+    return find_evaluation(workspace, case.model, recipe)
 
 
 def _correction(
-    case: Case, context: EstimateContext, measured: MeasuredVariant
+    case: Case, subject: Recipe, context: EstimateContext, measured: MeasuredVariant
 ) -> tuple[Calibration, float | None] | None:
-    """The correction and the measured acceptance for the load's streams; None where nothing is predicted."""
+    """The correction and the measured acceptance for the load's streams; None where nothing is predicted.
+
+    `subject`: the recipe that was measured.
+    """
     concurrency = context.load.concurrency
-    predicted = ((_predict(case.model, case.recipe, context, level), level) for level in measured.levels)
+    predicted = ((_predict(case.model, subject, context, level), level) for level in measured.levels)
     pairs = [(speed, level) for speed, level in predicted if speed is not None]
     calibration = estimate_correction.calibrate(
         pairs, concurrency, evaluation=measured.evaluation, measured_at=measured.measured_at
     )
     if calibration is None:
         return None
+    if subject != case.recipe:  # it starts otherwise, and accepts nothing
+        return calibration.model_copy(update={"of_original": True}), None
     calibration = calibration.model_copy(update={"ready_seconds": measured.ready_seconds})
     nearest = next(level for level in measured.levels if level.concurrency == calibration.concurrency)
-    return calibration, _acceptance(case.recipe, nearest)
+    return calibration, _acceptance(subject, nearest)
 
 
 def _acceptance(recipe: Recipe, level: Level) -> float | None:

@@ -88,17 +88,34 @@ def test_the_measured_acceptance_takes_the_place_of_the_assumed_one(opened: Work
 
 @pytest.mark.parametrize(
     ("name", "hardware"),
-    [("w8a8", {"cpu": "another processor"}), ("w8a8", {"cores": 64}), ("awq", {}), ("draft", {"cpu": "x"})],
+    [("w8a8", {"cpu": "another processor"}), ("w8a8", {"cores": 64}), ("draft", {"cpu": "x"})],
 )
-def test_other_hardware_and_other_recipes_correct_nothing(
-    opened: Workspace, name: str, hardware: dict[str, Any]
-) -> None:
+def test_other_hardware_corrects_nothing(opened: Workspace, name: str, hardware: dict[str, Any]) -> None:
     measured.probed(opened)
     measured.store(opened, **hardware)
     estimate = estimates.estimate_one(
         opened, cases.resolve(opened, starter(opened), recipe_files.read_file(Path(name)))
     )
     assert estimate is not None and estimate.calibration is None
+
+
+def test_a_recipe_that_was_not_measured_is_corrected_as_the_original(opened: Workspace) -> None:
+    """The time to first token rose by a step that does not change it: only the original's was corrected."""
+    measured.probed(opened)
+    ngram = recipe_files.read_file(Path("ngram"))
+    chosen = (Recipe(), ngram)
+    before = [estimates.estimate_one(opened, cases.resolve(opened, starter(opened), each)) for each in chosen]
+    measured.store(opened)
+    original, proposed = (
+        estimates.estimate_one(opened, cases.resolve(opened, starter(opened), each)) for each in chosen
+    )
+    assert original.calibration and not original.calibration.of_original
+    assert proposed.calibration and proposed.calibration.of_original
+    assert "of the model without steps" in proposed.basis and "without steps" not in original.basis
+    # What the step is predicted to change is unchanged by the correction.
+    assert original.ttft_ms and proposed.ttft_ms and before[0].ttft_ms and before[1].ttft_ms
+    assert proposed.ttft_ms[1] / original.ttft_ms[1] == pytest.approx(before[1].ttft_ms[1] / before[0].ttft_ms[1])
+    assert proposed.calibration.ready_seconds is None
 
 
 def test_the_newest_measurement_counts_and_the_original_has_its_own(opened: Workspace) -> None:
