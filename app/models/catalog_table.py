@@ -23,7 +23,11 @@ LEGEND = (
     " not list the model. {check} is our own check of the architecture{where}. The two are never derived from "
     "each other."
 )
-CHEAPEST = "The cheapest instance with a published on-demand price that serves the original with our engines."
+LOWEST_HOUR = (
+    "The instance with the lowest published on-demand price per hour that serves the original with our engines. "
+    "Its price per token may be higher than another's."
+)
+PRICED_ON = "The instance with the lowest price per token, or the chosen one; without its `ml.`"
 LINK: dict[Theme, str] = {"light": "#0b6e99", "dark": "#58b4e3"}
 """Colours of links on a table, with a contrast of at least 4.5 to 1."""
 A_MILLION = "Estimated USD per 1M output tokens of the original, lowest to highest."
@@ -76,7 +80,7 @@ def row(line: CatalogLine, cheapest: CheapestInstance | None = None, price: Mode
         **group_cells(line),
         "USD a million": "–".join(dict.fromkeys(figure(end, 2) for end in price.per_million_output)) if price else "–",
         "Priced on": price.target.removeprefix("ml.") if price else "–",
-        "Cheapest that fits": cheapest.instance if cheapest else "none",
+        "Lowest hourly price": cheapest.instance if cheapest else "none",
         "USD/h": cheapest.usd_per_hour if cheapest else None,
         **{check.title: WORKS if check.works else REFUSED for check in line.checks},
         "Pre-optimized": YES if entry.preoptimized else NO,
@@ -114,9 +118,9 @@ def column_config(*, pinned: bool = False) -> dict[str, Any]:
         "Parameters": st.column_config.TextColumn("Size", width=58),
         "Context": st.column_config.NumberColumn(width=57),
         "USD a million": st.column_config.TextColumn("USD/M out", width=90, help=A_MILLION),
-        "Priced on": st.column_config.TextColumn(width=102, help="The instance, without its `ml.`"),
+        "Priced on": st.column_config.TextColumn(width=102, help=PRICED_ON),
         "USD/h": st.column_config.NumberColumn(width=55, format="%.2f"),
-        "Cheapest that fits": st.column_config.TextColumn(width=122, help=CHEAPEST),
+        "Lowest hourly price": st.column_config.TextColumn(width=122, help=LOWEST_HOUR),
         **published,
     }
 

@@ -134,7 +134,7 @@ def show_detail(opened: Workspace, view: PresetView) -> None:
     ].row(view.preset.id)
     st.subheader(plain(view.preset.id))
     st.markdown(
-        f"**{plain(standing.title)}.** {plain(standing.note)}" if standing and standing.note else f"**{goal.title}**"
+        f"**{plain(standing.title)}.** {message(standing.note)}" if standing and standing.note else f"**{goal.title}**"
     )
     st.markdown(f"Goal: {goal.meaning}. {plain(view.preset.summary)}{owner_suffix(opened, view.owner)}")
     _estimated(view)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from backend.domain.figures import figure, streams
+from backend.domain.figures import code, figure, streams
 from backend.domain.frozen import Frozen
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.estimate_correction import geometric_middle
@@ -47,9 +47,10 @@ class PresetRow(NamedTuple):
 
 
 class PresetTitle(Frozen):
-    """A title that names a goal only where the figure confirms it.
+    """A title that names a goal only where the figure confirms it, beside the original and beside every other preset.
 
-    `ratio` is the goal's figure over the original's, (least, most).
+    `ratio` is the goal's figure over the original's, (least, most). `beaten_by` is the key of the preset with the
+    lowest figure, whatever its goal, if it is clearly lower than this one's.
     """
 
     key: str
@@ -57,6 +58,7 @@ class PresetTitle(Frozen):
     holds: bool | None
     """None where the goal has no figure, or one of both is not known."""
     ratio: Ends | None = None
+    beaten_by: str = ""
     note: str = ""
 
 
@@ -89,17 +91,22 @@ def _preset_title(entry: PresetRow, entries: Sequence[PresetRow], original: Esti
         )
     # 2. Compare the middles: with the original, then with all presets.
     holds = geometric_middle(mine) < (1 - NOTICED) * geometric_middle(its)
-    ranges = [_ends(other.estimate, field) for other in entries]
-    lowest = holds and all(geometric_middle(mine) <= geometric_middle(ends) for ends in ranges if ends)
+    middles = {other.key: geometric_middle(ends) for other in entries if (ends := _ends(other.estimate, field))}
+    best_key = min(middles, key=lambda key: middles[key])
+    is_lowest = middles[entry.key] <= middles[best_key]
+    beaten_by = best_key if middles[best_key] < (1 - NOTICED) * middles[entry.key] else ""
     # 3. The title and the figures.
     least, most = sorted((mine[0] / its[0], mine[1] / its[1]))
     load = streams(entry.estimate.load.concurrency)
     times = f"{figure(least)} to {figure(most)} times the original's"
     note = f"At {load}, the {name} is {times} on {entry.estimate.target}."
-    title = GOALS[entry.goal].title if holds else entry.made_of
-    if lowest:
+    if beaten_by:
+        note = f"{note} {code(beaten_by)} has the lowest {name}."
+    title = GOALS[entry.goal].title if holds and not beaten_by else entry.made_of
+    if holds and is_lowest:
         title = best
-    return PresetTitle(key=entry.key, title=title, holds=holds, ratio=(least, most), note=note)
+    ratio = (least, most)
+    return PresetTitle(key=entry.key, title=title, holds=holds, ratio=ratio, beaten_by=beaten_by, note=note)
 
 
 def _ends(estimate: Estimate | None, field: str) -> Ends | None:

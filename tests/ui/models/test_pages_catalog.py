@@ -102,7 +102,7 @@ def test_the_table_fits_the_screen_and_every_kind_has_its_group(studio_home: Wor
         "what a window of 1280 leaves beside the menu"
     )
     row = shown(at).iloc[0]
-    assert (row["8-bit"], row["Prune"], row["Compile"]) == ("✓", "✓", "✓") and row["Cheapest that fits"].startswith(
+    assert (row["8-bit"], row["Prune"], row["Compile"]) == ("✓", "✓", "✓") and row["Lowest hourly price"].startswith(
         "ml."
     )
     assert sorted(kind for kinds in catalog_table.GROUPS.values() for kind in kinds) == sorted(

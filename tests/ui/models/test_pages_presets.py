@@ -253,12 +253,14 @@ def test_presets_are_named_by_their_figures_beside_the_original(studio_home: Wor
     (table,) = [table.value for table in listed.dataframe if "Preset" in table.value.columns]
     rows = {row["Preset"]: row for row in table.to_dict("records")}
     cost = rows["llama-3-70b-instruct/lower-cost"]
-    assert cost["Best for"] == "Lower cost"  # another of the four costs less a token at this load
+    assert cost["Best for"] == "INT4 (AWQ)", "another of the four costs less per token at this load"
     assert re.fullmatch(r"0\.\d+–0\.\d+, price per token", cost["≈ vs original"])
     opened = studio.open_page("model", id=model)
     (table,) = [table.value for table in opened.dataframe if "Preset" in table.value.columns]
     assert next(iter(table["Best for"])) == "The original" and len(table) == 5
     chosen = studio.says(studio.open_page("presets", selected="llama-3-70b-instruct/lower-cost"))
     assert re.search(
-        r"Lower cost\.\*\* At 16 streams, the price per token is 0\.\d+ to 0\.\d+ times the original's on ml\.", chosen
+        r"INT4 \(AWQ\)\.\*\* At 16 streams, the price per token is 0\.\d+ to 0\.\d+ times the original's on ml\.",
+        chosen,
     )
+    assert re.search(r"`llama-3-70b-instruct/[a-z-]+` has the lowest price per token", chosen)

@@ -52,7 +52,7 @@ def test_no_preset_is_called_cheaper_or_faster_than_its_figures(
             assert row.holds == (row.ratio[0] * row.ratio[1] < 0.98**2)
             assert name != STARTER or row.title == "INT8 (W8A8) + draft", "slower a token than the original"
             named = row.title in {GOALS[preset.goal].title, "Lowest cost", "Lowest latency"}
-            assert named == bool(row.holds), row
+            assert named == (bool(row.holds) and not row.beaten_by), row
             assert f"{concurrency} stream" in row.note and FIGURES[preset.goal].name in row.note
 
 
@@ -61,7 +61,7 @@ def test_compare_names_a_presets_goal_only_where_figures_hold_at_every_load(work
     chosen = presets_of(name)
     at_loads = [beside.compare(workspace, chosen, concurrency) for concurrency in CONCURRENCIES]
     for preset, named in zip(chosen, beside.short_names(workspace, chosen), strict=True):
-        holds = [row.holds for at in at_loads if (row := at.row(preset.id))]
+        holds = [row.holds and not row.beaten_by for at in at_loads if (row := at.row(preset.id))]
         if preset.goal in {"lower-cost", "lower-latency"}:
             called = named in {GOALS[preset.goal].title, "Lowest cost", "Lowest latency"}
             assert called == all(holds), (preset.id, named, holds)
@@ -86,6 +86,27 @@ def test_only_the_cheapest_of_all_is_the_lowest(workspace: Workspace) -> None:
     assert [(row.title, row.holds) for row in rows] == [("as it was", False), ("Lowest cost", True)]
     (unknown,) = title_presets([PresetRow("none", "lower-cost", "AWQ", None)], original)
     assert unknown.holds is None and unknown.title == "AWQ"
+
+
+def test_no_preset_is_called_lower_cost_beside_one_of_another_goal_that_costs_less(workspace: Workspace) -> None:
+    """`lower-cost` was dearer per token than `balanced` at both ends."""
+    dear, cheap = (
+        token_prices.estimate_tokens(
+            workspace, models.resolve_facts(workspace, LLAMA_8B), created, None, token_prices.load(16, 8192)
+        )
+        for created in (token_prices.ORIGINAL, recipe.read({"steps": [{"quantize": {"method": "awq"}}]}))
+    )
+    assert dear and cheap and dear.price_per_million_output
+    original = dear.model_copy(
+        update={"price_per_million_output": tuple(2 * end for end in dear.price_per_million_output)}
+    )
+    rows = [PresetRow("m/lower-cost", "lower-cost", "W8A8", dear), PresetRow("m/balanced", "balanced", "AWQ", cheap)]
+    first, second = title_presets(rows, original)
+    assert first.holds and first.beaten_by == "m/balanced" and first.title == "W8A8"
+    assert first.note.endswith("`m/balanced` has the lowest price per token.")
+    assert second.title == "Balanced"
+    (alone,) = title_presets(rows[:1], original)
+    assert alone.title == "Lowest cost" and not alone.beaten_by
 
 
 def test_presets_are_priced_in_one_region(workspace: Workspace) -> None:
