@@ -198,7 +198,7 @@ def draw_tasks(document: Evaluation) -> None:
 
 
 def downloads(opened: Workspace, view: EvaluationView, what_if: WhatIf, priced: Evaluation) -> None:
-    """Draw the downloads: report and table at the chosen price (`priced`), the document as stored."""
+    """Draw the downloads: report and table at the chosen price (`priced`), the document at its own."""
     with st.container(horizontal=True, width="content"):
         st.download_button(
             "Report (HTML)",
