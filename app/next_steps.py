@@ -17,6 +17,7 @@ from backend.domain.figures import code
 from backend.domain.jobs import gguf_export
 from backend.domain.recipe.serving_engines import ENGINES, artifact_id
 from backend.present import serve_command
+from backend.present.source_names import short_name
 from backend.service import Workspace
 from backend.service.evaluations import reports
 from backend.service.jobs import artifacts
@@ -76,7 +77,13 @@ def _choose_source(sources: Sequence[str]) -> str:
     if len(sources) == 1:
         return sources[0]
     chosen: str = st.selectbox(
-        "With", sources, len(sources) - 1, key=page_key("next_with"), label_visibility="collapsed", width=260
+        "With",
+        sources,
+        len(sources) - 1,
+        key=page_key("next_with"),
+        format_func=short_name,
+        label_visibility="collapsed",
+        width=260,
     )
     return chosen
 

@@ -101,8 +101,8 @@ if len(views) > 1:
 imported_results.show(opened, whole)
 
 st.subheader("Verdicts")
-for view, (what_if, document) in zip(views, what_ifs, strict=True):
-    st.markdown(f"**{plain(view.title)}**")
+for view, title, (what_if, document) in zip(views, side_by_side.titles(views), what_ifs, strict=True):
+    st.markdown(f"**{plain(title)}**")
     verdict_panel.show(
         view.document, chart_selection.select_variants(view.document, chart_selection.choose_foremost(view.document))
     )

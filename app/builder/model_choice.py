@@ -6,38 +6,41 @@ import streamlit as st
 
 from app import model_field, shell
 from app.formatting import count, size
+from backend.domain.figures import code
 from backend.domain.model.facts import ModelFacts, PublishedModel
 from backend.domain.planner import estimate
+from backend.present.source_names import short_name
 from backend.service import Workspace
-from backend.service.models import catalog_sync, models
+from backend.service.models import catalog_sync, model_names, models
 
 MODEL = "build_model"
 
 
 def choose(opened: Workspace) -> ModelFacts | None:
     """Draw the field. Return the facts of the model, or None after showing why they cannot be read."""
-    # 1. Known models first, then published ones.
-    present = {known.source: known.card for known in models.list_known(opened) if known.present}
-    known = list(present)
+    # 1. Models that are here first, then published ones.
     published = catalog_sync.names(opened)
-    current = st.query_params.get("model") or st.session_state.get(MODEL) or (known[0] if known else published[0])
-    choices = list(dict.fromkeys([*known, *published]))
+    labels = {
+        source: f"{label} (on this machine)" if label in published else label
+        for source, label in model_names.list_present(opened).items()
+    }
+    current = st.query_params.get("model") or st.session_state.get(MODEL)
+    current = current or model_names.choose_first(opened, list(labels))
+    choices = list(dict.fromkeys([*labels, *published]))
     choices = choices if current in choices else [current, *choices]
     # 2. The field; parts of a name and other names can be typed.
     chosen = model_field.draw(
         opened,
         "Model",
         choices,
-        {name: card.id for name, card in present.items()},
+        labels,
         {name: name for name in published},
         index=choices.index(current),
         key=f"build-model-{current}",
-        format_func=lambda name: (
-            f"{present[name].id} ({name})" if name in present and present[name].id != name else name
-        ),
+        format_func=lambda name: labels.get(name) or short_name(name),
         help=(
             "A model of the catalog, the path of a folder with config.json and safetensors, or a published id "
-            "for planning."
+            f"for planning. Chosen: {code(current)}"
         ),
     )
     chosen = chosen or current

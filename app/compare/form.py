@@ -54,6 +54,9 @@ def choose(opened: Workspace) -> list[EvaluationView]:
         format_func=lambda name: titles.get(name, name),
         placeholder="Choose one or more",
     )
+    # 4. Which letter is which evaluation.
+    if len(views) > 1:
+        st.caption(plain(f"{'; '.join(side_by_side.titles(views))}."))
     return views
 
 
@@ -78,12 +81,13 @@ def what_if(views: list[EvaluationView]) -> list[tuple[WhatIf, Evaluation]]:
     typed_prices = side_by_side.parse_prices(st.query_params.get("prices", ""), len(views))
     columns = st.columns(min(4, len(views) + 1))
     prices = []
-    for index, (view, value) in enumerate(zip(views, typed_prices, strict=True)):
+    ends = [f", {letter}" for letter in side_by_side.LETTERS] if len(views) > 1 else [""]
+    for index, (view, end, value) in enumerate(zip(views, ends, typed_prices, strict=False)):
         stored = view.document.options.price_per_hour
         with columns[index % len(columns)]:
             prices.append(
                 st.number_input(
-                    f"Price per hour, {view.id}",
+                    f"Price per hour{end}",
                     min_value=0.0,
                     max_value=1e12,
                     value=value if value is not None else stored,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import charts, navigation
+from app.compare import side_by_side
 from app.formatting import plain
 from app.presets import preset_page
 from app.presets import preset_rows as preset_rows
@@ -54,15 +55,21 @@ def series(
 ) -> list[Series]:
     """Return each preset's estimate and latest measurement in one colour, then each variant of the evaluations in its
     own."""
-    results = [(evaluation, result) for evaluation in evaluations for result in evaluation.document.variants]
-    variant_names = ["" if result is evaluation.document.variants[0] else result.name for evaluation, result in results]
+    results = [
+        (evaluation, result, labels[result.name])
+        for evaluation, labels in zip(evaluations, side_by_side.variant_labels(evaluations), strict=True)
+        for result in evaluation.document.variants
+    ]
+    variant_names = [
+        "" if result is evaluation.document.variants[0] else result.name for evaluation, result, _ in results
+    ]
     places, drawn = style_indices([*(view.preset.id for view in views), *variant_names]), []
     for place, name, view in zip(places, names, views, strict=False):
         drawn.append(charts_presets.estimated_series(name, place, view.estimated))
         drawn += [charts_presets.measured_series(name, place, measured) for measured in view.measured[:1]]
-    for place, (evaluation, result) in zip(places[len(views) :], results, strict=True):
+    for place, (evaluation, result, label) in zip(places[len(views) :], results, strict=True):
         measured = preset_figures.measurement(evaluation.document, result, evaluation.id)
-        drawn.append(charts_presets.measured_series(f"{result.name} · {evaluation.id}", place, measured))
+        drawn.append(charts_presets.measured_series(label, place, measured))
     return [line for line in drawn if line.points]
 
 

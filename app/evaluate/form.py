@@ -28,11 +28,12 @@ from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.load.options import BLOCKS_FOR_VERDICT
 from backend.domain.recipe.serving_engines import ENGINE
 from backend.present import evaluate_command as evaluate_command
+from backend.present.source_names import distinct_labels, short_name
 from backend.present.words import engines, repeat_counts
 from backend.service import Workspace
 from backend.service.evaluations import evaluations, tasks
 from backend.service.jobs import artifacts, progress
-from backend.service.models import models
+from backend.service.models import model_names
 
 PURPOSE, REFUSED = "evaluate", "evaluate_refused"
 MOST_VARIANTS = 16
@@ -54,21 +55,22 @@ class EvaluationRequest:
 def choose_variants(opened: Workspace) -> list[str]:
     """Draw the field of variants; the first is the baseline."""
     # Offer models and artifacts here, with a readable label for each artifact.
-    labels = {
-        item.id: f"{item.recipe} of {item.model}, {local_time(item.created_at)} ({item.id})"
+    known = model_names.list_present(opened)
+    labels = known | {
+        item.id: f"{item.recipe} of {short_name(item.model)}, {local_time(item.created_at)} ({item.id})"
         for item in artifacts.variants(opened)
     }
-    known = model_field.names_here(models.list_known(opened))
     # The field, with what the address has even if it is unknown.
     selected = navigation.distinct_values(st.query_params.get_all("variants"))
+    labels = distinct_labels({source: _label(source, labels) for source in [*labels, *selected]})
     chosen = navigation.multiselect(
         "Variants (the first is the baseline)",
-        [*known, *labels, *selected],
+        labels,
         selected,
         name="variants",
         key="evaluate_variants",
         resolve=lambda text: model_field.resolve_typed(opened, text, known, labels),
-        format_func=lambda name: _label(name, labels),
+        format_func=lambda name: labels.get(name, name),
         accept_new_options=True,
         placeholder="Choose, or type a folder or URL",
         help=(
@@ -85,7 +87,9 @@ def _label(source: str, labels: dict[str, str]) -> str:
     """Return the label of a variant, with the engine that it names."""
     name, marker, _ = source.rpartition(ENGINE)
     try:
-        return engine_select.named_on(labels.get(name, name), source) if marker else labels.get(source, source)
+        if marker:
+            return engine_select.named_on(labels.get(name) or short_name(name), source)
+        return labels.get(source) or short_name(source)
     except WhetstoneError:  # an engine that is none: the check says so
         return source
 

@@ -14,6 +14,7 @@ from backend.domain.figures import figure
 from backend.domain.model.facts import ModelCard, PublishedModel
 from backend.domain.recipe.methods import PRUNE
 from backend.present.charts.theme import Theme
+from backend.present.source_names import short_name
 from backend.service.models.catalog import CatalogEntry, CatalogLine, CheapestInstance
 from backend.service.models.technique_checks import TechniqueCheck
 from backend.service.plans.token_prices import ModelPrice
@@ -53,8 +54,8 @@ COMPACT = ("Model", "Parameters", "Context", "Fits", *GROUPS, "USD a million", "
 
 
 def model_title(entry: CatalogEntry) -> str:
-    """Return the name on the page of a published model, else the id."""
-    return entry.model.display_name if isinstance(entry.model, PublishedModel) else entry.id
+    """Return the name on the page of a published model, else the short name."""
+    return entry.model.display_name if isinstance(entry.model, PublishedModel) else short_name(entry.id)
 
 
 def group_cells(line: CatalogLine) -> dict[str, str]:

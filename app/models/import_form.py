@@ -12,6 +12,7 @@ from app.summaries import model_source
 from backend.domain.errors import WhetstoneError
 from backend.domain.model.facts import ModelCard
 from backend.domain.roles import Action
+from backend.present.source_names import short_name
 from backend.service import Workspace
 from backend.service.jobs import quotas
 from backend.service.models import models, technique_checks
@@ -84,7 +85,7 @@ def _forget(opened: Workspace, path: str) -> None:
 def show_card(opened: Workspace, card: ModelCard) -> None:
     """Show the card, the licence, and what each technique would do here."""
     # 1. Whether it is in the catalog.
-    st.subheader(plain(card.id))
+    st.subheader(plain(short_name(card.id)))
     if card.origin == "starter":
         st.success("This model comes with Whetstone: it is in the catalog already.", icon=":material/check_circle:")
     elif models.is_remembered(opened, card):
@@ -133,7 +134,7 @@ def show_imported(opened: Workspace) -> None:
         ):
             missing = "" if known.present else " · :material/folder_off: the folder is gone"
             owner = owner_suffix(opened, known.owner)
-            title = f"**{plain(known.card.id)}**{missing}{owner}"
+            title = f"**{plain(short_name(known.card.id))}**{missing}{owner}"
             st.markdown(f"{title}  \n:small[{plain(known.card.path)}]", width="stretch")
             if known.present:
                 navigation.link("model", "Open", ":material/open_in_full:", id=known.card.path)

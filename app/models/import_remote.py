@@ -12,6 +12,7 @@ from app.session import disabled_unless_allowed
 from backend.domain.errors import WhetstoneError
 from backend.domain.model.inspection import Inspection
 from backend.domain.roles import Action
+from backend.present.source_names import short_name
 from backend.service import Workspace
 from backend.service.models import imports
 
@@ -62,7 +63,7 @@ def inspect(opened: Workspace, source: str) -> Inspection | None:
 def show_card(inspection: Inspection) -> bool:
     """Show the card, the licence and the download. Return whether its conditions are accepted, if they must be."""
     # 1. The card.
-    st.subheader(plain(inspection.title))
+    st.subheader(plain(short_name(inspection.title)))
     if inspection.card is None:
         st.info("The card of a model in a package is read after the download.", icon=":material/info:")
     else:

@@ -13,6 +13,7 @@ from backend.domain.figures import code
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
 from backend.domain.planner import presets
 from backend.present.charts import memory as charts_memory
+from backend.present.source_names import recorded_names
 from backend.present.words.engines import fit_figures
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
@@ -235,7 +236,7 @@ def show_history(opened: Workspace, card: ModelCard, source: str) -> None:
         st.caption("Nothing yet. Optimized versions appear here with their size and quality.")
     # 2. Evaluations.
     st.subheader("Evaluations against it")
-    measured = evaluations.listing(opened, baseline=card.id, limit=EVALUATIONS)
+    measured = evaluations.listing(opened, baselines=recorded_names(card.id), limit=EVALUATIONS)
     for evaluation in measured:
         with st.container(border=True, key=f"model_evaluation-{evaluation.id}"):
             st.markdown(f"**{plain(evaluation.title)}**")

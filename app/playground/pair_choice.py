@@ -14,6 +14,7 @@ from app.summaries import model_source as origin
 from app.url_parameters import NOTHING
 from backend.domain.figures import code
 from backend.domain.recipe.serving_engines import ENGINE
+from backend.present.source_names import short_name
 from backend.service import Workspace
 from backend.service.jobs import artifacts
 from backend.service.jobs.artifacts import ArtifactView
@@ -44,12 +45,13 @@ def find_servable(opened: Workspace, artifact_views: Sequence[ArtifactView]) -> 
     servable: list[Servable] = []
     for known_model in models.list_known(opened):
         if known_model.present:
-            label = f"{known_model.card.id} · original · {size(known_model.card.weights_bytes)}"
-            servable.append(Servable(known_model.source, label, known_model.card.id, known_model.source))
+            name = short_name(known_model.card.id)
+            label = f"{name} · original · {size(known_model.card.weights_bytes)}"
+            servable.append(Servable(known_model.source, label, name, known_model.source))
         for view in artifact_views:
             if origin(view.manifest.parent) == known_model.source:
                 made_at = local_time(view.created_at)[:16]
-                label = f"{view.recipe} of {view.model} · {size(view.bytes)} · {view.id} · {made_at}"
+                label = f"{view.recipe} of {short_name(view.model)} · {size(view.bytes)} · {view.id} · {made_at}"
                 servable.append(Servable(view.id, label, f"{view.recipe} ({view.id})", known_model.source))
     return servable
 
@@ -112,7 +114,7 @@ def _without_engine(source: str) -> str:
 
 
 def _name(names: dict[str, str], source: str) -> str:
-    return source if is_address(source) else engine_select.named_on(names[_without_engine(source)], source)
+    return short_name(source) if is_address(source) else engine_select.named_on(names[_without_engine(source)], source)
 
 
 def _choose_side(

@@ -19,8 +19,9 @@ from backend.domain.planner.presets import GOALS
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.recipe.step_words import steps_line
 from backend.domain.roles import Action
+from backend.present.source_names import short_name
 from backend.service import Workspace
-from backend.service.models import models
+from backend.service.models import model_names
 from backend.service.plans import recipe_files
 from backend.service.presets import preset_comparison, preset_text, presets
 from backend.service.presets.presets import AppliedPreset, KnownPreset, PresetFilter, PresetView
@@ -213,13 +214,14 @@ def show_apply(opened: Workspace, view: PresetView) -> None:
     # 1. Choose model and target.
     preset = view.preset
     st.markdown("**Apply it**")
-    names = model_field.names_here(models.list_known(opened))
+    labels = model_names.list_present(opened)
     model = model_field.draw(
         opened,
         "To model",
-        dict.fromkeys([preset.model, *names]),
-        names,
+        dict.fromkeys([preset.model, *labels]),
+        labels,
         key=f"presets_apply-model-{preset.id}",
+        format_func=lambda source: labels.get(source) or short_name(source),
         help="A model of the catalog, or the path of a folder.",
     )
     used = (known_preset.preset.target for known_preset in presets.listing(opened, limit=200))
@@ -239,7 +241,10 @@ def _show_applied(applied: AppliedPreset) -> None:
         navigation.link("import", "Import it", ":material/folder_open:")
     # A valid recipe can be opened in Build.
     if verdict.plan is not None:
-        st.success(f"Valid for {plain(applied.source)} on {plain(case.target_name)}.", icon=":material/check_circle:")
+        st.success(
+            f"Valid for {plain(short_name(applied.source))} on {plain(case.target_name)}.",
+            icon=":material/check_circle:",
+        )
         for note in verdict.plan.notes:
             st.caption(message(note))
         _build_link("Open in Build", applied.source, case.recipe, case.target_name)
@@ -298,8 +303,10 @@ def show_save_form(opened: Workspace) -> None:
         name = st.text_input(
             "Id", placeholder="my-model/fast", max_chars=121, help="Two words with a slash in between."
         )
-        names = model_field.names_here(models.list_known(opened))
-        model = st.selectbox("Model", list(names), accept_new_options=True)  # a form reads it only when it is saved
+        labels = model_names.list_present(opened)
+        model = st.selectbox(  # a form reads it only when it is saved
+            "Model", labels, format_func=lambda source: labels.get(source, source), accept_new_options=True
+        )
         goal = st.selectbox("Goal", list(GOALS), format_func=lambda goal: GOALS[goal].title)
         target = st.text_input("Target", "local", max_chars=80)
         summary = st.text_input("Summary", max_chars=200)
@@ -310,7 +317,7 @@ def show_save_form(opened: Workspace) -> None:
         if st.form_submit_button("Save", key="presets_save", **disabled_unless_allowed(opened, Action.SAVE_PRESET)):
             with shell.errors_inline():
                 recipe = recipe_files.read_text(text)
-                source = model_field.resolve_typed(opened, model, names)
+                source = model_field.resolve_typed(opened, model, labels)
                 known = presets.save(
                     opened, name, model=source, goal=goal, recipe=recipe, target=target, summary=summary
                 )

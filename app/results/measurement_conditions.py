@@ -19,7 +19,7 @@ from backend.domain.evaluation.soundness import (
     is_uncounted,
     level_validity,
 )
-from backend.domain.figures import counted, figure
+from backend.domain.figures import code, counted, figure
 from backend.domain.machine.hardware_lines import hardware_line, versions_line
 from backend.present.words import engines, load_search, repeat_counts
 from backend.present.words import workload_reading as workload_words
@@ -39,6 +39,7 @@ def show(document: Evaluation) -> None:
         st.caption(f":material/info: {message(SHARED_PROCESSORS)}")
     show_load(document)
     show_blocks(document)
+    show_sources(document)
     configuration_check.show(document)
     show_validity(document)
     show_energy(document)
@@ -75,6 +76,12 @@ def show_blocks(document: Evaluation) -> None:
     )
     if document.continues:
         navigation.link("evaluate", "The evaluation that it continues", ":material/history:", id=document.continues)
+
+
+def show_sources(document: Evaluation) -> None:
+    """Show what each variant was measured by: the folder, artifact or address behind its short name."""
+    sources = [f"{code(result.name)}: {code(result.variant.source)}" for result in document.variants]
+    st.caption(message(f"Variants: {'; '.join(sources)}."))
 
 
 def validity_rows(document: Evaluation) -> list[dict[str, Any]]:

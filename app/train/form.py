@@ -13,11 +13,13 @@ from app.field_labels import error_sentence
 from app.formatting import message
 from app.session import disabled_unless_allowed
 from backend.domain.errors import WhetstoneError
+from backend.domain.figures import code
 from backend.domain.jobs.jobs import TrainSpec
 from backend.domain.recipe.draft_training import KINDS, LOSS_NAMES, LOSS_TITLES, TITLES, Training
 from backend.domain.validation import first_flaw
+from backend.present.source_names import short_name
 from backend.service import Workspace
-from backend.service.models import models
+from backend.service.models import model_names
 from backend.service.plans import training
 
 PURPOSE, REFUSED, PROMPTS = "train", "train_refused", "train_prompts"
@@ -48,18 +50,22 @@ class TrainRequest(NamedTuple):
 def choose_model(opened: Workspace) -> str:
     """Draw the model that the draft is for. Return its source."""
     # Offer models here, and the one of the address even if it is unknown.
-    names = model_field.names_here(models.list_known(opened))
-    current = st.query_params.get("model") or next(iter(names), "")
-    choices = list(dict.fromkeys([*names, current]))
+    labels = model_names.list_present(opened)
+    current = st.query_params.get("model") or model_names.choose_first(opened, list(labels))
+    choices = list(dict.fromkeys([*labels, current]))
     # Draw the field; the choice goes into the address.
     chosen = model_field.draw(
         opened,
         "Model",
         choices,
-        names,
+        labels,
         index=choices.index(current),
         key=f"train-model-{current}",
-        help=("The model that the draft is for. It answers the prompts itself, and the draft learns from its answers."),
+        format_func=lambda name: labels.get(name) or short_name(name),
+        help=(
+            "The model that the draft is for. It answers the prompts itself, and the draft learns from its answers. "
+            f"Chosen: {code(current)}"
+        ),
     )
     if chosen and st.query_params.get("model") != chosen:
         st.query_params["model"] = chosen

@@ -210,10 +210,17 @@ def latest_artifacts_by_model(session: Session, *, limit: int = 100) -> list[Art
 
 
 def list_evaluations(
-    session: Session, *, baseline: str | None = None, owner: str | None = None, limit: int = 100, offset: int = 0
+    session: Session,
+    *,
+    baselines: Sequence[str] = (),
+    owner: str | None = None,
+    limit: int = 100,
+    offset: int = 0,
 ) -> list[EvaluationRow]:
-    """Newest first; `baseline` keeps those measured against the variant of that name."""
-    conditions = equals(EvaluationRow.baseline, baseline) + equals(EvaluationRow.owner, owner)
+    """Newest first; `baselines` keeps those measured against a variant of one of these names."""
+    conditions = equals(EvaluationRow.owner, owner)
+    if baselines:
+        conditions.append(col(EvaluationRow.baseline).in_(baselines))
     statement = select(EvaluationRow).where(*conditions).order_by(col(EvaluationRow.created_at).desc())
     return list(session.exec(statement.offset(offset).limit(limit)))
 

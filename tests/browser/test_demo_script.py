@@ -46,7 +46,7 @@ def narrow(visit: Visit) -> None:
 def compare(visit: Visit) -> None:
     visit.heading("Compare")
     visit.drawn()
-    field = visit.main.get_by_label(re.compile(r"^Price per hour, ")).first
+    field = visit.main.get_by_label(re.compile(r"^Price per hour")).first
     field.fill("2")
     field.press("Tab")
     visit.page.wait_for_url(re.compile(r"[?&]prices=2(&|$)"))

@@ -22,14 +22,13 @@ from backend.catalog.cards.weights import bytes_by_dtype, read_object, read_weig
 from backend.domain.errors import InvalidModel, UnknownModel
 from backend.domain.model import announced_quantization
 from backend.domain.model.facts import ModelCard, Origin
+from backend.domain.model.path_names import path_name
 from backend.domain.model.stored_weights import TRANSPOSED
 from backend.domain.recipe.capability_table import NATIVE_FAMILIES
 
 CONFIG, CONFIG_BYTES = "config.json", 4_000_000
 ADAPTER = "adapter_config.json"
 """PEFT's, beside the weights of an adapter."""
-HUB_CACHE = re.compile(r"models--(.+)/snapshots/[^/]+")
-"""The end of the path of a snapshot in the cache that huggingface_hub keeps."""
 NOT_PARAMETERS = (
     "_scale",
     "_scale_inv",
@@ -60,7 +59,7 @@ DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float6
 def read_card(
     folder: Path, *, id: str | None = None, origin: Origin = "folder", as_imported: bool = False
 ) -> ModelCard:
-    """The card of the model in `folder`; `id` defaults to `own_name`.
+    """The card of the model in `folder`; `id` defaults to `path_name`.
 
     `as_imported`: Whetstone itself made the folder, so that name, origin and licence are those of its import record.
     The record of any other folder says only that the weights were quantized before, which is a warning.
@@ -74,7 +73,7 @@ def read_card(
         )
     # 1. Name and origin: those of the import record if Whetstone made the folder.
     folder = folder.resolve()
-    origin_fields: dict[str, Any] = {"id": id or own_name(folder), "origin": origin}
+    origin_fields: dict[str, Any] = {"id": id or path_name(folder), "origin": origin}
     imported = import_record.read(folder)
     if imported is not None and as_imported:
         origin_fields = {"id": id or imported.card_id, "origin": "imported", "licence": imported.licence}
@@ -87,13 +86,6 @@ def read_card(
         origin_fields |= {"quantized_before": before}
         facts["notes"] = (*facts["notes"], before.sentence)
     return ModelCard(path=str(folder), tokenizer_hash=tokenizer_hash(folder), **origin_fields, **facts)
-
-
-def own_name(folder: Path) -> str:
-    """The folder's name; of a snapshot in a hub's cache (models--ORG--NAME/snapshots/REVISION) the model's id,
-    ORG/NAME."""
-    cached = HUB_CACHE.fullmatch("/".join(folder.parts[-3:]))
-    return cached[1].replace("--", "/", 1) if cached else folder.name
 
 
 def read_remote_card(source: RemoteSource) -> ModelCard:

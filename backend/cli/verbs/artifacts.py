@@ -17,6 +17,7 @@ from backend.cli.verbs.jobs import Mine
 from backend.domain.errors import RequestError
 from backend.domain.figures import counted
 from backend.domain.launch_commands.engines import ENGINES
+from backend.present.source_names import short_name
 from backend.service.jobs import artifact_storage, artifacts, gguf_export
 from backend.service.models import models
 from backend.service.plans import cases, neuron_compilation
@@ -33,7 +34,14 @@ def list_artifacts(mine: Mine = False, json: Json = False) -> None:
     workspace = service.open_workspace()
     artifact_views = artifacts.listing(workspace, owner=workspace.actor.name if mine else None)
     rows = [
-        (view.id, view.model, view.recipe, view.bytes / 1e6, view.owner, f"{view.created_at:%Y-%m-%d %H:%M}")
+        (
+            view.id,
+            short_name(view.model),
+            view.recipe,
+            view.bytes / 1e6,
+            view.owner,
+            f"{view.created_at:%Y-%m-%d %H:%M}",
+        )
         for view in artifact_views
     ]
     none = "No artifacts that this version can read." if say_left_out(workspace, "artifact") else "No artifacts yet."

@@ -13,7 +13,7 @@ from backend.domain.evaluation.document import Evaluation
 from backend.domain.figures import figure
 from backend.domain.imported.imported_result import TITLES, ImportedLatency, ImportedLevel, ImportedResult
 from backend.present.charts import evaluation as charts
-from backend.present.charts.markers import LEGEND_WIDTH, legend_name
+from backend.present.charts.markers import legend_name
 from backend.present.charts.theme import Figure, Marks, Theme, concurrency_axis, curve, empty, layout, style, text
 
 NOTHING = "No imported file has this figure at a known concurrency."
@@ -66,7 +66,7 @@ def _trace(result: ImportedResult, index: int, metric: str, theme: Theme) -> dic
     hover_texts = [_hover_text(result, level, metric, value) for level, value in points]
     return {
         **curve(text(name), index, theme, Marks(x, y, hover_texts)),
-        "name": f"{legend_name(result.name[: LEGEND_WIDTH - 1])}, imported",
+        "name": f"{legend_name(result.name)}, imported",
         "line": {"color": mark_style.colour, "dash": "dot", "width": 1},
         "marker": {
             "color": mark_style.colour,

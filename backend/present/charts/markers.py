@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable, Sequence
 from html import unescape
@@ -14,6 +15,7 @@ from backend.domain.figures import finite
 from backend.domain.machine.hardware_lines import hardware_line, versions_line
 from backend.domain.maths.intervals import factor_ci95
 from backend.present.charts.theme import COLOURS, Theme, style, text, whiskers
+from backend.present.source_names import short_name
 
 LEGEND_WIDTH, NOTE_WIDTH = 30, 50
 """Characters."""
@@ -25,6 +27,8 @@ WHISKERS = "whiskers: 95% interval"
 WHISKERS_TEXT = (
     "Whiskers on every chart are 95% intervals: of KL over the windows of the text, of all other figures over repeats."
 )
+ORGANIZATION = re.compile(r"^[\w.-]+/(?=[\w.-])")
+"""The organization before the name of a model on a hub."""
 
 
 def levels(evaluation: Evaluation) -> list[int]:
@@ -119,8 +123,17 @@ def has_whiskers(traces: Sequence[dict[str, Any]]) -> bool:
 
 
 def legend_name(name: str) -> str:
-    """Shorten a name for a legend on a phone; symbol and colour tell two names apart, hover text has the whole name."""
-    return text(name if len(name) <= LEGEND_WIDTH else f"{name[: LEGEND_WIDTH - 1]}…")
+    """Shorten a name for a legend on a phone; symbol and colour tell two names apart, hover text has the whole name.
+
+    A name that is still too long loses its organization (`org/`), then its middle, since its end tells variants apart.
+    """
+    short = short_name(name)
+    if len(short) > LEGEND_WIDTH:
+        short = ORGANIZATION.sub("", short)
+    if len(short) > LEGEND_WIDTH:
+        begin = LEGEND_WIDTH // 2
+        short = f"{short[:begin]}…{short[begin + 1 - LEGEND_WIDTH :]}"
+    return text(short)
 
 
 def inert(words: str) -> str:

@@ -247,12 +247,17 @@ def show(workspace: Workspace, evaluation_id: str) -> EvaluationView:
 
 
 def listing(
-    workspace: Workspace, *, baseline: str | None = None, owner: str | None = None, limit: int = 100, offset: int = 0
+    workspace: Workspace,
+    *,
+    baselines: Sequence[str] = (),
+    owner: str | None = None,
+    limit: int = 100,
+    offset: int = 0,
 ) -> list[EvaluationView]:
-    """Return evaluations, newest first, optionally only of one baseline or owner."""
+    """Return evaluations, newest first, optionally only those of a baseline with one of these names, or of an owner."""
     with workspace.store.read() as session:
         return readable_rows(
-            history.list_evaluations(session, baseline=baseline, owner=owner, limit=limit, offset=offset), _view
+            history.list_evaluations(session, baselines=baselines, owner=owner, limit=limit, offset=offset), _view
         )
 
 

@@ -11,6 +11,7 @@ from backend.domain.errors import RequestError
 from backend.domain.evaluation.document import Remote, Variant
 from backend.domain.roles import Action
 from backend.launchers import endpoint_lookup
+from backend.present.source_names import short_name
 from backend.service.machines import targets
 from backend.service.workspace import Workspace
 from backend.store import audit
@@ -43,7 +44,7 @@ def make_variant(workspace: Workspace, source: str) -> Variant:
         raise RequestError(NOT_OURS.format(name))
     region = match["region"] or endpoint_lookup.home_region()
     url, model = f"{SAGEMAKER}://{region}/{name}", unquote(match["model"] or "") or None
-    return Variant(name=source, source=source, kind="url", url=url, served_name=model)
+    return Variant(name=short_name(source), source=source, kind="url", url=url, served_name=model)
 
 
 def _full_name(workspace: Workspace, name: str) -> str:

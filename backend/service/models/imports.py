@@ -15,6 +15,7 @@ from backend.domain.jobs.jobs import ImportSpec, JobKind
 from backend.domain.jobs.terms import Terms
 from backend.domain.model.inspection import Inspection
 from backend.domain.roles import Action
+from backend.present.source_names import short_name
 from backend.service import paths
 from backend.service.jobs import artifact_storage, jobs, quotas
 from backend.service.jobs.jobs import JobView
@@ -145,7 +146,7 @@ def submit(
     workspace: Workspace, prepared: PreparedImport, *, submission: str | None = None, terms: Terms | None = None
 ) -> JobView:
     """Queue it; it runs beside jobs that use the accelerator."""
-    title = f"Import {prepared.spec.name or prepared.inspection.title}"
+    title = f"Import {prepared.spec.name or short_name(prepared.inspection.title)}"
     return jobs.submit(workspace, prepared.spec, title, submission=submission, terms=terms)
 
 

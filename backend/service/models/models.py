@@ -12,12 +12,12 @@ from pydantic import ValidationError
 from backend.catalog.bundled import models
 from backend.catalog.cards import draft_head as heads
 from backend.catalog.cards import licence as licences
-from backend.catalog.cards.card import own_name as card_name
 from backend.catalog.cards.card import read_card
 from backend.domain.errors import ImpossibleStack, RequestError, UnknownModel
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.artifact import read_manifest
 from backend.domain.model.facts import ModelCard, ModelFacts
+from backend.domain.model.path_names import path_name
 from backend.domain.recipe.recipe import Recipe, Speculate
 from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.roles import Action
@@ -144,7 +144,7 @@ def check_name(workspace: Workspace, name: str, folder: str | None = None) -> st
 
 def own_name(folder: Path) -> str:
     """Return the card's name; a generic folder name such as "model" gets the parent folder's name in front."""
-    if (named := card_name(folder)) != folder.name:
+    if (named := path_name(folder)) != folder.name:
         return named
     parent = folder.parent.name
     return f"{parent}-{folder.name}" if folder.name.lower() in GENERIC and parent else folder.name

@@ -39,6 +39,7 @@ from backend.domain.recipe.speculation import MOST_TOKENS
 from backend.domain.roles import Action
 from backend.domain.rules import kernel_rules
 from backend.hardware import engine_status, neuron, probe
+from backend.present.source_names import short_name
 from backend.service import paths
 from backend.service.jobs import artifacts
 from backend.service.machines import targets
@@ -68,7 +69,7 @@ def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None
         folder = _folder_of_gguf(workspace, plain)
         card = models.resolve(workspace, str(folder or plain))
         variant = Variant(
-            name=card.id,
+            name=short_name(card.id),
             source=source,
             kind="model",
             model_path=card.path,
@@ -194,7 +195,9 @@ def _endpoint(source: str, *, may_ask: bool) -> Variant:
     if may_ask:
         address.check_public(target)
     url = parts._replace(fragment="").geturl().rstrip("/")
-    return Variant(name=source, source=source, kind="url", url=url, served_name=unquote(parts.fragment) or None)
+    return Variant(
+        name=short_name(source), source=source, kind="url", url=url, served_name=unquote(parts.fragment) or None
+    )
 
 
 def check_served(workspace: Workspace, variants: list[Variant]) -> None:
@@ -333,7 +336,7 @@ def why_unserved_on_neuron(workspace: Workspace, fields: Mapping[str, Any]) -> s
 
 
 def distinct_names(variants: list[Variant]) -> list[Variant]:
-    """The same name twice gets its source, then a number, so that charts and tables tell them apart."""
+    """Number the names that occur more than once, so that charts and tables tell them apart."""
     counts: dict[str, int] = {}
     named = []
     for variant in variants:

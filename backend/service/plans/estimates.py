@@ -23,6 +23,7 @@ from backend.domain.recipe.recipe import Recipe, Serving, Speculate
 from backend.domain.recipe.serving_engines import ENGINES
 from backend.domain.what_if.slice_means import with_slice_means
 from backend.hardware import probe
+from backend.present.source_names import recorded_names
 from backend.service.plans import auto_target, payoff_maps
 from backend.service.plans.cases import Case
 from backend.service.workspace import Workspace
@@ -92,7 +93,7 @@ def estimate_loads(
 def find_evaluation(workspace: Workspace, model: ModelCard, recipe: Recipe) -> MeasuredVariant | None:
     """The newest evaluation of this recipe of this model on hardware like this machine's; None where there is none."""
     here = _hardware(probe.probe())
-    baselines = [model.id]
+    baselines = recorded_names(model.id)
     if serving_memory.serves_kept_gguf(model, recipe):  # by its own name, where a GGUF file was the first variant
         engine = ENGINES[recipe.serving.engine_name].title
         baselines.append(f"{serving_memory.weight_format(model, recipe)} on {engine}")

@@ -18,6 +18,7 @@ from backend.domain.rules import gguf_rules
 from backend.domain.rules import plan as rules_plan
 from backend.domain.rules.plan import Plan, Verdict
 from backend.hardware import engine_status
+from backend.present.source_names import short_name
 from backend.service.jobs import artifact_storage, jobs
 from backend.service.jobs.jobs import FollowUpJob, JobView
 from backend.service.plans import calibration, cases
@@ -191,7 +192,7 @@ def submit(
 
 def title(model: ModelCard, recipe: Recipe) -> str:
     """Return the job's title, the same for all jobs of one model and recipe."""
-    return f"Optimize {model.id} with {recipe.name}"
+    return f"Optimize {short_name(model.id)} with {recipe.name}"
 
 
 def refusal_text(verdict: Verdict) -> str:

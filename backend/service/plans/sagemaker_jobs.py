@@ -17,6 +17,7 @@ from backend.domain.managed.optimization_requests import OptimizationRequests
 from backend.domain.model.facts import ModelCard, PublishedModel
 from backend.domain.planner import estimate
 from backend.domain.roles import Action
+from backend.present.source_names import short_name
 from backend.service.jobs import artifact_storage, jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.plans import optimize
@@ -107,7 +108,7 @@ def submit(
         price_per_hour=case.target.price_per_hour,
     )
     instance = hardware_name(case.target.name)
-    title = f"Optimize {case.model.id} with {case.recipe.name} on SageMaker for {instance}"
+    title = f"Optimize {short_name(case.model.id)} with {case.recipe.name} on SageMaker for {instance}"
     return jobs.submit(workspace, spec, title, submission=submission, terms=terms)
 
 

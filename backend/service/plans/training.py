@@ -16,6 +16,7 @@ from backend.domain.recipe.draft_training import Training
 from backend.domain.recipe.recipe import Recipe, read
 from backend.domain.roles import Action
 from backend.hardware import probe
+from backend.present.source_names import short_name
 from backend.present.words import drafts
 from backend.service import paths
 from backend.service.jobs import artifact_storage, artifacts, jobs
@@ -61,7 +62,7 @@ def draft_recipe(artifact_id: str, trained: Mapping[str, Any]) -> Recipe:
 
 
 def title(model: ModelCard, options: Training) -> str:
-    return f"Train a draft for {model.id}: {drafts.title(options)}"
+    return f"Train a draft for {short_name(model.id)}: {drafts.title(options)}"
 
 
 def _resolve_target(workspace: Workspace, source: str) -> ModelCard:

@@ -70,7 +70,7 @@ def measured(shared_home: Workspace, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def result_with(document: Evaluation, fault: str) -> VariantResult:
-    return next(result for result in document.variants if result.name.endswith(f"#{fault}"))
+    return next(result for result in document.variants if result.variant.source.endswith(f"#{fault}"))
 
 
 def test_every_fault_is_counted_under_its_kind_and_has_no_figures(measured: tuple[Evaluation, str]) -> None:

@@ -21,9 +21,9 @@ def test_the_check_measures_the_baseline_under_two_names(studio_home: Workspace)
     studio.check(at)
     (job,) = jobs.listing(studio_home)
     assert [v["name"] for v in jobs.specification(studio_home, job.id)["variants"]] == [
-        URL,
-        f"{URL} (2)",
-        "http://127.0.0.1:2",
+        "127.0.0.1:1",
+        "127.0.0.1:1 (2)",
+        "127.0.0.1:2",
     ]
 
 

@@ -572,7 +572,7 @@ def test_words_of_the_url_are_read_in_order_and_once() -> None:
 def test_merged_documents_keep_every_provenance(studio_home: Workspace) -> None:
     views = [evaluations.show(studio_home, identity) for identity in two(studio_home)]
     whole: Evaluation = side_by_side.merge(views, [view.document for view in views])
-    assert [result.name for result in whole.variants][::4] == ["original · e-1", "original · e-2"]
+    assert [result.name for result in whole.variants][::4] == ["original · A", "original · B"]
     assert "Another CPU" in str(whole.hardware)
 
 

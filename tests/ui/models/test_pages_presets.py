@@ -170,7 +170,9 @@ def test_presets_stand_beside_evaluations_on_compare(studio_home: Workspace) -> 
     at = studio.open_page("compare", presets="starter/lower-cost,starter/lower-latency", ids="e-1")
     chart = json.loads(at.get("plotly_chart")[0].proto.spec)
     names = [trace["customdata"][0] for trace in chart["data"] if "customdata" in trace]
-    assert any("e-1 (measured)" in name for name in names) and any(name.startswith("● INT8 (W8A8) (") for name in names)
+    assert any("w8a8 (measured)" in name for name in names) and any(
+        name.startswith("● INT8 (W8A8) (") for name in names
+    )
     assert "Speed per user against total throughput" in headings(at)
     assert "Verdicts" in studio.says(at)
 

@@ -297,7 +297,7 @@ def test_questions_of_a_chat_go_on_until_a_new_one_is_begun(studio_home: Workspa
         both(at, tokens=3, prompt="And why?")
         (first, later) = at.session_state[chat.TURNS]
         assert first.question.prompt == "And why?" and first.chat == later.chat and later.replies[0].text
-        assert chat.earlier_messages([first, later], 0, [url]) == [
+        assert chat.earlier_messages([first, later], 0, [url.removeprefix("http://")]) == [
             (turn.question.prompt, turn.replies[0].text) for turn in (later, first)
         ]
         assert chat.earlier_messages([first, later], 0, ["another"]) == []
