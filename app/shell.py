@@ -120,12 +120,13 @@ def show_session_error(key: str) -> None:
         st.error(message(refused), icon=":material/error:")
 
 
-def refuse_page(reason: str, page: str, label: str, *, title: str | None = None) -> None:
-    """Show why there is nothing, link another page, and end this one. `title`: if the page has none yet."""
+def refuse_page(reason: str, page: str, label: str, *, title: str | None = None, **params: str) -> None:
+    """Show why there is nothing, link another page with its parameters, and end this one. `title`: if the page has none
+    yet."""
     if title:
         st.title(title)
     st.error(reason, icon=":material/error:")
-    navigation.link(page, label, ":material/arrow_back:")
+    navigation.link(page, label, ":material/arrow_back:", **params)
     st.stop()
 
 

@@ -18,7 +18,7 @@ head = st.container(horizontal=True, vertical_alignment="bottom")
 head.title("Compare", width="stretch")
 action = head.container(width="content")
 with action:
-    navigation.link("evaluate", "New evaluation", ":material/speed:")
+    navigation.link("evaluate", "New evaluation", ":material/speed:", new="true")
 
 views = form.choose(opened)
 presets = compare_presets.choose(opened)

@@ -27,6 +27,7 @@ if evaluation_id:
             f"There is no evaluation {plain(shorten(evaluation_id, 60))} here: it may belong to another home.",
             "evaluate",
             "New evaluation",
+            new="true",
         )
     navigation.name_tab(view.title)
     st.subheader(plain(view.title), help=view.id)
@@ -40,6 +41,11 @@ if evaluation_id:
         navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id, **parameters)
 elif job_id:
     live_progress.show(opened, job_id)
+elif not form.is_requested() and past_evaluations.has_any(opened):
+    with action:
+        if st.button("New evaluation", type="primary", icon=":material/add:", key="evaluate_new", shortcut="Alt+N"):
+            navigation.go("evaluate", new="true")
+    past_evaluations.show_past(opened)
 else:
     outlook = st.container()
     sources = form.choose_variants(opened)

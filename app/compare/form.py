@@ -20,9 +20,12 @@ OFFERED = 200
 
 def choose(opened: Workspace) -> list[EvaluationView]:
     """Draw the selection. An unknown id in the URL is named, and the others are shown."""
-    # 1. Read the evaluations of the address.
+    # 1. Read the evaluations of the address; without any in it, the latest.
     titles = {title.id: f"{title.title}, {local_time(title.created_at)} ({title.id})" for title in _offered(opened)}
     requested = navigation.distinct_values(st.query_params.get_all("ids"))
+    if not requested and not any(st.query_params.get(name) for name in ("presets", "imported")):
+        requested = [view.id for view in evaluations.listing(opened, limit=1)]
+        navigation.set_parameter("ids", requested)
     views, unknown = [], []
     for evaluation_id in requested[: side_by_side.MOST]:
         try:

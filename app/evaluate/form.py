@@ -40,6 +40,8 @@ MOST_VARIANTS = 16
 HIGHEST_PRICE = 1e9
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """Name of an environment variable."""
+FORM_PARAMETERS = ("new", "variants", "workload")
+"""Parameters of an address that asks for the form, besides those of the options."""
 TYPED = ("concurrency", "rate")
 """Text fields, which `load_fields` parses."""
 
@@ -50,6 +52,12 @@ class EvaluationRequest:
 
     spec: EvaluateSpec | None = None
     obstacle: str | None = None
+
+
+def is_requested() -> bool:
+    """Tell whether the address asks for the form of a new evaluation: by `new`, or by what it is filled in with."""
+    fields = {f"{PURPOSE}_{name}" for name in EvaluateOptions.model_fields}
+    return not fields.union(FORM_PARAMETERS).isdisjoint(st.query_params)
 
 
 def choose_variants(opened: Workspace) -> list[str]:

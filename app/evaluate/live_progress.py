@@ -27,6 +27,7 @@ def show(opened: Workspace, job_id: str) -> None:
             f"There is no job {plain(shorten(job_id, 60))} here: it may belong to another home.",
             "evaluate",
             "New evaluation",
+            new="true",
         )
         return
     if job.kind != JobKind.EVALUATE:

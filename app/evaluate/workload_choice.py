@@ -20,6 +20,7 @@ from backend.present.words import workload_reading as words
 from backend.service import Workspace
 from backend.service.evaluations import workload_files, workloads
 from backend.service.evaluations.workloads import TokenLengths, WorkloadFacts
+from backend.service.models import model_names
 
 UPLOADED, REFUSED = "evaluate_uploaded", "evaluate_upload_refused"
 PREVIEW_CHARACTERS = 240
@@ -50,7 +51,9 @@ def choose(opened: Workspace, tokenizer_of: str | None) -> ChosenWorkload:
     """Draw the choice of prompts and the upload. `tokenizer_of`: the variant that counts tokens."""
     # 1. The workload of the address, else the default.
     uploaded = workloads.list_saved(opened)
-    choices, default = [*workloads.names(), *uploaded], workloads.default_workload(opened, tokenizer_of)
+    choices = [*workloads.names(), *uploaded]
+    first = tokenizer_of or model_names.choose_first(opened, list(model_names.list_present(opened)))
+    default = workloads.default_workload(opened, first)
     requested = st.query_params.get("workload")
     if requested and requested not in choices:
         missing = plain(shorten(requested, 80))

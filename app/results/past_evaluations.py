@@ -20,6 +20,10 @@ TWO_LINES = 72
 """Height of a row in pixels: a verdict wraps if the row has room."""
 
 
+def has_any(opened: Workspace) -> bool:
+    return evaluations.count(opened) > 0
+
+
 def show_past(opened: Workspace) -> None:
     """Draw the evaluations, newest first, a page at a time. A row opens one."""
     # 1. Count them.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from backend import sandbox
+from backend.catalog.bundled import models as bundled_models
 from backend.catalog.cards import config as configuration
 from backend.catalog.text import held_out_text
 from backend.catalog.text import token_lengths as tokenizers
@@ -126,13 +127,13 @@ def all_have_chat_template(variants: Sequence[Variant]) -> bool:
 
 
 def default_workload(workspace: Workspace, source: str | None) -> str:
-    """Return the default workload for a variant: chat for a chat model."""
+    """Return the workload that a screen suggests for a variant: chat for a chat model, code for the models that come
+    with Whetstone and learned only that, short questions for all others."""
     variant = _find_variant(workspace, source)
-    return (
-        CHAT
-        if all_have_chat_template(variant) and preflight.why_no_chat(workspace.settings.cache, variant) is None
-        else CODE
-    )
+    if all_have_chat_template(variant) and preflight.why_no_chat(workspace.settings.cache, variant) is None:
+        return CHAT
+    bundled = {card.path for card in bundled_models.cards()}
+    return CODE if any(one.original_path in bundled for one in variant) else generators.LONGER_WORKLOAD
 
 
 def _find_variant(workspace: Workspace, source: str | None) -> list[Variant]:

@@ -223,7 +223,7 @@ def test_a_list_drawn_before_an_upload_undoes_no_choice(studio_home: Workspace) 
     """A browser that is busy still sends the list that stood there when the file was taken."""
     saved = workloads.save(studio_home, "mine.jsonl", b'{"prompt": "hello"}\n')
     at = studio.open_page("evaluate", variants=URL_A)
-    drawn_before = at.selectbox(key="evaluate_workload_starter-code")
+    drawn_before = at.selectbox(key="evaluate_workload_short-questions")
     at.query_params["workload"] = saved
     drawn_before.set_value("chat").run()
     assert at.selectbox(key=f"evaluate_workload_{saved}").value == saved
@@ -423,6 +423,33 @@ def test_a_report_that_is_gone_is_told(studio_home: Workspace) -> None:
 
 def test_nothing_to_compare_says_what_will_stand_there(studio_home: Workspace) -> None:
     assert "side by side" in studio.says(studio.open_page("compare"))
+
+
+def test_the_conditions_name_the_folder_behind_a_short_name(studio_home: Workspace) -> None:
+    document = simulated.evaluation(["tiny"], [1.0])
+    variant = document.variants[0].variant.model_copy(update={"source": "/data/models/tiny"})
+    results = [document.variants[0].model_copy(update={"variant": variant})]
+    identity = studio.evaluation(studio_home, document.model_copy(update={"variants": results}))
+    at = studio.open_page("evaluate", id=identity, evaluate_view="Conditions")
+    assert "Variants: `tiny`: `/data/models/tiny`." in studio.says(at)
+
+
+def test_compare_opens_with_the_latest_evaluation(studio_home: Workspace) -> None:
+    two(studio_home)
+    at = studio.open_page("compare")
+    latest = evaluations.listing(studio_home, limit=1)[0].id
+    assert param(at, "ids") == latest and "Speed per user against total throughput" in headings(at)[0]
+    assert "ids" not in studio.open_page("compare", presets="starter/lower-cost").query_params
+
+
+def test_evaluate_lists_past_evaluations_before_the_form(studio_home: Workspace) -> None:
+    two(studio_home)
+    at = studio.open_page("evaluate")
+    assert [head.value for head in at.subheader] == ["Past evaluations"] and not at.multiselect
+    at.button(key="evaluate_new").click().run()
+    studio.check(at)
+    assert param(at, "new") == "true" and at.multiselect(key="evaluate_variants").value == []
+    assert studio.open_page("evaluate", evaluate_concurrency="1").multiselect(key="evaluate_variants")
 
 
 def two(home: Workspace) -> list[str]:

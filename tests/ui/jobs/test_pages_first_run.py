@@ -222,7 +222,7 @@ def test_every_page_is_labelled_and_offers_to_start_nothing(shown: Workspace, pa
 
 
 def test_an_upload_is_refused_in_one_sentence(shown: Workspace) -> None:
-    at = studio.open_page("evaluate")
+    at = studio.open_page("evaluate", new="true")
     (uploader,) = at.get("file_uploader")[:1]
     assert uploader.proto.disabled and SENTENCE in uploader.proto.help
     with pytest.raises(ReadOnly, match=SENTENCE):

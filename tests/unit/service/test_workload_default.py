@@ -1,11 +1,13 @@
 """A chat model is asked chat prompts in its own template unless something else was chosen; others are asked code."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.service.evaluations import evaluations, workloads
+from backend.settings import ASSETS
 from tests.homes import open_home
 
 
@@ -32,6 +34,13 @@ def test_the_load_fits_the_models(
     variants = [variant(tmp_path / "one", chat=True), variant(tmp_path / "two", chat=others)]
     chosen = workloads.fit_to_variants(EvaluateOptions.model_validate(values), variants)
     assert (chosen.workload, chosen.endpoint) == expected
+
+
+def test_a_screen_suggests_code_for_the_starter_alone(tmp_path: Path) -> None:
+    home, base = open_home(tmp_path / "home"), tmp_path / "base"
+    shutil.copytree(ASSETS / "starter" / "target", base)
+    suggested = [workloads.default_workload(home, source) for source in ("starter", str(base), "http://127.0.0.1:9")]
+    assert suggested == ["starter-code", "short-questions", "short-questions"]
 
 
 def test_an_address_alone_keeps_what_was_chosen() -> None:
