@@ -10,6 +10,7 @@ from app.formatting import message, plain, shorten, size
 from app.models.model_rows import model_figures, quantized_sentence
 from app.session import disabled_unless_allowed
 from backend.domain.errors import WhetstoneError
+from backend.domain.figures import counted
 from backend.domain.model.inspection import Inspection
 from backend.domain.roles import Action
 from backend.present.source_names import short_name
@@ -72,13 +73,8 @@ def show_card(inspection: Inspection) -> bool:
         st.info(message(quantized_sentence(inspection.card)), icon=":material/info:")
     if inspection.card is not None and inspection.card.quantized_before is not None:
         st.warning(message(inspection.card.quantized_before.sentence), icon=":material/compress:")
-    # 2. The download.
-    amount = (
-        f"{size(inspection.bytes)} in {len(inspection.files)} files"
-        if inspection.bytes
-        else "of a size that its index does not state"
-    )
-    st.markdown(f"**Download** {amount}, at the revision `{inspection.revision[:12]}`.")
+    # 2. The download, or the file here.
+    st.markdown(_origin_sentence(inspection))
     # 3. The licence and its acceptance.
     licence = plain(inspection.licence) if inspection.licence else "not stated"
     where = f" Its conditions: {plain(inspection.licence_url)}" if inspection.licence_url else ""
@@ -92,6 +88,17 @@ def show_card(inspection: Inspection) -> bool:
             help="Stored with the job.",
         )
     )
+
+
+def _origin_sentence(inspection: Inspection) -> str:
+    """Return how much is downloaded; of a file of this machine, that nothing is."""
+    digest = f"`{inspection.revision[:12]}`"
+    amount = f"{size(inspection.bytes)} in {counted(len(inspection.files), 'file')}"
+    if not imports.asks_network(inspection.source):
+        return f"**File** {amount} on this machine, SHA-256 {digest}. Nothing is downloaded: it is converted here."
+    if not inspection.bytes:
+        amount = "of a size that its index does not state"
+    return f"**Download** {amount}, at the revision {digest}."
 
 
 def show_import_button(opened: Workspace, inspection: Inspection | None, accepted: bool, name: str | None) -> None:

@@ -16,10 +16,7 @@ WORKS, REFUSED = "✓ works", "✗ no"
 def model_figures(model: ModelFacts) -> list[tuple[str, str, str | None]]:
     """Return (label, value, source) of each figure."""
     per_token = model.kv_bytes_per_token
-    counted = (
-        "counted from the safetensors headers" if isinstance(model, ModelCard) else "computed from its published shapes"
-    )
-    figures = [("Parameters", count(model.parameters), f"{model.parameters:,}, {counted}"), _weights(model)]
+    figures = [("Parameters", count(model.parameters), f"{model.parameters:,}, {_source(model)}"), _weights(model)]
     if not model.generates:
         return [*figures, ("KV cache", "none", NO_TOKENS)]
     return [
@@ -27,6 +24,14 @@ def model_figures(model: ModelFacts) -> list[tuple[str, str, str | None]]:
         ("KV cache per token", size(per_token), cache_formula(model)),
         ("KV cache, full context", size(model.kv_bytes_of(model.max_positions)), cache_of_context(model)),
     ]
+
+
+def _source(model: ModelFacts) -> str:
+    """Return where the parameters are counted."""
+    if not isinstance(model, ModelCard):
+        return "computed from its published shapes"
+    head = "head of the GGUF file" if model.is_gguf_file else "safetensors headers"
+    return f"counted from the {head}"
 
 
 def quantized_sentence(model: ModelFacts) -> str:
@@ -54,6 +59,8 @@ def cache_of_context(model: ModelFacts) -> str:
 
 
 def _weights(model: ModelFacts) -> tuple[str, str, str | None]:
+    if isinstance(model, ModelCard) and model.is_gguf_file:
+        return "Weights after import", size(model.weights_bytes), f"{model.weights_bytes:,} bytes, in 16 bits"
     if isinstance(model, ModelCard):
         return "Weights on disk", size(model.weights_bytes), f"{model.weights_bytes:,} bytes"
     estimated = serving_memory.weights(model, ORIGINAL).total

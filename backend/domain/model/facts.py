@@ -147,6 +147,11 @@ class ModelCard(ModelFacts):
     notes: tuple[str, ...] = ()
     """Sentences on what in the card differs from config.json."""
 
+    @property
+    def is_gguf_file(self) -> bool:
+        """Tell whether the card is of a GGUF file before its import, whose weights are then converted."""
+        return self.path.lower().endswith(".gguf")
+
     def __hash__(self) -> int:
         """Hash what identifies a card; `bytes_by_dtype` has no hash."""
         return hash((self.path, self.revision))

@@ -78,7 +78,7 @@ def inspect(
     if sources.is_package(source):
         return sources.inspect_converted(source, timeout_s=timeout_s)
     if paths.find_file(source) is None:
-        raise UnknownModel(f"There is no file `{source[: local.MAX_SHOWN]}`: check the path of the GGUF file.")
+        raise UnknownModel(local.no_gguf_file(source))
     inspection = sources.inspect_converted(source, timeout_s=timeout_s)
     for name in inspection.files:
         paths.find_file(

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from backend.catalog.bundled import models
 from backend.catalog.cards import draft_head as heads
+from backend.catalog.cards import gguf
 from backend.catalog.cards import licence as licences
 from backend.catalog.cards.card import read_card
 from backend.domain.errors import ImpossibleStack, RequestError, UnknownModel
@@ -68,12 +69,31 @@ def resolve(workspace: Workspace, source: str) -> ModelCard:
     # 5. Nothing: name the nearest models.
     if is_artifact(source):
         raise UnknownModel(_artifact_refusal(workspace, source))
-    looks_like_path = source.startswith((".", "/", "~"))
-    what = "folder" if looks_like_path else "model"
+    if source.lower().endswith(gguf.SUFFIX):
+        raise UnknownModel(_gguf_refusal(source))
+    what = "folder" if looks_like_path(source) else "model"
     known = ", ".join(dict.fromkeys([*find_similar(source, [*models.ids(), *names]), *models.ids()]))
     shown = source if len(source) <= MAX_SHOWN else f"{source[:MAX_SHOWN]}…"
     raise UnknownModel(
         f"There is no {what} `{shown}`: give a folder with config.json and safetensors, or one of {known}."
+    )
+
+
+def looks_like_path(source: str) -> bool:
+    return source.startswith((".", "/", "~"))
+
+
+def no_gguf_file(source: str) -> str:
+    """Return the sentence for a GGUF file that is not there."""
+    return f"There is no file `{source[:MAX_SHOWN]}`: check the path of the GGUF file."
+
+
+def _gguf_refusal(source: str) -> str:
+    """Return why a GGUF file is no model yet. Raises RequestError as `paths.find_file`."""
+    if paths.find_file(source) is None:
+        return no_gguf_file(source)
+    return (
+        f"`{source[:MAX_SHOWN]}` is a GGUF file: import it first, on the page Import or by `whetstone models import`."
     )
 
 
@@ -253,7 +273,7 @@ def resolve_facts(workspace: Workspace, source: str) -> ModelFacts:
     try:
         return resolve(workspace, source)
     except UnknownModel as error:
-        near = find_similar(source, catalog_sync.names(workspace))
+        near = [] if looks_like_path(source) else find_similar(source, catalog_sync.names(workspace))
         if not near:
             raise
         raise UnknownModel(f"{error} The nearest published ones are {', '.join(near)}.") from None

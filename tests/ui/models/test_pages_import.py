@@ -203,4 +203,7 @@ def test_a_folder_that_may_not_be_named_is_one_sentence(
 def test_a_link_to_a_gguf_file_shows_its_card_without_the_network(studio_home: Workspace, tmp_path: Path) -> None:
     file = ggufs.write(tmp_path / "tiny.gguf", ggufs.tensors(), ggufs.keys())
     at = studio.open_page("import", import_folder=str(file))
-    assert "is not read yet" not in studio.says(at) and not at.button(key="import_submit").disabled
+    text = studio.says(at)
+    assert "is not read yet" not in text and not at.button(key="import_submit").disabled
+    assert "**File**" in text and "Nothing is downloaded" in text and "Download" not in text
+    assert "counted from the head of the GGUF file" in text and "safetensors headers" not in text

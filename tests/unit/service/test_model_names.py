@@ -42,3 +42,14 @@ def test_the_documented_example_runs_as_it_stands(home: Workspace, monkeypatch: 
     space: dict[str, object] = {}
     exec(compile(lines, "the docstring", "exec"), space)
     assert "starter" in str(space["card"])
+
+
+def test_a_gguf_file_that_is_missing_or_not_imported_is_called_a_file(home: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "here.gguf").touch()
+    for resolve in (models.resolve, models.resolve_facts):
+        with pytest.raises(UnknownModel, match=r"^There is no file `.*gone\.gguf`: check the path of the GGUF file\.$"):
+            resolve(home, str(tmp_path / "gone.gguf"))
+        with pytest.raises(UnknownModel, match=r"here\.gguf` is a GGUF file: import it first"):
+            resolve(home, str(tmp_path / "here.gguf"))
+    with pytest.raises(UnknownModel, match="There is no file"):
+        variants.resolve(home, str(tmp_path / "gone.gguf"))

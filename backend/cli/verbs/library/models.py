@@ -11,6 +11,7 @@ from backend import service
 from backend.cli.options.job_options import JobOptions, with_job_options
 from backend.cli.output import Json, emit, next_command, say_left_out, table
 from backend.cli.submit_and_wait import Wait, outcome_document, submit_and_wait
+from backend.domain.figures import counted
 from backend.domain.model.facts import ModelCard
 from backend.domain.model.inspection import Inspection
 from backend.service.jobs import jobs
@@ -130,5 +131,7 @@ def _text(inspection: Inspection) -> str:
         "licence": f"{inspection.licence or 'not stated'}{conditions}",
         "gated": inspection.gated,
     }
-    size = f"{inspection.bytes / 1e6:,.1f} MB in {len(inspection.files)} files" if inspection.bytes else "unknown size"
-    return _lines(shown) + f"\n{'download':22} {size}"
+    files = counted(len(inspection.files), "file")
+    size = f"{inspection.bytes / 1e6:,.1f} MB in {files}" if inspection.bytes else "unknown size"
+    what = "download" if imports.asks_network(inspection.source) else "file"
+    return _lines(shown) + f"\n{what:22} {size}"
