@@ -55,6 +55,8 @@ prices = [priced(source, place, model) for source, model in models]
 rows = [
     catalog_table.row(line, cheapest(*model), price) for line, model, price in zip(lines, models, prices, strict=True)
 ]
+if unfit := catalog_table.unfit_sentence(lines, chosen.target):
+    st.caption(plain(unfit))
 picked = st.dataframe(
     catalog_table.styled_rows(rows, charts.theme()),
     hide_index=True,

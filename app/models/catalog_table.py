@@ -59,15 +59,27 @@ def model_title(entry: CatalogEntry) -> str:
 
 
 def group_cells(line: CatalogLine) -> dict[str, str]:
-    """Return how many of each group work: `✓`, `2 of 3`, `✗`."""
+    """Return how many of each group work: `✓`, `2 of 3`, `✗`; nothing where the model itself does not fit and none
+    works."""
     cells = {}
     for name, kinds in GROUPS.items():
         works = [check.works for check in line.checks if check.kind in kinds]
         if works and all(works):
             cells[name] = "✓"
         else:
-            cells[name] = f"{sum(works)} of {len(works)}" if any(works) else "✗"
+            none = "✗" if line.fits else ""
+            cells[name] = f"{sum(works)} of {len(works)}" if any(works) else none
     return cells
+
+
+def unfit_sentence(lines: Sequence[CatalogLine], target: str | None) -> str | None:
+    """Return how many of the models do not fit there, whose cells are empty; None if all fit."""
+    unfit = sum(not line.fits for line in lines)
+    if not unfit:
+        return None
+    where = "this machine" if target in {None, "local"} else str(target)
+    which = "None of these models fits" if unfit == len(lines) else f"{unfit} of these {len(lines)} models do not fit"
+    return f"{which} on {where}: their cells are empty. Choose an instance under Runs on to see where they run."
 
 
 def row(line: CatalogLine, cheapest: CheapestInstance | None = None, price: ModelPrice | None = None) -> dict[str, Any]:
@@ -77,7 +89,7 @@ def row(line: CatalogLine, cheapest: CheapestInstance | None = None, price: Mode
         "Model": model_title(entry),
         "Parameters": count(model.parameters),
         **{CELLS[name]: [cell] if cell else [] for name, cell in entry.published.model_dump().items()},
-        "Fits": FITS if line.fits else REFUSED,
+        "Fits": FITS if line.fits else "",
         **group_cells(line),
         "USD a million": "–".join(dict.fromkeys(figure(end, 2) for end in price.per_million_output)) if price else "–",
         "Priced on": price.target.removeprefix("ml.") if price else "–",

@@ -35,9 +35,21 @@ def test_the_catalog_shows_what_is_published_beside_what_is_checked(studio_home:
     cells = [catalog_filters.CELLS[name] for name in catalog_filters.CELLS]
     assert [list(table.loc[0, name]) for name in cells] == [[], [], []]  # no page lists the starter
     falcon = table[table["Id"] == "huggingface-llm-falcon-180b-chat-bf16"].iloc[0]
-    assert [list(falcon[name]) for name in cells] == [["No"], ["Yes"], ["No"]] and falcon["Fits"] == "✗ no"
+    assert [list(falcon[name]) for name in cells] == [["No"], ["Yes"], ["No"]] and falcon["Fits"] == ""
     assert "never derived from each other" in studio.says(at)
     assert not studio.links(at), "a click on a row opens it: no second list of links"
+
+
+def test_what_does_not_fit_is_said_once_in_place_of_crosses(studio_home: Workspace) -> None:
+    """On a processor nearly every published model is too large."""
+    at = studio.open_page("catalog")
+    table = shown(at)
+    unfit = table[table["Fits"] == ""]
+    assert len(unfit) > 10 and not (unfit[list(catalog_table.GROUPS)] == "✗").to_numpy().any()
+    assert f"{len(unfit)} of these 20 models do not fit on this machine" in studio.says(at)
+    assert "Choose an instance under Runs on" in studio.says(at)
+    somewhere = studio.open_page("catalog", catalog_instance="ml.p4d.24xlarge")
+    assert "do not fit" not in studio.says(somewhere) and set(shown(somewhere)["Fits"]) == {"✓ fits"}
 
 
 def test_a_blank_cell_of_the_page_stays_blank(studio_home: Workspace) -> None:
