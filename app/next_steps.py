@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import streamlit as st
 
@@ -22,7 +23,7 @@ from backend.service import Workspace
 from backend.service.evaluations import reports
 from backend.service.jobs import artifacts
 from backend.service.jobs import gguf_export as gguf_exports
-from backend.service.models import variants
+from backend.service.models import models, variants
 from backend.service.serving import playground, serve
 from backend.service.serving.serve import ServedVariant
 
@@ -182,14 +183,33 @@ def _commands(opened: Workspace, variant: Variant) -> None:
 def show_clients(opened: Workspace, servers: Sequence[ServedVariant]) -> None:
     """Show how to send requests to each running server."""
     for server in servers:
+        st.markdown(server_line(opened, server))
+        show_client(opened, server)
+
+
+def server_line(opened: Workspace, server: ServedVariant) -> str:
+    """Return the name of a server, the model that it serves, and its address as code: a link to it would open a page
+    that does not exist."""
+    artifact, model = artifact_id(server.source), ""
+    with suppress(WhetstoneError):
+        model = artifacts.show(opened, artifact).manifest.parent.id if models.is_artifact(artifact) else ""
+    made_of = f" (of {plain(short_name(model))})" if model else ""
+    return f"**{plain(server.name)}**{made_of} answers at {code(_base_address(server))}"
+
+
+def _base_address(server: ServedVariant) -> str:
+    return f"{server.url.removesuffix('/v1')}/v1"
+
+
+def show_client(opened: Workspace, server: ServedVariant) -> None:
+    """Show a first request to a running server; a chat for a model with a chat template."""
+    with shell.errors_inline():
         chats = playground.has_chat_template(variants.resolve(opened, server.source).model_path)
-        st.markdown(f"**{plain(server.name)}** answers at {code(server.url)}")
-        curl, python = st.tabs(["curl", "Python"])
         show_client_code(
-            (curl, python),
+            st.tabs(["curl", "Python"]),
             server.served_name or server.name,
             chat=bool(chats),
-            url=server.url,
+            url=_base_address(server),
             key_file=server.key_file,
         )
 

@@ -7,9 +7,11 @@ from datetime import UTC, datetime
 
 import streamlit as st
 
-from app import navigation, shell
+from app import navigation, next_steps, shell, url_parameters
 from app.endpoints import update_form
 from app.formatting import UNKNOWN, ago, message, plain
+from app.jobs.cards import cancel_button
+from app.jobs.job_text import headline
 from app.session import disabled_unless_allowed, owner_suffix
 from backend.domain.jobs.jobs import JobKind
 from backend.domain.machine import price_list
@@ -30,21 +32,22 @@ LISTING = "endpoints_held"
 
 
 def show_local(opened: Workspace) -> None:
-    """Draw the active serve jobs with the address of each variant."""
-    # A card for each serve job, with an address for each variant.
+    """Draw the active serve jobs with the address of each variant, and what can be done with them."""
+    # A card for each serve job: its state and buttons, then an address for each variant.
     active = [job for job in jobs.active(opened) if job.kind == JobKind.SERVE]
     for job in active:
         with st.container(border=True):
             served = serve.endpoints(opened, job.id)
+            with st.container(horizontal=True, vertical_alignment="center"):
+                st.markdown(headline(job), width="stretch")
+                pair = url_parameters.playground_parameters(serve.served_sources(opened, job.id))
+                navigation.link("playground", "Chat", ":material/chat:", **pair)
+                navigation.link("job", "Job and log", ":material/work:", id=job.id)
+                cancel_button(opened, job)
             for variant in served:
-                st.markdown(f"**{plain(variant.name)}** at {plain(variant.url)}")
-                with st.expander("Client code"):
-                    url = f"{variant.url.removesuffix('/v1')}/v1"
-                    command = serve_command.curl(variant.served_name, chat=False, url=url, key_file=variant.key_file)
-                    st.code(command, language="bash")
-            if not served:
-                st.markdown(plain(f"{job.title}: {job.state}"))
-            navigation.link("job", "Its job", ":material/work:", id=job.id)
+                st.markdown(next_steps.server_line(opened, variant))
+                with st.expander(f"Client code for {plain(variant.name)}"):
+                    next_steps.show_client(opened, variant)
     # Without one, say where to start one.
     if not active:
         st.caption("No server is running on this machine.")

@@ -12,7 +12,7 @@ from app.formatting import message, plain
 from app.jobs import sagemaker_panel
 from app.jobs.job_text import can_cancel, headline, progress_text, queue_positions, summary, verbs, waiting_reason
 from app.session import disabled_unless_allowed, owner_suffix
-from backend.domain.jobs.jobs import JobState
+from backend.domain.jobs.jobs import JobKind, JobState
 from backend.domain.jobs.kinds import KINDS
 from backend.domain.roles import Action
 from backend.service import Workspace
@@ -83,14 +83,35 @@ def show_end(job: JobView, otherwise: str | None = None) -> None:
         st.error(message(words), icon=":material/error:")
 
 
+class CancelWords(NamedTuple):
+    """The words of the button that cancels a job: on it before and after the click, the question, the confirmation."""
+
+    label: str
+    pending: str
+    question: str
+    confirmation: str
+
+
+CANCEL = CancelWords(
+    "Cancel",
+    "Cancelling",
+    "Stop this job? No partial files remain. It can be resumed or retried later.",
+    "Yes, cancel it",
+)
+STOP = CancelWords(
+    "Stop", "Stopping", "Stop these servers? Whoever sends them requests gets no more answers.", "Yes, stop"
+)
+"""Servers run until somebody stops them: that is their normal end."""
+
+
 def cancel_button(opened: Workspace, job: JobView) -> None:
-    """Draw the cancel button with a confirmation."""
-    cancelling = not can_cancel(job)
+    """Draw the button that cancels a job, or stops servers, with a confirmation."""
+    cancelling, words = not can_cancel(job), STOP if job.kind == JobKind.SERVE else CANCEL
     options = {"icon": VERBS["Cancel"].icon, "disabled": cancelling, **permission(opened, "Cancel", job)}
-    with st.popover("Cancelling" if cancelling else "Cancel", key=navigation.page_key(f"ask-{job.id}"), **options):
-        st.markdown("Stop this job? No partial files remain. It can be resumed or retried later.")
+    with st.popover(words.pending if cancelling else words.label, key=navigation.page_key(f"ask-{job.id}"), **options):
+        st.markdown(words.question)
         st.button(
-            "Yes, cancel it",
+            words.confirmation,
             key=navigation.page_key(f"cancel-{job.id}"),
             on_click=perform,
             args=(opened, "Cancel", job.id),

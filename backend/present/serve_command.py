@@ -106,4 +106,4 @@ def boto3(endpoint: str, region: str) -> str:
 
 def _body(served_name: str, *, chat: bool) -> dict[str, Any]:
     body: dict[str, Any] = {"messages": [{"role": "user", "content": PROMPT}]} if chat else {"prompt": CODE_PROMPT}
-    return {"model": served_name, **body, "max_tokens": TOKENS}
+    return {"model": served_name, **body, "max_tokens": TOKENS, "temperature": 0}

@@ -11,9 +11,13 @@ import pytest
 from backend.aws.sagemaker import Service
 from backend.domain.deploy import sagemaker_requests
 from backend.domain.deploy.deployment import Idle
+from backend.domain.evaluation.document import Variant
+from backend.domain.jobs.jobs import JobState, ServeSpec
 from backend.launchers.endpoints import Endpoints
 from backend.service import Workspace
-from backend.service.serving import endpoints
+from backend.service.jobs import jobs
+from backend.service.models import models
+from backend.service.serving import endpoints, playground
 from tests import studio
 from tests.buckets import keys
 from tests.fakes.sagemaker.account import Account, Fault
@@ -31,6 +35,27 @@ def test_without_credentials_it_says_what_to_set(
     no_credentials(monkeypatch, tmp_path)
     text = studio.says(studio.open_page("endpoints"))
     assert "No server is running on this machine." in text and "AWS_ACCESS_KEY_ID" in text
+
+
+@pytest.mark.parametrize("chat", [True, False])
+def test_a_server_of_this_machine_is_named_asked_and_stopped(
+    studio_home: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, chat: bool
+) -> None:
+    """The sample asks in chat where the model has a chat template; the address is no link."""
+    no_credentials(monkeypatch, tmp_path)
+    monkeypatch.setattr(playground, "has_chat_template", lambda folder: chat)
+    artifact_id = studio.artifact(studio_home, studio.optimize_job(studio_home), models.resolve(studio_home, "starter"))
+    variant = Variant(name="w8a8", source=artifact_id, kind="artifact", model_path="/m")
+    serving = studio.serving((artifact_id, "http://127.0.0.1:1"))
+    job = studio.put(studio_home, ServeSpec(variants=(variant,)), "Serve w8a8", JobState.RUNNING, events=[serving])
+    at = studio.open_page("endpoints")
+    text = studio.says(at)
+    assert "(of starter) answers at `http://127.0.0.1:1/v1`" in text and studio.links(at)[:2] == ["Chat", "Job and log"]
+    assert ("/v1/chat/completions" in text) is chat and '"temperature": 0' in text
+    assert "Cancel" not in text and "Stop these servers?" in text
+    at.button(key=f"endpoints_cancel-{job.id}").click().run()
+    studio.check(at)
+    assert jobs.show(studio_home, job.id).cancel_requested
 
 
 def test_nothing_there_says_what_to_do(studio_home: Workspace, aws: Account) -> None:
