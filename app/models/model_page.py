@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import charts, navigation, shell
+from app import charts, navigation, shell, url_parameters
 from app.formatting import message, plain
 from app.models.catalog_filters import CELLS, HERE
 from app.models.catalog_table import group_refusals
@@ -143,10 +143,8 @@ def _nearest_sentence(alternatives: list[str]) -> str:
 def builder_parameters(opened: Workspace, model: ModelFacts) -> dict[str, str]:
     """Return the address parameters of Build: the load of the price, the target and the weights chosen here."""
     target, title = st.session_state.get("model_on"), st.session_state.get("model_weights")
-    load = presets.load(token_prices.STREAMS, model.max_positions)
-    numbers = {"prompt": load.input_tokens, "answer": load.output_tokens, "streams": load.concurrency}
     recipe = next((kind for kind, known in technique_checks.kind_titles().items() if known == title), None)
-    parameters = {f"build_{name}": str(number) for name, number in numbers.items()}
+    parameters = url_parameters.load_parameters(presets.load(token_prices.STREAMS, model.max_positions))
     parameters |= {"target": target} if target and target != HERE else {}
     return parameters | ({"recipe": recipe} if recipe in recipe_files.bundled_names() else {})
 

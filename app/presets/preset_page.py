@@ -16,6 +16,7 @@ from backend.domain.errors import NotFound
 from backend.domain.machine.targets import target_kind
 from backend.domain.model.facts import ModelCard
 from backend.domain.planner.presets import GOALS
+from backend.domain.planner.presets import load as load_at
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.recipe.step_words import steps_line
 from backend.domain.roles import Action
@@ -247,7 +248,7 @@ def _show_applied(applied: AppliedPreset) -> None:
         )
         for note in verdict.plan.notes:
             st.caption(message(note))
-        _build_link("Open in Build", applied.source, case.recipe, case.target_name)
+        _build_link("Open in Build", applied, case.recipe, case.target_name)
         return
     # Otherwise give the reasons, and the closest recipe that is valid.
     for reason in verdict.reasons:
@@ -257,16 +258,19 @@ def _show_applied(applied: AppliedPreset) -> None:
     if nearest is not None:
         where = verdict.suggestion_target or case.target_name
         label = f"Use the closest valid recipe: {plain(steps_line(nearest))}, on {plain(where)}"
-        _build_link(label, applied.source, nearest, where)
+        _build_link(label, applied, nearest, where)
 
 
-def _build_link(label: str, model: str, recipe: Recipe, target: str) -> None:
+def _build_link(label: str, applied: AppliedPreset, recipe: Recipe, target: str) -> None:
+    """Draw the link to Build with the recipe, for the load of the figures in the list of presets."""
+    load = load_at(preset_rows.CONCURRENCY, applied.case.model.max_positions)
     address = url_parameters.write_recipe(recipe_files.write_text(recipe))
     if address is None:
         st.caption("The recipe is too long for a link: export it below and paste it into Build.")
     else:  # a link and not a button: Back then leads to this preset
         with st.container(border=True, width="content", key="presets_to-build"):
-            navigation.link("build", label, ":material/construction:", model=model, recipe=address, target=target)
+            place = {"model": applied.source, "recipe": address, "target": target}
+            navigation.link("build", label, ":material/construction:", **place, **url_parameters.load_parameters(load))
 
 
 def show_files(opened: Workspace, ids: Sequence[str]) -> None:

@@ -13,10 +13,12 @@ from app.compare import preset_comparison as compare_presets
 from app.presets import preset_rows as preset_rows
 from app.presets.preset_rows import CONCURRENCY
 from backend.domain.planner.presets import GOALS, Preset
+from backend.domain.planner.presets import load as load_at
 from backend.domain.recipe.recipe import Recipe
 from backend.present.charts.markers import places
 from backend.service import Workspace, unreadable_rows
 from backend.service.evaluations import evaluations
+from backend.service.models import models
 from backend.service.plans import recipe_files
 from backend.service.presets import presets
 from backend.service.presets.presets import PresetFilter
@@ -102,6 +104,10 @@ def test_apply_leads_to_build_with_the_recipe_and_target_in_the_address(studio_h
     )
     at = studio.open_page("build", **query)
     assert "1. Quantize to 8 bits (w8a8)" in studio.says(at)
+    model = models.resolve(studio_home, "starter")
+    load = load_at(CONCURRENCY, model.max_positions)
+    fields = [at.number_input(key=f"build_{name}").value for name in ("streams", "prompt", "answer")]
+    assert fields == [16, load.input_tokens, load.output_tokens], "the load of the figures in the list"
 
 
 def test_applied_to_a_model_it_does_not_fit_it_says_why_and_offers_the_nearest(studio_home: Workspace) -> None:
