@@ -64,7 +64,11 @@ def result_figures(result: dict[str, Any]) -> list[tuple[str, str, str | None]]:
         )
     if quality.get("same_top") is not None:
         figures.append(
-            ("Same top token", f"{quality['same_top']:.1%}", "of held-out positions have the original's first choice")
+            (
+                "Same top token",
+                f"{quality['same_top']:.1%}",
+                "of held-out positions have the same top token as the original",
+            )
         )
     # What the job took.
     if result.get("peak_rss_bytes"):

@@ -163,7 +163,7 @@ def conditions(document: Evaluation) -> dict[str, str]:
         "Tests": repeat_counts.describe_tests(document),
         "Endpoint": options.endpoint,
         "Longest answer (tokens)": str(options.max_tokens),
-        "Length of answers": "as asked" if options.ignore_eos else "the model may end them",
+        "Length of answers": "fixed" if options.ignore_eos else "the model may end them",
         "Temperature": f"{options.temperature:g}",
         "Prefix cache": PREFIX_CACHE[options.prefix_cache].partition(";")[0],
         "Servers": document.interleave,

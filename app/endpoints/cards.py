@@ -156,7 +156,7 @@ def _delete(opened: Workspace, endpoint: EndpointView) -> None:
     with shell.errors_inline():
         with st.spinner("Deleting: this takes some minutes"):
             endpoints.delete(opened, endpoint.id, endpoint.region)
-        st.toast(plain(f"{endpoint.id} is deleted, with all that was made for it."), icon=":material/check_circle:")
+        st.toast(plain(f"{endpoint.id} is deleted, with everything created for it."), icon=":material/check_circle:")
         _refresh()
 
 

@@ -229,7 +229,7 @@ def choose_tasks(opened: Workspace) -> dict[str, Any]:
         key="evaluate_task_limit",
         bind="query-params",
         placeholder="all",
-        help="The first so many.",
+        help="Score only this many samples of each task.",
     )
     return {"tasks": names, "task_limit": limit if names else None}
 

@@ -123,4 +123,4 @@ def last_failure(last: JobView | None, *, installed: bool) -> str | None:
         return None
     if installed and last.title.startswith("Install"):
         return None
-    return last.error or f"The job ended as {last.state}."
+    return last.error or f"Status of the job: {last.state}."

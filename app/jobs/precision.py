@@ -15,7 +15,7 @@ UNIT = "nats per token"
 
 def summary(bits: Mapping[str, Any]) -> str:
     """Return the average bits against the limit, and what the losses mean."""
-    limit = f", of at most {bits['target_bits']:g} asked for" if bits["target_bits"] else ""
+    limit = f", of at most {bits['target_bits']:g} requested" if bits["target_bits"] else ""
     return (
         f"{bits['average_bits']:.2f} bits per weight on average over the quantized linears, scales and zero points"
         f" included{limit}. A group is what servers fuse or what reads the same input. Its loss is the mean KL "

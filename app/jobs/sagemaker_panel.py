@@ -47,7 +47,7 @@ def panel(opened: Workspace, job_id: str) -> str:
         ("Made for", instance, "SageMaker chooses the instance that it runs on"),
     ]
     if aws.status:
-        cells.append(("At AWS", WORDS.get(aws.status, aws.status), f"asked {ago(aws.at)}" if not job.ended else None))
+        cells.append(("At AWS", WORDS.get(aws.status, aws.status), f"checked {ago(aws.at)}" if not job.ended else None))
     if "seconds" in job.result and "artifact" not in job.result:
         cells.append(("Ran", seconds(job.result["seconds"]), "by AWS's clock"))
     shell.show_figures(cells)

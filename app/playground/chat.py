@@ -322,4 +322,4 @@ def _show_reply(reply: Reply, pieces: Sequence[Piece]) -> None:
     elif not reply.complete:
         st.caption(":material/stop_circle: Stopped before its end.")
     elif not reply.text:
-        st.info("The answer is empty: the model ended at once.", icon=":material/info:")
+        st.info("The answer is empty: the model stopped immediately.", icon=":material/info:")

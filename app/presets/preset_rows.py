@@ -7,7 +7,7 @@ from typing import Any
 
 from app.formatting import document_time, plain, size
 from app.summaries import differing_rows
-from backend.domain.figures import figure
+from backend.domain.figures import counted, figure
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.preset_titles import FIGURES, PresetTitle
 from backend.domain.planner.presets import GOALS, Claim, Goal
@@ -127,7 +127,7 @@ def measured_rows(measured: Measurement) -> list[dict[str, str]]:
     """Return a row per concurrency."""
     return [
         {
-            "● Measured": f"{level.concurrency} at once" + ("" if level.sound else ", not the server's figure"),
+            "● Measured": counted(level.concurrency, "stream") + ("" if level.sound else ", not the server's figure"),
             "First token, p50 (ms)": figure(level.ttft_ms_p50),
             "Per output token, p50 (ms)": figure(level.tpot_ms_p50),
             "Output tokens/s": figure(level.output_tokens_per_s),

@@ -51,7 +51,7 @@ def show_past(opened: Workspace) -> None:
         on_select="rerun",
         row_height=TWO_LINES,
         selection_mode="single-cell",
-        alt="Past evaluations, newest first, with what came of each",
+        alt="Past evaluations, newest first, each with its verdict",
         column_config={
             "Evaluation": st.column_config.TextColumn(width=190),
             "Verdict": st.column_config.TextColumn(width=460),

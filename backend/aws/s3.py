@@ -135,7 +135,7 @@ class Bucket:
             raise AccessRefused("AWS_PROFILE names a profile that does not exist: correct or unset it.") from None
         except exceptions.EndpointConnectionError as error:
             raise ConnectionLost(
-                f"Nothing answers at {error.kwargs.get('endpoint_url')}: check the network and region."
+                f"Cannot reach {error.kwargs.get('endpoint_url')}: check the network and region."
             ) from None
         except exceptions.ParamValidationError:
             raise UnknownModel(f"`{self.name}` is not a bucket name: give s3://bucket/prefix.") from None

@@ -178,7 +178,7 @@ class ServerFailed(WorkError):
 
 
 class EndpointUnreachable(WorkError):
-    """Nothing answers at that address; check that the server is running and the port is right."""
+    """Cannot reach that address; check that the server is running and the port is right."""
 
 
 class ArtifactCorrupt(WorkError):

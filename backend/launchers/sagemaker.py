@@ -51,7 +51,7 @@ class Interrupted(WorkError):
 
 
 class StillRunning(WorkError):
-    """A job may still run at AWS; it is asked to stop again."""
+    """A job may still run at AWS; it is stopped again."""
 
 
 def is_managed(channel: Channel) -> bool:
@@ -96,7 +96,7 @@ class SageMakerLauncher(Launcher):
                 follower.cancel()
             if not follower.settled.wait(SWEEP_S):
                 raise StillRunning(
-                    f"{attempt.data['name']} may still run at AWS ({follower.why}): it is asked to stop again."
+                    f"{attempt.data['name']} may still run at AWS ({follower.why}): it is stopped again."
                 )
             follower.stop()
             del self._followers[str(attempt.data["name"])]

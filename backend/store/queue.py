@@ -168,7 +168,7 @@ def request_cancel(session: Session, job_id: str, cause: str, ending: Ending = E
                 leases.move(session, leases.read_lease(row), JobState.CANCELLED, error=cancel_sentence(cause), **values)
             elif not row.cancel_requested:
                 leases.change(session, leases.read_lease(row), LIVE, cancel_requested=True, **values)
-            history.append(session, job_id, [Event(kind="state", message=f"Cancel asked for by {cause}.")])
+            history.append(session, job_id, [Event(kind="state", message=f"Cancellation requested by {cause}.")])
             break
 
     # 2. Cancel the jobs that follow it.

@@ -160,9 +160,7 @@ class HubSource(RemoteSource):
         except HfHubHTTPError as error:
             raise self._explained(error, file) from None
         except httpx.ConnectError:
-            raise SourceDropped(
-                f"Nothing answers at {self.endpoint}: check the network, proxy and HF_ENDPOINT."
-            ) from None
+            raise SourceDropped(f"Cannot reach {self.endpoint}: check the network, proxy and HF_ENDPOINT.") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise SourceDropped(
                 f"The connection to {self.endpoint} broke ({type(error).__name__}): check the network and try again."

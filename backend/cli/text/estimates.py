@@ -29,7 +29,7 @@ def estimate_text(estimate: Estimate) -> str:
         ("load", load),
         (
             "weights",
-            f"{estimate.weights_bytes / gb:,.3g} GB (the original's {estimate.weights_bytes_original / gb:,.3g} GB)",
+            f"{estimate.weights_bytes / gb:,.3g} GB (original: {estimate.weights_bytes_original / gb:,.3g} GB)",
         ),
         ("KV cache per token", f"{estimate.kv_bytes_per_token / 1024:,.5g} KiB"),
         ("tensor parallel", f"{estimate.tensor_parallel} (at least {estimate.min_tensor_parallel or 'unknown'})"),

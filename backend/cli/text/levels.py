@@ -28,7 +28,7 @@ def levels_table(levels: list[tuple[str, dict[str, Any]]]) -> str:
     """Return a table with one row for each (variant, level); with columns for rates and, in a sweep, for objectives."""
     clocked = any(level["load"]["mode"] != "closed" for _, level in levels)
     swept = any(level.get("slo") for _, level in levels)
-    header = ["variant", *(["req/s asked", "req/s", "under way"] if clocked else ["streams"])]
+    header = ["variant", *(["req/s target", "req/s", "under way"] if clocked else ["streams"])]
     header += [*(name for name, _ in LATENCIES), "out tok/s", *(name for name, _ in PER_REQUEST), "$/M out", "errors"]
     header += ["objectives", "mark"] if swept else []
     rows = [_row(name, level, clocked=clocked, swept=swept) for name, level in levels]

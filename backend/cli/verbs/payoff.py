@@ -154,7 +154,7 @@ def payoff_text(payoff_map: PayoffMap, draft: DraftShape, lengths: Sequence[floa
         *(f"  {answer}" for answer in words.answers(payoff_map, draft)),
         "",
     ]
-    lines += ["Gain at the best tokens a guess, by acceptance:", table(header, rows), ""]
+    lines += ["Gain at the best number of draft tokens, by acceptance:", table(header, rows), ""]
     return "\n".join(
         [
             *lines,

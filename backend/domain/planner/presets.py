@@ -40,9 +40,9 @@ class GoalWords(NamedTuple):
 
 
 GOALS: dict[Goal, GoalWords] = {
-    "lower-cost": GoalWords("Lower cost", "the lowest price per hour that still serves many requests at once"),
-    "lower-latency": GoalWords("Lower latency", "the shortest wait for each user"),
-    "balanced": GoalWords("Balanced", "between the two: a middling hour, a middling wait"),
+    "lower-cost": GoalWords("Lower cost", "the lowest price per hour that still serves many concurrent requests"),
+    "lower-latency": GoalWords("Lower latency", "the lowest latency per user"),
+    "balanced": GoalWords("Balanced", "between the lowest price and the lowest latency"),
     "highest-quality": GoalWords(
         "Highest quality", "the original's weights, and only what does not change its answers"
     ),

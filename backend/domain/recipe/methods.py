@@ -123,7 +123,7 @@ QUANTIZE: dict[str, Method] = {
     "fp8": Method(
         "FP8",
         "Quantize to FP8 (fp8)",
-        "8-bit floating point for weights and activations: no outliers to fear, for newer GPUs.",
+        "8-bit floating point for weights and activations: handles outliers, for newer GPUs.",
         (8,),
         None,
         {"activations": "dynamic"},

@@ -222,7 +222,7 @@ def notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> list[str]:
     memory = cores.core_memory(model, recipe, facts.device, degree, facts.serving_draft(recipe))
     weights_gb, left_gb = memory.weights_per_device / 1e9, memory.cache[0] / 1e9
     sentences.append(
-        f"Each of {degree} cores holds {weights_gb:.2f} GB of weights; {left_gb:.1f} GB left for the cache after "
-        f"{engine_costs.NEURON_RUNTIME[1] / 1e9:.0f} GB of runtime."
+        f"Each of {degree} cores holds {weights_gb:.2f} GB of weights; {left_gb:.1f} GB are free for the KV cache "
+        f"after {engine_costs.NEURON_RUNTIME[1] / 1e9:.0f} GB of runtime."
     )
     return sentences

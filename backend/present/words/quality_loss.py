@@ -17,7 +17,7 @@ GRADES: dict[LossGrade, str] = {
     "hardly": "loss hardly measurable",
     "small": "a small loss",
     "clear": "a clear loss",
-    "ruined": "ruined: its answers are no longer the original's",
+    "ruined": "ruined: it no longer answers like the original",
 }
 
 MILD: tuple[LossGrade, ...] = ("none", "hardly", "small")
@@ -33,7 +33,7 @@ def words(quality: Quality | None) -> str | None:
     if quality is None or (quality.scored == "unavailable" and quality.known_kl is None):
         return None
     if quality.scored == "original":
-        return "the original's weights"
+        return "original weights"
     lost = loss_nats(quality.known_kl, quality.perplexity_original, quality.perplexity)
     text = _words(lost, quality.known_same_top)
     is_hidden = lost is not None and loss_grade(lost) in MILD

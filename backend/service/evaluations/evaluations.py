@@ -153,7 +153,9 @@ def check_gates(document: Evaluation, written: Sequence[FailCondition]) -> None:
     """Raises GateFailed with every place where a condition holds."""
     breaches = fail_conditions.find_breaches(document, written)
     if breaches:
-        raise GateFailed(f"{len(breaches)} figures are not as asked: {'; '.join(breach.words for breach in breaches)}.")
+        raise GateFailed(
+            f"{len(breaches)} figures break their limits: {'; '.join(breach.words for breach in breaches)}."
+        )
 
 
 def submit(

@@ -237,7 +237,7 @@ def _metrics(workspace: Workspace) -> Finding:
     if answers:
         return Finding(subject="Metrics", level="ok", finding=address)
     fix = "start the supervisor with the same WHETSTONE_METRICS_PORT; its log says where a port could not be had"
-    return Finding(subject="Metrics", level="warning", finding=f"nothing answers at {address}", fix=fix)
+    return Finding(subject="Metrics", level="warning", finding=f"cannot reach {address}", fix=fix)
 
 
 def _credentials(subject: str, names: tuple[str, ...]) -> Finding:

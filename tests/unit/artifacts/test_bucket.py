@@ -348,7 +348,7 @@ def test_an_artifact_waits_for_a_place_that_does_not_answer(
     assert job_row(working).state == JobState.RUNNING
     with working.store.read() as session:
         warnings = [event.message for _, event in history.list_events(session, "j-1") if event.kind == "warning"]
-    assert "Nothing answers at http://127.0.0.1:1" in str(warnings[0]) and "is tried again" in str(warnings[0])
+    assert "Cannot reach http://127.0.0.1:1" in str(warnings[0]) and "is tried again" in str(warnings[0])
     monkeypatch.setenv("AWS_ENDPOINT_URL", answering)
     working.tick()
     assert job_row(working).state == JobState.SUCCEEDED and len(keys(client, "team")) == 2

@@ -226,7 +226,7 @@ def test_a_hub_that_is_not_there(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) 
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{unused.getsockname()[1]}")
-        refused(SourceUnreachable, "Nothing answers")
+        refused(SourceUnreachable, "Cannot reach")
 
 
 def test_a_server_that_is_no_hub(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -250,4 +250,4 @@ def test_the_line_of_a_job_being_cancelled_promises_no_time_and_has_no_stray_com
         assert leases.claim(session, queue.get(session, "j-1"), SUPERVISOR)
         history.append(session, "j-1", [Event(kind="phase", phase="load", message="Loading", progress=0.5, eta_s=9.0)])
     assert jobs.show(home, "j-1").words == "j-1: starting, Loading, 50%, about 9 s left"
-    assert jobs.cancel(home, "j-1", "ann").words.endswith(": starting, Cancel asked for by ann, 50%")
+    assert jobs.cancel(home, "j-1", "ann").words.endswith(": starting, Cancellation requested by ann, 50%")

@@ -36,7 +36,7 @@ def list_presets(
     goal: Annotated[str | None, typer.Option(help=f"Only those for this goal: {', '.join(GOALS)}.")] = None,
     origin: Annotated[str | None, typer.Option(help="Only those of this origin: bundled, imported or own.")] = None,
     target: Annotated[str | None, typer.Option(help="Only those for this target, such as ml.g5.12xlarge.")] = None,
-    search: Annotated[str, typer.Option(help="Words that stand in the id, the model or the target.")] = "",
+    search: Annotated[str, typer.Option(help="Words to search for in the id, the model and the target.")] = "",
     json: Json = False,
 ) -> None:
     """Presets with what is estimated, published and measured of them."""
@@ -97,7 +97,7 @@ def _document(view: PresetView) -> dict[str, Any]:
 
 def _text(view: PresetView) -> str:
     preset = view.preset
-    head = [f"{preset.id} ({view.origin}), made for: {GOALS[preset.goal].meaning}", preset.summary]
+    head = [f"{preset.id} ({view.origin}), for: {GOALS[preset.goal].meaning}", preset.summary]
     facts = [f"model   {preset.model}", f"target  {preset.target}", "", recipe_files.write_text(preset.recipe)]
     parts = [
         "Estimated by formula:",
@@ -118,7 +118,7 @@ def _estimated_lines(view: PresetView) -> list[str]:
     for level in view.estimated.levels:
         ends = (level.tpot_ms, level.output_tokens_per_s, level.price_per_million_output)
         rows.append((level.load.concurrency, *(_range_text(end) if end else "unknown" for end in ends)))
-    header = ("requests at once", "ms per output token", "output tokens/s", "USD per million output tokens")
+    header = ("concurrent requests", "ms per output token", "output tokens/s", "USD per million output tokens")
     load = view.estimated.levels[0].load
     return [indent(f"{load.input_tokens} tokens in, {load.output_tokens} out\n{table(header, rows)}", "  ")]
 
@@ -137,7 +137,7 @@ def _measured_lines(view: PresetView) -> list[str]:
     for measured in view.measured:
         lines.append(f"  {measured.evaluation}: {measured.provenance}")
         rows = [(level.concurrency, level.tpot_ms_p50, level.output_tokens_per_s) for level in measured.levels]
-        lines.append(indent(table(("requests at once", "ms per output token", "output tokens/s"), rows), "    "))
+        lines.append(indent(table(("concurrent requests", "ms per output token", "output tokens/s"), rows), "    "))
         lines += [f"    {sentence}" for sentence in measured.verdicts]
     return lines or ["  nothing: `whetstone evaluate` measures what `whetstone optimize` made with this recipe"]
 

@@ -229,7 +229,7 @@ def test_the_service_reads_conditions_before_and_judges_after(document: Evaluati
     with pytest.raises(InvalidGate, match="add it"):
         evaluations.read_gates(["ttft_p95 > 1ms at 16"], options, waits=True)
     gates = evaluations.read_gates(["ttft_p95 > 0ms at 4"], options, waits=True)
-    with pytest.raises(GateFailed, match=r"3 figures are not as asked: w8a8 at 4 streams: ttft_p95 is"):
+    with pytest.raises(GateFailed, match=r"3 figures break their limits: w8a8 at 4 streams: ttft_p95 is"):
         evaluations.check_gates(document, gates)
     evaluations.check_gates(document, [])
 

@@ -28,11 +28,11 @@ def test_a_loss_has_a_grade(kl: float, name: str) -> None:
 def test_quality_gets_a_word_beside_its_figure() -> None:
     w8a8 = Quality(perplexity=7.79, perplexity_original=7.58, kl_mean=0.026, same_top=0.93)
     assert words(w8a8) == "same top token at 93% of positions; loss hardly measurable"
-    assert words(Quality(scored="original", perplexity=7.58)) == "the original's weights"
+    assert words(Quality(scored="original", perplexity=7.58)) == "original weights"
     assert words(Quality(scored="unavailable")) is None and words(None) is None
     assert (same_top(1.0), same_top(0.42)) == ("same top token at every position", "same top token at 42% of positions")
     assert (
-        manifest_words(RUINED) == "same top token at 42% of positions; ruined: its answers are no longer the original's"
+        manifest_words(RUINED) == "same top token at 42% of positions; ruined: it no longer answers like the original"
     )
 
 
