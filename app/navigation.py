@@ -136,7 +136,10 @@ def multiselect(
     offered = list(dict.fromkeys(options))
 
     def write() -> None:
-        values = [value if value in offered else resolve(value) for value in st.session_state[key]]
+        typed = [value for value in st.session_state[key] if value not in offered]
+        values = [resolve(value) if value in typed else value for value in st.session_state[key]]
+        if typed:  # the field then shows the label in place of the typed text
+            st.session_state[key] = list(dict.fromkeys(values))
         set_parameter(name, list(dict.fromkeys(values)))
         st.query_params.pop(forgets, None)
 

@@ -434,6 +434,15 @@ def test_the_conditions_name_the_folder_behind_a_short_name(studio_home: Workspa
     assert "Variants: `tiny`: `/data/models/tiny`." in studio.says(at)
 
 
+def test_a_typed_address_is_shown_by_its_short_name(studio_home: Workspace) -> None:
+    at = studio.open_page("evaluate")
+    at.multiselect(key="evaluate_variants").set_value([f"{URL_A}/v1#m"]).run()
+    studio.check(at)
+    field = at.multiselect(key="evaluate_variants").proto
+    assert param(at, "variants") == f"{URL_A}/v1#m"
+    assert field.set_value and list(field.raw_values) == ["m at 127.0.0.1:1"]
+
+
 def test_compare_opens_with_the_latest_evaluation(studio_home: Workspace) -> None:
     two(studio_home)
     at = studio.open_page("compare")
