@@ -58,7 +58,7 @@ class UnusedPrompts:
         if end > len(self._workload.prompts) and not self._options.may_repeat:
             raise WorkloadExhausted(
                 f"The search ended before {load.words}: the workload has {len(self._workload.prompts):,} lines, and "
-                f"{end:,} are needed if none is to be asked twice; give a longer one."
+                f"{end:,} are needed if no line is to be sent twice; give a longer one."
             )
         self._lines_used[server] = end
         return begin

@@ -162,6 +162,6 @@ def _find(source: str, is_kind: Callable[[Path], bool]) -> Path | None:
 def _outside_error(path: Path, chosen: Settings) -> RequestError:
     listed = ", ".join(map(str, chosen.import_folders)) or "none is listed"
     return RequestError(
-        f"{path} lies outside of the folders that this studio reads for others ({listed}): move it there, or ask its "
+        f"{path} is outside the folders that this studio reads for others ({listed}): move it there, or ask its "
         "owner to list the folder in WHETSTONE_IMPORT_FOLDERS."
     )

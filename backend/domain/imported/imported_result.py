@@ -55,7 +55,7 @@ def is_placeholder(value: Any) -> bool:
     return value is None or (isinstance(value, int | float) and (value == 0 or not math.isfinite(value)))
 
 
-PLACEHOLDERS = "zeros, Infinity or NaN stand in the file where nothing was measured"
+PLACEHOLDERS = "zeros, Infinity or NaN are in the file where nothing was measured"
 
 
 def placeholder_note(names: Sequence[str]) -> tuple[str, ...]:

@@ -52,8 +52,8 @@ DEFINITIONS = (
     Definition(
         "chunk_gap_ms",
         "same",
-        "What it calls inter-token latency is the time between chunks; with several tokens a chunk that is no time a "
-        "token.",
+        "What it calls inter-token latency is the time between chunks; with several tokens per chunk that is not the "
+        "time per token.",
     ),
     Definition(
         "content_latency_ms",

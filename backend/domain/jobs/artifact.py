@@ -48,7 +48,7 @@ def artifact_of(variant: Variant) -> str | None:
 def _inside(path: str) -> str:
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or "\\" in path or "\0" in path:
-        raise ValueError("it must lie inside the artifact")
+        raise ValueError("it must be inside the artifact")
     return path
 
 

@@ -43,7 +43,7 @@ FORMULA = (
 )
 """The memory of a device that is left for the key-value cache, in words."""
 POOL_FORMULA = (
-    "slots (max_num_seqs, else 4 or the streams) x context x bytes of a token, at most 4 GiB and what 0.9 of the "
+    "slots (max_num_seqs, else 4 or the streams) x context x bytes per token, at most 4 GiB and what 0.9 of the "
     "memory leaves beside the file, the buffers of a step and 0.02 to 0.12 GB of runtime"
 )
 """The same for llama.cpp, whose slots share one pool."""

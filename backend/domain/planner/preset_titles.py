@@ -87,7 +87,10 @@ def _preset_title(entry: PresetRow, entries: Sequence[PresetRow], original: Esti
     mine, its = _ends(entry.estimate, field), _ends(original, field)
     if mine is None or its is None or entry.estimate is None:
         return PresetTitle(
-            key=entry.key, title=entry.made_of, holds=None, note=f"Its {name} cannot be compared with the original's."
+            key=entry.key,
+            title=entry.made_of,
+            holds=None,
+            note=f"Its {name} cannot be compared with that of the original.",
         )
     # 2. Compare the middles: with the original, then with all presets.
     holds = geometric_middle(mine) < (1 - NOTICED) * geometric_middle(its)
@@ -98,7 +101,7 @@ def _preset_title(entry: PresetRow, entries: Sequence[PresetRow], original: Esti
     # 3. The title and the figures.
     least, most = sorted((mine[0] / its[0], mine[1] / its[1]))
     load = streams(entry.estimate.load.concurrency)
-    times = f"{figure(least)} to {figure(most)} times the original's"
+    times = f"{figure(least)} to {figure(most)} times that of the original"
     note = f"At {load}, the {name} is {times} on {entry.estimate.target}."
     if beaten_by:
         note = f"{note} {code(beaten_by)} has the lowest {name}."

@@ -14,7 +14,7 @@ from backend.domain.rules.speculation_rules import check_head
 from backend.domain.rules.target_facts import MEMORY, Reason, TargetFacts
 
 FORMULA = (
-    "memory of a core - weights / tensor parallel - runtime (2 to 3 GB) >= sequences x positions x cache of a token"
+    "memory of a core - weights / tensor parallel - runtime (2 to 3 GB) >= sequences x positions x cache per token"
 )
 ALONE = "AWS Neuron SDK 2.33, vllm-neuron, CPU compilation, Limitations"
 ONE_SEQUENCE = "AWS Neuron SDK 2.33, NxD Inference, feature guide, Speculative Decoding with a Draft model"

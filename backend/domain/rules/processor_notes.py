@@ -21,7 +21,7 @@ FOUR_AMX = (
 )
 FOUR_SLOW = (
     "This processor has no AMX, so vLLM unpacks 4-bit weights to 16 bit at every step (W4A16): expect less memory, "
-    f"and slower answers than the original's here, {instruction_sets.describe_speeds('vnni', 4)}. AMD's own kernels "
+    f"and slower answers than the original here, {instruction_sets.describe_speeds('vnni', 4)}. AMD's own kernels "
     "need zentorch."
 )
 EIGHT_AMX = f"8-bit products run on this processor's AMX: {instruction_sets.describe_speeds('amx', 8)}."

@@ -93,7 +93,7 @@ def _late(plan: LoadPlan, run: FinishedLevel, records: Sequence[RequestRecord]) 
     if run.waited > WAITED_LIMIT * len(records):
         return (
             f"{run.waited} of {len(records)} requests had to wait for one of the {plan.streams} connections: "
-            "allow more of them, if the server is to be asked that much"
+            "allow more of them, if the server is to get so many requests"
         )
     return (
         _too_late(sorted(run.send_lags_s), records, "requests were taken up")

@@ -87,7 +87,7 @@ def variant_facts(evaluation: Evaluation, result: VariantResult) -> dict[str, An
     serving = {name: value for name, value in variant.serving.model_dump().items() if value is not None}
     # Recipe and settings of a server that we started.
     ours: Facts = [
-        ("Recipe", variant.recipe_hash[:12] if variant.recipe_hash else "none: as it came"),
+        ("Recipe", variant.recipe_hash[:12] if variant.recipe_hash else "none: unchanged"),
         ("Serving", ", ".join(f"{name} {_value(value)}" for name, value in serving.items())),
         ("Speculation", f"{speculation.method}, {speculation.tokens} tokens" if speculation else "none"),
         ("Compile cache", "built ahead of time" if variant.compile_cache else "none"),

@@ -48,9 +48,5 @@ def _verdicts_in(view: EvaluationView, uses: set[str]) -> Iterator[DraftVerdict]
             times = (
                 f"{figure(comparison.ratio, 3)} times the tokens/s of {comparison.baseline} at {comparison.load.words}"
             )
-            words = (
-                f"It pays: {times}."
-                if pays
-                else f"It does not pay: {times}. It is kept, and not to be recommended there."
-            )
+            words = f"It pays: {times}." if pays else f"It does not pay: {times}. It is not recommended there."
             yield DraftVerdict(evaluation=view.id, pays=pays, sentence=words)

@@ -203,8 +203,8 @@ def _check_length(name: str, has: int, turns: int, chosen: EvaluateOptions) -> N
         return
     once = "the trace in every repeat" if chosen.trace else f"{needed:,} lines"
     raise InvalidWorkload(
-        f"This load asks {once}, and the workload {name} has {has:,}. A line asked twice is answered from the "
-        "server's prefix cache, so nothing is asked twice: give a longer workload or a generated one, ask for less "
+        f"This load asks {once}, and the workload {name} has {has:,}. A line that is sent twice is answered from the "
+        "server's prefix cache, so no line is sent twice: give a longer workload or a generated one, ask for less "
         "({}, {}), or set {} to per-run (each run keeps its own prefixes) or off.",
         "max_blocks" if chosen.until_decided else "repeats",
         "requests",

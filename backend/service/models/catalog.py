@@ -197,7 +197,7 @@ def _check_filter(workspace: Workspace, chosen: CatalogFilter) -> None:
     for name in ("parameters", "context"):
         low, high = getattr(chosen, f"min_{name}"), getattr(chosen, f"max_{name}")
         if low is not None and high is not None and low > high:
-            raise UnknownFilter(f"The least {name} asked for ({low:,}) is above the most ({high:,}): exchange them.")
+            raise UnknownFilter(f"The least {name} ({low:,}) is above the most ({high:,}): exchange them.")
 
 
 def _check_values(what: str, values: tuple[str, ...], known: Sequence[str]) -> None:

@@ -23,7 +23,7 @@ ENDPOINT_NAME = re.compile(
 ACTIONS = (Action.DEPLOY, Action.UPDATE_ENDPOINT, Action.DELETE_ENDPOINT)
 RECORDS_SEARCHED = 200
 """Rows of the audit trail that are searched."""
-NOT_OURS = "Others reach this studio, so only endpoints that it deployed are asked, and `{}` is none."
+NOT_OURS = "Others reach this studio, so it calls only endpoints that it deployed, and `{}` is not one of them."
 
 
 def is_endpoint(source: str) -> bool:

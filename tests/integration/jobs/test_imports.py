@@ -291,6 +291,6 @@ def test_a_prefix_of_s3_becomes_a_folder(home: Workspace, model: Path, monkeypat
         stale = jobs.clone(home, ended.id)
         shutil.rmtree(ended.result["path"])
         supervisors.ensure_running(home)
-        assert "was changed since this import was asked for" in str(until_ended(home, stale.id).error)
+        assert "has changed since this import was requested" in str(until_ended(home, stale.id).error)
     supervisors.stop(home)
     assert [p for p in home.settings.home.rglob("*") if p.is_file() and b"secret-of-aws" in p.read_bytes()] == []

@@ -43,6 +43,6 @@ def test_an_endpoint_is_evaluated_beside_its_container(home: Workspace, aws: Acc
     assert "cannot be seen from here" in words and "A probe was answered with text." in words
     report = (folder / "report.html").read_text()
     assert "Endpoint at SageMaker" in report and "2 x ml.g6.12xlarge" in report
-    assert "not known: it was not started here" in report and "none: as it came" not in report
+    assert "not known: it was not started here" in report and "none: unchanged" not in report
     request = len(aws.requests_for("InvokeEndpointWithResponseStream"))
     assert request == len(aws.tables["sent"]["answers"]) > 16

@@ -197,7 +197,7 @@ def test_a_folder_that_may_not_be_named_is_one_sentence(
     (tmp_path / "x.gguf").touch()
     for named in (str(tmp_path), str(tmp_path / "x.gguf")):
         at = studio.open_page("import", import_folder=named)
-        assert ["lies outside of the folders" in each.value for each in at.error] == [True]
+        assert ["is outside the folders" in each.value for each in at.error] == [True]
 
 
 def test_a_link_to_a_gguf_file_shows_its_card_without_the_network(studio_home: Workspace, tmp_path: Path) -> None:

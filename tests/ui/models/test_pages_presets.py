@@ -268,7 +268,7 @@ def test_presets_are_named_by_their_figures_beside_the_original(studio_home: Wor
     assert next(iter(table["Best for"])) == "The original" and len(table) == 5
     chosen = studio.says(studio.open_page("presets", selected="llama-3-70b-instruct/lower-cost"))
     assert re.search(
-        r"INT4 \(AWQ\)\.\*\* At 16 streams, the price per token is 0\.\d+ to 0\.\d+ times the original's on ml\.",
+        r"INT4 \(AWQ\)\.\*\* At 16 streams, the price per token is 0\.\d+ to 0\.\d+ times that of the original on ml\.",
         chosen,
     )
     assert re.search(r"`llama-3-70b-instruct/[a-z-]+` has the lowest price per token", chosen)

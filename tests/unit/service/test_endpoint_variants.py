@@ -164,9 +164,9 @@ def test_a_foreign_endpoint_is_unproven_and_refused_where_others_reach_the_studi
         "deploy it."
     ]
     shared = open_home(tmp_path / "shared", shared=True)
-    with pytest.raises(RequestError, match="only endpoints that it deployed are asked"):
+    with pytest.raises(RequestError, match="it calls only endpoints that it deployed"):
         resolve_with_facts(f"sagemaker:{name}", shared)
-    with pytest.raises(RequestError, match="only endpoints that it deployed are asked"):
+    with pytest.raises(RequestError, match="it calls only endpoints that it deployed"):
         variants.resolve(shared, "sagemaker:mine")
 
 

@@ -78,9 +78,7 @@ def test_only_listed_folders_are_read_for_others(shared: Workspace, tmp_path: Pa
     assert paths.find_file(f"{tmp_path}/listed/prompts.jsonl") == tmp_path / "listed" / "prompts.jsonl"
     (tmp_path / "listed" / "link").symlink_to(tmp_path / "other")
     for named in ("other/prompts.jsonl", "listed/../other/prompts.jsonl", "listed/link/prompts.jsonl"):
-        with pytest.raises(
-            RequestError, match=r"lies outside of the folders that this studio reads .*listed, /mnt/none\)"
-        ):
+        with pytest.raises(RequestError, match=r"is outside the folders that this studio reads .*listed, /mnt/none\)"):
             paths.find_file(f"{tmp_path}/{named}")
     with pytest.raises(RequestError, match="WHETSTONE_IMPORT_FOLDERS"):
         paths.find_folder("/etc")
@@ -89,9 +87,9 @@ def test_only_listed_folders_are_read_for_others(shared: Workspace, tmp_path: Pa
 
 def test_a_model_elsewhere_is_not_imported_by_others(shared: Workspace, tmp_path: Path) -> None:
     model, listed = tiny_llama(tmp_path / "other" / "m"), tiny_llama(tmp_path / "listed" / "m")
-    with pytest.raises(RequestError, match="lies outside"):
+    with pytest.raises(RequestError, match="is outside"):
         models.remember(shared, str(model))
-    with pytest.raises(RequestError, match="lies outside"):
+    with pytest.raises(RequestError, match="is outside"):
         imports.prepare(shared, str(model))
     assert models.remember(shared, str(listed)).card.path == str(listed)
 
@@ -119,7 +117,7 @@ def test_a_head_elsewhere_is_no_draft_of_others_however_it_is_written(
 ) -> None:
     head(tmp_path / "other" / "head", {"hidden_size": 64, "vocab_size": 64, "model_type": "eagle"})
     monkeypatch.chdir(tmp_path / "listed")
-    with pytest.raises(RequestError, match="lies outside"):
+    with pytest.raises(RequestError, match="is outside"):
         models.read_head(shared, "../other/head")
     with pytest.raises(UnknownModel, match="give the folder of a head"):
         models.read_head(shared, f"x/../../..{tmp_path}/other/head")
@@ -137,7 +135,7 @@ def test_a_tasks_rows_lie_where_others_may_name_files(shared: Workspace, tmp_pat
             f"doc_to_choice: ['b', 'c']\ndoc_to_target: '{{{{a}}}}'\ndataset_kwargs: {{data_files: {{test: "
             f"'{rows}'}}}}\n"
         )
-        with pytest.raises(RequestError, match="lies outside of the folders"):
+        with pytest.raises(RequestError, match="is outside the folders"):
             task_files.read(task)
 
 
@@ -203,9 +201,9 @@ def test_the_homes_own_files_are_named_by_nobody_else(
     link.symlink_to(secret)
     monkeypatch.setenv("WHETSTONE_IMPORT_FOLDERS", f"{tmp_path},{home}")
     for written in (str(secret), f"{home}/workloads/../{name}", str(link)):
-        with pytest.raises(RequestError, match="lies outside"):
+        with pytest.raises(RequestError, match="is outside"):
             paths.find_file(written)
-    with pytest.raises(RequestError, match="lies outside"):
+    with pytest.raises(RequestError, match="is outside"):
         paths.find_folder(str(home))
 
 
@@ -236,7 +234,7 @@ def test_no_field_that_takes_a_file_takes_the_homes_secret(shared: Workspace) ->
         lambda: imports.inspect(shared, gguf),
         lambda: jobs.submit(shared, TrainSpec(model=starter, options=Training(), prompts_path=secret), "Train"),
     ):
-        with pytest.raises(RequestError, match="lies outside"):
+        with pytest.raises(RequestError, match="is outside"):
             act()
 
 
@@ -250,7 +248,7 @@ def test_a_job_of_before_that_names_a_file_elsewhere_is_not_repeated_by_others(
     job = jobs.submit(shared, spec, "Train")
     jobs.cancel(shared, job.id)
     monkeypatch.setenv("WHETSTONE_SHARED", "1")
-    with pytest.raises(RequestError, match="lies outside"):
+    with pytest.raises(RequestError, match="is outside"):
         jobs.clone(shared, job.id)
     assert settings.load().shared
 

@@ -40,7 +40,7 @@ def quantization_finding(expected: str | None, log: EngineLog, verb: str = "requ
 
 def _unread(expected: str | None) -> str:
     if expected is None:
-        return "A quantized folder stands where the original should, or a flag of the server quantizes at load."
+        return "There is a quantized folder in place of the original, or a flag of the server quantizes at load."
     return "The server was pointed at other weights, or does not read their quantization_config."
 
 
