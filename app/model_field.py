@@ -11,15 +11,9 @@ from backend.domain import similar_names
 from backend.domain.errors import UnknownModel, WhetstoneError
 from backend.service import Workspace
 from backend.service.models import models
-from backend.service.models.models import KnownModel
 
 Names = Mapping[str, str]
 """source -> name that a person knows it by."""
-
-
-def names_here(known: Iterable[KnownModel]) -> dict[str, str]:
-    """Return the name of each model whose files are here, by its source."""
-    return {model.source: model.card.id for model in known if model.present}
 
 
 def draw(
