@@ -84,6 +84,5 @@ test-gpu: ## The tests that need an NVIDIA GPU
 test-gpu-torch: ## Those of them that need torch with CUDA alone, by the Python named as PYTHON
 	$(PYTHON) -m pytest -c /dev/null --rootdir . --noconftest -p no:cacheprovider -q tests/gpu
 
-
 clean: ## Remove the environments and caches; nothing of a user's home
 	rm -rf .venv .engines .mypy_cache .ruff_cache .hypothesis
