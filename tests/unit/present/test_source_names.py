@@ -5,7 +5,7 @@ import pytest
 from backend.present.charts.markers import LEGEND_WIDTH, legend_name
 from backend.present.source_names import distinct_labels, short_name
 
-CACHED = "/root/.cache/huggingface/hub/models--org--Tiny-1B/snapshots/0123456789abcdef"
+CACHED = "/home/someone/.cache/huggingface/hub/models--org--Tiny-1B/snapshots/0123456789abcdef"
 
 
 @pytest.mark.parametrize(
