@@ -21,6 +21,7 @@ from backend import files
 from backend.domain.errors import DiskFull, WorkError
 from backend.domain.jobs.progress import Progress
 from backend.domain.machine.environments import Build, EnvironmentInfo
+from backend.engines import uv_installer
 
 MARKER = "INSTALLED.json"
 REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)((?: \\\n[ ]+--hash=sha256:[0-9a-f]{64})*)", re.MULTILINE)
@@ -99,13 +100,24 @@ def pip_command(folder: Path) -> list[str]:
     return [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
 
 
-def run_pip(command: list[str], progress: Progress | None = None) -> tuple[int, str]:
+def run_uv(folder: Path, arguments: list[str], progress: Progress) -> bool:
+    """Install with uv as `pip install` with these arguments would; False where that did not work, and pip is to try."""
+    prepared = uv_installer.make_command(folder / "bin" / "python", arguments)
+    if prepared is None:
+        return False
+    command, environment = prepared
+    return run_pip(command, progress, environment)[0] == 0
+
+
+def run_pip(
+    command: list[str], progress: Progress | None = None, environment: Mapping[str, str] | None = None
+) -> tuple[int, str]:
     """Run a command, print its output as it comes, and return exit code and output; it ends if we are interrupted."""
-    # 1. Pass each line on, and count the packages that pip has got.
+    # 1. Pass each line on, and count the packages that pip has got; uv names those that take long to download.
     lines: list[str] = []
     collected = 0
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment
     ) as process:
         try:
             assert process.stdout is not None
@@ -115,10 +127,18 @@ def run_pip(command: list[str], progress: Progress | None = None) -> tuple[int, 
                 collected += line.startswith("Collecting ")
                 if progress is not None and line.startswith("Collecting "):
                     progress.advance(collected)
+                if progress is not None and line.startswith(("Downloading ", " Downloaded ")):
+                    progress.note(line.strip())
         except BaseException:
             process.terminate()
             raise
     return process.returncode, "".join(lines)
+
+
+def compile_modules(folder: Path) -> None:
+    """Compile all Python modules on all cores: programs that may not write them would compile them at each start."""
+    compileall = [str(folder / "bin" / "python"), "-m", "compileall", "-qq", "-j", "0", str(folder / "lib")]
+    run_pip(compileall)
 
 
 def pip_failure(doing: str, output: str) -> WorkError:

@@ -11,6 +11,7 @@ import fcntl
 import json
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ from backend.engines.environment_folder import (
     REQUIREMENT,
     Pinned,
     clean,
+    compile_modules,
     create,
     file_sha256,
     installed,
@@ -35,6 +37,7 @@ from backend.engines.environment_folder import (
     pip_failure,
     read_marker,
     run_pip,
+    run_uv,
     write_marker,
 )
 from backend.engines.llama_cpp.installation import install_programs
@@ -102,6 +105,8 @@ def install(
         origin = _fill(environment, folder, lock, chosen, source, progress)
         progress.phase("check", "Checking that everything fits together", weight=0.1)
         _check(environment, folder, chosen)
+        if sys.dont_write_bytecode:  # else each module is compiled once, when it is first imported
+            compile_modules(folder)
         return write_marker(environment, folder, lock, chosen, origin)
 
 
@@ -271,22 +276,21 @@ def _fill(
     progress.phase(
         "install", f"Installing {len(pinned)} packages of {lock.name}", total=len(pinned), unit="packages", weight=0.85
     )
-    command = [
-        *pip_command(folder),
-        "install",
-        "--no-deps",
-        "--no-input",
-        *(["--find-links", str(source)] if source else []),
-    ]
+    look_here = ["--find-links", str(source)] if source else []
     origin, code, output = "the configured package index", 0, ""
     for number, rows in enumerate((hashed, named, built)):
         if rows and not code:
-            arguments = [
-                *command,
+            options = [
+                "--no-deps",
+                *look_here,
                 *(["--no-build-isolation"] if rows is built else []),
                 *(["--only-binary", ":all:"] if rows is named else []),  # no hash says what a source would run
                 *list_requirements(rows, folder / f"lock-{number}.txt"),
             ]
+            # pip builds what is built here, and says why where uv fails.
+            if rows is not built and run_uv(folder, options, progress):
+                continue
+            arguments = [*pip_command(folder), "install", "--no-input", *options]
             code, output = run_pip(arguments, progress)
             missing = re.search(r"No matching distribution found for (torch==\S+)", output) if code else None
             index = vendor_packages.index_of_builds(missing[1]) if missing and build == "cpu" else None

