@@ -29,7 +29,7 @@ from tests.homes import until_ended
 
 pytestmark = [pytest.mark.campaign, pytest.mark.vllm]
 
-DOCUMENTS = 40
+DOCUMENTS = 24
 TEXTS = (ASSETS / "text" / "held_out.txt").read_text().split("\n\n\n")
 PASSAGES = [text for text in TEXTS if 200 < len(text) < 600][:8]
 
@@ -170,41 +170,31 @@ def test_a_server_that_is_gone_is_one_sentence(
 
 
 @pytest.mark.timeout(1800)
-def test_an_evaluation_scores_its_tasks_and_keeps_every_samples_own(home: Workspace, starter_target: Path) -> None:
+def test_an_evaluation_scores_its_tasks_and_keeps_every_samples_own(
+    home: Workspace, starter_target: Path, vllm_server: VllmServer
+) -> None:
+    """Of two models that are served for it, and of an address, which is scored in the tokens of its model."""
     options = EvaluateOptions(
         concurrency=(1,), repeats=1, requests=4, max_tokens=8, quality=False, tasks=("next-line",), task_limit=24
     )
     supervisors.ensure_running(home)
-    job = evaluations.submit(home, evaluations.prepare(home, ["starter", str(starter_target)], options))
+    sources = ["starter", str(starter_target), vllm_server.url]
+    job = evaluations.submit(home, evaluations.prepare(home, sources, options))
     ended = until_ended(home, job.id)
     assert ended.state is JobState.SUCCEEDED, ended.error
     shown = evaluations.show(home, str(ended.result["evaluation"]))
     document: Evaluation = shown.document
     assert document.warnings and not any("tasks" in warning for warning in document.warnings)
-    first, second = (next(score for score in result.tasks if score.metric == "acc") for result in document.variants)
-    assert (first.samples, second.compared, first.outcome) == (24, 24, None)
-    assert second.ci95 is not None and second.ci95[0] <= 0 <= second.ci95[1]
-    lines = [json.loads(line) for line in (Path(shown.path) / "task_samples.jsonl").read_text().splitlines()]
-    assert len(lines) == 2 * 2 * 24
-    assert b"lm-eval 0.4.13" in evaluations.report_file(home, shown.id)
-
-
-@pytest.mark.timeout(900)
-def test_an_address_is_scored_in_the_tokens_of_the_model_that_it_serves(
-    home: Workspace, vllm_server: VllmServer
-) -> None:
-    options = EvaluateOptions(
-        concurrency=(1,), repeats=1, requests=4, max_tokens=8, quality=False, tasks=("next-line",), task_limit=24
+    first, second, third = (
+        next(score for score in result.tasks if score.metric == "acc") for result in document.variants
     )
-    supervisors.ensure_running(home)
-    job = evaluations.submit(home, evaluations.prepare(home, ["starter", vllm_server.url], options))
-    ended = until_ended(home, job.id)
-    assert ended.state is JobState.SUCCEEDED, ended.error
-    document = evaluations.show(home, str(ended.result["evaluation"])).document
-    assert not any("tasks" in warning for warning in document.warnings)
-    ours, theirs = ({score.metric: score for score in result.tasks} for result in document.variants)
-    assert set(ours) == set(theirs) == {"acc", "acc_norm"} and theirs["acc"].samples == theirs["acc"].compared == 24
-    assert abs(ours["acc"].value - theirs["acc"].value) <= 1 / 24, "the same model, served twice"
+    assert (first.samples, second.compared, third.compared, first.outcome) == (24, 24, 24, None)
+    assert second.ci95 is not None and second.ci95[0] <= 0 <= second.ci95[1]
+    assert {score.metric for score in document.variants[2].tasks} == {"acc", "acc_norm"}
+    assert abs(third.value - second.value) <= 1 / 24, "the same model, served twice"
+    lines = [json.loads(line) for line in (Path(shown.path) / "task_samples.jsonl").read_text().splitlines()]
+    assert len(lines) == 3 * 2 * 24
+    assert b"lm-eval 0.4.13" in evaluations.report_file(home, shown.id)
 
 
 def likelihoods(model: Path) -> Callable[[str, str], float]:
