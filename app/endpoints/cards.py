@@ -22,8 +22,9 @@ from backend.service import Workspace
 from backend.service.jobs import artifacts, jobs
 from backend.service.jobs.artifacts import ArtifactView
 from backend.service.machines import prices
-from backend.service.serving import endpoints, serve
+from backend.service.serving import endpoints, serve, traffic
 from backend.service.serving.endpoints import EndpointView
+from backend.service.serving.serve import ServedVariant
 
 DEPLOY = "whetstone deploy ARTIFACT --instance ml.g6.12xlarge --role ROLE_ARN --bucket BUCKET --dry-run"
 ICONS = {"InService": ":material/check_circle:", "Failed": ":material/error:", "Deleting": ":material/delete:"}
@@ -46,12 +47,35 @@ def show_local(opened: Workspace) -> None:
                 cancel_button(opened, job)
             for variant in served:
                 st.markdown(next_steps.server_line(opened, variant))
+                _show_traffic(opened, job.id, variant)
                 with st.expander(f"Client code for {plain(variant.name)}"):
                     next_steps.show_client(opened, variant)
     # Without one, say where to start one.
     if not active:
         st.caption("No server is running on this machine.")
         navigation.link("playground", "Start one in the Playground", ":material/chat:")
+
+
+def _show_traffic(opened: Workspace, job_id: str, variant: ServedVariant) -> None:
+    """Draw what a server of this machine has done, every two seconds: tokens/s with its last two minutes, and tokens
+    since it started."""
+
+    def draw() -> None:
+        served = traffic.read_traffic(opened, job_id).get(variant.source, traffic.Traffic())
+        with st.container(horizontal=True):
+            st.metric(
+                "Output tokens/s",
+                f"{served.tokens_per_s:,.1f}",
+                border=True,
+                width=220,
+                chart_data=served.rates or None,
+                chart_type="area",
+                help=f"Mean of the last {2 * traffic.SLOT_S} seconds; the line shows the last two minutes.",
+            )
+            st.metric("Output tokens", f"{served.generated_tokens:,}", border=True, width=160)
+            st.metric("Prompt tokens", f"{served.prompt_tokens:,}", border=True, width=160)
+
+    shell.live(f"traffic-{job_id}-{variant.source}", draw, active=True)
 
 
 def show_sagemaker(opened: Workspace) -> None:

@@ -25,6 +25,8 @@ from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
 
 POLL_SECONDS = 2.0
+TRAFFIC = ("prompt_tokens", "generation_tokens")
+"""Counters of each server that are recorded when they change (`service.serving.traffic`)."""
 ALLOWED_MISSES = 3
 """Polls in a row that a server may leave unanswered: one long prefill on a busy processor is no failure."""
 
@@ -130,7 +132,7 @@ def _serve(spec: ServeSpec, servers: Sequence[ModelServer], attention: IdleTimer
         while attention.idle_s(time.monotonic()) < spec.idle_minutes * 60:
             time.sleep(POLL_SECONDS)
             try:
-                tokens = sum(server.metrics().get("generation_tokens", 0.0) for server in servers)
+                counters = [server.metrics() for server in servers]
             except ServerFailed:
                 misses += 1
                 if misses == ALLOWED_MISSES:
@@ -138,8 +140,14 @@ def _serve(spec: ServeSpec, servers: Sequence[ModelServer], attention: IdleTimer
                 continue
             misses = 0
             # New tokens show that somebody uses the servers.
+            tokens = sum(counted.get("generation_tokens", 0.0) for counted in counters)
             if attention.update(tokens, time.monotonic()):
-                channel.emit(Event(kind="progress", phase="serve", progress=1.0, data={"generated_tokens": tokens}))
+                served = {
+                    variant.source: {name: counted.get(name, 0.0) for name in TRAFFIC}
+                    for variant, counted in zip(spec.variants, counters, strict=True)
+                }
+                data = {"generated_tokens": tokens, "served": served}
+                channel.emit(Event(kind="progress", phase="serve", progress=1.0, data=data))
     except JobCancelled:
         return "Stopped on request."
     return f"Stopped after {spec.idle_minutes:g} minutes without requests."

@@ -12,7 +12,7 @@ from backend.aws.sagemaker import Service
 from backend.domain.deploy import sagemaker_requests
 from backend.domain.deploy.deployment import Idle
 from backend.domain.evaluation.document import Variant
-from backend.domain.jobs.jobs import JobState, ServeSpec
+from backend.domain.jobs.jobs import Event, JobState, ServeSpec
 from backend.launchers.endpoints import Endpoints
 from backend.service import Workspace
 from backend.service.jobs import jobs
@@ -47,12 +47,21 @@ def test_a_server_of_this_machine_is_named_asked_and_stopped(
     artifact_id = studio.artifact(studio_home, studio.optimize_job(studio_home), models.resolve(studio_home, "starter"))
     variant = Variant(name="w8a8", source=artifact_id, kind="artifact", model_path="/m")
     serving = studio.serving((artifact_id, "http://127.0.0.1:1"))
-    job = studio.put(studio_home, ServeSpec(variants=(variant,)), "Serve w8a8", JobState.RUNNING, events=[serving])
+    counters = {"generation_tokens": 1234.0, "prompt_tokens": 56.0}
+    asked = Event(kind="progress", phase="serve", data={"served": {artifact_id: counters}})
+    job = studio.put(
+        studio_home, ServeSpec(variants=(variant,)), "Serve w8a8", JobState.RUNNING, events=[serving, asked]
+    )
     at = studio.open_page("endpoints")
     text = studio.says(at)
     assert "(of starter) answers at `http://127.0.0.1:1/v1`" in text and studio.links(at)[:2] == ["Chat", "Job and log"]
     assert ("/v1/chat/completions" in text) is chat and '"temperature": 0' in text
     assert "Cancel" not in text and "Stop these servers?" in text
+    assert {metric.label: metric.value for metric in at.metric} == {
+        "Output tokens/s": "123.4",
+        "Output tokens": "1,234",
+        "Prompt tokens": "56",
+    }
     at.button(key=f"endpoints_cancel-{job.id}").click().run()
     studio.check(at)
     assert jobs.show(studio_home, job.id).cancel_requested
