@@ -165,10 +165,11 @@ def _gguf_download(opened: Workspace, variant: Variant) -> None:
 def _commands(opened: Workspace, variant: Variant) -> None:
     """Draw the commands to copy."""
     title = ENGINES[variant.serving.engine_name].title
-    command, curl, python, files, elsewhere = st.tabs([title, "curl", "Python", "Files", "Other engines"])
+    names = (title, *serve_command.CLIENTS, "Files", "Other engines")
+    command, *clients, files, elsewhere = st.tabs(names)
     with command:
         st.code(serve_command.command(variant), language=None, wrap_lines=True)
-    show_client_code((curl, python), variant.name, chat=bool(playground.has_chat_template(variant.model_path)))
+    show_client_code(clients, variant.name, chat=bool(playground.has_chat_template(variant.model_path)))
     with files:
         st.code(variant.gguf or variant.model_path, language=None, wrap_lines=True)
         st.caption(
@@ -206,7 +207,7 @@ def show_client(opened: Workspace, server: ServedVariant) -> None:
     with shell.errors_inline():
         chats = playground.has_chat_template(variants.resolve(opened, server.source).model_path)
         show_client_code(
-            st.tabs(["curl", "Python"]),
+            st.tabs(list(serve_command.CLIENTS)),
             server.served_name or server.name,
             chat=bool(chats),
             url=_base_address(server),
@@ -222,7 +223,8 @@ def show_client_code(
     url: str = serve_command.ADDRESS,
     key_file: str | None = None,
 ) -> None:
-    """Show a first request in curl and in Python."""
-    texts = [write(name, chat=chat, url=url, key_file=key_file) for write in (serve_command.curl, serve_command.python)]
+    """Show a first request in curl, in Python and in JavaScript."""
+    writers = serve_command.CLIENTS.values()
+    texts = [write(name, chat=chat, url=url, key_file=key_file) for write in writers]
     for place, text in zip(places, texts, strict=True):
         place.code(text, language=None, wrap_lines=True)  # the colours of a highlighted one cannot be read

@@ -1,4 +1,5 @@
-"""Commands to use a variant outside the studio: the engine's command for a shell, and clients in curl and Python."""
+"""Commands to use a variant outside the studio: the engine's command for a shell, and clients in curl, Python and
+JavaScript."""
 
 from __future__ import annotations
 
@@ -94,6 +95,24 @@ def python(served_name: str, *, chat: bool, url: str = ADDRESS, key_file: str | 
     )
 
 
+def javascript(served_name: str, *, chat: bool, url: str = ADDRESS, key_file: str | None = None) -> str:
+    """Return the same request for Node.js 18 or later (a file that ends in .mjs), without any package."""
+    body = json.dumps(_body(served_name, chat=chat), ensure_ascii=False, indent=2).replace("\n", "\n  ")
+    place, text = ("chat/completions", "message.content") if chat else ("completions", "text")
+    headers = '{ "Content-Type": "application/json" }'
+    read_key = ""
+    if key_file:
+        read_key = (
+            f'import {{ readFileSync }} from "node:fs";\n\nconst key = readFileSync({json.dumps(key_file)}, "utf8");\n'
+        )
+        headers = '{ "Content-Type": "application/json", Authorization: `Bearer ${key}` }'
+    return (
+        f"{read_key}const answer = await fetch({json.dumps(f'{url}/{place}')}, {{\n"
+        f'  method: "POST",\n  headers: {headers},\n  body: JSON.stringify({body}),\n}});\n'
+        f"console.log((await answer.json()).choices[0].{text});\n"
+    )
+
+
 def boto3(endpoint: str, region: str) -> str:
     """Return the same request to a SageMaker endpoint, whose container serves one model (`pip install boto3`)."""
     body = {"model": "model", "prompt": CODE_PROMPT, "max_tokens": TOKENS}
@@ -102,6 +121,10 @@ def boto3(endpoint: str, region: str) -> str:
         f'answer = runtime.invoke_endpoint(\n    EndpointName={endpoint!r}, ContentType="application/json",\n'
         f'    Body=json.dumps({body!r}),\n)\nprint(json.load(answer["Body"])["choices"][0]["text"])\n'
     )
+
+
+CLIENTS = {"curl": curl, "Python": python, "JavaScript": javascript}
+"""Writers of a first request, by the language's name."""
 
 
 def _body(served_name: str, *, chat: bool) -> dict[str, Any]:

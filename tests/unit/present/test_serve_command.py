@@ -30,7 +30,7 @@ def test_the_command_is_vllms_with_the_settings_of_the_variant() -> None:
 
 
 @pytest.mark.parametrize("chat", [True, False])
-def test_both_clients_ask_the_same_of_the_same_place(chat: bool) -> None:
+def test_all_clients_ask_the_same_of_the_same_place(chat: bool) -> None:
     name, url = 'it\'s "mine"', "http://127.0.0.1:1234/v1"
     words = shlex.split(serve_command.curl(name, chat=chat, url=url).replace("\\\n", " "))
     parsed = json.loads(words[-1])
@@ -41,9 +41,12 @@ def test_both_clients_ask_the_same_of_the_same_place(chat: bool) -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".create")
     )
     assert {each.arg: ast.literal_eval(each.value) for each in call.keywords} == parsed
+    script = serve_command.javascript(name, chat=chat, url=url)
+    assert f'fetch("{words[1]}"' in script
+    assert json.loads(script.partition("JSON.stringify(")[2].partition("),\n})")[0]) == parsed
 
 
-def test_both_clients_read_the_key_of_a_server_that_wants_one() -> None:
+def test_all_clients_read_the_key_of_a_server_that_wants_one() -> None:
     written = serve_command.curl("m", chat=True, key_file="/tmp/a key/8000.key")
     assert "-H \"Authorization: Bearer $(cat '/tmp/a key/8000.key')\"" in written
     assert "Authorization" not in serve_command.curl("m", chat=True)
@@ -51,3 +54,6 @@ def test_both_clients_read_the_key_of_a_server_that_wants_one() -> None:
     words = [word for node in ast.walk(tree) if isinstance(node, ast.Call) for word in node.keywords]
     keys = [ast.unparse(word.value) for word in words if word.arg == "api_key"]
     assert keys == ["open('/tmp/a key/8000.key').read()"]
+    script = serve_command.javascript("m", chat=True, key_file="/tmp/a key/8000.key")
+    assert 'readFileSync("/tmp/a key/8000.key", "utf8")' in script and "Authorization: `Bearer ${key}`" in script
+    assert "Authorization" not in serve_command.javascript("m", chat=True)
