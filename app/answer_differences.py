@@ -10,7 +10,17 @@ from backend.domain.figures import figure
 from backend.present.words.text_differences import MAX_COMPARED, Piece, Words, differences, shared, words
 from backend.service.serving.playground import Timing
 
-__all__ = ["MAX_COMPARED", "Piece", "difference_sentence", "differences", "markup", "shared", "timing_text", "words"]
+__all__ = [
+    "MAX_COMPARED",
+    "Piece",
+    "difference_sentence",
+    "differences",
+    "markup",
+    "shared",
+    "speed_text",
+    "timing_text",
+    "words",
+]
 
 _PRE = "margin:0;white-space:pre-wrap;overflow-wrap:anywhere;font-family:monospace;font-size:0.875rem;line-height:1.6"
 _MARK = "color:inherit;background:rgba(214,140,0,0.28);text-decoration:underline;text-decoration-thickness:2px"
@@ -44,14 +54,17 @@ def difference_sentence(first: str, second: str) -> str:
     )
 
 
+def speed_text(timing: Timing) -> str:
+    """Return the output tokens/s of one answer, so far or at the end; a dash while they are not known."""
+    return "– tokens/s" if timing.tokens_per_s is None else f"{figure(timing.tokens_per_s)} tokens/s"
+
+
 def timing_text(timing: Timing) -> str:
-    """Return time to first token, tokens and tokens per second of one answer, so far or at the end."""
+    """Return time to first token, tokens and seconds of one answer, so far or at the end."""
     first = "no token yet" if timing.first_s is None else f"first token after {timing.first_s * 1000:.0f} ms"
     parts = [first]
     if timing.tokens is not None:
         parts.append(f"{timing.tokens} {'token' if timing.tokens == 1 else 'tokens'}")
-    if timing.tokens_per_s is not None:
-        parts.append(f"{figure(timing.tokens_per_s)} tokens/s")
     if timing.total_s is not None:
         parts.append(f"{timing.total_s:.1f} s" if timing.total_s < 60 else seconds(timing.total_s))
     return " · ".join(parts)

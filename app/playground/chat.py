@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import streamlit as st
 
 from app import navigation
-from app.answer_differences import Piece, difference_sentence, differences, markup, timing_text
+from app.answer_differences import Piece, difference_sentence, differences, markup, speed_text, timing_text
 from app.field_labels import error_sentence
 from app.formatting import message, plain
 from app.session import disabled_unless_allowed
@@ -199,17 +199,26 @@ def _painters(turn: Turn) -> list[Callable[[Reply], None]]:
     for column, reply in zip(st.columns(len(turn.replies)), turn.replies, strict=True):
         with column:
             st.markdown(_heading(reply.name))
-            line = st.empty()
+            speed, line = st.empty(), st.empty()
             text = st.container(border=True).empty()
+        _show_speed(speed, reply)
         line.caption("Waiting for its turn")
-        places.append(_painter(line, text))
+        places.append(_painter(speed, line, text))
     return places
 
 
+def _show_speed(place: st.delta_generator.DeltaGenerator, reply: Reply) -> None:
+    """Draw the output tokens/s of an answer in large figures."""
+    place.metric("Output tokens/s", speed_text(reply.timing), label_visibility="collapsed")
+
+
 def _painter(
-    line: st.delta_generator.DeltaGenerator, text: st.delta_generator.DeltaGenerator
+    speed: st.delta_generator.DeltaGenerator,
+    line: st.delta_generator.DeltaGenerator,
+    text: st.delta_generator.DeltaGenerator,
 ) -> Callable[[Reply], None]:
     def paint(reply: Reply) -> None:
+        _show_speed(speed, reply)
         line.caption(timing_text(reply.timing))
         text.html(markup([Piece(reply.text, False)]))
 
@@ -314,6 +323,7 @@ def _heading(name: str) -> str:
 def _show_reply(reply: Reply, pieces: Sequence[Piece]) -> None:
     st.markdown(_heading(reply.name))
     if reply.text or not reply.error:
+        _show_speed(st.empty(), reply)
         st.caption(timing_text(reply.timing))
     if reply.text:
         st.container(border=True).html(markup(pieces))

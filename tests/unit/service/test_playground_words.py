@@ -83,13 +83,17 @@ def test_answers_too_long_to_compare_are_marked_between_their_common_ends() -> N
 
 
 @pytest.mark.parametrize(
-    ("timing", "message"),
+    ("timing", "speed", "message"),
     [
-        (Timing(), "no token yet"),
-        (Timing(first_s=0.1, total_s=0.1, tokens=1), "first token after 100 ms · 1 token · 0.1 s"),
-        (Timing(first_s=0.1, total_s=1.1, tokens=51), "first token after 100 ms · 51 tokens · 50.0 tokens/s · 1.1 s"),
-        (Timing(first_s=0.1, total_s=75.0), "first token after 100 ms · 1 min 15 s"),
+        (Timing(), "– tokens/s", "no token yet"),
+        (Timing(first_s=0.1, total_s=0.1, tokens=1), "– tokens/s", "first token after 100 ms · 1 token · 0.1 s"),
+        (
+            Timing(first_s=0.1, total_s=1.1, tokens=51),
+            "50.0 tokens/s",
+            "first token after 100 ms · 51 tokens · 1.1 s",
+        ),
+        (Timing(first_s=0.1, total_s=75.0), "– tokens/s", "first token after 100 ms · 1 min 15 s"),
     ],
 )
-def test_a_speed_says_what_is_known(timing: Timing, message: str) -> None:
-    assert playground.timing_text(timing) == message
+def test_a_speed_says_what_is_known(timing: Timing, speed: str, message: str) -> None:
+    assert (playground.speed_text(timing), playground.timing_text(timing)) == (speed, message)
