@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,10 +16,12 @@ from backend.worker.resources import PeakMemory
 from tests.homes import prepare
 
 
-def run_optimize(workspace: Workspace, source: str, recipe: Recipe, folder: Path, target: str = "local") -> Path:
+def run_optimize(
+    workspace: Workspace, source: str, recipe: Recipe, folder: Path, target: str = "local", **changes: Any
+) -> Path:
     """Check the job as a submit does, do its work with `folder` as the job's channel, and return the folder of the
-    artifact that a supervisor would register."""
-    spec = prepare(workspace, source, recipe, target).spec
+    artifact that a supervisor would register; `changes` are fields of the specification."""
+    spec = prepare(workspace, source, recipe, target).spec.model_copy(update=changes)
     Channel(folder).open(spec.model_dump_json())
     channel = JobChannel(folder / "1")
     with pytest.MonkeyPatch.context() as patch, PeakMemory() as memory:

@@ -146,6 +146,9 @@ class OptimizeSpec(ReadingSpec):
     calibration_path: str | None = None
     """JSONL, Parquet or text; None is the bundled calibration text."""
     seed: int = 0
+    scored_windows: int | None = Field(None, ge=1, exclude_if=lambda value: value is None)
+    """Windows of held-out text on which the result's quality is scored; None for the number that the model's size
+    allows (`job_duration.scored_windows`)."""
 
     @property
     def folders(self) -> set[str]:

@@ -124,9 +124,10 @@ def import_hint(model: PublishedModel) -> str:
     return f"Import them first: `whetstone models import {model.hf_repo}`."
 
 
-def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> PreparedOptimize:
+def prepare(workspace: Workspace, case: Case, *, seed: int = 0, scored_windows: int | None = None) -> PreparedOptimize:
     """Check everything that can be checked without starting. The job runs here whatever the target; `auto` or an
-    instance is where the result is meant to be served, and the recipe must be valid here too.
+    instance is where the result is meant to be served, and the recipe must be valid here too. `scored_windows` of
+    held-out text measure its quality, None for as many as the model's size allows.
 
     Raises UnknownModel where there are no weights, InvalidRecipe, ImpossibleStack, EngineMissing, InvalidWorkload,
     NotEnoughDisk, QuotaExceeded;
@@ -173,6 +174,7 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0) -> PreparedOptim
         draft=here.draft if isinstance(here.draft, ModelCard) else None,
         calibration_path=calibration.check_file(model, recipe),
         seed=seed,
+        scored_windows=scored_windows,
     )
     return PreparedOptimize(spec=spec, need=need)
 

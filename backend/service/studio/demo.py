@@ -66,6 +66,8 @@ QUICK_OPTIONS: dict[str, Any] = {
 that blocks may ask the same prompts. Half a second warms a server that stays up: of 42 comparisons of one engine with
 itself that were warmed so, one named a difference (benchmarks/results/aa_engines.jsonl)."""
 
+SCORED_WINDOWS = 8
+"""Of 512 tokens, in place of 24: scoring comes before anything is measured, and the interval says how sure it is."""
 AMPLE_BYTES = 12e9
 """Free memory by which all servers fit, whatever they hold while they start: those of a model of 135 M parameters take
 2 GB each at most. The first one then need not start alone to show how much it takes."""
@@ -150,7 +152,7 @@ def _model(workspace: Workspace, finish: Finish, say: Say) -> ModelCard:
 
 def prepare(workspace: Workspace, model: ModelCard, recipe: Recipe) -> PreparedOptimize:
     """Raises what `optimize.prepare` does."""
-    return optimize.prepare(workspace, cases.resolve(workspace, model, recipe))
+    return optimize.prepare(workspace, cases.resolve(workspace, model, recipe), scored_windows=SCORED_WINDOWS)
 
 
 def evaluate_spec(

@@ -211,7 +211,7 @@ class Optimization:
         from backend.evaluate.quality.model_logits import ScoringPlace
         from backend.layered.layer_passes import devices
 
-        windows = job_duration.scored_windows(self.spec.model)
+        windows = self.spec.scored_windows or job_duration.scored_windows(self.spec.model)
         settings = configuration.load()
         original = Path(self.spec.model.path)
         place = ScoringPlace(devices(), self.channel.work, cache=settings.kept_scoring)

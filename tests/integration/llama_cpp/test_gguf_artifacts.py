@@ -48,12 +48,13 @@ def test_a_job_makes_a_file_that_llama_cpp_serves(home: Workspace, model: Path, 
     step = {"quantize": {"method": "gguf", "type": "q6_k", "samples": 2, "length": 64}}
     recipe = Recipe.model_validate({"name": "tiny gguf", "steps": [step]})
     assert recipe.serving.engine == "llama.cpp"
-    output = run_optimize(home, str(model), recipe, tmp_path / "job")
+    output = run_optimize(home, str(model), recipe, tmp_path / "job", scored_windows=3)
 
     # The manifest says what was stored and lost, and nothing but the file has weights.
     manifest = artifact_folder.read_manifest(output)
     assert manifest.gguf is not None and manifest.gguf["types"]["Q6_K"] > 0
     assert manifest.quality is not None and 0 < manifest.quality["kl_mean"] < 0.1
+    assert manifest.quality["windows"] == 3
     assert (
         not list(output.rglob("*.safetensors"))
         and str(tmp_path).encode() not in next(output.rglob("*.gguf")).read_bytes()
