@@ -28,28 +28,26 @@ SECTIONS: dict[str, tuple[PageEntry, ...]] = {
     "": (PageEntry("home", "Home", ":material/home:"),),
     "Models": (
         PageEntry("catalog", "Catalog", ":material/menu_book:"),
-        PageEntry("import", "Import", ":material/folder_open:"),
+        PageEntry("presets", "Presets", ":material/bookmarks:"),
+        PageEntry("import", "Import", ":material/folder_open:", hidden=True),
         PageEntry("model", "Model", ":material/deployed_code:", hidden=True),
     ),
     "Optimize": (
         PageEntry("build", "Build", ":material/construction:"),
-        PageEntry("train", "Train a draft", ":material/model_training:"),
         PageEntry("jobs", "Jobs", ":material/list:"),
+        PageEntry("train", "Train a draft", ":material/model_training:", hidden=True),
         PageEntry("job", "Job", ":material/work:", hidden=True),
+        PageEntry("activity", "Audit log", ":material/history:", hidden=True),
     ),
     "Measure": (
         PageEntry("evaluate", "Evaluate", ":material/speed:"),
         PageEntry("compare", "Compare", ":material/compare_arrows:"),
-        PageEntry("playground", "Playground", ":material/chat:"),
     ),
-    "Ship": (
-        PageEntry("presets", "Presets", ":material/bookmarks:"),
+    "Serve": (
+        PageEntry("playground", "Playground", ":material/chat:"),
         PageEntry("endpoints", "Endpoints", ":material/cloud:"),
     ),
-    "System": (
-        PageEntry("activity", "Activity", ":material/history:"),
-        PageEntry("hardware", "Hardware", ":material/memory:"),
-    ),
+    "System": (PageEntry("hardware", "Hardware", ":material/memory:"),),
 }
 
 

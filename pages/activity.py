@@ -1,4 +1,4 @@
-"""Activity: who did what, what failed, what runs where?"""
+"""Audit log: who did what, what failed, what runs where?"""
 
 import streamlit as st
 
@@ -10,7 +10,7 @@ from backend.service.jobs import running_jobs
 from backend.service.studio import audit
 
 opened = workspace()
-st.title("Activity")
+st.title("Audit log")
 with st.container(horizontal=True, vertical_alignment="bottom"):
     words = st.text_input(
         "Search",

@@ -25,6 +25,8 @@ def active() -> tuple[tuple[str, str], ...]:
 
 with st.container(horizontal=True, vertical_alignment="bottom"):
     st.title("Jobs", width="stretch")
+    navigation.link("train", "Train a draft", ":material/model_training:")
+    navigation.link("activity", "Audit log", ":material/history:")
     if st.button("Optimize a model", type="primary", icon=":material/construction:", shortcut="Alt+N"):
         navigation.go("build")
 shell.live("jobs", active, active=bool(jobs.active(opened)))

@@ -1,4 +1,4 @@
-"""Draw the three tabs of Activity: running, ended badly, changes. A row or a button leads to its job."""
+"""Draw the three tabs of the audit log: running, ended badly, changes. A row or a button leads to its job."""
 
 from __future__ import annotations
 

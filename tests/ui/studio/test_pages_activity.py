@@ -1,4 +1,4 @@
-"""Activity: what runs where, what ended badly, who changed what; filters, links, and who may read it."""
+"""The audit log: what runs where, what ended badly, who changed what; filters, links, and who may read it."""
 
 from __future__ import annotations
 
