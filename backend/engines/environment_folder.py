@@ -51,13 +51,11 @@ def clean(folder: Path) -> None:
 
 
 def create(folder: Path, progress: Progress) -> None:
-    """Make the environment anew, whatever an interrupted installation left."""
+    """Make the environment anew, whatever an interrupted installation left. It has no pip: the studio's works on it."""
     clean(folder)
     progress.phase("create", f"Creating {folder}", weight=0.05)
-    code, output = run_pip([sys.executable, "-m", "venv", str(folder)])
+    code, output = run_pip([sys.executable, "-m", "venv", "--without-pip", str(folder)])
     if code:
-        if "ensurepip" in output:
-            raise WorkError("Python cannot make virtual environments here: install python3-venv, then try again.")
         raise pip_failure("creating the virtual environment", output)
 
 
@@ -96,8 +94,8 @@ def write_marker(
 
 
 def pip_command(folder: Path) -> list[str]:
-    """Return the beginning of a command of the environment's own pip."""
-    return [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
+    """Return the beginning of a command of the studio's pip that works on this environment."""
+    return [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check"]
 
 
 def run_uv(folder: Path, arguments: list[str], progress: Progress) -> bool:
