@@ -128,7 +128,7 @@ def add_result(document: Evaluation, note: str) -> None:
         "measured_at": document.measured_at,
         "hardware": document.hardware,
         "versions": document.versions,
-        "workload": document.options.workload,
+        "workload": Path(document.options.workload).stem,
         "repeats": document.options.repeats,
         "max_tokens": document.options.max_tokens,
         "note": note,
