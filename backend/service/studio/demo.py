@@ -67,7 +67,8 @@ that blocks may ask the same prompts. Half a second warms a server that stays up
 itself that were warmed so, one named a difference (benchmarks/results/aa_engines.jsonl)."""
 
 SCORED_WINDOWS = 8
-"""Of 512 tokens, in place of 24: scoring comes before anything is measured, and the interval says how sure it is."""
+"""Windows of 512 tokens that are scored, in place of 24: nothing is measured before, and the interval says how sure
+the figure is."""
 AMPLE_BYTES = 12e9
 """Free memory by which all servers fit, whatever they hold while they start: those of a model of 135 M parameters take
 2 GB each at most. The first one then need not start alone to show how much it takes."""

@@ -48,9 +48,9 @@ def test_a_server_of_this_machine_is_named_asked_and_stopped(
     variant = Variant(name="w8a8", source=artifact_id, kind="artifact", model_path="/m")
     serving = studio.serving((artifact_id, "http://127.0.0.1:1"))
     counters = {"generation_tokens": 1234.0, "prompt_tokens": 56.0}
-    asked = Event(kind="progress", phase="serve", data={"served": {artifact_id: counters}})
+    reading = Event(kind="progress", phase="serve", data={"served": {artifact_id: counters}})
     job = studio.put(
-        studio_home, ServeSpec(variants=(variant,)), "Serve w8a8", JobState.RUNNING, events=[serving, asked]
+        studio_home, ServeSpec(variants=(variant,)), "Serve w8a8", JobState.RUNNING, events=[serving, reading]
     )
     at = studio.open_page("endpoints")
     text = studio.says(at)

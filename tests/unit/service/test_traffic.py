@@ -1,4 +1,4 @@
-"""The traffic of a server is read from the looks at its counters."""
+"""The traffic of a server is read from readings of its counters."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from backend.service.serving.traffic import SLOT_S, WINDOW_S, sum_up
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 
 
-def look(seconds_ago: float, **generated: float) -> Event:
+def reading(seconds_ago: float, **generated: float) -> Event:
     served = {
         source: {"generation_tokens": tokens, "prompt_tokens": 10 * tokens} for source, tokens in generated.items()
     }
     return Event(kind="progress", at=NOW - timedelta(seconds=seconds_ago), data={"served": served})
 
 
-def test_tokens_fall_into_the_slot_of_their_look() -> None:
-    looks = [look(13, a=40), look(11, a=100), look(3, a=150, b=5), look(1, a=200, b=5)]
-    traffic = sum_up(looks, NOW, from_the_start=True)
+def test_tokens_fall_into_the_slot_of_their_reading() -> None:
+    readings = [reading(13, a=40), reading(11, a=100), reading(3, a=150, b=5), reading(1, a=200, b=5)]
+    traffic = sum_up(readings, NOW, from_the_start=True)
     rates = traffic["a"].rates
     assert len(rates) == WINDOW_S // SLOT_S
     assert rates[-3:] == pytest.approx((100 / SLOT_S, 0, 100 / SLOT_S)) and not any(rates[:-3])
@@ -30,12 +30,12 @@ def test_tokens_fall_into_the_slot_of_their_look() -> None:
     assert traffic["b"].generated_tokens == 5
 
 
-def test_what_came_before_the_first_look_that_was_read_is_not_counted_as_its_rate() -> None:
-    (traffic,) = sum_up([look(8, a=10_000), look(6, a=10_050)], NOW, from_the_start=False).values()
+def test_what_came_before_the_first_reading_has_no_rate() -> None:
+    (traffic,) = sum_up([reading(8, a=10_000), reading(6, a=10_050)], NOW, from_the_start=False).values()
     assert sum(traffic.rates) * SLOT_S == pytest.approx(50) and traffic.generated_tokens == 10_050
 
 
 def test_old_traffic_has_no_rate_and_a_server_that_nobody_asked_is_absent() -> None:
-    (traffic,) = sum_up([look(600, a=10)], NOW, from_the_start=True).values()
+    (traffic,) = sum_up([reading(600, a=10)], NOW, from_the_start=True).values()
     assert not any(traffic.rates) and traffic.generated_tokens == 10
     assert sum_up([Event(kind="progress", data={"generated_tokens": 3})], NOW, from_the_start=True) == {}
