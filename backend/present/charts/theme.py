@@ -47,7 +47,7 @@ HEIGHT = 380
 """Pixels."""
 MOST_TICKS = 16
 """Most ticks of concurrency over the width of a phone."""
-FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+FONT = "'Source Sans', system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
 class Style(NamedTuple):
