@@ -48,7 +48,6 @@ def show_start(opened: Workspace) -> None:
         label = "Continue the demo" if run else "Run the demo"
         if st.button(
             label,
-            type="primary",
             icon=":material/play_arrow:",
             shortcut="Alt+S",
             key="home_demo",

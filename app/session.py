@@ -11,6 +11,7 @@ import streamlit as st
 from app.formatting import message, plain
 from backend import service
 from backend.domain.errors import NotAllowed, WhetstoneError
+from backend.domain.jobs import demonstration
 from backend.domain.roles import Action, Actor
 from backend.service import Workspace
 from backend.service.jobs import supervisors
@@ -89,7 +90,7 @@ def owner_suffix(opened: Workspace, owner: str) -> str:
 def show_banner(opened: Workspace) -> None:
     """Show what a demonstration is, or that no supervisor runs queued jobs."""
     if opened.demonstration is not None:
-        st.info(plain(opened.demonstration.label), icon=":material/co_present:")
+        st.caption(f":material/co_present: {plain(opened.demonstration.label)}", help=demonstration.READ_ONLY)
     elif not supervisors.is_alive(opened):
         st.warning(
             "No supervisor is running, so queued jobs wait. `whetstone up` starts one with the studio; "

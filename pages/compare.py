@@ -7,6 +7,7 @@ from app.compare import form, side_by_side, what_if_url
 from app.compare import preset_comparison as compare_presets
 from app.compare import slo_sliders as compare_slo
 from app.formatting import plain
+from app.overview import caveats
 from app.results import evaluation_page, figure_tables, imported_results, variant_choice, verdict_panel
 from app.session import workspace
 from backend.domain.limits import chart_selection, slo
@@ -14,17 +15,21 @@ from backend.present.charts import evaluation as drawn
 from backend.present.charts import tradeoffs
 
 opened = workspace()
-head = st.container(horizontal=True, vertical_alignment="bottom")
+head = st.container(horizontal=True, vertical_alignment="center")
 head.title("Compare", width="stretch")
-action = head.container(width="content")
-with action:
+notes, copied = head.container(width="content"), head.container(width="content")
+with head.container(width="content"):
     navigation.link("evaluate", "New evaluation", ":material/speed:", new="true")
 
-views = form.choose(opened)
-presets = compare_presets.choose(opened)
+left, right = st.columns([3, 2])
+with left:
+    views = form.choose(opened)
+with right:
+    presets = compare_presets.choose(opened)
 if presets:
     compare_presets.show(opened, presets, views)
-    st.caption("This page's address holds the selection: share it as it is.")
+with copied:
+    what_if_url.show_link()
 if not views:
     if not presets:
         st.caption("The charts appear here. The first one shows speed per user against total throughput.")
@@ -37,10 +42,18 @@ what_ifs = form.what_if(views)
 documents = [document for _, document in what_ifs]
 whole = side_by_side.merge(views, documents)
 theme = charts.theme()
+lettered = {letter: view.document for letter, view in zip(side_by_side.LETTERS, views, strict=False)}
+with notes:
+    caveats.show(side_by_side.lettered_sentences(lettered, verdict_panel.caveat_sentences))
 with top:
+    if len(views) == 1:
+        verdict_panel.show_verdict(views[0].document)
+    else:
+        verdict_panel.show_several(lettered)
     shown = variant_choice.choose(whole, "shown")
-    chart = st.container()
-    limits = compare_slo.choose(documents)
+    chart, limit_column = st.columns([3, 1])
+    with limit_column:
+        limits = compare_slo.choose(documents, [st.container(), st.container()])
     best = slo.best_levels(whole, limits)
     with chart:
         limited, names = limits != slo.Slo(), [result.name for result in shown.variants]
@@ -103,13 +116,7 @@ imported_results.show(opened, whole)
 st.subheader("Verdicts")
 for view, title, (what_if, document) in zip(views, side_by_side.titles(views), what_ifs, strict=True):
     st.markdown(f"**{plain(title)}**")
-    verdict_panel.show(
-        view.document, chart_selection.select_variants(view.document, chart_selection.choose_foremost(view.document))
-    )
-    with st.expander("Full verdicts, with every latency", icon=":material/balance:"):
-        verdict_panel.show_sentences(
-            chart_selection.select_variants(view.document, chart_selection.choose_foremost(view.document))
-        )
+    foremost = chart_selection.select_variants(view.document, chart_selection.choose_foremost(view.document))
+    verdict_panel.show_details(view.document, foremost)
     navigation.link("evaluate", "Open the evaluation", ":material/open_in_new:", id=view.id)
     evaluation_page.downloads(opened, view, what_if, document)
-st.caption("This page's address holds the selection, the limits and the prices: share it as it is.")

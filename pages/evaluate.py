@@ -3,7 +3,6 @@
 import streamlit as st
 
 from app import navigation, quality_confirmation, shell
-from app.compare import what_if_url
 from app.evaluate import form, live_progress
 from app.evaluate import workload_choice as workload_form
 from app.formatting import plain, shorten
@@ -14,9 +13,6 @@ from backend.service.evaluations import evaluations
 from backend.service.models import variants
 
 opened = workspace()
-head = st.container(horizontal=True, vertical_alignment="bottom")
-head.title("Evaluate", width="stretch")
-action = head.container(width="content", horizontal=True, vertical_alignment="center")
 evaluation_id, job_id = st.query_params.get("id"), st.query_params.get("job")
 
 if evaluation_id:
@@ -27,19 +23,17 @@ if evaluation_id:
             f"There is no evaluation {plain(shorten(evaluation_id, 60))} here: it may belong to another home.",
             "evaluate",
             "New evaluation",
+            title="Evaluate",
             new="true",
         )
     navigation.name_tab(view.title)
-    st.subheader(plain(view.title), help=view.id)
-    with action:
-        navigation.link("evaluate", "All evaluations", ":material/history:")
-        comparison = st.container(width="content")
-        navigation.link("evaluate", "Measure again", ":material/refresh:", **form.repeat_parameters(view.document))
-    what_if = evaluation_page.show(opened, view)
-    with comparison:  # at the price and the limits that were chosen below
-        parameters = what_if_url.parameters(what_if)
-        navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id, **parameters)
-elif job_id:
+    evaluation_page.show(opened, view)
+    st.stop()
+
+head = st.container(horizontal=True, vertical_alignment="bottom")
+head.title("Evaluate", width="stretch")
+action = head.container(width="content", horizontal=True, vertical_alignment="center")
+if job_id:
     live_progress.show(opened, job_id)
 elif not form.is_requested() and past_evaluations.has_any(opened):
     with action:

@@ -14,11 +14,12 @@ opened = workspace()
 
 
 def running() -> tuple[tuple[str, str], ...]:
+    place = st.container()
     failed, job_views, notice = demo.show_failed_installations(opened), jobs.active(opened), demo.show_notice(opened)
     if job_views:
         active_cards(opened, job_views)
-    elif notice is None:
-        st.caption("Nothing is running.")
+    if failed or job_views or notice is not None:
+        place.subheader("Running")
     return (*job_states(job_views), ("demo", str(notice)), ("failed", " ".join(failed)))
 
 
@@ -39,20 +40,25 @@ def ways() -> None:
         navigation.link("import", "Import a model", ":material/arrow_forward:")
 
 
-st.title("Whetstone")
-st.markdown(
-    "Optimize a language model for serving: choose a model, combine techniques in a recipe, and compare the "
-    "result with the original."
-)
+head = st.container(horizontal=True, vertical_alignment="center")
+head.title("Whetstone", width="stretch")
+if head.button(
+    "Optimize a model", type="primary", icon=":material/construction:", key="home_optimize", shortcut="Alt+O"
+):
+    navigation.go("build")
 first_visit = jobs.count(opened) == 0 and not demo.is_active(opened)
 latest = evaluations.listing(opened, limit=LATEST)
+if not latest:
+    st.markdown(
+        "Optimize a language model for serving: choose a model, combine techniques in a recipe, and compare the "
+        "result with the original."
+    )
 if latest:
     latest_win.show(opened, latest)
 else:
     latest_win.show_recorded()
 if first_visit and not opened.read_only:
     ways()
-st.subheader("Running")
 shell.live("home", running, active=bool(jobs.active(opened)) or demo.is_active(opened))
 if not latest:
     st.caption("No verdict yet. Measure an optimized model against its original to see one here.")

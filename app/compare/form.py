@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 import streamlit as st
 
 from app import navigation
@@ -11,6 +14,7 @@ from backend.domain.errors import NotFound
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.what_if import costs
 from backend.domain.what_if.costs import WhatIf
+from backend.present.source_names import evaluation_name
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.evaluations.evaluations import EvaluationTitle, EvaluationView
@@ -21,7 +25,7 @@ OFFERED = 200
 def choose(opened: Workspace) -> list[EvaluationView]:
     """Draw the selection. An unknown id in the URL is named, and the others are shown."""
     # 1. Read the evaluations of the address; without any in it, the latest.
-    titles = {title.id: f"{title.title}, {local_time(title.created_at)} ({title.id})" for title in _offered(opened)}
+    titles = _labels(_offered(opened))
     requested = navigation.distinct_values(st.query_params.get_all("ids"))
     if not requested and not any(st.query_params.get(name) for name in ("presets", "imported")):
         requested = [view.id for view in evaluations.listing(opened, limit=1)]
@@ -61,6 +65,13 @@ def choose(opened: Workspace) -> list[EvaluationView]:
     if len(views) > 1:
         st.caption(plain(f"{'; '.join(side_by_side.titles(views))}."))
     return views
+
+
+def _labels(titles: Sequence[EvaluationTitle]) -> dict[str, str]:
+    """Return a label of each evaluation by its id: short name and time, with the id where two are alike."""
+    labels = {title.id: f"{evaluation_name(title.title)}, {local_time(title.created_at)}" for title in titles}
+    shared = Counter(labels.values())
+    return {key: f"{label} ({key})" if shared[label] > 1 else label for key, label in labels.items()}
 
 
 def _offered(opened: Workspace) -> list[EvaluationTitle]:

@@ -5,7 +5,7 @@ Nothing is tested between evaluations: they were measured apart, and only varian
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from string import ascii_uppercase
 from typing import Any
@@ -20,7 +20,7 @@ from backend.domain.figures import code, figure
 from backend.domain.limits import chart_selection
 from backend.domain.load.load import Load
 from backend.domain.machine.hardware_lines import hardware_line
-from backend.present.source_names import distinct_labels, short_name
+from backend.present.source_names import distinct_labels, evaluation_name, short_name
 from backend.present.tables import evaluation as tables
 from backend.present.words import repeat_counts
 from backend.present.words.measurements import PREFIX_CACHE, load_asked
@@ -118,10 +118,22 @@ def group_document(whole: Evaluation, views: Sequence[EvaluationView], members: 
 
 
 def titles(views: Sequence[EvaluationView]) -> list[str]:
-    """Return the title of each evaluation, with the letter of each where there are several."""
+    """Return the short name of each evaluation, with the letter of each where there are several."""
+    names = [evaluation_name(view.title) for view in views]
     if len(views) == 1:
-        return [views[0].title]
-    return [f"{letter}: {view.title}" for letter, view in zip(LETTERS, views, strict=False)]
+        return names
+    return [f"{letter}: {name}" for letter, name in zip(LETTERS, names, strict=False)]
+
+
+def lettered_sentences(
+    documents: Mapping[str, Evaluation], sentences_of: Callable[[Evaluation], Sequence[str]]
+) -> list[str]:
+    """Return the sentences about each evaluation, by its letter, which they begin with where there are several."""
+    sentences = []
+    for letter, document in documents.items():
+        begin = f"{letter}: " if len(documents) > 1 else ""
+        sentences += [f"{begin}{sentence}" for sentence in sentences_of(document)]
+    return sentences
 
 
 def variant_labels(views: Sequence[EvaluationView]) -> list[dict[str, str]]:

@@ -35,10 +35,11 @@ def parse_limit(words: str | None, top: float) -> float:
     return top if limit is None else limit
 
 
-def choose(documents: Sequence[Evaluation]) -> Slo:
-    """Draw the sliders. Return the limits; fully to the right is no limit."""
+def choose(documents: Sequence[Evaluation], places: Sequence[Any] | None = None) -> Slo:
+    """Draw the sliders in these two places, by default side by side. Return the limits; fully to the right is no
+    limit."""
     limits: dict[str, float | None] = {}
-    for column, (name, (latency, label)) in zip(st.columns(2), LIMITS.items(), strict=True):
+    for column, (name, (latency, label)) in zip(places or st.columns(2), LIMITS.items(), strict=True):
         highest = slo.highest_p95(documents, latency)
         limits[name] = None if highest is None else _slider(column, name, label, highest)
     return Slo(ttft_p95_ms=limits["ttft"], tpot_p95_ms=limits["tpot"])

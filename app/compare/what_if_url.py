@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
 import streamlit as st
 
@@ -49,3 +50,11 @@ def write(name: str, words: str) -> None:
     elif not words and name in st.query_params:
         del st.query_params[name]
     st.session_state[LAST_VALUES][name] = words
+
+
+def show_link() -> None:
+    """Draw the button that opens the address of this page, to copy."""
+    parameters = [(name, value) for name in st.query_params for value in st.query_params.get_all(name)]
+    with st.popover("Copy link", icon=":material/link:", key="compare_link", width="content"):
+        st.code(f"{st.context.url or ''}?{urlencode(parameters)}", language=None, wrap_lines=True)
+        st.caption("The address holds the selection, the limits and the prices.")

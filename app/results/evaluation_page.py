@@ -1,13 +1,19 @@
-"""An evaluation on a screen: the verdict, then tabs of speed, price, quality, requests and conditions."""
+"""An evaluation on a screen: verdict, tiles and charts, then tabs of speed, price, quality, requests and conditions."""
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import streamlit as st
 
-from app import charts, next_steps
+from app import charts, navigation, next_steps
+from app.compare import what_if_url
+from app.evaluate import form
 from app.formatting import message, plain
 from app.navigation import page_key
+from app.overview import caveats, tiles
 from app.results import (
+    configuration_check,
     costs,
     figure_tables,
     goodput,
@@ -24,44 +30,54 @@ from backend.domain.limits.chart_selection import select_variants
 from backend.domain.what_if.costs import WhatIf
 from backend.present.charts import evaluation as drawn
 from backend.present.charts import resources, tradeoffs
+from backend.present.source_names import evaluation_name
 from backend.present.tables import tasks
 from backend.present.tables.evaluation import csv
+from backend.present.variant_tiles import variant_tiles
 from backend.present.words import engines, headline, load_search, quality_loss
 from backend.present.words.measurements import answers_agreement, quality_scores, scored
 from backend.service import Workspace
 from backend.service.evaluations.evaluations import EvaluationView
 
 FIRST, HALF = 320, 420
-"""Heights in pixels of the first chart, and of those that share a row."""
+"""Heights in pixels of the first charts, and of those below that share a row."""
 TABS = ("Speed", "Price", "Quality", "Speculation", "Requests", "Conditions")
 
 
-def show(opened: Workspace, view: EvaluationView) -> WhatIf:
-    """Draw the evaluation. Return the what-if of its price fields.
+class ActionPlaces(NamedTuple):
+    """Containers in the row of the title: for the button that measures more, the link to Compare, and the menu."""
+
+    more: Any
+    compare: Any
+    actions: Any
+
+
+def show(opened: Workspace, view: EvaluationView) -> None:
+    """Draw the evaluation: its top, which answers on first sight, then tabs.
 
     Charts and sentences are of the selected variants, tables of all. Only the open tab is drawn; the price fields are
     always there, since the report uses them.
     """
-    # 1. The verdict.
+    # 1. The top, whose charts and actions are filled in below.
     document = view.document
+    places = draw_top(view)
+    first_charts = st.container()
+    # 2. The price, which the downloads need.
     shown = variant_choice.choose(document, "shown")
     names = [result.name for result in shown.variants]
-    verdict_panel.show(document, shown)
-    steps = st.container(horizontal=True, vertical_alignment="center")
     speed, price, quality, guessing, single, under = st.tabs(TABS, key=page_key("view"), bind="query-params")
-    # 2. The price, which the downloads need.
     with price:
         what_if, priced = costs.show_prices(opened, document, names, in_sight=bool(price.open))
-    with steps:
-        verdict_panel.more_button(opened, view)
-        downloads(opened, view, what_if, priced)
+    with first_charts:
+        draw_first_charts(document, select_variants(priced, names))
+    _fill_actions(opened, view, places, what_if, priced)
     # 3. The open tab.
     if speed.open:
         with speed:
             draw_speed(opened, view, shown, priced)
     if quality.open:
         with quality:
-            draw_quality(select_variants(priced, names), view.id)
+            draw_quality(select_variants(priced, names))
             draw_tasks(document)
     if guessing.open:
         with guessing:
@@ -71,9 +87,59 @@ def show(opened: Workspace, view: EvaluationView) -> WhatIf:
             requests.show(view, names)
     if under.open:
         with under:
+            configuration_check.show_line(document)
+            measurement_conditions.show_provenance(document)
             measurement_conditions.show(document)
     _show_next_steps(opened, document)
-    return what_if
+
+
+def draw_top(view: EvaluationView) -> ActionPlaces:
+    """Draw title, verdict and tiles. Return the places of the actions, which depend on what is chosen below."""
+    # 1. The title and what is beside it.
+    document = view.document
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.title(plain(evaluation_name(view.title)), width="stretch", help=f"{plain(view.title)} ({view.id})")
+        caveats.show(verdict_panel.caveat_sentences(document))
+        more, compare = st.container(width="content"), st.container(width="content")
+        actions = st.popover("More", icon=":material/more_horiz:", key=page_key("actions"), width="content")
+    # 2. The verdict, and a tile per variant.
+    verdict_panel.show_verdict(document)
+    row = [] if load_search.is_search(document) else variant_tiles(document)
+    tiles.show(row)
+    if row and len(row) < len(document.variants):
+        st.caption(f"The {len(row) - 1} fastest of {len(document.variants) - 1} variants; the table below has all.")
+    return ActionPlaces(more, compare, actions)
+
+
+def draw_first_charts(document: Evaluation, shown: Evaluation) -> None:
+    """Draw the trade-off of all variants, `shown` ones in colour, and beside it their quality where it was measured."""
+    theme = charts.theme()
+    front = tradeoffs.pareto(document, theme, [result.name for result in shown.variants])
+    scored = any(result.quality for result in shown.variants)
+    left, right = st.columns([3, 2]) if scored else (st.container(), None)
+    with left:
+        charts.show(charts.with_height(front, FIRST), "evaluation-pareto")
+    if right is not None:
+        with right:
+            chart = tradeoffs.quality_speed(shown, None, theme, brief=True)
+            charts.show(charts.with_height(chart, FIRST), "evaluation-quality")
+
+
+def _fill_actions(
+    opened: Workspace, view: EvaluationView, places: ActionPlaces, what_if: WhatIf, priced: Evaluation
+) -> None:
+    """Draw the actions of the page, at the price and the limits that were chosen on it."""
+    # 1. Where nothing won, measuring more is what to do next and stays in view.
+    with places.more if headline.find_win(view.document) is None else places.actions:
+        verdict_panel.more_button(opened, view)
+    # 2. The others.
+    with places.compare:
+        parameters = what_if_url.parameters(what_if)
+        navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id, **parameters)
+    with places.actions:
+        downloads(opened, view, what_if, priced)
+        navigation.link("evaluate", "Measure again", ":material/refresh:", **form.repeat_parameters(view.document))
+        navigation.link("evaluate", "All evaluations", ":material/history:")
 
 
 def _show_next_steps(opened: Workspace, document: Evaluation) -> None:
@@ -90,13 +156,9 @@ def _show_next_steps(opened: Workspace, document: Evaluation) -> None:
 
 
 def draw_speed(opened: Workspace, view: EvaluationView, shown: Evaluation, priced: Evaluation) -> None:
-    """Draw the trade-off, every latency, goodput, every figure, and results of other tools."""
+    """Draw the verdicts, every latency, goodput, every figure, and results of other tools."""
     document = view.document
-    first = tradeoffs.pareto(document, charts.theme(), [result.name for result in shown.variants])
-    charts.show(charts.with_height(first, FIRST), "evaluation-pareto")
-    if not load_search.is_search(document):
-        with st.expander("Full verdicts, with every latency", icon=":material/balance:"):
-            verdict_panel.show_sentences(shown)
+    verdict_panel.show_details(document, shown)
     draw_lines(shown)
     st.subheader("Which variants meet your SLO?")
     goodput.show(view, document, shown)
@@ -146,12 +208,12 @@ def _pick(label: str, choices: dict[str, str], key: str) -> str:
     return chosen
 
 
-def draw_quality(document: Evaluation, key: str) -> None:
-    """Draw the loss of quality, and the text on which it was scored."""
+def draw_quality(document: Evaluation) -> None:
+    """Draw the loss of quality with prices, and the text on which it was scored."""
     if not any(result.quality for result in document.variants):
         st.info('Quality was not measured. Evaluate again with "Include quality".', icon=":material/info:")
         return
-    charts.show(tradeoffs.quality_speed(document, None, charts.theme()), f"{key}-quality")
+    charts.show(tradeoffs.quality_speed(document, None, charts.theme()), "quality-price")
     if document.has_price:
         st.caption("The figure at a mark is its price per million output tokens at this load.")
     st.table(quality_rows(document), border="horizontal", hide_index=True, alt="Quality of each variant")

@@ -1,4 +1,4 @@
-"""The latest win on Home: one line, four figures before and after, a small chart; or one line on why there is none."""
+"""The latest win on Home: a title, four tiles, a small chart; or one line on why there is none."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import streamlit as st
 
 from app import charts, navigation
 from app.formatting import message, plain, size, strong
+from app.overview import caveats, tiles
 from app.results import verdict_panel
 from app.summaries import provenance
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.machine import hardware_lines
-from backend.present.charts import evaluation as drawn
+from backend.present.charts import tradeoffs
+from backend.present.variant_tiles import variant_tiles
 from backend.present.words import headline, load_search
-from backend.present.words.headline import Win
+from backend.present.words.headline import Tile, Win
 from backend.service import Workspace
 from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.studio import demo_export
@@ -25,7 +27,7 @@ RECORDED = (
 )
 LONGEST_S = 1800.0
 """Seconds beyond which measuring more is not what to do next."""
-SMALL = 300
+SMALL = 280
 """Height in pixels."""
 
 
@@ -38,21 +40,24 @@ def show(opened: Workspace, views: Sequence[EvaluationView]) -> None:
         if win is not None:
             view = candidate
             break
+    document = view.document
     with st.container(border=True, key="home_hero-box"):
         # Show the win, the load found by a search, or the verdict.
         if win is not None:
-            _show_win(view.document, win)
-        elif load_search.is_search(view.document):
-            st.markdown(strong(load_search.sentences(view.document)[0]))
+            _show_win(document, win)
+        elif load_search.is_search(document):
+            st.markdown(strong(load_search.sentences(document)[0]))
         else:
-            verdict_panel.show_line(view.document)
-            if evidence := headline.evidence_sentence(view.document):
+            verdict_panel.show_line(document, headline.headline_sentence(document))
+            _show_tiles_and_front(document, variant_tiles(document))
+            if evidence := headline.evidence_sentence(document):
                 st.caption(message(evidence))
         # Lead on.
         with st.container(horizontal=True, vertical_alignment="center"):
             navigation.link("evaluate", "Open the evaluation", ":material/open_in_full:", id=view.id)
             navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)
             navigation.link("evaluate", "All evaluations", ":material/history:")
+            caveats.show(verdict_panel.caveat_sentences(document))
             if win is None and not verdict_panel.more_button(opened, view, within_s=LONGEST_S):
                 _link_build(view)
         st.caption(plain(provenance(view)))
@@ -79,18 +84,16 @@ def show_recorded() -> None:
 
 
 def _show_win(document: Evaluation, won: Win) -> None:
-    st.subheader(strong(headline.headline_sentence(document)))
-    left, right = st.columns([3, 2], vertical_alignment="center")
+    """Draw the title of the win, its four tiles and the trade-off of both variants."""
+    st.subheader(strong(headline.speed_words(won)), help=message(headline.headline_sentence(document)))
     weights = [size(result.variant.bytes_on_disk) for result in (won.before, won.after)]
-    tiles = headline.tiles(document, won, weights)
-    with left:
-        for row in (tiles[:2], tiles[2:]):
-            for column, tile in zip(st.columns(2), row, strict=True):
-                with column.container(border=True, height="stretch"):
-                    st.metric(tile.label, tile.value)
-                    st.caption(plain(tile.detail))
-    with right:
-        chart = drawn.before_after(document, won.before.name, won.after.name, charts.theme())
-        charts.show(charts.with_height(chart, SMALL), "hero", file=False)
+    _show_tiles_and_front(document, headline.tiles(document, won, weights), [won.before.name, won.after.name])
     if others := headline.others_sentence(document, won):
         st.caption(message(others))
+
+
+def _show_tiles_and_front(document: Evaluation, row: Sequence[Tile], names: Sequence[str] | None = None) -> None:
+    """Draw the tiles, then the trade-off with these variants in colour, by default all."""
+    tiles.show(row)
+    front = tradeoffs.pareto(document, charts.theme(), names)
+    charts.show(charts.with_height(front, SMALL), "hero", file=False)

@@ -1,8 +1,9 @@
-"""The verdict of an evaluation: one line, a word per variant and load, warnings, and the offer to measure more."""
+"""The verdict of an evaluation: one line, caveats, a word per variant and load, and the offer to measure more."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import streamlit as st
 
@@ -16,6 +17,7 @@ from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.evaluation.soundness import SHARED_PROCESSORS
 from backend.domain.figures import counted
+from backend.present.variant_tiles import mixed_sentences
 from backend.present.words import headline, load_search
 from backend.present.words.verdicts import LevelVerdict, level_verdicts
 from backend.service import Workspace
@@ -24,32 +26,30 @@ from backend.service.evaluations.evaluations import EvaluationView
 from backend.service.jobs import progress
 
 
-def show(document: Evaluation, shown: Evaluation) -> None:
-    """Draw the line, the warnings and the grid of the `shown` variants; for a search, what it found."""
-    # What makes the figures wrong comes first.
+def show_verdict(document: Evaluation) -> None:
+    """Show what was not served as configured in red, then the verdict in one line; for a search, what it found."""
     configuration_check.show_failures(document)
-    # Then the result: the load that was found, or a cell for each variant and load.
     if load_search.is_search(document):
         show_search(document)
-        show_warnings(document)
     else:
-        show_line(document)
-        show_warnings(document)
-        verdict_grid.show(shown)
-        if len(document.variants) > 1:
-            st.caption(
-                f"Output tokens/s against {plain(document.variants[0].name)}: geometric means over slices, so "
-                "their quotient is the factor; in brackets its 95% interval. Latencies are in the full verdicts "
-                "below."
-            )
-    # Then what the figures rest on.
-    configuration_check.show_line(document)
-    measurement_conditions.show_provenance(document)
+        show_line(document, headline.short_sentence(document))
 
 
-def show_line(document: Evaluation) -> None:
-    """Show the headline: green if something is faster, amber if the noise is too high, else plain."""
-    words, calls = strong(headline.headline_sentence(document)), headline.throughput_verdicts(document)
+def show_several(documents: Mapping[str, Evaluation]) -> None:
+    """Show the verdict of each evaluation in a line after its letter, and first what was not served as configured."""
+    for document in documents.values():
+        configuration_check.show_failures(document)
+    lines = []
+    for letter, document in documents.items():
+        is_search = load_search.is_search(document)
+        words = " ".join(load_search.sentences(document)) if is_search else headline.short_sentence(document)
+        lines.append(f"- **{letter}**: {strong(words)}")
+    st.markdown("\n".join(lines))
+
+
+def show_line(document: Evaluation, sentence: str) -> None:
+    """Show the sentence of a verdict: green if something is faster, amber if the noise is too high, else plain."""
+    words, calls = strong(sentence), headline.throughput_verdicts(document)
     if headline.find_win(document) is not None:
         st.success(words, icon=":material/trophy:")
     elif any(call.kind == "noisy" for call in calls):
@@ -58,12 +58,26 @@ def show_line(document: Evaluation) -> None:
         st.info(words, icon=":material/balance:")
 
 
-def show_warnings(document: Evaluation) -> None:
-    """Show the warnings in one box, except the one that holds for every evaluation on one machine."""
-    warnings = [*measurement_conditions.validity_warnings(document)]
-    warnings += [message(warning) for warning in document.warnings if warning != SHARED_PROCESSORS]
-    if warnings:
-        st.warning("\n\n".join(warnings), icon=":material/warning:")
+def show_details(document: Evaluation, shown: Evaluation) -> None:
+    """Draw the whole headline, the grid of the `shown` variants, and every verdict; nothing for a search."""
+    if load_search.is_search(document):
+        return
+    st.markdown(strong(headline.headline_sentence(document)))
+    verdict_grid.show(shown)
+    if len(document.variants) > 1:
+        st.caption(
+            f"Output tokens/s against {plain(document.variants[0].name)}: geometric means over slices, so "
+            "their quotient is the factor; in brackets its 95% interval. Latencies are in the full verdicts "
+            "below."
+        )
+    with st.expander("Full verdicts, with every latency", icon=":material/balance:"):
+        show_sentences(shown)
+
+
+def caveat_sentences(document: Evaluation) -> list[str]:
+    """Return what a reader of the figures must know, except the one that holds for every evaluation on one machine."""
+    warnings = [warning for warning in document.warnings if warning != SHARED_PROCESSORS]
+    return [*measurement_conditions.validity_warnings(document), *mixed_sentences(document), *warnings]
 
 
 def more_button(opened: Workspace, view: EvaluationView, *, within_s: float = math.inf) -> bool:

@@ -14,6 +14,8 @@ from backend.domain.model.path_names import path_name
 REVISION = re.compile(r"@[0-9a-f]{7,64}$")
 """The revision behind the name of an imported model."""
 ENDPOINT = re.compile(r"sagemaker:(?://[^/]+/)?(?P<name>[^@#/]+)")
+EVALUATE = re.compile(r"(?:Demo: e|E)valuate (?P<names>.+?)(?P<end>: [\d,]+ more blocks?)?")
+"""The title that an evaluation gets: its variants, the baseline first, and what was added to an earlier one."""
 PATHS = ("/", "~", "./", "../", "s3://")
 """Beginnings of a path or a prefix; all else is a name already."""
 
@@ -57,3 +59,14 @@ def distinct_labels(names: Mapping[str, str]) -> dict[str, str]:
     }
     shared = Counter(labels.values())
     return {source: f"{names[source]} ({source})" if shared[label] > 1 else label for source, label in labels.items()}
+
+
+def evaluation_name(title: str) -> str:
+    """Return a short name of an evaluation: `starter vs w8a8`, `starter vs 3 variants`; a title that a person chose as
+    it is."""
+    listed = EVALUATE.fullmatch(title)
+    if listed is None:
+        return title
+    baseline, *others = (short_name(name) for name in listed["names"].split(", "))
+    compared = f"{len(others)} variants" if len(others) > 1 else "".join(others)
+    return f"{baseline}{f' vs {compared}' if others else ''}{listed['end'] or ''}"

@@ -1,5 +1,5 @@
 """docs/demo.md as it stands there, from Home to the report, on the demonstration's stored results: no dead end, axe
-clean."""
+clean, and an evaluation that shows its first chart at once."""
 
 from __future__ import annotations
 
@@ -23,9 +23,31 @@ def home(visit: Visit) -> None:
     visit.link("Open the evaluation")
 
 
+MOST_WORDS, MOST_PIXELS = 60, 420
+FIRST_SIGHT = """main => {
+    const chart = main.querySelector("[data-testid=stPlotlyChart]")
+    const texts = document.createTreeWalker(main, NodeFilter.SHOW_TEXT)
+    const words = []
+    for (let text = texts.nextNode(); text && !chart.contains(text); text = texts.nextNode()) {
+        const shown = text.parentElement.checkVisibility({visibilityProperty: true})
+        if (shown && !text.parentElement.closest("style, script, [data-testid=stIconMaterial]"))
+            words.push(...text.data.split(/\\s+/).filter(word => /[\\p{L}\\p{N}]/u.test(word)))
+    }
+    return [words.length, chart.getBoundingClientRect().top - main.getBoundingClientRect().top, words.join(" ")]
+}"""
+"""Words and pixels between the top of the page without its menu and its first chart."""
+
+
+def check_first_sight(visit: Visit) -> None:
+    """Check that a reader of 1280 by 900 pixels sees a chart before much text."""
+    words, pixels, text = visit.main.evaluate(FIRST_SIGHT)
+    assert words <= MOST_WORDS and pixels <= MOST_PIXELS, f"{words} words and {pixels} px above the chart: {text}"
+
+
 def evaluation(visit: Visit) -> None:
-    visit.heading("Evaluate")
+    visit.heading("SmolLM2-135M-Instruct vs 2 variants")
     visit.drawn()
+    check_first_sight(visit)
     for tab in ("Quality", "Price", "Conditions", "Speed"):
         visit.main.get_by_role("tab", name=tab, exact=True).click()
         visit.page.wait_for_url(re.compile(rf"evaluate_view={tab}") if tab != "Speed" else re.compile(r"/evaluate"))
@@ -94,6 +116,8 @@ def job(visit: Visit) -> None:
 def report(visit: Visit, browser: Browser, file: Path) -> None:
     expect(visit.main.get_by_role("heading", name="Past evaluations")).to_be_visible()
     visit.first_row()
+    visit.heading("SmolLM2-135M-Instruct vs 2 variants")
+    visit.button("More").click()
     with visit.page.expect_download() as saving:
         visit.button("Report (HTML)").click()
     check_accessible(visit)

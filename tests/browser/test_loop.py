@@ -85,6 +85,7 @@ def test_from_the_catalog_to_a_report_on_disk(chromium: Browser, studio: Studio,
         evaluation = evaluate(visit, studio)
         sentences = visit.main.get_by_text(re.compile(r"^.*At [12] streams? "))
         expect(sentences).to_have_count(len(LEVELS))
+        visit.main.get_by_role("tab", name="Conditions").click()
         expect(visit.main.get_by_text(re.compile(r"^Measured 20\d\d-"))).to_be_visible()
         compare(visit, evaluation)
         with visit.page.expect_download() as saving:

@@ -7,6 +7,7 @@ from backend.domain.machine.hardware_lines import hardware_line
 
 MARK = "demonstration.json"
 """The file that makes a home a demonstration; whoever opens that home may only read it."""
+READ_ONLY = "Nothing runs here, and nothing can be changed."
 
 
 class Demonstration(Frozen):
@@ -19,5 +20,4 @@ class Demonstration(Frozen):
     @property
     def label(self) -> str:
         where = hardware_line(self.hardware)
-        measured = f"Demonstration: measured on {where} on {self.measured_at[:10]}."
-        return f"{measured} Nothing runs here, and nothing can be changed."
+        return f"Demonstration: measured on {where} on {self.measured_at[:10]}."

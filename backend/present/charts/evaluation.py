@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from backend.domain.evaluation.document import Evaluation, Level, VariantResult
+from backend.domain.evaluation.document import Evaluation, Level
 from backend.domain.evaluation.prices import Pricing, level_prices
 from backend.domain.figures import figure, finite
 from backend.present.charts.markers import (
@@ -30,7 +30,6 @@ from backend.present.charts.markers import (
     whisker_key,
 )
 from backend.present.charts.theme import (
-    COLOURS,
     Figure,
     Marks,
     Theme,
@@ -123,39 +122,6 @@ def _slice_prices(metric: str, ratio: float, level: Level) -> list[float]:
         )
         prices.append(getattr(price, metric))
     return [price for price in prices if price is not None]
-
-
-def before_after(evaluation: Evaluation, before: str, after: str, theme: Theme = "light") -> Figure:
-    """Chart output tokens/s of two variants at each load as bars: geometric means with 95% intervals."""
-    style_indices, results = places(evaluation), {result.name: result for result in evaluation.variants}
-    traces = [_bars(results[name], style_indices[name], theme) for name in (before, after)]
-    meta = {"interval": ["95% from", "95% to"], "provenance": provenance(evaluation)}
-    x, y = {"label": "Load", "type": "category"}, {"label": "Output tokens/s", "rangemode": "tozero"}
-    around = layout("Before and after", x, y, theme, **meta)
-    return {"data": [*traces, whisker_key(theme)], "layout": {**around, "barmode": "group", "bargap": 0.35}}
-
-
-def _bars(result: VariantResult, place: int, theme: Theme) -> dict[str, Any]:
-    # Levels without a figure have no bar.
-    points = [(level, value) for level in result.levels if (value := finite(level.output_tokens_per_s)) is not None]
-    mark_style = style(place, theme)
-    return {
-        "type": "bar",
-        "name": legend_name(result.name),
-        "customdata": [text(result.name)] * len(points),
-        "x": [level.load.words for level, _ in points],
-        "y": [value for _, value in points],
-        "hoverinfo": "text",
-        "hovertext": [
-            f"{point_title(result, level)}<br>{figure(value)} tokens/s{flags(level)}" for level, value in points
-        ],
-        "marker": {"color": mark_style.colour},
-        "error_y": slice_whiskers(
-            [value for _, value in points],
-            [slice_figures("output_tokens_per_s", level) for level, _ in points],
-            COLOURS[theme].muted,
-        ),
-    }
 
 
 def _line_chart(evaluation: Evaluation, line: _Line, theme: Theme, missing: str) -> Figure:

@@ -148,17 +148,22 @@ def _marks(evaluation: Evaluation, points: list[ParetoPoint]) -> dict[str, Any]:
     }
 
 
-def quality_speed(evaluation: Evaluation, load: Load | None = None, theme: Theme = "light") -> Figure:
+def quality_speed(
+    evaluation: Evaluation, load: Load | None = None, theme: Theme = "light", *, brief: bool = False
+) -> Figure:
     """Chart output tokens/s against mean KL in nats per token, with the price per million output tokens at each mark.
 
     `load`: by default the highest that all variants with both figures have. If they share none (searches, a server
-    that died), each variant is drawn at its own highest load, and its mark names it.
+    that died), each variant is drawn at its own highest load, and its mark names it. `brief`: without prices and
+    legend, for a small chart beside one that names the variants.
     """
     # 1. The level of each variant, and its mark.
     levels = _places(evaluation, load)
     shared = len({level.load for level in levels.values()}) == 1 if load is None else True
     title = _quality_title(levels, load, shared)
-    marks = [_quality_trace(evaluation, index, level, shared, theme) for index, level in levels.items()]
+    marks = [
+        _quality_trace(evaluation, index, level, shared, theme, priced=not brief) for index, level in levels.items()
+    ]
     if not marks:
         return empty(title, _nothing(evaluation, levels), theme)
     highest = max(trace["x"][0] + trace["error_x"]["array"][0] for trace in marks) or 1.0
@@ -175,7 +180,8 @@ def quality_speed(evaluation: Evaluation, load: Load | None = None, theme: Theme
     around = layout(title, x, {"label": "Output tokens/s", "rangemode": "tozero"}, theme, **meta)
     left_out = _left_out(evaluation, levels)
     key = [whisker_key(theme)] if has_whiskers(marks) else []
-    return {"data": [*marks, *key], "layout": {**around, "annotations": [note(left_out, theme)] if left_out else []}}
+    around |= {"annotations": [note(left_out, theme)] if left_out else [], "showlegend": not brief}
+    return {"data": [*marks, *key], "layout": around}
 
 
 def _places(evaluation: Evaluation, load: Load | None) -> dict[int, Level]:
@@ -226,7 +232,9 @@ def _why_not(result: VariantResult) -> str:
     return "Not measured at this load"
 
 
-def _quality_trace(evaluation: Evaluation, index: int, level: Level, shared: bool, theme: Theme) -> dict[str, Any]:
+def _quality_trace(
+    evaluation: Evaluation, index: int, level: Level, shared: bool, theme: Theme, *, priced: bool
+) -> dict[str, Any]:
     # A variant without a divergence is at zero: it is the original.
     result = evaluation.variants[index]
     kl = _divergence(result.quality) or 0.0
@@ -240,7 +248,9 @@ def _quality_trace(evaluation: Evaluation, index: int, level: Level, shared: boo
     if price is not None:
         hover = f"{hover}<br>{folded(f'{PRICE}: {figure(price)}')}"
     # Write beside the mark what the legend does not say.
-    label = ", ".join([*([] if shared else [level.load.words]), *([] if price is None else [figure(price)])])
+    label = ", ".join(
+        [*([] if shared else [level.load.words]), *([figure(price)] if price is not None and priced else [])]
+    )
     # Draw the mark with the interval of the divergence.
     return {
         "type": "scatter",

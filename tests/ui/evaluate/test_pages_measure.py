@@ -358,17 +358,22 @@ def test_a_result_says_its_verdicts_first_then_draws(studio_home: Workspace) -> 
     at = studio.open_page("evaluate", id=studio.evaluation(studio_home, document))
     text = studio.says(at)
     assert text.count("At 16 streams") == 3
+    assert at.title[0].value == "starter vs w8a8"
     assert at.success[0].value.startswith("**w8a8-draft** is ")
+    assert [(tile.label, tile.delta) for tile in at.metric] == [
+        ("original", "baseline"),
+        *((name, "faster") for name in ("w8a8", "draft", "w8a8-draft")),
+    ]
     assert "x faster" in at.table[0].value.iloc[1]["16 streams"]
     assert "KL 0.0004" in at.table[0].value.iloc[1]["Quality in figures"]
     assert "These figures are simulated" in text
     assert "Speed per user against total throughput" in headings(at)[0]
-    assert len(headings(at)) == 3
+    assert len(headings(at)) == 4
     assert any("Time to first token (ms)" in frame.value.columns for frame in at.dataframe)
     files = [button.proto.label for button in at.get("download_button")]
     assert [label for label in files if label != "CSV"] == ["Report (HTML)", "Figures (JSON)", "Table (CSV)"]
     assert files.count("CSV") == len(headings(at))
-    assert all("is better: at concurrency 16" in chart.proto.alt for chart in at.get("plotly_chart")[1:3])
+    assert all("is better: at concurrency 16" in chart.proto.alt for chart in at.get("plotly_chart")[2:4])
     assert links_to(at, "Compare")
 
 
@@ -405,14 +410,14 @@ def test_levels_that_are_not_the_servers_are_named(studio_home: Workspace) -> No
     assert "lagged" in rows[1]["Why not"]
     assert (rows[1]["Client headroom"], rows[1]["Repeats"]) == ("96%", "5")
     at = studio.open_page("evaluate", id=studio.evaluation(studio_home, document))
-    assert "2 of 2 levels" in at.warning[0].value
+    assert "2 of 2 levels are invalid" in studio.says(at)
 
 
 def test_levels_whose_tokens_were_not_told_are_named(studio_home: Workspace) -> None:
     silent = simulated.uncounted(simulated.level(4, requests_per_s=1.5))
     document = simulated.evaluation(["a"], [1.0]).model_copy(update={"variants": [simulated.result("a", [silent])]})
     at = studio.open_page("evaluate", id=studio.evaluation(studio_home, document))
-    assert "1 of 1 levels have no tokens/s and no prices" in at.warning[0].value
+    assert "1 of 1 levels have no tokens/s and no prices" in studio.says(at)
 
 
 def test_a_report_that_is_gone_is_told(studio_home: Workspace) -> None:

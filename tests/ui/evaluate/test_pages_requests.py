@@ -271,7 +271,7 @@ def test_goodput_is_counted_again_when_a_limit_moves(studio_home: Workspace, sto
     level = evaluations.show(studio_home, stored).document.variants[0].levels[0]
     assert first["Highest goodput at"] == "concurrency 1"
     assert first["Goodput (requests/s)"] == figure(BLOCKS * REQUESTS / level.duration_s)
-    assert "of them within the limits" in json.loads(at.get("plotly_chart")[3].proto.spec)["data"][0]["hovertext"][0]
+    assert "of them within the limits" in json.loads(at.get("plotly_chart")[4].proto.spec)["data"][0]["hovertext"][0]
 
 
 def test_servers_and_percentiles_stand_beside_the_figures(studio_home: Workspace, stored: str) -> None:

@@ -27,12 +27,15 @@ from tests.helpers.speculating_evaluation import document as speculating_documen
 
 def test_what_is_too_noisy_says_so_beside_its_warning_and_one_step_measures_more(studio_home: Workspace) -> None:
     at = studio.open_page("evaluate", id=studio.evaluation(studio_home, noisy()))
-    first, second = (warning.value.replace("\\", "") for warning in at.warning)
-    assert first.startswith("No clear winner over **original** yet: **a** is too noisy to tell at 1 stream. Run ")
-    assert second == BUSY, "in a box beside the verdict, without what holds of every evaluation on one machine"
-    assert not at.success and not at.info[0:0]
+    (verdict,) = (warning.value.replace("\\", "") for warning in at.warning)
+    assert verdict == "No clear winner over **original** yet: **a** is too noisy to tell at 1 stream."
+    folded = [text.value.replace("\\", "") for text in at.markdown]
+    assert f"- {BUSY}" in folded, "folded, without what holds of every evaluation on one machine"
     (more,) = [button for button in at.button if "more block" in button.label]
-    assert more.label.split()[1] in first
+    assert f"Run {more.label.split()[1]} more blocks on an idle machine." in studio.says(at)
+    baseline, tile = at.metric
+    assert (baseline.label, baseline.delta) == ("original", "baseline")
+    assert (tile.label, tile.delta) == ("a", "inconclusive")
     more.click().run()
     studio.check(at)
     assert "e-1 cannot be continued: its evaluation.json is no longer in none; measure again." in at.error[
@@ -111,6 +114,7 @@ def test_what_was_not_served_as_asked_stands_first_in_red_and_has_no_verdict(stu
     first = at.error[0].value.replace("\\", "")
     assert first == "**Not served as configured.** `a`: It does not speculate. Most likely: The flag did not reach it."
     assert "not as configured" in at.info[0].value and not at.success[1:]
+    assert [(tile.value.replace("\\", ""), tile.delta) for tile in at.metric][1] == ("–", "not as configured")
     text = studio.says(at)
     assert "Verified while it was measured: computed in; not as configured: 1." in text
     assert "Configuration check" in text

@@ -87,7 +87,9 @@ def test_cancelling_its_card_stops_it_too(studio_home: Workspace) -> None:
     at = studio.open_page("home")
     at.button(key=f"home_cancel-{job.id}").click().run()
     studio.check(at)
-    assert first_run.advance(studio_home) is None and "Nothing is running." in studio.says(studio.open_page("home"))
+    assert (
+        first_run.advance(studio_home) is None and "Running" not in studio.says(studio.open_page("home")).splitlines()
+    )
 
 
 def test_behind_ones_own_job_it_can_be_made_ones_own(studio_home: Workspace) -> None:
@@ -211,8 +213,8 @@ SAYS_WHY = {"home": "Run the demo", "hardware": "nstall", "playground": "Start",
 @pytest.mark.parametrize("page", PAGES)
 def test_every_page_is_labelled_and_offers_to_start_nothing(shown: Workspace, page: str) -> None:
     at = studio.open_page(page.strip(), **pages(shown)[page])
-    label = at.info[0].value.replace("\\", "")
-    assert label.startswith("Demonstration: measured on ") and "Nothing runs here" in label
+    (label,) = [each for each in at.caption if "Demonstration: measured on " in each.value.replace("\\", "")]
+    assert label.proto.help.startswith("Nothing runs here")
     assert not any("No supervisor" in warning.value for warning in at.warning)
     buttons = [*at.button, *at.get("menu_button")]
     assert all(button.disabled for button in buttons if button.label in VERBS)

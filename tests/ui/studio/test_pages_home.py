@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import re
 
-from backend.present.charts.theme import COLOURS
 from backend.service import Workspace
 from tests import simulated, studio
 from tests.helpers.noisy_evaluation import noisy
@@ -17,20 +16,25 @@ def test_the_latest_win_is_a_line_four_tiles_and_one_chart(studio_home: Workspac
     studio.evaluation(studio_home, noisy(), "e-noisy")
     at = studio.open_page("home")
     (line,) = [head.value for head in at.subheader if "faster" in head.value]
-    assert re.match(r"\*\*w8a8-draft\*\* is 2\.\dx faster at 1 stream", line)
+    assert re.fullmatch(r"\*\*w8a8-draft\*\* is 2\.\dx faster at 1 stream", line), "the tiles say the rest"
     assert [metric.label.partition(",")[0] for metric in at.metric] == ["Speed", "Size", "Price per token", "Quality"]
     (chart,) = at.get("plotly_chart")
     drawn = json.loads(chart.proto.spec)["data"]
-    assert [trace["name"] for trace in drawn] == ["original", "w8a8-draft", "whiskers: 95% interval"]
-    assert drawn[0]["marker"]["color"] == COLOURS["light"].series[0] and drawn[0]["type"] == "bar"
+    names = ["Pareto front", "2 others", "original", "w8a8-draft", "whiskers: 95% interval"]
+    assert [trace["name"] for trace in drawn] == names
+    assert drawn[2]["marker"]["color"] and drawn[2]["marker"]["symbol"][0] == "circle"
     assert studio.says(at).count("streams") < 8, "no sentence a variant and level"
+    assert "Running" not in [head.value for head in at.subheader], "nothing runs"
+    at.button(key="home_optimize").click().run()
+    studio.check(at)
+    assert at.title[0].value == "Build"
 
 
 def test_where_nothing_wins_one_line_says_why_and_what_to_try(studio_home: Workspace) -> None:
     studio.evaluation(studio_home, noisy())
     at = studio.open_page("home")
     assert "too noisy to tell" in at.warning[-1].value and "more blocks" in at.warning[-1].value
-    assert not at.metric and not at.get("plotly_chart")
+    assert [tile.label for tile in at.metric] == ["original", "a"] and len(at.get("plotly_chart")) == 1
     assert any("more block" in button.label for button in at.button)
 
 

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import re
+import tomllib
 from collections.abc import Callable
 from html import unescape
 from itertools import pairwise
@@ -23,19 +24,14 @@ from backend.domain.evaluation.document import Evaluation
 from backend.domain.figures import figure as number
 from backend.domain.limits.chart_selection import MOST_LINES, choose_foremost, pareto_points, select_variants
 from backend.domain.maths import student_t
-from backend.domain.what_if.slice_means import with_slice_means
 from backend.present.charts import alt_text, tradeoffs
 from backend.present.charts import evaluation as charts
 from backend.present.charts.layer_errors import layer_errors
 from backend.present.charts.markers import LEGEND_WIDTH, WHISKERS, places, style_indices
 from backend.present.charts.theme import COLOURS, Figure, concurrency_axis, layout, style, text
 from backend.present.tables import evaluation as tables
+from backend.settings import CHECKOUT
 from tests.simulated import evaluation, level, result
-
-
-def before_after(document: Evaluation, theme: Any = "light") -> Figure:
-    return charts.before_after(document, *[result.name for result in document.variants[:2]], theme)
-
 
 DRAW: dict[str, Callable[..., Figure]] = {
     "latency": charts.latency,
@@ -137,7 +133,7 @@ def test_a_variant_has_one_colour_on_every_chart_and_the_original_is_the_ink(the
     turned = evaluation((names[0], *reversed(names[1:])), [1 + number / 10 for number in range(len(names))])
     drawn: dict[str, set[str]] = {}
     for document in (first, turned):
-        for draw in (*DRAW.values(), before_after):
+        for draw in DRAW.values():
             for trace in _marked(draw(document, theme=theme)):
                 colour = trace["marker"]["color"]
                 strong = (
@@ -231,16 +227,10 @@ def test_a_figure_without_figures_says_why(draw: Any) -> None:
         assert re.search(r"No price was given|not measured|No request|No throughput", alt_text.alt(figure))
 
 
-def test_the_bars_before_and_after_are_said_load_by_load(measured: Evaluation) -> None:
-    figure = before_after(with_slice_means(measured))
-    message = alt_text.alt(figure)
-    assert "Across: Load, 1 stream, 4 streams, 16 streams. Up: Output tokens/s." in message
-    assert _sent(graph.Figure(figure)) == _sent(screen.unvalidated(figure))
-    ratios = [after / before for before, after in zip(*(trace["y"] for trace in _marked(figure)), strict=True)]
-    compared = [
-        row.ratio for row in measured.comparison if row.variant == "w8a8" and row.metric == "output_tokens_per_s"
-    ]
-    assert ratios == pytest.approx(compared)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_theme_of_the_pages_has_the_colours_of_the_charts(theme: Any) -> None:
+    pages = tomllib.loads((CHECKOUT / ".streamlit" / "config.toml").read_text())["theme"]
+    assert tuple(pages[theme]["chartCategoricalColors"]) == COLOURS[theme].series
 
 
 def test_series_differ_in_more_than_colour() -> None:

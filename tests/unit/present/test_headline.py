@@ -11,6 +11,7 @@ from backend.domain.evaluation.document import Comparison, Evaluation, Quality
 from backend.domain.evaluation.outcome import interval_outcome
 from backend.domain.load.load import Load
 from backend.domain.what_if.slice_means import with_slice_means
+from backend.present import variant_tiles
 from backend.present.words import headline
 from backend.present.words.measurements import throughput
 from backend.present.words.verdicts import grid_rows
@@ -208,3 +209,62 @@ def test_the_four_tiles_say_before_and_after() -> None:
     before, after = (float(words) for words in re.findall(r"[\d.]+", price.detail)[:2])
     assert price.value == f"{1 - after / before:.0%} cheaper"
     assert (quality.value, quality.detail) == ("KL 0.0004", "loss hardly measurable")
+
+
+def test_the_short_sentence_is_one_line_without_advice() -> None:
+    quality = Quality(kl_mean=0.03, same_top=0.93)
+    won = sized(simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.9), levels=(1,)), quality)
+    assert re.fullmatch(r"`w8a8` is 1\.\dx faster at 1 stream, 47% smaller, KL 0\.0300\.", headline.short_sentence(won))
+    names, speeds = ("original", "a", "b", "c"), (1.0, 1.05, 1.04, 1.06)
+    noisy = simulated.evaluation(names=names, speeds=speeds, levels=(1,), noise=0.1)
+    assert (
+        headline.short_sentence(noisy) == "No clear winner over `original` yet: 3 of 3 variants are too noisy to tell."
+    )
+    assert headline.headline_sentence(noisy).startswith("No clear winner over `original` yet: `a`, `b` and `c` are")
+
+
+def tiles_of(document: Evaluation) -> list[tuple[str, str | None]]:
+    return [(tile.word, tile.kind) for tile in variant_tiles.variant_tiles(document)]
+
+
+def test_each_variant_has_a_tile_with_its_outcome_as_a_word() -> None:
+    document = simulated.evaluation(names=("original", "fast", "slow"), speeds=(1.0, 1.9, 0.5), levels=(1, 4))
+    baseline, fast, slow = variant_tiles.variant_tiles(document)
+    win = headline.find_win(document)
+    assert win is not None and baseline.detail == f"at {win.row.load.words}"
+    assert baseline.value == throughput(win.levels[0])
+    assert (
+        (fast.word, slow.word) == ("faster", "slower") and fast.value.startswith("1.") and slow.value.startswith("0.")
+    )
+    assert re.fullmatch(r"\d\.\d+ to \d\.\d+", fast.detail)
+    assert "at 1 stream and" in slow.about and "at 4 streams" in slow.about
+    same = simulated.evaluation(names=("original", "a"), speeds=(1.0, 1.0), levels=(1,))
+    assert tiles_of(same)[1] == ("same", "same")
+    noisy = simulated.evaluation(names=("original", "a"), speeds=(1.0, 1.05), levels=(1,), noise=0.1)
+    assert tiles_of(noisy)[1] == ("inconclusive", "noisy")
+    few = simulated.evaluation(names=("original", "a"), speeds=(1.0, 2.0), levels=(1,), repeats=2)
+    assert tiles_of(few)[1] == ("too few repeats", "none")
+    assert len(tiles_of(simulated.evaluation(names=("original",), speeds=(1.0,), levels=(1,)))) == 1
+
+
+def test_tiles_never_praise_ruined_answers_and_leave_the_slowest_out() -> None:
+    document = simulated.evaluation(names=("original", "w8a8"), speeds=(1.0, 1.9), levels=(1,))
+    ruined = sized(document, Quality(kl_mean=9.0, same_top=0.01))
+    assert tiles_of(ruined)[1] == ("faster, quality ruined", "slower")
+    names, speeds = ("original", "a", "b", "c", "d", "e"), (1.0, 1.5, 0.5, 1.6, 1.7, 1.8)
+    many = variant_tiles.variant_tiles(simulated.evaluation(names=names, speeds=speeds, levels=(1,)))
+    assert [tile.label for tile in many] == ["original", "a", "c", "d", "e"]
+
+
+def test_a_variant_that_is_faster_and_slower_is_a_caveat() -> None:
+    document = simulated.evaluation(names=("original", "a"), speeds=(1.0, 1.9), levels=(1, 4))
+    assert variant_tiles.mixed_sentences(document) == []
+    turned = [
+        each.model_copy(update={"ratio": 0.5, "ci95": (0.4, 0.6), "outcome": "worse"}) if each.load.value == 4 else each
+        for each in document.comparison
+    ]
+    (sentence,) = variant_tiles.mixed_sentences(document.model_copy(update={"comparison": turned}))
+    assert re.fullmatch(
+        r"`a` is not faster at every load: 1\.\dx faster \(.*\) at 1 stream and 2\.0x slower \(.*\) at 4 streams\.",
+        sentence,
+    )

@@ -3,7 +3,7 @@
 import pytest
 
 from backend.present.charts.markers import LEGEND_WIDTH, legend_name
-from backend.present.source_names import distinct_labels, short_name
+from backend.present.source_names import distinct_labels, evaluation_name, short_name
 
 CACHED = "/home/someone/.cache/huggingface/hub/models--org--Tiny-1B/snapshots/0123456789abcdef"
 
@@ -45,3 +45,17 @@ def test_a_legend_keeps_what_tells_a_long_name_apart() -> None:
     assert legend_name("an-organization/SmolLM2-135M-Instruct@1a2b3c4d") == "SmolLM2-135M-Instruct"
     one, other = (legend_name(f"SmolLM2-135M-Instruct-finetuned on {engine}") for engine in ("vLLM", "llama.cpp"))
     assert one != other and one.endswith("on vLLM") and max(len(one), len(other)) == LEGEND_WIDTH
+
+
+@pytest.mark.parametrize(
+    ("title", "name"),
+    [
+        ("Evaluate starter", "starter"),
+        ("Evaluate starter, w8a8 + draft", "starter vs w8a8 + draft"),
+        ("Demo: evaluate org/Tiny-1B@1a2b3c4d, w8a8, adaptive n-gram", "org/Tiny-1B vs 2 variants"),
+        ("Evaluate starter, w8a8: 6 more blocks", "starter vs w8a8: 6 more blocks"),
+        ("Nightly, all variants", "Nightly, all variants"),
+    ],
+)
+def test_an_evaluation_has_a_short_name(title: str, name: str) -> None:
+    assert evaluation_name(title) == name

@@ -1,0 +1,39 @@
+"""Draw figures as a row of tiles of equal size: a label, a large figure, a coloured word and what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import streamlit as st
+
+from app.formatting import plain
+from backend.present.words.headline import Tile
+from backend.present.words.verdicts import CellKind
+
+Colour = Literal["green", "orange", "blue", "gray"]
+Arrow = Literal["up", "down", "off"]
+OUTCOME_COLOURS: dict[CellKind | None, tuple[Colour, Arrow]] = {
+    "faster": ("green", "up"),
+    "slower": ("orange", "down"),
+    "same": ("blue", "off"),
+}
+"""Colour and arrow of an outcome; any other is grey. The word is always there too."""
+
+
+def show(tiles: Sequence[Tile]) -> None:
+    """Draw the tiles beside each other, of equal width and height; nothing without tiles."""
+    for column, tile in zip(st.columns(len(tiles)) if tiles else (), tiles, strict=True):
+        colour, arrow = OUTCOME_COLOURS.get(tile.kind, ("gray", "off"))
+        with column.container(border=True, height="stretch", gap=None):
+            st.metric(
+                plain(tile.label),
+                plain(tile.value),
+                plain(tile.word) or None,
+                colour,
+                delta_arrow=arrow,
+                delta_description=plain(tile.detail) if tile.word and tile.detail else None,
+                help=plain(tile.about) or None,
+            )
+            if tile.detail and not tile.word:
+                st.caption(plain(tile.detail))
