@@ -4,14 +4,14 @@ import streamlit as st
 
 from app import navigation, shell
 from app.formatting import local_time, plain, shorten
+from app.jobs import end_tiles, kind_views, queue_and_attempts, recovery_panel
 from app.jobs import job_page as job_view
-from app.jobs import kind_views, queue_and_attempts, recovery_panel, resource_panel
 from app.jobs.cards import cancel_button, show_end
-from app.jobs.job_text import kind_name, status
+from app.jobs.job_text import kind_name, short_title, status, warnings
+from app.overview import caveats
 from app.session import workspace
 from backend.domain.errors import NotFound
 from backend.domain.jobs.jobs import JobState
-from backend.domain.jobs.kinds import KINDS
 from backend.service.jobs import jobs, view_cache
 
 opened = workspace()
@@ -30,7 +30,7 @@ view_cache.forget(opened, job.id)
 specification = jobs.specification(opened, job.id)
 
 head, action = st.columns([5, 3], vertical_alignment="bottom")
-head.title(plain(job.title))
+head.title(plain(short_title(job)), help=plain(job.title) if short_title(job) != job.title else None)
 with action.container(horizontal=True, horizontal_alignment="right"):
     job_view.show_next_step(opened, job, specification)
 show_end(job)
@@ -46,16 +46,15 @@ with st.container(horizontal=True, vertical_alignment="center"):
     if job.parent:
         navigation.link("job", f"Made from {job.parent}", ":material/account_tree:", id=job.parent)
     navigation.link("jobs", "All jobs", ":material/list:")
+    if job.ended:
+        caveats.show(warnings(view_cache.read_snapshot(opened, job.id).events))
 queue_and_attempts.panel(opened, job)
 job_view.show_saved_work(opened, job)
 
+if job.ended:
+    end_tiles.show(opened, job)
 kind_views.show_result(opened, job, specification)
 shell.live("job", lambda: job_view.show_progress(opened, job.id), active=not job.ended)
 if job.state is not JobState.SUCCEEDED:
     recovery_panel.panel(opened, job, specification)
-st.subheader("Log")
-shell.live("log", lambda: job_view.show_log(opened, job.id), active=not job.ended)
-if not KINDS[job.kind].at_aws:
-    st.subheader("Resources")
-    shell.live("resources", lambda: resource_panel.panel(opened, job.id), active=not job.ended, every="5s")
-job_view.show_specification(job.id, specification)
+job_view.show_tabs(opened, job, specification)

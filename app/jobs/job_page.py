@@ -9,7 +9,7 @@ import streamlit as st
 
 from app import navigation, shell
 from app.formatting import ago, message, plain, seconds, size
-from app.jobs import kind_views
+from app.jobs import end_tiles, kind_views, resource_panel
 from app.jobs.cards import VERBS, perform, permission
 from app.jobs.job_text import (
     elapsed,
@@ -24,7 +24,6 @@ from app.jobs.job_text import (
     warnings,
 )
 from app.session import disabled_unless_allowed
-from backend.domain.figures import figure
 from backend.domain.jobs.kinds import KINDS
 from backend.domain.roles import Action
 from backend.service import Workspace
@@ -81,30 +80,28 @@ def _drop(opened: Workspace, job_id: str) -> None:
 
 
 def show_progress(opened: Workspace, job_id: str) -> str:
-    """Draw what changes while the job runs. Return its state, so that the page follows a change."""
+    """Draw what changes while the job runs; of an ended one where it ran. Return its state, so that the page follows a
+    change."""
     # 1. Read the job.
     now, events, progress = view_cache.read_snapshot(opened, job_id)
-    kind = KINDS[now.kind]
-    left, spent = view_cache.read_time_and_cost(opened, now)
-    # 2. Draw progress and figures.
-    cells: list[tuple[str, str, str | None]] = [("Elapsed", seconds(elapsed(now)), None)]
     navigation.name_tab(tab_words(now))
-    if not now.ended:
-        st.progress(min(1.0, now.progress or 0.0), text=progress_text(now, left=False))
-        if not kind.open_ended:
-            cells.append(("Time left", *time_left(now, left)))
+    where = f"{'Ran' if now.ended else 'Runs'} on {now.place}. " if now.place else ""
+    if now.ended:
+        if where:
+            st.caption(where)
+        return str(now.state)
+    # 2. Draw progress and figures.
+    left, spent = view_cache.read_time_and_cost(opened, now)
+    cells: list[tuple[str, str, str | None]] = [("Elapsed", seconds(elapsed(now)), None)]
+    st.progress(min(1.0, now.progress or 0.0), text=progress_text(now, left=False))
+    if not KINDS[now.kind].open_ended:
+        cells.append(("Time left", *time_left(now, left)))
     if spent:
-        how = "by AWS's clock" if kind.at_aws else "this attempt"
-        cost = f"{figure(spent.spent)}{' USD' if kind.at_aws else ''}"
-        cells.append(("Cost" if now.ended else "Cost so far", cost, f"{how}, at {figure(spent.per_hour)} per hour"))
+        cells.append(end_tiles.cost_figure(now, spent))
     cells += [("Attempt", str(now.attempt), None), ("Last event", ago(now.event_at), None)]
     shell.show_figures(cells)
     # 3. Say where it runs and how fast.
-    where = f"{'Ran' if now.ended else 'Runs'} on {now.place}. " if now.place else ""
-    if not now.ended:
-        st.caption(f"{where}Rate: {rate_text(progress) or 'not counted in this phase'}")
-    elif where:
-        st.caption(where)
+    st.caption(f"{where}Rate: {rate_text(progress) or 'not counted in this phase'}")
     # 4. Draw warnings and phases.
     for warning in warnings(events):
         st.warning(message(warning), icon=":material/warning:")
@@ -112,10 +109,26 @@ def show_progress(opened: Workspace, job_id: str) -> str:
     if rows:
         st.dataframe(rows, hide_index=True, alt="Phases with when each began and how long it took")
     else:
-        st.caption(
-            "Phases appear here while the job runs." if not now.ended else "The job ended before its first phase."
-        )
+        st.caption("Phases appear here while the job runs.")
     return str(now.state)
+
+
+def show_tabs(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
+    """Draw the log, the resources, and the details: of an ended job figures and phases, of any job what was
+    requested."""
+    # 1. A job at AWS uses nothing of this machine.
+    measured = not KINDS[job.kind].at_aws
+    log, *resources, details = st.tabs(["Log", *(["Resources"] if measured else []), "Details"])
+    # 2. Their content.
+    with log:
+        shell.live("log", lambda: show_log(opened, job.id), active=not job.ended)
+    for place in resources:
+        with place:
+            shell.live("resources", lambda: resource_panel.panel(opened, job.id), active=not job.ended, every="5s")
+    with details:
+        if job.ended:
+            end_tiles.show_details(opened, job)
+        show_specification(job.id, specification)
 
 
 def show_log(opened: Workspace, job_id: str) -> str:

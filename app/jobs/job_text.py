@@ -12,6 +12,7 @@ from backend.domain.jobs.jobs import RESUMABLE, TERMINAL, Event, JobState
 from backend.domain.jobs.kinds import KINDS
 from backend.domain.jobs.queueing import WaitReason
 from backend.domain.jobs.terms import Priority
+from backend.present.source_names import evaluation_name
 from backend.service.jobs.jobs import JobView
 
 ICONS = {
@@ -38,6 +39,12 @@ def state_words(job: JobView) -> str:
     if job.aside:
         return "put aside"
     return "making room" if job.making_room else str(job.state)
+
+
+def short_title(job: JobView) -> str:
+    """Return the title of a job's page: of an evaluation of several variants not all of their names."""
+    name = evaluation_name(job.title)
+    return job.title if name == job.title else f"Evaluate {name}"
 
 
 def tab_words(job: JobView) -> str:

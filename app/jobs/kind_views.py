@@ -9,9 +9,10 @@ import streamlit as st
 
 from app import charts, navigation, next_steps, shell, url_parameters
 from app.drafts import payoff_panel
-from app.formatting import message, plain
+from app.formatting import message, plain, strong
 from app.jobs import precision, recovery_panel, sagemaker_panel, training_panel
-from app.summaries import model_source, provenance, result_figures, verdicts
+from app.overview import tiles
+from app.summaries import model_source, provenance, verdicts
 from backend.domain.errors import NotFound
 from backend.domain.evaluation.document import Variant
 from backend.domain.jobs.artifact import Manifest
@@ -20,7 +21,8 @@ from backend.domain.jobs.kinds import KINDS
 from backend.domain.model.facts import ModelCard
 from backend.domain.recipe.recipe import Recipe, Speculate
 from backend.present.charts.layer_errors import layer_errors
-from backend.present.words import layer_summary, quality_loss
+from backend.present.variant_tiles import variant_tiles
+from backend.present.words import headline, layer_summary, load_search, quality_loss
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import artifacts, jobs
@@ -116,12 +118,11 @@ def _show_managed(opened: Workspace, job: JobView, specification: SpecificationJ
 
 
 def _show_artifact(opened: Workspace, job: JobView) -> None:
-    """Show size, quality and the error of each linear."""
-    # 1. Figures and quality.
+    """Show quality and the error of each linear."""
+    # 1. Quality.
     quality = job.result.get("quality") or {}
     if ruined := quality.get("below_floor"):
         st.error(message(ruined), icon=":material/warning:")
-    shell.show_figures(result_figures(job.result))
     if sentence := quality_loss.manifest_words(quality):
         st.caption(
             f"{sentence[:1].upper()}{sentence[1:]}. "
@@ -199,9 +200,12 @@ def _show_evaluation(opened: Workspace, job: JobView, specification: Specificati
     except NotFound:
         st.info("The evaluation of this job has been deleted.", icon=":material/delete:")
         return
-    # 2. Show its verdicts, and where they were measured.
-    for sentence in verdicts(view.document):
-        st.markdown(f"- {message(sentence)}")
+    # 2. Show its verdict and tiles, every verdict folded, and where they were measured.
+    if not load_search.is_search(view.document):
+        st.markdown(strong(headline.short_sentence(view.document)))
+        tiles.show(variant_tiles(view.document))
+    with st.expander("Full verdicts, with every latency", icon=":material/balance:"):
+        st.markdown("\n".join(f"- {message(sentence)}" for sentence in verdicts(view.document)))
     st.caption(plain(provenance(view)))
     navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)
     # 3. Offer what can be done with variants that are here.

@@ -58,7 +58,7 @@ def succeeded(home: Workspace) -> tuple[str, str]:
 def test_home_on_the_first_visit_offers_three_ways(studio_home: Workspace) -> None:
     at = studio.open_page("home")
     text = studio.says(at)
-    assert "Nothing is running." in text and "No verdict yet." in text
+    assert "Running" not in text.splitlines() and "No verdict yet." in text
     assert "Recorded** on AMD EPYC, 2 cores on 20" in text and "not on yours" in text
     assert "The demo" in text and "A real language model" in text and "The catalog" in text and "Your own model" in text
     assert "No supervisor is running" in at.warning[0].value
@@ -265,6 +265,8 @@ def test_a_succeeded_job_shows_its_result_and_the_next_step(studio_home: Workspa
         and "Peak memory 700 MB" in text
     )
     assert created in text and len(at.get("plotly_chart")) == 1
+    assert [tile.label for tile in at.metric][:4] == ["Weights", "Peak memory", "Run time", "Attempt"]
+    assert [tab.label for tab in at.tabs][-3:] == ["Log", "Resources", "Details"]
     assert "Evaluate against the original" in [button.label for button in at.button]
 
 
