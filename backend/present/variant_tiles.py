@@ -11,7 +11,7 @@ from backend.present.words import headline
 from backend.present.words.headline import Tile
 from backend.present.words.measurements import throughput
 
-MOST_TILES = 5
+MOST_TILES = 4
 """Tiles in a row; a table has the other variants."""
 WORDS: dict[VerdictKind, str] = {
     "faster": "faster",
@@ -24,7 +24,7 @@ RUINED = "quality ruined"
 
 
 def variant_tiles(evaluation: Evaluation) -> list[Tile]:
-    """Make a tile for the baseline and for at most four variants, those with the highest speed-up."""
+    """Make a tile for the baseline and for at most three variants, those with the highest speed-up."""
     # 1. The load that the verdict names.
     load = tile_load(evaluation)
     if load is None:

@@ -108,8 +108,7 @@ def read_offline(browser: Browser, report: Path) -> list[str]:
 
 def again(visit: Visit, sources: list[str]) -> None:
     """A person who types as soon as the form is there keeps the variants that the step before chose."""
-    visit.button("More").click()
-    visit.button("Measure again").click()
+    visit.action("Measure again").click()
     visit.fill("Concurrency (streams)", "1, 2")
     visit.page.wait_for_url(re.compile(r"[?&]evaluate_concurrency=1"))
     expect(visit.main.get_by_text("3 variants x 2 levels x 5 repeats = 30 runs")).to_be_visible()
@@ -134,9 +133,8 @@ def by_clicks(chromium: Browser, studio: Studio, sources: list[str], report: Pat
         tab(visit, "Speed")
         visit.main.get_by_text("Full verdicts, with every latency").click()
         assert verdicts(visit.main) == read
-        visit.button("More").click()
         with visit.page.expect_download() as saving:
-            visit.button("Report (HTML)").click()
+            visit.action("Report (HTML)").click()
         visit.page.keyboard.press("Escape")
         saving.value.save_as(report)
         again(visit, sources)

@@ -146,6 +146,11 @@ class Visit:
         """By the words it begins with: Streamlit adds the shortcut to them."""
         return self.main.get_by_role("button", name=re.compile(rf"^{re.escape(words)}(?!\w)"))
 
+    def action(self, words: str) -> Locator:
+        """Open the page's menu of actions, which is drawn beside the page, and find one of them."""
+        self.button("More").click()
+        return self.page.get_by_test_id("stPopoverBody").get_by_role("button", name=words)
+
     def field(self, words: str) -> Locator:
         return self.main.get_by_label(words, exact=True)
 
