@@ -28,9 +28,9 @@ with right:
     presets = compare_presets.choose(opened)
 if presets:
     compare_presets.show(opened, presets, views)
-with copied:
-    what_if_url.show_link()
 if not views:
+    with copied:
+        what_if_url.show_link()
     if not presets:
         st.caption("The charts appear here. The first one shows speed per user against total throughput.")
     imported_results.show(opened, None)
@@ -42,6 +42,7 @@ what_ifs = form.what_if(views)
 documents = [document for _, document in what_ifs]
 whole = side_by_side.merge(views, documents)
 theme = charts.theme()
+titled = {title: view.document for title, view in zip(side_by_side.titles(views), views, strict=True)}
 lettered = {letter: view.document for letter, view in zip(side_by_side.LETTERS, views, strict=False)}
 with notes:
     caveats.show(side_by_side.lettered_sentences(lettered, verdict_panel.caveat_sentences))
@@ -49,7 +50,7 @@ with top:
     if len(views) == 1:
         verdict_panel.show_verdict(views[0].document)
     else:
-        verdict_panel.show_several(lettered)
+        verdict_panel.show_several(titled)
     shown = variant_choice.choose(whole, "shown")
     chart, limit_column = st.columns([3, 1])
     with limit_column:
@@ -120,3 +121,5 @@ for view, title, (what_if, document) in zip(views, side_by_side.titles(views), w
     verdict_panel.show_details(view.document, foremost)
     navigation.link("evaluate", "Open the evaluation", ":material/open_in_new:", id=view.id)
     evaluation_page.downloads(opened, view, what_if, document)
+with copied:  # after all fields have written what they say into the address
+    what_if_url.show_link()

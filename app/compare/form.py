@@ -20,6 +20,7 @@ from backend.service.evaluations import evaluations
 from backend.service.evaluations.evaluations import EvaluationTitle, EvaluationView
 
 OFFERED = 200
+MINUTES = len("2026-11-23 14:05")
 
 
 def choose(opened: Workspace) -> list[EvaluationView]:
@@ -61,15 +62,12 @@ def choose(opened: Workspace) -> list[EvaluationView]:
         format_func=lambda name: titles.get(name, name),
         placeholder="Choose one or more",
     )
-    # 4. Which letter is which evaluation.
-    if len(views) > 1:
-        st.caption(plain(f"{'; '.join(side_by_side.titles(views))}."))
     return views
 
 
 def _labels(titles: Sequence[EvaluationTitle]) -> dict[str, str]:
     """Return a label of each evaluation by its id: short name and time, with the id where two are alike."""
-    labels = {title.id: f"{evaluation_name(title.title)}, {local_time(title.created_at)}" for title in titles}
+    labels = {title.id: f"{evaluation_name(title.title)}, {local_time(title.created_at)[:MINUTES]}" for title in titles}
     shared = Counter(labels.values())
     return {key: f"{label} ({key})" if shared[label] > 1 else label for key, label in labels.items()}
 

@@ -36,14 +36,14 @@ def show_verdict(document: Evaluation) -> None:
 
 
 def show_several(documents: Mapping[str, Evaluation]) -> None:
-    """Show the verdict of each evaluation in a line after its letter, and first what was not served as configured."""
+    """Show the verdict of each evaluation in a line after its title, and first what was not served as configured."""
     for document in documents.values():
         configuration_check.show_failures(document)
     lines = []
-    for letter, document in documents.items():
+    for title, document in documents.items():
         is_search = load_search.is_search(document)
         words = " ".join(load_search.sentences(document)) if is_search else headline.short_sentence(document)
-        lines.append(f"- **{letter}**: {strong(words)}")
+        lines.append(f"- **{plain(title)}.** {strong(words)}")
     st.markdown("\n".join(lines))
 
 

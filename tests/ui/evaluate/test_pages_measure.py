@@ -4,6 +4,7 @@ real."""
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from datetime import timedelta
 from pathlib import Path
@@ -539,6 +540,7 @@ def test_the_fields_follow_the_address_when_a_link_or_back_changes_it(studio_hom
     assert at.slider[0].value == at.slider[0].max
     at.number_input[1].set_value(0.9).run()
     assert param(at, "prices") == "2.5,0.9"
+    assert at.code[0].value.endswith("?ids=e-1%2Ce-2&prices=2.5%2C0.9"), "the link to copy is that of the fields"
 
 
 def test_a_latency_limit_names_the_best_level_of_each_variant_and_stays_in_the_url(studio_home: Workspace) -> None:
@@ -572,7 +574,8 @@ def test_picking_evaluations_writes_the_url(studio_home: Workspace) -> None:
     at.multiselect(key="compare_ids").set_value(["e-2"]).run()
     studio.check(at)
     assert param(at, "ids") == "e-2"
-    assert headings(at)
+    assert headings(at) and at.success[0].value.startswith("**w8a8** is "), "the verdict comes first"
+    assert re.fullmatch(r"Second, \d{4}-\d\d-\d\d \d\d:\d\d", at.multiselect(key="compare_ids").options[0])
 
 
 def test_repricing_takes_the_hour_less_the_discount() -> None:
