@@ -39,6 +39,14 @@ def test_a_variant_cut_short_is_drawn_at_the_highest_load_that_all_have() -> Non
     assert figure["layout"]["annotations"] == []
 
 
+def test_beside_a_chart_that_names_the_variants_it_has_neither_legend_nor_prices() -> None:
+    priced = evaluation_of([level(1)], [level(1)])
+    whole, brief = tradeoffs.quality_speed(priced), tradeoffs.quality_speed(priced, brief=True)
+    assert whole["data"][0]["mode"] == "markers+text" and whole["layout"]["showlegend"]
+    assert brief["data"][0]["mode"] == "markers" and not brief["layout"]["showlegend"]
+    assert brief["data"][0]["hovertext"] == whole["data"][0]["hovertext"]
+
+
 def test_at_a_rate_each_variant_has_its_own_number_under_way_and_all_are_drawn() -> None:
     clocked = evaluation_of([at_rate(2, 1), at_rate(8, 9)], [at_rate(2, 3), at_rate(8, 30)])
     figure = tradeoffs.quality_speed(clocked)
