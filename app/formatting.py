@@ -10,8 +10,10 @@ import streamlit as st
 
 from app.field_labels import error_sentence
 from backend.domain.errors import WhetstoneError
+from backend.domain.figures import figure
 
 UNKNOWN = "–"
+NOT_ESTIMATED = "unknown"
 LONGEST = 400
 """Characters of typed text that a sentence repeats."""
 _MARKUP = re.compile(r"([\\`*_{}\[\]()#+!|<>~$:&/])")
@@ -146,3 +148,11 @@ def viewer_zone() -> ZoneInfo | None:
 def ago(value: datetime | None) -> str:
     """Return `4 s ago`, or a dash."""
     return UNKNOWN if value is None else f"{seconds(max(0.0, (datetime.now(UTC) - value).total_seconds()))} ago"
+
+
+def range_text(ends: tuple[float, float] | None, unit: str = "") -> str:
+    """Return `12–35 ms` with two or three significant digits; one figure if both ends round to it."""
+    if ends is None:
+        return NOT_ESTIMATED
+    least, most = (figure(end, 2 if abs(end) < 100 else 3) for end in ends)
+    return " ".join(filter(None, (least if least == most else f"{least}–{most}", unit)))

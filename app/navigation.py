@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
+from app.load_bar import address
+
 STUDIO = "Whetstone"
 HERE = "shell_page"
 """Session key: the page that is open."""
@@ -74,7 +76,8 @@ def existing_sections() -> dict[str, list[PageEntry]]:
 def draw_menu() -> Any:
     """Draw the menu and name the browser's tab. Return the page of the URL."""
     page = st.navigation(
-        {section: [_page(entry) for entry in entries] for section, entries in existing_sections().items()}
+        {section: [_page(entry) for entry in entries] for section, entries in existing_sections().items()},
+        expanded=True,  # whatever else is in the sidebar
     )
     st.session_state[HERE] = page.url_path or "home"
     name_tab(page.title if page.url_path else "")
@@ -169,7 +172,12 @@ def link(name: str, label: str, icon: str | None = None, **params: str) -> None:
     if st.session_state.get(HERE) == name:
         _link_within_page(label, icon, params)
     else:
-        st.page_link(str(page_file(name)), label=label, icon=icon, query_params=params or None)
+        st.page_link(str(page_file(name)), label=label, icon=icon, query_params=_with_load(params) or None)
+
+
+def _with_load(params: dict[str, str]) -> dict[str, str]:
+    """Return parameters with those of the planned load, which every link carries on."""
+    return {**address.parameters(), **params}
 
 
 def _link_within_page(label: str, icon: str | None, params: dict[str, str]) -> None:
@@ -179,7 +187,7 @@ def _link_within_page(label: str, icon: str | None, params: dict[str, str]) -> N
     bring back what was shown before.
     """
     if st.button(label, icon=icon, type="tertiary", key=page_key(f"here-{label}-{join_values(*params.values())}")):
-        st.query_params.from_dict(params)
+        st.query_params.from_dict(_with_load(params))
         st.rerun()
 
 
@@ -189,6 +197,6 @@ def go(name: str, **params: str) -> None:
         st.toast(f"This installation has no page pages/{name}.py.", icon=":material/error:")
         return
     if st.session_state.get(HERE) == name:
-        st.query_params.from_dict(params)
+        st.query_params.from_dict(_with_load(params))
         st.rerun()
-    st.switch_page(str(page_file(name)), query_params=params or None)
+    st.switch_page(str(page_file(name)), query_params=_with_load(params) or None)

@@ -9,6 +9,7 @@ from typing import Any
 import streamlit as st
 
 from app.formatting import message, plain
+from app.load_bar import address
 from backend import service
 from backend.domain.errors import NotAllowed, WhetstoneError
 from backend.domain.jobs import demonstration
@@ -29,11 +30,13 @@ def _open() -> tuple[Workspace, SignIn | None]:
 
 
 def workspace() -> Workspace:
-    """Return the workspace for whoever sees the page; an error is shown and ends the page."""
+    """Return the workspace for whoever sees the page, at their discount; an error is shown and ends the page."""
     try:
         opened: Workspace
         opened, configured = _open()
-        return opened.acting_as(_acting_person(opened, configured))
+        opened = opened.acting_as(_acting_person(opened, configured))
+        discount = address.current().discount
+        return opened if discount is None else opened.at_discount(discount)
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         st.stop()
@@ -56,7 +59,7 @@ def _acting_person(opened: Workspace, configured: SignIn | None) -> Actor:
 
 
 def show_account(opened: Workspace) -> None:
-    """Draw the name, role and sign-out button below the menu, if people sign in."""
+    """Draw the name, role and sign-out button in the sidebar, if people sign in."""
     if _open()[1] is None:
         return
     with st.sidebar.popover(opened.actor.name, icon=":material/account_circle:", width="stretch", key="shell_account"):

@@ -11,6 +11,7 @@ import streamlit as st
 from app import navigation
 from app.field_labels import error_sentence
 from app.formatting import message, plain
+from app.load_bar import address, bar
 from app.session import disabled_unless_allowed, freeze_imports, show_account, show_banner, workspace
 from backend.domain.errors import NotNow, WhetstoneError
 from backend.domain.roles import Action
@@ -23,12 +24,15 @@ READABLE = """<style>
 [data-testid='stSliderThumbValue'] { color: inherit }
 [data-testid='stTextInput'] [data-testid='InputInstructions'] { transform: translateY(100%) }
 [data-testid='stMainBlockContainer'] { padding-top: 3.75rem }
+[data-testid='stSidebarContent'] { display: flex; flex-direction: column }
+[data-testid='stSidebarUserContent'] { order: 1; padding-bottom: 1rem }
+[data-testid='stSidebarNav'] { order: 2 }
 [data-testid='stElementContainer']:has(> [data-testid='stHtml'] script) { display: none }
 @media (min-width: 800px) { [data-testid='stMainBlockContainer'] { padding-inline: 3rem } }
 </style>"""
 """CSS: Streamlit pales the shortcut on a button and draws a slider's value in the accent colour, neither of which could
-be read, writes "19/80" over the end of what is typed, and leaves a sixth of a laptop's screen free above the title and
-as much beside the page."""
+be read, writes "19/80" over the end of what is typed, puts the menu above everything else in the sidebar, and leaves a
+sixth of a laptop's screen free above the title and as much beside the page."""
 
 
 REACHED = """<script>(() => {
@@ -58,12 +62,14 @@ a size in pixels."""
 def run_page(draw_beside: Callable[[Workspace], None]) -> None:
     """Run the page of the URL inside the shell. `draw_beside` is drawn with every page."""
     page = navigation.draw_menu()
+    address.follow(st.session_state[navigation.HERE])
     # together: Streamlit puts HTML of styles alone where toasts are, and the next toast of a live part would replace it
     st.html(READABLE + REACHED, unsafe_allow_javascript=True)
     opened = workspace()
-    show_account(opened)
     try:
         with errors_on_page():
+            bar.draw(opened)
+            show_account(opened)
             show_banner(opened)
             draw_beside(opened)
             page.run()

@@ -26,7 +26,7 @@ head.title("Build", width="stretch")
 action = head.container(width="content")
 
 target_choice.choose_kind(opened)
-subject, place, load = st.columns([3, 3, 1])
+subject, place = st.columns(2)
 with subject:
     model = model_choice.choose(opened)
 if model is None:
@@ -35,10 +35,8 @@ if model is None:
 with place:
     target = target_choice.choose(opened)
 st.caption(plain(model_choice.summary(model)))
-with load:
-    streams = target_choice.choose_streams()
 aws = aws_settings.choose(opened, here=isinstance(model, ModelCard)) if target_kind(target) == "sagemaker" else ()
-request = target_choice.choose_load(target, streams, aws)
+request = target_choice.choose_request(target, model, aws)
 
 draft = recipe_form.current_draft()
 recipe_form.read_used_names(opened)

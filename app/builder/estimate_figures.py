@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.formatting import duration_range, size
+from app.formatting import NOT_ESTIMATED, duration_range, range_text, size
 from backend.domain.figures import figure, streams
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.estimate_correction import RATE, TPOT, TTFT, Calibration, PredictionPoint
 from backend.domain.planner.target_choice import RejectedTarget, TargetChoice
 from backend.domain.recipe.serving_engines import ENGINES
 
-UNKNOWN = "unknown"
 METRICS = {TTFT: ("first token", "ms"), TPOT: ("output token", "ms"), RATE: ("output", "tokens/s")}
 
 
@@ -22,18 +21,10 @@ Figure = tuple[str, str]
 """Name and value of a quantity."""
 
 
-def range_text(ends: tuple[float, float] | None, unit: str = "") -> str:
-    """Return `12–35 ms` with two or three significant digits; one figure if both ends round to it."""
-    if ends is None:
-        return UNKNOWN
-    least, most = (figure(end, 2 if abs(end) < 100 else 3) for end in ends)
-    return " ".join(filter(None, (least if least == most else f"{least}–{most}", unit)))
-
-
 def size_range(ends: tuple[float, float] | None) -> str:
     """Return `9.3–10 GB`."""
     if ends is None:
-        return UNKNOWN
+        return NOT_ESTIMATED
     least, most = size(ends[0]), size(ends[1])
     if least == most:
         return least
@@ -54,7 +45,7 @@ def speed_rows(estimate: Estimate) -> list[Figure]:
 
 def memory_rows(estimate: Estimate) -> list[Figure]:
     """Return the memory that serving needs, and how much fits into it."""
-    least = str(estimate.min_tensor_parallel) if estimate.min_tensor_parallel else UNKNOWN
+    least = str(estimate.min_tensor_parallel) if estimate.min_tensor_parallel else NOT_ESTIMATED
     before = size(estimate.weights_bytes_original)
     changed = f" (original {before})" if estimate.weights_bytes != estimate.weights_bytes_original else ""
     return [
@@ -74,7 +65,7 @@ def memory_rows(estimate: Estimate) -> list[Figure]:
 
 def job_rows(estimate: Estimate) -> list[Figure]:
     """Return what the optimize job takes if it runs on that target."""
-    took = duration_range(*estimate.job_seconds) if estimate.job_seconds and estimate.job_seconds[1] else UNKNOWN
+    took = duration_range(*estimate.job_seconds) if estimate.job_seconds and estimate.job_seconds[1] else NOT_ESTIMATED
     took = "no job is needed" if estimate.job_seconds == (0.0, 0.0) else took
     return [
         ("Optimize job", took),
@@ -85,7 +76,7 @@ def job_rows(estimate: Estimate) -> list[Figure]:
 
 
 def _tokens(value: int | None, unit: str) -> str:
-    return UNKNOWN if value is None else f"{value:,} {unit}"
+    return NOT_ESTIMATED if value is None else f"{value:,} {unit}"
 
 
 def price_text(estimate: Estimate) -> str:

@@ -7,7 +7,8 @@ import streamlit as st
 from app import charts, navigation, shell
 from app.builder import estimate_figures
 from app.builder.estimate_figures import Figure
-from app.formatting import document_time, duration_range, message, plain, size
+from app.formatting import document_time, duration_range, message, plain, range_text, size
+from app.load_bar import address
 from app.models import memory_bar
 from app.session import disabled_unless_allowed
 from backend.domain.figures import streams
@@ -15,6 +16,7 @@ from backend.domain.machine.targets import target_kind
 from backend.domain.planner.estimate import Estimate, JobNeeds
 from backend.domain.planner.target_choice import TargetChoice
 from backend.domain.roles import Action
+from backend.present import load_words
 from backend.service import Workspace
 from backend.service.machines import machine
 
@@ -31,6 +33,8 @@ def show(opened: Workspace, estimate: Estimate) -> None:
     # 2. Speed.
     if estimate.ttft_ms is not None:
         st.markdown(_table("At this load", estimate_figures.speed_rows(estimate)))
+        for sentence in load_words.limit_sentences(estimate, address.current()):
+            st.caption(message(sentence))
     elif target_kind(estimate.target) == "local":
         _measure_button(opened)
     _calibration(estimate)
@@ -145,7 +149,7 @@ def show_cheapest(choice: TargetChoice) -> None:
     load_text = (
         f"{best.load.input_tokens:,} tokens in, {best.load.output_tokens:,} out, {streams(best.load.concurrency)}"
     )
-    price = estimate_figures.range_text(best.price_per_million_output, "USD")
+    price = range_text(best.price_per_million_output, "USD")
     st.markdown(
         f":material/payments: **{price} per 1M output tokens** on {plain(best.target)}, the lowest price per token."
     )
@@ -159,7 +163,7 @@ def show_choice(choice: TargetChoice) -> None:
     st.markdown(f"{mark} **{plain(estimate_figures.choice_sentence(choice))}**")
     # Where the job itself costs least.
     if choice.job is not None:
-        took = f"{duration_range(*choice.job.seconds)}, {estimate_figures.range_text(choice.job.cost, 'USD')}"
+        took = f"{duration_range(*choice.job.seconds)}, {range_text(choice.job.cost, 'USD')}"
         st.caption(f"The optimize job itself would cost least on {plain(choice.job.target)}: {plain(took)}, estimated.")
     # The others with their reasons.
     fits = sum(loser.fits for loser in choice.losers)

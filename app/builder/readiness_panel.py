@@ -19,11 +19,11 @@ from app.builder.readiness import (
     find_forecast,
 )
 from app.formatting import duration_range, message, plain, size
+from app.load_bar import address
 from backend.domain.jobs.eta import TimeLeft
 from backend.domain.machine.targets import target_kind
 from backend.domain.model.facts import ModelFacts, PublishedModel
 from backend.domain.planner import estimate
-from backend.domain.planner.target_choice import TargetGoal
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.recipe.step_words import steps_line
 from backend.service import Workspace
@@ -31,7 +31,6 @@ from backend.service.plans import auto_target, optimize, sagemaker_jobs
 from backend.service.plans.cases import Case
 from backend.service.plans.neuron_compilation import CompilationPreview
 
-CHEAPEST_TOKEN = TargetGoal(wanted="throughput")
 PURPOSE, REFUSED = "optimize", "build_refused"
 BUTTONS = {"sagemaker": "Optimize at AWS", "neuron": "Compile"}
 """Label of the button by the kind of target; Optimize for the others."""
@@ -210,7 +209,7 @@ def show_estimate(opened: Workspace, readiness: Readiness) -> None:
     if case.choice is not None:
         estimate_panel.show_choice(case.choice)
     elif expected is not None and expected.price_per_hour is None:
-        choice = auto_target.choose_target(opened, case.model, case.recipe, CHEAPEST_TOKEN, expected.load)
+        choice = auto_target.choose_target(opened, case.model, case.recipe, address.current().goal, expected.load)
         estimate_panel.show_cheapest(choice)
     if expected is None:
         estimate_panel.show_needs(forecast.needs)

@@ -19,6 +19,7 @@ from app.builder.option import Option
 from app.builder.serving_options import LIMIT_OPTIONS, SERVING_OPTIONS
 from app.field_labels import error_sentence
 from app.formatting import message, plain
+from app.load_bar import address
 from app.summaries import model_source
 from backend.domain.errors import WhetstoneError
 from backend.domain.model.facts import ModelCard, ModelFacts
@@ -320,7 +321,15 @@ def draw_serving(recipe: Recipe) -> None:
 def draw_limits(recipe: Recipe) -> None:
     with st.expander("Quality floor"):
         st.caption("Fail if quality loss exceeds these limits: nothing is registered then, unless fall back is on.")
+        floor = address.current().max_kl
+        if floor and recipe.limits.max_kl != floor:
+            words = f"Use the floor of your load: KL divergence at most {floor:g}"
+            st.button(words, key="build_use-floor", icon=":material/tune:", on_click=_use_floor, args=(floor,))
         _fields(recipe, "limits", LIMIT_OPTIONS)
+
+
+def _use_floor(max_kl: float) -> None:
+    _edit(lambda built: recipe_options.with_setting(built, "limits", "max_kl", max_kl))
 
 
 def draw_name(recipe: Recipe) -> None:

@@ -1,4 +1,6 @@
-"""Choose the target of the recipe, the expected load, and the goal of `auto`. All of it is in the address."""
+"""Choose the target of the recipe, its price per hour, and the goal of `auto`. All of it is in the address.
+
+The load is that of the bar in the sidebar."""
 
 from __future__ import annotations
 
@@ -6,18 +8,22 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
+from app.formatting import message
+from app.load_bar import address
 from backend.domain.machine import price_list
 from backend.domain.machine.device import Instance
 from backend.domain.machine.targets import LOCAL_CPU, hardware_name, slug, target_kind, target_name
+from backend.domain.model.facts import ModelFacts
+from backend.domain.planner.planned_load import PlannedLoad, fit_context
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.planner.target_choice import TargetGoal
+from backend.present import load_words
 from backend.service import Workspace
 from backend.service.machines import machine, targets
 
-TARGET, PLACE = "build_target", "build_place"
+TARGET, PLACE, PLANNED = "build_target", "build_place", "build_planned"
 LONGEST = 200
 """Characters of a target in the address that are read."""
-MOST_TOKENS, MOST_STREAMS = 1_000_000, 4096
 HIGHEST = 1e9
 """The highest price, and the highest limit in milliseconds."""
 GOALS = {
@@ -78,6 +84,7 @@ def choose(opened: Workspace) -> str:
 def choose_kind(opened: Workspace) -> None:
     """Draw the choice of this machine, an instance, SageMaker or Neuron; the instance type is preserved if it exists
     there."""
+    _follow_load()
     st.session_state[PLACE] = _place(_selected_target())
     st.radio(
         "Run on",
@@ -91,6 +98,15 @@ def choose_kind(opened: Workspace) -> None:
     )
 
 
+def _follow_load() -> None:
+    """Take the place of the planned load once it changes, unless a link says another."""
+    planned, linked = address.current().target, st.query_params.get("target")
+    changed = st.session_state.get(PLANNED, planned) != planned
+    st.session_state[PLANNED] = planned
+    if changed and planned and linked in {None, st.session_state.get(TARGET)}:
+        set_target(planned)
+
+
 def _change_kind(opened: Workspace) -> None:
     there = st.session_state[PLACE]
     names = [name for name in target_labels(opened) if _place(name) == there]
@@ -100,7 +116,8 @@ def _change_kind(opened: Workspace) -> None:
 
 
 def _selected_target() -> str:
-    return str(st.query_params.get("target") or st.session_state.get(TARGET) or "local")[:LONGEST]
+    chosen = st.query_params.get("target") or st.session_state.get(TARGET) or address.current().target
+    return str(chosen or "local")[:LONGEST]
 
 
 def _place(target: str) -> str:
@@ -143,31 +160,22 @@ def _instance(row: Instance) -> str:
     return f"{row.accelerator_count} x {row.accelerator}, {price}"
 
 
-def choose_streams() -> int:
-    """Draw the number of concurrent requests, which decides speed and price more than the rest of the load."""
-    return _whole("Concurrent requests", "build_streams", 1, MOST_STREAMS)
-
-
-def choose_load(target: str, at_once: int, aws: tuple[str, ...] = ()) -> PlanRequest:
-    """Draw the load and what else the estimate needs. A wrong value in the address is ignored."""
-    with st.expander("Load and goal" if target == "auto" else "Expected load", icon=":material/tune:"):
-        load = _load(at_once)
-        price = _price() if target_kind(target) in {"local", "accelerator"} else None
-        goal = _goal() if target == "auto" else TargetGoal()
+def choose_request(target: str, model: ModelFacts, aws: tuple[str, ...] = ()) -> PlanRequest:
+    """Draw what the estimate needs besides the load. A wrong value in the address is ignored."""
+    # 1. The load of the sidebar, shortened if the model takes less.
+    planned = address.current()
+    load = fit_context(planned.expected, model.max_positions)
+    if words := load_words.shortened(planned.expected, load):
+        st.warning(message(words), icon=":material/warning:")
+    # 2. The price and the goal, where the target has none.
+    price, goal = None, TargetGoal()
+    if target_kind(target) in {"local", "accelerator"} or target == "auto":
+        with st.expander("Goal" if target == "auto" else "Price per hour", icon=":material/tune:"):
+            if target == "auto":
+                goal = _goal(planned)
+            else:
+                price = _price()
     return PlanRequest(target, load, goal, price, aws)
-
-
-def _load(at_once: int) -> ExpectedLoad:
-    prompt, answer = st.columns(2)
-    with prompt:
-        tokens_in = _whole("Prompt tokens", "build_prompt", 512, MOST_TOKENS)
-    with answer:
-        tokens_out = _whole("Answer tokens", "build_answer", 128, MOST_TOKENS)
-    return ExpectedLoad(input_tokens=tokens_in, output_tokens=tokens_out, concurrency=at_once)
-
-
-def _whole(label: str, key: str, default: int, most: int) -> int:
-    return int(st.number_input(label, 1, most, default, key=key, bind="query-params"))
 
 
 def _price() -> float | None:
@@ -184,12 +192,15 @@ def _price() -> float | None:
     return price
 
 
-def _goal() -> TargetGoal:
+def _goal(planned: PlannedLoad) -> TargetGoal:
+    """Draw the goal; an empty latency limit is that of the planned load."""
     help_ = "; ".join(f"{name}: {words}" for name, words in GOALS.items())
     metric = st.selectbox("Goal", list(GOALS), key="build_goal", bind="query-params", help=f"{help_}.")
     values: dict[str, Any] = {"wanted": metric}
     columns = st.columns(2)
     for number, (name, label) in enumerate(LIMITS.items()):
-        options: dict[str, Any] = {"key": f"build_{name}", "bind": "query-params", "placeholder": "no limit"}
-        values[name] = columns[number % 2].number_input(label, 1, int(HIGHEST), None, **options) or None
+        own = getattr(planned, name, None)
+        placeholder = f"{own:g}, your load" if own else "no limit"
+        options: dict[str, Any] = {"key": f"build_{name}", "bind": "query-params", "placeholder": placeholder}
+        values[name] = columns[number % 2].number_input(label, 1, int(HIGHEST), None, **options) or own
     return TargetGoal.model_validate(values)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app import formatting
 from app.builder import estimate_figures
 from app.builder import target_choice as recipe_target
 from app.models import memory_bar
@@ -27,7 +28,7 @@ def param(at: AppTest, name: str) -> str:
 
 
 def test_a_model_without_weights_is_planned_and_its_import_is_one_click_away(studio_home: Workspace) -> None:
-    at = studio.open_page("build", model=LLAMA, target="ml.g5.12xlarge", recipe=AWQ)
+    at = studio.open_page("build", model=LLAMA, target="ml.g5.12xlarge", recipe=AWQ, build_streams="1")
     text = studio.says(at)
     assert "Not downloaded" in text and "Import meta-llama/Meta-Llama-3-70B" in studio.links(at)
     assert (
@@ -104,12 +105,12 @@ def test_a_wrong_load_in_the_address_is_as_if_it_were_not_there(studio_home: Wor
         build_streams="-3",
         build_answer="9" * 30,
     )
-    assert "512 tokens in, 128 out, 1 stream" in studio.says(at)
+    assert "622 tokens in, 250 out, 16 streams" in studio.says(at)
     at = studio.open_page(
         "build", model=LLAMA, target="ml.g5.12xlarge", recipe=AWQ, build_prompt="100000", build_streams="8"
     )
-    assert "100,000 tokens in, 128 out, 8 streams" in studio.says(at)
-    assert "longer than the" in at.warning[0].value
+    assert "8,182 tokens in, 10 out, 8 streams" in studio.says(at)
+    assert "A request of your load has 100,128 tokens, more than this model takes" in at.warning[0].value
 
 
 def test_what_does_not_fit_is_told_once(studio_home: Workspace) -> None:
@@ -183,10 +184,9 @@ def test_the_bar_shows_all_of_a_device_and_says_it_in_words(studio_home: Workspa
 
 def test_ranges_are_written_with_their_unit_and_unknown_is_a_word() -> None:
     assert (
-        estimate_figures.range_text((36.2, 73.4), "ms") == "36–73 ms"
-        and estimate_figures.range_text((5.0, 5.01), "ms") == "5.0 ms"
+        formatting.range_text((36.2, 73.4), "ms") == "36–73 ms" and formatting.range_text((5.0, 5.01), "ms") == "5.0 ms"
     )
-    assert estimate_figures.range_text(None, "ms") == estimate_figures.size_range(None) == "unknown"
+    assert formatting.range_text(None, "ms") == estimate_figures.size_range(None) == "unknown"
     assert (
         estimate_figures.size_range((1.14e9, 1.84e9)) == "1.14–1.84 GB"
         and estimate_figures.size_range((9e8, 1e9)) == "900 MB–1 GB"

@@ -156,7 +156,7 @@ def test_names_look_like_links_and_figures_keep_their_digits(studio_home: Worksp
 
 def test_every_filter_can_be_reached_without_the_menu(studio_home: Workspace) -> None:
     at = studio.open_page("catalog")
-    assert not at.sidebar.multiselect and not at.sidebar.number_input
+    assert not [field for field in (*at.sidebar.multiselect, *at.sidebar.number_input) if "catalog" in field.key]
     assert {"Origin", "Family", "Licence"} <= {field.label for field in at.multiselect}
 
 
@@ -249,8 +249,7 @@ def test_what_was_chosen_on_the_model_is_carried_into_the_builder(studio_home: W
     studio.check(at)
     assert at.query_params["target"] in ("ml.g5.12xlarge", ["ml.g5.12xlarge"])
     assert "awq" in studio.says(at).lower()
-    numbers = [at.number_input(key=f"build_{name}").value for name in ("prompt", "answer", "streams")]
-    assert numbers == [622, 250, 16], "the load of the price on the page before"
+    assert "622 tokens in, 250 out, 16 streams" in studio.says(at), "the load of the price on the page before"
 
 
 def test_a_draft_that_is_published_but_not_known_is_said(studio_home: Workspace) -> None:

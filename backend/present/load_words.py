@@ -1,0 +1,118 @@
+"""The planned load in words: one line for the bar, and what a page says where its figures are of another load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from backend.domain.evaluation.document import Evaluation, Level
+from backend.domain.figures import counted, figure
+from backend.domain.machine.price_list import discount_text
+from backend.domain.planner.estimate import Estimate
+from backend.domain.planner.planned_load import PROFILES, PlannedLoad
+from backend.domain.planner.roofline import ExpectedLoad
+
+CUSTOM = "Custom"
+SAME_LENGTH = 0.1
+"""Relative difference of mean tokens up to which a measurement is of the planned load."""
+LIMITS_HELP = "For the 95th percentile of measured requests, and for the worst end of an estimate."
+
+
+def profile_title(name: str | None) -> str:
+    """Return `Chat`, or `Custom` for tokens that no profile has."""
+    return PROFILES[name].title if name else CUSTOM
+
+
+def tokens(load: PlannedLoad | ExpectedLoad) -> str:
+    """Return `622/250 tokens`: those of the prompt and of the answer."""
+    return f"{load.input_tokens:,}/{load.output_tokens:,} tokens"
+
+
+def requests(load: PlannedLoad | ExpectedLoad) -> str:
+    """Return `16 users, 622/250 tokens`."""
+    return f"{counted(load.concurrency, 'user')}, {tokens(load)}"
+
+
+def summary(load: PlannedLoad) -> str:
+    """Return the whole load in one line; what is not limited or chosen is left out."""
+    parts = [f"{profile_title(load.profile)}, {tokens(load)}", counted(load.concurrency, "user")]
+    parts += [f"TTFT ≤ {figure(load.max_ttft_ms)} ms"] if load.max_ttft_ms is not None else []
+    parts += [f"TPOT ≤ {figure(load.max_tpot_ms)} ms"] if load.max_tpot_ms is not None else []
+    parts += [f"KL ≤ {load.max_kl:g}"] if load.max_kl is not None else []
+    parts += ["this machine" if load.target == "local" else load.target] if load.target else []
+    parts += [discount_text(load.discount).strip(" ()")] if load.discount else []
+    return " · ".join(parts)
+
+
+def shortened(load: ExpectedLoad, fitted: ExpectedLoad) -> str | None:
+    """Say that a model's context is shorter than a request of the load; None if it is not."""
+    if load == fitted:
+        return None
+    return (
+        f"A request of your load has {load.input_tokens + load.output_tokens:,} tokens, more than this model takes: "
+        f"estimated for {tokens(fitted)}."
+    )
+
+
+def limit_sentences(estimate: Estimate, load: PlannedLoad) -> list[str]:
+    """Say of each latency limit whether an estimate meets it; nothing of a latency that is unknown."""
+    limits = {
+        "Time to first token": (estimate.ttft_ms, load.max_ttft_ms),
+        "Time per output token": (estimate.tpot_ms, load.max_tpot_ms),
+    }
+    sentences = []
+    for title, (ends, most_ms) in limits.items():
+        if ends is None or most_ms is None:
+            continue
+        verdict = "may be above it"
+        if ends[1] <= most_ms:
+            verdict = "meets it"
+        elif ends[0] > most_ms:
+            verdict = "does not meet it"
+        sentences.append(f"{title}: your limit is {figure(most_ms)} ms, and the estimate {verdict}.")
+    return sentences
+
+
+def floor_sentence(losses: Mapping[str, float | None], max_kl: float | None) -> str | None:
+    """Say which variants lose more quality than the floor allows; None without a floor or if none does.
+
+    `losses`: mean KL divergence of each variant, None where it was not scored.
+    """
+    if max_kl is None:
+        return None
+    over = [f"{name} ({loss:.3g})" for name, loss in losses.items() if loss is not None and loss > max_kl]
+    if not over:
+        return None
+    return f"Above your quality floor (KL divergence at most {max_kl:g}): {', '.join(over)}."
+
+
+def mean_tokens(levels: Sequence[Level]) -> tuple[float, float] | None:
+    """Return the mean tokens of prompts and answers over measured levels; None where they were not counted."""
+    sent = [level.input_tokens for level in levels if level.input_tokens]
+    answered = [level.output_tokens for level in levels if level.output_tokens]
+    return (fmean(sent), fmean(answered)) if sent and answered else None
+
+
+def measured_elsewhere(levels: Sequence[int], lengths: tuple[float, float] | None, load: PlannedLoad) -> str | None:
+    """Say under which load figures were measured where that is not the planned one; None where it is.
+
+    `levels`: measured streams. `lengths`: mean tokens of prompts and answers, None where they were not counted.
+    """
+    # 1. The load is the same if the level was measured with lengths within a tenth.
+    near = lengths is not None and all(
+        abs(measured - planned) <= SAME_LENGTH * planned
+        for measured, planned in zip(lengths, (load.input_tokens, load.output_tokens), strict=True)
+    )
+    if not levels or (near and load.concurrency in levels):
+        return None
+    # 2. What was measured, and that nothing is predicted from it.
+    numbers = sorted(set(levels))
+    counts = f"{', '.join(map(str, numbers))} stream{'' if numbers == [1] else 's'}"
+    tokens_text = f"{round(lengths[0]):,}/{round(lengths[1]):,} tokens" if lengths else "tokens not counted"
+    return f"Measured at {counts}, {tokens_text}. Your load is {requests(load)}: figures are not re-scaled."
+
+
+def evaluation_elsewhere(evaluation: Evaluation, load: PlannedLoad) -> str | None:
+    """Return `measured_elsewhere` of an evaluation."""
+    levels = evaluation.variants[0].levels if evaluation.variants else []
+    return measured_elsewhere([level.concurrency for level in levels], mean_tokens(levels), load)
