@@ -1,4 +1,4 @@
-"""Values in page addresses: a recipe's YAML, packed if it is long, the load of Build, the pair of the playground."""
+"""Values in page addresses: a recipe's YAML, packed if it is long, and the pair of the playground."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import zlib
 from collections.abc import Sequence
 
 from backend.domain.errors import InvalidRecipe
-from backend.domain.planner.roofline import ExpectedLoad
 from backend.service.plans.recipe_files import MAX_BYTES
 
 LONGEST = 6000
@@ -23,12 +22,6 @@ NOTHING = "nothing"
 def playground_parameters(sources: Sequence[str]) -> dict[str, str]:
     """Return the parameters of the playground for one or two sources."""
     return dict(zip(SIDES, [*sources, NOTHING], strict=False))
-
-
-def load_parameters(load: ExpectedLoad) -> dict[str, str]:
-    """Return the parameters of Build for a load, so that its figures are for the load of the figures that led there."""
-    numbers = {"prompt": load.input_tokens, "answer": load.output_tokens, "streams": load.concurrency}
-    return {f"build_{name}": str(number) for name, number in numbers.items()}
 
 
 def write_recipe(text: str) -> str | None:

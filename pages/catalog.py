@@ -4,9 +4,11 @@ import streamlit as st
 
 from app import charts, navigation
 from app.formatting import message, plain
+from app.load_bar import address
 from app.models import catalog_filters, catalog_table
 from app.session import workspace
 from backend.domain.model.facts import ModelFacts
+from backend.domain.planner.planned_load import PlannedLoad
 from backend.service.models import catalog
 from backend.service.plans import token_prices
 
@@ -14,15 +16,17 @@ opened = workspace()
 
 
 @st.cache_data(ttl=60, show_spinner=False, max_entries=500)  # type: ignore[untyped-decorator]
-def cheapest(source: str, _model: ModelFacts) -> catalog.CheapestInstance | None:
+def cheapest(source: str, discount: float, _model: ModelFacts) -> catalog.CheapestInstance | None:
     """Return the cheapest instance, cached for a minute: every instance is checked for each row."""
     return catalog.cheapest_instance(opened, _model)
 
 
 @st.cache_data(ttl=60, show_spinner=False, max_entries=500)  # type: ignore[untyped-decorator]
-def priced(source: str, target: str | None, _model: ModelFacts) -> token_prices.ModelPrice | None:
+def priced(
+    source: str, target: str | None, load: PlannedLoad, discount: float, _model: ModelFacts
+) -> token_prices.ModelPrice | None:
     """Return the price on the chosen instance, else the lowest price per token. Cached likewise."""
-    return token_prices.find_price(opened, _model, target=target)
+    return token_prices.find_price(opened, _model, target=target, expected_load=load.expected, goal=load.goal)
 
 
 with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -51,9 +55,11 @@ with st.container(horizontal=True, vertical_alignment="center"):
 everything = st.session_state.get("catalog_columns", st.query_params.get("catalog_columns") == "true")
 place = None if chosen.target == "local" else chosen.target
 models = [(line.entry.source, line.entry.model) for line in lines]
-prices = [priced(source, place, model) for source, model in models]
+load, discount = address.current(), opened.settings.discount
+prices = [priced(source, place, load, discount, model) for source, model in models]
 rows = [
-    catalog_table.row(line, cheapest(*model), price) for line, model, price in zip(lines, models, prices, strict=True)
+    catalog_table.row(line, cheapest(source, discount, model), price)
+    for line, (source, model), price in zip(lines, models, prices, strict=True)
 ]
 if unfit := catalog_table.unfit_sentence(lines, chosen.target):
     st.caption(plain(unfit))
@@ -70,9 +76,8 @@ picked = st.dataframe(
 )
 # Not by the name of the filter: Streamlit lets nobody set a parameter that a widget of the page is bound to.
 if picked.selection.cells:
-    navigation.go(
-        "model", id=lines[picked.selection.cells[0][0]].entry.source, **({"model_on": place} if place else {})
-    )
+    checked = {"model_on": place or catalog_filters.HERE} if place or address.current().target else {}
+    navigation.go("model", id=lines[picked.selection.cells[0][0]].entry.source, **checked)
 st.caption(plain(catalog_table.price_note([price for price in prices if price])))
 st.toggle(
     "All columns",

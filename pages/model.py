@@ -46,6 +46,7 @@ st.subheader("Techniques")
 target = model_page.show_techniques(opened, entry)
 with price:
     model_page.show_price(opened, model, target)
+    model_page.show_instances(opened, model)
 if model.quantization:
     st.info(message(quantized_sentence(model)), icon=":material/info:")
 model_page.show_draft(entry)

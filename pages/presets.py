@@ -5,6 +5,7 @@ import streamlit as st
 from app import navigation, shell
 from app.compare import preset_comparison as compare_presets
 from app.formatting import plain
+from app.load_bar import address
 from app.navigation import NARROWS
 from app.presets import preset_page as shown
 from app.session import workspace
@@ -14,6 +15,7 @@ from backend.service.presets.presets import PresetFilter
 
 PER_PAGE = 20
 opened = workspace()
+load = address.current().expected
 head = st.container(horizontal=True, vertical_alignment="bottom")
 head.title("Presets", width="stretch")
 action = head.container(width="content")
@@ -51,7 +53,7 @@ chosen = PresetFilter(model=model, goal=goal, words=words or "")
 total = presets.count(opened, chosen)
 if total:
     page, first = navigation.paginate(total, PER_PAGE)
-    listed = presets.views(opened, presets.listing(opened, chosen, limit=PER_PAGE, offset=first))
+    listed = presets.views(opened, presets.listing(opened, chosen, limit=PER_PAGE, offset=first), load)
     shown.show_table(opened, listed, ids, f"{goal}-{model}-{words}-{page}")
 else:
     st.info("No preset matches these filters. Remove a filter.", icon=":material/filter_alt_off:")
@@ -60,7 +62,7 @@ if ids:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"Chosen: {', '.join(plain(preset_id) for preset_id in ids)}")
         st.button("Clear selection", key="presets_none", type="tertiary", on_click=shown.select, args=([],))
-views = presets.views(opened, selected[: compare_presets.MOST])
+views = presets.views(opened, selected[: compare_presets.MOST], load)
 if len(views) == 1:
     left, right = st.columns([2, 1], gap="medium")
     with left:

@@ -10,6 +10,7 @@ import streamlit as st
 from app import charts, navigation
 from app.compare import side_by_side
 from app.formatting import plain
+from app.load_bar import address
 from app.presets import preset_page
 from app.presets import preset_rows as preset_rows
 from backend.domain.planner.presets import Claim
@@ -47,7 +48,7 @@ def choose(opened: Workspace) -> list[PresetView]:
         max_selections=MOST,
         placeholder="Choose two or more",
     )
-    return service.views(opened, known_presets[:MOST])
+    return service.views(opened, known_presets[:MOST], address.current().expected)
 
 
 def series(
@@ -76,7 +77,7 @@ def series(
 def show(opened: Workspace, views: Sequence[PresetView], evaluations: Sequence[EvaluationView] = ()) -> None:
     """Draw charts, differences and downloads."""
     # 1. Charts.
-    names = preset_comparison.short_names(opened, [view.preset for view in views])
+    names = preset_comparison.short_names(opened, [view.preset for view in views], address.current().expected)
     theme, drawn = charts.theme(), series(views, names, evaluations)
     charts.show(charts_presets.pareto(drawn, theme), "presets-pareto")
     st.caption(

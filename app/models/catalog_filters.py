@@ -7,6 +7,7 @@ from typing import Any
 import streamlit as st
 
 from app.field_labels import LABELS
+from app.load_bar import address
 from app.navigation import NARROWS
 from backend.domain.rules.catalog_filter import LISTED, PUBLISHED, CatalogFilter, CatalogOrder
 from backend.service import Workspace
@@ -66,10 +67,10 @@ def choose(opened: Workspace) -> CatalogFilter:
             index=None,
             key="catalog_instance",
             width=215,
-            **ANY,
+            **{**ANY, "placeholder": _place_of_load() or ANY["placeholder"]},
             help=(
                 "An instance with our engines, or `sagemaker:` with the rules of the managed toolkit. Techniques"
-                " are checked there; without a choice, on this machine."
+                " are checked there; without a choice, where your load runs, else on this machine."
             ),
         )
     # Join them with the folded ones.
@@ -77,9 +78,15 @@ def choose(opened: Workspace) -> CatalogFilter:
         update={
             "words": words or "",
             "techniques": tuple(titles[title] for title in selected),
-            "target": "local" if target == HERE else target,
+            "target": "local" if target == HERE else target or address.current().target,
         }
     )
+
+
+def _place_of_load() -> str | None:
+    """Return where the planned load runs, as the filter shows it if nothing else is chosen; None if it is open."""
+    target = address.current().target
+    return HERE if target == "local" else target
 
 
 def choose_order(chosen: CatalogFilter) -> CatalogFilter:

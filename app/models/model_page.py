@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import charts, navigation, shell, url_parameters
+from app import charts, navigation, shell
 from app.formatting import message, plain
+from app.load_bar import address, field_values
 from app.models.catalog_filters import CELLS, HERE
 from app.models.catalog_table import group_refusals
+from app.models.model_rows import instance_rows
 from app.summaries import artifact_rows, provenance, verdicts
 from backend.domain.figures import code
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
-from backend.domain.planner import presets
+from backend.domain.planner.planned_load import fit_context
+from backend.domain.recipe.recipe import ORIGINAL as ORIGINAL_RECIPE
 from backend.present.charts import memory as charts_memory
 from backend.present.source_names import recorded_names
 from backend.present.words.engines import fit_figures
@@ -21,11 +24,13 @@ from backend.service.jobs import artifacts
 from backend.service.models import catalog, technique_checks
 from backend.service.models.catalog import CatalogEntry
 from backend.service.models.technique_checks import TechniqueCheck
-from backend.service.plans import recipe_files, token_prices
+from backend.service.plans import auto_target, recipe_files, token_prices
 
 SHOWN = 20
 EVALUATIONS = 5
 ORIGINAL = "Original"
+INSTANCES = 5
+"""Instances that are ranked."""
 MANY_ALIKE = 4
 """From this number on, equal refusals are counted rather than named."""
 
@@ -63,7 +68,8 @@ def show_published(model: PublishedModel) -> None:
 def show_price(opened: Workspace, model: ModelFacts, target: str | None) -> None:
     """Show the price per 1M tokens on `target`, or the lowest one, with load, region and instance."""
     # The price with where it comes from, or why there is none; a model that embeds has none at all.
-    price = token_prices.find_price(opened, model, target=target)
+    load = address.current()
+    price = token_prices.find_price(opened, model, target=target, expected_load=load.expected, goal=load.goal)
     if price is not None:
         why = (
             "on the instance chosen below"
@@ -74,17 +80,34 @@ def show_price(opened: Workspace, model: ModelFacts, target: str | None) -> None
         st.caption(plain(f"{price.where[:1].upper()}{price.where[1:]}, not measured. Price: {price.note}."))
     elif model.generates:
         st.caption(
-            f"No price per 1M tokens on {target or 'any instance'}: it does not run there, or its price or speed "
-            "is unknown."
+            f"No price per 1M tokens on {target or 'any instance'}: it does not run there, its price or speed is "
+            "unknown, or it does not meet your latency limits."
+        )
+
+
+def show_instances(opened: Workspace, model: ModelFacts) -> None:
+    """Draw the instances that serve the original, ranked by price per token at the planned load."""
+    load = address.current()
+    fitted = fit_context(load.expected, model.max_positions)
+    estimates = auto_target.rank_instances(opened, model, ORIGINAL_RECIPE, fitted, load.goal)
+    if estimates:
+        st.dataframe(
+            instance_rows(estimates[:INSTANCES], load.goal),
+            hide_index=True,
+            alt="Instances with the lowest price per token, estimated for your load",
         )
 
 
 def show_techniques(opened: Workspace, entry: CatalogEntry) -> str | None:
     """Show the published cells beside our own checks with reasons. Return the instance that they are checked for."""
     # Check for this machine or for an instance.
+    places, planned = [HERE, *catalog.instances(opened)], address.current().target
+    begin = planned if planned in places else HERE
+    field_values.follow_load("model_on", begin)
     target = st.selectbox(
         "Check for",
-        [HERE, *catalog.instances(opened)],
+        places,
+        places.index(begin),
         key="model_on",
         bind="query-params",
         width=260,
@@ -141,11 +164,11 @@ def _nearest_sentence(alternatives: list[str]) -> str:
 
 
 def builder_parameters(opened: Workspace, model: ModelFacts) -> dict[str, str]:
-    """Return the address parameters of Build: the load of the price, the target and the weights chosen here."""
+    """Return the address parameters of Build: the target and the weights chosen here."""
     target, title = st.session_state.get("model_on"), st.session_state.get("model_weights")
     recipe = next((kind for kind, known in technique_checks.kind_titles().items() if known == title), None)
-    parameters = url_parameters.load_parameters(presets.load(token_prices.STREAMS, model.max_positions))
-    parameters |= {"target": target} if target and target != HERE else {}
+    place = "local" if target == HERE else target
+    parameters = {"target": place} if place and place != (address.current().target or "local") else {}
     return parameters | ({"recipe": recipe} if recipe in recipe_files.bundled_names() else {})
 
 

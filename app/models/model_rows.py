@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from app.formatting import cell, count, size
+from app.formatting import cell, count, range_text, size
+from backend.domain.figures import figure
 from backend.domain.model.facts import NO_TOKENS, ModelCard, ModelFacts, PublishedModel
 from backend.domain.needs import serving_memory
+from backend.domain.planner.estimate import Estimate
+from backend.domain.planner.target_choice import TargetGoal, find_miss
 from backend.domain.recipe.recipe import ORIGINAL
 from backend.service.models.technique_checks import TechniqueCheck
 
@@ -110,3 +113,22 @@ def technique_rows(checks: Iterable[TechniqueCheck]) -> list[dict[str, str]]:
         }
         for check in checks
     ]
+
+
+def instance_rows(estimates: Iterable[Estimate], goal: TargetGoal) -> list[dict[str, str]]:
+    """Return instances with their price and speed, estimated, in the order given."""
+    limited = bool(goal.latency_limits)
+    rows = []
+    for estimate in estimates:
+        meets = {"Your limits": "✗" if find_miss(estimate, goal) else "✓"} if limited else {}
+        rows.append(
+            {
+                "Instance": estimate.target,
+                "≈ USD per 1M out": range_text(estimate.price_per_million_output),
+                "≈ First token (ms)": range_text(estimate.ttft_ms),
+                "≈ Per output token (ms)": range_text(estimate.tpot_ms),
+                "USD/h": figure(estimate.price_per_hour),
+                **meets,
+            }
+        )
+    return rows

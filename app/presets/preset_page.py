@@ -10,16 +10,17 @@ import streamlit as st
 from app import model_field, navigation, shell, url_parameters
 from app.field_labels import LABELS
 from app.formatting import message, plain
+from app.load_bar import address
 from app.presets import preset_rows as preset_rows
 from app.session import disabled_unless_allowed, owner_suffix
 from backend.domain.errors import NotFound
 from backend.domain.machine.targets import target_kind
 from backend.domain.model.facts import ModelCard
 from backend.domain.planner.presets import GOALS
-from backend.domain.planner.presets import load as load_at
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.recipe.step_words import steps_line
 from backend.domain.roles import Action
+from backend.present import load_words
 from backend.present.source_names import short_name
 from backend.service import Workspace
 from backend.service.models import model_names
@@ -40,10 +41,11 @@ def show_model_presets(opened: Workspace, model_id: str) -> None:
         navigation.link("presets", "All presets", ":material/bookmarks:")
         return
     # The original first, as what they are compared with.
-    views = presets.views(opened, known_presets)
-    comparison = preset_comparison.compare(opened, [view.preset for view in views], preset_rows.CONCURRENCY)
+    load = address.current().expected
+    views = presets.views(opened, known_presets, load)
+    comparison = preset_comparison.compare(opened, [view.preset for view in views], load)
     first = [preset_rows.original_row(comparison.original)] if comparison.original else []
-    lines = [*first, *(preset_rows.row(view, comparison.row(view.preset.id)) for view in views)]
+    lines = [*first, *(preset_rows.row(view, comparison.row(view.preset.id), load.concurrency) for view in views)]
     _draw_table(views, lines, alt="The original and the presets of this model: estimated, published and measured")
     # Lead to each, and to their comparison.
     with st.container(horizontal=True):
@@ -79,7 +81,7 @@ def find_presets(opened: Workspace, words: str) -> list[KnownPreset]:
 def _draw_table(views: Sequence[PresetView], lines: Sequence[dict[str, str]], **options: Any) -> None:
     """Draw the columns for which 1280 pixels have room; a toggle shows the others."""
     st.caption(preset_rows.legend())
-    st.caption(plain(preset_rows.basis(views)))
+    st.caption(plain(preset_rows.basis(views, address.current().expected)))
     config: dict[str, Any] = {
         name: st.column_config.TextColumn(width=width) for name, width in preset_rows.COMPACT.items()
     }
@@ -95,16 +97,15 @@ def _draw_table(views: Sequence[PresetView], lines: Sequence[dict[str, str]], **
 def show_table(opened: Workspace, views: Sequence[PresetView], selected: Sequence[str], key: str) -> None:
     """Draw the list; ticking rows changes the selection in the address."""
     # Every preset is compared with the original of its own model.
-    comparisons = preset_comparison.compare_by_model(
-        opened, (view.preset.model for view in views), preset_rows.CONCURRENCY
-    )
+    load = address.current().expected
+    comparisons = preset_comparison.compare_by_model(opened, (view.preset.model for view in views), load)
     # Tick the rows that the address names.
     ids = [view.preset.id for view in views]
     name = f"presets-{key}-{st.session_state.get(REVISION, 0)}"
     rows = [number for number, preset_id in enumerate(ids) if preset_id in selected]
     _draw_table(
         views,
-        [preset_rows.row(view, comparisons[view.preset.model].row(view.preset.id)) for view in views],
+        [preset_rows.row(view, comparisons[view.preset.model].row(view.preset.id), load.concurrency) for view in views],
         key=name,
         selection_mode="multi-row",
         on_select=lambda: _select_ticked(name, ids),
@@ -131,9 +132,8 @@ def select(ids: Sequence[str]) -> None:
 def show_detail(opened: Workspace, view: PresetView) -> None:
     """Draw one preset, with a box for each kind of figures."""
     goal = GOALS[view.preset.goal]
-    standing = preset_comparison.compare_by_model(opened, [view.preset.model], preset_rows.CONCURRENCY)[
-        view.preset.model
-    ].row(view.preset.id)
+    comparisons = preset_comparison.compare_by_model(opened, [view.preset.model], address.current().expected)
+    standing = comparisons[view.preset.model].row(view.preset.id)
     st.subheader(plain(view.preset.id))
     st.markdown(
         f"**{plain(standing.title)}.** {message(standing.note)}" if standing and standing.note else f"**{goal.title}**"
@@ -199,6 +199,9 @@ def _measured(view: PresetView) -> None:
             )
             for sentence in measured.verdicts:
                 st.markdown(f"- {message(sentence)}")
+            levels = [level.concurrency for level in measured.levels]
+            if note := load_words.measured_elsewhere(levels, measured.tokens, address.current()):
+                st.caption(plain(note))
             st.caption(plain(f"{measured.provenance} Workload {measured.workload}."))
             if measured.bundled:
                 st.caption("This evaluation comes with Whetstone.")
@@ -262,15 +265,14 @@ def _show_applied(applied: AppliedPreset) -> None:
 
 
 def _build_link(label: str, applied: AppliedPreset, recipe: Recipe, target: str) -> None:
-    """Draw the link to Build with the recipe, for the load of the figures in the list of presets."""
-    load = load_at(preset_rows.CONCURRENCY, applied.case.model.max_positions)
+    """Draw the link to Build with the recipe; like every link it carries the load of these figures on."""
     address = url_parameters.write_recipe(recipe_files.write_text(recipe))
     if address is None:
         st.caption("The recipe is too long for a link: export it below and paste it into Build.")
     else:  # a link and not a button: Back then leads to this preset
         with st.container(border=True, width="content", key="presets_to-build"):
             place = {"model": applied.source, "recipe": address, "target": target}
-            navigation.link("build", label, ":material/construction:", **place, **url_parameters.load_parameters(load))
+            navigation.link("build", label, ":material/construction:", **place)
 
 
 def show_files(opened: Workspace, ids: Sequence[str]) -> None:

@@ -11,7 +11,9 @@ from backend.domain.figures import counted, figure
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.preset_titles import FIGURES, PresetTitle
 from backend.domain.planner.presets import GOALS, Claim, Goal
+from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe import step_words
+from backend.present import load_words
 from backend.present.charts.presets import SIGNS
 from backend.present.preset_figures import Measurement
 from backend.present.words.measurements import quality_cost
@@ -19,10 +21,8 @@ from backend.service.presets.presets import PresetView
 
 PUBLISHED = "”"
 SIGN = {"published": PUBLISHED, **{str(kind): sign for kind, sign in SIGNS.items()}}
-CONCURRENCY = 16
-"""Concurrent requests of the figures in a list; charts and details show the others."""
 NONE = "–"
-PRICE = f"≈ Estimated USD per 1M at {CONCURRENCY}"
+PRICE = "≈ Estimated USD per 1M"
 COMPACT = {"Preset": 220, "Best for": 116, "≈ vs original": 172, "Recipe": 130, "Target": 112, PRICE: 95}
 """Columns for which a screen of 1280 pixels has room, with their widths in pixels."""
 KINDS = {
@@ -39,12 +39,12 @@ def legend() -> str:
     return " · ".join(f"{icon} {SIGN[kind]} **{word}**: {meaning}" for kind, (icon, word, meaning) in KINDS.items())
 
 
-def basis(views: Sequence[PresetView]) -> str:
+def basis(views: Sequence[PresetView], load: ExpectedLoad) -> str:
     """Return the load of the estimates in a list, and the origin of their prices, each once."""
-    levels = [view.estimated.at(CONCURRENCY) for view in views]
+    levels = [view.estimated.at(load.concurrency) for view in views]
     notes = {level.price_note for level in levels if level is not None and level.price_note}
     prices = f" Prices: {'; '.join(sorted(notes))}." if notes else ""
-    return f"Estimates are at {CONCURRENCY} concurrent requests.{prices}"
+    return f"Estimates are for {load_words.requests(load)}.{prices}"
 
 
 def range_cell(value: Ends | None) -> str:
@@ -52,19 +52,20 @@ def range_cell(value: Ends | None) -> str:
     return NONE if value is None else f"{figure(value[0])} to {figure(value[1])}"
 
 
-def row(view: PresetView, standing: PresetTitle | None) -> dict[str, str]:
-    """Return one line of the list. `standing`: its title by its figures beside the original and the other presets."""
-    preset, estimate = view.preset, view.estimated.at(CONCURRENCY)
+def row(view: PresetView, standing: PresetTitle | None, concurrency: int) -> dict[str, str]:
+    """Return one line of the list at that load. `standing`: its title by its figures beside the original and the other
+    presets."""
+    preset, estimate = view.preset, view.estimated.at(concurrency)
     return {
         "Preset": preset.id,
         "Best for": standing.title if standing else GOALS[preset.goal].title,
         "≈ vs original": _share(preset.goal, standing),
         "Recipe": step_words.recipe_name(preset.recipe),
         "Target": preset.target,
-        f"≈ Estimated tokens/s at {CONCURRENCY}": range_cell(estimate.output_tokens_per_s) if estimate else NONE,
+        "≈ Estimated tokens/s": range_cell(estimate.output_tokens_per_s) if estimate else NONE,
         f"{PUBLISHED} Published": "; ".join(claim.figures for claim in preset.published) or NONE,
         "● Measured": best_level(view.measured[0]) if view.measured else NONE,
-        f"≈ Estimated ms per token at {CONCURRENCY}": range_cell(estimate.tpot_ms) if estimate else NONE,
+        "≈ Estimated ms per token": range_cell(estimate.tpot_ms) if estimate else NONE,
         PRICE: range_cell(estimate.price_per_million_output) if estimate else NONE,
     }
 
@@ -77,10 +78,10 @@ def original_row(original: Estimate) -> dict[str, str]:
         "≈ vs original": "1",
         "Recipe": "no steps",
         "Target": original.target,
-        f"≈ Estimated tokens/s at {CONCURRENCY}": range_cell(original.output_tokens_per_s),
+        "≈ Estimated tokens/s": range_cell(original.output_tokens_per_s),
         f"{PUBLISHED} Published": NONE,
         "● Measured": NONE,
-        f"≈ Estimated ms per token at {CONCURRENCY}": range_cell(original.tpot_ms),
+        "≈ Estimated ms per token": range_cell(original.tpot_ms),
         PRICE: range_cell(original.price_per_million_output),
     }
 

@@ -14,6 +14,7 @@ from backend.domain.jobs.artifact import artifact_of
 from backend.domain.machine.hardware_lines import hardware_line, versions_line
 from backend.domain.planner.estimate import Estimate
 from backend.domain.recipe.recipe import Recipe
+from backend.present import load_words
 from backend.present.words.verdicts import level_verdicts
 
 CAME_ROUND = "Prompts were repeated: times to first token are too low."
@@ -64,6 +65,8 @@ class Measurement(Frozen):
     verdicts: tuple[str, ...]
     came_round: bool = False
     """True of bundled figures measured before decision 0019: prompts were repeated, and no hit rate is known."""
+    tokens: tuple[float, float] | None = None
+    """Mean tokens of prompts and answers; None where they were not counted."""
 
     @property
     def provenance(self) -> str:
@@ -125,6 +128,7 @@ def measurement(evaluation: Evaluation, result: VariantResult, identity: str, bu
         levels=tuple(_level(level) for level in sorted(result.levels, key=lambda level: level.concurrency)),
         quality=result.quality,
         verdicts=tuple(verdict.text for verdict in level_verdicts(evaluation) if verdict.variant == result.name),
+        tokens=load_words.mean_tokens(result.levels),
         came_round=bundled and any(level.prefix_cache_hit_rate is None for level in result.levels),
     )
 

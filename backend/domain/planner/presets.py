@@ -12,7 +12,6 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field
 
 from backend.domain.frozen import Frozen, digest
-from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.validation import matching
 
@@ -29,9 +28,7 @@ PresetId = Annotated[
 ]
 """`llama-3-70b-instruct/lower-cost`: what it is for, a slash, which one."""
 CONCURRENCIES = (1, 4, 16, 64)
-"""Requests at once at which a preset is estimated."""
-INPUT_TOKENS, OUTPUT_TOKENS = 622, 250
-"""The announcement's question answering load: prompts of 622 tokens on average, at most 250 new ones."""
+"""Concurrent requests at which a preset is estimated, besides those of the load."""
 
 
 class GoalWords(NamedTuple):
@@ -89,15 +86,6 @@ class Preset(Frozen):
     def hash(self) -> str:
         """sha256 over the canonical JSON of all of it, names too: another hash is another preset under that id."""
         return digest(self.model_dump(mode="json"))
-
-
-def load(concurrency: int, positions: int) -> ExpectedLoad:
-    """Return the load that a preset is estimated at, shortened to a model of so many positions."""
-    tokens = INPUT_TOKENS + OUTPUT_TOKENS
-    if positions >= tokens:
-        return ExpectedLoad(input_tokens=INPUT_TOKENS, output_tokens=OUTPUT_TOKENS, concurrency=concurrency)
-    answer = max(1, positions * OUTPUT_TOKENS // tokens)
-    return ExpectedLoad(input_tokens=max(1, positions - answer), output_tokens=answer, concurrency=concurrency)
 
 
 def labels(presets: Sequence[Preset], titles: Sequence[str]) -> list[str]:

@@ -14,13 +14,14 @@ from backend.domain.machine.targets import HardwareTables, Target
 from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import parallel_layout, serving_memory
 from backend.domain.planner import estimate
-from backend.domain.planner.estimate import EstimateContext
+from backend.domain.planner.estimate import Estimate, EstimateContext
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.planner.target_choice import (
     TargetCandidate,
     TargetChoice,
     TargetGoal,
     choose_estimate,
+    find_miss,
     rank_candidates,
 )
 from backend.domain.recipe.recipe import Recipe
@@ -51,6 +52,22 @@ def choose_target(
     return _choose(
         _ChoiceInputs(model, recipe, draft, targets.hardwares(workspace), load or ExpectedLoad(), goal or TargetGoal())
     )
+
+
+def rank_instances(
+    workspace: Workspace, model: ModelFacts, recipe: Recipe, load: ExpectedLoad, goal: TargetGoal
+) -> list[Estimate]:
+    """Return the estimate on every instance with a price that serves the recipe, those that meet the goal's limits
+    first, and within each the lowest price per million output tokens."""
+    draft = models.find_draft(workspace, model, recipe)
+    question = _ChoiceInputs(model, recipe, draft, targets.hardwares(workspace), load, goal)
+    estimates = [candidate.estimate for candidate in _candidates(question) if candidate.estimate is not None]
+    priced = [
+        (find_miss(estimate, goal) is not None, estimate.price_per_million_output, estimate.target, estimate)
+        for estimate in estimates
+        if estimate.price_per_million_output is not None
+    ]
+    return [estimate for *_, estimate in sorted(priced, key=lambda each: each[:3])]
 
 
 def resolve_target(workspace: Workspace, model: ModelFacts, recipe: Recipe, target: str) -> str:
@@ -152,11 +169,15 @@ class _ChoiceInputs:
 
 
 @lru_cache(maxsize=64)
-def _choose(question: _ChoiceInputs) -> TargetChoice:
-    candidates = make_candidates(
+def _candidates(question: _ChoiceInputs) -> list[TargetCandidate]:
+    return make_candidates(
         question.model, question.recipe, question.draft, question.known.targets(), question.load, question.goal
     )
-    return rank_candidates(candidates, question.goal)
+
+
+@lru_cache(maxsize=64)
+def _choose(question: _ChoiceInputs) -> TargetChoice:
+    return rank_candidates(_candidates(question), question.goal)
 
 
 def make_context(

@@ -7,7 +7,7 @@ from backend.domain.figures import figure, streams
 from backend.domain.frozen import Frozen
 from backend.domain.model.facts import ModelFacts
 from backend.domain.planner.estimate import Estimate
-from backend.domain.planner.presets import load
+from backend.domain.planner.planned_load import PlannedLoad, fit_context
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.planner.target_choice import TargetGoal
 from backend.domain.recipe.recipe import ORIGINAL, Recipe
@@ -15,8 +15,7 @@ from backend.service.machines import targets
 from backend.service.plans import auto_target, cases, estimates
 from backend.service.workspace import Workspace
 
-STREAMS = 16
-"""Requests at once of a price that nobody chose a load for."""
+CHEAPEST_TOKEN = TargetGoal(wanted="throughput")
 
 
 class ModelPrice(Frozen):
@@ -63,15 +62,17 @@ def find_price(
     recipe: Recipe = ORIGINAL,
     target: str | None = None,
     expected_load: ExpectedLoad | None = None,
+    goal: TargetGoal = CHEAPEST_TOKEN,
 ) -> ModelPrice | None:
-    """At the announcement's question answering load with 16 streams unless another is asked.
+    """At that load, shortened to the model's context; without one at the load that nobody changed.
 
-    None where the model generates nothing, the recipe is not valid there, or no price or speed is known.
+    None where the model generates nothing, the recipe is not valid there, no price or speed is known, or no instance
+    meets the limits of the goal.
     """
     # 1. Estimate on the target, or where tokens are cheapest.
-    expected_load = expected_load or load(STREAMS, model.max_positions)
+    expected_load = fit_context(expected_load or PlannedLoad().expected, model.max_positions)
     try:
-        estimate = estimate_tokens(workspace, model, recipe, target, expected_load)
+        estimate = estimate_tokens(workspace, model, recipe, target, expected_load, goal)
     except WhetstoneError:
         return None
     if estimate is None or estimate.price_per_million_output is None or estimate.price_per_hour is None:
@@ -92,11 +93,14 @@ def find_price(
 
 
 def estimate_tokens(
-    workspace: Workspace, model: ModelFacts, recipe: Recipe, target: str | None, expected_load: ExpectedLoad
+    workspace: Workspace,
+    model: ModelFacts,
+    recipe: Recipe,
+    target: str | None,
+    expected_load: ExpectedLoad,
+    goal: TargetGoal = CHEAPEST_TOKEN,
 ) -> Estimate | None:
-    """There, or where its tokens are cheapest; None where no instance will do."""
+    """There, or on the instance that the goal chooses; None where no instance will do."""
     if target is None:
-        return auto_target.choose_target(
-            workspace, model, recipe, TargetGoal(wanted="throughput"), expected_load
-        ).winner
+        return auto_target.choose_target(workspace, model, recipe, goal, expected_load).winner
     return estimates.estimate_one(workspace, cases.resolve(workspace, model, recipe, target), expected_load)

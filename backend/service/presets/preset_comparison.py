@@ -9,8 +9,10 @@ from backend.domain.frozen import Frozen
 from backend.domain.machine.targets import target_kind
 from backend.domain.planner import preset_titles, presets
 from backend.domain.planner.estimate import Estimate
+from backend.domain.planner.planned_load import fit_context
 from backend.domain.planner.preset_titles import PresetRow, PresetTitle, title_presets
 from backend.domain.planner.presets import Preset
+from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe import step_words
 from backend.domain.recipe.recipe import ORIGINAL
 from backend.service.models import models
@@ -34,34 +36,37 @@ class PresetComparison(Frozen):
         return next((row for row in self.rows if row.key == preset_id), None)
 
 
-def compare(workspace: Workspace, chosen: Sequence[Preset], concurrency: int) -> PresetComparison:
-    """Presets of one model at one of CONCURRENCIES. Measures nothing."""
+def compare(workspace: Workspace, chosen: Sequence[Preset], load: ExpectedLoad) -> PresetComparison:
+    """Presets of one model at one load. Measures nothing."""
     estimates = [
-        preset_figures.estimate(workspace, preset, (concurrency,), probe=False).at(concurrency) for preset in chosen
+        preset_figures.estimate(workspace, preset, load, (), probe=False).at(load.concurrency) for preset in chosen
     ]
     here = bool(chosen) and all(target_kind(preset.target) == "local" for preset in chosen)
-    original = _estimate_original(workspace, chosen[0].model, concurrency, here=here) if chosen else None
+    original = _estimate_original(workspace, chosen[0].model, load, here=here) if chosen else None
     entries = [
         PresetRow(p.id, p.goal, step_words.recipe_title(p.recipe), estimate)
         for p, estimate in zip(chosen, estimates, strict=True)
     ]
     rows = tuple(title_presets(entries, original))
-    return PresetComparison(concurrency=concurrency, original=original, rows=rows, estimates=tuple(estimates))
+    return PresetComparison(concurrency=load.concurrency, original=original, rows=rows, estimates=tuple(estimates))
 
 
-def compare_by_model(workspace: Workspace, names: Iterable[str], concurrency: int) -> dict[str, PresetComparison]:
+def compare_by_model(workspace: Workspace, names: Iterable[str], load: ExpectedLoad) -> dict[str, PresetComparison]:
     """Compare all presets of each model, since a title such as the lowest cost applies to one among all."""
     presets_by_model = {
         name: [known.preset for known in presets_of.listing(workspace, PresetFilter(model=name))]
         for name in dict.fromkeys(names)
     }
-    return {name: compare(workspace, chosen, concurrency) for name, chosen in presets_by_model.items()}
+    return {name: compare(workspace, chosen, load) for name, chosen in presets_by_model.items()}
 
 
-def short_names(workspace: Workspace, chosen: Sequence[Preset]) -> list[str]:
-    """Short names of presets side by side: a goal's only where the figures hold it at each of CONCURRENCIES."""
+def short_names(workspace: Workspace, chosen: Sequence[Preset], load: ExpectedLoad) -> list[str]:
+    """Short names of presets side by side: a goal's only where the figures hold it at the load and at each of
+    CONCURRENCIES."""
     models = [preset.model for preset in chosen]
-    neighbours = [compare_by_model(workspace, models, concurrency) for concurrency in presets.CONCURRENCIES]
+    levels = sorted({*presets.CONCURRENCIES, load.concurrency})
+    loads = [load.model_copy(update={"concurrency": level}) for level in levels]
+    neighbours = [compare_by_model(workspace, models, at_level) for at_level in loads]
     titles = []
     for preset in chosen:
         rows = [row for comparisons in neighbours if (row := comparisons[preset.model].row(preset.id))]
@@ -69,10 +74,10 @@ def short_names(workspace: Workspace, chosen: Sequence[Preset]) -> list[str]:
     return presets.labels(chosen, titles)
 
 
-def _estimate_original(workspace: Workspace, name: str, concurrency: int, *, here: bool) -> Estimate | None:
+def _estimate_original(workspace: Workspace, name: str, load: ExpectedLoad, *, here: bool) -> Estimate | None:
     try:
         model = models.resolve_facts(workspace, name)
-        load = presets.load(concurrency, model.max_positions)
-        return token_prices.estimate_tokens(workspace, model, ORIGINAL, "local" if here else None, load)
+        fitted = fit_context(load, model.max_positions)
+        return token_prices.estimate_tokens(workspace, model, ORIGINAL, "local" if here else None, fitted)
     except WhetstoneError:
         return None

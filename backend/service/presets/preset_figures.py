@@ -11,8 +11,9 @@ from backend.domain.errors import Unreadable, WhetstoneError
 from backend.domain.evaluation.document import Evaluation, read_evaluation
 from backend.domain.machine import price_list
 from backend.domain.model.facts import PublishedModel
-from backend.domain.planner import presets
+from backend.domain.planner.planned_load import PlannedLoad, fit_context
 from backend.domain.planner.presets import CONCURRENCIES, Claim, Preset
+from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.what_if.slice_means import with_slice_means
 from backend.present import preset_figures as preset_figures
 from backend.present.preset_figures import Estimated, Measurement
@@ -28,9 +29,15 @@ EVALUATIONS_SEARCHED = 20
 
 
 def estimate(
-    workspace: Workspace, preset: Preset, concurrencies: Sequence[int] = CONCURRENCIES, *, probe: bool = True
+    workspace: Workspace,
+    preset: Preset,
+    load: ExpectedLoad | None = None,
+    concurrencies: Sequence[int] = CONCURRENCIES,
+    *,
+    probe: bool = True,
 ) -> Estimated:
-    """The preset on its own model and target, at each concurrency; the reason where that is not possible here.
+    """The preset on its own model and target, at the load and at each other concurrency; the reason where that is not
+    possible here.
 
     Without `probe` this machine's speed is what was measured before, or unknown.
     """
@@ -38,7 +45,9 @@ def estimate(
         model = models.resolve_facts(workspace, preset.model)
         target = auto_target.resolve_target(workspace, model, preset.recipe, preset.target)
         case = cases.resolve(workspace, model, preset.recipe, target, probe=probe)
-        loads = [presets.load(concurrency, model.max_positions) for concurrency in concurrencies]
+        fitted = fit_context(load or PlannedLoad().expected, model.max_positions)
+        levels = sorted({*concurrencies, fitted.concurrency})
+        loads = [fitted.model_copy(update={"concurrency": level}) for level in levels]
         return Estimated(levels=tuple(estimates.estimate_loads(workspace, case, loads)))
     except WhetstoneError as error:
         return Estimated(why_not=str(error))

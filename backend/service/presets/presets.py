@@ -14,6 +14,7 @@ from backend.catalog.bundled import presets as bundled
 from backend.domain.errors import InvalidPreset, NotFound, Unreadable, WrittenByNewer
 from backend.domain.frozen import Frozen
 from backend.domain.planner.presets import Origin, Preset
+from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.roles import Action
 from backend.domain.similar_names import nearest
@@ -171,27 +172,38 @@ def show(workspace: Workspace, preset_id: str) -> PresetView:
 
 
 def view(
-    workspace: Workspace, known: KnownPreset, evaluated: preset_figures.PresetEvaluations, *, probe: bool = True
+    workspace: Workspace,
+    known: KnownPreset,
+    evaluated: preset_figures.PresetEvaluations,
+    load: ExpectedLoad | None = None,
+    *,
+    probe: bool = True,
 ) -> PresetView:
-    """With its figures; `evaluated` is shared by the presets of a list. Without `probe` this machine is not
-    measured."""
+    """With its figures at that load; `evaluated` is shared by the presets of a list. Without `probe` this machine is
+    not measured."""
     preset = known.preset
     return PresetView(
         preset=preset,
         origin=known.origin,
         owner=known.owner,
         hash=known.hash,
-        estimated=preset_figures.estimate(workspace, preset, probe=probe),
+        estimated=preset_figures.estimate(workspace, preset, load, probe=probe),
         measured=evaluated.measurements(preset),
         today=tuple(preset_figures.price_claim_today(workspace, preset, claim) for claim in preset.published),
     )
 
 
-def views(workspace: Workspace, known_presets: Sequence[KnownPreset], *, probe: bool = False) -> list[PresetView]:
-    """Return the views of a list of presets. With `probe`, measure this machine's speed if it is unknown, which takes
-    seconds once."""
+def views(
+    workspace: Workspace,
+    known_presets: Sequence[KnownPreset],
+    load: ExpectedLoad | None = None,
+    *,
+    probe: bool = False,
+) -> list[PresetView]:
+    """Return the views of a list of presets at that load. With `probe`, measure this machine's speed if it is unknown,
+    which takes seconds once."""
     evaluated = preset_figures.PresetEvaluations(workspace)
-    return [view(workspace, preset, evaluated, probe=probe) for preset in known_presets]
+    return [view(workspace, preset, evaluated, load, probe=probe) for preset in known_presets]
 
 
 def apply(

@@ -11,14 +11,11 @@ from streamlit.testing.v1 import AppTest
 
 from app.compare import preset_comparison as compare_presets
 from app.presets import preset_rows as preset_rows
-from app.presets.preset_rows import CONCURRENCY
 from backend.domain.planner.presets import GOALS, Preset
-from backend.domain.planner.presets import load as load_at
 from backend.domain.recipe.recipe import Recipe
 from backend.present.charts.markers import places
 from backend.service import Workspace, unreadable_rows
 from backend.service.evaluations import evaluations
-from backend.service.models import models
 from backend.service.plans import recipe_files
 from backend.service.presets import presets
 from backend.service.presets.presets import PresetFilter
@@ -55,7 +52,7 @@ def test_the_list_keeps_the_three_kinds_in_columns_of_their_own(studio_home: Wor
     assert sorted(set(kinds)) == sorted("≈”●")
     rows = {row["Preset"]: row for row in table.to_dict("records")}
     assert "2,400 tokens/s, against 1,200" in rows[LATENCY]["” Published"] and rows[LATENCY]["● Measured"] == "–"
-    assert " to " in rows[COST][f"≈ Estimated tokens/s at {CONCURRENCY}"]
+    assert " to " in rows[COST]["≈ Estimated tokens/s"]
     text = studio.says(at)
     assert all(word in text for word in ("Estimated", "Published", "Measured"))
     assert at.button(key="presets_compare").disabled
@@ -104,10 +101,19 @@ def test_apply_leads_to_build_with_the_recipe_and_target_in_the_address(studio_h
     )
     at = studio.open_page("build", **query)
     assert "1. Quantize to 8 bits (w8a8)" in studio.says(at)
-    model = models.resolve(studio_home, "starter")
-    load = load_at(CONCURRENCY, model.max_positions)
-    fields = [at.number_input(key=f"build_{name}").value for name in ("streams", "prompt", "answer")]
-    assert fields == [16, load.input_tokens, load.output_tokens], "the load of the figures in the list"
+    assert "622 tokens in, 250 out, 16 streams" in studio.says(at), "the load of the figures in the list"
+
+
+def test_presets_and_their_link_to_build_follow_the_load(studio_home: Workspace) -> None:
+    load = {"load": "code", "load_users": "8"}
+    at = studio.open_page("presets", selected=COST, **load)
+    assert "Estimates are for 8 users, 1,500/13 tokens." in studio.says(at)
+    prices = dict(zip(at.dataframe[0].value["Preset"], at.dataframe[0].value["≈ Estimated USD per 1M"], strict=True))
+    usual = studio.open_page("presets").dataframe[0].value
+    assert prices[COST] != dict(zip(usual["Preset"], usual["≈ Estimated USD per 1M"], strict=True))[COST]
+    _, query = to_build(at)
+    assert {name: query[name][0] for name in load} == load
+    assert "1,500 tokens in, 13 out, 8 streams" in studio.says(studio.open_page("build", **query))
 
 
 def test_applied_to_a_model_it_does_not_fit_it_says_why_and_offers_the_nearest(studio_home: Workspace) -> None:
@@ -251,7 +257,9 @@ def test_an_evaluation_beside_presets_keeps_its_colours_and_the_original_is_blac
 def test_the_list_says_at_which_load_and_where_its_prices_are_from(studio_home: Workspace) -> None:
     text = studio.says(studio.open_page("presets"))
     assert (
-        "Estimates are at 16 concurrent requests. Prices: " in text and "us-west-2" in text and "us-east-1" not in text
+        "Estimates are for 16 users, 622/250 tokens. Prices: " in text
+        and "us-west-2" in text
+        and "us-east-1" not in text
     ), "one region"
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from backend.catalog.bundled import presets as bundled
+from backend.domain.planner.planned_load import PlannedLoad
 from backend.domain.planner.preset_titles import FIGURES, PresetRow, title_presets
 from backend.domain.planner.presets import CONCURRENCIES, GOALS
+from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe import recipe, step_words
 from backend.service import Workspace
 from backend.service.machines import targets
@@ -19,6 +21,7 @@ from tests.homes import open_home
 from tests.measured import probed
 
 LLAMA_8B, LLAMA_70B, STARTER = "meta-textgeneration-llama-3-8b", "meta-textgeneration-llama-3-70b", "starter"
+CHAT = PlannedLoad().expected
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +30,10 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     opened = open_home(Path(tmp_path_factory.mktemp("prices")))
     probed(opened)
     return opened
+
+
+def at_level(concurrency: int) -> ExpectedLoad:
+    return CHAT.model_copy(update={"concurrency": concurrency})
 
 
 def presets_of(name: str) -> list[bundled.Preset]:
@@ -38,7 +45,7 @@ def presets_of(name: str) -> list[bundled.Preset]:
 def test_no_preset_is_called_cheaper_or_faster_than_its_figures(
     workspace: Workspace, name: str, concurrency: int
 ) -> None:
-    comparison = beside.compare(workspace, presets_of(name), concurrency)
+    comparison = beside.compare(workspace, presets_of(name), at_level(concurrency))
     assert comparison.original is not None and (name == STARTER) == (
         comparison.original.price_per_million_output is None
     )
@@ -59,8 +66,8 @@ def test_no_preset_is_called_cheaper_or_faster_than_its_figures(
 @pytest.mark.parametrize("name", [LLAMA_8B, LLAMA_70B, STARTER])
 def test_compare_names_a_presets_goal_only_where_figures_hold_at_every_load(workspace: Workspace, name: str) -> None:
     chosen = presets_of(name)
-    at_loads = [beside.compare(workspace, chosen, concurrency) for concurrency in CONCURRENCIES]
-    for preset, named in zip(chosen, beside.short_names(workspace, chosen), strict=True):
+    at_loads = [beside.compare(workspace, chosen, at_level(concurrency)) for concurrency in CONCURRENCIES]
+    for preset, named in zip(chosen, beside.short_names(workspace, chosen, CHAT), strict=True):
         holds = [row.holds and not row.beaten_by for at in at_loads if (row := at.row(preset.id))]
         if preset.goal in {"lower-cost", "lower-latency"}:
             called = named in {GOALS[preset.goal].title, "Lowest cost", "Lowest latency"}
@@ -69,14 +76,12 @@ def test_compare_names_a_presets_goal_only_where_figures_hold_at_every_load(work
         else:
             assert named == GOALS[preset.goal].title
     cheap = next(preset for preset in presets_of(LLAMA_70B) if preset.goal == "lower-cost")
-    assert beside.short_names(workspace, [cheap]) == ["INT4 (AWQ)"], "dearer than the original at 64 streams"
+    assert beside.short_names(workspace, [cheap], CHAT) == ["INT4 (AWQ)"], "dearer than the original at 64 streams"
 
 
 def test_only_the_cheapest_of_all_is_the_lowest(workspace: Workspace) -> None:
     original, cheap = (
-        token_prices.estimate_tokens(
-            workspace, models.resolve_facts(workspace, LLAMA_8B), created, None, token_prices.load(16, 8192)
-        )
+        token_prices.estimate_tokens(workspace, models.resolve_facts(workspace, LLAMA_8B), created, None, CHAT)
         for created in (token_prices.ORIGINAL, recipe.read({"steps": [{"quantize": {"method": "awq"}}]}))
     )
     rows = title_presets(
@@ -91,9 +96,7 @@ def test_only_the_cheapest_of_all_is_the_lowest(workspace: Workspace) -> None:
 def test_no_preset_is_called_lower_cost_beside_one_of_another_goal_that_costs_less(workspace: Workspace) -> None:
     """`lower-cost` was dearer per token than `balanced` at both ends."""
     dear, cheap = (
-        token_prices.estimate_tokens(
-            workspace, models.resolve_facts(workspace, LLAMA_8B), created, None, token_prices.load(16, 8192)
-        )
+        token_prices.estimate_tokens(workspace, models.resolve_facts(workspace, LLAMA_8B), created, None, CHAT)
         for created in (token_prices.ORIGINAL, recipe.read({"steps": [{"quantize": {"method": "awq"}}]}))
     )
     assert dear and cheap and dear.price_per_million_output

@@ -67,7 +67,8 @@ def test_each_of_the_eleven_pre_optimized_models_has_a_preset_for_every_goal() -
 def test_a_goal_is_what_the_estimates_and_prices_say(shared_home: Workspace, model: str) -> None:
     own = {preset.goal: preset for preset in PUBLISHED if preset.model == model}
     hours = {goal: targets.find(shared_home, preset.target).price_per_hour or math.inf for goal, preset in own.items()}
-    waits = {goal: preset_figures.estimate(shared_home, preset, (1,)).levels[0].tpot_ms for goal, preset in own.items()}
+    at_one = {goal: preset_figures.estimate(shared_home, preset, concurrencies=(1,)) for goal, preset in own.items()}
+    waits = {goal: estimated.levels[0].tpot_ms for goal, estimated in at_one.items()}
     assert min(hours, key=lambda goal: hours[goal]) == "lower-cost"
     middles = {goal: math.sqrt(ends[0] * ends[1]) for goal, ends in waits.items() if ends}
     assert min(middles, key=lambda goal: middles[goal]) == "lower-latency"
