@@ -6,11 +6,13 @@ from app import charts, navigation
 from app.compare import form, side_by_side, what_if_url
 from app.compare import preset_comparison as compare_presets
 from app.compare import slo_sliders as compare_slo
-from app.formatting import plain
+from app.formatting import message, plain
+from app.load_bar import address
 from app.overview import caveats
 from app.results import evaluation_page, figure_tables, imported_results, variant_choice, verdict_panel
 from app.session import workspace
 from backend.domain.limits import chart_selection, slo
+from backend.present import load_words
 from backend.present.charts import evaluation as drawn
 from backend.present.charts import tradeoffs
 
@@ -72,12 +74,18 @@ with top:
         st.caption(
             "Up and to the right is better. The number at a mark is its concurrency; marks off the front are pale."
         )
+        elsewhere = [load_words.evaluation_elsewhere(view.document, address.current()) for view in views]
+        for sentence in dict.fromkeys(filter(None, elsewhere)):
+            st.caption(message(sentence))
     for under, part in parts.items():  # what cannot be compared is not ranked in one table
         if len(groups) > 1:
             st.markdown(f"**{plain(under)}**")
         inside = {result.name for result in part.variants}
         rows = compare_slo.rows([at for at in best if at.variant in inside])
         st.dataframe(rows, hide_index=True, alt="The best measured level of each variant within the limits")
+    losses = {result.name: result.quality.kl_mean if result.quality else None for result in whole.variants}
+    if over := load_words.floor_sentence(losses, address.current().max_kl):
+        st.warning(message(over), icon=":material/warning:")
     st.caption(
         "The most output tokens/s of each variant within these limits, at measured levels: nothing is interpolated."
     )

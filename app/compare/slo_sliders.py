@@ -1,4 +1,5 @@
-"""The latency limits of the Compare page: two sliders in the URL, and the best level of each variant within them."""
+"""The latency limits of the Compare page: two sliders of the planned load, and the best level of each variant within
+them."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import Any
 import streamlit as st
 
 from app.compare import what_if_url
+from app.load_bar import address
 from backend.domain.evaluation.document import Evaluation, Level
 from backend.domain.figures import figure
 from backend.domain.limits import slo
@@ -19,6 +21,8 @@ LIMITS = {
     "ttft": ("ttft_ms", "Time to first token, p95 (ms)"),
     "tpot": ("tpot_ms", "Inter-token latency (TPOT), p95 (ms)"),
 }
+FIELDS = {"ttft": "max_ttft_ms", "tpot": "max_tpot_ms"}
+"""Fields of the planned load."""
 STEPS = 200
 
 
@@ -29,15 +33,9 @@ def slider_scale(highest: float) -> tuple[float, float]:
     return math.ceil(highest / step) * step, step
 
 
-def parse_limit(words: str | None, top: float) -> float:
-    """Return a limit of the URL in ms; `top`, which is no limit, if it is no number."""
-    limit = what_if_url.parse_number(words, top)
-    return top if limit is None else limit
-
-
 def choose(documents: Sequence[Evaluation], places: Sequence[Any] | None = None) -> Slo:
-    """Draw the sliders in these two places, by default side by side. Return the limits; fully to the right is no
-    limit."""
+    """Draw the sliders of the planned load's limits in these two places, by default side by side. Return the limits;
+    fully to the right is no limit."""
     limits: dict[str, float | None] = {}
     for column, (name, (latency, label)) in zip(places or st.columns(2), LIMITS.items(), strict=True):
         highest = slo.highest_p95(documents, latency)
@@ -46,24 +44,30 @@ def choose(documents: Sequence[Evaluation], places: Sequence[Any] | None = None)
 
 
 def _slider(column: Any, name: str, label: str, highest: float) -> float | None:
-    # Begin where the address says.
+    """Draw one slider. Return the limit, which may be above all that was measured."""
+    # Begin with the limit of the load; the right end is for none and for a higher one.
     top, step = slider_scale(highest)
-    current = parse_limit(st.query_params.get(f"slo_{name}"), top)
-    value = column.slider(
+    limit: float | None = getattr(address.current(), FIELDS[name])
+    key = what_if_url.field_key(f"compare_slo_{name}_{top:g}")
+    column.slider(
         f"At most: {label}",
         0.0,
         top,
-        current,
+        top if limit is None else min(limit, top),
         step,
-        key=what_if_url.field_key(f"compare_slo_{name}_{top:g}"),
-        help="All the way to the right is no limit.",
+        key=key,
+        on_change=_take_limit,
+        args=(name, key, top),
+        help="All the way to the right is no limit. It is that of Your load.",
     )
-    # The right end is no limit, and leaves the address.
-    if value >= top:
-        what_if_url.write(f"slo_{name}", "")
-        return None
-    what_if_url.write(f"slo_{name}", f"{value:g}")
-    return float(value)
+    return limit
+
+
+def _take_limit(name: str, key: str, top: float) -> None:
+    """Make the slider's value the limit of the planned load."""
+    value = st.session_state[key]
+    address.store(address.current().model_copy(update={FIELDS[name]: None if value >= top else float(value)}))
+    what_if_url.remember(f"slo_{name}")
 
 
 def rows(at_slos: Sequence[BestLevel]) -> list[dict[str, str]]:

@@ -43,6 +43,11 @@ def parse_number(words: Any, most: float) -> float | None:
     return value if 0 <= value <= most else None
 
 
+def remember(name: str) -> None:
+    """Note what a field has just written into the address, which is no change by a link."""
+    st.session_state[LAST_VALUES][name] = st.query_params.get(name, "")
+
+
 def write(name: str, words: str) -> None:
     """Write a parameter into the address; empty text removes it."""
     if words and st.query_params.get(name) != words:

@@ -18,6 +18,7 @@ from app.evaluate.load_fields import RAMP, RATE, SEARCH, STREAMS, TRACE
 from app.evaluate.workload_choice import ChosenWorkload
 from app.field_labels import LABELS, error_sentence
 from app.formatting import duration_range, local_time, message
+from app.load_bar import address
 from app.serving import engine_select
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.blocks import stopping_rule
@@ -116,7 +117,10 @@ def choose_load() -> dict[str, Any]:
     values = evaluate_load.choose()
     left, middle, right = st.columns(3)
     repeats = left.container()
-    values["max_tokens"] = middle.number_input(LABELS["max_tokens"], 1, 32768, 64, key="evaluate_max_tokens", **url)
+    longest = evaluate_load.planned_values(address.current())["evaluate_max_tokens"]
+    values["max_tokens"] = middle.number_input(
+        LABELS["max_tokens"], 1, evaluate_load.MOST_ANSWER, longest, key="evaluate_max_tokens", **url
+    )
     if values["way"] != RAMP:
         values["requests"] = right.number_input(
             LABELS["requests"],

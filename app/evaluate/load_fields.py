@@ -11,7 +11,10 @@ import streamlit as st
 
 from app.field_labels import LABELS
 from app.formatting import shorten
+from app.load_bar import address, field_values
 from backend.domain.errors import InvalidOptions
+from backend.domain.planner.planned_load import PlannedLoad
+from backend.present import load_words
 
 URL: dict[str, Any] = {"bind": "query-params"}
 
@@ -40,6 +43,8 @@ KINDS = {
 ARRIVALS = {"evenly": "constant", "at random moments": "poisson"}
 OVER = ("streams", "requests a second")
 SHARES = (90, 95, 99)
+SHORT_ANSWER, MOST_ANSWER = 64, 32768
+"""Tokens of an answer: of a short measurement, and at most."""
 LIMITS = {"ttft": "Time to first token", "tpot": "Inter-token latency", "latency": "Whole answer"}
 
 
@@ -48,14 +53,50 @@ def choose() -> dict[str, Any]:
     chosen = st.radio("Load", list(KINDS), horizontal=True, key="evaluate_load", **URL)
     kind = chosen or STREAMS
     st.caption(KINDS[kind])
+    _follow_planned_load()
     draw = {STREAMS: _streams, RATE: _rate, RAMP: _ramp, SEARCH: _search, TRACE: dict}
     return {"way": kind, **draw[kind]()}
+
+
+def planned_values(load: PlannedLoad) -> dict[str, Any]:
+    """Return the values with which fields begin under a planned load, by key; those of a short measurement if nobody
+    changed the load."""
+    limits = {"evaluate_search_ttft": load.max_ttft_ms or None, "evaluate_search_tpot": load.max_tpot_ms or None}
+    if load.expected == PlannedLoad().expected:
+        return {"evaluate_concurrency": "1, 4", "evaluate_max_tokens": SHORT_ANSWER, **limits}
+    return full_load(load) | limits
+
+
+def full_load(load: PlannedLoad) -> dict[str, Any]:
+    """Return streams and tokens of the planned load itself, by key; one stream is measured beside it."""
+    levels = "1" if load.concurrency == 1 else f"1, {load.concurrency}"
+    return {"evaluate_concurrency": levels, "evaluate_max_tokens": min(load.output_tokens, MOST_ANSWER)}
+
+
+def _follow_planned_load() -> None:
+    """Let fields follow the planned load, and offer it where they measure less."""
+    load = address.current()
+    for key, value in planned_values(load).items():
+        field_values.follow_load(key, value)
+    if load.expected == PlannedLoad().expected:
+        st.button(
+            f"Measure your load: {load_words.requests(load)}",
+            key="evaluate_use-load",
+            type="tertiary",
+            icon=":material/tune:",
+            on_click=lambda: st.session_state.update(full_load(load)),
+            help="The fields begin with a short measurement. The prompts are those of the workload chosen above.",
+        )
 
 
 def _streams() -> dict[str, Any]:
     return {
         "concurrency": st.text_input(
-            LABELS["concurrency"], "1, 4", key="evaluate_concurrency", help="Levels, such as 1, 4, 16.", **URL
+            LABELS["concurrency"],
+            planned_values(address.current())["evaluate_concurrency"],
+            key="evaluate_concurrency",
+            help="Levels, such as 1, 4, 16.",
+            **URL,
         )
     }
 
@@ -113,13 +154,14 @@ def _search() -> dict[str, Any]:
             **URL,
         ),
     }
-    # The limits that the load must meet.
+    # The limits that the load must meet; those of the planned load to begin with.
+    begin = planned_values(address.current())
     for column, (name, label) in zip(st.columns(3, vertical_alignment="bottom"), LIMITS.items(), strict=True):
         values[f"search_{name}"] = column.number_input(
             f"{label}, at most (ms)",
             0.1,
             600_000.0,
-            value=None,
+            value=begin.get(f"evaluate_search_{name}"),
             key=f"evaluate_search_{name}",
             placeholder="no limit",
             **URL,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,12 +51,6 @@ def test_a_slider_reaches_the_highest_latency_in_few_steps(highest: float) -> No
     top, step = compare_slo.slider_scale(highest)
     assert top >= highest * (1 - 1e-9)
     assert top / step <= compare_slo.STEPS + 1
-
-
-@pytest.mark.parametrize("words", [None, "", "many", "-1", "nan", "1e400", "500"])
-def test_what_is_no_limit_in_the_url_is_none(words: str | None) -> None:
-    assert compare_slo.parse_limit(words, 500.0) == 500.0
-    assert compare_slo.parse_limit("12.5", 500.0) == 12.5
 
 
 def test_without_latencies_there_is_nothing_to_limit() -> None:

@@ -1,0 +1,112 @@
+"""The load is set once, in the sidebar: pages follow it, links and Back carry it."""
+
+from __future__ import annotations
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from backend.service import Workspace
+from tests import simulated, studio
+
+LLAMA = "meta-textgeneration-llama-3-8b"
+FULL = {"load": "2000-300", "load_users": "8", "slo_ttft": "400", "load_kl": "0.05", "load_target": "ml.g5.12xlarge"}
+
+
+def param(at: AppTest, name: str) -> str:
+    value = at.query_params[name]
+    return value if isinstance(value, str) else value[0]
+
+
+def opened(at: AppTest, name: str) -> AppTest:
+    """Another page by the menu, whose links have no parameters."""
+    for parameter in list(at.query_params):
+        del at.query_params[parameter]
+    at.switch_page(f"../pages/{name}.py").run()
+    studio.check(at)
+    return at
+
+
+def test_a_change_is_in_the_address_at_once_and_goes_on_to_other_pages(studio_home: Workspace) -> None:
+    at = studio.open_page("jobs")
+    assert "Chat, 622/250 tokens · 16 users" in studio.says(at) and "load" not in at.query_params
+    at.selectbox(key="load_profile").set_value("code").run()
+    at.number_input(key="load_concurrency").set_value(4).run()
+    studio.check(at)
+    assert (param(at, "load"), param(at, "load_users")) == ("code", "4")
+    at = opened(at, "presets")
+    assert "Estimates are for 4 users, 1,500/13 tokens." in studio.says(at)
+    assert (param(at, "load"), param(at, "load_users")) == ("code", "4")
+
+
+def test_tokens_of_ones_own_are_a_custom_load_and_back_undoes_it(studio_home: Workspace) -> None:
+    at = studio.open_page("jobs")
+    at.number_input(key="load_input").set_value(99).run()
+    assert param(at, "load") == "99-250" and at.selectbox(key="load_profile").value is None
+    del at.query_params["load"]
+    at.run()
+    studio.check(at)
+    assert at.selectbox(key="load_profile").value == "chat" and at.number_input(key="load_input").value == 622
+
+
+def test_every_card_is_at_the_load_of_a_shared_link(studio_home: Workspace) -> None:
+    at = studio.open_page("build", model=LLAMA, recipe="awq", **FULL)
+    text = studio.says(at)
+    assert "Estimated for ml.g5.12xlarge: 2,000 tokens in, 300 out, 8 streams" in text
+    assert "Time to first token: your limit is 400 ms, and the estimate" in text
+    at.button(key="build_use-floor").click().run()
+    studio.check(at)
+    assert "max_kl: 0.05" in param(at, "recipe")
+    at = studio.open_page("model", id=LLAMA, **FULL)
+    assert at.selectbox(key="model_on").value == "ml.g5.12xlarge"
+    assert "2,000 tokens in, 300 out, 8 streams" in studio.says(at)
+    ranked = at.dataframe[0].value
+    assert len(ranked) == 5 and set(ranked["Your limits"]) <= {"✓", "✗"} and "✓" in set(ranked["Your limits"])
+    at = studio.open_page("catalog", catalog_words="llama-3-8b", **FULL)
+    assert "estimated at 2,000 tokens in, 300 out, 8 streams, on the instance chosen above" in studio.says(at)
+    at = studio.open_page("evaluate", new="true", **FULL)
+    assert at.text_input(key="evaluate_concurrency").value == "1, 8"
+    assert at.number_input(key="evaluate_max_tokens").value == 300
+
+
+def test_a_discount_is_off_every_price(studio_home: Workspace) -> None:
+    usual = studio.says(studio.open_page("build", model=LLAMA, target="ml.g5.12xlarge", recipe="awq"))
+    cheaper = studio.says(
+        studio.open_page("build", model=LLAMA, target="ml.g5.12xlarge", recipe="awq", load_discount="0.5")
+    )
+    assert "7.09 USD per hour" in usual and "3.545 USD per hour" in cheaper and "50% off" in cheaper
+
+
+def test_an_open_page_follows_a_change(studio_home: Workspace) -> None:
+    at = studio.open_page("evaluate", new="true")
+    assert at.text_input(key="evaluate_concurrency").value == "1, 4"
+    at.button(key="evaluate_use-load").click().run()
+    assert at.text_input(key="evaluate_concurrency").value == "1, 16"
+    assert at.number_input(key="evaluate_max_tokens").value == 250
+    at.number_input(key="load_concurrency").set_value(2).run()
+    studio.check(at)
+    assert at.text_input(key="evaluate_concurrency").value == "1, 2"
+    at = studio.open_page("build", model=LLAMA, recipe="awq")
+    at.selectbox(key="load_place").set_value("ml.g5.12xlarge").run()
+    studio.check(at)
+    assert param(at, "target") == "ml.g5.12xlarge"
+
+
+def test_compare_has_the_limits_and_the_floor_of_the_load(studio_home: Workspace) -> None:
+    name = studio.evaluation(studio_home, simulated.evaluation())
+    at = studio.open_page("compare", ids=name, slo_ttft="5", load_kl="0.0001")
+    assert at.slider[0].value == 5.0 and at.number_input(key="load_ttft").value == 5.0
+    text = studio.says(at)
+    assert "Above your quality floor (KL divergence at most 0.0001)" in text
+    assert "96/64 tokens. Your load is 16 users, 622/250 tokens: figures are not re-scaled." in text
+    at.slider[0].set_value(10.0).run()
+    assert param(at, "slo_ttft") == "10" and "TTFT ≤ 10.0 ms" in studio.says(at)
+    at.number_input(key="load_ttft").set_value(1e6).run()
+    studio.check(at)
+    assert at.slider[0].value == at.slider[0].max and param(at, "slo_ttft") == "1000000"
+
+
+@pytest.mark.parametrize("page", ["home", "catalog", "build", "evaluate", "compare", "presets", "endpoints"])
+def test_a_wrong_load_in_the_address_ends_no_page(studio_home: Workspace, page: str) -> None:
+    at = studio.open_page(page, load="poem", load_users="-1", slo_ttft="x", load_target="ml.none", load_discount="9")
+    text = studio.says(at)
+    assert "Chat, 622/250 tokens · 16 users" in text and "ml.none" not in text and "load_target" not in at.query_params
