@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, expect
 from backend.domain.jobs.jobs import JobState
 from backend.store import queue
 from tests import simulated, studio
+from tests.browser.accessibility import violations
 from tests.browser.running import Studio, running_studio
 from tests.browser.visit import Visit, visiting
 
@@ -91,6 +92,30 @@ def test_a_past_evaluation_opens_at_its_top(chromium: Browser, finished_studio: 
         expect(visit.main.get_by_text("Evaluate starter, w8a8")).to_be_visible()
         visit.drawn()
         assert visit.main.evaluate("main => main.scrollTop") == 0
+
+
+def test_the_load_goes_on_by_the_menu_and_by_links_and_back_undoes_it(
+    chromium: Browser, finished_studio: tuple[Studio, str]
+) -> None:
+    with visiting(chromium, finished_studio[0].url) as visit:
+        visit.open("/catalog")
+        visit.page.get_by_role("button", name="Your load").click()
+        users = visit.page.get_by_role("spinbutton", name="Users at once")
+        users.fill("4")
+        users.press("Enter")
+        expect(visit.page).to_have_url(re.compile(r"/catalog\?load_users=4$"))
+        expect(users).to_be_visible()
+        assert violations(visit.page) == [], "the fields that are open"
+        visit.page.keyboard.press("Escape")
+        visit.menu("Presets")
+        expect(visit.page).to_have_url(re.compile(r"/presets\?load_users=4$"))
+        expect(visit.main.get_by_text("Estimates are for 4 users")).to_be_visible()
+        visit.page.go_back()
+        visit.heading("Catalog")
+        expect(visit.page).to_have_url(re.compile(r"/catalog\?load_users=4$"))
+        visit.page.go_back()
+        expect(visit.page.get_by_text("Chat, 622/250 tokens · 16 users")).to_be_visible()
+        expect(visit.page).to_have_url(re.compile(r"/catalog$"))
 
 
 @pytest.mark.campaign
