@@ -97,6 +97,8 @@ def _calibration(estimate: Estimate) -> None:
         f":material/straighten: Calibrated by a measurement of {when}{calibration.subject} on this machine, "
         f"at {streams(calibration.concurrency)}."
     )
+    if note := load_words.nearest_level(calibration.concurrency, estimate.load):
+        st.caption(message(note))
     if calibration.evaluation:
         navigation.link(
             "evaluate", f"Evaluation {calibration.evaluation}", ":material/open_in_full:", id=calibration.evaluation

@@ -73,6 +73,13 @@ def limit_sentences(estimate: Estimate, load: PlannedLoad) -> list[str]:
     return sentences
 
 
+def nearest_level(measured: int, load: ExpectedLoad) -> str | None:
+    """Say that an estimate was corrected by a measurement at another number of streams; None if it is the same."""
+    if measured == load.concurrency:
+        return None
+    return f"Your load is {requests(load)}: the correction is that of the nearest measured level."
+
+
 def floor_sentence(losses: Mapping[str, float | None], max_kl: float | None) -> str | None:
     """Say which variants lose more quality than the floor allows; None without a floor or if none does.
 

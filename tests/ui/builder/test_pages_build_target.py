@@ -165,7 +165,9 @@ def test_an_evaluation_of_the_same_recipe_here_corrects_it_with_its_error(studio
     text = studio.says(at)
     assert "Calibrated by a measurement of 2026-11-21 04:02:" in text and "at 4 streams" in text
     assert "Evaluation e-measured" in studio.links(at)
-    assert "then 0 %" in text and "1 stream: first token" in text
+    assert "then 0 %" in text and "1 stream: first token" in text and "nearest measured level" not in text
+    text = studio.says(studio.open_page("build", model="starter", recipe="w8a8"))
+    assert "Your load is 16 users, 622/250 tokens: the correction is that of the nearest measured level." in text
 
 
 def test_the_bar_shows_all_of_a_device_and_says_it_in_words(studio_home: Workspace) -> None:
