@@ -116,7 +116,7 @@ def estimate_rows(view: PresetView) -> list[dict[str, str]]:
         {
             "≈ Estimated": title,
             **{
-                f"{level.load.concurrency} level once": range_cell(getattr(level, name))
+                counted(level.load.concurrency, "user"): range_cell(getattr(level, name))
                 for level in view.estimated.levels
             },
         }
