@@ -58,12 +58,12 @@ def rank_instances(
     workspace: Workspace, model: ModelFacts, recipe: Recipe, load: ExpectedLoad, goal: TargetGoal
 ) -> list[Estimate]:
     """Return the estimate on every instance with a price that serves the recipe, those that meet the goal's limits
-    first, and within each the lowest price per million output tokens."""
+    first, and within each the lowest price per million output tokens at the worst end of its range."""
     draft = models.find_draft(workspace, model, recipe)
     question = _ChoiceInputs(model, recipe, draft, targets.hardwares(workspace), load, goal)
     estimates = [candidate.estimate for candidate in _candidates(question) if candidate.estimate is not None]
     priced = [
-        (find_miss(estimate, goal) is not None, estimate.price_per_million_output, estimate.target, estimate)
+        (find_miss(estimate, goal) is not None, estimate.price_per_million_output[1], estimate.target, estimate)
         for estimate in estimates
         if estimate.price_per_million_output is not None
     ]

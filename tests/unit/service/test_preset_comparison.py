@@ -15,7 +15,7 @@ from backend.domain.recipe import recipe, step_words
 from backend.service import Workspace
 from backend.service.machines import targets
 from backend.service.models import models
-from backend.service.plans import token_prices
+from backend.service.plans import auto_target, token_prices
 from backend.service.presets import preset_comparison as beside
 from tests.homes import open_home
 from tests.measured import probed
@@ -127,6 +127,10 @@ def test_a_model_has_a_price_a_million_tokens_with_its_region_and_load(workspace
     )
     assert best is not None and named is not None and named.chosen and not best.chosen
     assert best.per_million_output[1] <= named.per_million_output[1]
+    ranked = auto_target.rank_instances(workspace, model, recipe.ORIGINAL, CHAT, token_prices.CHEAPEST_TOKEN)
+    assert ranked[0].target == best.target, "the instance of the price is the first of the list"
+    ends = [estimate.price_per_million_output[1] for estimate in ranked if estimate.price_per_million_output]
+    assert ends == sorted(ends) and len(ends) == len(ranked)
     assert best.region and best.region in best.words and "16 streams" in best.words and "estimated" in best.words
     assert token_prices.find_price(workspace, model, target="ml.nothing") is None
     assert (
