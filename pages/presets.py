@@ -7,6 +7,7 @@ from app.compare import preset_comparison as compare_presets
 from app.formatting import plain
 from app.load_bar import address
 from app.navigation import NARROWS
+from app.presets import preset_chart
 from app.presets import preset_page as shown
 from app.session import workspace
 from backend.domain.planner.presets import GOALS
@@ -51,6 +52,8 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     words = st.text_input("Search", key="presets_words", type="search", max_chars=80, width=140, **NARROWS)
 chosen = PresetFilter(model=model, goal=goal, words=words or "")
 total = presets.count(opened, chosen)
+if model:
+    preset_chart.show(opened, model)
 if total:
     page, first = navigation.paginate(total, PER_PAGE)
     listed = presets.views(opened, presets.listing(opened, chosen, limit=PER_PAGE, offset=first), load)

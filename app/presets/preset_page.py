@@ -50,7 +50,13 @@ def show_model_presets(opened: Workspace, model_id: str) -> None:
     # Lead to each, and to their comparison.
     with st.container(horizontal=True):
         for view in views:
-            navigation.link("presets", plain(view.preset.id), ":material/bookmark:", selected=view.preset.id)
+            navigation.link(
+                "presets",
+                plain(view.preset.id),
+                ":material/bookmark:",
+                presets_of_model=model_id,
+                selected=view.preset.id,
+            )
         if len(views) > 1:
             ids = ",".join(view.preset.id for view in views)
             navigation.link("compare", "Compare these presets", ":material/compare_arrows:", presets=ids)

@@ -1,4 +1,5 @@
-"""Titles of presets by their figures, compared with the original and with each other. Pure.
+"""Titles of presets by their figures, compared with the original and with each other, and what each gains and costs.
+Pure.
 
 A goal's figure is the middle of its estimated range at the load that is shown: both ends of two ranges rest on the same
 assumptions, so they are compared end by end.
@@ -77,6 +78,29 @@ def title_at_all_loads(rows: Sequence[PresetTitle], made_of: str) -> str:
     if not rows or made_of in titles:
         return made_of
     return titles[0] if len(set(titles)) == 1 else next(title for title in titles if title not in BEST)
+
+
+def tradeoff_sentence(preset: Estimate | None, original: Estimate | None) -> str:
+    """Return `Estimated 2.5x faster per user at 1.6x the price of the original.`, from the middles of both ranges;
+    where a figure is not known, what is missing."""
+    if preset is None or preset.tpot_ms is None:
+        return "Its speed at this load is not known."
+    if original is None or original.tpot_ms is None:
+        return "The speed of the original is not known, so nothing can be compared."
+    times = geometric_middle(original.tpot_ms) / geometric_middle(preset.tpot_ms)
+    speed = _speed(times)
+    if preset.price_per_million_output is None or original.price_per_million_output is None:
+        return f"Estimated: {speed} per user; the price is not known."
+    price = geometric_middle(preset.price_per_million_output) / geometric_middle(original.price_per_million_output)
+    cost = "the same price as" if abs(price - 1) < NOTICED else f"{figure(price, 2)}x the price of"
+    return f"Estimated: {speed} per user at {cost} the original."
+
+
+def _speed(times: float) -> str:
+    """Return `2.5x faster`, `1.3x slower` or `as fast`."""
+    if abs(times - 1) < NOTICED:
+        return "as fast"
+    return f"{figure(times, 2)}x faster" if times > 1 else f"{figure(1 / times, 2)}x slower"
 
 
 def _preset_title(entry: PresetRow, entries: Sequence[PresetRow], original: Estimate | None) -> PresetTitle:

@@ -33,6 +33,7 @@ Ends = tuple[float, float]
 LOG_FROM = 50.0
 """If the largest figure is this many times the smallest, the axis is logarithmic, so that small ones can be read."""
 PARETO = "Speed per user against tokens per dollar"
+LATENCY_PRICE = "Time per output token against price"
 PER_DOLLAR = "Output tokens/s per dollar per hour"
 PER_USER = "Output tokens/s per user"
 UNPRICED = "No hourly price is known for this selection, so there are no tokens per dollar."
@@ -186,6 +187,34 @@ def tpot(series: Sequence[Series], theme: Theme = "light") -> Figure:
 def price(series: Sequence[Series], theme: Theme = "light") -> Figure:
     """Chart the price per million output tokens against concurrency, in the hourly price's currency."""
     return _lines("Price per million output tokens", "per million", series, lambda point: point.price, theme)
+
+
+def latency_price(series: Sequence[Series], concurrency: int, theme: Theme = "light") -> Figure:
+    """Chart the time per output token against the price per million output tokens, at one concurrency."""
+    at_load = [(one, [p for p in one.points if p.concurrency == concurrency]) for one in series]
+    drawn = [(one, points) for one, points in at_load if any(p.price and p.tpot_ms for p in points)]
+    if not drawn:
+        return empty(LATENCY_PRICE, "No time and price are known at this load.", theme)
+    marks = []
+    for one, points in drawn:
+        mark = _series(one, theme, [middle(p.price) for p in points], [middle(p.tpot_ms) for p in points])
+        mark["mode"] = "markers"
+        mark["marker"]["size"] = 12
+        mark["hovertext"] = [
+            _hover_text(one, p, _about("ms per output token", p.tpot_ms), _about("per 1M output tokens", p.price))
+            for p in points
+        ]
+        if one.kind == "estimated":
+            pale_colour = pale(style(one.place, theme).colour)
+            mark["error_x"] = _bars([p.price for p in points], pale_colour)
+            mark["error_y"] = _bars([p.tpot_ms for p in points], pale_colour)
+        marks.append(mark)
+    x, y = (
+        _axis(label, [mark[axis] for mark in marks])
+        for label, axis in (("Price per 1M output tokens", "x"), ("Time per output token (ms)", "y"))
+    )
+    meta: dict[str, Any] = {"better": "lower", "interval": ["least", "most"], "provenance": _provenance(series)}
+    return {"data": marks, "layout": layout(LATENCY_PRICE, x, y, theme, **meta)}
 
 
 def _lines(

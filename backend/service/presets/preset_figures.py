@@ -70,6 +70,16 @@ class PresetEvaluations:
         ]
         return preset_figures.unique([measurement for measurement in [*here, *with_us] if measurement is not None])
 
+    def variants(self, model: str) -> tuple[Measurement, ...]:
+        """Return the measurements of all variants of the newest evaluation of the model in this home."""
+        for row in self._rows_of_model(model):
+            try:
+                document = _document(row.document)
+            except Unreadable:  # `damaged` names it; an older one may still be good
+                continue
+            return tuple(preset_figures.measurement(document, result, row.id) for result in document.variants)
+        return ()
+
     def _rows_of_model(self, model: str) -> list[EvaluationRow]:
         if model not in self._rows:
             names, prefix = _evaluation_names(self._workspace, model)

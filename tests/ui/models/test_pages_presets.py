@@ -65,6 +65,17 @@ def test_filters_of_the_address_narrow_it_and_nothing_found_says_so(studio_home:
     assert "No preset matches these filters" in studio.says(at)
 
 
+def test_the_presets_of_a_model_are_a_chart_with_a_sentence_each(studio_home: Workspace) -> None:
+    at = studio.open_page("presets", presets_of_model="meta-textgeneration-llama-3-70b-instruct")
+    assert headings(at)[0] == "Time per output token against price"
+    marks = json.loads(at.get("plotly_chart")[0].proto.spec)["data"]
+    assert [mark["name"].split()[-1] for mark in marks] == ["original", *(goal for goal in GOALS)]
+    assert all("open" in mark["marker"]["symbol"] for mark in marks), "all are estimated"
+    text = studio.says(at)
+    assert text.count("Estimated: ") == len(GOALS) and studio.links(at).count("Open in Build") == len(GOALS)
+    assert "presets_of_model" in at.query_params
+
+
 def test_one_preset_shows_its_figures_with_their_sources(studio_home: Workspace) -> None:
     text = studio.says(studio.open_page("presets", selected=COST))
     assert "79.88 %" in text and "1 year SageMaker Savings Plan" in text and "At today's prices 7" in text
