@@ -10,6 +10,7 @@ from app import charts, navigation, next_steps
 from app.compare import what_if_url
 from app.evaluate import form
 from app.formatting import message, plain
+from app.load_bar import address
 from app.navigation import page_key
 from app.overview import caveats, tiles
 from app.results import (
@@ -28,6 +29,7 @@ from app.results import (
 from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.limits.chart_selection import select_variants
 from backend.domain.what_if.costs import WhatIf
+from backend.present import load_words
 from backend.present.charts import evaluation as drawn
 from backend.present.charts import resources, tradeoffs
 from backend.present.source_names import evaluation_name
@@ -123,6 +125,8 @@ def draw_first_charts(document: Evaluation, shown: Evaluation) -> None:
         with right:
             chart = tradeoffs.quality_speed(shown, None, theme, brief=True)
             charts.show(charts.with_height(chart, FIRST), "evaluation-quality")
+    if elsewhere := load_words.evaluation_elsewhere(document, address.current()):
+        st.caption(message(elsewhere))
 
 
 def _fill_actions(
