@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import charts, navigation, url_parameters
-from app.formatting import plain
+from app.formatting import message, plain
 from app.load_bar import address
 from backend.domain.planner.preset_titles import tradeoff_sentence
 from backend.present import load_words
@@ -42,7 +42,7 @@ def show(opened: Workspace, model: str) -> None:
         st.markdown(f"**{plain(load_words.requests(load))}**")
         for view, title, estimate in zip(views, titles, comparison.estimates, strict=True):
             sentence = tradeoff_sentence(estimate, comparison.original)
-            st.markdown(f"**{plain(title)}** on {plain(view.preset.target)}. {plain(sentence)}")
+            st.markdown(f"**{plain(title)}** on {plain(view.preset.target)}. {message(sentence)}")
             _show_links(view, model)
         st.caption(
             "Open marks with broad bars are estimated ranges; filled marks were measured at this number of users. Down "
