@@ -38,9 +38,12 @@ if job_id:
 elif not form.is_requested() and past_evaluations.has_any(opened):
     with action:
         if st.button("New evaluation", type="primary", icon=":material/add:", key="evaluate_new", shortcut="Alt+N"):
-            navigation.go("evaluate", new="true")
+            suggested = form.suggest_variants(opened)
+            navigation.go("evaluate", new="true", **({"variants": suggested} if suggested else {}))
     past_evaluations.show_past(opened)
 else:
+    if not form.is_requested() and (suggested := form.suggest_variants(opened)):
+        st.query_params.update(new="true", variants=suggested)
     outlook = st.container()
     sources = form.choose_variants(opened)
     workload = workload_form.choose(opened, sources[0] if sources else None)

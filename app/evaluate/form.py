@@ -20,6 +20,7 @@ from app.field_labels import LABELS, error_sentence
 from app.formatting import duration_range, local_time, message
 from app.load_bar import address
 from app.serving import engine_select
+from app.summaries import model_source
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.blocks import stopping_rule
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
@@ -34,7 +35,7 @@ from backend.present.words import engines, repeat_counts
 from backend.service import Workspace
 from backend.service.evaluations import evaluations, tasks
 from backend.service.jobs import artifacts, progress
-from backend.service.models import model_names
+from backend.service.models import model_names, variants
 
 PURPOSE, REFUSED = "evaluate", "evaluate_refused"
 MOST_VARIANTS = 16
@@ -59,6 +60,14 @@ def is_requested() -> bool:
     """Tell whether the address asks for the form of a new evaluation: by `new`, or by what it is filled in with."""
     fields = {f"{PURPOSE}_{name}" for name in EvaluateOptions.model_fields}
     return not fields.union(FORM_PARAMETERS).isdisjoint(st.query_params)
+
+
+def suggest_variants(opened: Workspace) -> str:
+    """Return the newest artifact that runs here beside its model, as a parameter of the address; empty without one."""
+    for view in artifacts.variants(opened, limit=1):
+        if not variants.why_unserved(opened, view.id):
+            return navigation.join_values(model_source(view.manifest.parent), view.id)
+    return ""
 
 
 def choose_variants(opened: Workspace) -> list[str]:

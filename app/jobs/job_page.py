@@ -31,6 +31,8 @@ from backend.service.jobs import jobs, view_cache
 from backend.service.jobs.jobs import JobView
 
 LOG_TAIL = 200_000
+PHASES_HEIGHT = 236
+"""Pixels: five phases have room, more are scrolled."""
 DROP = ":material/delete:"
 
 
@@ -106,10 +108,12 @@ def show_progress(opened: Workspace, job_id: str) -> str:
     for warning in warnings(events):
         st.warning(message(warning), icon=":material/warning:")
     rows = phase_rows(now, events)
-    if rows:
-        st.dataframe(rows, hide_index=True, alt="Phases with when each began and how long it took")
-    else:
-        st.caption("Phases appear here while the job runs.")
+    with st.container(height=PHASES_HEIGHT, border=False):  # so that nothing below moves when a phase comes
+        if rows:
+            alt = "Phases with when each began and how long it took"
+            st.dataframe(rows, hide_index=True, height=PHASES_HEIGHT - 16, alt=alt)
+        else:
+            st.caption("Phases appear here while the job runs.")
     return str(now.state)
 
 

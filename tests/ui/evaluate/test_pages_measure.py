@@ -26,6 +26,7 @@ from backend.service import Workspace
 from backend.service.evaluations import evaluations, workloads
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
+from backend.service.models import models
 from backend.settings import ASSETS
 from backend.store import history, queue
 from tests import simulated, studio
@@ -465,6 +466,16 @@ def test_evaluate_lists_past_evaluations_before_the_form(studio_home: Workspace)
     studio.check(at)
     assert param(at, "new") == "true" and at.multiselect(key="evaluate_variants").value == []
     assert studio.open_page("evaluate", evaluate_concurrency="1").multiselect(key="evaluate_variants")
+
+
+def test_a_new_evaluation_begins_with_the_newest_artifact_and_its_model(studio_home: Workspace) -> None:
+    artifact_id = studio.artifact(studio_home, studio.optimize_job(studio_home), models.resolve(studio_home, "starter"))
+    at = studio.open_page("evaluate")
+    assert at.multiselect(key="evaluate_variants").value == ["starter", artifact_id]
+    two(studio_home)
+    at = studio.open_page("evaluate")
+    at.button(key="evaluate_new").click().run()
+    assert at.multiselect(key="evaluate_variants").value == ["starter", artifact_id]
 
 
 def two(home: Workspace) -> list[str]:
