@@ -1,4 +1,4 @@
-"""The list of past evaluations: the verdict of each in one line."""
+"""The list of past evaluations: the speed-up of each as a bar, its figures, and its verdict in one line."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ from app.formatting import cell, local_time
 from app.navigation import page_key, paginate
 from app.session import choose_owner
 from app.shell import show_damaged
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.figures import figure, rounded
+from backend.present.source_names import evaluation_name
+from backend.present.variant_tiles import find_leading
 from backend.present.words import headline, load_search
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.evaluations.evaluations import EvaluationView
 
 PER_PAGE = 10
+SPEED_UP, LONGEST_BAR = "Speed-up", 3.0
+"""A column, and the factor whose bar fills it; a higher one fills it too, and its figure says how high it is."""
 TWO_LINES = 72
 """Height of a row in pixels: a verdict wraps if the row has room."""
 
@@ -53,8 +59,20 @@ def show_past(opened: Workspace) -> None:
         selection_mode="single-cell",
         alt="Past evaluations, newest first, each with its verdict",
         column_config={
-            "Evaluation": st.column_config.TextColumn(width=190),
-            "Verdict": st.column_config.TextColumn(width=460),
+            "Evaluation": st.column_config.TextColumn(width=165),
+            SPEED_UP: st.column_config.ProgressColumn(
+                width=95,
+                min_value=0.0,
+                max_value=LONGEST_BAR,
+                format="%.2fx",
+                help="Factor of output tokens/s.",
+            ),
+            "95%": st.column_config.TextColumn(width=90, help="The interval of the speed-up."),
+            "Outcome": st.column_config.TextColumn(width=90),
+            "TTFT ms": st.column_config.NumberColumn(width=65, help="Median time to first token."),
+            "$ per 1M": st.column_config.NumberColumn(width=70, help="Price per million output tokens."),
+            "KL": st.column_config.NumberColumn(width=65, help="Mean KL divergence from the original."),
+            "Verdict": st.column_config.TextColumn(width=230),
         },
     )
     st.caption("Choose a row to open it.")
@@ -63,15 +81,39 @@ def show_past(opened: Workspace) -> None:
         st.rerun()
 
 
-def row(view: EvaluationView) -> dict[str, str]:
-    """Return one line."""
+def row(view: EvaluationView) -> dict[str, Any]:
+    """Return one line: figures of the leading variant, and the verdict."""
     text = (
         " ".join(load_search.sentences(view.document))
         if load_search.is_search(view.document)
         else headline.headline_sentence(view.document)
     )
     return {
-        "Evaluation": view.title.removeprefix("Evaluate "),
+        "Evaluation": evaluation_name(view.title),
+        **leading_figures(view.document),
         "Verdict": cell(text),
         "Measured": local_time(view.created_at),
+    }
+
+
+def leading_figures(evaluation: Evaluation) -> dict[str, Any]:
+    """Return speed-up, interval, outcome, TTFT, price and KL of the leading variant; None where unknown."""
+    leading = find_leading(evaluation)
+    if leading is None:
+        return dict.fromkeys((SPEED_UP, "95%", "Outcome", "TTFT ms", "$ per 1M", "KL"))
+    level, quality, compared = leading.level, leading.result.quality, leading.row
+    interval = f"{figure(compared.ci95[0])} to {figure(compared.ci95[1])}" if compared.ci95 else None
+    values = (
+        level.ttft_ms.p50 if level is not None and level.ttft_ms else None,
+        level.price.per_million_output if level is not None and level.price else None,
+        quality.kl_mean if quality else None,
+    )
+    ttft, price, loss = (None if value is None else rounded(value) for value in values)
+    return {
+        SPEED_UP: compared.ratio,
+        "95%": interval,
+        "Outcome": leading.word,
+        "TTFT ms": ttft,
+        "$ per 1M": price,
+        "KL": loss,
     }

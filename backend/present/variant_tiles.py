@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from backend.domain.evaluation.comparison import higher_is_better
-from backend.domain.evaluation.document import Comparison, Evaluation, VariantResult
+from backend.domain.evaluation.document import Comparison, Evaluation, Level, VariantResult
 from backend.domain.evaluation.outcome import VerdictKind
 from backend.domain.figures import code, factor_and_bounds, listed
 from backend.domain.load.load import Load
@@ -46,6 +48,32 @@ def tile_load(evaluation: Evaluation) -> Load | None:
     compared = [verdict.load for verdict in headline.throughput_verdicts(evaluation)]
     measured = [level.load for result in evaluation.variants[:1] for level in result.levels]
     return max(compared or measured, default=None)
+
+
+class LeadingVariant(NamedTuple):
+    """The variant that an evaluation is about in a list: the win, else the one with the highest factor. `level` is None
+    where it was not measured at the load of `row`."""
+
+    result: VariantResult
+    row: Comparison
+    level: Level | None
+    word: str
+
+
+def find_leading(evaluation: Evaluation) -> LeadingVariant | None:
+    """Return the leading variant at the load of the tiles; None where nothing was compared there."""
+    # 1. The win, else the highest factor at that load.
+    load, win = tile_load(evaluation), headline.find_win(evaluation)
+    rows = [row for row in evaluation.comparison if higher_is_better(row.metric) and row.load == load]
+    row = win.row if win is not None else max(rows, key=_ratio, default=None)
+    if row is None:
+        return None
+    # 2. Its result there.
+    result = next((result for result in evaluation.variants if result.name == row.variant), None)
+    if result is None:
+        return None
+    level = next((level for level in result.levels if level.load == load), None)
+    return LeadingVariant(result, row, level, WORDS[headline.throughput_verdict(row).kind])
 
 
 def mixed_sentences(evaluation: Evaluation) -> list[str]:
