@@ -89,7 +89,7 @@ def test_a_past_evaluation_opens_at_its_top(chromium: Browser, finished_studio: 
         visit.open("/evaluate")
         visit.first_row(-1)
         expect(visit.page).to_have_url(re.compile(r"id=e-1"))
-        expect(visit.main.get_by_text("Evaluate starter, w8a8")).to_be_visible()
+        visit.heading("starter vs w8a8")
         visit.drawn()
         assert visit.main.evaluate("main => main.scrollTop") == 0
 
