@@ -26,7 +26,7 @@ NAME = """element => {
 
 
 def press_through(page: Page) -> dict[str, bool]:
-    """Press Tab until the focus leaves the page. Return each control's name, and whether its focus can be focus_seen."""
+    """Press Tab until the focus leaves the page. Return each control by name, and whether one sees its focus."""
     focus_seen: dict[str, bool] = {}
     page.locator("#stMain h1").first.click()
     for _ in range(MOST_TABS):
