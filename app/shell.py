@@ -18,6 +18,7 @@ from backend.domain.roles import Action
 from backend.service import Workspace, unreadable_rows
 
 LIVE_EVERY = "2s"
+TILES_IN_ROW = 4
 LOG = logging.getLogger("whetstone")
 READABLE = """<style>
 [data-testid='stBaseButton-primary'] kbd { opacity: 1 }
@@ -154,10 +155,12 @@ def live(name: str, body: Callable[[], Hashable], *, active: bool, every: str = 
 
 
 def show_figures(cells: Iterable[tuple[str, str, str | None]]) -> None:
-    """Draw figures beside each other, as (label, value, detail); they wrap on a narrow screen."""
-    with st.container(horizontal=True):
-        for label, value, more in cells:
-            with st.container(border=True, width="content"):
+    """Draw figures as tiles of equal size, as (label, value, detail), TILES_IN_ROW beside each other."""
+    shown = list(cells)
+    for first in range(0, len(shown), TILES_IN_ROW):
+        row = shown[first : first + TILES_IN_ROW]
+        for column, (label, value, more) in zip(st.columns(TILES_IN_ROW), row, strict=False):
+            with column.container(border=True, height="stretch", gap=None):
                 st.metric(label, value)
                 if more:
                     st.caption(plain(more))

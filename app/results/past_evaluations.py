@@ -20,8 +20,9 @@ from backend.service.evaluations import evaluations
 from backend.service.evaluations.evaluations import EvaluationView
 
 PER_PAGE = 10
-SPEED_UP, LONGEST_BAR = "Speed-up", 3.0
-"""A column, and the factor whose bar fills it; a higher one fills it too, and its figure says how high it is."""
+SPEED_UP, OUTCOME = "Speed-up", "Outcome"
+LONGEST_BAR = 3.0
+"""The speed-up whose bar fills the column; a higher one fills it too, and its figure says how high it is."""
 TWO_LINES = 72
 """Height of a row in pixels: a verdict wraps if the row has room."""
 
@@ -59,7 +60,7 @@ def show_past(opened: Workspace) -> None:
         selection_mode="single-cell",
         alt="Past evaluations, newest first, each with its verdict",
         column_config={
-            "Evaluation": st.column_config.TextColumn(width=165),
+            "Evaluation": st.column_config.TextColumn(width=150),
             SPEED_UP: st.column_config.ProgressColumn(
                 width=95,
                 min_value=0.0,
@@ -67,12 +68,11 @@ def show_past(opened: Workspace) -> None:
                 format="%.2fx",
                 help="Factor of output tokens/s.",
             ),
-            "95%": st.column_config.TextColumn(width=90, help="The interval of the speed-up."),
-            "Outcome": st.column_config.TextColumn(width=90),
+            OUTCOME: st.column_config.TextColumn(width=135, help="With the 95% interval of the speed-up."),
             "TTFT ms": st.column_config.NumberColumn(width=65, help="Median time to first token."),
             "$ per 1M": st.column_config.NumberColumn(width=70, help="Price per million output tokens."),
             "KL": st.column_config.NumberColumn(width=65, help="Mean KL divergence from the original."),
-            "Verdict": st.column_config.TextColumn(width=230),
+            "Verdict": st.column_config.TextColumn(width=235),
         },
     )
     st.caption("Choose a row to open it.")
@@ -86,7 +86,7 @@ def row(view: EvaluationView) -> dict[str, Any]:
     text = (
         " ".join(load_search.sentences(view.document))
         if load_search.is_search(view.document)
-        else headline.headline_sentence(view.document)
+        else headline.short_sentence(view.document)
     )
     return {
         "Evaluation": evaluation_name(view.title),
@@ -100,9 +100,9 @@ def leading_figures(evaluation: Evaluation) -> dict[str, Any]:
     """Return speed-up, interval, outcome, TTFT, price and KL of the leading variant; None where unknown."""
     leading = find_leading(evaluation)
     if leading is None:
-        return dict.fromkeys((SPEED_UP, "95%", "Outcome", "TTFT ms", "$ per 1M", "KL"))
+        return dict.fromkeys((SPEED_UP, OUTCOME, "TTFT ms", "$ per 1M", "KL"))
     level, quality, compared = leading.level, leading.result.quality, leading.row
-    interval = f"{figure(compared.ci95[0])} to {figure(compared.ci95[1])}" if compared.ci95 else None
+    interval = f", {figure(compared.ci95[0])} to {figure(compared.ci95[1])}" if compared.ci95 else ""
     values = (
         level.ttft_ms.p50 if level is not None and level.ttft_ms else None,
         level.price.per_million_output if level is not None and level.price else None,
@@ -111,8 +111,7 @@ def leading_figures(evaluation: Evaluation) -> dict[str, Any]:
     ttft, price, loss = (None if value is None else rounded(value) for value in values)
     return {
         SPEED_UP: compared.ratio,
-        "95%": interval,
-        "Outcome": leading.word,
+        OUTCOME: f"{leading.word}{interval}",
         "TTFT ms": ttft,
         "$ per 1M": price,
         "KL": loss,

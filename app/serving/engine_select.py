@@ -29,14 +29,17 @@ def draw(
 ) -> None:
     """Draw the field; a change calls `write` with the source and its new engine.
 
-    With one engine there is a line in place of the field. `says` is False where the page says the reasons elsewhere.
+    With one engine there is a line in place of the field, whose help says why not the others. `says` is False where the
+    page says the reasons elsewhere.
     """
     # 1. One engine: a line, with why not the others.
     choices, refusals = offer.choices, refusal_sentences(offer)
     if len(choices) < 2:
-        served = f"Served by {offer.label(offer.default)}." if choices else ""
-        if says:
-            st.caption(message(" ".join([served, *refusals])))
+        served = f"Served by {offer.label(offer.default)}."
+        if says and choices:
+            st.caption(message(served), help=message(" ".join(refusals)) if refusals else None)
+        elif says:
+            st.caption(message(" ".join(refusals)))
         return
     # 2. The field, at the engine that the source names.
     current = current_engine(offer, source)

@@ -176,8 +176,8 @@ def test_past_evaluations_are_listed_with_their_line(studio_home: Workspace) -> 
     at = studio.open_page("evaluate")
     (listed,) = [frame.value for frame in at.dataframe if "Verdict" in frame.value.columns]
     assert len(listed) == 2 and set(listed["Evaluation"]) == {"starter vs w8a8"}
-    assert set(listed["Outcome"]) == {"faster", "inconclusive"} and all(listed["Speed-up"] > 0.5)
-    assert all(" to " in interval for interval in listed["95%"])
+    assert {outcome.partition(", ")[0] for outcome in listed["Outcome"]} == {"faster", "inconclusive"}
+    assert all(" to " in outcome for outcome in listed["Outcome"]) and all(listed["Speed-up"] > 0.5)
     assert any(words.startswith("w8a8-draft is ") for words in listed["Verdict"])
     assert past_evaluations.row(evaluations.show(studio_home, "e-2"))["Verdict"].startswith(
         "No clear winner over original yet"
