@@ -10,11 +10,13 @@ import streamlit as st
 
 from app import navigation
 from app.field_labels import error_sentence
-from app.formatting import message, plain
+from app.formatting import message
 from app.load_bar import address, bar
+from app.overview import tiles
 from app.session import disabled_unless_allowed, freeze_imports, show_account, show_banner, workspace
 from backend.domain.errors import NotNow, WhetstoneError
 from backend.domain.roles import Action
+from backend.present.words.headline import Tile
 from backend.service import Workspace, unreadable_rows
 
 LIVE_EVERY = "2s"
@@ -156,14 +158,9 @@ def live(name: str, body: Callable[[], Hashable], *, active: bool, every: str = 
 
 def show_figures(cells: Iterable[tuple[str, str, str | None]]) -> None:
     """Draw figures as tiles of equal size, as (label, value, detail), TILES_IN_ROW beside each other."""
-    shown = list(cells)
+    shown = [Tile(label, value, more or "") for label, value, more in cells]
     for first in range(0, len(shown), TILES_IN_ROW):
-        row = shown[first : first + TILES_IN_ROW]
-        for column, (label, value, more) in zip(st.columns(TILES_IN_ROW), row, strict=False):
-            with column.container(border=True, height="stretch", gap=None):
-                st.metric(label, value)
-                if more:
-                    st.caption(plain(more))
+        tiles.show(shown[first : first + TILES_IN_ROW], room=TILES_IN_ROW)
 
 
 def show_damaged(opened: Workspace, kind: unreadable_rows.DocumentKind, among: Sequence[str] | None = None) -> None:

@@ -21,9 +21,10 @@ OUTCOME_COLOURS: dict[CellKind | None, tuple[Colour, Arrow]] = {
 """Colour and arrow of an outcome; any other is grey. The word is always there too."""
 
 
-def show(tiles: Sequence[Tile]) -> None:
-    """Draw the tiles beside each other, of equal width and height; nothing without tiles."""
-    for column, tile in zip(st.columns(len(tiles)) if tiles else (), tiles, strict=True):
+def show(tiles: Sequence[Tile], *, room: int | None = None) -> None:
+    """Draw the tiles beside each other, of equal width and height; nothing without tiles. `room`: the tiles that a row
+    has room for, where it is not filled."""
+    for column, tile in zip(st.columns(room or len(tiles)) if tiles else (), tiles, strict=False):
         colour, arrow = OUTCOME_COLOURS.get(tile.kind, ("gray", "off"))
         with column.container(border=True, height="stretch", gap=None):
             st.metric(

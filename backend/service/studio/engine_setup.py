@@ -13,7 +13,7 @@ from backend.service.jobs.jobs import JobView
 from backend.service.machines import engines
 from backend.service.workspace import Workspace
 
-TITLES = {LLAMA_CPP.name: "Install llama.cpp (seconds)", SERVE.name: "Install vLLM (1 to 3 minutes)"}
+TITLES = {LLAMA_CPP.name: "Install llama.cpp (seconds)", SERVE.name: "Install vLLM (a large download)"}
 """The engines in their order. From a wheel llama.cpp is there in seconds; vLLM downloads and unpacks 1 to 2 GB."""
 NAMES = {LLAMA_CPP.name: "llama.cpp", SERVE.name: "vLLM"}
 JOBS_READ = 1000
