@@ -78,10 +78,12 @@ def runs(exact: int, vllm: int, most: int | None = None) -> Iterator[Run]:
     with tempfile.TemporaryDirectory(prefix="whetstone-aa-") as folder, _workspace(Path(folder) / "home") as workspace:
         if exact:
             with running("exact_server.py", *NOISY) as url:
-                yield from (Run("exact", evaluated(workspace, url, load_options(most))) for _ in range(exact))
+                yield from (Run("exact", evaluated(workspace, [url, url], load_options(most))) for _ in range(exact))
         if vllm:
             with starter_server.serving(Path(folder)) as server:
-                yield from (Run("vLLM", evaluated(workspace, server.url, load_options(most))) for _ in range(vllm))
+                yield from (
+                    Run("vLLM", evaluated(workspace, [server.url, server.url], load_options(most))) for _ in range(vllm)
+                )
 
 
 def load_options(most: int | None = None) -> EvaluateOptions:
@@ -98,9 +100,9 @@ def load_options(most: int | None = None) -> EvaluateOptions:
     )
 
 
-def evaluated(workspace: Workspace, source: str, options: EvaluateOptions) -> Evaluation:
-    """Evaluate a source against itself, as a job. Raises SystemExit where it failed."""
-    job = evaluations.submit(workspace, evaluations.prepare(workspace, [source, source], options))
+def evaluated(workspace: Workspace, sources: list[str], options: EvaluateOptions) -> Evaluation:
+    """Evaluate sources as a job. Raises SystemExit where it failed."""
+    job = evaluations.submit(workspace, evaluations.prepare(workspace, sources, options))
     supervisors.ensure_running(workspace)
     ended = jobs.wait(workspace, job.id)
     if ended.state is not JobState.SUCCEEDED:

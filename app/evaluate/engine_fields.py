@@ -52,14 +52,15 @@ def _offer_another(offer: EngineOffer, source: str, sources: Sequence[str]) -> N
                 type="tertiary",
                 icon=":material/add:",
                 key=f"evaluate_also_{other}",
-                on_click=_write,
+                on_click=write,
                 args=([*sources, other],),
             )
 
 
 def _replace(sources: Sequence[str], source: str, named: str) -> None:
-    _write([named if other == source else other for other in sources])
+    write([named if other == source else other for other in sources])
 
 
-def _write(sources: Sequence[str]) -> None:
+def write(sources: Sequence[str]) -> None:
+    """Make these the variants of the address."""
     navigation.set_parameter("variants", list(dict.fromkeys(sources)))

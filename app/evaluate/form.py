@@ -12,7 +12,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app import idempotency, model_field, navigation, shell
-from app.evaluate import engine_fields, option_fields
+from app.evaluate import engine_fields, option_fields, setting_fields
 from app.evaluate import load_fields as evaluate_load
 from app.evaluate.load_fields import RAMP, RATE, SEARCH, STREAMS, TRACE
 from app.evaluate.workload_choice import ChosenWorkload
@@ -28,7 +28,7 @@ from backend.domain.figures import counted
 from backend.domain.jobs.eta import TimeLeft
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.load.options import BLOCKS_FOR_VERDICT
-from backend.domain.recipe.serving_engines import ENGINE
+from backend.domain.recipe.source_settings import remove_settings
 from backend.present import evaluate_command as evaluate_command
 from backend.present.source_names import distinct_labels, short_name
 from backend.present.words import engines, repeat_counts
@@ -96,19 +96,18 @@ def choose_variants(opened: Workspace) -> list[str]:
             "sagemaker:NAME@REGION."
         ),
     )
-    # The engine of each.
+    # The engine of each, and one more with another setting.
     engine_fields.choose_engines(opened, chosen)
+    setting_fields.draw(opened, labels, chosen)
     return chosen
 
 
 def _label(source: str, labels: dict[str, str]) -> str:
-    """Return the label of a variant, with the engine that it names."""
-    name, marker, _ = source.rpartition(ENGINE)
+    """Return the label of a variant, with the engine and the settings that it names."""
+    name = remove_settings(source)
     try:
-        if marker:
-            return engine_select.named_on(labels.get(name) or short_name(name), source)
-        return labels.get(source) or short_name(source)
-    except WhetstoneError:  # an engine that is none: the check says so
+        return engine_select.named_on(labels.get(name) or short_name(name), source)
+    except WhetstoneError:  # an engine or a setting that is none: the check says so
         return source
 
 

@@ -14,6 +14,7 @@ from app.summaries import model_source as origin
 from app.url_parameters import NOTHING
 from backend.domain.figures import code
 from backend.domain.recipe.serving_engines import ENGINE
+from backend.domain.recipe.source_settings import remove_settings
 from backend.present.source_names import short_name
 from backend.service import Workspace
 from backend.service.jobs import artifacts
@@ -86,7 +87,7 @@ def choose_pair(opened: Workspace) -> list[tuple[str, str]]:
     with left:
         first = _choose_side(opened, "original", servable, defaults[0], servable)
     with right:
-        second_options = partners(servable, _without_engine(first))
+        second_options = partners(servable, remove_settings(first))
         second_options += _itself_elsewhere(opened, servable, first)
         second = _choose_side(
             opened, "optimized", second_options, defaults[1] if first == defaults[0] else "", servable
@@ -101,20 +102,15 @@ def choose_pair(opened: Workspace) -> list[tuple[str, str]]:
 
 def _itself_elsewhere(opened: Workspace, servable: Sequence[Servable], first: str) -> list[Servable]:
     """Return the first side's own model, if another engine can serve it too."""
-    source = _without_engine(first)
+    source = remove_settings(first)
     offer = engine_select.find_offer(opened, source) if source else None
     if offer is None or len(offer.choices) < 2:
         return []
     return [choice for choice in servable if choice.source == source]
 
 
-def _without_engine(source: str) -> str:
-    """Return the source without `@engine=NAME`; also if that engine is none."""
-    return source.partition(ENGINE)[0]
-
-
 def _name(names: dict[str, str], source: str) -> str:
-    return short_name(source) if is_address(source) else engine_select.named_on(names[_without_engine(source)], source)
+    return short_name(source) if is_address(source) else engine_select.named_on(names[remove_settings(source)], source)
 
 
 def _choose_side(
@@ -126,7 +122,7 @@ def _choose_side(
     others = {URL: "A URL of a running server", **({NOTHING: "None: use one model"} if side == "optimized" else {})}
     options = [*labels, *others]
     written = st.query_params.get(side)
-    requested = written if written is None or is_address(written) else _without_engine(written)
+    requested = written if written is None or is_address(written) else remove_settings(written)
     selected = _selected_option(
         requested, options, default or next(iter(labels), NOTHING if side == "optimized" else URL)
     )
@@ -159,8 +155,8 @@ def _choose_engine(opened: Workspace, side: str, selected: str, written: str | N
     offer = engine_select.find_offer(opened, selected)
     if offer is None:
         return selected
-    source = written if written and _without_engine(written) == selected else selected
-    engine = source.rpartition(ENGINE)[2] if source != selected else None
+    source = written if written and remove_settings(written) == selected else selected
+    engine = source.partition(ENGINE)[2].partition("@")[0] or None
     if engine is not None and engine not in offer.choices:
         refusal = next((offer.refusals[name] for name in offer.refusals if name == engine), "There is no such engine.")
         st.warning(message(f"{code(engine[:40])}: {refusal}"), icon=":material/help:")

@@ -9,6 +9,7 @@ import streamlit as st
 from app.formatting import message, plain
 from backend.domain.errors import WhetstoneError
 from backend.domain.recipe.serving_engines import AUTO, ENGINES, EngineChoice
+from backend.domain.recipe.source_settings import name_settings, parse_source
 from backend.service import Workspace
 from backend.service.models import engine_options, variants
 from backend.service.models.engine_options import EngineOffer
@@ -76,8 +77,13 @@ def refusal_sentences(offer: EngineOffer) -> list[str]:
 
 
 def named_on(name: str, source: str) -> str:
-    """Return a name with the engine that its source names: `starter on llama.cpp`."""
-    engine = variants.split_engine(source)[1]
-    if engine is None:
-        return name
-    return f"{name}, automatic engine" if engine == AUTO else f"{name} on {plain(ENGINES[engine].title)}"
+    """Return a name with the engine and settings that its source names: `starter on llama.cpp, threads 2`.
+
+    Raises RequestError for an engine or a setting that does not exist.
+    """
+    parts = parse_source(source)
+    settings = plain(name_settings(parts.settings))
+    if parts.engine is None:
+        return f"{name}{settings}"
+    engine = ", automatic engine" if parts.engine == AUTO else f" on {plain(ENGINES[parts.engine].title)}"
+    return f"{name}{engine}{settings}"

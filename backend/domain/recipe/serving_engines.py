@@ -104,12 +104,13 @@ the weights are not quite those of the file."""
 
 
 ENGINE, TOKENS = "@engine=", "@tokens="
-"""Begin what may follow a source: the engine that serves it, and another number of draft tokens."""
+"""Begin what may follow a source: the engine that serves it, and another number of draft tokens; settings may follow
+too (`source_settings`)."""
 
 
 def artifact_id(source: str) -> str:
-    """Return the id of an artifact's source, without the engine and the number of tokens behind it."""
-    return source.partition(ENGINE)[0].partition(TOKENS)[0]
+    """Return the id of an artifact's source, without the engine, settings and number of tokens behind it."""
+    return source.partition("@")[0]
 
 
 class Combination(NamedTuple):

@@ -19,6 +19,7 @@ from backend.domain.jobs.terms import Terms
 from backend.domain.limits import fail_conditions
 from backend.domain.limits.fail_conditions import FailCondition
 from backend.domain.limits.option_rules import validate_options as check_together
+from backend.domain.recipe.source_settings import parse_source
 from backend.domain.roles import Action
 from backend.domain.validation import readable_rows, validate_fields
 from backend.domain.what_if.slice_means import with_slice_means
@@ -128,8 +129,11 @@ def make_spec(workspace: Workspace, resolved: list[Variant], chosen: EvaluateOpt
 
 
 def _with_prefix_cache(variant: Variant, chosen: EvaluateOptions) -> Variant:
-    """Set the prefix cache of a variant that is served here, as the evaluation asks. Raises InvalidOptions."""
+    """Set the prefix cache of a variant that is served here, as the evaluation asks; a setting of its own is kept.
+    Raises InvalidOptions."""
     if variant.kind == "url" or chosen.prefix_cache not in {"on", "off"}:
+        return variant
+    if "prefix_caching" in parse_source(variant.source).settings:
         return variant
     if chosen.prefix_cache == "on" and (variant.neuron or {}).get("stack") == "nxd-inference":
         message = (

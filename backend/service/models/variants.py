@@ -23,7 +23,7 @@ from backend.domain.load.load import Load
 from backend.domain.machine import instruction_sets
 from backend.domain.model.facts import ModelCard
 from backend.domain.neuron.software_stacks import STACKS
-from backend.domain.recipe import engine_choice, quantize_step, serving_engines
+from backend.domain.recipe import engine_choice, quantize_step, serving_engines, source_settings
 from backend.domain.recipe.engine_choice import OpenChoice
 from backend.domain.recipe.recipe import Recipe, Serving, Speculate, Step
 from backend.domain.recipe.serving_engines import (
@@ -35,6 +35,7 @@ from backend.domain.recipe.serving_engines import (
     artifact_id,
     find_unsupported,
 )
+from backend.domain.recipe.source_settings import apply_settings, parse_source, write_source
 from backend.domain.recipe.speculation import MOST_TOKENS
 from backend.domain.roles import Action
 from backend.domain.rules import kernel_rules
@@ -48,7 +49,7 @@ from backend.service.workspace import Workspace
 
 
 def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None, streams: int = 1) -> Variant:
-    """Return the variant of a source, which may end in `@engine=NAME` where it is to be served here.
+    """Return the variant of a source, which may end in `@engine=NAME` and `@SETTING=VALUE` if it is served here.
 
     Where the engine is `auto`, it is chosen for a load of so many streams. The name of an address is looked up only for
     whoever may evaluate it. Raises UnknownModel, InvalidModel, NotFound, ImpossibleStack where no engine serves it, and
@@ -59,7 +60,7 @@ def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None
         return _endpoint(source, may_ask=workspace.refusal(Action.SUBMIT) is None)
     if endpoint_variants.is_endpoint(source):
         return endpoint_variants.make_variant(workspace, source)
-    plain, engine = split_engine(source)
+    plain, engine, settings = parse_source(source)
     # 2. An artifact.
     folder = None
     if models.is_artifact(plain):
@@ -80,34 +81,35 @@ def resolve(workspace: Workspace, source: str, *, serving: Serving | None = None
     # 4. The engine: the one written here, else that of the file or of the recipe.
     chosen = engine or (serving_engines.choose_engine("gguf") if folder else variant.serving.engine)
     if chosen == AUTO:
-        served = _choose_engine(
-            workspace, variant, is_file=folder is not None or variant.gguf is not None, streams=streams
-        )
+        is_file = folder is not None or variant.gguf is not None
+        served = _choose_engine(workspace, variant, settings, is_file=is_file, streams=streams)
     else:
-        served = on_engine(variant, chosen)
-    return served.model_copy(update={"source": source}) if engine else served
+        served = _with_settings(on_engine(variant, chosen), settings)
+    return served.model_copy(update={"source": source}) if engine or settings else served
 
 
 def split_engine(source: str) -> tuple[str, EngineChoice | None]:
-    """Return the source without `@engine=NAME`, and the engine. Raises RequestError for an unknown one."""
-    plain, marker, name = source.rpartition(ENGINE)
-    if not marker:
-        return source, None
-    engines: tuple[EngineChoice, ...] = (*serving_engines.ENGINES, AUTO)
-    for engine in engines:
-        if engine == name:
-            return plain, engine
-    raise RequestError(f"There is no serving engine `{name[:40]}`: use {' or '.join(engines)}.")
+    """Return the source without what is written behind it, and the engine. Raises RequestError for an unknown name."""
+    parts = parse_source(source)
+    return parts.plain, parts.engine
 
 
 def with_engine(source: str, engine: str | None) -> str:
     """Return the source to be served by that engine, unless it names one or is an address. Raises RequestError for an
     unknown one."""
     is_address = source.startswith(("http://", "https://")) or endpoint_variants.is_endpoint(source)
-    if engine is None or is_address or split_engine(source)[1]:
+    if engine is None or is_address:
         return source
-    split_engine(f"{ENGINE}{engine}")
-    return f"{source}{ENGINE}{engine}"
+    parts = parse_source(source)
+    return source if parts.engine else write_source(parts._replace(engine=parse_source(f"{ENGINE}{engine}").engine))
+
+
+def _with_settings(variant: Variant, settings: Mapping[str, str]) -> Variant:
+    """Return the variant with settings, which its name then says. Raises RequestError."""
+    if not settings:
+        return variant
+    name = f"{variant.name}{source_settings.name_settings(settings)}"
+    return variant.model_copy(update={"name": name, "serving": apply_settings(variant.serving, settings)})
 
 
 def on_engine(variant: Variant, engine: EngineName) -> Variant:
@@ -131,13 +133,25 @@ def on_engine(variant: Variant, engine: EngineName) -> Variant:
     return moved.model_copy(update=changes)
 
 
-def _choose_engine(workspace: Workspace, variant: Variant, *, is_file: bool, streams: int) -> Variant:
-    """Return the variant on the engine that `engine_choice` names, with the reason. Of a GGUF file (`is_file`) only
-    engines that read it are asked. Raises ImpossibleStack if none serves it."""
-    # 1. The engines that serve it here.
-    every = {engine: on_engine(variant, engine) for engine in serving_engines.ENGINES}
+def _choose_engine(
+    workspace: Workspace, variant: Variant, settings: Mapping[str, str], *, is_file: bool, streams: int
+) -> Variant:
+    """Return the variant on the engine that `engine_choice` names, with the reason.
+
+    Of a GGUF file (`is_file`) only engines that read it are asked, and only engines that take the settings. Raises
+    ImpossibleStack if none serves it, RequestError if none takes the settings.
+    """
+    # 1. The engines that take the settings, and those of them that serve it here.
+    every, refused = dict[EngineName, Variant](), list[RequestError]()
+    for engine in serving_engines.ENGINES:
+        try:
+            every[engine] = _with_settings(on_engine(variant, engine), settings)
+        except RequestError as error:
+            refused.append(error)
     offered = {engine: served for engine, served in every.items() if served.gguf or not is_file}
     able = [engine for engine, served in offered.items() if _find_refusal(served) is None]
+    if not offered:
+        raise refused[0]
     if not able:
         _check_engine(next(iter(offered.values())))
     # 2. Choose one.

@@ -11,7 +11,7 @@ from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
 from backend.domain.planner import estimate
 from backend.domain.planner.estimate import JobNeeds
 from backend.domain.planner.target_choice import Deployment, TargetGoal
-from backend.domain.recipe import quantization_engines, step_words
+from backend.domain.recipe import quantization_engines, source_settings, step_words
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.roles import Action
 from backend.domain.rules import gguf_rules
@@ -137,9 +137,10 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0, scored_windows: 
     workspace.check(Action.SUBMIT)
     model, recipe = require_weights(case.model), case.recipe
     if not recipe.steps:
+        settings = source_settings.write_differences(recipe.serving) or "@max_num_seqs=8"
         raise InvalidRecipe(
             "The recipe has no steps, so a job would only copy the model: add a step, or serve and evaluate the "
-            "model as it is."
+            f"model as it is. Settings are written behind it: `whetstone evaluate MODEL MODEL{settings}`."
         )
     # 2. The recipe must be valid at its target and here.
     placed = make_deployment(case)

@@ -33,6 +33,23 @@ def test_evaluate_offers_engines_and_the_same_model_on_another(imported: str) ->
     assert at.multiselect(key="evaluate_variants").value[0] == f"{imported}@engine=auto"
 
 
+def test_evaluate_adds_a_variant_with_another_setting(imported: str) -> None:
+    source = f"{imported}@engine=llama.cpp"
+    at = studio.open_page("evaluate", variants=source)
+    at.selectbox(key="evaluate_set_name").select("kv_cache_dtype").run()
+    at.selectbox(key="evaluate_set_value_kv_cache_dtype").select("u8").run()
+    assert at.button(key="evaluate_set_add").disabled and "no key-value cache of type u8" in studio.says(at)
+    at.selectbox(key="evaluate_set_value_kv_cache_dtype").select("q8_0").run()
+    at.button(key="evaluate_set_add").click().run()
+    studio.check(at)
+    assert at.multiselect(key="evaluate_variants").value == [source, f"{source}@kv_cache_dtype=q8_0"]
+
+
+def test_build_with_settings_alone_leads_to_an_evaluation(studio_home: Workspace) -> None:
+    at = studio.open_page("build", model="starter", recipe="steps: []\nserving: {max_num_seqs: 4}")
+    assert "nothing is to be made" in studio.says(at)
+
+
 def test_the_playground_asks_one_model_on_two_engines(imported: str) -> None:
     at = studio.open_page("playground", original=imported, optimized=imported)
     assert "Both sides are the same" in studio.says(at)

@@ -36,6 +36,17 @@ def test_a_model_is_served_by_the_engine_behind_its_source(home: Workspace, impo
         variants.resolve(home, "starter@engine=tgi")
 
 
+def test_settings_behind_a_source_make_a_variant_of_its_own(home: Workspace, imported: Path) -> None:
+    source = f"{imported}@engine=llama.cpp@kv_cache_dtype=q8_0@threads=1"
+    variant = variants.resolve(home, source)
+    assert (variant.name, variant.source) == ("Q4_1 on llama.cpp, KV cache q8_0, threads 1", source)
+    assert (variant.serving.kv_cache_dtype, variant.serving.threads) == ("q8_0", 1)
+    # An open engine is one that takes the settings.
+    assert variants.resolve(home, f"{imported}@engine=auto@batch_threads=1").serving.engine == "llama.cpp"
+    with pytest.raises(ImpossibleStack, match="no key-value cache of type u8: set"):
+        variants.check_served(home, [variants.resolve(home, f"{imported}@engine=llama.cpp@kv_cache_dtype=u8")])
+
+
 def test_an_open_engine_follows_the_table_then_what_was_measured(tmp_path: Path, imported: Path) -> None:
     home = open_home(tmp_path / "home", engines=_install_all(tmp_path / "engines"))
     # 1. One engine reads what the starter is.
