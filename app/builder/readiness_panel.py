@@ -25,8 +25,8 @@ from backend.domain.jobs.eta import TimeLeft
 from backend.domain.machine.targets import target_kind
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
 from backend.domain.planner import estimate
-from backend.domain.recipe import source_settings
 from backend.domain.recipe.recipe import Recipe, Serving
+from backend.domain.recipe.serving import source_settings
 from backend.domain.recipe.step_words import steps_line
 from backend.service import Workspace
 from backend.service.plans import auto_target, optimize, sagemaker_jobs

@@ -69,6 +69,67 @@ SERVING_OPTIONS = (
         "whole",
         low=1,
     ),
+    Option(
+        "max_num_batched_tokens",
+        "Tokens of a step",
+        "The most tokens of one step, over all requests: fewer keep answers flowing while a prompt is read, more read "
+        "prompts faster. Empty: the engine's own.",
+        "whole",
+        low=16,
+    ),
+    Option(
+        "micro_batch_tokens",
+        "Tokens of a pass (llama.cpp)",
+        "The most tokens that go through the layers at once: larger reads prompts faster where the cores are wide. "
+        "Empty: 512.",
+        "whole",
+        low=16,
+    ),
+    Option(
+        "flash_attention",
+        "Flash attention (llama.cpp)",
+        "Attention without the whole matrix of scores: less memory, and faster with long contexts. Empty: the engine "
+        "decides.",
+        "choice",
+        TRI,
+    ),
+    Option(
+        "block_size",
+        "Tokens of a cache block (vllm)",
+        "Larger blocks have less bookkeeping, smaller ones share more beginnings of prompts. Empty: the engine's own.",
+        "whole",
+        low=1,
+    ),
+    Option(
+        "attention_backend",
+        "Attention kernels (vllm, GPU)",
+        "vLLM's name, such as FLASH_ATTN, FLASHINFER or TRITON_ATTN: the fastest depends on the card. On a processor "
+        "there is only one.",
+        "text",
+    ),
+    Option(
+        "performance_mode",
+        "Performance mode (vllm)",
+        "interactivity favours the latency of few requests, throughput the tokens of many. Empty: balanced.",
+        "choice",
+        (None, "balanced", "interactivity", "throughput"),
+    ),
+    Option(
+        "cache_eviction_tokens",
+        "Cache eviction (openvino)",
+        "The most tokens of a request that the cache keeps while it generates, in blocks of 32: memory stays small "
+        "with long answers, and quality falls. Empty: all are kept.",
+        "whole",
+        low=96,
+    ),
+    Option(
+        "sparse_attention",
+        "Sparse attention (openvino)",
+        "Long prompts are read with attention to a part of the tokens before each: faster from about 2,000 tokens, and "
+        "less accurate.",
+        "choice",
+        (None, "trishape", "xattention"),
+    ),
     Option("device", "Device (openvino)", "CPU, GPU or GPU.0 by OpenVINO's names. Empty: the processor.", "text"),
 )
 LIMIT_OPTIONS = (

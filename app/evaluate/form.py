@@ -28,7 +28,7 @@ from backend.domain.figures import counted
 from backend.domain.jobs.eta import TimeLeft
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.load.options import BLOCKS_FOR_VERDICT
-from backend.domain.recipe.source_settings import remove_settings
+from backend.domain.recipe.serving.source_settings import remove_settings
 from backend.present import evaluate_command as evaluate_command
 from backend.present.source_names import distinct_labels, short_name
 from backend.present.words import engines, repeat_counts

@@ -12,7 +12,7 @@ from app.evaluate import engine_fields
 from app.formatting import message
 from app.serving import engine_select
 from backend.domain.errors import WhetstoneError
-from backend.domain.recipe.source_settings import SETTINGS, TRUTH_WORDS, parse_source, write_source
+from backend.domain.recipe.serving.source_settings import SETTINGS, TRUTH_WORDS, parse_source, write_source
 from backend.service import Workspace
 from backend.service.models import variants
 

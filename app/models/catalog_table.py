@@ -72,6 +72,14 @@ def group_cells(line: CatalogLine) -> dict[str, str]:
     return cells
 
 
+def group_help(kinds: Iterable[str]) -> str:
+    """Return the methods that a column counts, and how to read its cells."""
+    names = sorted(kinds)
+    if len(names) == 1:
+        return "✓ it works there, ✗ it does not. The model's page has the reason."
+    return f"Methods: {', '.join(names)}. ✓ all work there, ✗ none; else how many. The model's page has the reasons."
+
+
 def unfit_sentence(lines: Sequence[CatalogLine], target: str | None) -> str | None:
     """Return how many of the models do not fit there, whose cells are empty; None if all fit."""
     unfit = sum(not line.fits for line in lines)
@@ -126,7 +134,10 @@ def column_config(*, pinned: bool = False) -> dict[str, Any]:
     }
     return {
         "Model": st.column_config.TextColumn(pinned=pinned, width=165),
-        **{name: st.column_config.TextColumn(width=WIDTHS.get(name, 52)) for name in GROUPS},
+        **{
+            name: st.column_config.TextColumn(width=WIDTHS.get(name, 52), help=group_help(kinds))
+            for name, kinds in GROUPS.items()
+        },
         "Fits": st.column_config.TextColumn(width=50),
         "Parameters": st.column_config.TextColumn("Size", width=58),
         "Context": st.column_config.NumberColumn(width=57),

@@ -13,8 +13,8 @@ from app.serving import engine_select
 from app.summaries import model_source as origin
 from app.url_parameters import NOTHING
 from backend.domain.figures import code
+from backend.domain.recipe.serving.source_settings import remove_settings
 from backend.domain.recipe.serving_engines import ENGINE
-from backend.domain.recipe.source_settings import remove_settings
 from backend.present.source_names import short_name
 from backend.service import Workspace
 from backend.service.jobs import artifacts

@@ -8,8 +8,8 @@ import streamlit as st
 
 from app.formatting import message, plain
 from backend.domain.errors import WhetstoneError
+from backend.domain.recipe.serving.source_settings import name_settings, parse_source
 from backend.domain.recipe.serving_engines import AUTO, ENGINES, EngineChoice
-from backend.domain.recipe.source_settings import name_settings, parse_source
 from backend.service import Workspace
 from backend.service.models import engine_options, variants
 from backend.service.models.engine_options import EngineOffer

@@ -9,6 +9,7 @@ from typing import Any
 
 from backend.domain.evaluation import llama_cpp_speculation, vllm_flags
 from backend.domain.evaluation.document import Variant
+from backend.domain.recipe.serving import chosen_flags
 
 ADDRESS = "http://127.0.0.1:8000/v1"
 """Default address of `vllm serve`."""
@@ -36,7 +37,7 @@ def command(variant: Variant) -> str:
 
 def _llama_cpp_command(variant: Variant) -> str:
     """Return llama-server's command with the settings that are not its own choice."""
-    serving, cache = variant.serving, variant.serving.kv_cache_dtype
+    serving = variant.serving
     arguments = ["llama-server", "--model", str(variant.gguf), "--alias", variant.name, "--port", "8000"]
     if serving.max_model_len is not None:
         arguments += ["--ctx-size", str(serving.max_model_len * (serving.max_num_seqs or 1))]
@@ -47,8 +48,7 @@ def _llama_cpp_command(variant: Variant) -> str:
     )
     for name, value in numbers:
         arguments += [f"--{name}", str(value)] if value is not None else []
-    if cache != "auto":
-        arguments += ["--cache-type-k", cache, "--cache-type-v", cache]
+    arguments += chosen_flags.llama_cpp_flags(serving)
     draft = variant.speculation.draft_gguf if variant.speculation else None
     arguments += llama_cpp_speculation.flags(variant.speculation, draft or "")
     return shlex.join([*arguments, *(["--no-cache-prompt"] if serving.prefix_caching is False else [])])
@@ -68,9 +68,7 @@ def _openvino_command(variant: Variant) -> str:
     )
     for name, value in settings:
         arguments += [f"--{name}", str(value)] if value is not None else []
-    return "WHETSTONE_SERVER_KEY=none " + shlex.join(
-        [*arguments, *(["--prefix-caching"] if serving.prefix_caching else [])]
-    )
+    return "WHETSTONE_SERVER_KEY=none " + shlex.join([*arguments, *chosen_flags.openvino_flags(serving)])
 
 
 def curl(served_name: str, *, chat: bool, url: str = ADDRESS, key_file: str | None = None) -> str:

@@ -13,6 +13,7 @@ from backend.domain.evaluation import llama_cpp_speculation
 from backend.domain.evaluation.document import Variant
 from backend.domain.needs.kv_cache_tokens import POOL_SLOTS, pooled_tokens
 from backend.domain.needs.serving_memory import BLOCK_BYTES, BLOCK_ELEMENTS, stored_cache
+from backend.domain.recipe.serving import chosen_flags
 from backend.serving import vllm_options
 
 MARGIN = 256
@@ -37,14 +38,12 @@ def server_arguments(
     """Return the arguments after `llama-server`. The cache is one pool that all slots share."""
     serving = variant.serving
     threads = serving.threads or cores()
-    cache = serving.kv_cache_dtype
     arguments = ["--model", f"./{Path(variant.gguf or '').name}", "--alias", served_name]
     arguments += ["--host", "127.0.0.1", "--port", str(port), "--metrics", "--no-ui", "--no-slots", "--offline"]
     arguments += ["--threads", str(threads), "--threads-batch", str(serving.batch_threads or threads)]
     arguments += ["--parallel", str(slots(variant, streams)), "--kv-unified"]
     arguments += ["--ctx-size", str(pool_tokens(variant, tokens_in_flight, streams))]
-    if cache != "auto":
-        arguments += ["--cache-type-k", cache, "--cache-type-v", cache]
+    arguments += chosen_flags.llama_cpp_flags(serving)
     draft = variant.speculation.draft_gguf if variant.speculation else None
     arguments += llama_cpp_speculation.flags(variant.speculation, f"./{DRAFT}{Path(draft or '').name}")
     # Its second cache, in main memory and of 8 GiB, would answer from earlier levels.

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from backend.domain.deploy.deployment import CHANNEL, Container, Deployment
 from backend.domain.evaluation.vllm_flags import speculative_config
+from backend.domain.recipe.recipe import Serving
 
 MODEL = "/opt/ml/model"
 ADDITIONAL = f"/opt/ml/additional-model-data-sources/{CHANNEL}"
@@ -62,6 +63,7 @@ def _lmi(deployment: Deployment, paths: Paths) -> dict[str, str]:
         "tensor_parallel_degree": chosen.tensor_parallel,
         "max_model_len": chosen.max_model_len,
         "max_rolling_batch_size": chosen.max_num_seqs,
+        **_vllm_settings(chosen),
         "enable_prefix_caching": chosen.prefix_caching,
         "enable_chunked_prefill": chosen.chunked_prefill,
         "enforce_eager": True if chosen.enforce_eager else None,
@@ -89,6 +91,7 @@ def _vllm(deployment: Deployment, paths: Paths) -> dict[str, str]:
         "tensor_parallel_size": chosen.tensor_parallel,
         "max_model_len": chosen.max_model_len,
         "max_num_seqs": chosen.max_num_seqs,
+        **_vllm_settings(chosen),
         "enforce_eager": True if chosen.enforce_eager else None,
         "speculative_config": _speculation(deployment, paths),
     }
@@ -98,6 +101,12 @@ def _vllm(deployment: Deployment, paths: Paths) -> dict[str, str]:
             settings[f"{'' if value else 'no_'}enable_{name}"] = True
     # 3. Options that were not chosen are left to vLLM.
     return {f"SM_VLLM_{name.upper()}": _text(value) for name, value in settings.items() if value is not None}
+
+
+def _vllm_settings(chosen: Serving) -> dict[str, object]:
+    """Return vLLM's own options that both containers take by vLLM's names."""
+    names = ("max_num_batched_tokens", "block_size", "attention_backend", "performance_mode")
+    return {name: getattr(chosen, name) for name in names}
 
 
 def _speculation(deployment: Deployment, paths: Paths) -> dict[str, object] | None:

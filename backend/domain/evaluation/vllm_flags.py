@@ -20,7 +20,14 @@ def serving_flags(settings: Serving) -> list[str]:
     """Every setting that is not vLLM's own choice."""
     chosen: list[str] = ["--dtype", settings.dtype, "--kv-cache-dtype", settings.kv_cache_dtype]
     chosen += ["--tensor-parallel-size", str(settings.tensor_parallel)]
-    for name, value in (("max-model-len", settings.max_model_len), ("max-num-seqs", settings.max_num_seqs)):
+    for name, value in (
+        ("max-model-len", settings.max_model_len),
+        ("max-num-seqs", settings.max_num_seqs),
+        ("max-num-batched-tokens", settings.max_num_batched_tokens),
+        ("block-size", settings.block_size),
+        ("attention-backend", settings.attention_backend),
+        ("performance-mode", settings.performance_mode),
+    ):
         chosen += [f"--{name}", str(value)] if value is not None else []
     for name, flag in (("prefix-caching", settings.prefix_caching), ("chunked-prefill", settings.chunked_prefill)):
         chosen += [f"--enable-{name}" if flag else f"--no-enable-{name}"] if flag is not None else []

@@ -212,10 +212,18 @@ def run_order(step: Step) -> int:
 
 
 DEVICE = "it must be CPU, GPU or GPU.N: OpenVINO batches requests on no other device, NPUs included"
+BACKEND = "it must be vLLM's name of a backend, such as FLASH_ATTN"
 ENGINE_OPTIONS: dict[str, tuple[EngineName, ...]] = {
     "threads": ("llama.cpp", "openvino"),
     "batch_threads": ("llama.cpp",),
     "device": ("openvino",),
+    "micro_batch_tokens": ("llama.cpp",),
+    "flash_attention": ("llama.cpp",),
+    "block_size": ("vllm",),
+    "attention_backend": ("vllm",),
+    "performance_mode": ("vllm",),
+    "cache_eviction_tokens": ("openvino",),
+    "sparse_attention": ("openvino",),
 }
 """Serving settings that some engines have."""
 
@@ -248,6 +256,26 @@ class Serving(Frozen):
         None, exclude_if=lambda value: value is None
     )
     """OpenVINO's name of the device; None is the processor. GPUs are Intel's, and were never run here."""
+    max_num_batched_tokens: int | None = Field(None, ge=16, exclude_if=lambda value: value is None)
+    """The most tokens of one step, over all requests: vLLM and OpenVINO by that name, `--batch-size` of llama.cpp."""
+    micro_batch_tokens: int | None = Field(None, ge=16, exclude_if=lambda value: value is None)
+    """llama.cpp: the most tokens of one pass through the layers (`--ubatch-size`)."""
+    flash_attention: bool | None = Field(None, exclude_if=lambda value: value is None)
+    """llama.cpp; None leaves it to the engine."""
+    block_size: int | None = Field(None, ge=1, le=1024, exclude_if=lambda value: value is None)
+    """vLLM: tokens of a block of the key-value cache."""
+    attention_backend: Annotated[str, matching(r"[A-Z][A-Z0-9_]{1,39}", BACKEND)] | None = Field(
+        None, exclude_if=lambda value: value is None
+    )
+    """vLLM's name of the kernels for attention; on a processor there is one, so this is for GPUs."""
+    performance_mode: Literal["balanced", "interactivity", "throughput"] | None = Field(
+        None, exclude_if=lambda value: value is None
+    )
+    """vLLM: what its own choices favour."""
+    cache_eviction_tokens: int | None = Field(None, ge=96, multiple_of=32, exclude_if=lambda value: value is None)
+    """OpenVINO: the most tokens of a request that its cache keeps; the least attended are dropped."""
+    sparse_attention: Literal["trishape", "xattention"] | None = Field(None, exclude_if=lambda value: value is None)
+    """OpenVINO: how prompts are read with attention to a part of the tokens before each."""
 
     @property
     def engine_name(self) -> EngineName:

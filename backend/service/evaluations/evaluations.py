@@ -19,7 +19,7 @@ from backend.domain.jobs.terms import Terms
 from backend.domain.limits import fail_conditions
 from backend.domain.limits.fail_conditions import FailCondition
 from backend.domain.limits.option_rules import validate_options as check_together
-from backend.domain.recipe.source_settings import parse_source
+from backend.domain.recipe.serving.source_settings import parse_source
 from backend.domain.roles import Action
 from backend.domain.validation import readable_rows, validate_fields
 from backend.domain.what_if.slice_means import with_slice_means

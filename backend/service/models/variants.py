@@ -23,9 +23,11 @@ from backend.domain.load.load import Load
 from backend.domain.machine import instruction_sets
 from backend.domain.model.facts import ModelCard
 from backend.domain.neuron.software_stacks import STACKS
-from backend.domain.recipe import engine_choice, quantize_step, serving_engines, source_settings
+from backend.domain.recipe import engine_choice, quantize_step, serving_engines
 from backend.domain.recipe.engine_choice import OpenChoice
 from backend.domain.recipe.recipe import Recipe, Serving, Speculate, Step
+from backend.domain.recipe.serving import source_settings
+from backend.domain.recipe.serving.source_settings import apply_settings, parse_source, write_source
 from backend.domain.recipe.serving_engines import (
     AUTO,
     ENGINE,
@@ -35,7 +37,6 @@ from backend.domain.recipe.serving_engines import (
     artifact_id,
     find_unsupported,
 )
-from backend.domain.recipe.source_settings import apply_settings, parse_source, write_source
 from backend.domain.recipe.speculation import MOST_TOKENS
 from backend.domain.roles import Action
 from backend.domain.rules import kernel_rules

@@ -11,8 +11,9 @@ from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
 from backend.domain.planner import estimate
 from backend.domain.planner.estimate import JobNeeds
 from backend.domain.planner.target_choice import Deployment, TargetGoal
-from backend.domain.recipe import quantization_engines, source_settings, step_words
+from backend.domain.recipe import quantization_engines, step_words
 from backend.domain.recipe.recipe import Recipe
+from backend.domain.recipe.serving import source_settings
 from backend.domain.roles import Action
 from backend.domain.rules import gguf_rules
 from backend.domain.rules import plan as rules_plan

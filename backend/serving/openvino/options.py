@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from backend.domain.evaluation.document import Variant
+from backend.domain.recipe.serving import chosen_flags
 from backend.domain.recipe.speculation import PROMPT_LOOKUP
 from backend.serving import llama_cpp_options, vllm_options
 from backend.settings import CHECKOUT
@@ -29,8 +30,8 @@ def server_arguments(
     arguments += ["--cache-tokens", str(llama_cpp_options.pool_tokens(variant, tokens_in_flight, streams))]
     arguments += ["--max-num-seqs", str(serving.max_num_seqs or SEQUENCES)]
     arguments += ["--kv-cache-type", serving.kv_cache_dtype]
-    # Off unless it is asked for: GenAI does not say which tokens its cache answered.
-    arguments += ["--prefix-caching"] if serving.prefix_caching else []
+    # The prefix cache is off unless it is asked for: GenAI does not say which tokens its cache answered.
+    arguments += chosen_flags.openvino_flags(serving)
     if variant.speculation is not None:
         arguments += ["--ngram-tokens", str(variant.speculation.tokens)]
         arguments += ["--ngram-max", str((variant.speculation.prompt_lookup or PROMPT_LOOKUP)[1])]

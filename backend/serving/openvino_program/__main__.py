@@ -31,9 +31,11 @@ def read_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--kv-cache-type", default="auto", choices=("auto", "u8", "u4"))
     cores = len(os.sched_getaffinity(0))
     numbers = {"port": 8000, "threads": cores, "cache-tokens": 16384, "context": 2048, "max-num-seqs": 256}
-    for name, usual in {**numbers, "ngram-tokens": 0, "ngram-max": 0}.items():
+    unset = dict.fromkeys(("ngram-tokens", "ngram-max", "max-num-batched-tokens", "cache-eviction-tokens"), 0)
+    for name, usual in {**numbers, **unset}.items():
         parser.add_argument(f"--{name}", type=int, default=usual)
     parser.add_argument("--prefix-caching", action="store_true")
+    parser.add_argument("--sparse-attention", default="", choices=("", "trishape", "xattention"))
     return parser.parse_args(arguments)
 
 
@@ -50,6 +52,18 @@ def describe(pipeline: Pipeline, tokenizer: Path) -> dict[str, Any]:
         "cache_type": find_cache_type(config, pipeline.cache_bytes_per_token),
         "prefix_caching": options.prefix_caching,
         "prompt_lookup": bool(options.ngram_tokens),
+        **describe_scheduler(pipeline.scheduler),
+    }
+
+
+def describe_scheduler(scheduler: Any) -> dict[str, Any]:
+    """Return the settings of GenAI's scheduler that have no figure of their own, as the scheduler has them."""
+    eviction = scheduler.cache_eviction_config.get_max_cache_size() if scheduler.use_cache_eviction else None
+    sparse = scheduler.sparse_attention_config.mode.name.lower() if scheduler.use_sparse_attention else None
+    return {
+        "step_tokens": scheduler.max_num_batched_tokens,
+        "eviction_tokens": eviction,
+        "sparse_attention": sparse,
     }
 
 
@@ -76,6 +90,9 @@ def main() -> None:
             prefix_caching=arguments.prefix_caching,
             ngram_tokens=arguments.ngram_tokens,
             ngram_most=arguments.ngram_max,
+            step_tokens=arguments.max_num_batched_tokens,
+            eviction_tokens=arguments.cache_eviction_tokens,
+            sparse_attention=arguments.sparse_attention,
         )
     )
     facts = describe(pipeline, arguments.tokenizer)

@@ -24,7 +24,11 @@ WARM_UP_TOKENS = 8
 
 
 class PipelineOptions(NamedTuple):
-    """`ngram_tokens` and `ngram_most` are draft tokens and the longest n-gram of prompt lookup; 0 is without."""
+    """`ngram_tokens` and `ngram_most` are draft tokens and the longest n-gram of prompt lookup; 0 is without.
+
+    `step_tokens`: the most tokens of one step; `eviction_tokens`: the most that the cache keeps of a request while it
+    generates; `sparse_attention`: how prompts are read, by GenAI's name. 0 and empty leave it to GenAI.
+    """
 
     model: Path
     device: str
@@ -35,6 +39,9 @@ class PipelineOptions(NamedTuple):
     prefix_caching: bool
     ngram_tokens: int = 0
     ngram_most: int = 0
+    step_tokens: int = 0
+    eviction_tokens: int = 0
+    sparse_attention: str = ""
 
 
 class NewTokens(NamedTuple):
@@ -58,6 +65,31 @@ class Generation:
         self.choice, self.handle, self.arrivals = choice, handle, arrivals
 
 
+def make_scheduler(genai: Any, options: PipelineOptions) -> Any:
+    """Return GenAI's `SchedulerConfig` of the options."""
+    # 1. What every server has.
+    scheduler = genai.SchedulerConfig()
+    scheduler.num_kv_blocks = -(-options.cache_tokens // BLOCK)
+    scheduler.max_num_seqs = options.most_sequences
+    scheduler.enable_prefix_caching = options.prefix_caching
+    if options.step_tokens:
+        scheduler.max_num_batched_tokens = options.step_tokens
+    # 2. The first block and the newest quarter are always kept; of the rest those with the least attention are dropped.
+    if options.eviction_tokens:
+        recent = max(1, options.eviction_tokens // BLOCK // 4) * BLOCK
+        scheduler.use_cache_eviction = True
+        scheduler.cache_eviction_config = genai.CacheEvictionConfig(
+            BLOCK, recent, options.eviction_tokens, genai.AggregationMode.NORM_SUM
+        )
+    # 3. Prompts.
+    if options.sparse_attention:
+        scheduler.use_sparse_attention = True
+        scheduler.sparse_attention_config = genai.SparseAttentionConfig(
+            getattr(genai.SparseAttentionMode, options.sparse_attention.upper())
+        )
+    return scheduler
+
+
 class Pipeline:
     """One model in continuous batching. `run` steps it for as long as the server lives."""
 
@@ -66,10 +98,7 @@ class Pipeline:
 
         self._genai, self.options = openvino_genai, options
         # 1. The scheduler and the device's properties.
-        scheduler = openvino_genai.SchedulerConfig()
-        scheduler.num_kv_blocks = -(-options.cache_tokens // BLOCK)
-        scheduler.max_num_seqs = options.most_sequences
-        scheduler.enable_prefix_caching = options.prefix_caching
+        self.scheduler = scheduler = make_scheduler(openvino_genai, options)
         properties: dict[str, Any] = {}
         if options.device == "CPU":
             properties["INFERENCE_NUM_THREADS"] = options.threads

@@ -58,7 +58,15 @@ def test_every_setting_reaches_the_server(model: Variant) -> None:
         max_model_len=256,
         kv_cache_dtype="q8_0",
         prefix_caching=False,
+        max_num_batched_tokens=256,
+        micro_batch_tokens=128,
+        flash_attention=False,
     )
+    assert [value_of(arguments, name) for name in ("--batch-size", "--ubatch-size", "--flash-attn")] == [
+        "256",
+        "128",
+        "off",
+    ]
     assert value_of(arguments, "--threads") == "3" and value_of(arguments, "--threads-batch") == "5"
     assert value_of(arguments, "--parallel") == "7" and value_of(arguments, "--ctx-size") == str(7 * 256)
     assert value_of(arguments, "--cache-type-k") == value_of(arguments, "--cache-type-v") == "q8_0"

@@ -122,7 +122,16 @@ def test_a_chat_is_rendered_as_transformers_does(text: ModelText, folder: Path) 
 
 
 def test_the_options_are_those_that_the_program_reads(folder: Path) -> None:
-    serving = Serving(engine="openvino", threads=1, kv_cache_dtype="u4", max_model_len=64, prefix_caching=True)
+    serving = Serving(
+        engine="openvino",
+        threads=1,
+        kv_cache_dtype="u4",
+        max_model_len=64,
+        prefix_caching=True,
+        max_num_batched_tokens=48,
+        cache_eviction_tokens=128,
+        sparse_attention="xattention",
+    )
     speculation = Speculation(method="ngram", tokens=3)
     variant = Variant(
         name="-a", source="a", kind="model", model_path=str(folder), gguf="/x/a.gguf", serving=serving
@@ -132,6 +141,8 @@ def test_the_options_are_those_that_the_program_reads(folder: Path) -> None:
     assert (read.alias, read.port, read.threads, read.context, read.device) == ("-a", 7, 1, 64, "CPU")
     assert read.kv_cache_type == "u4" and read.prefix_caching and read.cache_tokens >= 100
     assert read.ngram_tokens == 3 and read.ngram_max >= 1
+    chosen = (read.max_num_batched_tokens, read.cache_eviction_tokens, read.sparse_attention)
+    assert chosen == (48, 128, "xattention")
 
 
 def test_the_type_of_the_cache_shows_in_its_size() -> None:

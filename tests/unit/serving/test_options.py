@@ -16,7 +16,7 @@ from backend.domain.errors import InvalidModel, PortTaken, RequestError
 from backend.domain.evaluation.document import Speculation, Variant
 from backend.domain.load import counters
 from backend.domain.needs.kv_cache_tokens import MOST_RESERVED_BYTES
-from backend.domain.recipe.recipe import Serving
+from backend.domain.recipe.recipe import ENGINE_OPTIONS, Serving
 from backend.serving import vllm_options
 from backend.serving.process import check_port, free_port
 from backend.serving.vllm import VllmServer
@@ -78,9 +78,17 @@ def test_every_serving_field_reaches_vllm() -> None:
         prefix_caching=False,
         chunked_prefill=True,
         enforce_eager=True,
+        max_num_batched_tokens=256,
+        block_size=32,
+        attention_backend="FLASH_ATTN",
+        performance_mode="throughput",
     )
     line = " ".join(written(serving))
     for part in (
+        "--max-num-batched-tokens 256",
+        "--block-size 32",
+        "--attention-backend FLASH_ATTN",
+        "--performance-mode throughput",
         "--dtype bfloat16",
         "--max-model-len 512",
         "--max-num-seqs 3",
@@ -91,7 +99,8 @@ def test_every_serving_field_reaches_vllm() -> None:
         "--enforce-eager",
     ):
         assert part in line
-    others = {"engine", "threads", "batch_threads", "device"}  # of other engines, and which engine it is
+    of_others = {name for name, engines in ENGINE_OPTIONS.items() if "vllm" not in engines}
+    others = {"engine", *of_others}
     assert set(Serving.model_fields) - set(serving.model_dump(exclude_defaults=True)) == others
 
 

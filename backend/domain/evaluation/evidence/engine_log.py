@@ -25,6 +25,8 @@ SETTINGS = (
 )
 ARGUMENTS = (
     "max_num_seqs",
+    "max_num_batched_tokens",
+    "performance_mode",
     "kv_cache_memory_bytes",
     "rejection_sample_method",
     "synthetic_acceptance_length",
@@ -39,6 +41,7 @@ _SPECULATES = re.compile(
 )
 _MODE = re.compile(r"'mode': <CompilationMode\.(\w+)")
 _COUNTED = re.compile(r"SpecDecoding metrics: .*?Accepted: (?P<accepted>\d+) tokens, Drafted: (?P<drafted>\d+) tokens")
+_ATTENTION = re.compile(r"\bUsing (?:AttentionBackendEnum\.)?(\w+) (?:attention )?backend")
 _KERNEL = re.compile(r"\] (?:Selected|Using) (?P<kernel>\w+) (?:backend )?for (?P<layers>.+)$")
 _CHECKPOINT = re.compile(r"Checkpoint size: ([\d.]+) GiB")
 _CACHE = re.compile(r"KV cache size: ([\d,]+) tokens")
@@ -76,6 +79,8 @@ class EngineLog(NamedTuple):
     speculation: LoggedSpeculation | None
     mode: str | None
     """Mode of compilation: NONE where it is off."""
+    attention: str | None
+    """The kernels of attention, by vLLM's name."""
     arguments: Mapping[str, str]
     kernels: tuple[Kernel, ...]
     checkpoint_gib: float | None
@@ -120,6 +125,7 @@ def parse_engine_log(lines: Iterable[str]) -> EngineLog:
         settings=_values(SETTINGS, r"\b{}=([^,\s]+)", configuration),
         speculation=_parse_speculation(configuration),
         mode=mode[1] if mode else None,
+        attention=_first_match(_ATTENTION, since),
         arguments=_values(ARGUMENTS, r"'{}': '?([^,'}}]+|\[.*?\]\])", arguments),
         kernels=tuple(kernels),
         checkpoint_gib=float(checkpoint) if checkpoint else None,

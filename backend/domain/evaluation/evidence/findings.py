@@ -16,7 +16,7 @@ from backend.domain.evaluation.evidence import (
     speculation_findings,
     weight_findings,
 )
-from backend.domain.evaluation.evidence.schema import Finding, worst_findings
+from backend.domain.evaluation.evidence.schema import Aspect, Finding, worst_findings
 from backend.domain.evaluation.evidence.served_variant import ServedVariant, StartEvidence, compare_setting
 
 NO_CONFIGURATION = "The engine's log does not hold its configuration, so its settings cannot be checked."
@@ -54,6 +54,7 @@ def _findings(case: ServedVariant) -> Iterator[Finding]:
     yield _dtype(case)
     yield _context(case)
     yield from filter(None, [_streams(case), _parallel(case), _chunked(case)])
+    yield from _chosen_settings(case)
 
 
 def _compilation(case: ServedVariant) -> Finding:
@@ -175,3 +176,19 @@ def _chunked(case: ServedVariant) -> Finding | None:
         name="enable_chunked_prefill",
         cause=cause,
     )
+
+
+def _chosen_settings(case: ServedVariant) -> Iterator[Finding]:
+    """Yield a finding for each of these settings that somebody set."""
+    serving, log = case.variant.serving, case.evidence.log
+    rows: tuple[tuple[Aspect, str, Any, str | None], ...] = (
+        ("batch_tokens", "max_num_batched_tokens", serving.max_num_batched_tokens, None),
+        ("performance_mode", "performance_mode", serving.performance_mode, None),
+        ("cache_blocks", "block_size", serving.block_size, case.evidence.cache.get("block_size")),
+        ("attention", "attention backend", serving.attention_backend, log.attention),
+    )
+    for what, name, requested, seen in rows:
+        if requested is not None:
+            cause = case.cause("backend", "block size", default="vLLM chose otherwise for this model or hardware.")
+            logged = seen or log.arguments.get(name)
+            yield compare_setting(what, str(requested), logged, name=name, cause=cause)

@@ -10,12 +10,16 @@ from backend.domain.evaluation import llama_cpp_speculation
 from backend.domain.evaluation.evidence import speculation_findings
 from backend.domain.evaluation.evidence.schema import Finding
 from backend.domain.evaluation.evidence.served_variant import LOG, LlamaCppFacts, ServedVariant
+from backend.domain.recipe.recipe import Serving
 
 SERVER = "llama.cpp's server"
 HEAD_SHARE = 0.5
 """Share of a GGUF file that its head, a vocabulary, may take at most; the rest are weights."""
 _THREADS = re.compile(r"system_info: n_threads = (\d+)(?: \(n_threads_batch = (\d+)\))?")
 _CACHE = re.compile(r"llama_kv_cache: size = .*K \((\w+)\):.*V \((\w+)\):")
+_BATCH = re.compile(r"llama_context: n_batch\s*= (\d+)")
+_MICRO_BATCH = re.compile(r"llama_context: n_ubatch\s*= (\d+)")
+_FLASH = re.compile(r"llama_context: flash_attn\s*= (\w+)")
 _SPECULATES = re.compile(r"adding speculative implementation '([\w-]+)'")
 """Lines of llama.cpp 0c1e57098: common/common.cpp, src/llama-kv-cache.cpp and common/speculative.cpp."""
 
@@ -38,11 +42,15 @@ def add_logged_facts(facts: LlamaCppFacts, lines: Iterable[str]) -> LlamaCppFact
     """Return the facts with what the log of the start says: the first cache is the model's, a second one a draft's."""
     text = "\n".join(lines)
     threads, cache, speculates = (pattern.search(text) for pattern in (_THREADS, _CACHE, _SPECULATES))
+    batch, micro, flash = (pattern.search(text) for pattern in (_BATCH, _MICRO_BATCH, _FLASH))
     return facts._replace(
         threads=int(threads[1]) if threads else None,
         batch_threads=int(threads[2] or threads[1]) if threads else None,
         cache=(cache[1], cache[2]) if cache else None,
         speculation=speculates[1] if speculates else None,
+        batch_tokens=int(batch[1]) if batch else None,
+        micro_batch_tokens=int(micro[1]) if micro else None,
+        flash_attention=flash[1] if flash else None,
     )
 
 
@@ -56,6 +64,7 @@ def llama_cpp_findings(case: ServedVariant) -> Iterator[Finding]:
     yield _cache_type(case, facts)
     if serving.prefix_caching is False:
         yield _prefix_cache(case)
+    yield from _chosen_settings(case.variant.serving, facts)
     if (finding := _speculation(case, facts)) is not None:
         yield finding
 
@@ -93,6 +102,29 @@ def _threads(case: ServedVariant, facts: LlamaCppFacts) -> Finding:
     pairs = ((serving.threads, facts.threads), (serving.batch_threads, facts.batch_threads))
     fits = all(requested in {None, used} for requested, used in pairs)
     return Finding(what="threads", proven=fits, words=words, cause="" if fits else "Other threads were requested.")
+
+
+def _chosen_settings(serving: Serving, facts: LlamaCppFacts) -> Iterator[Finding]:
+    """Yield a finding on the tokens of a step and one on flash attention, where somebody set them."""
+    # 1. Tokens of a step and of a pass.
+    pairs = (
+        (serving.max_num_batched_tokens, facts.batch_tokens, "n_batch"),
+        (serving.micro_batch_tokens, facts.micro_batch_tokens, "n_ubatch"),
+    )
+    words = [f"{name}={used} ({requested} was requested)" for requested, used, name in pairs if requested is not None]
+    if words:
+        known = all(used is not None for requested, used, _ in pairs if requested is not None)
+        fits = all(requested in {None, used} for requested, used, _ in pairs)
+        cause = "" if fits else "llama.cpp takes no more tokens than its context has, and no pass above a step."
+        sentence = f"{LOG[0].upper()}{LOG[1:]} says {', '.join(words)}."
+        yield Finding(what="batch_tokens", proven=fits if known else None, words=sentence, cause=cause if known else "")
+    # 2. Flash attention.
+    if serving.flash_attention is not None:
+        requested = "enabled" if serving.flash_attention else "disabled"
+        seen = facts.flash_attention
+        sentence = f"{LOG[0].upper()}{LOG[1:]} says flash_attn={seen or 'nothing'}; {requested} was requested."
+        cause = "" if seen in {None, requested} else "The setting did not reach the server."
+        yield Finding(what="attention", proven=None if seen is None else seen == requested, words=sentence, cause=cause)
 
 
 def _cache_type(case: ServedVariant, facts: LlamaCppFacts) -> Finding:

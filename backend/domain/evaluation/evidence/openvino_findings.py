@@ -34,6 +34,12 @@ def openvino_findings(case: ServedVariant) -> Iterator[Finding]:
         yield _compare("kv_cache", "cache type, by its size", serving.kv_cache_dtype, facts.cache_type)
     if serving.prefix_caching is not None:
         yield _compare("prefix_cache", "prefix cache", serving.prefix_caching, facts.prefix_caching)
+    if serving.max_num_batched_tokens is not None:
+        yield _compare("batch_tokens", "tokens of a step", serving.max_num_batched_tokens, facts.step_tokens)
+    if serving.cache_eviction_tokens is not None:
+        yield _compare("cache_blocks", "tokens kept of a request", serving.cache_eviction_tokens, facts.eviction_tokens)
+    if serving.sparse_attention is not None:
+        yield _compare("attention", "sparse attention", serving.sparse_attention, facts.sparse_attention)
     if case.variant.speculation is not None:
         yield _compare("speculation", "prompt lookup", True, facts.prompt_lookup)
 

@@ -24,6 +24,10 @@ Aspect = Literal[
     "compilation",
     "speculation",
     "threads",
+    "batch_tokens",
+    "attention",
+    "cache_blocks",
+    "performance_mode",
 ]
 ASPECT_NAMES: dict[Aspect, str] = {
     "answer": "Answer",
@@ -39,6 +43,10 @@ ASPECT_NAMES: dict[Aspect, str] = {
     "compilation": "Compilation",
     "speculation": "Speculation",
     "threads": "Threads",
+    "batch_tokens": "Tokens of a step",
+    "attention": "Attention",
+    "cache_blocks": "Blocks of the cache",
+    "performance_mode": "Performance mode",
 }
 
 

@@ -25,6 +25,10 @@ class LlamaCppFacts(NamedTuple):
     batch_threads: int | None = None
     cache: tuple[str, str] | None = None
     speculation: str | None = None
+    batch_tokens: int | None = None
+    micro_batch_tokens: int | None = None
+    flash_attention: str | None = None
+    """`enabled`, `disabled` or `auto`, as its log says."""
 
 
 class OpenVinoFacts(NamedTuple):
@@ -38,6 +42,9 @@ class OpenVinoFacts(NamedTuple):
     prefix_caching: bool | None = None
     prompt_lookup: bool | None = None
     device: str | None = None
+    step_tokens: int | None = None
+    eviction_tokens: int | None = None
+    sparse_attention: str | None = None
 
 
 class StartEvidence(NamedTuple):

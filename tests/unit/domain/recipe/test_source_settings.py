@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.domain.errors import RequestError
-from backend.domain.recipe import source_settings
 from backend.domain.recipe.recipe import Serving
+from backend.domain.recipe.serving import source_settings
+from backend.domain.recipe.serving.source_settings import SourceSettings, apply_settings, parse_source, write_source
 from backend.domain.recipe.serving_engines import ENGINES
-from backend.domain.recipe.source_settings import SourceSettings, apply_settings, parse_source, write_source
 
 SERVINGS = st.builds(
     Serving,

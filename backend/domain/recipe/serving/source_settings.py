@@ -27,6 +27,12 @@ TITLES = {
     "kv_cache_dtype": "KV cache",
     "enforce_eager": "not compiled",
     "batch_threads": "prompt threads",
+    "max_num_batched_tokens": "step tokens",
+    "micro_batch_tokens": "pass tokens",
+    "block_size": "cache block",
+    "attention_backend": "attention",
+    "performance_mode": "mode",
+    "cache_eviction_tokens": "cache limit",
 }
 """Settings in a variant's name, where their own name is long."""
 TRUTH_WORDS = {True: "on", False: "off"}
