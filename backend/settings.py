@@ -50,6 +50,8 @@ class Settings(BaseModel):
     ray_address: str | None = None
     """HOST:PORT of a Ray cluster's head, of which this machine is a node; jobs that compute then run on its nodes."""
     no_demo: bool = False
+    recorded: str | None = None
+    """The recorded demonstration to show, by its folder in assets/demo; None is of the machine most like this one."""
     node: str | None = None
     """The node of a cluster that a worker runs on, as its keeper there names it."""
     owner: str = "local"
@@ -172,7 +174,7 @@ class Settings(BaseModel):
 
 def load() -> Settings:
     """Read the environment: WHETSTONE_HOME (default ~/.whetstone), DATABASE_URL, WHETSTONE_ENGINES, WHETSTONE_BUILDS
-    (default $XDG_CACHE_HOME/whetstone), WHETSTONE_NO_DEMO,
+    (default $XDG_CACHE_HOME/whetstone), WHETSTONE_NO_DEMO, WHETSTONE_RECORDED,
     WHETSTONE_BEARER_ENV, WHETSTONE_HOSTS, WHETSTONE_ALLOWED_ADDRESSES and WHETSTONE_IMPORT_FOLDERS (with commas
     between), WHETSTONE_SHARED, WHETSTONE_SHARED_TOKENS, WHETSTONE_SHARED_BUCKETS, WHETSTONE_ROLE, those of SIGN_IN and
     of AWS (WHETSTONE_AWS_...), WHETSTONE_MAX_JOBS, WHETSTONE_MAX_ARTIFACTS_GB, WHETSTONE_MAX_IMPORTS_GB,
@@ -193,6 +195,7 @@ def load() -> Settings:
         ray_address=environment.get("WHETSTONE_RAY_ADDRESS") or None,
         node=environment.get("WHETSTONE_NODE") or None,
         no_demo=environment.get("WHETSTONE_NO_DEMO", "") not in {"", "0"},
+        recorded=environment.get("WHETSTONE_RECORDED") or None,
         bearer_env=_listed(environment.get("WHETSTONE_BEARER_ENV")),
         hosts=_listed(environment.get("WHETSTONE_HOSTS")),
         import_folders=tuple(

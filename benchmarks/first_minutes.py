@@ -3,7 +3,8 @@
 Clones this checkout's HEAD into a temporary folder, sets it up as `make run` does, starts it with an empty home and
 without engines, and watches Home in Chromium. Screenshots are taken 0, 10, 30, 60, 120 and 300 seconds after the first
 page. `--busy` runs beside it a program that takes half a core. Prints the clock and where the seconds of each job went,
-and writes both to `--out`: `python benchmarks/first_minutes.py --out build/first_minutes [--busy]`.
+and writes both to `--out`: `python benchmarks/first_minutes.py --out build/first_minutes [--busy] [--home FOLDER]`.
+`--home` keeps the home that it makes, from which assets/demo/export.py writes a demonstration.
 """
 
 from __future__ import annotations
@@ -126,11 +127,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--busy", action="store_true")
+    parser.add_argument("--home", type=Path, help="an empty folder, kept; one that is removed where none is named")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         # 1. An empty clone and an empty home.
-        clone, home, port = Path(folder) / "clone", Path(folder) / "home", free_port()
+        clone, home, port = Path(folder) / "clone", options.home or Path(folder) / "home", free_port()
         began = time.monotonic()
         subprocess.run(["git", "clone", "-q", "--depth", "1", f"file://{ROOT}", str(clone)], check=True)
         # 2. The studio, watched by a browser.

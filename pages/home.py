@@ -56,7 +56,7 @@ if not latest:
 if latest:
     latest_win.show(opened, latest)
 else:
-    latest_win.show_recorded()
+    latest_win.show_recorded(opened)
 if first_visit and not opened.read_only:
     ways()
 shell.live("home", running, active=bool(jobs.active(opened)) or demo.is_active(opened))

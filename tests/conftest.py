@@ -47,7 +47,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """One folder of compiled kernels for all processes of this run: those that pytest starts inherit its name."""
+    """One folder of compiled kernels for all processes of this run, and one recorded demonstration whatever the
+    processor: those that pytest starts inherit both names."""
+    os.environ["WHETSTONE_RECORDED"] = "amd-epyc"
     if KERNELS not in os.environ:
         os.environ[KERNELS] = tempfile.mkdtemp(prefix="whetstone-kernels-")
         config.add_cleanup(partial(shutil.rmtree, os.environ[KERNELS], ignore_errors=True))

@@ -13,6 +13,7 @@ from app.formatting import message, plain
 from app.load_bar import address
 from app.navigation import page_key
 from app.overview import caveats, tiles
+from app.portfolio import panel
 from app.results import (
     configuration_check,
     costs,
@@ -164,6 +165,7 @@ def draw_speed(opened: Workspace, view: EvaluationView, shown: Evaluation, price
     document = view.document
     verdict_panel.show_details(document, shown)
     draw_lines(shown)
+    panel.show(document)
     st.subheader("Which variants meet your SLO?")
     goodput.show(view, document, shown)
     draw_starts(shown)

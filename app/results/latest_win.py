@@ -70,9 +70,10 @@ def _link_build(view: EvaluationView) -> None:
     navigation.link("build", "Try another recipe", ":material/build:", **model)
 
 
-def show_recorded() -> None:
-    """Draw the win that comes with Whetstone, until this home has a result of its own; nothing if there is none."""
-    document = demo_export.recorded_evaluation()
+def show_recorded(opened: Workspace) -> None:
+    """Draw the win that comes with Whetstone for a machine like this one, until this home has a result of its own;
+    nothing if there is none."""
+    document = demo_export.recorded_evaluation(demo_export.folder_here(opened.settings.recorded))
     win = headline.find_win(document) if document is not None else None
     if document is None or win is None:
         return

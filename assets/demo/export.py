@@ -1,6 +1,6 @@
-"""Writes assets/demo anew from a home in which `whetstone demo` ran.
+"""Writes the demonstration of a kind of machine from a home in which `whetstone demo` ran on one.
 
-WHETSTONE_HOME=FOLDER .venv/bin/python assets/demo/export.py
+WHETSTONE_HOME=FOLDER .venv/bin/python assets/demo/export.py NAME, such as amd-epyc or intel-xeon
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from backend.service.studio import demo_export
 
 
 def main() -> int:
+    if len(sys.argv) != 2:
+        print(__doc__, file=sys.stderr)
+        return 2
     try:
-        files = demo_export.export(service.open_workspace())
+        files = demo_export.export(service.open_workspace(), demo_export.FOLDERS / sys.argv[1])
     except WhetstoneError as error:
         print(error, file=sys.stderr)
         return error.exit_code

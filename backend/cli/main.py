@@ -19,10 +19,10 @@ from backend.cli.verbs import (
     maintenance,
     optimize,
     payoff,
-    report,
     studio,
     train,
 )
+from backend.cli.verbs.evaluations import fleet, portfolio, report
 from backend.cli.verbs.library import catalog, models, presets, prices, recipe
 from backend.domain.errors import WhetstoneError
 
@@ -45,6 +45,8 @@ VERBS: dict[str, Callable[..., None]] = {
     "payoff": payoff.payoff_command,
     "evaluate": evaluate.evaluate,
     "report": report.report_command,
+    "portfolio": portfolio.portfolio_command,
+    "fleet": fleet.fleet_command,
     "doctor": maintenance.run_doctor,
     "activity": maintenance.show_activity,
     "backup": maintenance.back_up,

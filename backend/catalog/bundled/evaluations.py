@@ -20,7 +20,7 @@ from backend.domain.jobs.artifact import Manifest
 from backend.domain.what_if.slice_means import with_slice_means
 from backend.settings import ASSETS
 
-FOLDERS = (ASSETS / "demo", ASSETS / "catalog" / "measured")
+FOLDERS = (ASSETS / "demo" / "amd-epyc", ASSETS / "catalog" / "measured")
 
 
 class Bundled(NamedTuple):

@@ -37,7 +37,7 @@ def find_comparisons(workspace: Workspace, model_path: str, load: Load) -> list[
         rows = history.list_evaluations(session, limit=EVALUATIONS_READ)
         documents = [row.document for row in rows if OTHER_ENGINE in row.document]
     # 2. Their comparisons with this model, on this machine.
-    here = _machine(probe.probe())
+    here = machine_key(probe.probe())
     measured = [entry for document in documents for entry in _read(document)]
     return [
         entry.comparison
@@ -64,10 +64,10 @@ def _engine_comparisons(document: Evaluation) -> Iterator[_Measured]:
         same_model = result.model_path is not None and result.model_path == baseline.model_path
         if is_primary(row.metric) and row.significant and row.ratio and same_model and engines[0] != engines[1]:
             comparison = EngineComparison(*engines, row.ratio, row.load.words, document.measured_at[:10])
-            yield _Measured(str(result.model_path), _machine(document.hardware), row.load, comparison)
+            yield _Measured(str(result.model_path), machine_key(document.hardware), row.load, comparison)
 
 
-def _machine(hardware: Mapping[str, Any]) -> tuple[object, ...]:
+def machine_key(hardware: Mapping[str, Any]) -> tuple[object, ...]:
     """Return what must be the same for speeds to be comparable: processor, cores and accelerators."""
     accelerators = tuple(str(device["name"]) for device in hardware.get("accelerators", []))
     return hardware.get("cpu"), hardware.get("cores"), accelerators

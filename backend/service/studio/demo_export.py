@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from backend.domain.errors import NotFound, WorkError
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.jobs.demonstration import MARK, Demonstration
 from backend.domain.jobs.jobs import Event
+from backend.domain.machine import instruction_sets
+from backend.hardware import probe
 from backend.service.presets import presets
 from backend.service.workspace import Workspace, open_workspace
 from backend.settings import ASSETS, CHECKOUT, Settings
@@ -27,8 +30,13 @@ from backend.store.database import open_store
 from backend.store.history import JobFilter
 from backend.store.tables import ArtifactRow, EvaluationRow, EventRow, JobRow
 
-FOLDER = ASSETS / "demo"
+FOLDERS = ASSETS / "demo"
+"""A demonstration for each kind of machine on which it was measured."""
+FOLDER = FOLDERS / "amd-epyc"
+"""The one for a machine that is like none of them."""
 HOME_TOKEN, CHECKOUT_TOKEN, SCRIPT_TOKEN = "@{home}", "@{checkout}", "@{plotly.js}"
+BUILDS_TOKEN = "@{builds}"
+"""In place of the folder of compiled programs."""
 MOST, MOST_PROGRESS = 1000, 100
 TABLES: dict[str, type[JobRow] | type[ArtifactRow] | type[EvaluationRow]] = {
     "jobs": JobRow,
@@ -56,8 +64,8 @@ class NotToBeShown(WorkError):
     """The home holds something that a demonstration must not show."""
 
 
-def export(workspace: Workspace, folder: Path = FOLDER) -> list[Path]:
-    """Write what the home holds into `folder`, which is emptied first; the files.
+def export(workspace: Workspace, folder: Path) -> list[Path]:
+    """Write what the home holds into `folder`, which is emptied first; return the files.
 
     Raises NotFound where nothing was evaluated, NotToBeShown where a path of the machine would remain in it.
     """
@@ -76,6 +84,40 @@ def export(workspace: Workspace, folder: Path = FOLDER) -> list[Path]:
     # 3. Replace paths of this machine, then write.
     places = _places(workspace, tables)
     return _write(folder, {name: _anonymous(name, text, places) for name, text in texts.items()})
+
+
+def folder_here(chosen: str | None = None) -> Path:
+    """Return the folder of the demonstration with that name, else of the one measured on a machine most like this one.
+
+    Raises NotFound for a name that there is none of.
+    """
+    # 1. The one that was named.
+    folders = {mark.parent.name: mark.parent for mark in sorted(FOLDERS.glob(f"*/{MARK}"))}
+    if chosen is not None:
+        if chosen in folders:
+            return folders[chosen]
+        names = " or ".join(folders)
+        raise NotFound(f"There is no demonstration `{chosen[:40]}`: set WHETSTONE_RECORDED to {names}.")
+    # 2. The most similar one: by instruction set, then by the processor's maker, then by cores.
+    here = _likeness(probe.probe())
+    similar = {folder: _count_leading_matches(here, _likeness(_read_hardware(folder))) for folder in folders.values()}
+    most = max(similar.values(), default=0)
+    return FOLDER if similar.get(FOLDER) == most else max(similar, key=lambda folder: similar[folder])
+
+
+@cache
+def _read_hardware(folder: Path) -> dict[str, Any]:
+    return Demonstration.model_validate_json((folder / MARK).read_bytes()).hardware
+
+
+def _likeness(hardware: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return what makes machines alike, the most important first."""
+    maker = str(hardware["cpu"]).replace("(R)", "").split(maxsplit=1)[0]
+    return instruction_sets.instruction_set(hardware["flags"]), maker, hardware["cores"]
+
+
+def _count_leading_matches(one: Sequence[object], other: Sequence[object]) -> int:
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=True))))
 
 
 def _read(workspace: Workspace) -> dict[str, list[dict[str, Any]]]:
@@ -135,6 +177,7 @@ def _places(workspace: Workspace, tables: dict[str, list[dict[str, Any]]]) -> di
     used = [path.partition(part) for path in _strings(tables) if path.startswith("/") for part in OF_A_CHECKOUT]
     checkouts = {checkout for checkout, there, _ in used if there} | {str(CHECKOUT)}
     tokens = dict.fromkeys(checkouts, CHECKOUT_TOKEN) | dict.fromkeys(homes, HOME_TOKEN)
+    tokens[str(workspace.settings.builds)] = BUILDS_TOKEN
     return dict(sorted(tokens.items(), key=lambda item: -len(item[0])))
 
 
@@ -177,7 +220,11 @@ def seed(home: Path, folder: Path = FOLDER) -> Workspace:
         raise NotFound(f"There is no demonstration in {folder}: this checkout is not complete.")
     # 1. Read the tables, with this machine's paths in place of tokens.
     settings = Settings(home=home.resolve())
-    places = {HOME_TOKEN: str(settings.home), CHECKOUT_TOKEN: str(CHECKOUT)}
+    places = {
+        HOME_TOKEN: str(settings.home),
+        CHECKOUT_TOKEN: str(CHECKOUT),
+        BUILDS_TOKEN: str(settings.builds),
+    }
     tables = {name: json.loads(_with_places((folder / f"{name}.json").read_text("utf-8"), places)) for name in TABLES}
     # 2. Fill the store, logs and reports.
     _fill(settings, tables)

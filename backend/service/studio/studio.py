@@ -179,7 +179,7 @@ def serve_demonstration(port: int, *, host: str, browser: bool, say: Say) -> Non
     """Block until Ctrl-C or SIGTERM; nothing is left behind. Raises StudioFailed, NotFound."""
     stopping = SignalEvent.handle((signal.SIGINT, signal.SIGTERM))
     with tempfile.TemporaryDirectory(prefix="whetstone-demonstration-") as folder:
-        workspace = demo_export.seed(Path(folder))
+        workspace = demo_export.seed(Path(folder), demo_export.folder_here(settings.load().recorded))
         web = _start_web(workspace, host, port, browser=browser)
         try:
             _await_ready(web, port, stopping)

@@ -37,6 +37,7 @@ COMMANDS = (
     ["train", "starter"],
     ["evaluate", "starter"],
     ["report", "e-1"],
+    ["portfolio", "e-1"],
     ["bench", "imported"],
     ["bench", "http://127.0.0.1:9"],
     ["up", "--port", "1"],

@@ -108,6 +108,7 @@ COMMANDS = (
     ["recipe", "estimate", "awq", "--acceptance", "?"],
     ["recipe", "estimate", "awq", "--target", "auto", "--max-ttft-ms", "?"],
     ["report", "?"],
+    ["portfolio", "?", "--max-kl", "?"],
     ["bench", "?"],
     ["optimize", "starter", "--recipe", "?", "--dry-run"],
     ["optimize", "starter", "--recipe", "awq", "--auto-bits", "?", "--dry-run"],

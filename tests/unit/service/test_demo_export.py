@@ -10,6 +10,7 @@ import pytest
 
 from backend.domain.errors import NotFound, ReadOnly, UnknownModel
 from backend.domain.jobs.jobs import Event, InstallSpec, JobState
+from backend.hardware import probe
 from backend.present.words import headline
 from backend.service import Workspace, open_workspace
 from backend.service.evaluations import evaluations, workloads
@@ -203,5 +204,19 @@ def test_a_home_without_results_and_a_folder_without_a_demonstration_are_told(tm
 
 
 def test_what_is_exported_holds_no_weights_and_no_records() -> None:
-    assert {path.suffix for path in demo_export.FOLDER.iterdir()} <= {".json", ".html", ".py"}
+    assert {path.suffix for path in demo_export.FOLDER.iterdir()} <= {".json", ".html"}
     assert json.loads((demo_export.FOLDER / "demonstration.json").read_text())["hardware"]["cpu"]
+
+
+def test_the_demonstration_is_that_of_the_most_similar_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = {}
+    for cpu in ("AMD EPYC 9R14", "Intel(R) Xeon(R) Processor", "Neoverse-V2"):
+        facts = {"cpu": cpu, "cores": 2, "flags": ["avx512_vnni"]}
+        monkeypatch.setattr(probe, "probe", lambda facts=facts: facts)
+        folders[cpu.partition(" ")[0]] = demo_export.folder_here().name
+    assert folders == {"AMD": "amd-epyc", "Intel(R)": "intel-xeon", "Neoverse-V2": "amd-epyc"}
+    for folder in ("amd-epyc", "intel-xeon"):
+        document = demo_export.recorded_evaluation(demo_export.folder_here(folder))
+        assert document is not None and headline.find_win(document) is not None
+    with pytest.raises(NotFound, match="no demonstration `sse`: set WHETSTONE_RECORDED to amd-epyc or intel-xeon"):
+        demo_export.folder_here("sse")

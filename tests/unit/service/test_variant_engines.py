@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from backend.domain.recipe.recipe import Serving
 from backend.domain.recipe.serving_engines import ENGINES
 from backend.hardware import engine_status, probe
 from backend.service import Workspace
-from backend.service.models import variants
+from backend.service.models import measured_settings, variants
 from tests import gguf_files, simulated, studio
 from tests.homes import open_home
 from tests.tiny import tiny_llama
@@ -67,6 +68,24 @@ def test_an_open_engine_follows_the_table_then_what_was_measured(tmp_path: Path,
     assert "measured on this machine" in (chosen.engine_reason or "")
 
 
+def test_what_a_setting_did_here_is_read_from_evaluations(home: Workspace, imported: Path) -> None:
+    path = str(variants.resolve(home, str(imported)).model_path)
+    # 1. Variants that differ by more than one setting, or on another machine, say nothing of one.
+    two = ("@engine=llama.cpp", "@engine=llama.cpp@kv_cache_dtype=q8_0@threads=1")
+    studio.evaluation(home, _evaluation(home, imported, speed=2.0, suffixes=two), "e-1")
+    one = _evaluation(home, imported, speed=2.0, suffixes=("@engine=llama.cpp", "@engine=llama.cpp@threads=1"))
+    studio.evaluation(home, one.model_copy(update={"hardware": {"cpu": "another"}}), "e-2")
+    assert measured_settings.find_comparisons(home, path, "threads") == []
+    # 2. One that differs by it alone does, of this setting only.
+    studio.evaluation(home, one, "e-3")
+    comparisons = measured_settings.find_comparisons(home, path, "threads")
+    assert {(row.value, row.before, row.engine, row.outcome) for row in comparisons} == {
+        (1, None, "llama.cpp", "better")
+    }
+    assert all(row.ratio == pytest.approx(2.0, rel=0.2) for row in comparisons)
+    assert measured_settings.find_comparisons(home, path, "kv_cache_dtype") == []
+
+
 def test_a_recipe_may_leave_the_engine_open(home: Workspace) -> None:
     variant = variants.resolve(home, "starter", serving=Serving(engine="auto"))
     assert variant.serving == Serving() and variant.engine_reason
@@ -87,9 +106,11 @@ def _install_all(folder: Path) -> Path:
     return folder
 
 
-def _evaluation(home: Workspace, imported: Path, *, speed: float) -> Evaluation:
-    """Return a simulated evaluation of the model on vLLM and on llama.cpp on this machine."""
-    served = [variants.resolve(home, f"{imported}@engine={engine}") for engine in ("vllm", "llama.cpp")]
+def _evaluation(
+    home: Workspace, imported: Path, *, speed: float, suffixes: Sequence[str] = ("@engine=vllm", "@engine=llama.cpp")
+) -> Evaluation:
+    """Return a simulated evaluation of the model with these engines and settings on this machine."""
+    served = [variants.resolve(home, f"{imported}{suffix}") for suffix in suffixes]
     document = simulated.evaluation(names=[variant.name for variant in served], speeds=(1.0, speed))
     results = [
         result.model_copy(update={"variant": variant})

@@ -1,0 +1,43 @@
+"""Which variant to serve at which load: on the evaluation's page under the planned load, and on the command line."""
+
+from __future__ import annotations
+
+import json
+
+from typer.testing import CliRunner
+
+from backend.cli.main import app
+from backend.service import Workspace
+from tests import studio
+from tests.helpers.crossing_evaluation import crossing
+
+
+def test_the_page_says_what_to_serve_at_which_load(studio_home: Workspace) -> None:
+    evaluation = studio.evaluation(studio_home, crossing())
+    said = studio.says(studio.open_page("evaluate", id=evaluation)).replace("\\", "")
+    assert "Serve low at 1 to 2 streams and high at 4 to 8 streams." in said.replace("`", "")
+    assert "Switch to high at 4 requests in flight, and back to low at 2." in said.replace("`", "")
+    # The planned load's limits hold.
+    limited = studio.says(studio.open_page("evaluate", id=evaluation, slo_ttft="150")).replace("\\", "")
+    assert "No variant is within your limits at 8 streams." in limited
+
+
+def test_the_command_prints_the_same_and_refuses_one_level(studio_home: Workspace) -> None:
+    evaluation = studio.evaluation(studio_home, crossing(), "e-1")
+    runner = CliRunner()
+    text = runner.invoke(app, ["portfolio", evaluation]).output
+    assert "Serve low at 1 to 2 streams and high at 4 to 8 streams." in text
+    document = json.loads(runner.invoke(app, ["portfolio", evaluation, "--json"]).output)
+    assert document["switches"] == [{"below": "low", "above": "high", "down": 2, "up": 4}]
+    single = studio.evaluation(studio_home, crossing(levels=(4,)), "e-2")
+    refusal = runner.invoke(app, ["portfolio", single])
+    assert "Measure at two or more numbers of streams" in str(refusal.exception)
+
+
+def test_the_command_sizes_a_fleet_and_names_limits_that_nobody_meets(studio_home: Workspace) -> None:
+    evaluation = studio.evaluation(studio_home, crossing())
+    runner = CliRunner()
+    text = runner.invoke(app, ["fleet", evaluation, "--rate", "50", "--price-per-hour", "2"]).output
+    assert "50 requests/s take " in text and "; 20% of each is kept free for bursts." in text
+    refusal = runner.invoke(app, ["fleet", evaluation, "--rate", "50", "--ttft-p95", "0.1"])
+    assert "No variant of e-1 meets these limits at any measured load" in str(refusal.exception)
