@@ -126,8 +126,11 @@ def draw_first_charts(document: Evaluation, shown: Evaluation) -> None:
         with right:
             chart = tradeoffs.quality_speed(shown, None, theme, brief=True)
             charts.show(charts.with_height(chart, FIRST), "evaluation-quality")
-    if elsewhere := load_words.evaluation_elsewhere(document, address.current()):
-        st.caption(message(elsewhere))
+    load = address.current()
+    losses = {result.name: result.quality.known_kl for result in document.variants[1:] if result.quality}
+    for sentence in (load_words.floor_sentence(losses, load.max_kl), load_words.evaluation_elsewhere(document, load)):
+        if sentence:
+            st.caption(message(sentence))
 
 
 def _fill_actions(

@@ -22,6 +22,13 @@ def test_the_page_says_what_to_serve_at_which_load(studio_home: Workspace) -> No
     assert "No variant is within your limits at 8 streams." in limited
 
 
+def test_variants_over_the_quality_floor_of_the_load_are_named(studio_home: Workspace) -> None:
+    evaluation = studio.evaluation(studio_home, crossing())
+    said = studio.says(studio.open_page("evaluate", id=evaluation, load_kl="0.0001")).replace("\\", "").replace("`", "")
+    assert "Above your quality floor (KL divergence at most 0.0001): low (0.0004), slow (0.0004)." in said
+    assert "low is left out: its KL divergence is 0.0004, over 0.0001." in said
+
+
 def test_the_command_prints_the_same_and_refuses_one_level(studio_home: Workspace) -> None:
     evaluation = studio.evaluation(studio_home, crossing(), "e-1")
     runner = CliRunner()
