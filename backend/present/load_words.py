@@ -35,13 +35,26 @@ def requests(load: PlannedLoad | ExpectedLoad) -> str:
 
 def summary(load: PlannedLoad) -> str:
     """Return the whole load in one line; what is not limited or chosen is left out."""
-    parts = [f"{profile_title(load.profile)}, {tokens(load)}", counted(load.concurrency, "user")]
+    parts = [f"{load.workload or profile_title(load.profile)}, {tokens(load)}", counted(load.concurrency, "user")]
     parts += [f"TTFT ≤ {figure(load.max_ttft_ms)} ms"] if load.max_ttft_ms is not None else []
     parts += [f"TPOT ≤ {figure(load.max_tpot_ms)} ms"] if load.max_tpot_ms is not None else []
     parts += [f"KL ≤ {load.max_kl:g}"] if load.max_kl is not None else []
     parts += ["this machine" if load.target == "local" else load.target] if load.target else []
     parts += [discount_text(load.discount).strip(" ()")] if load.discount else []
     return " · ".join(parts)
+
+
+def workload_basis(prompts: int, model: str | None, *, answers: bool) -> str:
+    """Say what the tokens of an uploaded workload are. `model`: whose tokenizer counted; None: characters were counted.
+    `answers`: the tokens out are those of its longest answers."""
+    by = f"by the tokenizer of {model}" if model else "at 4 characters a token, as no model here has a tokenizer"
+    also = " Tokens out: the mean of the longest answers that the file names." if answers else ""
+    return f"Tokens in: the mean of {counted(prompts, 'prompt')}, {by}.{also}"
+
+
+def missing_workload(name: str) -> str:
+    """Say that an uploaded workload of a link is not here."""
+    return f"There is no workload `{name}` here: choose or upload one under Your load."
 
 
 def shortened(load: ExpectedLoad, fitted: ExpectedLoad) -> str | None:

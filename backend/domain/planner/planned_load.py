@@ -19,6 +19,8 @@ HIGHEST_LIMIT_MS = 1e9
 MOST_KL = 20.0
 """Nats per token; a model that knows nothing loses about 12."""
 MOST_DISCOUNT = 0.99
+MOST_NAME = 80
+"""Characters of a name in an address."""
 
 
 class LoadProfile(NamedTuple):
@@ -44,22 +46,26 @@ CONCURRENCY = 16
 class PlannedLoad(Frozen):
     """The load, the latency limits (95th percentiles) and the quality floor of one person, and where it runs.
 
+    `workload`: the name of an uploaded workload whose lengths the tokens are, None for tokens of a profile or typed.
     `max_kl`: the largest mean KL divergence in nats per token. `target`: an instance or `local`; None leaves it to each
     page. `discount`: share off every hourly price; None is that of the settings.
     """
 
     input_tokens: int = Field(PROFILES[DEFAULT_PROFILE].input_tokens, ge=1, le=MOST_TOKENS)
     output_tokens: int = Field(PROFILES[DEFAULT_PROFILE].output_tokens, ge=1, le=MOST_TOKENS)
+    workload: str | None = Field(None, min_length=1, max_length=MOST_NAME)
     concurrency: int = Field(CONCURRENCY, ge=1, le=MOST_CONCURRENCY)
     max_ttft_ms: float | None = Field(None, ge=0, le=HIGHEST_LIMIT_MS)
     max_tpot_ms: float | None = Field(None, ge=0, le=HIGHEST_LIMIT_MS)
     max_kl: float | None = Field(None, ge=0, le=MOST_KL)
-    target: str | None = Field(None, min_length=1, max_length=80)
+    target: str | None = Field(None, min_length=1, max_length=MOST_NAME)
     discount: float | None = Field(None, ge=0, le=MOST_DISCOUNT)
 
     @property
     def profile(self) -> str | None:
         """The name of the profile with these tokens; None for a load of one's own."""
+        if self.workload is not None:
+            return None
         for name, known in PROFILES.items():
             if (known.input_tokens, known.output_tokens) == (self.input_tokens, self.output_tokens):
                 return name

@@ -6,8 +6,11 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from backend.service import Workspace
+from backend.service.evaluations import workloads
+from backend.service.planned_load import workload_tokens
 from tests import simulated, studio
 
+LINES = b'{"prompt": "What is a token?", "max_tokens": 40}\n{"prompt": "Why? And how?", "max_tokens": 20}\n'
 LLAMA = "meta-textgeneration-llama-3-8b"
 FULL = {"load": "2000-300", "load_users": "8", "slo_ttft": "400", "load_kl": "0.05", "load_target": "ml.g5.12xlarge"}
 
@@ -110,3 +113,40 @@ def test_a_wrong_load_in_the_address_ends_no_page(studio_home: Workspace, page: 
     at = studio.open_page(page, load="poem", load_users="-1", slo_ttft="x", load_target="ml.none", load_discount="9")
     text = studio.says(at)
     assert "Chat, 622/250 tokens · 16 users" in text and "ml.none" not in text and "load_target" not in at.query_params
+
+
+def test_a_workload_of_ones_own_is_uploaded_in_the_bar(studio_home: Workspace) -> None:
+    at = studio.open_page("jobs", load_users="2")
+    at.file_uploader(key="load_upload_file").set_value(("mine.jsonl", LINES, "application/json")).run()
+    studio.check(at)
+    (name,) = workloads.list_saved(studio_home)
+    read = workload_tokens.read_tokens(studio_home, name)
+    assert read.model is not None and read.counted == 2 and read.output_tokens == 30
+    assert at.selectbox(key="load_profile").value == f"file:{name}"
+    assert (param(at, "load_file"), param(at, "load")) == (name, f"{read.input_tokens}-30")
+    text = studio.says(at)
+    assert f"{name}, {read.input_tokens}/30 tokens · 2 users" in text
+    assert "the mean of 2 prompts, by the tokenizer of" in text and "Tokens out: the mean of" in text
+    at.number_input(key="load_input").set_value(500).run()
+    assert "load_file" not in at.query_params and param(at, "load") == "500-30"
+
+
+def test_a_link_to_a_workload_of_ones_own_fills_the_load_and_the_form(studio_home: Workspace) -> None:
+    name = workloads.save(studio_home, "mine.jsonl", b'{"prompt": "What is a token?"}\n')
+    at = studio.open_page("evaluate", new="true", variants="starter", load_file=name)
+    tokens = workload_tokens.read_tokens(studio_home, name).input_tokens
+    assert param(at, "load") == f"{tokens}-250" and f"{name}, {tokens}/250 tokens" in studio.says(at)
+    assert at.selectbox(key=f"evaluate_workload_{name}").value == name
+    at.selectbox(key="load_profile").set_value("code").run()
+    studio.check(at)
+    assert "load_file" not in at.query_params and param(at, "load") == "code"
+    at = studio.open_page("evaluate", new="true", variants="starter", load_file="gone-12345678")
+    assert "There is no workload gone-12345678 here" in studio.says(at).replace("`", "")
+    assert at.selectbox(key="load_profile").value == "chat"
+
+
+def test_without_a_tokenizer_characters_are_counted(studio_home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = workloads.save(studio_home, "mine.jsonl", b'{"prompt": "What is a token?"}\n')
+    monkeypatch.setattr(workload_tokens, "_find_model", lambda workspace: None)
+    at = studio.open_page("jobs", load_file=name)
+    assert param(at, "load") == "4-250" and "at 4 characters a token" in studio.says(at)

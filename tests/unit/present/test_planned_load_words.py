@@ -21,6 +21,16 @@ def test_one_line_has_what_was_chosen_and_nothing_else() -> None:
     )
 
 
+def test_an_uploaded_workload_is_named_with_the_basis_of_its_tokens() -> None:
+    load = CHAT.model_copy(update={"workload": "support-1a2b3c4d"})
+    assert load.profile is None and load_words.summary(load) == "support-1a2b3c4d, 622/250 tokens · 16 users"
+    assert load_words.workload_basis(2, "starter", answers=True) == (
+        "Tokens in: the mean of 2 prompts, by the tokenizer of starter. Tokens out: the mean of the longest answers "
+        "that the file names."
+    )
+    assert "4 characters a token" in load_words.workload_basis(1, None, answers=False)
+
+
 @pytest.mark.parametrize(("positions", "tokens"), [(872, (622, 250)), (436, (311, 125)), (2, (1, 1))])
 def test_a_load_is_shortened_to_the_context_in_its_own_ratio(positions: int, tokens: tuple[int, int]) -> None:
     load = fit_context(CHAT.expected, positions)

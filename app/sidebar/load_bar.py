@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any
 
 import streamlit as st
 
-from app.formatting import plain
+from app.field_labels import error_sentence
+from app.formatting import message, plain
 from app.load_bar import address
+from app.workloads import upload
+from backend.domain.errors import WhetstoneError
 from backend.domain.machine import price_list
 from backend.domain.machine.device import Instance
 from backend.domain.planner.planned_load import (
@@ -22,10 +26,15 @@ from backend.domain.planner.planned_load import (
 )
 from backend.present import load_words
 from backend.service import Workspace
+from backend.service.evaluations import workloads
 from backend.service.machines import targets
+from backend.service.planned_load import workload_tokens
+from backend.service.planned_load.workload_tokens import WorkloadTokens
 
 HERE = "local"
-PROFILE_FIELD = "load_profile"
+FILE = "file:"
+"""Begins the choice of an uploaded workload, before its name."""
+PROFILE_FIELD, REFUSED = "load_profile", "load_refused"
 NUMBERS: dict[str, str] = {
     "load_input": "input_tokens",
     "load_output": "output_tokens",
@@ -47,20 +56,31 @@ def draw(opened: Workspace) -> None:
     if load.target not in {None, HERE, *known}:
         load = load.model_copy(update={"target": None})
         address.store(load)
-    # 2. The fields, then the line.
+    # 2. A link may name a workload without its tokens, or one that is not here.
+    saved, missing = workloads.list_saved(opened), None
+    if load.workload is not None and load.workload not in saved:
+        missing, load = load.workload, load.model_copy(update={"workload": None})
+    elif load.workload is not None and address.PROFILE not in st.query_params:
+        _take_workload(opened, load.workload)
+        load = address.current()
+    # 3. The fields, then the line.
     _fill(load)
     with st.sidebar, st.container(key="load_bar"):
         with st.popover("Your load", icon=":material/tune:", width="stretch", key="load_popover"):
-            _draw_requests(load)
+            _draw_requests(opened, load, saved)
             _draw_limits()
             _draw_place(known, load, opened.settings.discount)
         st.caption(plain(load_words.summary(load)))
+        if missing is not None:
+            st.warning(message(load_words.missing_workload(missing)), icon=":material/help:")
+        if refused := st.session_state.pop(REFUSED, None):
+            st.error(message(refused), icon=":material/error:")
 
 
 def _fill(load: PlannedLoad) -> None:
     """Give the fields the values of the load, which a link or Back may have changed."""
     values: dict[str, Any] = {key: getattr(load, name) for key, name in NUMBERS.items()}
-    values[PROFILE_FIELD] = load.profile
+    values[PROFILE_FIELD] = load.profile if load.workload is None else f"{FILE}{load.workload}"
     values[PLACE_FIELD] = load.target
     values[DISCOUNT_FIELD] = None if load.discount is None else round(load.discount * 100, 4)
     for key, value in values.items():
@@ -68,20 +88,28 @@ def _fill(load: PlannedLoad) -> None:
             st.session_state[key] = value
 
 
-def _draw_requests(load: PlannedLoad) -> None:
-    """Draw the profile, the tokens of a request and the concurrent requests."""
-    names = [*PROFILES] if load.profile else [*PROFILES, None]
+def _draw_requests(opened: Workspace, load: PlannedLoad, saved: Collection[str]) -> None:
+    """Draw the workload, the tokens of a request and the concurrent requests. `saved`: uploaded workloads."""
+    # 1. A profile, an upload, or tokens of one's own.
+    names = [*PROFILES, *(f"{FILE}{name}" for name in saved)]
     st.selectbox(
         "Workload",
-        names,
+        names if st.session_state[PROFILE_FIELD] else [*names, None],
         key=PROFILE_FIELD,
-        format_func=load_words.profile_title,
+        format_func=_title,
         on_change=_take_profile,
+        args=(opened,),
         help="\n".join(f"- {known.title}: {known.about}" for known in PROFILES.values()),
     )
+    # 2. Its tokens, and where they come from.
     left, right = st.columns(2)
     left.number_input("Tokens in", 1, MOST_TOKENS, key="load_input", on_change=_take)
     right.number_input("Tokens out", 1, MOST_TOKENS, key="load_output", on_change=_take)
+    if load.workload is not None:
+        _show_basis(opened, load)
+    with st.expander("Upload a workload", icon=":material/upload:"):
+        upload.draw(opened, "load_upload", partial(_take_upload, opened))
+    # 3. The users.
     st.number_input(
         "Users at once",
         1,
@@ -90,6 +118,39 @@ def _draw_requests(load: PlannedLoad) -> None:
         on_change=_take,
         help="Concurrent requests: each user sends the next request when the answer is complete.",
     )
+
+
+def _title(choice: str | None) -> str:
+    """Return the title of a profile, or the name of an uploaded workload."""
+    if choice and choice.startswith(FILE):
+        return choice.removeprefix(FILE)
+    return load_words.profile_title(choice)
+
+
+def _show_basis(opened: Workspace, load: PlannedLoad) -> None:
+    """Show what the tokens of an uploaded workload are the mean of; nothing if the link has other tokens."""
+    try:
+        read = _read_tokens(opened, load.workload or "")
+    except WhetstoneError as error:
+        st.caption(message(error))
+        return
+    if read.input_tokens == load.input_tokens:
+        answers = read.output_tokens is not None and read.output_tokens == load.output_tokens
+        st.caption(message(load_words.workload_basis(read.counted, read.model, answers=answers)))
+
+
+def _read_tokens(opened: Workspace, name: str) -> WorkloadTokens:
+    """Return the tokens of a workload. Each file is read once: its name, size and time tell it."""
+    file = workloads.list_saved(opened).get(name)
+    status = file.stat() if file else None
+    size, changed = (status.st_size, status.st_mtime_ns) if status else (0, 0)
+    tokens: WorkloadTokens = _read_once(str(file), size, changed, name, opened)
+    return tokens
+
+
+@st.cache_data(show_spinner=False, max_entries=100)  # type: ignore[untyped-decorator]
+def _read_once(file: str, size: int, changed: int, name: str, _opened: Workspace) -> WorkloadTokens:
+    return workload_tokens.read_tokens(_opened, name)
 
 
 def _draw_limits() -> None:
@@ -138,21 +199,49 @@ def _draw_place(known: Mapping[str, Instance], load: PlannedLoad, discount: floa
         st.caption(plain(f"Price: {note}."))
 
 
-def _take_profile() -> None:
-    """Take the tokens of the chosen profile."""
-    known = PROFILES.get(st.session_state[PROFILE_FIELD])
+def _take_profile(opened: Workspace) -> None:
+    """Take the tokens of the chosen profile or uploaded workload."""
+    chosen = st.session_state[PROFILE_FIELD] or ""
+    if chosen.startswith(FILE):
+        _take_workload(opened, chosen.removeprefix(FILE))
+        return
+    known = PROFILES.get(chosen)
     if known:
         st.session_state["load_input"], st.session_state["load_output"] = known.input_tokens, known.output_tokens
     _take()
 
 
+def _take_upload(opened: Workspace, name: str) -> None:
+    """Take the tokens of what was just uploaded, and draw the page with it."""
+    _take_workload(opened, name)
+    st.rerun()
+
+
+def _take_workload(opened: Workspace, name: str) -> None:
+    """Make an uploaded workload that of the load, with its tokens; one that cannot be read leaves the load as it is."""
+    load = address.current()
+    try:
+        read = _read_tokens(opened, name)
+    except WhetstoneError as error:
+        st.session_state[REFUSED] = error_sentence(error)
+        address.store(load.model_copy(update={"workload": None}))
+        return
+    tokens = {"input_tokens": read.input_tokens, "output_tokens": read.output_tokens or load.output_tokens}
+    address.store(load.model_copy(update={"workload": name, **tokens}))
+
+
 def _take() -> None:
     """Make what the fields say the load of all pages. An empty number of tokens or users stays as it was."""
-    default = address.current()
+    # 1. The numbers, the place and the discount.
+    before = address.current()
     values: dict[str, Any] = {name: st.session_state[key] for key, name in NUMBERS.items()}
     for name in ("input_tokens", "output_tokens", "concurrency"):
-        values[name] = values[name] or getattr(default, name)
+        values[name] = values[name] or getattr(before, name)
     percent = st.session_state[DISCOUNT_FIELD]
     values["target"] = st.session_state[PLACE_FIELD]
     values["discount"] = None if percent is None else percent / 100
+    # 2. An uploaded workload, unless its prompts have another length now.
+    chosen = st.session_state[PROFILE_FIELD] or ""
+    if chosen.startswith(FILE) and values["input_tokens"] == before.input_tokens:
+        values["workload"] = chosen.removeprefix(FILE)
     address.store(PlannedLoad.model_validate(values))
