@@ -13,6 +13,7 @@ from app.field_labels import LABELS
 from app.formatting import shorten
 from app.load_bar import address, field_values
 from backend.domain.errors import InvalidOptions
+from backend.domain.limits.latency_limit import PERCENTILES
 from backend.domain.planner.planned_load import PlannedLoad
 from backend.present import load_words
 
@@ -42,7 +43,7 @@ KINDS = {
 """Kinds of load, and when to use each."""
 ARRIVALS = {"evenly": "constant", "at random moments": "poisson"}
 OVER = ("streams", "requests a second")
-SHARES = (90, 95, 99)
+SHARES = tuple(int(percentile.removeprefix("p")) for percentile in PERCENTILES)
 SHORT_ANSWER, MOST_ANSWER = 64, 32768
 """Tokens of an answer: of a short measurement, and at most."""
 LIMITS = {"ttft": "Time to first token", "tpot": "Inter-token latency", "latency": "Whole answer"}
@@ -61,7 +62,11 @@ def choose() -> dict[str, Any]:
 def planned_values(load: PlannedLoad) -> dict[str, Any]:
     """Return the values with which fields begin under a planned load, by key; those of a short measurement if nobody
     changed the load."""
-    limits = {"evaluate_search_ttft": load.max_ttft_ms or None, "evaluate_search_tpot": load.max_tpot_ms or None}
+    limits: dict[str, Any] = {
+        "evaluate_search_ttft": load.max_ttft_ms or None,
+        "evaluate_search_tpot": load.max_tpot_ms or None,
+        "evaluate_search_share": int(load.percentile.removeprefix("p")),
+    }
     if load.expected == PlannedLoad().expected:
         return {"evaluate_concurrency": "1, 4", "evaluate_max_tokens": SHORT_ANSWER, **limits}
     return full_load(load) | limits
@@ -129,7 +134,8 @@ def _ramp() -> dict[str, Any]:
 
 
 def _search() -> dict[str, Any]:
-    # What is searched, and between which loads.
+    # What is searched, and between which loads; limits are those of the planned load to begin with.
+    begin = planned_values(address.current())
     first, second, third, fourth = st.columns(4, vertical_alignment="bottom")
     over = first.selectbox("Search over", OVER, key="evaluate_search_over", **URL)
     values: dict[str, Any] = {
@@ -148,14 +154,13 @@ def _search() -> dict[str, Any]:
         "search_share": fourth.selectbox(
             "Met by (% of requests)",
             SHARES,
-            1,
+            SHARES.index(begin["evaluate_search_share"]),
             key="evaluate_search_share",
             help="A failed request meets no limit.",
             **URL,
         ),
     }
-    # The limits that the load must meet; those of the planned load to begin with.
-    begin = planned_values(address.current())
+    # The limits that the load must meet.
     for column, (name, label) in zip(st.columns(3, vertical_alignment="bottom"), LIMITS.items(), strict=True):
         values[f"search_{name}"] = column.number_input(
             f"{label}, at most (ms)",

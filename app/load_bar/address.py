@@ -18,6 +18,7 @@ FIELDS = {
     "load_users": "concurrency",
     "slo_ttft": "max_ttft_ms",
     "slo_tpot": "max_tpot_ms",
+    "slo_percentile": "percentile",
     "load_kl": "max_kl",
     "load_target": "target",
     "load_discount": "discount",

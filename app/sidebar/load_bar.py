@@ -13,6 +13,7 @@ from app.formatting import message, plain
 from app.load_bar import address
 from app.workloads import upload
 from backend.domain.errors import WhetstoneError
+from backend.domain.limits.latency_limit import PERCENTILES
 from backend.domain.machine import price_list
 from backend.domain.machine.device import Instance
 from backend.domain.planner.planned_load import (
@@ -34,7 +35,7 @@ from backend.service.planned_load.workload_tokens import WorkloadTokens
 HERE = "local"
 FILE = "file:"
 """Begins the choice of an uploaded workload, before its name."""
-PROFILE_FIELD, REFUSED = "load_profile", "load_refused"
+PROFILE_FIELD, PERCENTILE_FIELD, REFUSED = "load_profile", "load_percentile", "load_refused"
 NUMBERS: dict[str, str] = {
     "load_input": "input_tokens",
     "load_output": "output_tokens",
@@ -68,7 +69,7 @@ def draw(opened: Workspace) -> None:
     with st.sidebar, st.container(key="load_bar"):
         with st.popover("Your load", icon=":material/tune:", width="stretch", key="load_popover"):
             _draw_requests(opened, load, saved)
-            _draw_limits()
+            _draw_limits(load)
             _draw_place(known, load, opened.settings.discount)
         st.caption(plain(load_words.summary(load)))
         if missing is not None:
@@ -81,6 +82,7 @@ def _fill(load: PlannedLoad) -> None:
     """Give the fields the values of the load, which a link or Back may have changed."""
     values: dict[str, Any] = {key: getattr(load, name) for key, name in NUMBERS.items()}
     values[PROFILE_FIELD] = load.profile if load.workload is None else f"{FILE}{load.workload}"
+    values[PERCENTILE_FIELD] = load.percentile
     values[PLACE_FIELD] = load.target
     values[DISCOUNT_FIELD] = None if load.discount is None else round(load.discount * 100, 4)
     for key, value in values.items():
@@ -153,12 +155,20 @@ def _read_once(file: str, size: int, changed: int, name: str, _opened: Workspace
     return workload_tokens.read_tokens(_opened, name)
 
 
-def _draw_limits() -> None:
-    """Draw the latency limits and the quality floor."""
+def _draw_limits(load: PlannedLoad) -> None:
+    """Draw the latency limits with their percentile, and the quality floor."""
+    st.segmented_control(
+        "Percentile of both latency limits",
+        PERCENTILES,
+        key=PERCENTILE_FIELD,
+        required=True,
+        on_change=_take,
+        help=load_words.LIMITS_HELP,
+    )
     left, right = st.columns(2)
     limit: dict[str, Any] = {"min_value": 0.0, "max_value": HIGHEST_LIMIT_MS, "format": "%g", "on_change": _take}
-    left.number_input("TTFT p95, at most (ms)", key="load_ttft", help=load_words.LIMITS_HELP, **UNSET, **limit)
-    right.number_input("TPOT p95, at most (ms)", key="load_tpot", help=load_words.LIMITS_HELP, **UNSET, **limit)
+    left.number_input(f"TTFT {load.percentile}, at most (ms)", key="load_ttft", **UNSET, **limit)
+    right.number_input(f"TPOT {load.percentile}, at most (ms)", key="load_tpot", **UNSET, **limit)
     st.number_input(
         "Quality floor: KL divergence, at most",
         0.0,
@@ -238,6 +248,7 @@ def _take() -> None:
     for name in ("input_tokens", "output_tokens", "concurrency"):
         values[name] = values[name] or getattr(before, name)
     percent = st.session_state[DISCOUNT_FIELD]
+    values["percentile"] = st.session_state[PERCENTILE_FIELD] or before.percentile
     values["target"] = st.session_state[PLACE_FIELD]
     values["discount"] = None if percent is None else percent / 100
     # 2. An uploaded workload, unless its prompts have another length now.

@@ -15,7 +15,7 @@ from backend.domain.planner.roofline import ExpectedLoad
 CUSTOM = "Custom"
 SAME_LENGTH = 0.1
 """Relative difference of mean tokens up to which a measurement is of the planned load."""
-LIMITS_HELP = "For the 95th percentile of measured requests, and for the worst end of an estimate."
+LIMITS_HELP = "For that percentile of measured requests, and for the worst end of an estimate."
 
 
 def profile_title(name: str | None) -> str:
@@ -36,8 +36,8 @@ def requests(load: PlannedLoad | ExpectedLoad) -> str:
 def summary(load: PlannedLoad) -> str:
     """Return the whole load in one line; what is not limited or chosen is left out."""
     parts = [f"{load.workload or profile_title(load.profile)}, {tokens(load)}", counted(load.concurrency, "user")]
-    parts += [f"TTFT ≤ {figure(load.max_ttft_ms)} ms"] if load.max_ttft_ms is not None else []
-    parts += [f"TPOT ≤ {figure(load.max_tpot_ms)} ms"] if load.max_tpot_ms is not None else []
+    parts += [f"TTFT {load.percentile} ≤ {figure(load.max_ttft_ms)} ms"] if load.max_ttft_ms is not None else []
+    parts += [f"TPOT {load.percentile} ≤ {figure(load.max_tpot_ms)} ms"] if load.max_tpot_ms is not None else []
     parts += [f"KL ≤ {load.max_kl:g}"] if load.max_kl is not None else []
     parts += ["this machine" if load.target == "local" else load.target] if load.target else []
     parts += [discount_text(load.discount).strip(" ()")] if load.discount else []

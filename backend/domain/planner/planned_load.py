@@ -10,6 +10,7 @@ from typing import NamedTuple
 from pydantic import Field
 
 from backend.domain.frozen import Frozen
+from backend.domain.limits.latency_limit import USUAL_PERCENTILE, Percentile
 from backend.domain.limits.slo import Slo
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.planner.target_choice import TargetGoal
@@ -44,11 +45,12 @@ CONCURRENCY = 16
 
 
 class PlannedLoad(Frozen):
-    """The load, the latency limits (95th percentiles) and the quality floor of one person, and where it runs.
+    """The load, the latency limits and the quality floor of one person, and where it runs.
 
     `workload`: the name of an uploaded workload whose lengths the tokens are, None for tokens of a profile or typed.
-    `max_kl`: the largest mean KL divergence in nats per token. `target`: an instance or `local`; None leaves it to each
-    page. `discount`: share off every hourly price; None is that of the settings.
+    `percentile`: of both latency limits, where requests were measured. `max_kl`: the largest mean KL divergence in nats
+    per token. `target`: an instance or `local`; None leaves it to each page. `discount`: share off every hourly price;
+    None is that of the settings.
     """
 
     input_tokens: int = Field(PROFILES[DEFAULT_PROFILE].input_tokens, ge=1, le=MOST_TOKENS)
@@ -57,6 +59,7 @@ class PlannedLoad(Frozen):
     concurrency: int = Field(CONCURRENCY, ge=1, le=MOST_CONCURRENCY)
     max_ttft_ms: float | None = Field(None, ge=0, le=HIGHEST_LIMIT_MS)
     max_tpot_ms: float | None = Field(None, ge=0, le=HIGHEST_LIMIT_MS)
+    percentile: Percentile = USUAL_PERCENTILE
     max_kl: float | None = Field(None, ge=0, le=MOST_KL)
     target: str | None = Field(None, min_length=1, max_length=MOST_NAME)
     discount: float | None = Field(None, ge=0, le=MOST_DISCOUNT)
@@ -88,7 +91,7 @@ class PlannedLoad(Frozen):
     @property
     def limits(self) -> Slo:
         """The latency limits, for measured levels."""
-        return Slo(ttft_p95_ms=self.max_ttft_ms, tpot_p95_ms=self.max_tpot_ms)
+        return Slo(ttft_ms=self.max_ttft_ms, tpot_ms=self.max_tpot_ms, percentile=self.percentile)
 
 
 def fit_context(load: ExpectedLoad, positions: int) -> ExpectedLoad:

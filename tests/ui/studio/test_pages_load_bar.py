@@ -102,10 +102,25 @@ def test_compare_has_the_limits_and_the_floor_of_the_load(studio_home: Workspace
     assert "Above your quality floor (KL divergence at most 0.0001)" in text
     assert "96/64 tokens. Your load is 16 users, 622/250 tokens: figures are not re-scaled." in text
     at.slider[0].set_value(10.0).run()
-    assert param(at, "slo_ttft") == "10" and "TTFT ≤ 10.0 ms" in studio.says(at)
+    assert param(at, "slo_ttft") == "10" and "TTFT p95 ≤ 10.0 ms" in studio.says(at)
     at.number_input(key="load_ttft").set_value(1e6).run()
     studio.check(at)
     assert at.slider[0].value == at.slider[0].max and param(at, "slo_ttft") == "1000000"
+
+
+def test_the_percentile_of_the_limits_is_chosen_once(studio_home: Workspace) -> None:
+    name = studio.evaluation(studio_home, simulated.evaluation())
+    at = studio.open_page("compare", ids=name, slo_ttft="1000", slo_percentile="p99")
+    assert at.slider[0].label == "At most: Time to first token, p99 (ms)"
+    assert "TTFT p99 ≤" in studio.says(at)
+    assert any("TTFT p99 (ms)" in table.value.columns for table in at.dataframe)
+    at.button_group(key="load_percentile").set_value("p50").run()
+    studio.check(at)
+    assert param(at, "slo_percentile") == "p50" and at.slider[0].label == "At most: Time to first token, p50 (ms)"
+    at = studio.open_page("evaluate", new="true", evaluate_load="Search", slo_ttft="5", slo_percentile="p90")
+    assert at.selectbox(key="evaluate_search_share").value == 90
+    at = studio.open_page("evaluate", id=name, evaluate_view="Price", slo_percentile="p90", evaluate_cost_ttft="0.001")
+    assert "TTFT p90 at most 0.00100 ms" in studio.says(at)
 
 
 @pytest.mark.parametrize("page", ["home", "catalog", "build", "evaluate", "compare", "presets", "endpoints"])

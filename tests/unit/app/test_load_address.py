@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.load_bar import address
+from backend.domain.limits.latency_limit import PERCENTILES
 from backend.domain.planner.planned_load import PROFILES, PlannedLoad
 
 USUAL = PlannedLoad()
@@ -22,6 +23,7 @@ USUAL = PlannedLoad()
         workload=st.none() | st.text("abc-019", min_size=1, max_size=80),
         concurrency=st.integers(1, 4096),
         max_ttft_ms=st.none() | st.integers(0, 10**9).map(float),
+        percentile=st.sampled_from(PERCENTILES),
         max_kl=st.none() | st.integers(0, 2000).map(lambda number: number / 100),
         target=st.none() | st.sampled_from(["local", "ml.g5.12xlarge"]),
         discount=st.none() | st.integers(0, 99).map(lambda percent: percent / 100),
@@ -50,6 +52,7 @@ def test_the_usual_load_is_not_in_the_address_and_a_profile_is_by_name() -> None
         {"load_users": "1e400"},
         {"slo_ttft": "nan"},
         {"slo_tpot": "-1"},
+        {"slo_percentile": "p42"},
         {"load_kl": "inf"},
         {"load_discount": "4"},
         {"load_target": "x" * 900},

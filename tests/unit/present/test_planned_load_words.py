@@ -17,7 +17,7 @@ def test_one_line_has_what_was_chosen_and_nothing_else() -> None:
         input_tokens=9, concurrency=1, max_ttft_ms=500, max_tpot_ms=20, max_kl=0.1, target="local", discount=0.2
     )
     assert load_words.summary(full) == (
-        "Custom, 9/250 tokens · 1 user · TTFT ≤ 500 ms · TPOT ≤ 20.0 ms · KL ≤ 0.1 · this machine · 20% off"
+        "Custom, 9/250 tokens · 1 user · TTFT p95 ≤ 500 ms · TPOT p95 ≤ 20.0 ms · KL ≤ 0.1 · this machine · 20% off"
     )
 
 
