@@ -46,15 +46,24 @@ OVER = ("streams", "requests a second")
 SHARES = tuple(int(percentile.removeprefix("p")) for percentile in PERCENTILES)
 SHORT_ANSWER, MOST_ANSWER = 64, 32768
 """Tokens of an answer: of a short measurement, and at most."""
+SHORT_LOAD: dict[str, Any] = {
+    "evaluate_load": STREAMS,
+    "evaluate_concurrency": "1, 4",
+    "evaluate_rate": "2, 8",
+    "evaluate_max_tokens": SHORT_ANSWER,
+}
+"""Fields of a short measurement, by key."""
 LIMITS = {"ttft": "Time to first token", "tpot": "Inter-token latency", "latency": "Whole answer"}
 
 
 def choose() -> dict[str, Any]:
     """Draw the kind of load and its fields. Return what was typed, not yet checked."""
-    chosen = st.radio("Load", list(KINDS), horizontal=True, key="evaluate_load", **URL)
+    begin = _follow_planned_load()["evaluate_load"]
+    names = list(KINDS)
+    chosen = st.radio("Load", names, names.index(begin), horizontal=True, key="evaluate_load", **URL)
     kind = chosen or STREAMS
     st.caption(KINDS[kind])
-    _follow_planned_load()
+    _offer_planned_load()
     draw = {STREAMS: _streams, RATE: _rate, RAMP: _ramp, SEARCH: _search, TRACE: dict}
     return {"way": kind, **draw[kind]()}
 
@@ -68,21 +77,33 @@ def planned_values(load: PlannedLoad) -> dict[str, Any]:
         "evaluate_search_share": int(load.percentile.removeprefix("p")),
     }
     if load.expected == PlannedLoad().expected:
-        return {"evaluate_concurrency": "1, 4", "evaluate_max_tokens": SHORT_ANSWER, **limits}
+        return SHORT_LOAD | limits
     return full_load(load) | limits
 
 
 def full_load(load: PlannedLoad) -> dict[str, Any]:
-    """Return streams and tokens of the planned load itself, by key; one stream is measured beside it."""
+    """Return kind, streams or rate, and tokens of the planned load itself, by key; one stream is measured beside
+    several."""
     levels = "1" if load.concurrency == 1 else f"1, {load.concurrency}"
-    return {"evaluate_concurrency": levels, "evaluate_max_tokens": min(load.output_tokens, MOST_ANSWER)}
+    return {
+        "evaluate_load": STREAMS if load.rate is None else RATE,
+        "evaluate_concurrency": levels,
+        "evaluate_rate": SHORT_LOAD["evaluate_rate"] if load.rate is None else f"{load.rate:.10g}",
+        "evaluate_max_tokens": min(load.output_tokens, MOST_ANSWER),
+    }
 
 
-def _follow_planned_load() -> None:
-    """Let fields follow the planned load, and offer it where they measure less."""
-    load = address.current()
-    for key, value in planned_values(load).items():
+def _follow_planned_load() -> dict[str, Any]:
+    """Let fields follow the planned load. Return the values with which they begin, by key."""
+    values = planned_values(address.current())
+    for key, value in values.items():
         field_values.follow_load(key, value)
+    return values
+
+
+def _offer_planned_load() -> None:
+    """Offer the planned load where the fields measure less."""
+    load = address.current()
     if load.expected == PlannedLoad().expected:
         st.button(
             f"Measure your load: {load_words.requests(load)}",
@@ -109,7 +130,13 @@ def _streams() -> dict[str, Any]:
 def _rate() -> dict[str, Any]:
     left, right = st.columns(2)
     return {
-        "rate": left.text_input(LABELS["rate"], "2, 8", key="evaluate_rate", help="Levels, such as 2, 8.", **URL),
+        "rate": left.text_input(
+            LABELS["rate"],
+            planned_values(address.current())["evaluate_rate"],
+            key="evaluate_rate",
+            help="Levels, such as 2, 8.",
+            **URL,
+        ),
         "arrivals": _arrivals(right),
     }
 

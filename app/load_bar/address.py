@@ -16,6 +16,7 @@ PROFILE = "load"
 FIELDS = {
     "load_file": "workload",
     "load_users": "concurrency",
+    "load_rate": "rate",
     "slo_ttft": "max_ttft_ms",
     "slo_tpot": "max_tpot_ms",
     "slo_percentile": "percentile",

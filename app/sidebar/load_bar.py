@@ -18,6 +18,7 @@ from backend.domain.machine import price_list
 from backend.domain.machine.device import Instance
 from backend.domain.planner.planned_load import (
     HIGHEST_LIMIT_MS,
+    LEAST_RATE,
     MOST_CONCURRENCY,
     MOST_DISCOUNT,
     MOST_KL,
@@ -25,6 +26,7 @@ from backend.domain.planner.planned_load import (
     PROFILES,
     PlannedLoad,
 )
+from backend.domain.planner.roofline import MOST_RATE
 from backend.present import load_words
 from backend.service import Workspace
 from backend.service.evaluations import workloads
@@ -33,19 +35,25 @@ from backend.service.planned_load import workload_tokens
 from backend.service.planned_load.workload_tokens import WorkloadTokens
 
 HERE = "local"
+USERS, RATE = "Users at once", "Requests per second"
+DEMANDS = (USERS, RATE)
 FILE = "file:"
 """Begins the choice of an uploaded workload, before its name."""
-PROFILE_FIELD, PERCENTILE_FIELD, REFUSED = "load_profile", "load_percentile", "load_refused"
+PROFILE_FIELD, DEMAND_FIELD, PERCENTILE_FIELD = "load_profile", "load_demand", "load_percentile"
+REFUSED = "load_refused"
 NUMBERS: dict[str, str] = {
     "load_input": "input_tokens",
     "load_output": "output_tokens",
     "load_concurrency": "concurrency",
+    "load_rate": "rate",
     "load_ttft": "max_ttft_ms",
     "load_tpot": "max_tpot_ms",
     "load_max_kl": "max_kl",
 }
 """Keys of number fields and what they hold."""
 PLACE_FIELD, DISCOUNT_FIELD = "load_place", "load_percent"
+FIRST_RATE = 1.0
+"""Requests per second when a rate is chosen."""
 UNSET: dict[str, Any] = {"value": None, "placeholder": "none"}
 
 
@@ -82,6 +90,7 @@ def _fill(load: PlannedLoad) -> None:
     """Give the fields the values of the load, which a link or Back may have changed."""
     values: dict[str, Any] = {key: getattr(load, name) for key, name in NUMBERS.items()}
     values[PROFILE_FIELD] = load.profile if load.workload is None else f"{FILE}{load.workload}"
+    values[DEMAND_FIELD] = USERS if load.rate is None else RATE
     values[PERCENTILE_FIELD] = load.percentile
     values[PLACE_FIELD] = load.target
     values[DISCOUNT_FIELD] = None if load.discount is None else round(load.discount * 100, 4)
@@ -111,15 +120,17 @@ def _draw_requests(opened: Workspace, load: PlannedLoad, saved: Collection[str])
         _show_basis(opened, load)
     with st.expander("Upload a workload", icon=":material/upload:"):
         upload.draw(opened, "load_upload", partial(_take_upload, opened))
-    # 3. The users.
-    st.number_input(
-        "Users at once",
-        1,
-        MOST_CONCURRENCY,
-        key="load_concurrency",
-        on_change=_take,
-        help="Concurrent requests: each user sends the next request when the answer is complete.",
+    # 3. The users, or a rate.
+    st.segmented_control(
+        "Requests", DEMANDS, key=DEMAND_FIELD, required=True, on_change=_take, label_visibility="collapsed"
     )
+    if load.rate is None:
+        help_ = "Concurrent requests: each user sends the next request when the answer is complete."
+        st.number_input(USERS, 1, MOST_CONCURRENCY, key="load_concurrency", on_change=_take, help=help_)
+    else:
+        help_ = "Requests arrive by the clock. An estimate finds how many are in flight, on how many instances."
+        limits: dict[str, Any] = {"min_value": LEAST_RATE, "max_value": MOST_RATE, "step": 1.0, "format": "%g"}
+        st.number_input(RATE, key="load_rate", on_change=_take, help=help_, **limits)
 
 
 def _title(choice: str | None) -> str:
@@ -241,12 +252,14 @@ def _take_workload(opened: Workspace, name: str) -> None:
 
 
 def _take() -> None:
-    """Make what the fields say the load of all pages. An empty number of tokens or users stays as it was."""
+    """Make what the fields say the load of all pages. An empty number stays as it was."""
     # 1. The numbers, the place and the discount.
     before = address.current()
-    values: dict[str, Any] = {name: st.session_state[key] for key, name in NUMBERS.items()}
+    values: dict[str, Any] = {name: st.session_state.get(key) for key, name in NUMBERS.items()}
     for name in ("input_tokens", "output_tokens", "concurrency"):
         values[name] = values[name] or getattr(before, name)
+    by_rate = st.session_state[DEMAND_FIELD] == RATE
+    values["rate"] = values["rate"] or before.rate or FIRST_RATE if by_rate else None
     percent = st.session_state[DISCOUNT_FIELD]
     values["percentile"] = st.session_state[PERCENTILE_FIELD] or before.percentile
     values["target"] = st.session_state[PLACE_FIELD]

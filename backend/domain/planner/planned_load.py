@@ -12,10 +12,12 @@ from pydantic import Field
 from backend.domain.frozen import Frozen
 from backend.domain.limits.latency_limit import USUAL_PERCENTILE, Percentile
 from backend.domain.limits.slo import Slo
-from backend.domain.planner.roofline import ExpectedLoad
+from backend.domain.planner.roofline import MOST_RATE, ExpectedLoad
 from backend.domain.planner.target_choice import TargetGoal
 
 MOST_TOKENS, MOST_CONCURRENCY = 1_000_000, 4096
+LEAST_RATE = 0.001
+"""Requests per second."""
 HIGHEST_LIMIT_MS = 1e9
 MOST_KL = 20.0
 """Nats per token; a model that knows nothing loses about 12."""
@@ -48,15 +50,16 @@ class PlannedLoad(Frozen):
     """The load, the latency limits and the quality floor of one person, and where it runs.
 
     `workload`: the name of an uploaded workload whose lengths the tokens are, None for tokens of a profile or typed.
-    `percentile`: of both latency limits, where requests were measured. `max_kl`: the largest mean KL divergence in nats
-    per token. `target`: an instance or `local`; None leaves it to each page. `discount`: share off every hourly price;
-    None is that of the settings.
+    `rate`: requests per second, in place of `concurrency`. `percentile`: of both latency limits, where requests were
+    measured. `max_kl`: the largest mean KL divergence in nats per token. `target`: an instance or `local`; None leaves
+    it to each page. `discount`: share off every hourly price; None is that of the settings.
     """
 
     input_tokens: int = Field(PROFILES[DEFAULT_PROFILE].input_tokens, ge=1, le=MOST_TOKENS)
     output_tokens: int = Field(PROFILES[DEFAULT_PROFILE].output_tokens, ge=1, le=MOST_TOKENS)
     workload: str | None = Field(None, min_length=1, max_length=MOST_NAME)
     concurrency: int = Field(CONCURRENCY, ge=1, le=MOST_CONCURRENCY)
+    rate: float | None = Field(None, ge=LEAST_RATE, le=MOST_RATE)
     max_ttft_ms: float | None = Field(None, ge=0, le=HIGHEST_LIMIT_MS)
     max_tpot_ms: float | None = Field(None, ge=0, le=HIGHEST_LIMIT_MS)
     percentile: Percentile = USUAL_PERCENTILE
@@ -78,7 +81,10 @@ class PlannedLoad(Frozen):
     def expected(self) -> ExpectedLoad:
         """The part that an estimate needs."""
         return ExpectedLoad(
-            input_tokens=self.input_tokens, output_tokens=self.output_tokens, concurrency=self.concurrency
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            concurrency=self.concurrency,
+            rate=self.rate,
         )
 
     @property

@@ -105,7 +105,7 @@ def rank_candidates(candidates: Iterable[TargetCandidate], goal: TargetGoal) -> 
         else:
             ranked.append(candidate.estimate)
     # 2. Order both.
-    ranked.sort(key=lambda estimate: (_score(estimate, goal), estimate.price_per_hour or 0.0, estimate.target))
+    ranked.sort(key=lambda estimate: (_score(estimate, goal), estimate.price_of_all_per_hour or 0.0, estimate.target))
     beaten = [_rejected(estimate, _comparison(estimate, ranked[0], goal)) for estimate in ranked[1:]]
     losers.sort(
         key=lambda loser: (not loser.fits, loser.price_per_hour is None, loser.price_per_hour or 0.0, loser.target)
@@ -183,11 +183,11 @@ def _score(estimate: Estimate, goal: TargetGoal) -> float:
         return estimate.tpot_ms[1]
     if goal.wanted == "throughput" and estimate.price_per_million_output:
         return estimate.price_per_million_output[1]
-    return estimate.price_per_hour or 0.0 if goal.wanted == "cost" else float("inf")
+    return estimate.price_of_all_per_hour or 0.0 if goal.wanted == "cost" else float("inf")
 
 
 def _rejected(estimate: Estimate, why: str) -> RejectedTarget:
-    return RejectedTarget(target=estimate.target, fits=True, why=why, price_per_hour=estimate.price_per_hour)
+    return RejectedTarget(target=estimate.target, fits=True, why=why, price_per_hour=estimate.price_of_all_per_hour)
 
 
 UNITS = {"cost": "USD per hour", "throughput": "USD per million output tokens", "latency": "ms per output token"}

@@ -14,7 +14,8 @@ from backend.domain.machine.targets import HardwareTables, Target
 from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import parallel_layout, serving_memory
 from backend.domain.planner import estimate
-from backend.domain.planner.estimate import Estimate, EstimateContext
+from backend.domain.planner.estimate import Estimate
+from backend.domain.planner.estimate_context import EstimateContext
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.planner.target_choice import (
     TargetCandidate,

@@ -123,6 +123,42 @@ def test_the_percentile_of_the_limits_is_chosen_once(studio_home: Workspace) -> 
     assert "TTFT p90 at most 0.00100 ms" in studio.says(at)
 
 
+def test_a_rate_is_planned_on_as_many_instances_as_carry_it(studio_home: Workspace) -> None:
+    at = studio.open_page("build", model=LLAMA, target="ml.g5.12xlarge", recipe="awq", load_rate="2")
+    text = studio.says(at)
+    assert "622 tokens in, 250 out, 2 requests/s (" in text and "in flight)" in text
+    assert "USD per million output that 2 requests/s ask for" in text and "One instance carries" not in text
+    at.number_input(key="load_rate").set_value(500.0).run()
+    studio.check(at)
+    text = studio.says(at)
+    assert param(at, "load_rate") == "500" and "Chat, 622/250 tokens · 500 requests/s" in text
+    assert "One instance carries" in text and "instances carry 500 requests/s, for" in text
+    at = studio.open_page("model", id=LLAMA, load_rate="500")
+    assert "per token that 500 requests/s ask for" in studio.says(at)
+    assert all(" x ml." in name for name in at.dataframe[0].value["Instance"])
+    at = studio.open_page("catalog", catalog_words="llama-3-8b", load_rate="500")
+    assert "Prices are per token that 500 requests/s ask for" in studio.says(at)
+    at = studio.open_page("presets", presets_of_model="llama-3-70b-instruct", load_rate="0.5")
+    assert "Estimates are for 0.5 requests/s, 622/250 tokens. Prices are per token" in studio.says(at)
+
+
+def test_users_and_rate_are_exchanged_and_the_form_begins_with_the_rate(studio_home: Workspace) -> None:
+    at = studio.open_page("evaluate", new="true", load_users="8")
+    assert at.radio(key="evaluate_load").value == "Streams"
+    at.button_group(key="load_demand").set_value("Requests per second").run()
+    studio.check(at)
+    assert param(at, "load_rate") == "1" and at.radio(key="evaluate_load").value == "Rate"
+    at.number_input(key="load_rate").set_value(2.5).run()
+    assert at.text_input(key="evaluate_rate").value == "2.5"
+    at.button_group(key="load_demand").set_value("Users at once").run()
+    studio.check(at)
+    assert "load_rate" not in at.query_params and param(at, "load_users") == "8"
+    assert at.radio(key="evaluate_load").value == "Streams"
+    name = studio.evaluation(studio_home, simulated.evaluation())
+    at = studio.open_page("compare", ids=name, load_rate="3")
+    assert "Your load is 3 requests/s, 622/250 tokens: figures are not re-scaled." in studio.says(at)
+
+
 @pytest.mark.parametrize("page", ["home", "catalog", "build", "evaluate", "compare", "presets", "endpoints"])
 def test_a_wrong_load_in_the_address_ends_no_page(studio_home: Workspace, page: str) -> None:
     at = studio.open_page(page, load="poem", load_users="-1", slo_ttft="x", load_target="ml.none", load_discount="9")

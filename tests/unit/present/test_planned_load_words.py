@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from backend.domain.load.load import Load
 from backend.domain.planner.planned_load import PlannedLoad, fit_context
 from backend.present import load_words
 from tests import simulated
 
 CHAT = PlannedLoad()
+RATE = CHAT.model_copy(update={"rate": 2.5})
+
+
+def closed(streams: int) -> Load:
+    return Load("closed", streams)
 
 
 def test_one_line_has_what_was_chosen_and_nothing_else() -> None:
@@ -41,19 +47,31 @@ def test_a_load_is_shortened_to_the_context_in_its_own_ratio(positions: int, tok
 @pytest.mark.parametrize(
     ("levels", "lengths", "words"),
     [
-        ([1, 16], (600.0, 260.0), None),
-        ([1], (622.0, 250.0), "Measured at 1 stream, 622/250 tokens."),
-        ([4, 16], (512.4, 128.0), "Measured at 4, 16 streams, 512/128 tokens."),
-        ([16], None, "Measured at 16 streams, tokens not counted."),
+        ([closed(1), closed(16)], (600.0, 260.0), None),
+        ([closed(1)], (622.0, 250.0), "Measured at 1 stream, 622/250 tokens."),
+        ([closed(16), closed(4)], (512.4, 128.0), "Measured at 4, 16 streams, 512/128 tokens."),
+        ([closed(16)], None, "Measured at 16 streams, tokens not counted."),
+        ([Load("rate", 2), Load("rate", 2.5)], (622.0, 250.0), "Measured at 2, 2.5 requests/s, 622/250 tokens."),
+        ([closed(4), Load("trace")], (622.0, 250.0), "Measured at 4 streams, the trace, 622/250 tokens."),
         ([], None, None),
     ],
 )
 def test_figures_of_another_load_say_so(
-    levels: list[int], lengths: tuple[float, float] | None, words: str | None
+    levels: list[Load], lengths: tuple[float, float] | None, words: str | None
 ) -> None:
     sentence = load_words.measured_elsewhere(levels, lengths, CHAT)
     ending = " Your load is 16 users, 622/250 tokens: figures are not re-scaled."
     assert sentence == (words and words + ending)
+
+
+def test_figures_at_the_planned_rate_are_of_the_planned_load() -> None:
+    lengths = (622.0, 250.0)
+    assert load_words.summary(RATE) == "Chat, 622/250 tokens · 2.5 requests/s"
+    assert load_words.measured_elsewhere([Load("rate", 2.5)], lengths, RATE) is None
+    assert load_words.measured_elsewhere([closed(16)], lengths, RATE) == (
+        "Measured at 16 streams, 622/250 tokens. "
+        "Your load is 2.5 requests/s, 622/250 tokens: figures are not re-scaled."
+    )
 
 
 def test_the_load_of_an_evaluation_is_that_of_its_levels() -> None:
