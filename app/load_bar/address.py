@@ -22,6 +22,7 @@ FIELDS = {
     "slo_percentile": "percentile",
     "load_kl": "max_kl",
     "load_target": "target",
+    "load_region": "region",
     "load_discount": "discount",
 }
 """Parameters and their fields; a discount is a share, and a file the name of an uploaded workload."""

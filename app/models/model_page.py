@@ -82,9 +82,10 @@ def show_price(opened: Workspace, model: ModelFacts, target: str | None) -> None
         if price.beyond:
             st.warning(message(price.beyond), icon=":material/stacks:")
     elif model.generates:
+        region = f" in {plain(load.region)}" if load.region else ""
         st.caption(
-            f"No price per 1M tokens on {target or 'any instance'}: it does not run there, its price or speed is "
-            "unknown, or it does not meet your latency limits."
+            f"No price per 1M tokens on {target or 'any instance'}: it does not run there, its price{region} or its "
+            "speed is unknown, or it does not meet your latency limits."
         )
 
 

@@ -168,7 +168,7 @@ def _estimated(view: PresetView) -> None:
         load, note = levels[0].load, levels[0].price_note
         st.caption(
             f"{load.input_tokens} tokens in, {load.output_tokens} out per request. Price: "
-            f"{plain(note or 'none is published')}."
+            f"{plain(note or 'none is known')}."
         )
         # Without speed of this machine, say where to measure it.
         if levels[0].tpot_ms is None and target_kind(view.preset.target) == "local":

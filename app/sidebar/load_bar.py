@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import streamlit as st
 
+from app import navigation
 from app.field_labels import error_sentence
 from app.formatting import message, plain
 from app.load_bar import address
@@ -30,7 +31,7 @@ from backend.domain.planner.roofline import MOST_RATE
 from backend.present import load_words
 from backend.service import Workspace
 from backend.service.evaluations import workloads
-from backend.service.machines import targets
+from backend.service.machines import prices, targets
 from backend.service.planned_load import workload_tokens
 from backend.service.planned_load.workload_tokens import WorkloadTokens
 
@@ -51,7 +52,7 @@ NUMBERS: dict[str, str] = {
     "load_max_kl": "max_kl",
 }
 """Keys of number fields and what they hold."""
-PLACE_FIELD, DISCOUNT_FIELD = "load_place", "load_percent"
+PLACE_FIELD, REGION_FIELD, DISCOUNT_FIELD = "load_place", "load_price_region", "load_percent"
 FIRST_RATE = 1.0
 """Requests per second when a rate is chosen."""
 UNSET: dict[str, Any] = {"value": None, "placeholder": "none"}
@@ -59,11 +60,13 @@ UNSET: dict[str, Any] = {"value": None, "placeholder": "none"}
 
 def draw(opened: Workspace) -> None:
     """Draw the bar. A change is in the address at once, and the page below is drawn with it."""
-    # 1. An instance that does not exist is as if none were chosen.
+    # 1. An instance or region that does not exist is as if none were chosen.
     known = targets.hardwares(opened).instances
-    load = address.current()
-    if load.target not in {None, HERE, *known}:
-        load = load.model_copy(update={"target": None})
+    load, regions = address.current(), prices.list_regions(opened)
+    if load.target not in {None, HERE, *known} or load.region not in {None, *regions}:
+        target = load.target if load.target in {HERE, *known} else None
+        region = load.region if load.region in regions else None
+        load = load.model_copy(update={"target": target, "region": region})
         address.store(load)
     # 2. A link may name a workload without its tokens, or one that is not here.
     saved, missing = workloads.list_saved(opened), None
@@ -78,7 +81,8 @@ def draw(opened: Workspace) -> None:
         with st.popover("Your load", icon=":material/tune:", width="stretch", key="load_popover"):
             _draw_requests(opened, load, saved)
             _draw_limits(load)
-            _draw_place(known, load, opened.settings.discount)
+            _draw_place(known, load)
+            _draw_prices(regions, known.get(load.target or ""), opened.settings.discount)
         st.caption(plain(load_words.summary(load)))
         if missing is not None:
             st.warning(message(load_words.missing_workload(missing)), icon=":material/help:")
@@ -92,7 +96,7 @@ def _fill(load: PlannedLoad) -> None:
     values[PROFILE_FIELD] = load.profile if load.workload is None else f"{FILE}{load.workload}"
     values[DEMAND_FIELD] = USERS if load.rate is None else RATE
     values[PERCENTILE_FIELD] = load.percentile
-    values[PLACE_FIELD] = load.target
+    values[PLACE_FIELD], values[REGION_FIELD] = load.target, load.region
     values[DISCOUNT_FIELD] = None if load.discount is None else round(load.discount * 100, 4)
     for key, value in values.items():
         if key not in st.session_state or st.session_state[key] != value:
@@ -192,8 +196,8 @@ def _draw_limits(load: PlannedLoad) -> None:
     )
 
 
-def _draw_place(known: Mapping[str, Instance], load: PlannedLoad, discount: float) -> None:
-    """Draw where it runs, and the discount off published prices. `discount`: the one in force, as a share."""
+def _draw_place(known: Mapping[str, Instance], load: PlannedLoad) -> None:
+    """Draw where it runs."""
     st.selectbox(
         "Runs on",
         [HERE, *known],
@@ -203,6 +207,28 @@ def _draw_place(known: Mapping[str, Instance], load: PlannedLoad, discount: floa
         placeholder="Each page's own choice",
         on_change=_take,
     )
+
+
+def _draw_prices(regions: Sequence[str], instance: Instance | None, discount: float) -> None:
+    """Draw the region of prices if several are known, and the discount off published prices.
+
+    `instance`: where it runs; `discount`: the one in force, as a share.
+    """
+    # 1. The region; others are fetched on Hardware.
+    if len(regions) > 1:
+        st.selectbox(
+            "Prices of",
+            regions,
+            key=REGION_FIELD,
+            index=None,
+            placeholder="The last region that was fetched",
+            on_change=_take,
+            help="An instance without a price there has none. Other regions are fetched on the Hardware page.",
+        )
+    else:
+        st.caption(plain(f"Prices: {regions[0] if regions else 'none'}, or the region named beside a price."))
+        navigation.link("hardware", "Fetch another region", ":material/sync:")
+    # 2. The discount, and the price of the instance.
     st.number_input(
         "Discount (%)",
         0.0,
@@ -214,10 +240,8 @@ def _draw_place(known: Mapping[str, Instance], load: PlannedLoad, discount: floa
         on_change=_take,
         help="Off every published price per hour.",
     )
-    instance = known.get(load.target or "")
-    note = price_list.price_note(instance) if instance else None
-    if note:
-        st.caption(plain(f"Price: {note}."))
+    if instance is not None:
+        st.caption(plain(f"Price: {price_list.price_note(instance) or price_list.missing_note(instance)}."))
 
 
 def _take_profile(opened: Workspace) -> None:
@@ -262,7 +286,7 @@ def _take() -> None:
     values["rate"] = values["rate"] or before.rate or FIRST_RATE if by_rate else None
     percent = st.session_state[DISCOUNT_FIELD]
     values["percentile"] = st.session_state[PERCENTILE_FIELD] or before.percentile
-    values["target"] = st.session_state[PLACE_FIELD]
+    values["target"], values["region"] = st.session_state[PLACE_FIELD], st.session_state.get(REGION_FIELD)
     values["discount"] = None if percent is None else percent / 100
     # 2. An uploaded workload, unless its prompts have another length now.
     chosen = st.session_state[PROFILE_FIELD] or ""

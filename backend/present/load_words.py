@@ -74,6 +74,7 @@ def summary(load: PlannedLoad) -> str:
     parts += [f"TPOT {load.percentile} ≤ {figure(load.max_tpot_ms)} ms"] if load.max_tpot_ms is not None else []
     parts += [f"KL ≤ {load.max_kl:g}"] if load.max_kl is not None else []
     parts += ["this machine" if load.target == "local" else load.target] if load.target else []
+    parts += [f"prices of {load.region}"] if load.region else []
     parts += [discount_text(load.discount).strip(" ()")] if load.discount else []
     return " · ".join(parts)
 

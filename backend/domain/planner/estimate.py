@@ -198,7 +198,7 @@ def estimate(model: ModelFacts, recipe: Recipe, context: EstimateContext, degree
     ready = _ready_seconds(recipe, context, needs, unknown)
     # 4. Money.
     if context.price_per_hour is None:
-        unknown.append(f"price: none is published for {facts.where}")
+        unknown.append(f"price: {context.price_missing} for {facts.where}")
     # 5. How each figure came about.
     formulas = estimate_formulas(facts, recipe, context.runs)
     if load.rate is not None:

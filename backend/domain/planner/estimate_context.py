@@ -27,6 +27,8 @@ class EstimateContext(Frozen):
     runs: HardwareRates | None = None
     price_per_hour: float | None = None
     price_note: str | None = None
+    price_missing: str = "none is published"
+    """Why there is no price, if there is none."""
     acceptance: float | None = None
     """Measured probability of acceptance, where an evaluation has one."""
     trained: float | None = None

@@ -52,7 +52,8 @@ class PlannedLoad(Frozen):
     `workload`: the name of an uploaded workload whose lengths the tokens are, None for tokens of a profile or typed.
     `rate`: requests per second, in place of `concurrency`. `percentile`: of both latency limits, where requests were
     measured. `max_kl`: the largest mean KL divergence in nats per token. `target`: an instance or `local`; None leaves
-    it to each page. `discount`: share off every hourly price; None is that of the settings.
+    it to each page. `region`: AWS region of the prices; None: the one that was refreshed last. `discount`: share off
+    every hourly price; None is that of the settings.
     """
 
     input_tokens: int = Field(PROFILES[DEFAULT_PROFILE].input_tokens, ge=1, le=MOST_TOKENS)
@@ -65,6 +66,7 @@ class PlannedLoad(Frozen):
     percentile: Percentile = USUAL_PERCENTILE
     max_kl: float | None = Field(None, ge=0, le=MOST_KL)
     target: str | None = Field(None, min_length=1, max_length=MOST_NAME)
+    region: str | None = Field(None, min_length=1, max_length=MOST_NAME)
     discount: float | None = Field(None, ge=0, le=MOST_DISCOUNT)
 
     @property

@@ -151,7 +151,7 @@ def choose_estimate(estimates: Iterable[Estimate], goal: TargetGoal) -> Estimate
 def find_miss(estimate: Estimate, goal: TargetGoal) -> str | None:
     """Return the part of the goal that the estimate does not surely meet; None where it meets all."""
     if estimate.price_per_hour is None:
-        return "No price is published for it, so it cannot be ranked."
+        return "No price is known for it, so it cannot be ranked."
     # 1. Latencies, at most their limits.
     for latency_limit in goal.latency_limits:
         estimated: tuple[float, float] | None = getattr(estimate, latency_limit.metric)

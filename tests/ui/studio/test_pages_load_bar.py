@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -9,6 +11,7 @@ from backend.service import Workspace
 from backend.service.evaluations import workloads
 from backend.service.planned_load import workload_tokens
 from tests import simulated, studio
+from tests.helpers.price_tables import keep, refreshed
 
 LINES = b'{"prompt": "What is a token?", "max_tokens": 40}\n{"prompt": "Why? And how?", "max_tokens": 20}\n'
 LLAMA = "meta-textgeneration-llama-3-8b"
@@ -159,11 +162,42 @@ def test_users_and_rate_are_exchanged_and_the_form_begins_with_the_rate(studio_h
     assert "Your load is 3 requests/s, 622/250 tokens: figures are not re-scaled." in studio.says(at)
 
 
+def test_prices_are_those_of_the_chosen_region_on_every_page(studio_home: Workspace) -> None:
+    at = studio.open_page("jobs")
+    assert "Prices: us-west-2, or the region named beside a price." in studio.says(at)
+    assert "Fetch another region" in studio.links(at)
+    keep(studio_home, refreshed(datetime(2026, 11, 1, tzinfo=UTC), "eu-west-1", ml_g5_12xlarge=8.4))
+    # 1. Chosen in the bar, in the address, on Build.
+    at = studio.open_page("build", model=LLAMA, target="ml.g5.12xlarge", recipe="awq")
+    at.selectbox(key="load_price_region").set_value("eu-west-1").run()
+    studio.check(at)
+    assert param(at, "load_region") == "eu-west-1"
+    text = studio.says(at)
+    assert "8.4 USD per hour, on demand, eu-west-1, as of 2026-11-01" in text and "prices of eu-west-1" in text
+    # 2. An instance without a price there says so, and is ranked nowhere.
+    text = studio.says(
+        studio.open_page("build", model=LLAMA, target="ml.g6.12xlarge", recipe="awq", load_region="eu-west-1")
+    )
+    assert "price: none is known in eu-west-1 for ml.g6.12xlarge" in text
+    at = studio.open_page("model", id=LLAMA, load_region="eu-west-1")
+    assert set(at.dataframe[0].value["Instance"]) == {"ml.g5.12xlarge"}
+    at = studio.open_page("hardware", load_region="eu-west-1", hardware_words="g6.12xlarge")
+    assert "none in eu-west-1" in {value for table in at.dataframe for value in table.value.get("Price is", ())}
+    # 3. The snapshot's own region has its prices again.
+    text = studio.says(
+        studio.open_page("build", model=LLAMA, target="ml.g5.12xlarge", recipe="awq", load_region="us-west-2")
+    )
+    assert "7.09 USD per hour, on demand, us-west-2" in text
+
+
 @pytest.mark.parametrize("page", ["home", "catalog", "build", "evaluate", "compare", "presets", "endpoints"])
 def test_a_wrong_load_in_the_address_ends_no_page(studio_home: Workspace, page: str) -> None:
-    at = studio.open_page(page, load="poem", load_users="-1", slo_ttft="x", load_target="ml.none", load_discount="9")
+    at = studio.open_page(
+        page, load="poem", load_users="-1", slo_ttft="x", load_target="ml.none", load_region="mars", load_discount="9"
+    )
     text = studio.says(at)
     assert "Chat, 622/250 tokens · 16 users" in text and "ml.none" not in text and "load_target" not in at.query_params
+    assert "mars" not in text and "load_region" not in at.query_params
 
 
 def test_a_workload_of_ones_own_is_uploaded_in_the_bar(studio_home: Workspace) -> None:

@@ -27,6 +27,7 @@ USUAL = PlannedLoad()
         percentile=st.sampled_from(PERCENTILES),
         max_kl=st.none() | st.integers(0, 2000).map(lambda number: number / 100),
         target=st.none() | st.sampled_from(["local", "ml.g5.12xlarge"]),
+        region=st.none() | st.sampled_from(["us-west-2", "eu-west-1"]),
         discount=st.none() | st.integers(0, 99).map(lambda percent: percent / 100),
     )
 )
@@ -58,6 +59,7 @@ def test_the_usual_load_is_not_in_the_address_and_a_profile_is_by_name() -> None
         {"load_kl": "inf"},
         {"load_discount": "4"},
         {"load_target": "x" * 900},
+        {"load_region": "x" * 900},
         {"build_streams": ""},
     ],
 )
