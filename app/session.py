@@ -16,6 +16,7 @@ from backend.domain.jobs import demonstration
 from backend.domain.roles import Action, Actor
 from backend.service import Workspace
 from backend.service.jobs import supervisors
+from backend.service.machines import prices
 from backend.service.studio import sign_in
 from backend.service.studio.sign_in import SignIn
 
@@ -30,13 +31,15 @@ def _open() -> tuple[Workspace, SignIn | None]:
 
 
 def workspace() -> Workspace:
-    """Return the workspace for whoever sees the page, at their discount; an error is shown and ends the page."""
+    """Return the workspace for whoever sees the page, with their region and discount; an error is shown and ends it."""
     try:
         opened: Workspace
         opened, configured = _open()
         opened = opened.acting_as(_acting_person(opened, configured))
-        discount = address.current().discount
-        return opened if discount is None else opened.at_discount(discount)
+        load = address.current()
+        if load.region is not None and load.region in prices.list_regions(opened):
+            opened = opened.in_region(load.region)
+        return opened if load.discount is None else opened.at_discount(load.discount)
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
         st.stop()

@@ -11,9 +11,10 @@ import streamlit as st
 from app import navigation
 from app.field_labels import error_sentence
 from app.formatting import message
-from app.load_bar import address, bar
+from app.load_bar import address
 from app.overview import tiles
 from app.session import disabled_unless_allowed, freeze_imports, show_account, show_banner, workspace
+from app.sidebar import load_bar
 from backend.domain.errors import NotNow, WhetstoneError
 from backend.domain.roles import Action
 from backend.present.words.headline import Tile
@@ -71,7 +72,7 @@ def run_page(draw_beside: Callable[[Workspace], None]) -> None:
     opened = workspace()
     try:
         with errors_on_page():
-            bar.draw(opened)
+            load_bar.draw(opened)
             show_account(opened)
             show_banner(opened)
             draw_beside(opened)

@@ -64,6 +64,9 @@ class Settings(BaseModel):
     price_per_hour: float | None = None
     """The price of an hour of this machine, in the person's own currency; None if unknown."""
     discount: float = 0.0
+    price_region: str | None = None
+    """The AWS region whose prices are used, chosen on a page; None: those that were refreshed last, over the
+    snapshot's."""
     """Share, 0 to 1, that a Savings Plan or an agreement takes off AWS's on-demand prices, wherever one is shown."""
     max_jobs: float | None = None
     """Jobs that one person may have queued and running."""

@@ -16,7 +16,7 @@ opened = workspace()
 
 
 @st.cache_data(ttl=60, show_spinner=False, max_entries=500)  # type: ignore[untyped-decorator]
-def cheapest(source: str, discount: float, _model: ModelFacts) -> catalog.CheapestInstance | None:
+def cheapest(source: str, discount: float, region: str | None, _model: ModelFacts) -> catalog.CheapestInstance | None:
     """Return the cheapest instance, cached for a minute: every instance is checked for each row."""
     return catalog.cheapest_instance(opened, _model)
 
@@ -58,7 +58,7 @@ models = [(line.entry.source, line.entry.model) for line in lines]
 load, discount = address.current(), opened.settings.discount
 prices = [priced(source, place, load, discount, model) for source, model in models]
 rows = [
-    catalog_table.row(line, cheapest(source, discount, model), price)
+    catalog_table.row(line, cheapest(source, discount, load.region, model), price)
     for line, (source, model), price in zip(lines, models, prices, strict=True)
 ]
 if unfit := catalog_table.unfit_sentence(lines, chosen.target):

@@ -59,7 +59,7 @@ with top:
         limits = compare_slo.choose(documents, [st.container(), st.container()])
     best = slo.best_levels(whole, limits)
     with chart:
-        limited, names = limits != slo.Slo(), [result.name for result in shown.variants]
+        limited, names = bool(limits.latency_limits), [result.name for result in shown.variants]
         groups = side_by_side.comparable_groups(views)
         if len(groups) > 1:
             st.warning(side_by_side.APART, icon=":material/warning:")
@@ -81,7 +81,7 @@ with top:
         if len(groups) > 1:
             st.markdown(f"**{plain(under)}**")
         inside = {result.name for result in part.variants}
-        rows = compare_slo.rows([at for at in best if at.variant in inside])
+        rows = compare_slo.rows([at for at in best if at.variant in inside], limits.percentile)
         st.dataframe(rows, hide_index=True, alt="The best measured level of each variant within the limits")
     losses = {result.name: result.quality.kl_mean if result.quality else None for result in whole.variants}
     if over := load_words.floor_sentence(losses, address.current().max_kl):

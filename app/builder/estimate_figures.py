@@ -39,8 +39,14 @@ def speed_rows(estimate: Estimate) -> list[Figure]:
         ("Time to first token", range_text(estimate.ttft_ms, "ms")),
         ("Time per output token", range_text(estimate.tpot_ms, "ms")),
         ("Output tokens/s", range_text(estimate.output_tokens_per_s)),
-        ("USD per million output", range_text(estimate.price_per_million_output)),
+        (_price_label(estimate), range_text(estimate.price_per_million_output)),
     ]
+
+
+def _price_label(estimate: Estimate) -> str:
+    """Return the label of the price per token: of all that can be served, or of what a rate asks for."""
+    rate = estimate.load.rate
+    return "USD per million output" if rate is None else f"USD per million output that {estimate.load.demand} ask for"
 
 
 def memory_rows(estimate: Estimate) -> list[Figure]:
@@ -82,7 +88,9 @@ def _tokens(value: int | None, unit: str) -> str:
 def price_text(estimate: Estimate) -> str:
     if estimate.price_per_hour is None:
         return "no price is known"
-    return f"{estimate.price_per_hour:,.4g} USD per hour, {estimate.price_note or 'as given'}"
+    one = f"{estimate.price_per_hour:,.4g} USD per hour"
+    all_ = f"{estimate.price_of_all_per_hour:,.4g} USD per hour for {estimate.instances:,} instances, {one} each"
+    return f"{all_ if estimate.instances > 1 else one}, {estimate.price_note or 'as given'}"
 
 
 def calibration_lines(calibration: Calibration) -> list[str]:

@@ -26,10 +26,9 @@ def show(opened: Workspace, estimate: Estimate) -> None:
     # 1. The load, and how far the estimate was corrected.
     load = estimate.load
     where = "this machine" if estimate.target == "local" else estimate.target
-    st.caption(
-        f"Estimated for {plain(where)}: {load.input_tokens:,} tokens in, {load.output_tokens:,} out, "
-        f"{streams(load.concurrency)}. {plain(_basis(estimate))}"
-    )
+    st.caption(f"Estimated for {plain(where)}: {estimate.load_text}. {plain(_basis(estimate))}")
+    if sentence := load_words.instances_sentence(estimate):
+        st.warning(message(sentence), icon=":material/stacks:")
     # 2. Speed.
     if estimate.ttft_ms is not None:
         st.markdown(_table("At this load", estimate_figures.speed_rows(estimate)))
@@ -148,14 +147,9 @@ def show_cheapest(choice: TargetChoice) -> None:
     best = choice.winner
     if best is None or best.price_per_million_output is None:
         return
-    load_text = (
-        f"{best.load.input_tokens:,} tokens in, {best.load.output_tokens:,} out, {streams(best.load.concurrency)}"
-    )
-    price = range_text(best.price_per_million_output, "USD")
-    st.markdown(
-        f":material/payments: **{price} per 1M output tokens** on {plain(best.target)}, the lowest price per token."
-    )
-    st.caption(f"Estimated at {load_text}; {plain(estimate_figures.price_text(best))}.")
+    price, place = range_text(best.price_per_million_output, "USD"), load_words.instances(best.target, best)
+    st.markdown(f":material/payments: **{price} per 1M output tokens** on {plain(place)}, the lowest price per token.")
+    st.caption(f"Estimated at {best.load_text}; {plain(estimate_figures.price_text(best))}.")
 
 
 def show_choice(choice: TargetChoice) -> None:

@@ -156,7 +156,8 @@ def target_labels(opened: Workspace) -> dict[str, str]:
 
 def _instance(row: Instance) -> str:
     known = row.sagemaker_usd_per_hour
-    price = f"{known:,.4g} USD/h{price_list.discount_text(row.discount)}" if known else "no price published"
+    none = "no price published" if row.price_region is None else f"no price in {row.price_region}"
+    price = f"{known:,.4g} USD/h{price_list.discount_text(row.discount)}" if known else none
     return f"{row.accelerator_count} x {row.accelerator}, {price}"
 
 

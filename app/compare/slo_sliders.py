@@ -14,12 +14,13 @@ from app.load_bar import address
 from backend.domain.evaluation.document import Evaluation, Level
 from backend.domain.figures import figure
 from backend.domain.limits import slo
+from backend.domain.limits.latency_limit import USUAL_PERCENTILE, Percentile, latency_percentile
 from backend.domain.limits.slo import BestLevel, Slo
 from backend.present.charts.theme import COLOURS, Figure, Theme
 
 LIMITS = {
-    "ttft": ("ttft_ms", "Time to first token, p95 (ms)"),
-    "tpot": ("tpot_ms", "Inter-token latency (TPOT), p95 (ms)"),
+    "ttft": ("ttft_ms", "Time to first token"),
+    "tpot": ("tpot_ms", "Inter-token latency (TPOT)"),
 }
 FIELDS = {"ttft": "max_ttft_ms", "tpot": "max_tpot_ms"}
 """Fields of the planned load."""
@@ -36,15 +37,19 @@ def slider_scale(highest: float) -> tuple[float, float]:
 def choose(documents: Sequence[Evaluation], places: Sequence[Any] | None = None) -> Slo:
     """Draw the sliders of the planned load's limits in these two places, by default side by side. Return the limits;
     fully to the right is no limit."""
-    limits: dict[str, float | None] = {}
+    limits = address.current().limits
+    unmeasured: dict[str, None] = {}
     for column, (name, (latency, label)) in zip(places or st.columns(2), LIMITS.items(), strict=True):
-        highest = slo.highest_p95(documents, latency)
-        limits[name] = None if highest is None else _slider(column, name, label, highest)
-    return Slo(ttft_p95_ms=limits["ttft"], tpot_p95_ms=limits["tpot"])
+        highest = slo.highest_latency(documents, latency, limits.percentile)
+        if highest is None:
+            unmeasured[latency] = None
+        else:
+            _slider(column, name, f"{label}, {limits.percentile} (ms)", highest)
+    return limits.model_copy(update=unmeasured)
 
 
-def _slider(column: Any, name: str, label: str, highest: float) -> float | None:
-    """Draw one slider. Return the limit, which may be above all that was measured."""
+def _slider(column: Any, name: str, label: str, highest: float) -> None:
+    """Draw one slider. The limit may be above all that was measured."""
     # Begin with the limit of the load; the right end is for none and for a higher one.
     top, step = slider_scale(highest)
     limit: float | None = getattr(address.current(), FIELDS[name])
@@ -58,9 +63,8 @@ def _slider(column: Any, name: str, label: str, highest: float) -> float | None:
         key=key,
         on_change=_take_limit,
         args=(name, key, top),
-        help="All the way to the right is no limit. It is that of Your load.",
+        help="All the way to the right is no limit. Limits and percentile are those of Your load.",
     )
-    return limit
 
 
 def _take_limit(name: str, key: str, top: float) -> None:
@@ -70,16 +74,16 @@ def _take_limit(name: str, key: str, top: float) -> None:
     what_if_url.remember(f"slo_{name}")
 
 
-def rows(at_slos: Sequence[BestLevel]) -> list[dict[str, str]]:
+def rows(at_slos: Sequence[BestLevel], percentile: Percentile = USUAL_PERCENTILE) -> list[dict[str, str]]:
     """Return a row per variant, the fastest first; a variant that meets the limits at no measured level says so."""
-    return [_row(level) for level in sorted(at_slos, key=_speed, reverse=True)]
+    return [_row(level, percentile) for level in sorted(at_slos, key=_speed, reverse=True)]
 
 
 def _speed(best: BestLevel) -> tuple[bool, tuple[bool, float, float]]:
     return best.level is not None, slo.throughput_order(best.level) if best.level else (False, 0.0, 0.0)
 
 
-def _row(best: BestLevel) -> dict[str, str]:
+def _row(best: BestLevel, percentile: Percentile) -> dict[str, str]:
     level = best.level
     if level is None:
         return {"Variant": best.variant, "Best at": "no measured level meets these limits"}
@@ -89,8 +93,8 @@ def _row(best: BestLevel) -> dict[str, str]:
         "Variant": best.variant,
         "Best at": f"concurrency {level.load.cell}" if level.load.is_closed else level.load.words,
         "Output tokens/s": figure(level.output_tokens_per_s),
-        "TTFT p95 (ms)": figure(level.ttft_ms.p95 if level.ttft_ms else None),
-        "TPOT p95 (ms)": figure(level.tpot_ms.p95 if level.tpot_ms else None),
+        f"TTFT {percentile} (ms)": figure(latency_percentile(level, "ttft_ms", percentile)),
+        f"TPOT {percentile} (ms)": figure(latency_percentile(level, "tpot_ms", percentile)),
         "Price per million output tokens": figure(price) if price is not None else no_price,
     }
 

@@ -16,7 +16,7 @@ LAST_VALUES, REVISION = "compare_seen", "compare_revision"
 def parameters(what_if: WhatIf) -> dict[str, str]:
     """Return what this page's address says of the same what-if for one evaluation: price, discount, latency limits."""
     percent = None if what_if.discount is None else what_if.discount * 100
-    values = (what_if.per_hour, percent, what_if.limits.ttft_p95_ms, what_if.limits.tpot_p95_ms)
+    values = (what_if.per_hour, percent, what_if.limits.ttft_ms, what_if.limits.tpot_ms)
     return {name: f"{value:g}" for name, value in zip(NAMES, values, strict=True) if value is not None}
 
 

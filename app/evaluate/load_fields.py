@@ -13,6 +13,7 @@ from app.field_labels import LABELS
 from app.formatting import shorten
 from app.load_bar import address, field_values
 from backend.domain.errors import InvalidOptions
+from backend.domain.limits.latency_limit import PERCENTILES
 from backend.domain.planner.planned_load import PlannedLoad
 from backend.present import load_words
 
@@ -42,18 +43,27 @@ KINDS = {
 """Kinds of load, and when to use each."""
 ARRIVALS = {"evenly": "constant", "at random moments": "poisson"}
 OVER = ("streams", "requests a second")
-SHARES = (90, 95, 99)
+SHARES = tuple(int(percentile.removeprefix("p")) for percentile in PERCENTILES)
 SHORT_ANSWER, MOST_ANSWER = 64, 32768
 """Tokens of an answer: of a short measurement, and at most."""
+SHORT_LOAD: dict[str, Any] = {
+    "evaluate_load": STREAMS,
+    "evaluate_concurrency": "1, 4",
+    "evaluate_rate": "2, 8",
+    "evaluate_max_tokens": SHORT_ANSWER,
+}
+"""Fields of a short measurement, by key."""
 LIMITS = {"ttft": "Time to first token", "tpot": "Inter-token latency", "latency": "Whole answer"}
 
 
 def choose() -> dict[str, Any]:
     """Draw the kind of load and its fields. Return what was typed, not yet checked."""
-    chosen = st.radio("Load", list(KINDS), horizontal=True, key="evaluate_load", **URL)
+    begin = _follow_planned_load()["evaluate_load"]
+    names = list(KINDS)
+    chosen = st.radio("Load", names, names.index(begin), horizontal=True, key="evaluate_load", **URL)
     kind = chosen or STREAMS
     st.caption(KINDS[kind])
-    _follow_planned_load()
+    _offer_planned_load()
     draw = {STREAMS: _streams, RATE: _rate, RAMP: _ramp, SEARCH: _search, TRACE: dict}
     return {"way": kind, **draw[kind]()}
 
@@ -61,23 +71,39 @@ def choose() -> dict[str, Any]:
 def planned_values(load: PlannedLoad) -> dict[str, Any]:
     """Return the values with which fields begin under a planned load, by key; those of a short measurement if nobody
     changed the load."""
-    limits = {"evaluate_search_ttft": load.max_ttft_ms or None, "evaluate_search_tpot": load.max_tpot_ms or None}
+    limits: dict[str, Any] = {
+        "evaluate_search_ttft": load.max_ttft_ms or None,
+        "evaluate_search_tpot": load.max_tpot_ms or None,
+        "evaluate_search_share": int(load.percentile.removeprefix("p")),
+    }
     if load.expected == PlannedLoad().expected:
-        return {"evaluate_concurrency": "1, 4", "evaluate_max_tokens": SHORT_ANSWER, **limits}
+        return SHORT_LOAD | limits
     return full_load(load) | limits
 
 
 def full_load(load: PlannedLoad) -> dict[str, Any]:
-    """Return streams and tokens of the planned load itself, by key; one stream is measured beside it."""
+    """Return kind, streams or rate, and tokens of the planned load itself, by key; one stream is measured beside
+    several."""
     levels = "1" if load.concurrency == 1 else f"1, {load.concurrency}"
-    return {"evaluate_concurrency": levels, "evaluate_max_tokens": min(load.output_tokens, MOST_ANSWER)}
+    return {
+        "evaluate_load": STREAMS if load.rate is None else RATE,
+        "evaluate_concurrency": levels,
+        "evaluate_rate": SHORT_LOAD["evaluate_rate"] if load.rate is None else f"{load.rate:.10g}",
+        "evaluate_max_tokens": min(load.output_tokens, MOST_ANSWER),
+    }
 
 
-def _follow_planned_load() -> None:
-    """Let fields follow the planned load, and offer it where they measure less."""
-    load = address.current()
-    for key, value in planned_values(load).items():
+def _follow_planned_load() -> dict[str, Any]:
+    """Let fields follow the planned load. Return the values with which they begin, by key."""
+    values = planned_values(address.current())
+    for key, value in values.items():
         field_values.follow_load(key, value)
+    return values
+
+
+def _offer_planned_load() -> None:
+    """Offer the planned load where the fields measure less."""
+    load = address.current()
     if load.expected == PlannedLoad().expected:
         st.button(
             f"Measure your load: {load_words.requests(load)}",
@@ -104,7 +130,13 @@ def _streams() -> dict[str, Any]:
 def _rate() -> dict[str, Any]:
     left, right = st.columns(2)
     return {
-        "rate": left.text_input(LABELS["rate"], "2, 8", key="evaluate_rate", help="Levels, such as 2, 8.", **URL),
+        "rate": left.text_input(
+            LABELS["rate"],
+            planned_values(address.current())["evaluate_rate"],
+            key="evaluate_rate",
+            help="Levels, such as 2, 8.",
+            **URL,
+        ),
         "arrivals": _arrivals(right),
     }
 
@@ -129,7 +161,8 @@ def _ramp() -> dict[str, Any]:
 
 
 def _search() -> dict[str, Any]:
-    # What is searched, and between which loads.
+    # What is searched, and between which loads; limits are those of the planned load to begin with.
+    begin = planned_values(address.current())
     first, second, third, fourth = st.columns(4, vertical_alignment="bottom")
     over = first.selectbox("Search over", OVER, key="evaluate_search_over", **URL)
     values: dict[str, Any] = {
@@ -148,14 +181,13 @@ def _search() -> dict[str, Any]:
         "search_share": fourth.selectbox(
             "Met by (% of requests)",
             SHARES,
-            1,
+            SHARES.index(begin["evaluate_search_share"]),
             key="evaluate_search_share",
             help="A failed request meets no limit.",
             **URL,
         ),
     }
-    # The limits that the load must meet; those of the planned load to begin with.
-    begin = planned_values(address.current())
+    # The limits that the load must meet.
     for column, (name, label) in zip(st.columns(3, vertical_alignment="bottom"), LIMITS.items(), strict=True):
         values[f"search_{name}"] = column.number_input(
             f"{label}, at most (ms)",

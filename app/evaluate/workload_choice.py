@@ -7,37 +7,20 @@ from typing import Any, NamedTuple
 import streamlit as st
 
 from app import charts, shell
-from app.field_labels import LABELS, error_sentence
+from app.field_labels import LABELS
 from app.formatting import message, plain, shorten
-from app.session import disabled_unless_allowed
+from app.load_bar import address
+from app.workloads import upload
 from backend.domain.errors import WhetstoneError
-from backend.domain.roles import Action
 from backend.domain.workload.generators import WORKLOAD_KINDS
-from backend.domain.workload.row_parser import PROMPT_COLUMNS
-from backend.domain.workload.trace_times import UNIT_NAMES, TimeUnit
 from backend.present.charts.prompt_lengths import token_histogram
 from backend.present.words import workload_reading as words
 from backend.service import Workspace
-from backend.service.evaluations import workload_files, workloads
+from backend.service.evaluations import workloads
 from backend.service.evaluations.workloads import TokenLengths, WorkloadFacts
 from backend.service.models import model_names
 
-UPLOADED, REFUSED = "evaluate_uploaded", "evaluate_upload_refused"
 PREVIEW_CHARACTERS = 240
-OTHER_COLUMNS = (
-    (
-        "max_tokens",
-        "Column of the longest answers",
-        "Tokens for each row. Without it, the longest answer below applies to all.",
-    ),
-    ("system", "Column of the system prompt", ("The system prompt, sent before the prompt. Without it, none is sent.")),
-    (
-        "timestamp",
-        "Column of the times",
-        "Numbers, or times such as 2026-01-31T12:00:00, to replay the rows as a trace.",
-    ),
-)
-TIME_UNITS: dict[str, TimeUnit] = {"as the file says": "auto", **{name: unit for unit, name in UNIT_NAMES.items()}}
 
 
 class ChosenWorkload(NamedTuple):
@@ -49,11 +32,13 @@ class ChosenWorkload(NamedTuple):
 
 def choose(opened: Workspace, tokenizer_of: str | None) -> ChosenWorkload:
     """Draw the choice of prompts and the upload. `tokenizer_of`: the variant that counts tokens."""
-    # 1. The workload of the address, else the default.
+    # 1. The workload of the address, else that of the planned load, else what suits the model.
     uploaded = workloads.list_saved(opened)
     choices = [*workloads.names(), *uploaded]
     first = tokenizer_of or model_names.choose_first(opened, list(model_names.list_present(opened)))
     default = workloads.default_workload(opened, first)
+    if address.current().workload in uploaded:
+        default = str(address.current().workload)
     requested = st.query_params.get("workload")
     if requested and requested not in choices:
         missing = plain(shorten(requested, 80))
@@ -87,7 +72,7 @@ def choose(opened: Workspace, tokenizer_of: str | None) -> ChosenWorkload:
     if chosen in uploaded:
         _show_reading(opened, source, tokenizer_of, seed)
     with st.expander("Upload a workload"):
-        _upload(opened)
+        upload.draw(opened, "evaluate", _take_upload)
     if st.toggle("Preview the workload", key="evaluate_preview", bind="query-params"):
         _preview(opened, source, tokenizer_of, seed)
     return ChosenWorkload(source, seed)
@@ -112,71 +97,10 @@ def _write(requested: str | None, key: str) -> None:
         st.query_params["workload"] = st.session_state[key]
 
 
-def _upload(opened: Workspace) -> None:
-    """Draw the upload. A file is read once, whether it is accepted or refused; for a table the columns are confirmed
-    first."""
-    # 1. The file.
-    st.caption(
-        'JSONL with a "prompt" per line, ShareGPT or OpenAI conversations, a table, or a trace of lengths (Azure,'
-        " BurstGPT, Mooncake). Rows that cannot be used are left out and listed, at most one in ten."
-    )
-    unit = TIME_UNITS[
-        st.selectbox(
-            LABELS["time_unit"],
-            list(TIME_UNITS),
-            key="evaluate_time_unit",
-            help="Needed for whole numbers, which may be seconds or milliseconds.",
-        )
-    ]
-    types = [suffix.removeprefix(".") for suffix in workload_files.SUFFIXES]
-    file = st.file_uploader("File", type=types, key="evaluate_file", **disabled_unless_allowed(opened, Action.UPLOAD))
-    if file is None or st.session_state.get(UPLOADED) == file.file_id:
-        return
-    # 2. Read its first rows; a table needs its columns.
-    try:
-        preview = workload_files.preview(file.name, file.getvalue())
-    except WhetstoneError as error:
-        st.error(message(error), icon=":material/error:")
-        return
-    ready, chosen = _columns(preview) if preview.columns else (True, {})
-    # 3. Store it once per file and columns.
-    mark = f"{file.file_id} {chosen} {unit}"
-    refused = st.session_state.get(REFUSED, ("", ""))
-    if refused[0] != mark and not ready:
-        return
-    if refused[0] != mark:
-        try:
-            name = workloads.save(opened, file.name, file.getvalue(), chosen, unit)
-        except WhetstoneError as error:
-            refused = st.session_state[REFUSED] = (mark, error_sentence(error))
-        else:
-            st.session_state[UPLOADED] = file.file_id
-            st.query_params["workload"] = name
-            st.rerun()
-    st.error(message(refused[1]), icon=":material/error:")
-
-
-def _columns(preview: workload_files.Preview) -> tuple[bool, dict[str, str]]:
-    """Draw the columns of a table. Return whether they were just confirmed, and the column of each field."""
-    # Show the first rows, so that columns can be recognized.
-    columns, rows = preview
-    st.dataframe(rows, hide_index=True, alt=f"The first {len(rows)} rows of the file")
-    # Guess the column of the prompt; the others are left empty.
-    guess = next((columns.index(name) for name in PROMPT_COLUMNS if name in columns), 0)
-    left, right = st.columns(2)
-    columns_by_field = {"prompt": left.selectbox(LABELS["columns"], columns, index=guess, key="evaluate_column_prompt")}
-    for place, (field, label, help_) in zip((right, left, right), OTHER_COLUMNS, strict=True):
-        columns_by_field[field] = place.selectbox(
-            label,
-            columns,
-            index=None,
-            key=f"evaluate_column_{field.removeprefix('max_')}",
-            placeholder="none",
-            help=help_,
-        )
-    # Take what was chosen on request.
-    confirmed = st.button("Use these columns", key="evaluate_columns")
-    return confirmed, {field: column for field, column in columns_by_field.items() if column}
+def _take_upload(name: str) -> None:
+    """Choose an uploaded workload, and draw the page with it."""
+    st.query_params["workload"] = name
+    st.rerun()
 
 
 def _preview(opened: Workspace, source: str, tokenizer_of: str | None, seed: int) -> None:

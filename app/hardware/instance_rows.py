@@ -70,7 +70,7 @@ def table_rows(rows: Sequence[PricedInstance]) -> list[Row]:
 
 def price_origin(row: PricedInstance) -> str:
     if row.usd_per_hour is None:
-        return "no source found"
+        return "no source found" if row.region is None else f"none in {row.region}"
     return "refreshed from AWS" if row.refreshed else "snapshot of this version"
 
 

@@ -14,14 +14,18 @@ from backend.domain.planner.planned_load import PROFILES, PlannedLoad
 PROFILE = "load"
 """Parameter: the name of a profile, or tokens such as `2000-300`."""
 FIELDS = {
+    "load_file": "workload",
     "load_users": "concurrency",
+    "load_rate": "rate",
     "slo_ttft": "max_ttft_ms",
     "slo_tpot": "max_tpot_ms",
+    "slo_percentile": "percentile",
     "load_kl": "max_kl",
     "load_target": "target",
+    "load_region": "region",
     "load_discount": "discount",
 }
-"""Parameters and their fields; a discount is a share."""
+"""Parameters and their fields; a discount is a share, and a file the name of an uploaded workload."""
 OLD_FIELDS = {"build_prompt": "input_tokens", "build_answer": "output_tokens", "build_streams": "concurrency"}
 """Parameters of Build before all pages had one load; links with them still work."""
 OLD_DEFAULTS = {"input_tokens": 512, "output_tokens": 128, "concurrency": 1}

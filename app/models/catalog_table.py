@@ -13,6 +13,7 @@ from app.models.model_rows import REFUSED, WORKS
 from backend.domain.figures import figure
 from backend.domain.model.facts import ModelCard, PublishedModel
 from backend.domain.recipe.methods import PRUNE
+from backend.present import load_words
 from backend.present.charts.theme import Theme
 from backend.present.source_names import short_name
 from backend.service.models.catalog import CatalogEntry, CatalogLine, CheapestInstance
@@ -100,7 +101,7 @@ def row(line: CatalogLine, cheapest: CheapestInstance | None = None, price: Mode
         "Fits": FITS if line.fits else "",
         **group_cells(line),
         "USD a million": "–".join(dict.fromkeys(figure(end, 2) for end in price.per_million_output)) if price else "–",
-        "Priced on": price.target.removeprefix("ml.") if price else "–",
+        "Priced on": load_words.several(price.target.removeprefix("ml."), price.instances) if price else "–",
         "Lowest hourly price": cheapest.instance if cheapest else "none",
         "USD/h": cheapest.usd_per_hour if cheapest else None,
         **{check.title: WORKS if check.works else REFUSED for check in line.checks},
@@ -182,8 +183,9 @@ def price_note(prices: Sequence[ModelPrice]) -> str:
     if not prices:
         return "No price per 1M tokens is known for these models there."
     where = "on the instance chosen above" if prices[0].chosen else "on the instance with the lowest price per token"
+    load, basis = prices[0].load, load_words.rate_basis(prices[0].load)
     notes = "; ".join(sorted({price.note for price in prices if price.note}))
-    return f"USD/M out: USD per 1M output tokens, estimated at {prices[0].load_text}, {where}. Prices: {notes}."
+    return f"USD/M out: USD per 1M output tokens, estimated at {load.text}, {where}.{basis} Prices: {notes}."
 
 
 def legend(target: str | None) -> str:

@@ -71,17 +71,21 @@ def show_price(opened: Workspace, model: ModelFacts, target: str | None) -> None
     load = address.current()
     price = token_prices.find_price(opened, model, target=target, expected_load=load.expected, goal=load.goal)
     if price is not None:
+        basis = "" if price.load.rate is None else f" that {load.expected.demand} ask for,"
         why = (
             "on the instance chosen below"
             if price.chosen
             else "on the instance with the lowest price per token; choose another below"
         )
-        st.markdown(f":material/payments: **{plain(price.span)} USD per 1M output tokens** {why}")
+        st.markdown(f":material/payments: **{plain(price.span)} USD per 1M output tokens**{basis} {why}")
         st.caption(plain(f"{price.where[:1].upper()}{price.where[1:]}, not measured. Price: {price.note}."))
+        if price.beyond:
+            st.warning(message(price.beyond), icon=":material/stacks:")
     elif model.generates:
+        region = f" in {plain(load.region)}" if load.region else ""
         st.caption(
-            f"No price per 1M tokens on {target or 'any instance'}: it does not run there, its price or speed is "
-            "unknown, or it does not meet your latency limits."
+            f"No price per 1M tokens on {target or 'any instance'}: it does not run there, its price{region} or its "
+            "speed is unknown, or it does not meet your latency limits."
         )
 
 

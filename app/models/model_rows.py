@@ -11,6 +11,7 @@ from backend.domain.needs import serving_memory
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.target_choice import TargetGoal, find_miss
 from backend.domain.recipe.recipe import ORIGINAL
+from backend.present import load_words
 from backend.service.models.technique_checks import TechniqueCheck
 
 WORKS, REFUSED = "✓ works", "✗ no"
@@ -123,11 +124,11 @@ def instance_rows(estimates: Iterable[Estimate], goal: TargetGoal) -> list[dict[
         meets = {"Your limits": "✗" if find_miss(estimate, goal) else "✓"} if limited else {}
         rows.append(
             {
-                "Instance": estimate.target,
+                "Instance": load_words.instances(estimate.target, estimate),
                 "≈ USD per 1M out": range_text(estimate.price_per_million_output),
                 "≈ First token (ms)": range_text(estimate.ttft_ms),
                 "≈ Per output token (ms)": range_text(estimate.tpot_ms),
-                "USD/h": figure(estimate.price_per_hour),
+                "USD/h": figure(estimate.price_of_all_per_hour),
                 **meets,
             }
         )

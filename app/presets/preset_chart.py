@@ -37,15 +37,16 @@ def show(opened: Workspace, model: str) -> None:
     left, right = st.columns([3, 2], gap="medium")
     with left:
         series = list_series(opened, model, views, comparison)
-        charts.show(preset_charts.latency_price(series, load.concurrency, charts.theme()), "presets-front")
+        charts.show(preset_charts.latency_price(series, load, charts.theme()), "presets-front")
     with right:
         st.markdown(f"**{plain(load_words.requests(load))}**")
         for view, title, estimate in zip(views, titles, comparison.estimates, strict=True):
             sentence = tradeoff_sentence(estimate, comparison.original)
-            st.markdown(f"**{plain(title)}** on {plain(view.preset.target)}. {message(sentence)}")
+            place = load_words.instances(view.preset.target, estimate)
+            st.markdown(f"**{plain(title)}** on {plain(place)}. {message(sentence)}")
             _show_links(view, model)
         st.caption(
-            "Open marks with broad bars are estimated ranges; filled marks were measured at this number of users. Down "
+            "Open marks with broad bars are estimated ranges; filled marks were measured at this load. Down "
             "and to the left is better."
         )
 

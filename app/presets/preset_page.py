@@ -45,7 +45,7 @@ def show_model_presets(opened: Workspace, model_id: str) -> None:
     views = presets.views(opened, known_presets, load)
     comparison = preset_comparison.compare(opened, [view.preset for view in views], load)
     first = [preset_rows.original_row(comparison.original)] if comparison.original else []
-    lines = [*first, *(preset_rows.row(view, comparison.row(view.preset.id), load.concurrency) for view in views)]
+    lines = [*first, *(preset_rows.row(view, comparison.row(view.preset.id), load) for view in views)]
     _draw_table(views, lines, alt="The original and the presets of this model: estimated, published and measured")
     # Lead to each, and to their comparison.
     with st.container(horizontal=True):
@@ -111,7 +111,7 @@ def show_table(opened: Workspace, views: Sequence[PresetView], selected: Sequenc
     rows = [number for number, preset_id in enumerate(ids) if preset_id in selected]
     _draw_table(
         views,
-        [preset_rows.row(view, comparisons[view.preset.model].row(view.preset.id), load.concurrency) for view in views],
+        [preset_rows.row(view, comparisons[view.preset.model].row(view.preset.id), load) for view in views],
         key=name,
         selection_mode="multi-row",
         on_select=lambda: _select_ticked(name, ids),
@@ -168,7 +168,7 @@ def _estimated(view: PresetView) -> None:
         load, note = levels[0].load, levels[0].price_note
         st.caption(
             f"{load.input_tokens} tokens in, {load.output_tokens} out per request. Price: "
-            f"{plain(note or 'none is published')}."
+            f"{plain(note or 'none is known')}."
         )
         # Without speed of this machine, say where to measure it.
         if levels[0].tpot_ms is None and target_kind(view.preset.target) == "local":
@@ -205,7 +205,7 @@ def _measured(view: PresetView) -> None:
             )
             for sentence in measured.verdicts:
                 st.markdown(f"- {message(sentence)}")
-            levels = [level.concurrency for level in measured.levels]
+            levels = [level.load for level in measured.levels]
             if note := load_words.measured_elsewhere(levels, measured.tokens, address.current()):
                 st.caption(plain(note))
             st.caption(plain(f"{measured.provenance} Workload {measured.workload}."))

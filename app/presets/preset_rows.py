@@ -7,7 +7,7 @@ from typing import Any
 
 from app.formatting import document_time, plain, size
 from app.summaries import differing_rows
-from backend.domain.figures import counted, figure
+from backend.domain.figures import figure
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.preset_titles import FIGURES, PresetTitle
 from backend.domain.planner.presets import GOALS, Claim, Goal
@@ -41,10 +41,10 @@ def legend() -> str:
 
 def basis(views: Sequence[PresetView], load: ExpectedLoad) -> str:
     """Return the load of the estimates in a list, and the origin of their prices, each once."""
-    levels = [view.estimated.at(load.concurrency) for view in views]
+    levels = [view.estimated.at(load) for view in views]
     notes = {level.price_note for level in levels if level is not None and level.price_note}
     prices = f" Prices: {'; '.join(sorted(notes))}." if notes else ""
-    return f"Estimates are for {load_words.requests(load)}.{prices}"
+    return f"Estimates are for {load_words.requests(load)}.{load_words.rate_basis(load)}{prices}"
 
 
 def range_cell(value: Ends | None) -> str:
@@ -52,16 +52,16 @@ def range_cell(value: Ends | None) -> str:
     return NONE if value is None else f"{figure(value[0])} to {figure(value[1])}"
 
 
-def row(view: PresetView, standing: PresetTitle | None, concurrency: int) -> dict[str, str]:
+def row(view: PresetView, standing: PresetTitle | None, load: ExpectedLoad) -> dict[str, str]:
     """Return one line of the list at that load. `standing`: its title by its figures beside the original and the other
     presets."""
-    preset, estimate = view.preset, view.estimated.at(concurrency)
+    preset, estimate = view.preset, view.estimated.at(load)
     return {
         "Preset": preset.id,
         "Best for": standing.title if standing else GOALS[preset.goal].title,
         "≈ vs original": _share(preset.goal, standing),
         "Recipe": step_words.recipe_name(preset.recipe),
-        "Target": preset.target,
+        "Target": load_words.instances(preset.target, estimate),
         "≈ Estimated tokens/s": range_cell(estimate.output_tokens_per_s) if estimate else NONE,
         f"{PUBLISHED} Published": "; ".join(claim.figures for claim in preset.published) or NONE,
         "● Measured": best_level(view.measured[0]) if view.measured else NONE,
@@ -77,7 +77,7 @@ def original_row(original: Estimate) -> dict[str, str]:
         "Best for": "The original",
         "≈ vs original": "1",
         "Recipe": "no steps",
-        "Target": original.target,
+        "Target": load_words.instances(original.target, original),
         "≈ Estimated tokens/s": range_cell(original.output_tokens_per_s),
         f"{PUBLISHED} Published": NONE,
         "● Measured": NONE,
@@ -111,14 +111,11 @@ ESTIMATES = {
 
 
 def estimate_rows(view: PresetView) -> list[dict[str, str]]:
-    """Return a row per quantity, a column per concurrency."""
+    """Return a row per quantity, a column per load."""
     return [
         {
             "≈ Estimated": title,
-            **{
-                counted(level.load.concurrency, "user"): range_cell(getattr(level, name))
-                for level in view.estimated.levels
-            },
+            **{load_words.demand(level.load): range_cell(getattr(level, name)) for level in view.estimated.levels},
         }
         for name, title in ESTIMATES.items()
     ]
@@ -128,7 +125,7 @@ def measured_rows(measured: Measurement) -> list[dict[str, str]]:
     """Return a row per concurrency."""
     return [
         {
-            "● Measured": counted(level.concurrency, "stream") + ("" if level.sound else ", not the server's figure"),
+            "● Measured": level.load.words + ("" if level.sound else ", not the server's figure"),
             "First token, p50 (ms)": figure(level.ttft_ms_p50),
             "Per output token, p50 (ms)": figure(level.tpot_ms_p50),
             "Output tokens/s": figure(level.output_tokens_per_s),
@@ -185,10 +182,8 @@ def _estimated(view: PresetView) -> dict[str, str]:
     }
     # Figures at each load.
     for level in view.estimated.levels:
-        properties |= {
-            f"≈ {title} at {level.load.concurrency}": range_cell(getattr(level, name))
-            for name, title in ESTIMATES.items()
-        }
+        at = level.load.concurrency if level.load.rate is None else level.load.demand
+        properties |= {f"≈ {title} at {at}": range_cell(getattr(level, name)) for name, title in ESTIMATES.items()}
     return properties
 
 
@@ -228,6 +223,8 @@ def _head(view: PresetView, kind: str, source: str) -> dict[str, Any]:
 def _estimate_figures(view: PresetView) -> list[dict[str, Any]]:
     rows = []
     for level in view.estimated.levels:
+        if level.load.rate is not None:  # the column counts concurrent requests
+            continue
         for name in ESTIMATES:
             if (value := getattr(level, name)) is not None:
                 head = _head(view, "estimated", f"formula, {level.price_note or 'no price'}")
@@ -249,7 +246,7 @@ def _measured_figures(view: PresetView) -> list[dict[str, Any]]:
     rows = []
     for measured in view.measured:
         for level in measured.levels:
-            fields = level.model_dump(exclude={"concurrency", "repeats", "sound"})
+            fields = level.model_dump(exclude={"concurrency", "load", "repeats", "sound"})
             head = _head(view, "measured" if level.sound else "measured, not the server's figure", measured.provenance)
             rows += [
                 head | {"concurrency": level.concurrency, "metric": name, "least": value, "most": value}

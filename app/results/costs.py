@@ -9,6 +9,7 @@ import streamlit as st
 
 from app import charts
 from app.formatting import plain
+from app.load_bar import address
 from app.navigation import page_key
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.figures import figure, finite
@@ -88,8 +89,10 @@ def choose(opened: Workspace, document: Evaluation) -> WhatIf:
     )
     first, second, third, fourth, fifth = st.columns(5, vertical_alignment="bottom")
     # 2. Limits, API and traffic.
-    ttft = first.number_input("TTFT p95, at most (ms)", key=page_key("cost_ttft"), placeholder="no limit", **UNSET)
-    tpot = second.number_input("TPOT p95, at most (ms)", key=page_key("cost_tpot"), placeholder="no limit", **UNSET)
+    percentile = address.current().percentile
+    limit: dict[str, Any] = {"placeholder": "no limit", "help": "The percentile is that of Your load.", **UNSET}
+    ttft = first.number_input(f"TTFT {percentile}, at most (ms)", key=page_key("cost_ttft"), **limit)
+    tpot = second.number_input(f"TPOT {percentile}, at most (ms)", key=page_key("cost_tpot"), **limit)
     api = _api(third)
     requests = fourth.number_input(
         "Requests per month", key=page_key("cost_requests"), step=1000.0, placeholder="none", **UNSET
@@ -104,7 +107,7 @@ def choose(opened: Workspace, document: Evaluation) -> WhatIf:
         **URL,
     )
     return WhatIf(
-        limits=Slo(ttft_p95_ms=finite(ttft), tpot_p95_ms=finite(tpot)),
+        limits=Slo(ttft_ms=finite(ttft), tpot_ms=finite(tpot), percentile=percentile),
         price_source=source,
         per_hour=None if hour == stored.price_per_hour else hour,
         discount=None if percent == stored.discount * 100 or finite(percent) is None else percent / 100,

@@ -7,6 +7,7 @@ from statistics import fmean
 
 from backend.domain.evaluation.document import Evaluation, Level
 from backend.domain.figures import counted, figure
+from backend.domain.load.load import Load
 from backend.domain.machine.price_list import discount_text
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.planned_load import PROFILES, PlannedLoad
@@ -15,7 +16,7 @@ from backend.domain.planner.roofline import ExpectedLoad
 CUSTOM = "Custom"
 SAME_LENGTH = 0.1
 """Relative difference of mean tokens up to which a measurement is of the planned load."""
-LIMITS_HELP = "For the 95th percentile of measured requests, and for the worst end of an estimate."
+LIMITS_HELP = "For that percentile of measured requests, and for the worst end of an estimate."
 
 
 def profile_title(name: str | None) -> str:
@@ -28,20 +29,67 @@ def tokens(load: PlannedLoad | ExpectedLoad) -> str:
     return f"{load.input_tokens:,}/{load.output_tokens:,} tokens"
 
 
+def demand(load: PlannedLoad | ExpectedLoad) -> str:
+    """Return `16 users` or `2.5 requests/s`."""
+    return counted(load.concurrency, "user") if load.rate is None else f"{load.rate:,.6g} requests/s"
+
+
 def requests(load: PlannedLoad | ExpectedLoad) -> str:
-    """Return `16 users, 622/250 tokens`."""
-    return f"{counted(load.concurrency, 'user')}, {tokens(load)}"
+    """Return `16 users, 622/250 tokens`, or `2.5 requests/s, 622/250 tokens`."""
+    return f"{demand(load)}, {tokens(load)}"
+
+
+def several(target: str, number: int) -> str:
+    """Return the target, or `3 x ml.g5.12xlarge`."""
+    return target if number == 1 else f"{number:,} x {target}"
+
+
+def instances(target: str, estimate: Estimate | None) -> str:
+    """Return the target with the number of instances that share the rate."""
+    return several(target, estimate.instances if estimate else 1)
+
+
+def rate_basis(load: ExpectedLoad) -> str:
+    """Return a sentence on prices at a rate, with a space before it; empty without a rate."""
+    if load.rate is None:
+        return ""
+    return f" Prices are per token that {demand(load)} ask for, on as many instances as carry them."
+
+
+def instances_sentence(estimate: Estimate) -> str | None:
+    """Say that one instance does not carry the rate, and how many do at which price; None if one carries it."""
+    if estimate.instances == 1 or estimate.carried_requests_per_s is None:
+        return None
+    hour = estimate.price_of_all_per_hour
+    price = "" if hour is None else f", for {hour:,.4g} USD per hour"
+    place, one = ("machines like this", "This machine") if estimate.target == "local" else ("instances", "One instance")
+    carried = f"{figure(estimate.carried_requests_per_s)} requests/s at the worst end of the estimate"
+    return f"{one} carries {carried}: {estimate.instances:,} {place} carry {demand(estimate.load)}{price}."
 
 
 def summary(load: PlannedLoad) -> str:
     """Return the whole load in one line; what is not limited or chosen is left out."""
-    parts = [f"{profile_title(load.profile)}, {tokens(load)}", counted(load.concurrency, "user")]
-    parts += [f"TTFT ≤ {figure(load.max_ttft_ms)} ms"] if load.max_ttft_ms is not None else []
-    parts += [f"TPOT ≤ {figure(load.max_tpot_ms)} ms"] if load.max_tpot_ms is not None else []
+    parts = [f"{load.workload or profile_title(load.profile)}, {tokens(load)}", demand(load)]
+    parts += [f"TTFT {load.percentile} ≤ {figure(load.max_ttft_ms)} ms"] if load.max_ttft_ms is not None else []
+    parts += [f"TPOT {load.percentile} ≤ {figure(load.max_tpot_ms)} ms"] if load.max_tpot_ms is not None else []
     parts += [f"KL ≤ {load.max_kl:g}"] if load.max_kl is not None else []
     parts += ["this machine" if load.target == "local" else load.target] if load.target else []
+    parts += [f"prices of {load.region}"] if load.region else []
     parts += [discount_text(load.discount).strip(" ()")] if load.discount else []
     return " · ".join(parts)
+
+
+def workload_basis(prompts: int, model: str | None, *, answers: bool) -> str:
+    """Say what the tokens of an uploaded workload are. `model`: whose tokenizer counted; None: characters were counted.
+    `answers`: the tokens out are those of its longest answers."""
+    by = f"by the tokenizer of {model}" if model else "at 4 characters a token, as no model here has a tokenizer"
+    also = " Tokens out: the mean of the longest answers that the file names." if answers else ""
+    return f"Tokens in: the mean of {counted(prompts, 'prompt')}, {by}.{also}"
+
+
+def missing_workload(name: str) -> str:
+    """Say that an uploaded workload of a link is not here."""
+    return f"There is no workload `{name}` here: choose or upload one under Your load."
 
 
 def shortened(load: ExpectedLoad, fitted: ExpectedLoad) -> str | None:
@@ -100,26 +148,35 @@ def mean_tokens(levels: Sequence[Level]) -> tuple[float, float] | None:
     return (fmean(sent), fmean(answered)) if sent and answered else None
 
 
-def measured_elsewhere(levels: Sequence[int], lengths: tuple[float, float] | None, load: PlannedLoad) -> str | None:
+def measured_elsewhere(levels: Sequence[Load], lengths: tuple[float, float] | None, load: PlannedLoad) -> str | None:
     """Say under which load figures were measured where that is not the planned one; None where it is.
 
-    `levels`: measured streams. `lengths`: mean tokens of prompts and answers, None where they were not counted.
+    `levels`: the loads that were measured. `lengths`: mean tokens of prompts and answers, None where not counted.
     """
     # 1. The load is the same if the level was measured with lengths within a tenth.
     near = lengths is not None and all(
         abs(measured - planned) <= SAME_LENGTH * planned
         for measured, planned in zip(lengths, (load.input_tokens, load.output_tokens), strict=True)
     )
-    if not levels or (near and load.concurrency in levels):
+    planned = Load("closed", load.concurrency) if load.rate is None else Load("rate", load.rate)
+    if not levels or (near and planned in levels):
         return None
     # 2. What was measured, and that nothing is predicted from it.
-    numbers = sorted(set(levels))
-    counts = f"{', '.join(map(str, numbers))} stream{'' if numbers == [1] else 's'}"
+    counts = _level_words(levels)
     tokens_text = f"{round(lengths[0]):,}/{round(lengths[1]):,} tokens" if lengths else "tokens not counted"
     return f"Measured at {counts}, {tokens_text}. Your load is {requests(load)}: figures are not re-scaled."
+
+
+def _level_words(levels: Sequence[Load]) -> str:
+    """Return `4, 16 streams`, `2, 8 requests/s`, or each in words where kinds of load differ."""
+    loads = sorted(set(levels))
+    first, last = ", ".join(f"{load.value:g}" for load in loads[:-1]), loads[-1].words
+    if len({load.mode for load in loads}) == 1 and loads[-1].mode in {"closed", "rate"}:
+        return f"{first}, {last}" if first else last
+    return ", ".join(load.words for load in loads)
 
 
 def evaluation_elsewhere(evaluation: Evaluation, load: PlannedLoad) -> str | None:
     """Return `measured_elsewhere` of an evaluation."""
     levels = evaluation.variants[0].levels if evaluation.variants else []
-    return measured_elsewhere([level.concurrency for level in levels], mean_tokens(levels), load)
+    return measured_elsewhere([level.load for level in levels], mean_tokens(levels), load)

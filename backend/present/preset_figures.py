@@ -11,8 +11,10 @@ from backend.domain.evaluation.document import Evaluation, Level, Quality, Varia
 from backend.domain.evaluation.soundness import is_sound
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.artifact import artifact_of
+from backend.domain.load.load import Load
 from backend.domain.machine.hardware_lines import hardware_line, versions_line
 from backend.domain.planner.estimate import Estimate
+from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe.recipe import Recipe
 from backend.present import load_words
 from backend.present.words.verdicts import level_verdicts
@@ -21,13 +23,15 @@ CAME_ROUND = "Prompts were repeated: times to first token are too low."
 
 
 class Estimated(Frozen):
-    """One estimate per concurrency, ascending; empty if the recipe is not valid there, and `why_not` says why."""
+    """One estimate per load: concurrencies ascending, then a rate; empty if the recipe is not valid there, and
+    `why_not` says why."""
 
     levels: tuple[Estimate, ...] = ()
     why_not: str | None = None
 
-    def at(self, concurrency: int) -> Estimate | None:
-        return next((level for level in self.levels if level.load.concurrency == concurrency), None)
+    def at(self, load: ExpectedLoad) -> Estimate | None:
+        """Return the estimate for the concurrency or the rate of a load; None if there is none."""
+        return next((level for level in self.levels if level.load.is_asked_by(load)), None)
 
 
 class MeasuredLevel(Frozen):
@@ -37,6 +41,7 @@ class MeasuredLevel(Frozen):
     """
 
     concurrency: int
+    load: Load
     repeats: int
     output_tokens_per_s: float | None
     output_tokens_per_s_per_request: float | None
@@ -136,6 +141,7 @@ def measurement(evaluation: Evaluation, result: VariantResult, identity: str, bu
 def _level(level: Level) -> MeasuredLevel:
     return MeasuredLevel(
         concurrency=level.concurrency,
+        load=level.load,
         repeats=level.repeats,
         output_tokens_per_s=level.output_tokens_per_s,
         output_tokens_per_s_per_request=level.output_tokens_per_s_per_request,

@@ -45,6 +45,10 @@ class Workspace:
         """Return the workspace with another discount, 0 to 1, off every published price per hour."""
         return replace(self, settings=self.settings.model_copy(update={"discount": share}))
 
+    def in_region(self, region: str) -> Workspace:
+        """Return the workspace with the prices of that AWS region alone."""
+        return replace(self, settings=self.settings.model_copy(update={"price_region": region}))
+
     def refusal(self, action: Action, owner: str | None = None) -> str | None:
         """Return why the actor may not do that, in one sentence; None if they may. `owner` owns what would be
         changed."""

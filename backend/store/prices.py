@@ -14,10 +14,16 @@ def save(session: Session, price_list: PriceList) -> None:
         session.merge(PriceRow(**price.model_dump()))
 
 
-def list_latest(session: Session) -> tuple[InstancePrice, ...]:
-    """Return the prices of the last refresh; prices of two regions, or of two days, are never mixed."""
+def list_regions(session: Session) -> tuple[str, ...]:
+    """Return the regions that were refreshed, in order."""
+    return tuple(session.exec(select(PriceRow.region).distinct().order_by(col(PriceRow.region))))
+
+
+def list_latest(session: Session, region: str | None = None) -> tuple[InstancePrice, ...]:
+    """Return the prices of the last refresh, or of the last one of that region; prices of two regions, or of two days,
+    are never mixed."""
     newest = select(PriceRow).order_by(col(PriceRow.as_of).desc(), col(PriceRow.region)).limit(1)
-    last = session.exec(newest).first()
+    last = session.exec(newest if region is None else newest.where(PriceRow.region == region)).first()
     if last is None:
         return ()
     chosen = select(PriceRow).where(PriceRow.region == last.region, PriceRow.as_of == last.as_of)

@@ -62,7 +62,7 @@ def whole() -> Extras:
     """Everything that can stand in a report."""
     document = evaluation()
     what_if = WhatIf(
-        limits=Slo(ttft_p95_ms=200),
+        limits=Slo(ttft_ms=200),
         request_limits={"ttft_ms": 60.0},
         per_hour=2.0,
         discount=0.25,

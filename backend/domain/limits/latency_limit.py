@@ -3,7 +3,7 @@ Pure."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from backend.domain.evaluation.document import Level, Summary
 
@@ -15,7 +15,12 @@ METRICS_BY_NAME = {
     "content_latency": "content_latency_ms",
 }
 """The name of a latency as a person writes it, and its field in a level."""
-STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+Percentile = Literal["p50", "p90", "p95", "p99"]
+"""A percentile that every level has of each latency."""
+PERCENTILES: tuple[Percentile, ...] = get_args(Percentile)
+USUAL_PERCENTILE: Percentile = "p95"
+"""The percentile of limits for which nobody chose one."""
+STATISTICS = ("mean", *PERCENTILES)
 
 
 class LatencyLimit(NamedTuple):
@@ -28,7 +33,12 @@ class LatencyLimit(NamedTuple):
         """Tell whether the latency is within the limit. A latency that was not measured never is."""
         return latency_ms is not None and latency_ms <= self.most_ms
 
-    def allows_p95(self, level: Level) -> bool:
-        """Tell whether the level's 95th percentile is within the limit."""
-        summary: Summary | None = getattr(level, self.metric)
-        return self.allows(summary.p95 if summary else None)
+    def allows_level(self, level: Level, percentile: Percentile) -> bool:
+        """Tell whether that percentile of the level is within the limit."""
+        return self.allows(latency_percentile(level, self.metric, percentile))
+
+
+def latency_percentile(level: Level, metric: str, percentile: Percentile) -> float | None:
+    """Return a percentile of a level's latency in milliseconds; None where it was not measured."""
+    summary: Summary | None = getattr(level, metric)
+    return None if summary is None else float(getattr(summary, percentile))

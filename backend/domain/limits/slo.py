@@ -7,27 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from backend.domain.evaluation.document import Evaluation, Level, Summary, VariantResult
+from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.evaluation.soundness import is_sound
 from backend.domain.frozen import Frozen
-from backend.domain.limits.latency_limit import LatencyLimit
+from backend.domain.limits.latency_limit import USUAL_PERCENTILE, LatencyLimit, Percentile, latency_percentile
 
 
 class Slo(Frozen):
-    """Upper limits for 95th percentiles, in milliseconds; None is no limit."""
+    """Upper limits for one percentile of the latencies of a level, in milliseconds; None is no limit."""
 
-    ttft_p95_ms: float | None = None
-    tpot_p95_ms: float | None = None
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    percentile: Percentile = USUAL_PERCENTILE
 
     @property
     def latency_limits(self) -> list[LatencyLimit]:
-        """The limits that are set; each holds for the 95th percentile of a level."""
-        limits = {"ttft_ms": self.ttft_p95_ms, "tpot_ms": self.tpot_p95_ms}
+        """The limits that are set; each holds for the percentile of a level."""
+        limits = {"ttft_ms": self.ttft_ms, "tpot_ms": self.tpot_ms}
         return [LatencyLimit(metric, most_ms) for metric, most_ms in limits.items() if most_ms is not None]
 
     def meets(self, level: Level) -> bool:
         """Tell whether every limited latency of the level is within its limit."""
-        return all(limit.allows_p95(level) for limit in self.latency_limits)
+        return all(limit.allows_level(level, self.percentile) for limit in self.latency_limits)
 
 
 class BestLevel(Frozen):
@@ -56,13 +57,10 @@ def throughput_order(level: Level) -> tuple[bool, float, float]:
     return tokens is not None, tokens or 0.0, level.requests_per_s or 0.0
 
 
-def highest_p95(evaluations: Sequence[Evaluation], metric: str) -> float | None:
-    """Return the largest p95 of `ttft_ms` or `tpot_ms` in milliseconds; None where it was not measured."""
-    percentiles: list[float] = []
-    for evaluation in evaluations:
-        for result in evaluation.variants:
-            for level in result.levels:
-                summary: Summary | None = getattr(level, metric)
-                if summary is not None:
-                    percentiles.append(summary.p95)
-    return max(percentiles, default=None)
+def highest_latency(
+    evaluations: Sequence[Evaluation], metric: str, percentile: Percentile = USUAL_PERCENTILE
+) -> float | None:
+    """Return the largest such percentile of `ttft_ms` or `tpot_ms` in milliseconds; None where it was not measured."""
+    levels = [level for evaluation in evaluations for result in evaluation.variants for level in result.levels]
+    percentiles = [latency_percentile(level, metric, percentile) for level in levels]
+    return max((latency for latency in percentiles if latency is not None), default=None)

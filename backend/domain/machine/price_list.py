@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from itertools import pairwise
@@ -12,6 +13,9 @@ from pydantic import Field
 from backend.domain.frozen import Frozen
 from backend.domain.machine.device import Instance
 from backend.domain.machine.targets import HardwareTables
+
+REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d{1,2}")
+"""Name of an AWS region."""
 
 
 class InstancePrice(Frozen):
@@ -77,6 +81,32 @@ def apply_prices(hardwares: HardwareTables, prices: tuple[InstancePrice, ...]) -
     return hardwares._replace(instances=instances)
 
 
+def list_regions(hardwares: HardwareTables, refreshed: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the regions of which prices are known, in order: those of the instances and those that were refreshed.
+
+    A region that a source only implies is none of them.
+    """
+    regions = {row.price_region for row in hardwares.instances.values() if row.sagemaker_usd_per_hour is not None}
+    return tuple(sorted({region for region in (*regions, *refreshed) if region and REGION.fullmatch(region)}))
+
+
+def keep_region(hardwares: HardwareTables, region: str) -> HardwareTables:
+    """Return the instances with the prices of that region alone; an instance without one there has none, and its
+    `price_region` says where."""
+    none = {
+        "sagemaker_usd_per_hour": None,
+        "price_source": None,
+        "price_as_of": None,
+        "price_refreshed": False,
+        "price_region": region,
+    }
+    instances = {
+        name: row if row.price_region == region else row.model_copy(update=none)
+        for name, row in hardwares.instances.items()
+    }
+    return hardwares._replace(instances=instances)
+
+
 def apply_discount(hardwares: HardwareTables, share: float) -> HardwareTables:
     """Return the instances with that share (0 to 1) off each price, as a Savings Plan gives."""
     instances = {
@@ -105,6 +135,12 @@ def _with_price(row: Instance, price: InstancePrice) -> Instance:
             "price_refreshed": True,
         }
     )
+
+
+def missing_note(instance: Instance | None) -> str:
+    """Return why there is no price: `none is published`, or `none is known in eu-west-1`."""
+    region = instance.price_region if instance else None
+    return "none is published" if region is None else f"none is known in {region}"
 
 
 def price_note(instance: Instance | None) -> str | None:

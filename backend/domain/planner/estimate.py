@@ -14,18 +14,18 @@ from backend.domain.frozen import Frozen
 from backend.domain.model.facts import NO_TOKENS, ModelCard, ModelFacts
 from backend.domain.needs import engine_costs, job_duration, recovery_needs, serving_memory
 from backend.domain.needs import job_memory as job_memory
-from backend.domain.needs.hardware_rates import HardwareRates, Range
+from backend.domain.needs.hardware_rates import Range
 from backend.domain.needs.kv_cache_tokens import POOL_SLOTS
 from backend.domain.needs.serving_memory import DeviceMemory
 from backend.domain.neuron import cores
-from backend.domain.planner import roofline
-from backend.domain.planner.draft_payoff import DraftShape, PayoffMap
+from backend.domain.planner import request_rate, roofline
+from backend.domain.planner.estimate_context import EstimateContext, as_compiled, with_slots
 from backend.domain.planner.estimate_correction import Calibration, scale
-from backend.domain.planner.estimate_formulas import estimate_formulas, need_formulas, payoff_formula
+from backend.domain.planner.estimate_formulas import estimate_formulas, need_formulas, payoff_formula, rate_formulas
+from backend.domain.planner.request_rate import InFlight
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe.recipe import Quantize, Recipe, Speculate
 from backend.domain.recipe.serving_engines import ENGINES, EngineName
-from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.rules.target_facts import TargetFacts
 
 COMPILE_CACHE_BYTES = 200_000_000
@@ -91,6 +91,11 @@ class Estimate(Frozen):
     disk_bytes: int
     memory_bytes: int
     load: ExpectedLoad
+    """With a rate, its concurrency is that of each instance."""
+    instances: int = 1
+    """Instances that share the rate; 1 without a rate."""
+    carried_requests_per_s: float | None = None
+    """The rate that one instance carries at the worst end; None without a rate or where the speed is unknown."""
     unknown: tuple[str, ...]
     formulas: dict[str, str]
     calibration: Calibration | None
@@ -111,6 +116,20 @@ class Estimate(Frozen):
     def idle(self) -> int:
         """Devices that are paid for and not used."""
         return max(0, (self.devices or 0) - self.replicas * self.tensor_parallel)
+
+    @property
+    def price_of_all_per_hour(self) -> float | None:
+        """USD per hour of all instances; None where no price is known."""
+        return None if self.price_per_hour is None else self.instances * self.price_per_hour
+
+    @property
+    def load_text(self) -> str:
+        """`622 tokens in, 250 out, 16 streams`, or with a rate `..., 2 requests/s (16 in flight)`."""
+        load = self.load
+        flight = ""
+        if load.rate is not None and self.carried_requests_per_s is not None:
+            flight = f" ({load.concurrency:,} in flight{' on each instance' if self.instances > 1 else ''})"
+        return f"{load.text}{flight}"
 
     def with_job_seconds(self, seconds: Range) -> Estimate:
         """Return the estimate with the time that earlier jobs took in place of the formula's, and the cost of that."""
@@ -154,45 +173,17 @@ def estimate_needs(model: ModelFacts, recipe: Recipe, draft: ModelFacts | None =
     return JobNeeds(weights_bytes=weights, disk_bytes=disk, memory_bytes=max(busy, recovering), formulas=formulas)
 
 
-class EstimateContext(Frozen):
-    """Inputs that an estimate needs besides the model and the recipe.
-
-    `runs` is what runs the job; prices are USD per hour.
-    """
-
-    target: str
-    facts: TargetFacts
-    load: ExpectedLoad = ExpectedLoad()
-    runs: HardwareRates | None = None
-    price_per_hour: float | None = None
-    price_note: str | None = None
-    acceptance: float | None = None
-    """Measured probability of acceptance, where an evaluation has one."""
-    trained: float | None = None
-    """The probability by the draft's own training, measured on answers that were set aside."""
-    calibration: Calibration | None = None
-    payoff: PayoffMap | None = None
-    """The payoff map of what is served there, if one was measured."""
-
-    def gains(self, recipe: Recipe) -> roofline.Gains | None:
-        """Return the measured gains of speculation; None where the formula must be used.
-
-        That is without a map, and with a method that does not make a step for each proposed token.
-        """
-        draft, step = self.facts.serving_draft(recipe), recipe.step("speculate")
-        if self.payoff is None or draft is None or not isinstance(step, Speculate) or SPECULATE[step.method].once:
-            return None
-        return self.payoff.gains(DraftShape(parameters=draft.parameters, layers=draft.layers))
-
-
 def estimate(model: ModelFacts, recipe: Recipe, context: EstimateContext, degree: int, replicas: int = 1) -> Estimate:
     """Return the estimate for a recipe that is valid there, in that many replicas, each cut over `degree` devices."""
     # 1. On Neuron everything goes by what is compiled.
     compiled = context.facts.place == "neuron"
     if compiled:
-        recipe, context = _as_compiled(recipe, context)
-    elif engine_costs.shares_pool(recipe.serving):
-        recipe = _with_slots(recipe, context.load)
+        recipe, context = as_compiled(recipe, context)
+    in_flight = request_rate.predict_in_flight(model, recipe, context, degree, replicas)
+    if in_flight is not None:
+        context = context.at_concurrency(in_flight.concurrency)
+    if not compiled and engine_costs.shares_pool(recipe.serving):
+        recipe = with_slots(recipe, context.load)
     facts, load = context.facts, context.load
     unknown: list[str] = []
     # 2. Memory: of the job, and of one device while serving.
@@ -207,9 +198,11 @@ def estimate(model: ModelFacts, recipe: Recipe, context: EstimateContext, degree
     ready = _ready_seconds(recipe, context, needs, unknown)
     # 4. Money.
     if context.price_per_hour is None:
-        unknown.append(f"price: none is published for {facts.where}")
+        unknown.append(f"price: {context.price_missing} for {facts.where}")
     # 5. How each figure came about.
     formulas = estimate_formulas(facts, recipe, context.runs)
+    if load.rate is not None:
+        formulas = formulas | rate_formulas()
     mapped = context.payoff.measured_at if context.payoff and context.gains(recipe) else None
     if mapped is not None:
         formulas = formulas | payoff_formula(mapped)
@@ -240,7 +233,7 @@ def estimate(model: ModelFacts, recipe: Recipe, context: EstimateContext, degree
         ttft_ms=ttft,
         tpot_ms=tpot,
         output_tokens_per_s=rate,
-        price_per_million_output=_token_price(context.price_per_hour, rate),
+        price_per_million_output=_token_price(context.price_per_hour, rate, load, in_flight),
         price_per_hour=context.price_per_hour,
         price_note=context.price_note,
         job_seconds=job_seconds,
@@ -248,6 +241,8 @@ def estimate(model: ModelFacts, recipe: Recipe, context: EstimateContext, degree
         disk_bytes=needs.disk_bytes,
         memory_bytes=needs.memory_bytes,
         load=load,
+        instances=in_flight.instances if in_flight else 1,
+        carried_requests_per_s=in_flight.carried_tokens_per_s / load.output_tokens if in_flight else None,
         unknown=tuple(unknown),
         calibration=context.calibration,
         formulas=formulas,
@@ -294,14 +289,6 @@ def _serving_memory(
     return _ServingMemory(memory, least.tensor_parallel if least else None, tokens, max_context, max_batch)
 
 
-def _with_slots(recipe: Recipe, load: ExpectedLoad) -> Recipe:
-    """Return the recipe with as many slots as llama.cpp is started with for the load."""
-    if recipe.serving.max_num_seqs is not None:
-        return recipe
-    slots = max(POOL_SLOTS, load.concurrency)
-    return recipe.model_copy(update={"serving": recipe.serving.model_copy(update={"max_num_seqs": slots})})
-
-
 def _ready_seconds(recipe: Recipe, context: EstimateContext, needs: JobNeeds, unknown: list[str]) -> Range | None:
     """Return the seconds to ready: measured, else predicted; None where neither is known, with the reason added."""
     measured = context.calibration.ready_seconds if context.calibration else None
@@ -326,14 +313,6 @@ def _basis(recipe: Recipe, context: EstimateContext) -> str:
         measured = f"evaluation {calibration.evaluation}{calibration.subject}"
         corrected = f", corrected by {measured} at {calibration.concurrency}"
     return f"Predicted for {title} from {costs.source}{corrected}."
-
-
-def _as_compiled(recipe: Recipe, context: EstimateContext) -> tuple[Recipe, EstimateContext]:
-    """Return both with the sequences that are compiled for, and the cores that a program sees."""
-    device = context.facts.device
-    facts = context.facts.model_copy(update={"device": cores.logical_device(device) if device else None})
-    serving = recipe.serving.model_copy(update={"max_num_seqs": cores.batch_size(recipe)})
-    return recipe.model_copy(update={"serving": serving}), context.model_copy(update={"facts": facts})
 
 
 def _speed(
@@ -428,6 +407,13 @@ def _job_cost(context: EstimateContext, job: Range | None) -> Range | None:
     return job[0] / 3600 * context.price_per_hour, job[1] / 3600 * context.price_per_hour
 
 
-def _token_price(per_hour: float | None, rate: Range | None) -> Range | None:
+def _token_price(
+    per_hour: float | None, rate: Range | None, load: ExpectedLoad, in_flight: InFlight | None
+) -> Range | None:
+    """Return USD per million output tokens: of those that the load's rate asks for, else of all that can be served."""
+    if load.rate is not None:
+        hour = None if in_flight is None or per_hour is None else in_flight.instances * per_hour
+        price = price_per_million(hour, load.rate * load.output_tokens)
+        return None if price is None else (price, price)
     least, most = (price_per_million(per_hour, tokens) for tokens in (rate[1], rate[0])) if rate else (None, None)
     return None if least is None or most is None else (least, most)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from backend.domain.machine import instruction_sets
 from backend.domain.needs import engine_costs, job_duration, job_memory, recovery_needs, serving_memory
 from backend.domain.needs.hardware_rates import HardwareRates
+from backend.domain.planner import request_rate
 from backend.domain.recipe import quantize_step
 from backend.domain.recipe.recipe import Quantize, Recipe
 from backend.domain.rules.target_facts import TargetFacts
@@ -30,6 +31,14 @@ FORMULAS = {
     "price": "hourly price / (output tokens/s x 3600 / 10^6)",
     "job": job_duration.FORMULA,
 }
+
+
+def rate_formulas() -> dict[str, str]:
+    """Return the formulas that hold where the load is a rate of requests."""
+    return {
+        "in_flight": request_rate.FORMULA,
+        "price": "instances x hourly price / (rate x output tokens x 3600 / 10^6)",
+    }
 
 
 def need_formulas(recipe: Recipe) -> dict[str, str]:

@@ -10,15 +10,20 @@ from typing import NamedTuple
 from pydantic import Field
 
 from backend.domain.frozen import Frozen
+from backend.domain.limits.latency_limit import USUAL_PERCENTILE, Percentile
 from backend.domain.limits.slo import Slo
-from backend.domain.planner.roofline import ExpectedLoad
+from backend.domain.planner.roofline import MOST_RATE, ExpectedLoad
 from backend.domain.planner.target_choice import TargetGoal
 
 MOST_TOKENS, MOST_CONCURRENCY = 1_000_000, 4096
+LEAST_RATE = 0.001
+"""Requests per second."""
 HIGHEST_LIMIT_MS = 1e9
 MOST_KL = 20.0
 """Nats per token; a model that knows nothing loses about 12."""
 MOST_DISCOUNT = 0.99
+MOST_NAME = 80
+"""Characters of a name in an address."""
 
 
 class LoadProfile(NamedTuple):
@@ -42,24 +47,33 @@ CONCURRENCY = 16
 
 
 class PlannedLoad(Frozen):
-    """The load, the latency limits (95th percentiles) and the quality floor of one person, and where it runs.
+    """The load, the latency limits and the quality floor of one person, and where it runs.
 
-    `max_kl`: the largest mean KL divergence in nats per token. `target`: an instance or `local`; None leaves it to each
-    page. `discount`: share off every hourly price; None is that of the settings.
+    `workload`: the name of an uploaded workload whose lengths the tokens are, None for tokens of a profile or typed.
+    `rate`: requests per second, in place of `concurrency`. `percentile`: of both latency limits, where requests were
+    measured. `max_kl`: the largest mean KL divergence in nats per token. `target`: an instance or `local`; None leaves
+    it to each page. `region`: AWS region of the prices; None: the one that was refreshed last. `discount`: share off
+    every hourly price; None is that of the settings.
     """
 
     input_tokens: int = Field(PROFILES[DEFAULT_PROFILE].input_tokens, ge=1, le=MOST_TOKENS)
     output_tokens: int = Field(PROFILES[DEFAULT_PROFILE].output_tokens, ge=1, le=MOST_TOKENS)
+    workload: str | None = Field(None, min_length=1, max_length=MOST_NAME)
     concurrency: int = Field(CONCURRENCY, ge=1, le=MOST_CONCURRENCY)
+    rate: float | None = Field(None, ge=LEAST_RATE, le=MOST_RATE)
     max_ttft_ms: float | None = Field(None, ge=0, le=HIGHEST_LIMIT_MS)
     max_tpot_ms: float | None = Field(None, ge=0, le=HIGHEST_LIMIT_MS)
+    percentile: Percentile = USUAL_PERCENTILE
     max_kl: float | None = Field(None, ge=0, le=MOST_KL)
-    target: str | None = Field(None, min_length=1, max_length=80)
+    target: str | None = Field(None, min_length=1, max_length=MOST_NAME)
+    region: str | None = Field(None, min_length=1, max_length=MOST_NAME)
     discount: float | None = Field(None, ge=0, le=MOST_DISCOUNT)
 
     @property
     def profile(self) -> str | None:
         """The name of the profile with these tokens; None for a load of one's own."""
+        if self.workload is not None:
+            return None
         for name, known in PROFILES.items():
             if (known.input_tokens, known.output_tokens) == (self.input_tokens, self.output_tokens):
                 return name
@@ -69,7 +83,10 @@ class PlannedLoad(Frozen):
     def expected(self) -> ExpectedLoad:
         """The part that an estimate needs."""
         return ExpectedLoad(
-            input_tokens=self.input_tokens, output_tokens=self.output_tokens, concurrency=self.concurrency
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            concurrency=self.concurrency,
+            rate=self.rate,
         )
 
     @property
@@ -82,7 +99,7 @@ class PlannedLoad(Frozen):
     @property
     def limits(self) -> Slo:
         """The latency limits, for measured levels."""
-        return Slo(ttft_p95_ms=self.max_ttft_ms, tpot_p95_ms=self.max_tpot_ms)
+        return Slo(ttft_ms=self.max_ttft_ms, tpot_ms=self.max_tpot_ms, percentile=self.percentile)
 
 
 def fit_context(load: ExpectedLoad, positions: int) -> ExpectedLoad:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from backend.domain.figures import code, figure, streams
+from backend.domain.figures import code, figure
 from backend.domain.frozen import Frozen
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.estimate_correction import geometric_middle
@@ -124,7 +124,7 @@ def _preset_title(entry: PresetRow, entries: Sequence[PresetRow], original: Esti
     beaten_by = best_key if middles[best_key] < (1 - NOTICED) * middles[entry.key] else ""
     # 3. The title and the figures.
     least, most = sorted((mine[0] / its[0], mine[1] / its[1]))
-    load = streams(entry.estimate.load.concurrency)
+    load = entry.estimate.load.demand
     times = f"{figure(least)} to {figure(most)} times that of the original"
     note = f"At {load}, the {name} is {times} on {entry.estimate.target}."
     if beaten_by:

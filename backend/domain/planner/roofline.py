@@ -10,11 +10,12 @@ per all-reduce).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
 from pydantic import Field
 
+from backend.domain.figures import streams
 from backend.domain.frozen import Frozen
 from backend.domain.kernels.conditions import Scheme
 from backend.domain.kernels.kernel_choice import rounds_inputs
@@ -43,12 +44,42 @@ LOOKUP_ACCEPTANCE = (0.7, 0.0)
 """The same for look-up methods (n-gram, suffix, a user's own class): 0 where the text does not repeat itself."""
 
 
+MOST_RATE = 100_000.0
+"""Requests per second."""
+
+
 class ExpectedLoad(Frozen):
-    """The load that a server is planned for: tokens of a request, and requests at the same time."""
+    """The load that a server is planned for: tokens of a request, and requests at the same time or per second."""
 
     input_tokens: int = Field(512, ge=1, le=10_000_000)
     output_tokens: int = Field(128, ge=1, le=10_000_000)
     concurrency: int = Field(1, ge=1, le=1_000_000)
+    """With a rate, an estimate replaces it by the requests that each instance has in flight."""
+    rate: float | None = Field(None, gt=0, le=MOST_RATE)
+    """Requests per second over all instances; None for a fixed number of requests at the same time."""
+
+    @property
+    def demand(self) -> str:
+        """`16 streams` or `2.5 requests/s`: what is asked for, without tokens."""
+        return streams(self.concurrency) if self.rate is None else f"{self.rate:,.6g} requests/s"
+
+    @property
+    def text(self) -> str:
+        """`622 tokens in, 250 out, 16 streams`."""
+        return f"{self.input_tokens:,} tokens in, {self.output_tokens:,} out, {self.demand}"
+
+    def is_asked_by(self, other: ExpectedLoad) -> bool:
+        """Tell whether another load asks for the same rate, or without one for the same concurrency."""
+        if self.rate is None or other.rate is None:
+            return self.rate == other.rate and self.concurrency == other.concurrency
+        return self.rate == other.rate
+
+    def list_with(self, concurrencies: Iterable[int]) -> list[ExpectedLoad]:
+        """Return this load among its tokens at these concurrencies, ascending; a load with a rate is the last."""
+        own = [self.concurrency] if self.rate is None else []
+        levels = sorted({*concurrencies, *own})
+        loads = [self.model_copy(update={"concurrency": level, "rate": None}) for level in levels]
+        return loads if self.rate is None else [*loads, self]
 
 
 class Speed(NamedTuple):
@@ -355,6 +386,17 @@ def replicated_speed(scenario: Scenario, replicas: int, cached: tuple[int, int] 
     slowest, quickest = speeds[0][1], speeds[-1][1]
     least, most = (sum(count * group_speed.output_tokens_per_s[end] for count, group_speed in speeds) for end in (0, 1))
     return Speed((quickest.ttft[0], slowest.ttft[1]), (quickest.tpot[0], slowest.tpot[1]), (least, most))
+
+
+def carried_tokens_per_s(scenario: Scenario, replicas: int, cached: tuple[int, int]) -> float:
+    """Return the least output tokens/s of `replicated_speed`, without its other figures."""
+    streams, busier = divmod(scenario.load.concurrency, replicas)
+    groups = ((busier, streams + 1), (replicas - busier, streams))
+    return sum(
+        count * _batch_cycle(scenario.with_streams(number), WORST, cached[0]).rate
+        for count, number in groups
+        if count and number
+    )
 
 
 class _BatchCycle(NamedTuple):

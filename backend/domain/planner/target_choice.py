@@ -105,7 +105,7 @@ def rank_candidates(candidates: Iterable[TargetCandidate], goal: TargetGoal) -> 
         else:
             ranked.append(candidate.estimate)
     # 2. Order both.
-    ranked.sort(key=lambda estimate: (_score(estimate, goal), estimate.price_per_hour or 0.0, estimate.target))
+    ranked.sort(key=lambda estimate: (_score(estimate, goal), estimate.price_of_all_per_hour or 0.0, estimate.target))
     beaten = [_rejected(estimate, _comparison(estimate, ranked[0], goal)) for estimate in ranked[1:]]
     losers.sort(
         key=lambda loser: (not loser.fits, loser.price_per_hour is None, loser.price_per_hour or 0.0, loser.target)
@@ -151,7 +151,7 @@ def choose_estimate(estimates: Iterable[Estimate], goal: TargetGoal) -> Estimate
 def find_miss(estimate: Estimate, goal: TargetGoal) -> str | None:
     """Return the part of the goal that the estimate does not surely meet; None where it meets all."""
     if estimate.price_per_hour is None:
-        return "No price is published for it, so it cannot be ranked."
+        return "No price is known for it, so it cannot be ranked."
     # 1. Latencies, at most their limits.
     for latency_limit in goal.latency_limits:
         estimated: tuple[float, float] | None = getattr(estimate, latency_limit.metric)
@@ -183,11 +183,11 @@ def _score(estimate: Estimate, goal: TargetGoal) -> float:
         return estimate.tpot_ms[1]
     if goal.wanted == "throughput" and estimate.price_per_million_output:
         return estimate.price_per_million_output[1]
-    return estimate.price_per_hour or 0.0 if goal.wanted == "cost" else float("inf")
+    return estimate.price_of_all_per_hour or 0.0 if goal.wanted == "cost" else float("inf")
 
 
 def _rejected(estimate: Estimate, why: str) -> RejectedTarget:
-    return RejectedTarget(target=estimate.target, fits=True, why=why, price_per_hour=estimate.price_per_hour)
+    return RejectedTarget(target=estimate.target, fits=True, why=why, price_per_hour=estimate.price_of_all_per_hour)
 
 
 UNITS = {"cost": "USD per hour", "throughput": "USD per million output tokens", "latency": "ms per output token"}

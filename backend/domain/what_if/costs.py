@@ -12,10 +12,11 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from backend.domain.evaluation.document import Evaluation, Level, Price, Summary, Variant, VariantResult
+from backend.domain.evaluation.document import Evaluation, Level, Price, Variant, VariantResult
 from backend.domain.evaluation.prices import MILLION, SECONDS_AN_HOUR, Pricing, level_prices
 from backend.domain.evaluation.soundness import is_sound
 from backend.domain.frozen import Frozen
+from backend.domain.limits.latency_limit import latency_percentile
 from backend.domain.limits.slo import Slo
 from backend.domain.load.load import Load
 from backend.domain.maths import monotone
@@ -89,8 +90,8 @@ def _highest_log_load(levels: Sequence[Level], limits: Slo) -> float | None:
         return None
     highest = [_log_load(levels[-1])]
     for limit in limits.latency_limits:
-        summaries: list[Summary | None] = [getattr(level, limit.metric) for level in levels]
-        percentiles = [summary.p95 for summary in summaries if summary is not None]
+        latencies = [latency_percentile(level, limit.metric, limits.percentile) for level in levels]
+        percentiles = [latency for latency in latencies if latency is not None]
         if len(percentiles) < len(levels):
             return None
         within = monotone.find_last_at_most([_log_load(level) for level in levels], percentiles, limit.most_ms)
@@ -169,7 +170,7 @@ class WhatIf(Frozen):
     """Choices made after an evaluation, for its costs. `per_hour` None is the price that the evaluation was given."""
 
     limits: Slo = Slo()
-    """Limits for 95th percentiles: the price is read at the highest load within them."""
+    """Limits for one percentile: the price is read at the highest load within them."""
     request_limits: dict[str, float] = Field(default_factory=dict)
     """Latency -> most milliseconds of each request: what goodput counts."""
     per_hour: float | None = Field(None, ge=0)

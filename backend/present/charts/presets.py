@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from backend.domain.figures import figure, streams
+from backend.domain.planner.roofline import ExpectedLoad
 from backend.present.charts.markers import legend_name
 from backend.present.charts.theme import (
     COLOURS,
@@ -47,6 +48,12 @@ class Point(NamedTuple):
     per_dollar: Ends | None
     tpot_ms: Ends | None
     price: Ends | None
+    rate: float | None = None
+    """Requests per second, in place of a fixed concurrency."""
+
+    @property
+    def demand(self) -> str:
+        return streams(self.concurrency) if self.rate is None else f"{self.rate:,.6g} requests/s"
 
 
 class Series(NamedTuple):
@@ -70,7 +77,12 @@ def estimated_series(name: str, place: int, estimated: Estimated) -> Series:
         rate, hour, concurrency = level.output_tokens_per_s, level.price_per_hour, level.load.concurrency
         points.append(
             Point(
-                concurrency, _over(rate, concurrency), _over(rate, hour), level.tpot_ms, level.price_per_million_output
+                concurrency,
+                _over(rate, concurrency),
+                _over(rate, hour),
+                level.tpot_ms,
+                level.price_per_million_output,
+                level.load.rate,
             ),
         )
     note = next((level.price_note for level in estimated.levels if level.price_note), None)
@@ -90,6 +102,7 @@ def measured_series(name: str, place: int, measurement: Measurement) -> Series:
             _over(_twice(level.output_tokens_per_s), measurement.price_per_hour),
             _twice(level.tpot_ms_p50),
             _twice(level.price_per_million_output),
+            level.load.value if level.load.mode == "rate" else None,
         )
         for level in measurement.levels
         if level.sound
@@ -117,7 +130,7 @@ def middle(ends: Ends | None) -> float:
 def pareto(series: Sequence[Series], theme: Theme = "light") -> Figure:
     """Chart tokens/s per user against tokens/s per dollar per hour, with a front per kind; other points are pale."""
     # 1. The points with both figures, and the front of each kind.
-    drawn = [(one, [p for p in one.points if p.per_user and p.per_dollar]) for one in series]
+    drawn = [(one, [p for p in one.points if p.per_user and p.per_dollar and p.rate is None]) for one in series]
     drawn = [(one, points) for one, points in drawn if points]
     if not drawn:
         return empty(PARETO, UNPRICED, theme)
@@ -189,9 +202,9 @@ def price(series: Sequence[Series], theme: Theme = "light") -> Figure:
     return _lines("Price per million output tokens", "per million", series, lambda point: point.price, theme)
 
 
-def latency_price(series: Sequence[Series], concurrency: int, theme: Theme = "light") -> Figure:
-    """Chart the time per output token against the price per million output tokens, at one concurrency."""
-    at_load = [(one, [p for p in one.points if p.concurrency == concurrency]) for one in series]
+def latency_price(series: Sequence[Series], load: ExpectedLoad, theme: Theme = "light") -> Figure:
+    """Chart the time per output token against the price per million output tokens, at one load."""
+    at_load = [(one, [p for p in one.points if p.demand == load.demand]) for one in series]
     drawn = [(one, points) for one, points in at_load if any(p.price and p.tpot_ms for p in points)]
     if not drawn:
         return empty(LATENCY_PRICE, "No time and price are known at this load.", theme)
@@ -220,7 +233,7 @@ def latency_price(series: Sequence[Series], concurrency: int, theme: Theme = "li
 def _lines(
     title: str, unit: str, series: Sequence[Series], value: Callable[[Point], Ends | None], theme: Theme
 ) -> Figure:
-    drawn = [(one, [(point, ends) for point in one.points if (ends := value(point))]) for one in series]
+    drawn = [(one, [(p, ends) for p in one.points if p.rate is None and (ends := value(p))]) for one in series]
     drawn = [(one, points) for one, points in drawn if points]
     if not drawn:
         return empty(title, "This figure is not known for the selection.", theme)
@@ -274,7 +287,7 @@ def _about(unit: str, ends: Ends | None) -> str:
 
 
 def _hover_text(one: Series, point: Point, *figures: str) -> str:
-    return "<br>".join([f"<b>{text(one.title)}</b> at {streams(point.concurrency)}", *figures, text(one.provenance)])
+    return "<br>".join([f"<b>{text(one.title)}</b> at {point.demand}", *figures, text(one.provenance)])
 
 
 def _provenance(series: Sequence[Series]) -> str:

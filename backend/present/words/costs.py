@@ -119,8 +119,9 @@ def month_words(month: MonthlyCost) -> str:
 
 def limits_words(limits: Slo) -> str:
     """`TTFT p95 at most 300 ms and TPOT p95 at most 40 ms`, or `no limit`."""
-    known = (("TTFT", limits.ttft_p95_ms), ("TPOT", limits.tpot_p95_ms))
-    sentences = [f"{name} p95 at most {figure(limit)} ms" for name, limit in known if limit is not None]
+    known = (("TTFT", limits.ttft_ms), ("TPOT", limits.tpot_ms))
+    name_and_limit = [(name, limit) for name, limit in known if limit is not None]
+    sentences = [f"{name} {limits.percentile} at most {figure(limit)} ms" for name, limit in name_and_limit]
     return " and ".join(sentences) or "no limit"
 
 

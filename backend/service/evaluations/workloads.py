@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 from backend import sandbox
@@ -52,6 +53,8 @@ class WorkloadFacts(Frozen):
     """Prompts of several turns."""
     timed: bool
     """Every line has a time: it can be replayed."""
+    answer_tokens_mean: float | None
+    """Mean of the longest answers, in tokens, over the lines that name one; None where none does."""
     first: tuple[Prompt, ...]
     sample: tuple[str, ...]
     reading: ReadReport | None = None
@@ -355,6 +358,7 @@ def _stamp(folder: Path) -> _TokenizerStamp:
 def _facts(request: WorkloadRequest) -> WorkloadFacts:
     workload, reading = make_workload(request).workload, make_workload(request).reading
     about = workload.about()
+    longest = [prompt.max_tokens for prompt in workload.prompts if prompt.max_tokens is not None]
     return WorkloadFacts(
         name=workload.name,
         sha256=workload.sha256,
@@ -363,6 +367,7 @@ def _facts(request: WorkloadRequest) -> WorkloadFacts:
         characters_max=about.prompt_characters_max,
         conversations=sum(bool(p.turns) for p in workload.prompts),
         timed=all(p.timestamp is not None for p in workload.prompts),
+        answer_tokens_mean=fmean(longest) if longest else None,
         first=workload.prompts[:PREVIEWED],
         sample=_sample(workload),
         reading=reading,

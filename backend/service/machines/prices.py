@@ -114,16 +114,22 @@ def refresh(workspace: Workspace, region: str | None = None) -> RefreshResult:
     Raises ReadOnly in a demonstration, and what `aws.pricing.hosting_prices` does; nothing is changed then.
     """
     workspace.check(Action.REFRESH_PRICES)
-    price_list = published.fetch(region)
-    workspace.change(Action.REFRESH_PRICES, price_list.region, lambda session: stored.save(session, price_list))
-    names = {price.instance for price in price_list.prices}
+    fetched = published.fetch(region)
+    workspace.change(Action.REFRESH_PRICES, fetched.region, lambda session: stored.save(session, fetched))
+    names = {price.instance for price in fetched.prices}
     return RefreshResult(
-        region=price_list.region,
-        as_of=f"{price_list.prices[0].as_of:%Y-%m-%d}",
+        region=fetched.region,
+        as_of=f"{fetched.prices[0].as_of:%Y-%m-%d}",
         prices=len(names),
         missing=tuple(name for name in instances.load().instances if name not in names),
-        skipped=price_list.skipped,
+        skipped=fetched.skipped,
     )
+
+
+def list_regions(workspace: Workspace) -> tuple[str, ...]:
+    """Return the regions of which prices are known, in order: those of the snapshot and those that were refreshed."""
+    with workspace.store.read() as session:
+        return price_list.list_regions(instances.load(), stored.list_regions(session))
 
 
 def list_changes(workspace: Workspace) -> list[PriceChange]:

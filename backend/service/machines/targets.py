@@ -25,18 +25,23 @@ NEURON = Path("/dev/neuron0")
 
 
 def hardwares(workspace: Workspace, *, on_demand: bool = False) -> HardwareTables:
-    """The bundled accelerators and instances, with the prices that were refreshed last over the snapshot's, less the
-    discount of the settings unless `on_demand`.
+    """The bundled accelerators and instances, with the prices that were refreshed last over the snapshot's, or those of
+    the settings' region alone, less the discount of the settings unless `on_demand`.
 
     Raises InvalidCatalog, StoreUnavailable.
     """
+    region = workspace.settings.price_region
     with workspace.store.read() as session:
-        return _overlaid(prices.list_latest(session), 0.0 if on_demand else workspace.settings.discount)
+        latest = prices.list_latest(session, region)
+    return _overlaid(latest, region, 0.0 if on_demand else workspace.settings.discount)
 
 
-@lru_cache(maxsize=4)
-def _overlaid(instance_prices: tuple[InstancePrice, ...], discount: float) -> HardwareTables:
-    return price_list.apply_discount(price_list.apply_prices(instances.load(), instance_prices), discount)
+@lru_cache(maxsize=16)
+def _overlaid(instance_prices: tuple[InstancePrice, ...], region: str | None, discount: float) -> HardwareTables:
+    rows = price_list.apply_prices(instances.load(), instance_prices)
+    if region is not None:
+        rows = price_list.keep_region(rows, region)
+    return price_list.apply_discount(rows, discount)
 
 
 def find(workspace: Workspace, name: str, *, measured: Literal["now", "before"] | None = None) -> Target:

@@ -14,7 +14,8 @@ from backend.domain.machine.targets import HardwareTables, Target
 from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import parallel_layout, serving_memory
 from backend.domain.planner import estimate
-from backend.domain.planner.estimate import Estimate, EstimateContext
+from backend.domain.planner.estimate import Estimate
+from backend.domain.planner.estimate_context import EstimateContext
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.planner.target_choice import (
     TargetCandidate,
@@ -157,7 +158,10 @@ class _ChoiceInputs:
         goal: TargetGoal,
     ) -> None:
         self.model, self.recipe, self.draft, self.known, self.load, self.goal = model, recipe, draft, known, load, goal
-        prices = tuple((row.name, row.sagemaker_usd_per_hour, row.price_as_of) for row in known.instances.values())
+        prices = tuple(
+            (row.name, row.sagemaker_usd_per_hour, row.price_region, row.price_as_of)
+            for row in known.instances.values()
+        )
         facts = (model.model_dump_json(), draft.model_dump_json() if draft else None)
         self._content = (facts, recipe.hash, load, goal, prices)
 
@@ -192,6 +196,7 @@ def make_context(
         load=load,
         runs=targets.job_rates(where),
         price_per_hour=price_per_hour if price_per_hour is not None else own,
+        price_missing=price_list.missing_note(where.instance),
         price_note="as given" if price_per_hour is not None else price_list.price_note(where.instance),
     )
 

@@ -14,9 +14,10 @@ from backend.domain.errors import ImpossibleStack, Unreadable
 from backend.domain.evaluation.document import Level, Variant, read_evaluation
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.needs import serving_memory
-from backend.domain.planner import estimate, estimate_correction, roofline
+from backend.domain.planner import estimate, estimate_correction, request_rate, roofline
 from backend.domain.planner.draft_payoff import PayoffMap
-from backend.domain.planner.estimate import Estimate, EstimateContext
+from backend.domain.planner.estimate import Estimate
+from backend.domain.planner.estimate_context import EstimateContext
 from backend.domain.planner.estimate_correction import Calibration
 from backend.domain.planner.roofline import ExpectedLoad, Speed
 from backend.domain.recipe.recipe import Recipe, Serving, Speculate
@@ -83,10 +84,13 @@ def estimate_loads(
     # 2. Estimate each load, corrected by the evaluation.
     for load in loads:
         context = auto_target.make_context(case.target, case.facts, load, price_per_hour).model_copy(update=known)
+        layout = (plan.tensor_parallel, plan.replicas)
+        if measured and (in_flight := request_rate.predict_in_flight(case.model, case.recipe, context, *layout)):
+            context = context.at_concurrency(in_flight.concurrency)  # which measured level is the nearest
         if measured and (corrected := _correction(case, subject, context, measured)):
             assumed = corrected[1] if acceptance is None else acceptance
             context = context.model_copy(update={"calibration": corrected[0], "acceptance": assumed})
-        estimates.append(estimate.estimate(case.model, case.recipe, context, plan.tensor_parallel, plan.replicas))
+        estimates.append(estimate.estimate(case.model, case.recipe, context, *layout))
     return estimates
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backend.domain.errors import WhetstoneError
-from backend.domain.figures import figure, streams
+from backend.domain.figures import figure
 from backend.domain.frozen import Frozen
 from backend.domain.model.facts import ModelFacts
 from backend.domain.planner.estimate import Estimate
@@ -11,6 +11,7 @@ from backend.domain.planner.planned_load import PlannedLoad, fit_context
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.planner.target_choice import TargetGoal
 from backend.domain.recipe.recipe import ORIGINAL, Recipe
+from backend.present import load_words
 from backend.service.machines import targets
 from backend.service.plans import auto_target, cases, estimates
 from backend.service.workspace import Workspace
@@ -29,6 +30,12 @@ class ModelPrice(Frozen):
     region: str | None
     note: str | None
     load: ExpectedLoad
+    load_text: str
+    """The load, with the requests in flight if it is a rate."""
+    instances: int
+    """Instances that carry the rate; the price per token is then of the tokens that it asks for."""
+    beyond: str | None
+    """Why one instance is not enough, in a sentence; None if it is."""
     replicas: int
     tensor_parallel: int
 
@@ -38,17 +45,12 @@ class ModelPrice(Frozen):
         return " to ".join(dict.fromkeys(map(figure, self.per_million_output)))
 
     @property
-    def load_text(self) -> str:
-        """The load."""
-        return (
-            f"{self.load.input_tokens:,} tokens in, {self.load.output_tokens:,} out, {streams(self.load.concurrency)}"
-        )
-
-    @property
     def where(self) -> str:
         """Instance, region, hour and load."""
-        place = f"{self.target}{f' ({self.region})' if self.region else ''}"
-        return f"on {place} at {figure(self.per_hour)} USD per hour; {self.load_text}; estimated"
+        place = f"{load_words.several(self.target, self.instances)}{f' ({self.region})' if self.region else ''}"
+        hour = f"{figure(self.instances * self.per_hour)} USD per hour"
+        basis = f"; per token that {self.load.demand} ask for" if self.load.rate is not None else ""
+        return f"on {place} at {hour}; {self.load_text}; estimated{basis}"
 
     @property
     def words(self) -> str:
@@ -86,7 +88,10 @@ def find_price(
         per_hour=estimate.price_per_hour,
         region=instance.price_region if instance else None,
         note=estimate.price_note,
-        load=expected_load,
+        load_text=estimate.load_text,
+        load=estimate.load,
+        instances=estimate.instances,
+        beyond=load_words.instances_sentence(estimate),
         replicas=estimate.replicas,
         tensor_parallel=estimate.tensor_parallel,
     )

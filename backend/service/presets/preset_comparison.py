@@ -38,9 +38,7 @@ class PresetComparison(Frozen):
 
 def compare(workspace: Workspace, chosen: Sequence[Preset], load: ExpectedLoad) -> PresetComparison:
     """Presets of one model at one load. Measures nothing."""
-    estimates = [
-        preset_figures.estimate(workspace, preset, load, (), probe=False).at(load.concurrency) for preset in chosen
-    ]
+    estimates = [preset_figures.estimate(workspace, preset, load, (), probe=False).at(load) for preset in chosen]
     here = bool(chosen) and all(target_kind(preset.target) == "local" for preset in chosen)
     original = _estimate_original(workspace, chosen[0].model, load, here=here) if chosen else None
     entries = [
@@ -64,9 +62,7 @@ def short_names(workspace: Workspace, chosen: Sequence[Preset], load: ExpectedLo
     """Short names of presets side by side: a goal's only where the figures hold it at the load and at each of
     CONCURRENCIES."""
     models = [preset.model for preset in chosen]
-    levels = sorted({*presets.CONCURRENCIES, load.concurrency})
-    loads = [load.model_copy(update={"concurrency": level}) for level in levels]
-    neighbours = [compare_by_model(workspace, models, at_level) for at_level in loads]
+    neighbours = [compare_by_model(workspace, models, at_level) for at_level in load.list_with(presets.CONCURRENCIES)]
     titles = []
     for preset in chosen:
         rows = [row for comparisons in neighbours if (row := comparisons[preset.model].row(preset.id))]

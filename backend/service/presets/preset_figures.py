@@ -46,9 +46,7 @@ def estimate(
         target = auto_target.resolve_target(workspace, model, preset.recipe, preset.target)
         case = cases.resolve(workspace, model, preset.recipe, target, probe=probe)
         fitted = fit_context(load or PlannedLoad().expected, model.max_positions)
-        levels = sorted({*concurrencies, fitted.concurrency})
-        loads = [fitted.model_copy(update={"concurrency": level}) for level in levels]
-        return Estimated(levels=tuple(estimates.estimate_loads(workspace, case, loads)))
+        return Estimated(levels=tuple(estimates.estimate_loads(workspace, case, fitted.list_with(concurrencies))))
     except WhetstoneError as error:
         return Estimated(why_not=str(error))
 

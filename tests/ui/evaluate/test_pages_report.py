@@ -66,7 +66,7 @@ def test_the_fields_of_the_page_are_what_the_report_is_asked(studio_home: Worksp
     at.number_input(key="evaluate_cost_requests").set_value(1_000_000.0)
     at.run()
     what_if = WhatIf.model_validate_json(at.text[0].value)
-    assert (what_if.per_hour, what_if.limits, what_if.requests_a_month) == (2.5, Slo(ttft_p95_ms=250.0), 1e6)
+    assert (what_if.per_hour, what_if.limits, what_if.requests_a_month) == (2.5, Slo(ttft_ms=250.0), 1e6)
     assert (what_if.input_output_ratio, what_if.discount) == (1.5, None)
     assert list(what_if.request_limits) == ["tpot_ms"]
     addressed = AppTest.from_function(script, default_timeout=studio.TIMEOUT_S)

@@ -96,7 +96,7 @@ def test_what_is_not_in_the_document_can_be_saved_as_json(extras: Extras) -> Non
     document = evaluation()
     data = json.loads(base64.b64decode(content(document, extras)["figures_data"]))
     assert data["costs"] == costs.rows(with_slice_means(document), extras.what_if)
-    assert data["what_if"]["limits"]["ttft_p95_ms"] == 200
+    assert data["what_if"]["limits"]["ttft_ms"] == 200
     assert [row["Within the limits"] for row in data["goodput"]] == ["75.0%"] * 4
     assert data["imported"]["figures"][0]["Provenance"] == "imported from GuideLLM 0.8.1"
     assert data["answers"]["w8a8"]["compared"] == 128
@@ -194,10 +194,10 @@ def test_prices_within_limits_are_the_loads_and_blended_ones_need_measured_load(
     assert at is not None
     assert free[0]["Price, million output tokens"] == pytest.approx(1.2 / (at.output_tokens_per_s * 3600 / 1e6))
     assert free[0][f"{costs.FORMULA} 3:1"] is not None
-    limited = costs.rows(document, WhatIf(limits=Slo(ttft_p95_ms=150)))
+    limited = costs.rows(document, WhatIf(limits=Slo(ttft_ms=150)))
     assert "interpolated between measured levels" in str(limited[0]["Highest load within the limits"])
     assert limited[0][f"{costs.FORMULA} 3:1"] is None
-    never = costs.rows(document, WhatIf(limits=Slo(ttft_p95_ms=1)))
+    never = costs.rows(document, WhatIf(limits=Slo(ttft_ms=1)))
     assert never[0]["Highest load within the limits"] == costs.NEVER
     unpriced = costs.rows(evaluation(per_hour=None), WhatIf())
     assert unpriced[0]["Price, million output tokens"] == "no price given"

@@ -48,7 +48,7 @@ def report_command(
     if api_input is not None or api_output is not None:
         api = ApiPrice(per_million_input=api_input or 0.0, per_million_output=api_output or 0.0)
     choices = {
-        "limits": {"ttft_p95_ms": ttft_p95, "tpot_p95_ms": tpot_p95},
+        "limits": {"ttft_ms": ttft_p95, "tpot_ms": tpot_p95},
         "request_limits": limits,
         "per_hour": price_per_hour,
         "discount": discount,

@@ -13,6 +13,7 @@ from backend.cli.output import Json, emit, say_left_out, table
 from backend.domain.errors import ImpossibleStack, InvalidPreset
 from backend.domain.figures import figure
 from backend.domain.planner.presets import GOALS, Origin
+from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe import step_words
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules.plan import Verdict
@@ -62,7 +63,7 @@ HEADER = ("preset", "recipe", "target", "estimated tokens/s at 16", "published",
 
 
 def _row(view: PresetView) -> tuple[str | None, ...]:
-    preset, estimate = view.preset, view.estimated.at(16)
+    preset, estimate = view.preset, view.estimated.at(ExpectedLoad(concurrency=16))
     published = "; ".join(claim.figures for claim in preset.published) or None
     measured = _measured_text(view.measured[0]) if view.measured else None
     rate = estimate.output_tokens_per_s if estimate else None

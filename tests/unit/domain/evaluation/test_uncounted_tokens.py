@@ -136,10 +136,8 @@ def test_between_two_levels_a_rate_needs_both_and_at_one_only_its_own() -> None:
     both = result("v", [level(1), SOME])
     assert costs.operating_point(both, Slo()).output_tokens_per_s is None
     first = both.levels[0]
-    assert (
-        costs.operating_point(both, Slo(ttft_p95_ms=first.ttft_ms.p95)).output_tokens_per_s == first.output_tokens_per_s
-    )
-    between = costs.operating_point(both, Slo(ttft_p95_ms=first.ttft_ms.p95 * 1.2))
+    assert costs.operating_point(both, Slo(ttft_ms=first.ttft_ms.p95)).output_tokens_per_s == first.output_tokens_per_s
+    between = costs.operating_point(both, Slo(ttft_ms=first.ttft_ms.p95 * 1.2))
     assert between.interpolated and between.output_tokens_per_s is None and between.requests_per_s > 0
 
 

@@ -13,7 +13,7 @@ from backend.catalog.bundled import instances
 from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import hardware_rates, job_duration, job_memory
 from backend.domain.planner import estimate
-from backend.domain.planner.estimate import EstimateContext
+from backend.domain.planner.estimate_context import EstimateContext
 from backend.service.machines import targets
 from backend.settings import ASSETS
 from tests.helpers.model_sizes import LLAMA_70B, SMOLLM2, facts, quantizing

@@ -13,7 +13,8 @@ from backend.domain.machine import compile_keys
 from backend.domain.model import shapes
 from backend.domain.model.facts import ModelFacts
 from backend.domain.neuron import compile_plan, cores, software_stacks
-from backend.domain.planner.estimate import EstimateContext, estimate
+from backend.domain.planner.estimate import estimate
+from backend.domain.planner.estimate_context import EstimateContext
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules import check as compat

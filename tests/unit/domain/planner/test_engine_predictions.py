@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from backend.domain.machine.device import GIB, Device
@@ -9,7 +11,8 @@ from backend.domain.model.facts import ModelCard
 from backend.domain.needs import engine_costs, serving_memory
 from backend.domain.planner import estimate, roofline
 from backend.domain.planner.engine_fit import engine_fits
-from backend.domain.planner.estimate import Estimate, EstimateContext
+from backend.domain.planner.estimate import Estimate
+from backend.domain.planner.estimate_context import EstimateContext
 from backend.domain.planner.estimate_correction import Calibration
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe.recipe import Recipe, Serving
@@ -59,6 +62,29 @@ def test_measured_speeds_lie_within_the_predicted_ranges(engine: EngineName, str
     assert speed.ttft[0] <= ttft / 1000 <= speed.ttft[1]
     assert speed.tpot[0] <= tpot / 1000 <= speed.tpot[1]
     assert speed.output_tokens_per_s[0] <= rate <= speed.output_tokens_per_s[1]
+
+
+@pytest.mark.parametrize("engine", get_args(EngineName))
+@pytest.mark.parametrize("factor", [1.0, 0.5])
+@pytest.mark.parametrize("rate", [0.2, 5.0, 80.0])
+def test_every_engine_carries_a_rate_with_its_slots_and_its_correction(
+    engine: EngineName, factor: float, rate: float
+) -> None:
+    calibration = Calibration(concurrency=1, rate=factor, points=())
+    context = EstimateContext(target="local", facts=TargetFacts(device=EPYC), calibration=calibration)
+    load = ExpectedLoad(input_tokens=117, output_tokens=32, rate=rate)
+    at_rate = estimate.estimate(smollm2(Q4_1_BYTES), served_by(engine), context.model_copy(update={"load": load}), 1)
+    assert at_rate.output_tokens_per_s is not None and at_rate.carried_requests_per_s is not None
+    assert at_rate.instances * at_rate.output_tokens_per_s[0] >= rate * 32 * (1 - 1e-9)
+    assert (at_rate.instances - 1) * at_rate.carried_requests_per_s < rate
+    # The same requests without a rate give the same speed: slots and correction are those of the estimate.
+    same = context.model_copy(update={"load": load.model_copy(update={"rate": None, **_concurrency(at_rate)})})
+    fixed = estimate.estimate(smollm2(Q4_1_BYTES), served_by(engine), same, 1)
+    assert fixed.output_tokens_per_s == at_rate.output_tokens_per_s
+
+
+def _concurrency(at_rate: Estimate) -> dict[str, int]:
+    return {"concurrency": at_rate.load.concurrency}
 
 
 @pytest.mark.parametrize(("cache", "resident"), [("auto", 312_872 * 1024), ("q8_0", 228_392 * 1024)])

@@ -15,7 +15,8 @@ from backend.domain.machine.device import Device
 from backend.domain.machine.instruction_sets import InstructionSet
 from backend.domain.model.facts import ModelCard
 from backend.domain.planner import roofline
-from backend.domain.planner.estimate import EstimateContext, estimate
+from backend.domain.planner.estimate import estimate
+from backend.domain.planner.estimate_context import EstimateContext
 from backend.domain.planner.estimate_correction import geometric_middle
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe import recipe

@@ -42,7 +42,7 @@ def test_without_limits_it_is_the_highest_measured_level_and_says_that_more_may_
 def test_a_limit_at_a_measured_level_gives_that_level() -> None:
     level = RESULT.levels[1]
     assert level.ttft_ms is not None
-    operating_point = costs.operating_point(RESULT, Slo(ttft_p95_ms=level.ttft_ms.p95))
+    operating_point = costs.operating_point(RESULT, Slo(ttft_ms=level.ttft_ms.p95))
     assert operating_point is not None and operating_point.load == level.load
     assert (
         operating_point.output_tokens_per_s == pytest.approx(level.output_tokens_per_s)
@@ -55,7 +55,7 @@ def test_between_two_levels_the_rates_lie_between_theirs(share: float) -> None:
     low, high = RESULT.levels[0], RESULT.levels[1]
     assert low.ttft_ms and high.ttft_ms
     operating_point = costs.operating_point(
-        RESULT, Slo(ttft_p95_ms=low.ttft_ms.p95 + share * (high.ttft_ms.p95 - low.ttft_ms.p95))
+        RESULT, Slo(ttft_ms=low.ttft_ms.p95 + share * (high.ttft_ms.p95 - low.ttft_ms.p95))
     )
     assert operating_point is not None
     assert low.load.value <= operating_point.load.value <= high.load.value + 1e-9
@@ -64,7 +64,7 @@ def test_between_two_levels_the_rates_lie_between_theirs(share: float) -> None:
 
 
 def test_a_limit_below_every_measured_level_is_never_extrapolated() -> None:
-    assert costs.operating_point(RESULT, Slo(ttft_p95_ms=0.001)) is None
+    assert costs.operating_point(RESULT, Slo(ttft_ms=0.001)) is None
 
 
 def test_levels_that_the_client_held_back_do_not_count() -> None:
@@ -78,9 +78,7 @@ def test_a_latency_that_was_not_measured_keeps_no_limit() -> None:
     blind = RESULT.model_copy(
         update={"levels": [level.model_copy(update={"tpot_ms": None}) for level in RESULT.levels]}
     )
-    assert (
-        costs.operating_point(blind, Slo(tpot_p95_ms=1e9)) is None and costs.operating_point(blind, Slo()) is not None
-    )
+    assert costs.operating_point(blind, Slo(tpot_ms=1e9)) is None and costs.operating_point(blind, Slo()) is not None
 
 
 def test_break_even_by_hand() -> None:
@@ -133,5 +131,5 @@ def test_levels_by_the_clock_are_read_by_rate_even_at_one_concurrency() -> None:
     assert load_words(at) == "32 requests/s, measured; more may fit"
     tpot = slow[1].tpot_ms
     assert tpot is not None
-    between = costs.operating_point(simulated.result("clocked", slow), Slo(tpot_p95_ms=tpot.p95 * 1.2))
+    between = costs.operating_point(simulated.result("clocked", slow), Slo(tpot_ms=tpot.p95 * 1.2))
     assert between is not None and 8 < between.load.value < 32
