@@ -9,7 +9,7 @@ import streamlit as st
 from app.builder.option import Option
 from app.builder.serving_options import SERVING_OPTIONS
 from app.evaluate import engine_fields
-from app.formatting import message, plain
+from app.formatting import message
 from app.serving import engine_select
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.outcome import Outcome
@@ -53,7 +53,7 @@ def draw(opened: Workspace, labels: dict[str, str], sources: Sequence[str]) -> N
             value = third.text_input("Value", key=field, help=option.help, max_chars=40)
         # 2. What was measured of it, and whether it can be served so, before it is added.
         for sentence in measured_sentences(opened, source, setting):
-            st.caption(plain(sentence))
+            st.caption(message(sentence))
         changed = _with_setting(source, setting, str(value).strip())
         refusal = _find_refusal(opened, changed) if value else None
         if refusal:

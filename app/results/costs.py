@@ -9,8 +9,9 @@ import streamlit as st
 
 from app import charts
 from app.formatting import plain
-from app.load_bar import address
+from app.load_bar import address, field_values
 from app.navigation import page_key
+from app.portfolio import fleet_table
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.figures import figure, finite
 from backend.domain.limits import chart_selection
@@ -54,6 +55,7 @@ def show_prices(
         rows(priced, what_if, best), hide_index=True, placeholder="–", alt="Cost of each variant within the limits"
     )
     st.caption(plain(" ".join(sentence for sentence in costs.basis(document, what_if, best) if sentence != hour)))
+    fleet_table.show(document, what_if)
     return what_if, priced
 
 
@@ -89,10 +91,10 @@ def choose(opened: Workspace, document: Evaluation) -> WhatIf:
     )
     first, second, third, fourth, fifth = st.columns(5, vertical_alignment="bottom")
     # 2. Limits, API and traffic.
-    percentile = address.current().percentile
-    limit: dict[str, Any] = {"placeholder": "no limit", "help": "The percentile is that of Your load.", **UNSET}
-    ttft = first.number_input(f"TTFT {percentile}, at most (ms)", key=page_key("cost_ttft"), **limit)
-    tpot = second.number_input(f"TPOT {percentile}, at most (ms)", key=page_key("cost_tpot"), **limit)
+    load = address.current()
+    percentile = load.percentile
+    ttft = _limit(first, f"TTFT {percentile}, at most (ms)", "cost_ttft", load.max_ttft_ms)
+    tpot = _limit(second, f"TPOT {percentile}, at most (ms)", "cost_tpot", load.max_tpot_ms)
     api = _api(third)
     requests = fourth.number_input(
         "Requests per month", key=page_key("cost_requests"), step=1000.0, placeholder="none", **UNSET
@@ -116,6 +118,17 @@ def choose(opened: Workspace, document: Evaluation) -> WhatIf:
         requests_a_month=finite(requests) or None,
         peak=finite(peak) or 2.0,
     )
+
+
+def _limit(place: Any, label: str, name: str, planned: float | None) -> float | None:
+    """Draw a latency limit that begins with the planned load's and follows it. Return it, None without one."""
+    key = page_key(name)
+    field_values.follow_load(key, planned)
+    help_ = "Limit and percentile begin with those of Your load."
+    typed: float | None = place.number_input(
+        label, 0.0, HIGHEST, planned, key=key, placeholder="no limit", help=help_, **URL
+    )
+    return typed
 
 
 def _api(place: Any) -> ApiPrice | None:

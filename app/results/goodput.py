@@ -10,6 +10,7 @@ import streamlit as st
 from app import charts
 from app.compare import slo_sliders
 from app.formatting import message
+from app.load_bar import address, field_values
 from app.navigation import page_key
 from backend.domain.errors import NotFound
 from backend.domain.evaluation.document import Evaluation
@@ -43,8 +44,9 @@ def show(view: EvaluationView, document: Evaluation, shown: Evaluation) -> None:
 
 
 def choose(document: Evaluation) -> RequestLimits:
-    """Draw the sliders. Return the limits."""
-    limits: dict[str, float | None] = {}
+    """Draw the sliders, which begin with the planned load's limits. Return the limits."""
+    load, limits = address.current(), dict[str, float | None]()
+    planned = {"ttft_ms": load.max_ttft_ms, "tpot_ms": load.max_tpot_ms}
     for column, (metric, (key, label)) in zip(
         st.columns(len(FIELDS), vertical_alignment="bottom"), FIELDS.items(), strict=True
     ):
@@ -53,7 +55,9 @@ def choose(document: Evaluation) -> RequestLimits:
             column.caption(f"{label}: not measured")
             continue
         top, step = slo_sliders.slider_scale(highest)
-        value = column.slider(label, 0.0, top, top, step, key=page_key(key), bind="query-params")
+        first = min(planned.get(metric) or top, top)
+        field_values.follow_load(page_key(key), first)
+        value = column.slider(label, 0.0, top, first, step, key=page_key(key), bind="query-params")
         limits[metric] = value if value < top else None
     return RequestLimits(**limits)
 

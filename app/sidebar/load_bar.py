@@ -133,8 +133,8 @@ def _draw_requests(opened: Workspace, load: PlannedLoad, saved: Collection[str])
         st.number_input(USERS, 1, MOST_CONCURRENCY, key="load_concurrency", on_change=_take, help=help_)
     else:
         help_ = "Requests arrive by the clock. An estimate finds how many are in flight, on how many instances."
-        limits: dict[str, Any] = {"min_value": LEAST_RATE, "max_value": MOST_RATE, "step": 1.0, "format": "%g"}
-        st.number_input(RATE, key="load_rate", on_change=_take, help=help_, **limits)
+        shown: dict[str, Any] = {"step": 1.0, "format": "%g"}
+        st.number_input(RATE, LEAST_RATE, MOST_RATE, key="load_rate", on_change=_take, help=help_, **shown)
 
 
 def _title(choice: str | None) -> str:

@@ -29,6 +29,16 @@ def test_variants_over_the_quality_floor_of_the_load_are_named(studio_home: Work
     assert "low is left out: its KL divergence is 0.0004, over 0.0001." in said
 
 
+def test_prices_begin_with_the_limits_of_the_load_and_count_machines(studio_home: Workspace) -> None:
+    evaluation = studio.evaluation(studio_home, crossing())
+    query = {"id": evaluation, "evaluate_view": "Price"}
+    assert "Set requests per second under Your load" in studio.says(studio.open_page("evaluate", **query))
+    at = studio.open_page("evaluate", **query, load_rate="50", slo_ttft="150")
+    assert at.number_input(key="evaluate_cost_ttft").value == 150.0
+    (table,) = [frame.value for frame in at.dataframe if "Machines" in frame.value.columns]
+    assert all(table["Machines"] >= table["Without headroom"]) and len(table) >= 1
+
+
 def test_the_command_prints_the_same_and_refuses_one_level(studio_home: Workspace) -> None:
     evaluation = studio.evaluation(studio_home, crossing(), "e-1")
     runner = CliRunner()

@@ -32,7 +32,7 @@ def fleet_command(
 ) -> None:
     """Say how many machines carry a rate of requests, from what one was measured to answer. Nothing runs again."""
     # 1. What one machine answers within the limits.
-    choices = {"limits": {"ttft_p95_ms": ttft_p95, "tpot_p95_ms": tpot_p95}, "per_hour": price_per_hour}
+    choices = {"limits": {"ttft_ms": ttft_p95, "tpot_ms": tpot_p95}, "per_hour": price_per_hour}
     what_if = validate_fields(WhatIf, choices, RequestError)
     document = evaluations.show(service.open_workspace(), evaluation).document
     fleets, unfit = fleet.size_fleets(document, what_if, rate, headroom / 100)

@@ -27,7 +27,7 @@ def portfolio_command(
 ) -> None:
     """Name the best variant for each number of streams that an evaluation measured. Nothing runs again."""
     document = evaluations.show(service.open_workspace(), evaluation).document
-    limits = Slo(ttft_p95_ms=ttft_p95, tpot_p95_ms=tpot_p95)
+    limits = Slo(ttft_ms=ttft_p95, tpot_ms=tpot_p95)
     portfolio = make_portfolio(document, limits, max_kl)
     if portfolio is None:
         raise RequestError(f"No portfolio can be read from {evaluation}. {portfolio_words.TOO_FEW}")

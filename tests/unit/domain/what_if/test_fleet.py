@@ -32,5 +32,5 @@ def test_the_cheapest_fleet_is_first_and_who_misses_the_limits_is_named() -> Non
     assert first.requests_per_s == max(fleet.requests_per_s for fleet in fleets)
     assert first.machines >= first.machines_without_headroom
     assert first.per_hour == 2.0 * first.machines and first.per_month == first.per_hour * HOURS_A_MONTH
-    limited, left_out = size_fleets(document, WhatIf(limits=Slo(ttft_p95_ms=0.1)), rate=50.0)
+    limited, left_out = size_fleets(document, WhatIf(limits=Slo(ttft_ms=0.1)), rate=50.0)
     assert limited == [] and left_out == ["original", "low", "high", "slow"]

@@ -61,12 +61,12 @@ def test_limits_and_floor_leave_variants_out_with_the_reason() -> None:
     assert portfolio.left_out["low"] == "its KL divergence is 0.2, over 0.01"
     assert "original` is the best choice at every load" in portfolio_words.sentence(portfolio)
     # 2. A limit that nobody meets at 8 streams.
-    limited = make_portfolio(document, Slo(ttft_p95_ms=150.0))
+    limited = make_portfolio(document, Slo(ttft_ms=150.0))
     assert limited is not None and limited.unserved == (8,)
     assert portfolio_words.note_sentences(limited)[0] == "No variant is within your limits at 8 streams."
     # 3. One level, and limits that nobody meets.
     assert make_portfolio(crossing(levels=(4,)), Slo()) is None
-    assert make_portfolio(document, Slo(ttft_p95_ms=0.1)) is None
+    assert make_portfolio(document, Slo(ttft_ms=0.1)) is None
 
 
 @given(
