@@ -53,6 +53,8 @@ NUMBERS: dict[str, str] = {
 }
 """Keys of number fields and what they hold."""
 PLACE_FIELD, REGION_FIELD, DISCOUNT_FIELD = "load_place", "load_price_region", "load_percent"
+WIDTH = 360
+"""Pixels of the open bar: it does not change its width with what is in it."""
 FIRST_RATE = 1.0
 """Requests per second when a rate is chosen."""
 UNSET: dict[str, Any] = {"value": None, "placeholder": "none"}
@@ -78,14 +80,15 @@ def draw(opened: Workspace) -> None:
     # 3. The fields, then the line.
     _fill(load)
     with st.sidebar, st.container(key="load_bar"):
-        with st.popover("Your load", icon=":material/tune:", width="stretch", key="load_popover"):
+        popover = st.popover("Your load", icon=":material/tune:", width="stretch", key="load_popover")
+        with popover.container(width=WIDTH):
             _draw_requests(opened, load, saved)
             _draw_limits(load)
             _draw_place(known, load)
             _draw_prices(regions, known.get(load.target or ""), opened.settings.discount)
         st.caption(plain(load_words.summary(load)))
         if missing is not None:
-            st.warning(message(load_words.missing_workload(missing)), icon=":material/help:")
+            st.caption(f":material/help: {message(load_words.missing_workload(missing))}")
         if refused := st.session_state.pop(REFUSED, None):
             st.error(message(refused), icon=":material/error:")
 
@@ -126,15 +129,21 @@ def _draw_requests(opened: Workspace, load: PlannedLoad, saved: Collection[str])
         upload.draw(opened, "load_upload", partial(_take_upload, opened))
     # 3. The users, or a rate.
     st.segmented_control(
-        "Requests", DEMANDS, key=DEMAND_FIELD, required=True, on_change=_take, label_visibility="collapsed"
+        "Requests",
+        DEMANDS,
+        key=DEMAND_FIELD,
+        required=True,
+        on_change=_take,
+        help=(
+            "Users at once: each sends the next request when the answer is complete. Requests per second: they come by "
+            "the clock, and an estimate finds how many are in flight, on how many instances."
+        ),
     )
+    number: dict[str, Any] = {"on_change": _take, "label_visibility": "collapsed"}
     if load.rate is None:
-        help_ = "Concurrent requests: each user sends the next request when the answer is complete."
-        st.number_input(USERS, 1, MOST_CONCURRENCY, key="load_concurrency", on_change=_take, help=help_)
+        st.number_input(USERS, 1, MOST_CONCURRENCY, key="load_concurrency", **number)
     else:
-        help_ = "Requests arrive by the clock. An estimate finds how many are in flight, on how many instances."
-        limits: dict[str, Any] = {"min_value": LEAST_RATE, "max_value": MOST_RATE, "step": 1.0, "format": "%g"}
-        st.number_input(RATE, key="load_rate", on_change=_take, help=help_, **limits)
+        st.number_input(RATE, LEAST_RATE, MOST_RATE, key="load_rate", step=1.0, format="%g", **number)
 
 
 def _title(choice: str | None) -> str:
