@@ -90,9 +90,9 @@ def choose(opened: Workspace, document: Evaluation) -> WhatIf:
     first, second, third, fourth, fifth = st.columns(5, vertical_alignment="bottom")
     # 2. Limits, API and traffic.
     percentile = address.current().percentile
-    limit: dict[str, Any] = {"placeholder": "no limit", "help": "The percentile is that of Your load.", **UNSET}
-    ttft = first.number_input(f"TTFT {percentile}, at most (ms)", key=page_key("cost_ttft"), **limit)
-    tpot = second.number_input(f"TPOT {percentile}, at most (ms)", key=page_key("cost_tpot"), **limit)
+    words: dict[str, Any] = {"placeholder": "no limit", "help": "The percentile is that of Your load."}
+    ttft = first.number_input(f"TTFT {percentile}, at most (ms)", key=page_key("cost_ttft"), **words, **UNSET)
+    tpot = second.number_input(f"TPOT {percentile}, at most (ms)", key=page_key("cost_tpot"), **words, **UNSET)
     api = _api(third)
     requests = fourth.number_input(
         "Requests per month", key=page_key("cost_requests"), step=1000.0, placeholder="none", **UNSET

@@ -236,7 +236,8 @@ def _draw_prices(regions: Sequence[str], instance: Instance | None, discount: fl
         )
     else:
         st.caption(plain(f"Prices: {regions[0] if regions else 'none'}, or the region named beside a price."))
-        navigation.link("hardware", "Fetch another region", ":material/sync:")
+        if st.session_state[navigation.HERE] != "hardware":
+            navigation.link("hardware", "Fetch another region", ":material/sync:")
     # 2. The discount, and the price of the instance.
     st.number_input(
         "Discount (%)",
