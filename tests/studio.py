@@ -106,7 +106,8 @@ def says(at: AppTest) -> str:
 
 
 def links(at: AppTest) -> list[str]:
-    return [link.proto.label.replace("\\", "") for link in at.get("page_link")]
+    """Return the labels of the page's own links, without those of the sidebar."""
+    return [link.proto.label.replace("\\", "") for link in at.main.get("page_link")]
 
 
 def claim(session: Session, job_id: str) -> None:

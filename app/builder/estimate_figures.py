@@ -34,11 +34,12 @@ def size_range(ends: tuple[float, float] | None) -> str:
 
 def speed_rows(estimate: Estimate) -> list[Figure]:
     """Return latency, throughput and price of serving."""
+    each = " of each instance" if estimate.instances > 1 else ""
     return [
         ("Time to ready", range_text(estimate.ready_seconds, "s")),
         ("Time to first token", range_text(estimate.ttft_ms, "ms")),
         ("Time per output token", range_text(estimate.tpot_ms, "ms")),
-        ("Output tokens/s", range_text(estimate.output_tokens_per_s)),
+        (f"Output tokens/s{each}", range_text(estimate.output_tokens_per_s)),
         (_price_label(estimate), range_text(estimate.price_per_million_output)),
     ]
 

@@ -28,7 +28,7 @@ def show(opened: Workspace, estimate: Estimate) -> None:
     where = "this machine" if estimate.target == "local" else estimate.target
     st.caption(f"Estimated for {plain(where)}: {estimate.load_text}. {plain(_basis(estimate))}")
     if sentence := load_words.instances_sentence(estimate):
-        st.warning(message(sentence), icon=":material/stacks:")
+        st.info(message(sentence), icon=":material/stacks:")
     # 2. Speed.
     if estimate.ttft_ms is not None:
         st.markdown(_table("At this load", estimate_figures.speed_rows(estimate)))

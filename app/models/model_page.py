@@ -80,7 +80,7 @@ def show_price(opened: Workspace, model: ModelFacts, target: str | None) -> None
         st.markdown(f":material/payments: **{plain(price.span)} USD per 1M output tokens**{basis} {why}")
         st.caption(plain(f"{price.where[:1].upper()}{price.where[1:]}, not measured. Price: {price.note}."))
         if price.beyond:
-            st.warning(message(price.beyond), icon=":material/stacks:")
+            st.info(message(price.beyond), icon=":material/stacks:")
     elif model.generates:
         region = f" in {plain(load.region)}" if load.region else ""
         st.caption(

@@ -48,8 +48,8 @@ def basis(views: Sequence[PresetView], load: ExpectedLoad) -> str:
 
 
 def range_cell(value: Ends | None) -> str:
-    """Return `30.1 to 52.4`, or a dash."""
-    return NONE if value is None else f"{figure(value[0])} to {figure(value[1])}"
+    """Return `30.1 to 52.4`, one number if both ends are the same, or a dash."""
+    return NONE if value is None else " to ".join(dict.fromkeys(map(figure, value)))
 
 
 def row(view: PresetView, standing: PresetTitle | None, load: ExpectedLoad) -> dict[str, str]:
@@ -90,7 +90,8 @@ def _share(goal: Goal, standing: PresetTitle | None) -> str:
     """Return `0.83–0.88, price per token`."""
     if standing is None or standing.ratio is None:
         return NONE
-    return f"{figure(standing.ratio[0], 2)}–{figure(standing.ratio[1], 2)}, {FIGURES[goal].name}"
+    ratio = "–".join(dict.fromkeys(figure(end, 2) for end in standing.ratio))
+    return f"{ratio}, {FIGURES[goal].name}"
 
 
 def best_level(measured: Measurement) -> str:

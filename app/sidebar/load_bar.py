@@ -53,6 +53,8 @@ NUMBERS: dict[str, str] = {
 }
 """Keys of number fields and what they hold."""
 PLACE_FIELD, REGION_FIELD, DISCOUNT_FIELD = "load_place", "load_price_region", "load_percent"
+WIDTH = 360
+"""Pixels of the open bar: it does not change its width with what is in it."""
 FIRST_RATE = 1.0
 """Requests per second when a rate is chosen."""
 UNSET: dict[str, Any] = {"value": None, "placeholder": "none"}
@@ -78,14 +80,15 @@ def draw(opened: Workspace) -> None:
     # 3. The fields, then the line.
     _fill(load)
     with st.sidebar, st.container(key="load_bar"):
-        with st.popover("Your load", icon=":material/tune:", width="stretch", key="load_popover"):
+        popover = st.popover("Your load", icon=":material/tune:", width="stretch", key="load_popover")
+        with popover.container(width=WIDTH):
             _draw_requests(opened, load, saved)
             _draw_limits(load)
             _draw_place(known, load)
             _draw_prices(regions, known.get(load.target or ""), opened.settings.discount)
         st.caption(plain(load_words.summary(load)))
         if missing is not None:
-            st.warning(message(load_words.missing_workload(missing)), icon=":material/help:")
+            st.caption(f":material/help: {message(load_words.missing_workload(missing))}")
         if refused := st.session_state.pop(REFUSED, None):
             st.error(message(refused), icon=":material/error:")
 
@@ -126,15 +129,21 @@ def _draw_requests(opened: Workspace, load: PlannedLoad, saved: Collection[str])
         upload.draw(opened, "load_upload", partial(_take_upload, opened))
     # 3. The users, or a rate.
     st.segmented_control(
-        "Requests", DEMANDS, key=DEMAND_FIELD, required=True, on_change=_take, label_visibility="collapsed"
+        "Requests",
+        DEMANDS,
+        key=DEMAND_FIELD,
+        required=True,
+        on_change=_take,
+        help=(
+            "Users at once: each sends the next request when the answer is complete. Requests per second: they come by "
+            "the clock, and an estimate finds how many are in flight, on how many instances."
+        ),
     )
+    number: dict[str, Any] = {"on_change": _take, "label_visibility": "collapsed"}
     if load.rate is None:
-        help_ = "Concurrent requests: each user sends the next request when the answer is complete."
-        st.number_input(USERS, 1, MOST_CONCURRENCY, key="load_concurrency", on_change=_take, help=help_)
+        st.number_input(USERS, 1, MOST_CONCURRENCY, key="load_concurrency", **number)
     else:
-        help_ = "Requests arrive by the clock. An estimate finds how many are in flight, on how many instances."
-        shown: dict[str, Any] = {"step": 1.0, "format": "%g"}
-        st.number_input(RATE, LEAST_RATE, MOST_RATE, key="load_rate", on_change=_take, help=help_, **shown)
+        st.number_input(RATE, LEAST_RATE, MOST_RATE, key="load_rate", step=1.0, format="%g", **number)
 
 
 def _title(choice: str | None) -> str:
@@ -227,7 +236,8 @@ def _draw_prices(regions: Sequence[str], instance: Instance | None, discount: fl
         )
     else:
         st.caption(plain(f"Prices: {regions[0] if regions else 'none'}, or the region named beside a price."))
-        navigation.link("hardware", "Fetch another region", ":material/sync:")
+        if st.session_state[navigation.HERE] != "hardware":
+            navigation.link("hardware", "Fetch another region", ":material/sync:")
     # 2. The discount, and the price of the instance.
     st.number_input(
         "Discount (%)",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 from backend.domain.model.facts import ModelFacts
@@ -42,10 +43,14 @@ def find_in_flight(tokens_per_s: float, carried: Callable[[int], float], most: i
     `carried`: concurrent requests -> output tokens/s, which do not fall as requests are added. `most`: the number of
     concurrent requests beyond which none are added.
     """
-    # 1. Doubled numbers of requests up to the most, and what is carried at the best of them.
+    # 1. Doubled numbers of requests until they carry it; the most that is carried at any of them and at the last.
     levels = [2**power for power in range(most.bit_length()) if 2**power < most] + [most]
-    rates = [carried(level) for level in levels]
-    capacity = max(rates)
+    rates: list[float] = []
+    for level in levels:
+        rates.append(carried(level))
+        if rates[-1] >= tokens_per_s:
+            break
+    capacity = max(*rates, carried(most))
     if capacity <= 0:
         return None
     # 2. The instances, and the share of each.
@@ -92,8 +97,14 @@ def predict_in_flight(
         return None
     factor = context.calibration.rate if context.calibration else 1.0
 
+    @cache
+    def carried_by_replica(streams: int, room_of_one: int) -> float:
+        return roofline.carried_tokens_per_s(scenario.with_streams(streams), room_of_one)
+
     def carried(concurrency: int) -> float:
-        cached = fixed or room(concurrency)
-        return factor * roofline.carried_tokens_per_s(scenario.with_streams(concurrency), replicas, cached)
+        least = (fixed or room(concurrency))[0]
+        streams, busier = divmod(concurrency, replicas)  # as `roofline.replicated_speed` shares them
+        rate = busier * carried_by_replica(streams + 1, least) if busier else 0.0
+        return factor * (rate + (replicas - busier) * carried_by_replica(streams, least) if streams else rate)
 
     return find_in_flight(load.rate * load.output_tokens, carried, most)

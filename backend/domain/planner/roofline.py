@@ -388,15 +388,10 @@ def replicated_speed(scenario: Scenario, replicas: int, cached: tuple[int, int] 
     return Speed((quickest.ttft[0], slowest.ttft[1]), (quickest.tpot[0], slowest.tpot[1]), (least, most))
 
 
-def carried_tokens_per_s(scenario: Scenario, replicas: int, cached: tuple[int, int]) -> float:
-    """Return the least output tokens/s of `replicated_speed`, without its other figures."""
-    streams, busier = divmod(scenario.load.concurrency, replicas)
-    groups = ((busier, streams + 1), (replicas - busier, streams))
-    return sum(
-        count * _batch_cycle(scenario.with_streams(number), WORST, cached[0]).rate
-        for count, number in groups
-        if count and number
-    )
+def carried_tokens_per_s(scenario: Scenario, cached: int) -> float:
+    """Return the least output tokens/s of `speed`, without its other figures. `cached`: the fewest sequences that the
+    cache holds."""
+    return _batch_cycle(scenario, WORST, cached).rate
 
 
 class _BatchCycle(NamedTuple):

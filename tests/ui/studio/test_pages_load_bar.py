@@ -165,7 +165,7 @@ def test_users_and_rate_are_exchanged_and_the_form_begins_with_the_rate(studio_h
 def test_prices_are_those_of_the_chosen_region_on_every_page(studio_home: Workspace) -> None:
     at = studio.open_page("jobs")
     assert "Prices: us-west-2, or the region named beside a price." in studio.says(at)
-    assert "Fetch another region" in studio.links(at)
+    assert [link.proto.label for link in at.sidebar.get("page_link")] == ["Fetch another region"]
     keep(studio_home, refreshed(datetime(2026, 11, 1, tzinfo=UTC), "eu-west-1", ml_g5_12xlarge=8.4))
     # 1. Chosen in the bar, in the address, on Build.
     at = studio.open_page("build", model=LLAMA, target="ml.g5.12xlarge", recipe="awq")
