@@ -28,7 +28,7 @@ RECORDED = (
 )
 LONGEST_S = 1800.0
 """Seconds beyond which measuring more is not what to do next."""
-SMALL = 280
+SMALL = 320
 """Height in pixels."""
 
 

@@ -107,6 +107,28 @@ def test_verdict_tiles_and_first_chart_begin_on_the_first_screen(browser: Browse
         assert caveats.get_by_role("list").is_visible()
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("variants", [2, 8])
+def test_no_legend_lies_over_its_chart(browser: Browser, tmp_path: Path, width: int, variants: int) -> None:
+    names = ["original", *(f"a-variant-with-a-long-name-{number}" for number in range(1, variants))]
+    document = evaluation(names=names, speeds=[1 + number / 10 for number in range(variants)])
+    with Visit(browser, write_report(document, tmp_path), width) as visit:
+        places = {
+            plot.get_attribute("data-chart"): (
+                plot.locator("g.legend").bounding_box(),
+                plot.locator(".g-xtitle").bounding_box(),
+                plot.evaluate("chart => chart._fullLayout._size.h"),
+            )
+            for plot in visit.page.locator(".plot[data-chart]").all()
+            if plot.locator("g.legend").count()
+        }
+    assert len(places) >= PLOTS - 1
+    for name, (legend, axis, height) in places.items():
+        assert legend and axis
+        assert legend["y"] >= axis["y"] + axis["height"] - 1, f"the legend of {name} lies over the name of its axis"
+        assert height >= 90, f"the legend of {name} leaves its chart no room"
+
+
 def test_the_percentile_buttons_redraw_figures_and_words(browser: Browser, report: Path) -> None:
     with Visit(browser, report) as visit:
         plot = visit.page.locator("[data-chart=ttft_ms]")
