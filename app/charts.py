@@ -14,7 +14,7 @@ from backend.domain.figures import figure as number
 from backend.domain.figures import streams
 from backend.present.charts import alt_text
 from backend.present.charts.markers import style_indices
-from backend.present.charts.theme import Figure, Theme, concurrency_axis, empty, layout, legend_y, style, text
+from backend.present.charts.theme import Figure, Theme, concurrency_axis, empty, layout, style, text
 
 TITLE = "Output tokens/s so far (approximate)"
 CONFIG = {"displaylogo": False, "displayModeBar": True, "modeBarButtons": [["toImage"]], "scrollZoom": False}
@@ -50,10 +50,8 @@ def show(figure: Figure, key: str, words: str | None = None, *, file: bool = Tru
 
 
 def with_height(figure: Figure, height: int) -> Figure:
-    """Return the chart with this height in pixels and the legend in its place."""
-    drawn = figure["layout"]
-    legend = {**drawn["legend"], "y": legend_y(height, drawn["margin"]["t"])}
-    return {**figure, "layout": {**drawn, "height": height, "legend": legend}}
+    """Return the chart with this height in pixels."""
+    return {**figure, "layout": {**figure["layout"], "height": height}}
 
 
 def unvalidated(figure: Figure) -> graph.Figure:

@@ -8,6 +8,7 @@ from contextlib import suppress
 import streamlit as st
 
 from app import idempotency, navigation, quality_confirmation, shell, url_parameters
+from app.field_labels import error_sentence
 from app.formatting import message, plain, size
 from app.navigation import page_key
 from app.serving import engine_select, other_engines
@@ -19,12 +20,13 @@ from backend.domain.jobs import gguf_export
 from backend.domain.recipe.serving_engines import ENGINES, artifact_id
 from backend.present import serve_command
 from backend.present.source_names import short_name
+from backend.present.words import engines
 from backend.service import Workspace
 from backend.service.evaluations import reports
 from backend.service.jobs import artifacts
 from backend.service.jobs import gguf_export as gguf_exports
 from backend.service.models import models, variants
-from backend.service.serving import playground, serve
+from backend.service.serving import chat_servers, playground, serve
 from backend.service.serving.serve import ServedVariant
 
 MOST_BYTES = 500_000_000
@@ -48,9 +50,11 @@ def show(
             st.caption(message(error))
             return
         # What can be done here, and what can be downloaded.
-        _local_actions(opened, variant, baseline)
+        chat_note = _local_actions(opened, variant, baseline)
         _downloads(opened, variant, evaluation)
-    # Say why it cannot run here, and how to go on by commands.
+    # Say what a chat lacks or waits for, why it cannot run here, and how to go on by commands.
+    if chat_note:
+        st.caption(message(chat_note))
     if variant.kind == "artifact" and (why := variants.why_unserved(opened, source)):
         st.caption(message(f"It cannot run on this machine: {why}."))
     if variant.model_path is not None:
@@ -89,15 +93,21 @@ def _choose_source(sources: Sequence[str]) -> str:
     return chosen
 
 
-def _local_actions(opened: Workspace, variant: Variant, baseline: str | None) -> None:
-    """Draw what runs on this machine: a server, a chat, an evaluation."""
-    # 1. Serve.
+def _local_actions(opened: Workspace, variant: Variant, baseline: str | None) -> str:
+    """Draw what runs on this machine: a chat, an evaluation, a server. Return the note on the chat; empty if none."""
+    # 1. What can run, and whether the person accepts its quality.
     source = variant.source
     able = variant.kind != "artifact" or not variants.why_unserved(opened, source)
     pair = [value for value in dict.fromkeys([baseline, source]) if value]
+    anyway = quality_confirmation.confirm(opened, [source], "next", say=False)
+    # 2. Chat and evaluate.
+    note = _chat(opened, pair, anyway=anyway) if able and not opened.read_only else ""
+    if able:
+        label = "Evaluate against the original" if len(pair) > 1 else "Evaluate it"
+        navigation.link("evaluate", label, ":material/speed:", variants=navigation.join_values(*pair))
+    # 3. Serve it alone.
     title = ENGINES[variant.serving.engine_name].title
     options = {"help": f"Starts {title} with it on this machine and opens the job.", **disabled_unless_allowed(opened)}
-    anyway = quality_confirmation.confirm(opened, [source], "next", say=False)
     if st.button(
         "Serve", icon=":material/dns:", key=page_key("next_serve"), **{"disabled": not (able and anyway), **options}
     ):
@@ -105,14 +115,39 @@ def _local_actions(opened: Workspace, variant: Variant, baseline: str | None) ->
             mark = idempotency.submission_key("serve", source, for_s=idempotency.DOUBLE_CLICK_S)
             job = serve.start(opened, [source], submission=mark, anyway=anyway)
             navigation.go("job", id=job.id)
-    # 2. Chat and evaluate.
-    if able and not opened.read_only:
-        navigation.link(
-            "playground", "Open Playground", ":material/chat:", **url_parameters.playground_parameters(pair)
-        )
-    if able:
-        label = "Evaluate against the original" if len(pair) > 1 else "Evaluate it"
-        navigation.link("evaluate", label, ":material/speed:", variants=navigation.join_values(*pair))
+    return note
+
+
+def _chat(opened: Workspace, pair: Sequence[str], *, anyway: bool) -> str:
+    """Draw the button that starts the servers of `pair` (the original, then the result) and opens their chat. Return
+    what it lacks or waits for; empty if nothing."""
+    # 1. The servers that the memory allows, and how long they take.
+    try:
+        planned = chat_servers.plan_servers(opened, pair)
+    except WhetstoneError as error:
+        return f"No chat: {error_sentence(error)}"
+    label = "Chat: original beside result" if len(planned.sources) > 1 else "Chat with it"
+    help_words = "Starts a server for each on this machine, one after the other."
+    if planned.left_out is not None:
+        label = "Chat with the result alone"
+    if planned.is_ready:
+        label, help_words = f"{label} · ready now", "The servers run already."
+    elif planned.ready is not None and planned.waits_for is None:
+        label = f"{label} · ready in {engines.expected_words(planned.ready.seconds)}"
+        help_words += f" The time is {planned.ready.basis}."
+    # 2. The button.
+    options = {"help": message(help_words), **disabled_unless_allowed(opened)}
+    key, icon = page_key("next_chat"), ":material/chat:"
+    if st.button(label, type="primary", icon=icon, key=key, **{"disabled": not anyway, **options}):
+        with shell.errors_inline():
+            mark = idempotency.submission_key("chat", ",".join(planned.sources), for_s=idempotency.DOUBLE_CLICK_S)
+            if not planned.is_ready:
+                serve.start(opened, planned.sources, submission=mark, anyway=anyway)
+            navigation.go("playground", **url_parameters.playground_parameters(planned.sources))
+    # 3. What is not as asked.
+    if planned.left_out is not None:
+        return f"Without the original: {planned.left_out}"
+    return f"The servers start when “{planned.waits_for}” has ended." if planned.waits_for is not None else ""
 
 
 def _downloads(opened: Workspace, variant: Variant, evaluation: str | None) -> None:

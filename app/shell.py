@@ -32,11 +32,21 @@ READABLE = """<style>
 [data-testid='stSidebarUserContent'] { order: 1; padding-bottom: 1rem }
 [data-testid='stSidebarNav'] { order: 2 }
 [data-testid='stElementContainer']:has(> [data-testid='stHtml'] script) { display: none }
+@media (max-width: 640px) {
+    [data-testid='stColumn']:has(> [data-testid='stVerticalBlock'] > [data-testid='stLayoutWrapper']
+    > [data-testid='stVerticalBlock'] > [data-testid='stElementContainer'] > [data-testid='stMetric'])
+    { min-width: calc(50% - 1rem) }
+    [data-testid='stMetric'] p { white-space: normal !important; overflow-wrap: anywhere }
+    [data-testid='stMetricValue'] { font-size: 20px }
+}
+@media (hover: none) { [data-testid='stElementContainer']:has([data-testid='stDataFrame'])
+    { margin-top: 1.5rem } }
 @media (min-width: 800px) { [data-testid='stMainBlockContainer'] { padding-inline: 3rem } }
 </style>"""
 """CSS: Streamlit pales the shortcut on a button and draws a slider's value in the accent colour, neither of which could
-be read, writes "19/80" over the end of what is typed, puts the menu above everything else in the sidebar, and leaves a
-sixth of a laptop's screen free above the title and as much beside the page."""
+be read, writes "19/80" over the end of what is typed, puts the menu above everything else in the sidebar, leaves a
+sixth of a laptop's screen free above the title and as much beside the page. On a phone it gives each tile a row of its
+own with its words cut, and draws the buttons of a table, which are always there, over the line above it."""
 
 
 REACHED = """<script>(() => {

@@ -8,9 +8,6 @@ forwards then backwards (A B B A), with prompts that none has seen. The prompt c
 
 from __future__ import annotations
 
-import argparse
-import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,11 +17,10 @@ from backend import settings
 from backend.catalog.cards import gguf
 from backend.domain.evaluation.document import Variant
 from backend.domain.recipe.recipe import Serving
-from backend.hardware import probe
 from backend.hardware.engine_status import engine_program
 from backend.serving import llama_cpp_options
 from backend.serving.llama_cpp import LlamaCppServer
-from benchmarks.serving_settings import facts, measure, show
+from benchmarks.serving_settings import compare_servers, facts, parse_command
 
 CORES = llama_cpp_options.cores()
 
@@ -66,23 +62,9 @@ class TunedServer(LlamaCppServer):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path)
-    parser.add_argument("names", nargs="*", choices=[*SETTINGS, []], metavar="SETTING")
-    parser.add_argument("--streams", default="1,4,8")
-    parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--out", type=Path)
-    arguments = parser.parse_args()
-    names = arguments.names or list(SETTINGS)
-    streams = [int(part) for part in arguments.streams.split(",")]
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        servers = {name: start(name, arguments.model, Path(folder), max(streams), stack) for name in names}
-        rows = measure(servers, streams, arguments.rounds, Path(folder))
-        starts = {name: facts(server) for name, server in servers.items()}
-    show(names, streams, rows)
-    document = {"model": arguments.model.name, "hardware": probe.probe(), "starts": starts, "rows": rows}
-    if arguments.out:
-        arguments.out.write_text(json.dumps(document, indent=1) + "\n")
+    run = parse_command(__doc__, SETTINGS, "1,4,8")
+    most = max(run.streams)
+    compare_servers(run, run.model.name, lambda name, folder, stack: start(name, run.model, folder, most, stack))
 
 
 def start(name: str, model: Path, folder: Path, streams: int, stack: ExitStack) -> LlamaCppServer:

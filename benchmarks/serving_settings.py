@@ -16,10 +16,10 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from backend import processes, settings
 from backend.domain.evaluation.document import Variant
@@ -57,24 +57,52 @@ PROMPT = (
 )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+class SettingsRun(NamedTuple):
+    """A request on the command line: the model's folder, the settings and loads to measure, and where to write."""
+
+    model: Path
+    names: list[str]
+    streams: list[int]
+    rounds: int
+    out: Path | None
+
+
+def parse_command(description: str | None, settings_known: Collection[str], streams: str) -> SettingsRun:
+    """Return what the command line asks for; `streams` is the default. Ends with code 2 and a sentence where it is
+    wrong."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
-    parser.add_argument("names", nargs="*", choices=[*SETTINGS, []], metavar="SETTING")
-    parser.add_argument("--streams", default="1,8")
+    parser.add_argument("names", nargs="*", choices=[*settings_known, []], metavar="SETTING")
+    parser.add_argument("--streams", default=streams)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    names = arguments.names or list(SETTINGS)
-    streams = [int(part) for part in arguments.streams.split(",")]
+    levels = [int(part) for part in arguments.streams.split(",")]
+    return SettingsRun(
+        arguments.model, arguments.names or list(settings_known), levels, arguments.rounds, arguments.out
+    )
+
+
+def compare_servers(
+    run: SettingsRun, model_name: str, start_one: Callable[[str, Path, ExitStack], ModelServer]
+) -> None:
+    """Start a server of each setting, load them in turn, print the figures and write them where that was asked.
+
+    `start_one` starts the server of a setting, with its log in the folder, and stops it with the stack.
+    """
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        servers = {name: start(name, arguments.model, Path(folder), stack) for name in names}
-        rows = measure(servers, streams, arguments.rounds, Path(folder))
+        servers = {name: start_one(name, Path(folder), stack) for name in run.names}
+        rows = measure(servers, run.streams, run.rounds, Path(folder))
         starts = {name: facts(server) for name, server in servers.items()}
-    show(names, streams, rows)
-    document = {"model": str(arguments.model), "hardware": probe.probe(), "starts": starts, "rows": rows}
-    if arguments.out:
-        arguments.out.write_text(json.dumps(document, indent=1) + "\n")
+    show(run.names, run.streams, rows)
+    document = {"model": model_name, "hardware": probe.probe(), "starts": starts, "rows": rows}
+    if run.out:
+        run.out.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def main() -> None:
+    run = parse_command(__doc__, SETTINGS, "1,8")
+    compare_servers(run, str(run.model), lambda name, folder, stack: start(name, run.model, folder, stack))
 
 
 def start(name: str, model: Path, folder: Path, stack: ExitStack) -> VllmServer:

@@ -12,7 +12,7 @@ from app.overview import caveats
 from app.results import evaluation_page, figure_tables, imported_results, variant_choice, verdict_panel
 from app.session import workspace
 from backend.domain.limits import chart_selection, slo
-from backend.present import load_words
+from backend.present import evaluation_top, load_words
 from backend.present.charts import evaluation as drawn
 from backend.present.charts import tradeoffs
 
@@ -47,7 +47,7 @@ theme = charts.theme()
 titled = {title: view.document for title, view in zip(side_by_side.titles(views), views, strict=True)}
 lettered = {letter: view.document for letter, view in zip(side_by_side.LETTERS, views, strict=False)}
 with notes:
-    caveats.show(side_by_side.lettered_sentences(lettered, verdict_panel.caveat_sentences))
+    caveats.show(side_by_side.lettered_sentences(lettered, evaluation_top.caveat_sentences))
 with top:
     if len(views) == 1:
         verdict_panel.show_verdict(views[0].document)

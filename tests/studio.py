@@ -19,9 +19,9 @@ from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Multiselect, Selectbox
 
 from backend import processes
-from backend.domain.evaluation.document import Evaluation
+from backend.domain.evaluation.document import Evaluation, Variant
 from backend.domain.jobs.artifact import Manifest
-from backend.domain.jobs.jobs import LIVE, Event, InstallSpec, JobSpec, JobState, OptimizeSpec
+from backend.domain.jobs.jobs import LIVE, Event, InstallSpec, JobSpec, JobState, OptimizeSpec, ServeSpec
 from backend.domain.model.facts import ModelCard
 from backend.domain.recipe.recipe import Recipe
 from backend.service import Workspace
@@ -169,6 +169,13 @@ def put(
             setattr(row, name, value)
     assert state in LIVE or jobs.show(workspace, job.id).state is state
     return jobs.show(workspace, job.id)
+
+
+def serve_spec(*sources: str) -> ServeSpec:
+    """A request to serve these sources, whose files are not there."""
+    return ServeSpec(
+        variants=tuple(Variant(name=source, source=source, kind="model", model_path="/m") for source in sources)
+    )
 
 
 def serving(*answering: tuple[str, str]) -> Event:

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import streamlit as st
 
 from app.formatting import plain
+from backend.present.variant_tiles import tile_look
 from backend.present.words.headline import Tile
-from backend.present.words.verdicts import CellKind
-
-Colour = Literal["green", "orange", "blue", "gray"]
-Arrow = Literal["up", "down", "off"]
-OUTCOME_COLOURS: dict[CellKind | None, tuple[Colour, Arrow]] = {
-    "faster": ("green", "up"),
-    "slower": ("orange", "down"),
-    "same": ("blue", "off"),
-}
-"""Colour and arrow of an outcome; any other is grey. The word is always there too."""
 
 
 def show(tiles: Sequence[Tile], *, room: int | None = None) -> None:
     """Draw the tiles beside each other, of equal width and height; nothing without tiles. `room`: the tiles that a row
     has room for, where it is not filled."""
     for column, tile in zip(st.columns(room or len(tiles)) if tiles else (), tiles, strict=False):
-        colour, arrow = OUTCOME_COLOURS.get(tile.kind, ("gray", "off"))
+        colour, arrow = tile_look(tile)
         with column.container(border=True, height="stretch", gap=None):
             st.metric(
                 plain(tile.label),

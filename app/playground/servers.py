@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from contextlib import suppress
 
 import streamlit as st
 
@@ -15,11 +15,13 @@ from app.session import disabled_unless_allowed
 from backend.domain.errors import WhetstoneError
 from backend.domain.jobs.jobs import JobKind, JobState
 from backend.domain.roles import Action
+from backend.present.words import engines
 from backend.service import Workspace
 from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.models import variants
-from backend.service.serving import playground, serve
+from backend.service.serving import chat_servers, playground, serve
+from backend.service.serving.chat_servers import ReadyTime
 from backend.service.serving.serve import ServedVariant
 
 PURPOSE = "playground"
@@ -77,10 +79,20 @@ def _show_start(opened: Workspace, pair: Pair, last: JobView | None) -> None:
     # 1. How the last servers ended.
     if last is not None:
         _show_end(last)
-    # 2. The button, with what a start takes.
-    sources = sorted(source for _, source in pair if not serve.is_address(source))
+    # 2. What can start: without memory for both, the second alone.
+    chosen: Pair = pair
+    left_out: str | None = None
+    with suppress(WhetstoneError):  # the start itself says what is wrong with the second
+        planned = chat_servers.plan_servers(opened, [source for _, source in pair])
+        chosen, left_out = [named for named in pair if named[1] in planned.sources], planned.left_out
+    if left_out is not None:
+        st.info(message(left_out), icon=":material/memory:")
+    # 3. The button, with what a start takes.
+    sources = sorted(source for _, source in chosen if not serve.is_address(source))
     mark = f"{','.join(sources)} after {last.id if last else 'none'}"
     label = "Start both" if len(sources) > 1 else "Start it"
+    if left_out is not None:
+        label = f"Start {chosen[0][0]} alone"
     anyway = quality_confirmation.confirm(opened, sources, "start")
     with st.container(horizontal=True, vertical_alignment="center"):
         st.button(
@@ -90,23 +102,19 @@ def _show_start(opened: Workspace, pair: Pair, last: JobView | None) -> None:
             key="playground_start",
             shortcut="Alt+S",
             on_click=_start,
-            args=(opened, pair, mark, anyway),
+            args=(opened, chosen, mark, anyway),
             **disabled_unless_allowed(opened),
         )
-        st.caption(
-            f"{_loading_sentence(opened, sources)} They run on this machine only, and {_idle_stop(serve.IDLE_MINUTES)}."
-        )
+        ready = chat_servers.find_ready_time(opened, sources)
+        expected = f"{_ready_sentence(ready)} " if ready else ""
+        about = message(f"The time is {ready.basis}.") if ready else None
+        st.caption(f"{expected}They run on this machine only, and {_idle_stop(serve.IDLE_MINUTES)}.", help=about)
     if refused := st.session_state.pop("playground_refused", None):
         st.error(message(refused), icon=":material/error:")
 
 
-def _loading_sentence(opened: Workspace, sources: Sequence[str]) -> str:
-    took = serve.loading_seconds(opened, sources)
-    return (
-        f"Loading took {seconds(took)} the last time."
-        if took
-        else "The first start also compiles the model, which takes longest."
-    )
+def _ready_sentence(ready: ReadyTime) -> str:
+    return f"Ready in {engines.expected_words(ready.seconds)}, {ready.short_basis}."
 
 
 def _show_end(last: JobView) -> None:
@@ -152,9 +160,11 @@ def _show_loading(opened: Workspace, job: JobView) -> None:
         st.markdown(headline(job), width="stretch")
         navigation.link("job", "Phases and log", ":material/work:", id=job.id)
         cancel_button(opened, job)
-    st.progress(min(1.0, job.progress or 0.0), text=progress_text(job))
+    left = chat_servers.find_time_left(opened, job)
+    st.progress(min(1.0, job.progress or 0.0), text=progress_text(job, left=left is None))
     if job.state is not JobState.QUEUED:
-        st.caption(_loading_sentence(opened, serve.served_sources(opened, job.id)))
+        if left is not None:
+            st.caption(_ready_sentence(left), help=message(f"The time is {left.basis}."))
         return
     for other in serve.jobs_in_the_way(opened):
         with st.container(horizontal=True, vertical_alignment="center"):

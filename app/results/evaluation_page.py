@@ -30,14 +30,13 @@ from app.results import (
 from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.limits.chart_selection import select_variants
 from backend.domain.what_if.costs import WhatIf
-from backend.present import load_words
+from backend.present import evaluation_top, load_words
 from backend.present.charts import evaluation as drawn
 from backend.present.charts import resources, tradeoffs
 from backend.present.source_names import evaluation_name
 from backend.present.tables import tasks
 from backend.present.tables.evaluation import csv
-from backend.present.variant_tiles import variant_tiles
-from backend.present.words import engines, headline, load_search, quality_loss
+from backend.present.words import engines, headline, quality_loss
 from backend.present.words.measurements import answers_agreement, quality_scores, scored
 from backend.service import Workspace
 from backend.service.evaluations.evaluations import EvaluationView
@@ -100,32 +99,29 @@ def draw_top(view: EvaluationView) -> ActionPlaces:
     """Draw title, verdict and tiles. Return the places of the actions, which depend on what is chosen below."""
     # 1. The title and what is beside it.
     document = view.document
+    top = evaluation_top.read_top(document)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.title(plain(evaluation_name(view.title)), width="stretch", help=f"{plain(view.title)} ({view.id})")
-        caveats.show(verdict_panel.caveat_sentences(document))
+        caveats.show(top.caveats)
         more, compare = st.container(width="content"), st.container(width="content")
         actions = st.popover("More", icon=":material/more_horiz:", key=page_key("actions"), width="content")
     # 2. The verdict, and a tile per variant.
     verdict_panel.show_verdict(document)
-    row = [] if load_search.is_search(document) else variant_tiles(document)
-    tiles.show(row)
-    if row and len(row) < len(document.variants):
-        st.caption(f"The {len(row) - 1} fastest of {len(document.variants) - 1} variants; the table below has all.")
+    tiles.show(top.tiles)
+    if top.without_tile:
+        st.caption(top.without_tile)
     return ActionPlaces(more, compare, actions)
 
 
 def draw_first_charts(document: Evaluation, shown: Evaluation) -> None:
     """Draw the trade-off of all variants, `shown` ones in colour, and beside it their quality where it was measured."""
-    theme = charts.theme()
-    front = tradeoffs.pareto(document, theme, [result.name for result in shown.variants])
-    scored = any(result.quality for result in shown.variants)
-    left, right = st.columns([3, 2]) if scored else (st.container(), None)
+    first = evaluation_top.first_charts(document, [result.name for result in shown.variants], charts.theme())
+    left, right = st.columns([3, 2]) if first.quality else (st.container(), None)
     with left:
-        charts.show(charts.with_height(front, FIRST), "evaluation-pareto")
-    if right is not None:
+        charts.show(charts.with_height(first.front, FIRST), "evaluation-pareto")
+    if right is not None and first.quality:
         with right:
-            chart = tradeoffs.quality_speed(shown, None, theme, brief=True)
-            charts.show(charts.with_height(chart, FIRST), "evaluation-quality")
+            charts.show(charts.with_height(first.quality, FIRST), "evaluation-quality")
     load = address.current()
     losses = {result.name: result.quality.known_kl for result in document.variants[1:] if result.quality}
     for sentence in (load_words.floor_sentence(losses, load.max_kl), load_words.evaluation_elsewhere(document, load)):

@@ -13,6 +13,7 @@ from app.results import verdict_panel
 from app.summaries import provenance
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.machine import hardware_lines
+from backend.present import evaluation_top
 from backend.present.charts import tradeoffs
 from backend.present.variant_tiles import variant_tiles
 from backend.present.words import headline, load_search
@@ -27,7 +28,7 @@ RECORDED = (
 )
 LONGEST_S = 1800.0
 """Seconds beyond which measuring more is not what to do next."""
-SMALL = 280
+SMALL = 320
 """Height in pixels."""
 
 
@@ -57,7 +58,7 @@ def show(opened: Workspace, views: Sequence[EvaluationView]) -> None:
             navigation.link("evaluate", "Open the evaluation", ":material/open_in_full:", id=view.id)
             navigation.link("compare", "Compare", ":material/compare_arrows:", ids=view.id)
             navigation.link("evaluate", "All evaluations", ":material/history:")
-            caveats.show(verdict_panel.caveat_sentences(document))
+            caveats.show(evaluation_top.caveat_sentences(document))
             if win is None and not verdict_panel.more_button(opened, view, within_s=LONGEST_S):
                 _link_build(view)
         st.caption(plain(provenance(view)))

@@ -15,9 +15,8 @@ from backend.domain.evaluation.fingerprint import configuration_hash
 from backend.domain.evaluation.soundness import (
     SHARED_PROCESSORS,
     invalidity_reasons,
-    is_buffered,
-    is_uncounted,
     level_validity,
+    validity_warnings,
 )
 from backend.domain.figures import code, counted, figure
 from backend.domain.machine.hardware_lines import hardware_line, versions_line
@@ -108,26 +107,9 @@ def _validity_row(result: VariantResult, level: Level) -> dict[str, Any]:
     }
 
 
-def validity_warnings(document: Evaluation) -> list[str]:
-    """Return how many levels are invalid or incomplete; empty if all are valid."""
-    levels = [level for result in document.variants for level in result.levels]
-    sound = [level for level in levels if level_validity(level) != "no"]
-    wrong, uncounted, buffered = len(levels) - len(sound), sum(map(is_uncounted, sound)), sum(map(is_buffered, sound))
-    total = len(levels)
-    sentences = {
-        (
-            f"{wrong} of {total} levels are invalid: the figures are not the server's. They are hollow on the "
-            "charts and get no verdict."
-        ): wrong,
-        f"{uncounted} of {total} levels have no tokens/s and no prices: answers came without a token count.": uncounted,
-        f"{buffered} of {total} levels have no time between tokens: their answers came in one piece.": buffered,
-    }
-    return [sentence for sentence, count in sentences.items() if count]
-
-
 def show_validity(document: Evaluation) -> None:
-    for doubt in validity_warnings(document):
-        st.warning(doubt, icon=":material/warning:")
+    for doubt in validity_warnings(document.variants):
+        st.warning(message(doubt), icon=":material/warning:")
     rows = validity_rows(document)
     if all(row["Valid"] != "no" for row in rows):
         words = "The load generator kept up at every level and at most one request in a hundred failed."

@@ -11,13 +11,12 @@ from app import idempotency, navigation
 from app.evaluate import form
 from app.formatting import duration_range, message, plain, strong
 from app.navigation import page_key
-from app.results import configuration_check, measurement_conditions, verdict_grid
+from app.results import configuration_check, verdict_grid
 from app.session import disabled_unless_allowed
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import Evaluation
-from backend.domain.evaluation.soundness import SHARED_PROCESSORS
 from backend.domain.figures import counted
-from backend.present.variant_tiles import mixed_sentences
+from backend.present import evaluation_top
 from backend.present.words import headline, load_search
 from backend.present.words.verdicts import LevelVerdict, level_verdicts
 from backend.service import Workspace
@@ -32,7 +31,7 @@ def show_verdict(document: Evaluation) -> None:
     if load_search.is_search(document):
         show_search(document)
     else:
-        show_line(document, headline.short_sentence(document))
+        show_line(document, *evaluation_top.read_top(document).verdict)
 
 
 def show_several(documents: Mapping[str, Evaluation]) -> None:
@@ -41,18 +40,17 @@ def show_several(documents: Mapping[str, Evaluation]) -> None:
         configuration_check.show_failures(document)
     lines = []
     for title, document in documents.items():
-        is_search = load_search.is_search(document)
-        words = " ".join(load_search.sentences(document)) if is_search else headline.short_sentence(document)
+        words = " ".join(evaluation_top.read_top(document).verdict)
         lines.append(f"- **{plain(title)}.** {strong(words)}")
     st.markdown("\n".join(lines))
 
 
 def show_line(document: Evaluation, sentence: str) -> None:
-    """Show the sentence of a verdict: green if something is faster, amber if the noise is too high, else plain."""
-    words, calls = strong(sentence), headline.throughput_verdicts(document)
-    if headline.find_win(document) is not None:
+    """Show the sentence of a verdict in the colour of its tone."""
+    words, tone = strong(sentence), evaluation_top.verdict_tone(document)
+    if tone == "win":
         st.success(words, icon=":material/trophy:")
-    elif any(call.kind == "noisy" for call in calls):
+    elif tone == "noisy":
         st.warning(words, icon=":material/graphic_eq:")
     else:
         st.info(words, icon=":material/balance:")
@@ -72,12 +70,6 @@ def show_details(document: Evaluation, shown: Evaluation) -> None:
         )
     with st.expander("Full verdicts, with every latency", icon=":material/balance:"):
         show_sentences(shown)
-
-
-def caveat_sentences(document: Evaluation) -> list[str]:
-    """Return what a reader of the figures must know, except the one that holds for every evaluation on one machine."""
-    warnings = [warning for warning in document.warnings if warning != SHARED_PROCESSORS]
-    return [*measurement_conditions.validity_warnings(document), *mixed_sentences(document), *warnings]
 
 
 def more_button(opened: Workspace, view: EvaluationView, *, within_s: float = math.inf) -> bool:

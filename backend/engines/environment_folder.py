@@ -10,7 +10,6 @@ import importlib.metadata
 import json
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -22,6 +21,7 @@ from backend.domain.errors import DiskFull, WorkError
 from backend.domain.jobs.progress import Progress
 from backend.domain.machine.environments import Build, EnvironmentInfo
 from backend.engines import uv_installer
+from backend.engines.finished_run import DISK_FULL, run_to_end
 
 MARKER = "INSTALLED.json"
 REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)((?: \\\n[ ]+--hash=sha256:[0-9a-f]{64})*)", re.MULTILINE)
@@ -111,26 +111,20 @@ def run_pip(
     command: list[str], progress: Progress | None = None, environment: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
     """Run a command, print its output as it comes, and return exit code and output; it ends if we are interrupted."""
-    # 1. Pass each line on, and count the packages that pip has got; uv names those that take long to download.
-    lines: list[str] = []
+    # 1. Count the packages that pip has got; uv names those that take long to download.
     collected = 0
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment
-    ) as process:
-        try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                print(line, end="", flush=True)
-                lines.append(line)
-                collected += line.startswith("Collecting ")
-                if progress is not None and line.startswith("Collecting "):
-                    progress.advance(collected)
-                if progress is not None and line.startswith(("Downloading ", " Downloaded ")):
-                    progress.note(line.strip())
-        except BaseException:
-            process.terminate()
-            raise
-    return process.returncode, "".join(lines)
+
+    def follow(line: str) -> None:
+        nonlocal collected
+        collected += line.startswith("Collecting ")
+        if progress is not None and line.startswith("Collecting "):
+            progress.advance(collected)
+        if progress is not None and line.startswith(("Downloading ", " Downloaded ")):
+            progress.note(line.strip())
+
+    # 2. Run it.
+    finished = run_to_end(command, follow=follow, environment=environment)
+    return finished.code, "".join(finished.lines)
 
 
 def compile_modules(folder: Path) -> None:
@@ -141,7 +135,7 @@ def compile_modules(folder: Path) -> None:
 
 def pip_failure(doing: str, output: str) -> WorkError:
     """Make the error of a failed command: what is known of it, else its last line that says ERROR."""
-    if "No space left on device" in output:
+    if DISK_FULL in output:
         return DiskFull(f"The disk filled up while {doing}: free some space and install again.")
     changed = re.search(r"DO NOT MATCH THE HASHES.*?\n +(\S+==\S+) ", output, re.DOTALL)
     if changed is not None:

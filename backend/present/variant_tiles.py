@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from backend.domain.evaluation.comparison import higher_is_better
 from backend.domain.evaluation.document import Comparison, Evaluation, Level, VariantResult
@@ -12,6 +12,7 @@ from backend.domain.load.load import Load
 from backend.present.words import headline
 from backend.present.words.headline import Tile
 from backend.present.words.measurements import throughput
+from backend.present.words.verdicts import CellKind
 
 MOST_TILES = 4
 """Tiles in a row; a table has the other variants."""
@@ -23,6 +24,18 @@ WORDS: dict[VerdictKind, str] = {
     "none": "no verdict",
 }
 RUINED = "quality ruined"
+Colour = Literal["green", "orange", "blue", "gray"]
+Arrow = Literal["up", "down", "off"]
+OUTCOME_LOOKS: dict[CellKind | None, tuple[Colour, Arrow]] = {
+    "faster": ("green", "up"),
+    "slower": ("orange", "down"),
+    "same": ("blue", "off"),
+}
+
+
+def tile_look(tile: Tile) -> tuple[Colour, Arrow]:
+    """Return colour and arrow of a tile's word; without an outcome it is grey. The word is always there too."""
+    return OUTCOME_LOOKS.get(tile.kind, ("gray", "off"))
 
 
 def variant_tiles(evaluation: Evaluation) -> list[Tile]:

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import http.client
 import json
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from backend.domain.errors import RequestError
 from backend.domain.evaluation import llama_cpp_speculation
-from backend.domain.evaluation.document import Variant
 from backend.domain.evaluation.evidence import engine_log
 from backend.domain.evaluation.evidence.llama_cpp_findings import add_logged_facts, parse_facts
 from backend.domain.evaluation.evidence.lossless import Answer
 from backend.domain.evaluation.evidence.served_variant import LlamaCppFacts, StartEvidence
-from backend.domain.evaluation.startup import Startup
-from backend.domain.jobs.progress import Progress
 from backend.domain.limits.served_divergence import TokenLogprobs, parse_token_probabilities
 from backend.domain.load import counters
 from backend.serving import llama_cpp_options
-from backend.serving.model_server import NICE, READY_SECONDS, ModelServer
+from backend.serving.gguf.server import GgufServer, file_links
 
 STRIDE = 4
 """Tokens between two positions of a prompt whose probabilities are asked for: a request takes as long as a token of an
@@ -32,76 +28,39 @@ MOST_WAITING = 32
 """Requests that are sent at one time; its slots answer fewer, and each one that waits takes a thread on both sides."""
 
 
-class LlamaCppServer(ModelServer):
-    """One server of one GGUF file, which is linked into its private folder under its own name.
-
-    `program` is llama-server; `tokens_in_flight` and `streams` are the most tokens and requests at one time, None where
-    the load is not known.
-    """
+class LlamaCppServer(GgufServer):
+    """A server of llama.cpp; `program` is llama-server. A draft is a GGUF file too."""
 
     title = "llama.cpp"
+    key_variable = "LLAMA_API_KEY"
+    write_arguments = staticmethod(llama_cpp_options.server_arguments)
 
-    def __init__(
-        self,
-        variant: Variant,
-        *,
-        program: Path,
-        log: Path,
-        tokens_in_flight: int | None = None,
-        streams: int | None = None,
-        progress: Progress | None = None,
-        port: int | None = None,
-        ready_s: float = READY_SECONDS,
-    ) -> None:
-        super().__init__(variant, log=log, progress=progress, port=port, ready_s=ready_s)
-        if variant.gguf is None:
-            raise RequestError(
-                f"{variant.name} has no GGUF file, and llama.cpp reads nothing else: serve it with vLLM."
-            )
-        self._program = program
-        self._gguf = Path(variant.gguf)
-        draft = variant.speculation.draft_gguf if variant.speculation else None
-        if variant.speculation is not None and variant.speculation.draft_path is not None and draft is None:
-            raise RequestError(llama_cpp_speculation.unread_draft(Path(variant.speculation.draft_path).name).sentence)
+    _draft: Path | None = None
+    _facts = LlamaCppFacts()
+
+    def _check_variant(self) -> None:
+        super()._check_variant()
+        speculation = self._variant.speculation
+        draft = speculation.draft_gguf if speculation else None
+        if speculation is not None and speculation.draft_path is not None and draft is None:
+            raise RequestError(llama_cpp_speculation.unread_draft(Path(speculation.draft_path).name).sentence)
         self._draft = Path(draft) if draft else None
-        self._tokens_in_flight, self._streams = tokens_in_flight, streams
-        self._attempt_began = 0.0
-        self._facts = LlamaCppFacts()
 
     @property
     def served_name(self) -> str:
         """The model's name; a comma would begin another one (`--alias`)."""
         return super().served_name.replace(",", " ")
 
-    def _command(self) -> list[str]:
-        arguments = llama_cpp_options.server_arguments(
-            self._variant,
-            port=self._port,
-            served_name=self.served_name,
-            tokens_in_flight=self._tokens_in_flight,
-            streams=self._streams,
-        )
-        return [*NICE, str(self._program), *arguments]
-
     def _environment(self) -> dict[str, str]:
         return llama_cpp_options.environment()
 
-    def _with_key(self, environment: Mapping[str, str]) -> dict[str, str]:
-        return {**environment, "LLAMA_API_KEY": self._key}
-
     def _links(self) -> dict[str, Path]:
-        draft = llama_cpp_options.links(self._draft, llama_cpp_options.DRAFT) if self._draft else {}
-        return llama_cpp_options.links(self._gguf) | draft
+        draft = file_links(self._draft, llama_cpp_options.DRAFT) if self._draft else {}
+        return super()._links() | draft
 
-    def _begin_start(self) -> None:
-        self._attempt_began = time.monotonic()
-
-    def _read_startup(self) -> Startup:
-        startup = Startup(kind="eager", listen_s=round(time.monotonic() - self._attempt_began, 2))
-        # What it says of itself, now that it answers; it may have ended when somebody asks for it.
+    def _read_facts(self) -> None:
         models, properties = (self._read_json(path) for path in ("/v1/models", "/props"))
         self._facts = parse_facts(models, properties)
-        return startup
 
     def _read_json(self, path: str) -> dict[str, Any]:
         """Return the document at a path; empty where there is none."""

@@ -6,7 +6,6 @@ Options of llama.cpp 0c1e57098 (tools/server/README.md). Knows nothing of proces
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 from backend.domain.evaluation import llama_cpp_speculation
@@ -29,7 +28,6 @@ Threads that never sleep wait for one that does not run where other programs use
 cores: 285 to 940 ms a token, 15 to 45 where all sleep at once). Threads that sleep at once take 2.4 times as long on a
 machine with nothing else to do: benchmarks/results/llama_cpp_settings.md.
 """
-_PART = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.IGNORECASE)
 
 
 def server_arguments(
@@ -70,16 +68,6 @@ def pool_tokens(variant: Variant, tokens_in_flight: int | None = None, streams: 
         return max(sequence, tokens_in_flight + MARGIN * slots(variant, streams))
     element = BLOCK_BYTES.get(stored_cache(variant.serving), 2 * BLOCK_ELEMENTS) / BLOCK_ELEMENTS
     return pooled_tokens(vllm_options.cache_elements(variant) * element, sequence, slots(variant, streams))
-
-
-def links(gguf: Path, prefix: str = "") -> dict[str, Path]:
-    """Return the file under its own name, with the other parts of a model that was split."""
-    match = _PART.search(gguf.name)
-    if match is None:
-        return {f"{prefix}{gguf.name}": gguf.resolve()}
-    head = gguf.name[: match.start()]
-    names = [f"{head}-{number:05d}-of-{match[2]}.gguf" for number in range(1, int(match[2]) + 1)]
-    return {f"{prefix}{name}": (gguf.parent / name).resolve() for name in names}
 
 
 def environment() -> dict[str, str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from backend.domain.evaluation.document import Variant
 from backend.domain.jobs.progress import Progress
+from backend.serving.gguf.server import GgufServer
 from backend.serving.installed_packages import is_cpu_build
 from backend.serving.llama_cpp import LlamaCppServer
 from backend.serving.model_server import ModelServer
@@ -29,10 +30,7 @@ def make_server(
     `program` is what `engine_status.server_program` returns; `tokens_in_flight` and `streams` are the most tokens and
     requests at one time, None where the load is not known. Raises RequestError for a variant without files.
     """
-    readers: dict[str, type[LlamaCppServer] | type[OpenVinoServer]] = {
-        "llama.cpp": LlamaCppServer,
-        "openvino": OpenVinoServer,
-    }
+    readers: dict[str, type[GgufServer]] = {"llama.cpp": LlamaCppServer, "openvino": OpenVinoServer}
     if variant.serving.engine in readers:
         return readers[variant.serving.engine](
             variant,

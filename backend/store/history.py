@@ -231,9 +231,9 @@ def count_evaluations(session: Session, owner: str | None = None) -> int:
     ).one()
 
 
-def list_evaluation_ids(session: Session, *, baseline: str, limit: int) -> list[str]:
-    """Newest first, without reading the documents."""
-    statement = select(EvaluationRow.id).where(EvaluationRow.baseline == baseline)
+def list_evaluation_ids(session: Session, *, baseline: str | None = None, limit: int) -> list[str]:
+    """Newest first, without reading the documents; with `baseline` only those against it."""
+    statement = select(EvaluationRow.id).where(*equals(EvaluationRow.baseline, baseline))
     return list(session.exec(statement.order_by(col(EvaluationRow.created_at).desc()).limit(limit)))
 
 

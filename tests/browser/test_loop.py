@@ -18,6 +18,7 @@ from tests.browser.visit import Visit, visiting
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 LONG_MS = 600_000
 LEVELS, REPEATS = (1, 2), 5
+COUNT_CLICKS = "() => { window.clicks = 0; addEventListener('click', () => { window.clicks += 1 }, true) }"
 
 
 def optimize(visit: Visit) -> str:
@@ -36,6 +37,25 @@ def optimize(visit: Visit) -> str:
     visit.heading("Optimize starter with w8a8")
     expect(visit.button("Evaluate against the original")).to_be_visible(timeout=LONG_MS)
     return query_value(visit, "id")
+
+
+def chat(visit: Visit) -> None:
+    """Job -> Playground: a message is typed and answered by original and result, with two clicks; back to the job."""
+    job_page = visit.page.url
+    visit.page.evaluate(COUNT_CLICKS)
+    visit.button("Chat: original beside result").click()
+    visit.heading("Playground")
+    prompt = visit.page.get_by_test_id("stChatInputTextArea")
+    expect(prompt).to_be_enabled(timeout=LONG_MS)
+    prompt.click()
+    visit.page.keyboard.type("def read_lines(path):")
+    visit.page.keyboard.press("Enter")
+    expect(visit.main.get_by_text(re.compile("first token after"))).to_have_count(2, timeout=LONG_MS)
+    assert visit.page.evaluate("window.clicks") == 2
+    # An evaluation waits for servers that run.
+    visit.button("Stop the servers").click()
+    expect(visit.button("Start both again")).to_be_visible(timeout=LONG_MS)
+    visit.open(job_page.removeprefix(visit.url))
 
 
 def evaluate(visit: Visit, studio: Studio) -> str:
@@ -82,6 +102,7 @@ def test_from_the_catalog_to_a_report_on_disk(chromium: Browser, studio: Studio,
     before = jobs.count(workspace)
     with visiting(chromium, studio.url) as visit:
         optimize_job = optimize(visit)
+        chat(visit)
         evaluation = evaluate(visit, studio)
         sentences = visit.main.get_by_text(re.compile(r"^.*At [12] streams? "))
         expect(sentences).to_have_count(len(LEVELS))
@@ -95,8 +116,8 @@ def test_from_the_catalog_to_a_report_on_disk(chromium: Browser, studio: Studio,
             friend.open(visit.page.url.removeprefix(studio.url))
             expect(friend.field("Price per hour")).to_have_value("3.0000")
     read_offline(chromium, report)
-    # One double click, one job: each of the two buttons made exactly one.
-    assert jobs.count(workspace) == before + 2
+    # One double click, one job: each of the two buttons made exactly one, and the chat one.
+    assert jobs.count(workspace) == before + 3
     view = evaluations.show(workspace, evaluation)
     assert [level.concurrency for level in view.document.variants[1].levels] == list(LEVELS)
     assert artifacts.show(workspace, view.document.variants[1].variant.source).job_id == optimize_job

@@ -24,6 +24,7 @@ from typing import Any, BinaryIO, NamedTuple
 from backend import files
 from backend.domain.errors import DiskFull, WorkError
 from backend.domain.jobs.progress import Progress
+from backend.engines.finished_run import run_to_end, shorten_reason
 
 PROGRAMS = ("llama-server", "llama-quantize", "llama-imatrix")
 SOURCE, COMMIT = "llama-cpp-python", "0c1e57098"
@@ -49,6 +50,7 @@ DISK_BYTES = 1_000_000_000
 """Disk that source and objects take while it builds."""
 NICE = ("/usr/bin/nice", "-n", "10")
 _STEP = re.compile(r"^\[(\d+)/(\d+)\] ")
+_FAILURE = re.compile(r"\berror\b|\bERROR\b|CMake Error")
 
 
 class Pin(NamedTuple):
@@ -263,33 +265,12 @@ class _Build:
         self._run([*command, "--require-hashes", *options, "-r", str(requirements)], f"fetching {pins[-1].name}")
 
     def _run(self, command: list[str], doing: str, heard: Callable[[str], None] = lambda line: None) -> None:
-        """Run to the end, its output passed on. It inherits the lock, and ends with us if we are interrupted."""
-        lines: list[str] = []
-        with subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            pass_fds=(self._lock.fileno(),),
-        ) as process:
-            try:
-                assert process.stdout is not None
-                for line in process.stdout:
-                    print(line, end="", flush=True)
-                    lines.append(line)
-                    heard(line)
-            except BaseException:
-                process.terminate()
-                raise
-        if process.returncode:
-            raise _failure(doing, lines)
-
-
-def _failure(doing: str, lines: list[str]) -> WorkError:
-    """Return the first line that says error, in one sentence."""
-    if any("No space left on device" in line for line in lines):
-        return DiskFull(f"The disk filled up while {doing} llama.cpp: free some space and install it again.")
-    errors = [line.strip() for line in lines if re.search(r"\berror\b|\bERROR\b|CMake Error", line)]
-    last = (errors or [line.strip() for line in lines if line.strip()] or ["no output"])[0]
-    return WorkError(f"It failed while {doing} llama.cpp: {last.rstrip('.')[:300]}; the job's log has all of it.")
+        """Run to the end; the program inherits the lock. Raises DiskFull, and WorkError with the first line that says
+        error."""
+        finished = run_to_end(command, follow=heard, pass_fds=(self._lock.fileno(),))
+        if finished.code == 0:
+            return
+        if finished.is_disk_full:
+            raise DiskFull(f"The disk filled up while {doing} llama.cpp: free some space and install it again.")
+        reason = shorten_reason(finished.matching_lines(_FAILURE)[0])
+        raise WorkError(f"It failed while {doing} llama.cpp: {reason}; the job's log has all of it.")

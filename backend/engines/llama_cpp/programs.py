@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 from backend.domain.errors import DiskFull, WorkError
+from backend.engines.finished_run import run_to_end, shorten_reason
 
 QUANTIZE, IMATRIX = "llama-quantize", "llama-imatrix"
 _TENSOR = re.compile(r"^\[\s*(\d+)/\s*(\d+)\]")
+_FAILURE = re.compile(r"error|failed|terminate", re.IGNORECASE)
 _BATCH = 512
 
 
@@ -56,35 +57,15 @@ def quantize(
 
 
 def _run(command: list[str], folder: Path, doing: str, follow: Callable[[str], None] = lambda line: None) -> None:
-    """Run to the end with the output passed on; the program ends with us if we are interrupted."""
+    """Run to the end. Raises DiskFull, and WorkError with the program's own words."""
     # 1. Threads sleep at barriers: a job gives way to what else uses the cores.
     environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
     environment.pop("OMP_NUM_THREADS", None)
-    lines: list[str] = []
-    with subprocess.Popen(
-        command,
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    ) as process:
-        try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                print(line, end="", flush=True)
-                lines.append(line)
-                follow(line)
-        except BaseException:
-            process.terminate()
-            raise
-
-    # 2. Say what it said.
-    if process.returncode:
-        output = [line.strip() for line in lines if line.strip()]
-        if any("No space left on device" in line for line in output):
-            raise DiskFull(f"The disk filled up while {doing} with llama.cpp: free some space, then resume the job.")
-        failed = [line for line in output if re.search(r"error|failed|terminate", line, re.IGNORECASE)]
-        last = (failed or output or [f"it ended with code {process.returncode}"])[-1]
-        raise WorkError(f"llama.cpp failed while {doing}: {last.rstrip('.')[:300]}; the job's log has all of it.")
+    finished = run_to_end(command, folder=folder, environment=environment, follow=follow)
+    # 2. Say what it said last.
+    if finished.code == 0:
+        return
+    if finished.is_disk_full:
+        raise DiskFull(f"The disk filled up while {doing} with llama.cpp: free some space, then resume the job.")
+    reason = shorten_reason(finished.matching_lines(_FAILURE)[-1])
+    raise WorkError(f"llama.cpp failed while {doing}: {reason}; the job's log has all of it.")

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 from backend.domain.evaluation import energy
 from backend.domain.evaluation.comparison import HEADLINE
-from backend.domain.evaluation.document import Comparison, Evaluation, VariantResult
-from backend.domain.evaluation.outcome import VerdictKind
-from backend.domain.figures import factor_and_bounds, figure, listed
+from backend.domain.evaluation.document import Evaluation
+from backend.domain.evaluation.soundness import SHARED_PROCESSORS
+from backend.domain.figures import counted, figure, listed
 from backend.domain.imported.imported_result import NO_TEST, TITLES, ImportedResult, definition_rows, figure_rows
+from backend.domain.limits.chart_selection import choose_foremost
 from backend.domain.load.load import Load
 from backend.domain.machine.hardware_lines import hardware_line
 from backend.domain.maths.intervals import wilson
@@ -26,6 +27,7 @@ from backend.domain.what_if.slice_means import with_slice_means
 from backend.evaluate.report import tables
 from backend.evaluate.report.facts import facts, moment, variant_facts
 from backend.evaluate.report.tables import table_data
+from backend.present import evaluation_top
 from backend.present.charts import evaluation as charts
 from backend.present.charts import imported_results as charts_imported
 from backend.present.charts import requests, tradeoffs
@@ -36,24 +38,17 @@ from backend.present.report_content import LATENCIES, Changed, Extras, Requests,
 from backend.present.speculation import words as speculation
 from backend.present.tables import tasks
 from backend.present.tables.evaluation import Row, csv
+from backend.present.variant_tiles import tile_look
 from backend.present.words import costs as cost_words
-from backend.present.words import evidence, load_search, repeat_counts
-from backend.present.words.measurements import quality_cost, throughput
+from backend.present.words import headline, load_search, repeat_counts
 from backend.present.words.text_differences import differences
-from backend.present.words.verdicts import level_verdicts, sameness_words
+from backend.present.words.verdicts import GridRow, grid_rows, level_verdicts
 
 REPORT_PERCENTILES = ("p50", "p90", "p99")
 THROUGHPUTS = ("output_tokens_per_s", "output_tokens_per_s_per_request")
 PRICES = ("per_million_input", "per_million_output")
-BASELINE_TILE = {"kind": "plain", "mark": "", "factor": "", "detail": ""}
-MARKS: dict[VerdictKind, tuple[str, str]] = {
-    "faster": ("better", "▲"),
-    "slower": ("worse", "▼"),
-    "same": ("even", "="),
-    "noisy": ("none", ""),
-    "none": ("none", ""),
-}
-"""The style and the sign of a tile."""
+FIRST = ("pareto", "first_quality")
+"""Names of the charts below the tiles."""
 NO_REQUESTS = (
     "Single requests were not kept with this report: the studio's page of the evaluation has them where they are."
 )
@@ -84,15 +79,15 @@ def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
     costed, within = costs(evaluation, extras), goodput(evaluation, extras)
     # Name everything as the template does.
     return {
-        "title": headline(evaluation),
+        "title": title(evaluation),
         "measured_at": moment(evaluation.measured_at),
         "hardware": hardware_line(evaluation.hardware),
-        "cards": cards(evaluation),
-        "search": load_search.sentences(evaluation),
+        "top": top(evaluation),
+        "first_plots": _listed({name: plot for name, plot in shown.items() if name in FIRST}),
+        "verdicts": None if load_search.is_search(evaluation) else verdicts(evaluation),
         "search_meaning": load_search.MEANING,
         "lossless_meaning": speculation.MEANING,
-        "off": evidence.off_sentences(evaluation),
-        "warnings": evaluation.warnings,
+        "shared_processors": SHARED_PROCESSORS if SHARED_PROCESSORS in evaluation.warnings else "",
         "whiskers": WHISKERS_TEXT,
         "tests": repeat_counts.describe_tests(evaluation),
         "percentiles": REPORT_PERCENTILES,
@@ -144,8 +139,18 @@ def _charts(evaluation: Evaluation) -> dict[str, Plot]:
         plots[metric] = _single(partial(charts.throughput, evaluation, metric))
     for metric in PRICES:
         plots[metric] = _single(partial(charts.price, evaluation, metric))
-    plots["pareto"] = _single(partial(tradeoffs.pareto, evaluation))
+    plots |= _first_charts(evaluation)
     plots["quality_speed"] = _single(partial(tradeoffs.quality_speed, evaluation, None))
+    return plots
+
+
+def _first_charts(evaluation: Evaluation) -> dict[str, Plot]:
+    """Return the charts that the page of the evaluation shows first, with the same variants in colour."""
+    draw = partial(evaluation_top.first_charts, evaluation, choose_foremost(evaluation))
+    front, quality = FIRST
+    plots = {front: _single(lambda theme: draw(theme).front)}
+    if draw("light").quality is not None:
+        plots[quality] = _single(lambda theme: draw(theme).quality or {})
     return plots
 
 
@@ -167,7 +172,7 @@ def _sections(drawn: dict[str, Plot]) -> list[dict[str, Any]]:
         ("latency", "Latency", charts.LATENCIES),
         ("throughput", "Throughput", THROUGHPUTS),
         ("price", "Price", PRICES),
-        ("tradeoffs", "Trade-offs", ("pareto", "quality_speed")),
+        ("tradeoffs", "Trade-offs", ("quality_speed",)),
     ]
     return [
         {"anchor": anchor, "title": title, "plots": _listed({name: drawn[name] for name in names})}
@@ -327,7 +332,7 @@ def palette() -> dict[str, str]:
     return pairs | {pale(a): pale(b) for a, b in pairs.items()}
 
 
-def headline(evaluation: Evaluation) -> str:
+def title(evaluation: Evaluation) -> str:
     """The page's title: who was measured against whom."""
     names = [result.name for result in evaluation.variants]
     if len(names) < 2:
@@ -335,47 +340,26 @@ def headline(evaluation: Evaluation) -> str:
     return f"{listed(names[1:])} against {names[0]}"
 
 
-def cards(evaluation: Evaluation) -> list[dict[str, Any]]:
-    """One a variant, the baseline first with its own figures."""
-    all_verdicts = level_verdicts(evaluation)
-    rows = {
-        (row.variant, row.load): row for row in evaluation.comparison if row.metric.startswith("output_tokens_per_s")
-    }
-    return [
-        _card(index, result, rows, [verdict.text for verdict in all_verdicts if verdict.variant == result.name])
-        for index, result in enumerate(evaluation.variants)
-    ]
+def top(evaluation: Evaluation) -> dict[str, Any]:
+    """Return what the page of the evaluation shows first: verdict, tiles and caveats, as the template draws them."""
+    shown = evaluation_top.read_top(evaluation)
+    tiles = [{**tile._asdict(), **dict(zip(("colour", "arrow"), tile_look(tile), strict=True))} for tile in shown.tiles]
+    return {**shown._asdict(), "tiles": tiles, "caveats_title": counted(len(shown.caveats), "caveat")}
 
 
-def _card(
-    index: int, result: VariantResult, rows: dict[tuple[str, Load], Comparison], sentences: list[str]
-) -> dict[str, Any]:
-    tiles = [
-        {
-            "level": level.load.words,
-            "throughput": throughput(level),
-            **(_tile(rows[result.name, level.load]) if (result.name, level.load) in rows else BASELINE_TILE),
-        }
-        for level in result.levels
+def verdicts(evaluation: Evaluation) -> dict[str, Any]:
+    """Return the verdicts in full: a sentence for the whole, a table of variants and loads, and every latency."""
+    rows = [
+        {"Variant": row.name, **{load.words: _cell(row, load) for load in evaluation.loads}, "Quality": row.quality}
+        for row in grid_rows(evaluation)
     ]
     return {
-        "name": result.name,
-        "is_baseline": index == 0,
-        "quality": quality_cost(result.quality),
-        "tiles": tiles,
-        "sentences": sentences,
+        "whole": headline.headline_sentence(evaluation),
+        "table": table_data(rows),
+        "sentences": [verdict.text for verdict in level_verdicts(evaluation)],
     }
 
 
-def _tile(row: Comparison) -> dict[str, str]:
-    """`mark` says in a shape what the colour says: up, down, no difference, or no verdict."""
-    if row.ratio is None or row.outcome == "not_comparable":
-        return {"kind": "none", "mark": "", "factor": "–", "detail": "not comparable" if row.ratio else "no verdict"}
-    factor, bounds = factor_and_bounds(row.ratio, row.ci95)
-    detail = f"95% {bounds}" if bounds else ""
-    if row.why is None and not row.significant:
-        detail = f"{sameness_words(row)}, {detail}"
-    elif row.why is not None:
-        detail = f"no verdict, {detail}".removesuffix(", ")
-    style, mark = MARKS[row.kind]
-    return {"kind": style, "mark": mark, "factor": factor.replace("x", "×"), "detail": detail}
+def _cell(row: GridRow, load: Load) -> str:
+    cell = row.cells.get(load)
+    return cell.text if cell is not None else "–"

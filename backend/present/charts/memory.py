@@ -39,7 +39,7 @@ def memory(footprints: Sequence[Footprint], theme: Theme = "light") -> Figure:
     around = {**layout(TITLE, x, y, theme, provenance=ESTIMATED), "shapes": [full]}
     # Each bar adds to the height.
     height = 170 + BAR * len(footprints)
-    legend = {**around["legend"], "y": -70 / height, "traceorder": "normal"}
+    legend = {**around["legend"], "traceorder": "normal"}
     return {
         "data": traces,
         "layout": {**around, "barmode": "stack", "bargap": 0.25, "height": height, "legend": legend},

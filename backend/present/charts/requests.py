@@ -9,7 +9,7 @@ from backend.domain.evaluation.metrics import steady_window
 from backend.domain.figures import figure
 from backend.domain.load.records import RequestRecord
 from backend.present.charts.markers import inert, legend_name
-from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, legend_y, pale, style, text, upright
+from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, pale, style, text, upright
 from backend.present.report_content import LATENCIES, Spread, evenly
 
 Records = Sequence[RequestRecord]
@@ -47,10 +47,9 @@ def timeline(name: str, load_words: str, records: Records, provenance: str, them
     drawn = layout(title, x, y, theme, mark="Sent after (s)", provenance=provenance)
     height = min(720, 220 + 12 * streams)
     shapes = _window(records, start, colours.muted)
-    legend = {**drawn["legend"], "y": legend_y(height, drawn["margin"]["t"])}
     return {
         "data": [trace for trace in traces if trace["x"]],
-        "layout": {**drawn, "barmode": "overlay", "bargap": 0.2, "height": height, "shapes": shapes, "legend": legend},
+        "layout": {**drawn, "barmode": "overlay", "bargap": 0.2, "height": height, "shapes": shapes},
     }
 
 

@@ -98,8 +98,8 @@ def startups(evaluation: Evaluation, theme: Theme = "light") -> Figure:
     # The first start is on top, and each bar adds to the height.
     y = {"type": "category", "autorange": "reversed", "categoryorder": "array", "categoryarray": names}
     drawn = layout(READY, {"label": "Seconds", "rangemode": "tozero"}, y, theme, provenance=provenance(evaluation))
-    height = 170 + BAR * len(starts)
-    legend = {**drawn["legend"], "y": -70 / height, "traceorder": "normal"}
+    height = 240 + BAR * len(starts)
+    legend = {**drawn["legend"], "traceorder": "normal"}
     return {"data": traces, "layout": {**drawn, "barmode": "stack", "bargap": 0.3, "height": height, "legend": legend}}
 
 

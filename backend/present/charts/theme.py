@@ -45,6 +45,8 @@ TITLE_WIDTH = 42
 """Characters per line of a title."""
 HEIGHT = 380
 """Pixels."""
+LEGEND_SHARE = 0.3
+"""Most of a chart's height that its legend takes."""
 MOST_TICKS = 16
 """Most ticks of concurrency over the width of a phone."""
 FONT = "'Source Sans', system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
@@ -151,11 +153,15 @@ def layout(title: str, x: dict[str, Any], y: dict[str, Any], theme: Theme, **met
         "height": HEIGHT,
         "hovermode": "closest",
         "hoverlabel": {"align": "left", "bgcolor": colours.panel, "font": {"color": colours.ink, "family": FONT}},
+        # At the lower edge, where plotly makes as much room below the axis as its rows take at the width of the screen;
+        # of many rows it scrolls.
         "legend": {
             "orientation": "h",
             "x": 0,
-            "y": legend_y(HEIGHT, top),
-            "yanchor": "top",
+            "y": 0,
+            "yref": "container",
+            "yanchor": "bottom",
+            "maxheight": LEGEND_SHARE,
             "font": {"color": colours.ink},
         },
         "showlegend": True,
@@ -165,11 +171,6 @@ def layout(title: str, x: dict[str, Any], y: dict[str, Any], theme: Theme, **met
         # An empty template: plotly's own would add seven kilobytes to each figure and is overruled by the above.
         "template": {},
     }
-
-
-def legend_y(height: int, top: int = 52) -> float:
-    """Return the legend's y just below the x axis title, as a share of the height of the plot."""
-    return round(-58 / max(60, height - top - 64), 3)
 
 
 def _axis(changes: dict[str, Any], colours: Colours) -> dict[str, Any]:

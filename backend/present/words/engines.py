@@ -34,6 +34,12 @@ def ready_words(seconds: tuple[float, float]) -> str:
     return " to ".join(dict.fromkeys(figure(end, 2) for end in seconds)) + " s"
 
 
+def expected_words(seconds: tuple[float, float]) -> str:
+    """Return (least, most) seconds that are expected: `about 25 s`, `51 to 200 s`."""
+    words = ready_words(seconds)
+    return words if " to " in words else f"about {words}"
+
+
 def choice_sentences(variants: Iterable[Variant]) -> list[str]:
     """Return a sentence for each variant whose engine was chosen for a person who left it open."""
     return [f"{code(variant.name)}: {variant.engine_reason}" for variant in variants if variant.engine_reason]

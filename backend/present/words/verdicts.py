@@ -191,6 +191,11 @@ class GridCell(NamedTuple):
     interval: str = ""
     but: str = ""
 
+    @property
+    def text(self) -> str:
+        """`1.80x faster (1.70 to 1.90); but TTFT slower`."""
+        return "; ".join(filter(None, (f"{self.words} {self.interval}".rstrip(), self.but)))
+
 
 class GridRow(NamedTuple):
     """One variant; `cells` without the loads that it was not measured at. Speed is never shown without quality."""

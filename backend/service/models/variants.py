@@ -164,7 +164,7 @@ def _choose_engine(
         only_reads=words if len(read) == 1 else None,
         installed=frozenset(engine for engine in able if engine_status.serves(workspace.settings, engine)),
         measured=measured_engines.find_comparisons(workspace, str(variant.model_path), Load("closed", streams)),
-        hardware=_hardware(every[able[0]]),
+        hardware=served_hardware(every[able[0]]),
         streams=streams,
     )
     choice = engine_choice.choose(facts)
@@ -266,14 +266,14 @@ def _combination(variant: Variant) -> serving_engines.Combination:
     return serving_engines.Combination(
         engine=serving.engine_name,
         format="gguf" if variant.gguf else "safetensors",
-        hardware=_hardware(variant),
+        hardware=served_hardware(variant),
         speculation=variant.speculation.method if variant.speculation else None,
         cache=serving.kv_cache_dtype,
         parallel=serving.tensor_parallel,
     )
 
 
-def _hardware(variant: Variant) -> serving_engines.Hardware:
+def served_hardware(variant: Variant) -> serving_engines.Hardware:
     """Return where the variant would run here. llama.cpp and OpenVINO take the processor, whatever else there is."""
     if variant.neuron:
         return "neuron"

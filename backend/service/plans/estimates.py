@@ -118,6 +118,22 @@ def find_evaluation(workspace: Workspace, model: ModelCard, recipe: Recipe) -> M
     )
 
 
+def find_ready_seconds(workspace: Workspace, variant: Variant) -> float | None:
+    """Return how many seconds a server of this variant's files took to start, by the newest evaluation on hardware like
+    this machine's; None where none timed it."""
+    # 1. The newest evaluations.
+    here = _hardware(probe.probe())
+    with workspace.store.read() as session:
+        ids = history.list_evaluation_ids(session, limit=SEARCHED)
+    # 2. The first that served the same files on the same engine.
+    served = (variant.model_path, variant.gguf, variant.serving.engine_name)
+    for measured in (measured for identity in ids for measured in _measured_variants(workspace.store, identity)):
+        files = (measured.variant.model_path, measured.variant.gguf, measured.variant.serving.engine_name)
+        if measured.ready_seconds is not None and measured.hardware == here and files == served:
+            return measured.ready_seconds
+    return None
+
+
 @lru_cache(maxsize=512)
 def _measured_variants(store: Store, identity: str) -> tuple[MeasuredVariant, ...]:
     """Read once a process: an evaluation never changes. Loads that the client limited say nothing of the server."""

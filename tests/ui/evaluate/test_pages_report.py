@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from backend.store import history
 from backend.worker.measuring.records import MeasuredLevel, write_records
 from tests import simulated, studio
 from tests.helpers.imported_files import CONCURRENT, RECORDED
+from tests.helpers.report_page import _Page
 from tests.helpers.report_records import record
 
 
@@ -74,6 +76,29 @@ def test_the_fields_of_the_page_are_what_the_report_is_asked(studio_home: Worksp
     addressed.query_params["evaluate_cost_peak"] = "nonsense"
     addressed.run()
     assert WhatIf.model_validate_json(addressed.text[0].value).per_hour == 3.0
+
+
+def test_page_and_report_show_the_same_tiles_verdict_and_caveats(studio_home: Workspace) -> None:
+    identity = studio.evaluation(studio_home, simulated.evaluation())
+    at = studio.open_page("evaluate", id=identity)
+    report = reports.write_page(studio_home, identity, WhatIf()).decode()
+    # 1. The verdict, in the colour of a win.
+    (verdict,) = re.findall(r'<p class="verdict win">(.*?)</p>', report)
+    assert at.success[0].value.replace("**", "").replace("\\", "") == _Page(verdict).text
+    # 2. Label, value, word, colour and detail of each tile.
+    tiles = re.findall(r'<li class="tile (\w+)"[^>]*>(.*?)</li>', report, re.DOTALL)
+    pages = [_Page(inside).text.split() for _, inside in tiles]
+    shown = at.metric[: len(tiles)]
+    assert len(tiles) == 4
+    for (colour, _), words, metric in zip(tiles, pages, shown, strict=True):
+        parts = (metric.label, metric.value, metric.delta, metric.proto.delta_description)
+        squeezed = "".join(words).replace("▲", "").replace("▼", "")
+        assert squeezed == "".join(" ".join(parts).replace("\\", "").split())
+        assert metric.proto.MetricColor.Name(metric.proto.color).lower() == colour
+    # 3. The number of caveats.
+    labels = [each.proto.popover.label for each in at.get("popover")]
+    (caveats,) = [label for label in labels if label.endswith(("caveat", "caveats"))]
+    assert f"<summary>{caveats}</summary>" in report
 
 
 def test_a_report_is_written_anew_with_what_was_asked(studio_home: Workspace, stored: str) -> None:

@@ -276,7 +276,7 @@ def test_a_succeeded_job_says_what_to_do_with_its_result(studio_home: Workspace)
     folder.mkdir(parents=True)
     (folder / "tokenizer_config.json").write_text('{"chat_template": "{{ messages }}"}')
     at = studio.open_page("job", id=job)
-    assert "Serve" in [button.label for button in at.button] and "Open Playground" in studio.links(at)
+    assert "Serve" in [button.label for button in at.button] and at.button(key="job_next_chat").proto.type == "primary"
     assert "Download (13 MB)" in [each.proto.label for each in at.get("download_button")]
     copied = "\n".join(block.value for block in at.code)
     assert {block.language for block in at.code} == {"plaintext"}, "the colours of highlighting are too pale"

@@ -18,7 +18,7 @@ from tests.helpers.report_records import whole
 from tests.simulated import evaluation
 
 HOSTILE = "<script>window.owned=1</script><img src=x onerror='window.owned=1'>"
-PLOTS = 10
+PLOTS = 11
 
 
 @pytest.fixture
@@ -91,13 +91,42 @@ def test_everything_that_it_can_show_is_drawn_and_accessible(browser: Browser, t
         assert violations(visit.page) == []
 
 
-def test_the_verdicts_are_on_the_first_screen(browser: Browser, report: Path) -> None:
+def test_verdict_tiles_and_first_chart_begin_on_the_first_screen(browser: Browser, report: Path) -> None:
     with Visit(browser, report) as visit:
-        sentence = visit.page.get_by_text("gives 1.31x the output tokens/s of").first
-        box = sentence.bounding_box()
-        assert box is not None
-        assert box["y"] + box["height"] < 800
+        for part in (
+            visit.page.locator(".verdict"),
+            visit.page.locator(".tile").last,
+            visit.page.locator("figcaption"),
+        ):
+            box = part.first.bounding_box()
+            assert box is not None and box["y"] + box["height"] < 800
         assert "Written by Whetstone" in visit.page.inner_text("footer")
+        caveats = visit.page.locator("details.warnings")
+        assert not caveats.get_by_role("list").is_visible()
+        caveats.get_by_text("1 caveat").click()
+        assert caveats.get_by_role("list").is_visible()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("variants", [2, 8])
+def test_no_legend_lies_over_its_chart(browser: Browser, tmp_path: Path, width: int, variants: int) -> None:
+    names = ["original", *(f"a-variant-with-a-long-name-{number}" for number in range(1, variants))]
+    document = evaluation(names=names, speeds=[1 + number / 10 for number in range(variants)])
+    with Visit(browser, write_report(document, tmp_path), width) as visit:
+        places = {
+            plot.get_attribute("data-chart"): (
+                plot.locator("g.legend").bounding_box(),
+                plot.locator(".g-xtitle").bounding_box(),
+                plot.evaluate("chart => chart._fullLayout._size.h"),
+            )
+            for plot in visit.page.locator(".plot[data-chart]").all()
+            if plot.locator("g.legend").count()
+        }
+    assert len(places) >= PLOTS - 1
+    for name, (legend, axis, height) in places.items():
+        assert legend and axis
+        assert legend["y"] >= axis["y"] + axis["height"] - 1, f"the legend of {name} lies over the name of its axis"
+        assert height >= 90, f"the legend of {name} leaves its chart no room"
 
 
 def test_the_percentile_buttons_redraw_figures_and_words(browser: Browser, report: Path) -> None:
@@ -164,7 +193,7 @@ def test_a_reader_without_scripts_gets_the_verdicts_and_the_charts_words(browser
     context = browser.new_context(java_script_enabled=False, offline=True)
     page = context.new_page()
     page.goto(report.as_uri())
-    assert page.get_by_text("gives 1.31x the output tokens/s of").first.is_visible()
+    assert page.locator(".verdict").is_visible() and page.locator(".tile").count() == 4
     words = page.locator("[data-chart=ttft_ms] noscript p")
     assert words.is_visible()
     assert words.inner_text().startswith("Time to first token, p50 (ms). Across: Concurrency (streams), 1 to 16.")

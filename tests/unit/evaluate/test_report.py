@@ -12,8 +12,10 @@ import pytest
 from backend.domain.errors import WorkError
 from backend.domain.evaluation.comparison import compare
 from backend.domain.evaluation.document import Evaluation, Price
+from backend.domain.figures import counted
 from backend.domain.what_if.slice_means import with_slice_means
 from backend.evaluate.report.report import render, write_report
+from backend.present import evaluation_top, variant_tiles
 from tests.helpers.report_page import _Page
 from tests.simulated import evaluation, level, result
 
@@ -23,12 +25,54 @@ def page() -> _Page:
     return _Page(render(evaluation()))
 
 
-def test_the_report_says_verdicts_before_anything_else(page: _Page) -> None:
-    text = page.text
+def test_the_report_shows_verdict_tiles_charts_and_caveats_in_this_order(page: _Page) -> None:
+    text, shown = page.text, evaluation_top.read_top(evaluation())
     assert "w8a8, draft and w8a8-draft against original" in text
-    first = text.index("At 1 stream w8a8 gives 1.")
-    assert first < text.index("Inter-token latency (ms)")
-    assert "; KL 0.0004" in text[first : first + 400]
+    places = [
+        text.index(words)
+        for words in (
+            shown.verdict[0].replace("`", ""),
+            shown.tiles[-1].word,
+            "Speed per user against total throughput",
+            "1 caveat",
+            "At 1 stream w8a8 gives 1.",
+            "Inter-token latency (ms)",
+        )
+    ]
+    assert places == sorted(places)
+    assert "; KL 0.0004" in text[places[4] : places[4] + 400]
+
+
+def tiles_of(page: str) -> list[tuple[str, str]]:
+    """Return the colour of each tile and its words, as a reader of the page sees them."""
+    marks = re.findall(r'<li class="tile (\w+)"[^>]*>(.*?)</li>', page, re.DOTALL)
+    return [(colour, " ".join(_Page(inside).text.split())) for colour, inside in marks]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        evaluation(),
+        evaluation(repeats=3),
+        evaluation(names=["original", "slow", "even"], speeds=[1, 0.7, 1.0]),
+        evaluation(names=["original", *(f"v{number}" for number in range(5))], speeds=[1, 1.1, 1.2, 1.3, 1.4, 1.5]),
+        evaluation(with_quality=False).model_copy(update={"warnings": ["First.", "Second `thing`."]}),
+    ],
+)
+def test_tiles_verdict_and_caveats_of_the_report_are_those_of_the_page(document: Evaluation) -> None:
+    page, shown = render(document), evaluation_top.read_top(with_slice_means(document))
+    signs = {"up": "▲ ", "down": "▼ ", "off": ""}
+    expected = []
+    for tile in shown.tiles:
+        colour, arrow = variant_tiles.tile_look(tile)
+        word = f"{signs[arrow]}{tile.word}" if tile.word else ""
+        expected.append((colour, " ".join(f"{tile.label}{tile.value}{word}{tile.detail}".split())))
+    assert tiles_of(page) == expected
+    text = _Page(page).text
+    for sentence in (*shown.verdict, *shown.caveats, shown.without_tile):
+        assert sentence.replace("`", "") in text
+    assert (f">{counted(len(shown.caveats), 'caveat')}</summary>" in page) == bool(shown.caveats)
+    assert f'class="verdict {shown.tone}"' in page
 
 
 @pytest.mark.parametrize(
@@ -75,7 +119,7 @@ def test_the_report_loads_nothing_from_anywhere(page: _Page) -> None:
 
 def test_every_chart_has_words_for_who_cannot_see_it(page: _Page) -> None:
     plots = [attributes for _, attributes in page.tags if "data-chart" in attributes]
-    assert len(plots) == 10
+    assert len(plots) == 11
     for plot in plots:
         assert plot["role"] == "figure"
         assert "w8a8: " in (plot["aria-label"] or "")
@@ -115,7 +159,7 @@ def test_without_prices_or_quality_the_report_says_so() -> None:
 def test_few_repeats_limited_clients_and_errors_are_shown_without_a_verdict() -> None:
     few = _Page(render(evaluation(repeats=3))).text
     assert "too few repeats for a verdict (3 of 5)" in few
-    assert "▲" not in few
+    assert not [words for _, words in tiles_of(render(evaluation(repeats=3))) if "▲" in words]
     results = [
         result("original", [level(4)]),
         result("w8a8", [level(4, client_limited=True, errors={"timeout": 3}, invocation_errors=3)]),
@@ -129,7 +173,7 @@ def test_few_repeats_limited_clients_and_errors_are_shown_without_a_verdict() ->
 @pytest.mark.parametrize("count", [0, 1])
 def test_an_evaluation_with_nothing_to_compare_is_still_a_report(count: int) -> None:
     document = evaluation().model_copy(update={"variants": evaluation().variants[:count], "comparison": []})
-    assert "There is nothing to compare with" in _Page(render(document)).text
+    assert "there is nothing to compare" in _Page(render(document)).text
 
 
 def test_the_editable_ratio_is_the_one_shown() -> None:

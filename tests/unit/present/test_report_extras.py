@@ -78,7 +78,7 @@ def test_every_chart_of_it_has_words_and_a_figure(page: _Page, extras: Extras) -
     names = [attributes["data-chart"] for _, attributes in page.tags if "data-chart" in attributes]
     charts = content(evaluation(), extras)["charts"]
     assert set(names) == set(charts)
-    assert len(names) == 10 + 3 + 4 + 4
+    assert len(names) == 11 + 3 + 4 + 4
     assert set(charts["spread_ttft_ms"]["choices"]) == {"1 stream", "4 streams", "16 streams"}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -10,6 +11,7 @@ from pydantic import ValidationError
 from backend.domain.errors import BelowFloor, EngineMissing, NotEnoughMemory, NotFound, RequestError
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.jobs.jobs import JobKind, JobState, ServeSpec
+from backend.domain.needs import engine_costs, kv_cache_tokens
 from backend.domain.recipe.recipe import Serving
 from backend.hardware import probe
 from backend.service import Workspace
@@ -20,12 +22,6 @@ from backend.service.serving import serve
 from backend.worker.kinds.serve import IdleTimer
 from tests import studio
 from tests.homes import open_home
-
-
-def spec(*sources: str) -> ServeSpec:
-    return ServeSpec(
-        variants=tuple(Variant(name=source, source=source, kind="model", model_path="/m") for source in sources)
-    )
 
 
 def test_attention_is_renewed_by_every_token() -> None:
@@ -84,7 +80,7 @@ def test_a_ruined_artifact_is_asked_for_before_it_is_served_or_measured(home: Wo
 def test_more_servers_than_memory_are_refused_with_figures(
     home: Workspace, tmp_path: Path, starter_draft: Path
 ) -> None:
-    links = [tmp_path / f"model-{number}" for number in range(probe.total_memory() // serve.SERVER_BYTES + 1)]
+    links = [tmp_path / f"model-{number}" for number in range(probe.total_memory() // serve.VLLM_BYTES + 1)]
     for link in links:
         link.symlink_to(starter_draft)
     with pytest.raises(
@@ -93,17 +89,27 @@ def test_more_servers_than_memory_are_refused_with_figures(
         serve.prepare(home, [str(link) for link in links])
 
 
-def test_the_estimate_is_server_weights_and_cache(home: Workspace, starter_target: Path) -> None:
-    serving = Serving(max_model_len=1000, max_num_seqs=10)
-    variant = Variant(
-        name="s", source="starter", kind="model", model_path=str(starter_target), serving=serving, bytes_on_disk=7
-    )
-    card = studio.optimize_spec(home).model
-    assert serve.estimate_memory(home, variant) == serve.SERVER_BYTES + 7 + 10_000 * card.kv_bytes_per_token
+def test_the_estimate_is_server_weights_and_the_cache_of_its_engine(home: Workspace, starter_target: Path) -> None:
+    serving = Serving(max_model_len=1024, max_num_seqs=10)
+    fields: dict[str, Any] = {
+        "name": "s",
+        "source": "starter",
+        "kind": "model",
+        "model_path": str(starter_target),
+        "bytes_on_disk": 7,
+    }
+    variant = Variant.model_validate({**fields, "serving": serving})
+    token = studio.optimize_spec(home).model.kv_bytes_per_token
+    sequence = 1024 + kv_cache_tokens.BLOCK
+    assert serve.estimate_memory(home, variant) == serve.VLLM_BYTES + 7 + 10 * sequence * token
+    pooled = variant.model_copy(update={"serving": serving.on_engine("llama.cpp")})
+    costs = engine_costs.find_costs("llama.cpp", "cpu")
+    assert costs is not None
+    assert serve.estimate_memory(home, pooled) == costs.runtime_bytes[1] + 7 + 10 * 1024 * token
 
 
 def test_a_job_that_serves_what_is_asked_is_used_again(home: Workspace) -> None:
-    both = jobs.submit(home, spec("a", "b"), "Serve a and b")
+    both = jobs.submit(home, studio.serve_spec("a", "b"), "Serve a and b")
     for required in (["a", "b"], ["b", "a"], ["b"], ["a", "http://127.0.0.1:1"]):
         assert serve.start(home, required).id == both.id
     assert serve.find_active(home, ["a", "c"]) is None and serve.find_active(home, ["http://127.0.0.1:1"]) is None
@@ -111,31 +117,42 @@ def test_a_job_that_serves_what_is_asked_is_used_again(home: Workspace) -> None:
 
 
 def test_a_job_that_is_stopping_or_ended_is_not_used_again(home: Workspace) -> None:
-    stopping = studio.put(home, spec("a"), "Serve a", JobState.RUNNING, cancel_requested=True)
+    stopping = studio.put(home, studio.serve_spec("a"), "Serve a", JobState.RUNNING, cancel_requested=True)
     assert serve.find_active(home, ["a"]) is None and serve.find_latest(home, ["a"]) == stopping
-    ended = studio.put(home, spec("a", "b"), "Serve a and b", JobState.FAILED, error="no")
+    ended = studio.put(home, studio.serve_spec("a", "b"), "Serve a and b", JobState.FAILED, error="no")
     assert serve.find_active(home, ["a", "b"]) is None and serve.find_latest(home, ["b", "a"]) == ended
     assert serve.find_latest(home, ["b"]) is None, "how another pair ended says nothing of this one"
 
 
 def test_the_endpoints_are_those_of_the_latest_attempt(home: Workspace) -> None:
     job = studio.put(
-        home, spec("a"), "Serve a", JobState.RUNNING, events=[studio.serving(("a", "http://127.0.0.1:1/v1"))]
+        home,
+        studio.serve_spec("a"),
+        "Serve a",
+        JobState.RUNNING,
+        events=[studio.serving(("a", "http://127.0.0.1:1/v1"))],
     )
     assert [result.url for result in serve.endpoints(home, job.id)] == ["http://127.0.0.1:1/v1"]
-    again = studio.put(home, spec("b"), "Serve b", JobState.STARTING)
+    again = studio.put(home, studio.serve_spec("b"), "Serve b", JobState.STARTING)
     assert serve.endpoints(home, again.id) == []
 
 
-def test_how_long_loading_takes_is_what_it_took_last(home: Workspace) -> None:
-    assert serve.loading_seconds(home, ["a"]) is None
+def test_how_long_loading_took_is_what_the_newest_job_says(home: Workspace) -> None:
+    assert serve.measured_starts(home) == {}
     for seconds in (3.0, 4.0):
         studio.put(
             home,
-            spec("a", "b"),
+            studio.serve_spec("a", "b"),
             "Serve",
             JobState.SUCCEEDED,
             result=f'{{"ready_seconds": {{"a": {seconds}, "b": 1.0}}}}',
         )
-    assert serve.loading_seconds(home, ["a", "b"]) == 5.0
-    assert serve.loading_seconds(home, ["a", "c"]) is None
+    assert serve.measured_starts(home) == {"a": 4.0, "b": 1.0}
+    studio.put(
+        home, studio.serve_spec("b"), "Serve", JobState.RUNNING, events=[studio.serving(("b", "http://127.0.0.1:1/v1"))]
+    )
+    assert serve.measured_starts(home) == {"a": 4.0, "b": 1.0}
+    studio.put(
+        home, studio.serve_spec("c"), "Serve", JobState.RUNNING, events=[studio.serving(("c", "http://127.0.0.1:1/v1"))]
+    )
+    assert serve.measured_starts(home)["c"] == 1.0

@@ -15,6 +15,7 @@ from backend.domain.needs import kv_cache_tokens
 from backend.domain.recipe.recipe import Serving
 from backend.present import serve_command
 from backend.serving import failures, llama_cpp_options
+from backend.serving.gguf.server import file_links
 from backend.serving.llama_cpp import LlamaCppServer
 from backend.serving.servers import make_server, runs_on_processor
 from backend.serving.vllm import VllmServer
@@ -89,8 +90,8 @@ def test_a_known_load_decides_slots_and_cache(model: Variant) -> None:
 
 def test_all_parts_of_a_file_are_linked_under_their_names(tmp_path: Path) -> None:
     first = tmp_path / "m-00001-of-00003.gguf"
-    assert list(llama_cpp_options.links(first)) == [f"m-0000{part}-of-00003.gguf" for part in (1, 2, 3)]
-    assert list(llama_cpp_options.links(tmp_path / "m.gguf")) == ["m.gguf"]
+    assert list(file_links(first)) == [f"m-0000{part}-of-00003.gguf" for part in (1, 2, 3)]
+    assert list(file_links(tmp_path / "m.gguf")) == ["m.gguf"]
 
 
 def test_the_engine_chooses_the_server(model: Variant, tmp_path: Path) -> None:

@@ -52,7 +52,8 @@ def payoff_map(payoff: PayoffMap, draft: DraftShape, theme: Theme = "light", len
     inside, top = rows * (PANEL + 40), around["margin"]["t"] + NAME
     around["margin"] = {**around["margin"], "t": top, "b": BELOW}
     around |= {"annotations": notes, "coloraxis": _colours(theme, -BAR / inside), "height": top + inside + BELOW}
-    around["legend"] = {**around["legend"], "y": -(BAR + 38) / inside}
+    below_bar = {"y": -(BAR + 38) / inside, "yref": "paper", "yanchor": "top"}
+    around["legend"] = {**around["legend"], **below_bar}
     return {"data": traces, "layout": around}
 
 

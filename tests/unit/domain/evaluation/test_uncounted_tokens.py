@@ -24,7 +24,7 @@ from backend.domain.load import sweep
 from backend.domain.load.load import Load
 from backend.domain.what_if import costs
 from backend.domain.what_if.costs import ApiPrice, WhatIf
-from backend.evaluate.report.content import cards
+from backend.evaluate.report.content import verdicts
 from backend.present.charts import alt_text, tradeoffs
 from backend.present.charts import evaluation as charts
 from backend.present.preset_figures import measurement
@@ -114,12 +114,13 @@ def test_there_is_no_verdict_on_tokens_with_the_reason_and_one_on_the_first_toke
     )
 
 
-def test_the_grid_and_the_reports_cards_give_requests_instead() -> None:
+def test_the_grid_and_the_reports_table_give_requests_instead() -> None:
     shown = document(SILENT)
     assert grid_rows(shown)[1].cells[Load("closed", 4)].words == "no verdict, tokens not counted"
-    assert cards(shown)[1]["tiles"][0]["throughput"] == "1.50 requests/s, tokens not counted"
+    assert verdicts(shown)["table"]["rows"][1]["cells"][1].startswith("no verdict, tokens not counted; but TTFT")
     alone = shown.model_copy(update={"comparison": []})
     assert grid_rows(alone)[1].cells[Load("closed", 4)].words == "1.50 requests/s, tokens not counted"
+    assert "1.50 requests/s, tokens not counted" in verdicts(alone)["table"]["rows"][1]["cells"]
 
 
 def test_costs_in_tokens_are_not_told_and_a_month_of_requests_is() -> None:

@@ -15,6 +15,7 @@ from backend.domain.evaluation.metrics import summarise_level
 from backend.domain.evaluation.soundness import invalidity_reasons, level_validity, validity_warnings
 from backend.domain.load.load import Load
 from backend.domain.load.records import RequestRecord
+from backend.present import evaluation_top
 from tests import simulated
 
 MUTE = simulated.level(4, invocations=40, requests=40, empty_responses=40, tokenizer_failed=0)
@@ -56,17 +57,14 @@ def test_levels_that_are_not_valid_or_only_in_part_are_warned_of() -> None:
     assert validity_warnings([simulated.result("fine", [simulated.level(1)])]) == []
 
 
-def test_a_page_says_of_levels_that_came_in_one_piece_what_is_not_known() -> None:
-    def warnings_of(level: Level) -> list[str]:
-        document: Evaluation = simulated.evaluation().model_copy(
-            update={"variants": [simulated.result("only", [level])]}
-        )
-        return measurement_conditions.validity_warnings(document)
-
-    assert warnings_of(BUFFERED) == ["1 of 1 levels have no time between tokens: their answers came in one piece."]
-    assert warnings_of(UNCOUNTED) == [
-        "1 of 1 levels have no tokens/s and no prices: answers came without a token count."
-    ]
+@pytest.mark.parametrize(("level", "words"), [(BUFFERED, "in one piece"), (UNCOUNTED, "without a token count")])
+def test_page_and_report_say_once_of_such_levels_what_is_not_known(level: Level, words: str) -> None:
+    results = [simulated.result("only", [level])]
+    document: Evaluation = simulated.evaluation().model_copy(
+        update={"variants": results, "comparison": [], "warnings": validity_warnings(results)}
+    )
+    (sentence,) = evaluation_top.caveat_sentences(document)
+    assert sentence.startswith("1 of 1 levels are valid in part") and words in sentence
 
 
 def answer(times: tuple[float, ...], **changed: Any) -> RequestRecord:
