@@ -50,7 +50,11 @@ def make_app(gateway: Gateway) -> Starlette:
             Route("/metrics", show_metrics),
             *(Route(path, PassedRoute(gateway, path), methods=["POST"], name=path) for path in PASSED),
         ],
-        exception_handlers={Refusal: _refuse, HTTPException: _refuse_path},  # type: ignore[dict-item]
+        exception_handlers={
+            Refusal: _refuse,  # type: ignore[dict-item]
+            HTTPException: _refuse_path,  # type: ignore[dict-item]
+            Exception: _answer_defect,
+        },
         lifespan=lifespan,
     )
 
@@ -59,6 +63,13 @@ async def _refuse(request: Request, refusal: Refusal) -> Response:
     response = Response(refusal.body(), status_code=refusal.status)
     response.raw_headers = refusal.headers()
     return response
+
+
+async def _answer_defect(request: Request, error: Exception) -> Response:
+    """Answer where the gateway itself failed; the error goes on to the log."""
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
+    sentence = "The gateway itself failed: its standard error says why."
+    return _json(error_body(status, sentence, code="gateway_failed"), status=status)
 
 
 async def _refuse_path(request: Request, error: HTTPException) -> Response:

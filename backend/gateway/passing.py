@@ -81,32 +81,39 @@ class PassedRoute:
             raise
         finally:
             gateway.in_flight -= 1
+            if exchange.status is None and exchange.error is None:
+                exchange.error = "gateway_failed"  # a defect, which uvicorn logs
             exchange.usage = answer.ends.usage()
             gateway.record(exchange)
 
     async def _exchange(self, scope: Message, receive: Receive, exchange: Exchange, answer: _Answer) -> None:
         """Admit the request, read it and pass it on. Raises Refusal, ClientLeft."""
         # 1. The key and its limit, before anything is read.
-        gateway = self._gateway
-        exchange.key = identify(gateway.keys, scope["headers"])
+        gateway, headers = self._gateway, scope["headers"]
+        exchange.key = identify(gateway.keys, headers)
         gateway.keys.take(exchange.key, exchange.began)
         # 2. The body, and the server of its model.
-        body = await _read_body(scope["headers"], receive, gateway.options.most_body_bytes, gateway.options.body_s)
-        if gateway.options.log_content:
-            exchange.request_body = body[:CONTENT_BYTES]
-        request = parse_request(body)
-        upstream = await gateway.require_upstream(request.model)
+        body, upstream = await self._read_request(headers, receive, exchange)
         exchange.model, exchange.job = upstream.name, upstream.job
         # 3. Pass it on, until the answer ends or the client leaves.
         gateway.metrics.begin(exchange)
         try:
-            await _until_left(receive, answer, self._pass_on(scope["headers"], request, upstream, answer))
+            await _until_left(receive, answer, self._pass_on(headers, body, upstream, answer))
         finally:
             gateway.metrics.end(exchange)
 
-    async def _pass_on(self, headers: Headers, request: ModelRequest, upstream: Upstream, answer: _Answer) -> None:
+    async def _read_request(self, headers: Headers, receive: Receive, exchange: Exchange) -> tuple[bytes, Upstream]:
+        """Return the body for the server, and the server. Raises Refusal, ClientLeft."""
+        options = self._gateway.options
+        body = await _read_body(headers, receive, options.most_body_bytes, options.body_s)
+        if options.log_content:
+            exchange.request_body = body[:CONTENT_BYTES]
+        request = parse_request(body)
+        upstream = await self._gateway.require_upstream(request.model)
+        return request.body_for(upstream), upstream
+
+    async def _pass_on(self, headers: Headers, body: bytes, upstream: Upstream, answer: _Answer) -> None:
         """Send the request to its server and pass the answer back. Raises Refusal."""
-        body = request.body_for(upstream)
         try:
             async with self._gateway.session.post(
                 URL(f"{upstream.base}{self._path}", encoded=True),

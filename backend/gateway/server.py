@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import logging
 import socket
 from collections.abc import Callable
 
@@ -29,7 +31,7 @@ class GatewayServer(uvicorn.Server):  # type: ignore[misc]  # uvicorn is not fol
                 ws="none",
                 lifespan="on",
                 log_config=None,
-                log_level="critical",
+                log_level="error",
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
@@ -49,6 +51,20 @@ class GatewayServer(uvicorn.Server):  # type: ignore[misc]  # uvicorn is not fol
         await super().shutdown(sockets)
 
 
+def _log_defects_only() -> None:
+    """Print what nobody foresaw on standard error. Clients that leave and answers that are cut off are in the request
+    log."""
+
+    def is_defect(record: logging.LogRecord) -> bool:
+        return record.exc_info is not None and not isinstance(record.exc_info[1], asyncio.CancelledError)
+
+    handler = logging.StreamHandler()
+    handler.addFilter(is_defect)
+    logger = logging.getLogger("uvicorn.error")
+    logger.addHandler(handler)
+    logger.propagate = False
+
+
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket. Raises OSError where the address or the port is not free."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -60,4 +76,5 @@ def run(gateway: Gateway, listening: socket.socket, say: Callable[[str], None]) 
     # What lives as long as the process is left out of later collections, which else pause streams.
     gc.collect()
     gc.freeze()
+    _log_defects_only()
     GatewayServer(gateway, say).run(sockets=[listening])
