@@ -19,6 +19,7 @@ import json
 import os
 import platform
 import re
+import secrets
 import socket
 import subprocess
 import sys
@@ -52,7 +53,7 @@ STREAMS = (1, 16, 64)
 SERVER = ("--realtime", "--rate", 50, "--ttft-ms", 20)
 TOKENS = 32
 MODEL = "exact"
-TOKEN_VARIABLE = "WHETSTONE_TOKEN_BENCHMARK"
+TOKEN_VARIABLE, PEERS_TOKEN_VARIABLE = "WHETSTONE_TOKEN_BENCHMARK", "WHETSTONE_TOKEN_PEER"
 START_S = 120.0
 COLUMNS = (
     *("streams", "way", "requests", "failed", "TTFT p50", "+", "TTFT p99", "+"),
@@ -104,7 +105,7 @@ def our_gateway(upstream: str, folder: Path) -> Iterator[Way]:
 
 @contextmanager
 def litellm_proxy(environment: Path, upstream: str, folder: Path) -> Iterator[Way]:
-    """LiteLLM's proxy before that server, with one worker and without a database. Raises SystemExit where it does not
+    """LiteLLM's proxy before that server, with a key, one worker and no database. Raises SystemExit where it does not
     start."""
     # 1. Its configuration.
     with socket.create_server(("127.0.0.1", 0)) as probe:
@@ -114,7 +115,8 @@ def litellm_proxy(environment: Path, upstream: str, folder: Path) -> Iterator[Wa
     configuration.write_text(json.dumps({"model_list": [{"model_name": MODEL, "litellm_params": parameters}]}))
     # 2. Start it, and wait until it answers.
     command = [environment / "bin" / "litellm", "--config", configuration, "--host", "127.0.0.1", "--port", port]
-    own = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False"}
+    key = os.environ[PEERS_TOKEN_VARIABLE] = f"sk-{secrets.token_hex(32)}"
+    own = {**os.environ, "LITELLM_MASTER_KEY": key, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     log = folder / "litellm.log"
     with (
         log.open("wb") as opened,
@@ -126,7 +128,7 @@ def litellm_proxy(environment: Path, upstream: str, folder: Path) -> Iterator[Wa
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise SystemExit(f"LiteLLM did not start:\n{log.read_text()[-2000:]}")
                 time.sleep(0.5)
-            yield Way("LiteLLM", f"http://127.0.0.1:{port}/v1", None, process.pid)
+            yield Way("LiteLLM", f"http://127.0.0.1:{port}/v1", PEERS_TOKEN_VARIABLE, process.pid)
         finally:
             process.terminate()
 
