@@ -106,7 +106,10 @@ class Gateway:
     async def _refresh_for_ever(self) -> None:
         while True:
             await asyncio.sleep(self.options.refresh_s)
-            await self.refresh()
+            try:
+                await self.refresh()
+            except Exception:  # the top of this task: a key that is removed must be refused later all the same
+                logging.exception("Keys and servers could not be read, and stay as they were.")
 
     def record(self, exchange: Exchange) -> None:
         """Record an ended request in metrics and log."""

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from backend.gateway.gateway import Gateway
+from backend.gateway.gateway import Gateway, ReadKeysAndServers
 from backend.gateway.keys import ClientKey, digest
 from backend.gateway.options import GatewayOptions
 from backend.gateway.request_log import RequestLog
@@ -72,13 +72,14 @@ def running_gateway(
     keys: Sequence[ClientKey] = (),
     *,
     loopback_only: bool = True,
+    read: ReadKeysAndServers | None = None,
     **options: Any,
 ) -> Iterator[RunningGateway]:
-    """The gateway while it runs; its log is in `folder`."""
+    """The gateway while it runs; its log is in `folder`. `read` takes the place of both lists."""
     log_path, sentences = folder / "gateway.log", list[str]()
     chosen = GatewayOptions(log_path=log_path, **options)
     log = RequestLog(log_path, with_content=chosen.log_content)
-    gateway = Gateway(lambda: (keys, upstreams), chosen, log, loopback_only=loopback_only)
+    gateway = Gateway(read or (lambda: (keys, upstreams)), chosen, log, loopback_only=loopback_only)
     listening = listen("127.0.0.1", 0)
     server = GatewayServer(gateway, sentences.append)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)

@@ -126,6 +126,7 @@ HEAVY_PLACES = (
 ONLY_IN = {
     "streamlit": ("app/", "pages/"),
     "boto3": ("backend/aws/",),
+    "aiohttp": ("backend/gateway/",),
     "ray": ("backend/launchers/cluster/inside/",),
     "huggingface_hub": ("backend/catalog/",),
     "sqlmodel": ("backend/store/", "backend/supervisor/"),

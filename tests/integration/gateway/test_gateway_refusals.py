@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from backend.domain.errors import WorkError
+from backend.gateway.keys import ClientKey
 from backend.gateway.routes import Upstream
 from tests.fakes.scripted_upstream import Step, event, scripted_upstream, stream, whole
 from tests.helpers.running_gateway import (
@@ -61,6 +63,37 @@ def test_a_model_that_has_just_started_is_known_at_once(tmp_path: Path) -> None:
         servers.append(upstream_at(upstream.base))
         running.gateway._read_at = 0.0  # as half a second later
         require_ok(ask(running.port))
+
+
+@pytest.mark.parametrize("error", [WorkError("The database is locked."), ValueError("a defect")])
+def test_keys_and_servers_stay_while_they_cannot_be_read_and_are_read_again(
+    tmp_path: Path, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    failing, readings = threading.Event(), threading.Semaphore(0)
+    keys = [client_key()]
+
+    def read() -> tuple[list[ClientKey], list[Upstream]]:
+        readings.release()
+        if failing.is_set():
+            raise error
+        return keys, [NOBODY]
+
+    def await_readings() -> None:
+        """Wait for two whole readings that begin from now on."""
+        while readings.acquire(blocking=False):
+            """Forget those before."""
+        for _ in range(3):
+            assert readings.acquire(timeout=20)
+
+    with running_gateway([], tmp_path, read=read, refresh_s=0.01) as running:
+        failing.set()
+        await_readings()
+        assert ask(running.port, "/v1/models", method="GET").status == 200
+        assert "stay as they were" in caplog.text
+        keys.clear()
+        failing.clear()
+        await_readings()
+        assert ask(running.port, "/v1/models", method="GET").status == 401
 
 
 def test_models_and_health_are_told(tmp_path: Path) -> None:
