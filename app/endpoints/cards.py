@@ -52,7 +52,7 @@ def show_local(opened: Workspace) -> None:
                     next_steps.show_client(opened, variant)
     # One address for all; without a server, say where to start one.
     if active:
-        st.caption("`whetstone gateway` gives all of them one address, with keys, limits and metrics.")
+        st.caption("`whetstone gateway` gives all servers one address, with keys, limits and metrics.")
     else:
         st.caption("No server is running on this machine.")
         navigation.link("playground", "Start one in the Playground", ":material/chat:")

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import socket
+import sys
 from collections.abc import Callable
 
 import uvicorn
@@ -16,6 +17,8 @@ from backend.gateway.gateway import Gateway
 KEEP_ALIVE_S = 65
 """Seconds that an unused connection of a client stays open."""
 BACKLOG = 2048
+SWITCH_S = 0.0005
+"""Seconds that a stream waits at most for the thread that reads the database; Python's own value is ten times that."""
 
 
 class GatewayServer(uvicorn.Server):  # type: ignore[misc]  # uvicorn is not followed
@@ -76,5 +79,6 @@ def run(gateway: Gateway, listening: socket.socket, say: Callable[[str], None]) 
     # What lives as long as the process is left out of later collections, which else pause streams.
     gc.collect()
     gc.freeze()
+    sys.setswitchinterval(SWITCH_S)
     _log_defects_only()
     GatewayServer(gateway, say).run(sockets=[listening])
