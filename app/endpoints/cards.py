@@ -50,8 +50,10 @@ def show_local(opened: Workspace) -> None:
                 _show_traffic(opened, job.id, variant)
                 with st.expander(f"Client code for {plain(variant.name)}"):
                     next_steps.show_client(opened, variant)
-    # Without one, say where to start one.
-    if not active:
+    # One address for all; without a server, say where to start one.
+    if active:
+        st.caption("`whetstone gateway` gives all servers one address, with keys, limits and metrics.")
+    else:
         st.caption("No server is running on this machine.")
         navigation.link("playground", "Start one in the Playground", ":material/chat:")
 

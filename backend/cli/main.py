@@ -15,6 +15,7 @@ from backend.cli.verbs import (
     endpoints,
     engines,
     evaluate,
+    gateway,
     jobs,
     maintenance,
     optimize,
@@ -61,6 +62,11 @@ app.add_typer(jobs.app, name="jobs", help="Jobs: list, show, cancel, retry, clon
 app.add_typer(studio.supervisor, name="supervisor", help="Supervisors run the jobs: list, start, drain, stop.")
 app.add_typer(artifacts.app, name="artifacts", help="Results of jobs: list, show, verify, fetch, delete.")
 app.add_typer(endpoints.app, name="endpoints", help="Endpoints on SageMaker: list, show, prove, update, delete.")
+app.add_typer(
+    gateway.app,
+    name="gateway",
+    help="Answer for all served models at one OpenAI-compatible address; keys of its clients.",
+)
 app.add_typer(engines.app, name="engines", help="Engine environments: list, install, remove.")
 app.add_typer(catalog.app, name="catalog", help="Models that Whetstone knows: list, show.")
 app.add_typer(

@@ -26,7 +26,18 @@ class Role(StrEnum):
 Origin = Literal["page", "command line", "supervisor"]
 """The source of a change."""
 SubjectKind = Literal[
-    "job", "artifact", "evaluation", "preset", "model", "file", "engine", "prices", "machine", "row", "endpoint"
+    "job",
+    "artifact",
+    "evaluation",
+    "preset",
+    "model",
+    "file",
+    "engine",
+    "prices",
+    "machine",
+    "row",
+    "endpoint",
+    "gateway key",
 ]
 
 
@@ -81,6 +92,8 @@ class Action(StrEnum):
     DEPLOY = "deploy"
     UPDATE_ENDPOINT = "update endpoint"
     DELETE_ENDPOINT = "delete endpoint"
+    ADD_KEY = "add gateway key"
+    REMOVE_KEY = "remove gateway key"
     BACK_UP = "back up"
     RESTORE = "restore"
 
@@ -115,6 +128,8 @@ RULES: dict[Action, PermissionRule] = {
     Action.DEPLOY: PermissionRule(OPERATOR, "endpoint", "deploy artifacts"),
     Action.UPDATE_ENDPOINT: PermissionRule(OPERATOR, "endpoint", "update endpoints", own=True),
     Action.DELETE_ENDPOINT: PermissionRule(OPERATOR, "endpoint", "delete endpoints", own=True),
+    Action.ADD_KEY: PermissionRule(ADMIN, "gateway key", "add keys of the gateway"),
+    Action.REMOVE_KEY: PermissionRule(ADMIN, "gateway key", "remove keys of the gateway"),
     Action.BACK_UP: PermissionRule(ADMIN, "file", "back the studio up"),
     Action.RESTORE: PermissionRule(ADMIN, "file", "restore a studio"),
 }

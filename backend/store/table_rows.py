@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Integer, Table, delete, insert, inspect
 from sqlalchemy import select as sa_select
@@ -12,6 +12,8 @@ from sqlalchemy.exc import StatementError
 from sqlmodel import Session, select
 
 from backend.store.tables import Aware, Base
+
+Row = TypeVar("Row", bound=Base)
 
 
 def list_documents(
@@ -23,11 +25,26 @@ def list_documents(
     return [(name, text) for name, text in session.exec(chosen if among is None else chosen.where(key.in_(among)))]
 
 
-def remove(session: Session, table: type[Any], key: str) -> None:
-    """Remove the row if it exists."""
+def list_rows(session: Session, table: type[Row]) -> list[Row]:
+    """Return every row of a small table, in the order of the keys."""
+    return list(session.exec(select(table).order_by(inspect(table).primary_key[0])))
+
+
+def add_new(session: Session, row: Base) -> bool:
+    """Add the row; False, and nothing is changed, where the table has its key already."""
+    table = inspect(type(row))
+    if session.get(type(row), table.primary_key_from_instance(row)) is not None:
+        return False
+    session.add(row)
+    return True
+
+
+def remove(session: Session, table: type[Any], key: str) -> bool:
+    """Remove the row. Return whether it existed."""
     row = session.get(table, key)
     if row is not None:
         session.delete(row)
+    return row is not None
 
 
 REBUILT = frozenset({"supervisors", "claims", "catalog", "catalog_fits", "catalog_planned", "catalog_state"})

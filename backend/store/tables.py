@@ -307,6 +307,21 @@ class PresetRow(Base, table=True):
     document: str = Field(sa_type=Text)
 
 
+class GatewayKeyRow(Base, table=True):
+    """A key of a client of the gateway: its hash, never the key itself."""
+
+    __tablename__ = "gateway_keys"
+
+    name: str = Field(primary_key=True)
+    digest: str = Field(unique=True)
+    """SHA-256 of the key, in hex."""
+    requests_per_minute: int | None = None
+    """None is no limit."""
+    owner: str
+    """The person who added it."""
+    created_at: datetime = Field(default_factory=now, sa_type=Aware)
+
+
 class AuditRow(Base, table=True):
     """A change: who made it, from where, what it was and of what. The database itself refuses to change or delete a
     row."""

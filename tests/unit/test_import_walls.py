@@ -44,8 +44,10 @@ ALLOWED: dict[str, set[str]] = {
         "artifacts",
         "launchers",
         "present",
+        "gateway",
     }
     | EVERYONE,
+    "gateway": {"gateway", "address"} | EVERYONE,
     "store": {"store"} | EVERYONE,
     "catalog": {"catalog", "aws"} | EVERYONE,
     "hardware": {"hardware"} | EVERYONE,
@@ -78,7 +80,7 @@ ALLOWED: dict[str, set[str]] = {
 engines, evaluate -> layered, what both know of a model one layer at a time (15); present, and who may import it (17);
 supervisor -> hardware, what its host has (26); endpoint -> aws, which signs requests to SageMaker (32); serving ->
 layered, whose tokenizer is the one that was measured (43); evaluate -> hardware, whose energy counters the load
-generator reads between two variants (52)."""
+generator reads between two variants (52); service -> gateway, which it hands keys and servers (62)."""
 
 BASE = {"errors", "figures", "frozen", "roles", "similar_names", "validation"}
 FLOORS = (
@@ -124,6 +126,7 @@ HEAVY_PLACES = (
 ONLY_IN = {
     "streamlit": ("app/", "pages/"),
     "boto3": ("backend/aws/",),
+    "aiohttp": ("backend/gateway/",),
     "ray": ("backend/launchers/cluster/inside/",),
     "huggingface_hub": ("backend/catalog/",),
     "sqlmodel": ("backend/store/", "backend/supervisor/"),

@@ -3,6 +3,8 @@ behind."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from backend.domain.jobs.jobs import JobState
@@ -10,6 +12,7 @@ from backend.domain.recipe.recipe import Serving
 from backend.service import Workspace
 from backend.service.jobs import jobs, supervisors
 from backend.service.serving import playground, serve
+from backend.service.serving.gateway import KeysAndServers
 from backend.service.serving.playground import PromptTooLong, Question, Timing
 from tests.homes import eventually, processes_of, until_ended, until_phase
 
@@ -25,6 +28,8 @@ def test_servers_are_asked_and_stopped_and_nothing_is_left(home: Workspace) -> N
     assert serve.start(home, ["starter"]).id == job.id
 
     (served,) = serve.endpoints(home, job.id)
+    ((server,),) = KeysAndServers(home)()[1:]
+    assert (f"{server.base}/v1", server.key) == (served.url, Path(str(served.key_file)).read_text())
     timing = Timing()
     pieces = list(playground.stream(served.url, served.served_name, Question("def main():\n", max_tokens=24), timing))
     assert len(pieces) > 1 and timing.tokens == 24 and timing.first_s is not None

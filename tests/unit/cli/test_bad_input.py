@@ -41,6 +41,8 @@ COMMANDS = (
     ["bench", "imported"],
     ["bench", "http://127.0.0.1:9"],
     ["up", "--port", "1"],
+    ["gateway", "--port", "0"],
+    ["gateway", "keys", "list"],
     ["demo"],
 )
 

@@ -20,6 +20,7 @@ from backend.domain.jobs.terms import Priority
 from backend.domain.recipe.draft_training import Training
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.roles import RULES, Action, Actor, Role
+from backend.gateway.options import GatewayOptions
 from backend.service import Workspace, open_workspace, unreadable_rows
 from backend.service.evaluations import (
     continuation,
@@ -35,7 +36,7 @@ from backend.service.machines import engines, machine, prices
 from backend.service.models import imports, models
 from backend.service.plans import calibration, cases, neuron_compilation, optimize, sagemaker_jobs, training
 from backend.service.presets import presets
-from backend.service.serving import endpoints, playground, serve
+from backend.service.serving import endpoints, gateway, playground, serve
 from backend.service.studio import audit, backup
 from backend.settings import Settings
 from backend.store import queue
@@ -97,6 +98,9 @@ ATTEMPTS: dict[str, Try] = {
     ),
     "serving.endpoints.delete": lambda w, _: endpoints.delete(w, "x"),
     "serving.endpoints.prove": lambda w, _: endpoints.prove(w, "x"),
+    "serving.gateway.add_key": lambda w, _: gateway.add_key(w, "app"),
+    "serving.gateway.remove_key": lambda w, _: gateway.remove_key(w, "app"),
+    "serving.gateway.run": lambda w, _: gateway.run(w, "127.0.0.1", 0, GatewayOptions(), str),
     "serving.playground.find_model_name": lambda w, _: playground.find_model_name(w, "http://127.0.0.1:9", "x"),
     "serving.serve.prepare": lambda w, _: serve.prepare(w, ["starter"]),
     "studio.backup.back_up": lambda w, _: backup.back_up(w, Path("/nowhere/x")),

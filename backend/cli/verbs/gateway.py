@@ -1,0 +1,103 @@
+"""`whetstone gateway` and `whetstone gateway keys ...`: one address for all served models, and the keys of its
+clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from backend import service
+from backend.cli.options.numbers import number_option
+from backend.cli.output import Json, emit, out, say, table
+from backend.service.serving import gateway
+from backend.service.serving.gateway import GatewayOptions
+
+app = typer.Typer(invoke_without_command=True)
+keys = typer.Typer(no_args_is_help=True)
+app.add_typer(keys, name="keys", help="Keys of the gateway's clients: add, list, remove.")
+DEFAULTS = GatewayOptions()
+MIB = 2**20
+
+
+@app.callback()
+def run_gateway(
+    context: typer.Context,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one.")] = 8600,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on. Other addresses than loopback need at least one key.")
+    ] = "127.0.0.1",
+    max_body: Annotated[
+        float, number_option("Largest body of a request, in MiB.", least=0.001, metavar="MIB")
+    ] = DEFAULTS.most_body_bytes / MIB,
+    stall: Annotated[
+        float,
+        number_option("Fail a request when its server sends no byte for so long.", least=0.1, metavar="SECONDS"),
+    ] = DEFAULTS.stall_s,
+    drain: Annotated[
+        float, number_option("Time that requests under way have when the gateway stops.", metavar="SECONDS")
+    ] = DEFAULTS.drain_s,
+    log: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="File of the request log, `-` for standard output. Default: in the home."),
+    ] = None,
+    log_content: Annotated[bool, typer.Option("--log-content", help="Also log what is asked and answered.")] = False,
+) -> None:
+    """Answer for all served models at one OpenAI-compatible address, until Ctrl-C or SIGTERM.
+
+    Models are those of running serve jobs on this machine (`whetstone serve`), by name or id.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    workspace = service.open_workspace()
+    log_path: Path | None = Path(log).expanduser() if log else workspace.settings.home / gateway.LOG
+    if log == "-":
+        log_path = None
+    options = GatewayOptions(
+        most_body_bytes=int(max_body * MIB),
+        stall_s=stall,
+        drain_s=drain,
+        log_path=log_path,
+        log_content=log_content,
+    )
+    gateway.run(workspace, host, port, options, say)
+
+
+@keys.command()
+def add(
+    name: Annotated[str, typer.Argument(help="The client's name, as metrics and the log show it.")],
+    requests_per_minute: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="At most so many requests in any 60 seconds.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make a key for a client and print it, once: only its hash is stored."""
+    key = gateway.add_key(service.open_workspace(), name, requests_per_minute=requests_per_minute)
+    if json:
+        emit(key, as_json=True, text="")
+        return
+    say(f"The key of {key.name}, shown only now. A gateway that runs takes it within two seconds.")
+    out(key.token)
+
+
+@keys.command("list")
+def list_keys(json: Json = False) -> None:
+    """List the keys of all clients, without the keys themselves."""
+    views = gateway.list_keys(service.open_workspace())
+    rows = [
+        (view.name, view.requests_per_minute or "no limit", view.owner, f"{view.created_at:%Y-%m-%d %H:%M}")
+        for view in views
+    ]
+    text = table(("key of", "requests per minute", "added by", "at (UTC)"), rows) if rows else "There is no key."
+    emit(views, as_json=json, text=text)
+
+
+@keys.command()
+def remove(
+    name: Annotated[str, typer.Argument(help="The client's name.")],
+    json: Json = False,
+) -> None:
+    """Remove a client's key. A gateway that runs refuses it within two seconds."""
+    gateway.remove_key(service.open_workspace(), name)
+    emit({"removed": name}, as_json=json, text=f"The key of {name} is removed.")

@@ -1,0 +1,118 @@
+"""The state that all requests of a gateway share: keys, routes, metrics, log, and the client of the servers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+
+import aiohttp
+
+from backend import logs
+from backend.domain.errors import WhetstoneError
+from backend.gateway.exchange import Exchange
+from backend.gateway.keys import ClientKey, KeyRing
+from backend.gateway.metrics import Metrics
+from backend.gateway.options import GatewayOptions
+from backend.gateway.request_log import RequestLog
+from backend.gateway.routes import RouteTable, Upstream
+
+IDLE_CONNECTION_S = 2.0
+"""Seconds that an unused connection to a server is kept: less than the five after which uvicorn and llama.cpp close it,
+so that no request meets one that is being closed."""
+SHORTEST_REFRESH_S = 0.5
+"""Seconds between two readings, however many requests name a model that is not known yet."""
+ENDING_S = 1.0
+"""Seconds that requests have to end once they were cancelled."""
+
+ReadKeysAndServers = Callable[[], tuple[Sequence[ClientKey], Sequence[Upstream]]]
+
+
+class Gateway:
+    """The shared state. `read` returns keys and servers as they are now; it may wait for a database, so a thread calls
+    it, and what it raises of WhetstoneError leaves everything as it was."""
+
+    def __init__(
+        self, read: ReadKeysAndServers, options: GatewayOptions, log: RequestLog, *, loopback_only: bool
+    ) -> None:
+        self._read, self.options, self._log = read, options, log
+        keys, upstreams = read()
+        self.keys = KeyRing(keys, loopback_only=loopback_only)
+        self.routes = RouteTable(upstreams)
+        self.metrics = Metrics()
+        self.in_flight = 0
+        self._session: aiohttp.ClientSession | None = None
+        self._refreshing = asyncio.Lock()
+        self._noted(store_up=True)
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        """Return the client of the servers, which lives as long as the gateway runs."""
+        assert self._session is not None, "the gateway does not run"
+        return self._session
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the client and the readings; at the end wait a moment for requests that were cancelled."""
+        # 1. Start.
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.options.connect_s, sock_read=self.options.stall_s)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_CONNECTION_S),
+            timeout=timeout,
+            auto_decompress=False,
+            skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+        refreshing = asyncio.create_task(self._refresh_for_ever())
+        try:
+            yield
+        finally:
+            # 2. Stop.
+            refreshing.cancel()
+            with suppress(asyncio.CancelledError):
+                await refreshing
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ENDING_S):
+                    while self.in_flight:
+                        await asyncio.sleep(0.01)
+            await self._session.close()
+
+    async def require_upstream(self, model: str) -> Upstream:
+        """Return the server for that model, also one that has just started. Raises Refusal (404)."""
+        if self.routes.choose(model) is None and time.monotonic() - self._read_at > SHORTEST_REFRESH_S:
+            await self.refresh()
+        return self.routes.require(model)
+
+    async def refresh(self) -> None:
+        """Read keys and servers again. Where the database does not answer, those of the last reading stay."""
+        async with self._refreshing:
+            try:
+                keys, upstreams = await asyncio.to_thread(self._read)
+            except WhetstoneError as error:
+                if self._store_up:
+                    logs.log_event("gateway", f"Keys and servers stay as they were: {error}", level=logging.ERROR)
+                self._noted(store_up=False)
+                return
+            self.keys.replace(keys)
+            self.routes = RouteTable(upstreams)
+            self._noted(store_up=True)
+
+    def _noted(self, *, store_up: bool) -> None:
+        self._store_up, self._read_at = store_up, time.monotonic()
+        self.metrics.observe_refresh(len(self.routes.names), store_up=store_up)
+
+    async def _refresh_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self.options.refresh_s)
+            try:
+                await self.refresh()
+            except Exception:  # the top of this task: a key that is removed must be refused later all the same
+                logging.exception("Keys and servers could not be read, and stay as they were.")
+
+    def record(self, exchange: Exchange) -> None:
+        """Record an ended request in metrics and log."""
+        exchange.duration_s = exchange.elapsed()
+        self.metrics.record(exchange)
+        self._log.write(exchange)
