@@ -4,8 +4,8 @@ import streamlit as st
 
 from app import navigation, shell
 from app.formatting import message, plain
-from app.models import catalog_table, import_remote, model_page
-from app.models.model_rows import fact_rows, model_figures, quantized_sentence
+from app.models import catalog_table, import_remote, model_page, summary_tiles
+from app.models.model_rows import fact_rows, quantized_sentence
 from app.presets.preset_page import show_model_presets
 from app.session import workspace
 from backend.domain.errors import RequestError
@@ -38,14 +38,17 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
         navigation.go("build", model=entry.source, **model_page.builder_parameters(opened, model))
 if isinstance(model, PublishedModel):
     model_page.show_published(model)
-shell.show_figures(model_figures(model))
+top = st.container()
 model_page.show_engines(opened, model)
 price = st.container()
 
 st.subheader("Techniques")
 target = model_page.show_techniques(opened, entry)
+known_price = model_page.find_price(opened, model, target)
+with top:
+    summary_tiles.show(opened, model, entry.source, known_price)
 with price:
-    model_page.show_price(opened, model, target)
+    model_page.show_price(model, known_price, target)
     model_page.show_instances(opened, model)
 if model.quantization:
     st.info(message(quantized_sentence(model)), icon=":material/info:")

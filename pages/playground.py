@@ -3,8 +3,10 @@
 import streamlit as st
 
 from app import navigation
+from app.formatting import message
 from app.playground import chat, pair_choice, servers
 from app.session import workspace
+from backend.domain.errors import ReadOnly
 from backend.service.serving import serve
 
 opened = workspace()
@@ -25,7 +27,9 @@ chat.show_history()
 chat.show_turns()
 if question and served:
     chat.ask(opened, served, [name for name, _ in pair], question)
-if not chat.open_turns():
+if opened.read_only:
+    st.info(message(str(ReadOnly())), icon=":material/info:")
+elif not chat.open_turns():
     st.info(
         (
             "Both answers appear here with the differences marked. They run one after the other, so that neither "

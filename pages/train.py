@@ -25,7 +25,8 @@ values = form.choose_options()
 path = form.choose_prompts(opened)
 request = form.check(opened, subject, values, path)
 if request.obstacle:
-    notices.error(message(request.obstacle), icon=":material/error:")
+    notice = notices.info if opened.read_only else notices.error
+    notice(message(request.obstacle), icon=":material/error:")
 with action:
     form.submit_button(opened, request)
 

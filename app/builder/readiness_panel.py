@@ -68,7 +68,8 @@ def show_summary(opened: Workspace, model: ModelFacts, readiness: Readiness) -> 
         return
     # A valid recipe may still be blocked on this machine.
     if isinstance(readiness, Blocked) and not readiness.can_be_fixed:
-        st.error(message(readiness.obstacle), icon=":material/block:")
+        notice = st.info if opened.read_only else st.error
+        notice(message(readiness.obstacle), icon=":material/block:")
         return
     _show_valid(model, readiness)
 

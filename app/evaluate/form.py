@@ -320,7 +320,8 @@ def show_outlook(opened: Workspace, request: EvaluationRequest, sources: list[st
         for sentence in engines.choice_sentences(request.spec.variants):
             st.caption(message(sentence))
     elif sources:
-        st.error(message(request.obstacle), icon=":material/block:")
+        notice = st.info if opened.read_only else st.error
+        notice(message(request.obstacle), icon=":material/block:")
     else:
         st.info(
             "Choose the variants to measure. The verdict, charts and table appear here.",

@@ -88,7 +88,10 @@ def unfit_sentence(lines: Sequence[CatalogLine], target: str | None) -> str | No
         return None
     where = "this machine" if target in {None, "local"} else str(target)
     which = "None of these models fits" if unfit == len(lines) else f"{unfit} of these {len(lines)} models do not fit"
-    return f"{which} on {where}: their cells are empty. Choose an instance under Runs on to see where they run."
+    return (
+        f"{which} on {where} as published: their cells show what fits all the same, and are empty where nothing does. "
+        "Choose an instance under Runs on to see where they run."
+    )
 
 
 def row(line: CatalogLine, cheapest: CheapestInstance | None = None, price: ModelPrice | None = None) -> dict[str, Any]:

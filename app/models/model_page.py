@@ -25,6 +25,7 @@ from backend.service.models import catalog, technique_checks
 from backend.service.models.catalog import CatalogEntry
 from backend.service.models.technique_checks import TechniqueCheck
 from backend.service.plans import auto_target, recipe_files, token_prices
+from backend.service.plans.token_prices import ModelPrice
 
 SHOWN = 20
 EVALUATIONS = 5
@@ -65,20 +66,20 @@ def show_published(model: PublishedModel) -> None:
     )
 
 
-def show_price(opened: Workspace, model: ModelFacts, target: str | None) -> None:
-    """Show the price per 1M tokens on `target`, or the lowest one, with load, region and instance."""
+def find_price(opened: Workspace, model: ModelFacts, target: str | None) -> ModelPrice | None:
+    """Return the price per 1M tokens on `target`, or the lowest one, at the planned load; None where it is unknown."""
+    load = address.current()
+    return token_prices.find_price(opened, model, target=target, expected_load=load.expected, goal=load.goal)
+
+
+def show_price(model: ModelFacts, price: ModelPrice | None, target: str | None) -> None:
+    """Show what the price per 1M tokens rests on: load, region and instance."""
     # The price with where it comes from, or why there is none; a model that embeds has none at all.
     load = address.current()
-    price = token_prices.find_price(opened, model, target=target, expected_load=load.expected, goal=load.goal)
     if price is not None:
-        basis = "" if price.load.rate is None else f" that {load.expected.demand} ask for,"
-        why = (
-            "on the instance chosen below"
-            if price.chosen
-            else "on the instance with the lowest price per token; choose another below"
-        )
-        st.markdown(f":material/payments: **{plain(price.span)} USD per 1M output tokens**{basis} {why}")
-        st.caption(plain(f"{price.where[:1].upper()}{price.where[1:]}, not measured. Price: {price.note}."))
+        other = "" if price.chosen else " Choose another instance below."
+        where = f"{price.where[:1].upper()}{price.where[1:]}"
+        st.caption(plain(f"{where}, not measured. Price: {price.note}.{other}"))
         if price.beyond:
             st.info(message(price.beyond), icon=":material/stacks:")
     elif model.generates:

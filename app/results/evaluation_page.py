@@ -122,6 +122,7 @@ def draw_first_charts(document: Evaluation, shown: Evaluation) -> None:
     if right is not None and first.quality:
         with right:
             charts.show(charts.with_height(first.quality, FIRST), "evaluation-quality")
+    st.caption(tradeoffs.HOW_TO_READ)
     load = address.current()
     losses = {result.name: result.quality.known_kl for result in document.variants[1:] if result.quality}
     for sentence in (load_words.floor_sentence(losses, load.max_kl), load_words.evaluation_elsewhere(document, load)):

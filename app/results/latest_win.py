@@ -8,12 +8,13 @@ import streamlit as st
 
 from app import charts, navigation
 from app.formatting import message, plain, size, strong
+from app.load_bar import address
 from app.overview import caveats, tiles
 from app.results import verdict_panel
 from app.summaries import provenance
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.machine import hardware_lines
-from backend.present import evaluation_top
+from backend.present import evaluation_top, load_words
 from backend.present.charts import tradeoffs
 from backend.present.variant_tiles import variant_tiles
 from backend.present.words import headline, load_search
@@ -88,6 +89,8 @@ def show_recorded(opened: Workspace) -> None:
 def _show_win(document: Evaluation, won: Win) -> None:
     """Draw the title of the win, its four tiles and the trade-off of both variants."""
     st.subheader(strong(headline.speed_words(won)), help=message(headline.headline_sentence(document)))
+    if elsewhere := load_words.evaluation_elsewhere(document, address.current()):
+        st.caption(message(elsewhere))
     weights = [size(result.variant.bytes_on_disk) for result in (won.before, won.after)]
     _show_tiles_and_front(document, headline.tiles(document, won, weights), [won.before.name, won.after.name])
     if others := headline.others_sentence(document, won):
@@ -99,3 +102,4 @@ def _show_tiles_and_front(document: Evaluation, row: Sequence[Tile], names: Sequ
     tiles.show(row)
     front = tradeoffs.pareto(document, charts.theme(), names)
     charts.show(charts.with_height(front, SMALL), "hero", file=False)
+    st.caption(tradeoffs.HOW_TO_READ)

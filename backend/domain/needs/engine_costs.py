@@ -64,7 +64,7 @@ COSTS: dict[tuple[EngineName, Hardware], EngineCosts] = {
         (0, 1_500_000_000),
         (25.0, 100.0),
         False,
-        "figures of vLLM 0.32 with SmolLM2-135M on two cores of an AMD EPYC, decision 0059",
+        "figures of vLLM 0.32 with SmolLM2-135M on two cores of an AMD EPYC",
     ),
     ("vllm", "cuda"): EngineCosts(
         NOMINAL, GPU_RUNTIME, None, False, "shares of the datasheet that are assumed, decision 0010"
@@ -77,14 +77,14 @@ COSTS: dict[tuple[EngineName, Hardware], EngineCosts] = {
         (20_000_000, 120_000_000),
         (0.3, 2.0),
         True,
-        "figures of llama.cpp 0c1e57098 with SmolLM2-135M on two cores of an AMD EPYC, decision 0059",
+        "figures of llama.cpp 0c1e57098 with SmolLM2-135M on two cores of an AMD EPYC",
     ),
     ("openvino", "cpu"): EngineCosts(
         OPENVINO,
         (100_000_000, 500_000_000),
         (2.0, 8.0),
         False,
-        "figures of OpenVINO GenAI 2026.4.1 with SmolLM2-135M on two cores of an AMD EPYC, decision 0059",
+        "figures of OpenVINO GenAI 2026.4.1 with SmolLM2-135M on two cores of an AMD EPYC",
     ),
 }
 

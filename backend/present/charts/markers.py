@@ -30,6 +30,9 @@ WHISKERS_TEXT = (
 ORGANIZATION = re.compile(r"^[\w.-]+/(?=[\w.-])")
 """The organization before the name of a model on a hub."""
 
+PER_USER = "Output tokens/s per user (1 / TPOT)"
+"""After the first token, so streams times this is more than the total, in which prompts are read too."""
+
 
 def levels(evaluation: Evaluation) -> list[int]:
     """Return every concurrency of any variant, ascending."""

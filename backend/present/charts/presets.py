@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from backend.domain.figures import figure, streams
 from backend.domain.planner.roofline import ExpectedLoad
-from backend.present.charts.markers import legend_name
+from backend.present.charts.markers import PER_USER, legend_name
 from backend.present.charts.theme import (
     COLOURS,
     Figure,
@@ -36,7 +36,6 @@ LOG_FROM = 50.0
 PARETO = "Speed per user against tokens per dollar"
 LATENCY_PRICE = "Time per output token against price"
 PER_DOLLAR = "Output tokens/s per dollar per hour"
-PER_USER = "Output tokens/s per user"
 UNPRICED = "No hourly price is known for this selection, so there are no tokens per dollar."
 
 

@@ -11,6 +11,7 @@ from backend.domain.figures import figure, finite
 from backend.domain.limits.chart_selection import ParetoPoint, pareto_points, select_variants
 from backend.domain.load.load import Load
 from backend.present.charts.markers import (
+    PER_USER,
     flags,
     folded,
     has_whiskers,
@@ -27,6 +28,7 @@ from backend.present.charts.markers import (
 )
 from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, pale, style, text, whiskers
 
+HOW_TO_READ = "Up and to the right is better. The number at a mark is its concurrency in streams."
 PARETO = "Speed per user against total throughput"
 UNSEEN = "rgba(0,0,0,0)"
 MOST_LABELS = 48
@@ -66,7 +68,7 @@ def pareto(evaluation: Evaluation, theme: Theme = "light", shown: Sequence[str] 
     # 3. The layout.
     axes = (
         {"label": "Output tokens/s, all streams", "rangemode": "tozero"},
-        {"label": "Output tokens/s per user", "rangemode": "tozero"},
+        {"label": PER_USER, "rangemode": "tozero"},
     )
     meta: dict[str, Any] = {
         "mark": "Concurrency (streams)",

@@ -136,15 +136,16 @@ def test_a_catalog_model_has_a_token_price_with_load_region_and_instance(studio_
 
 
 def test_a_models_page_opens_with_its_price_on_the_instance_that_is_chosen(studio_home: Workspace) -> None:
-    text = studio.says(studio.open_page("model", id=LLAMA))
-    assert re.search(
-        r"[\d.]+ to [\d.]+ USD per 1M output tokens\*\* on the instance with the lowest price per token", text
-    )
+    at = studio.open_page("model", id=LLAMA)
+    text, tiles = studio.says(at), {tile.label: tile.value for tile in at.metric}
+    assert re.fullmatch(r"[\d.]+ to [\d.]+ USD", tiles["Price per 1M output tokens"])
+    assert re.search(r"estimated on ml\.\S+, the lowest price per token", text)
+    assert list(tiles) == ["Parameters", "Memory", "Price per 1M output tokens", "Lowest-cost preset"]
     assert re.search(
         r"On ml\.\S+ \(us-\S+\) at [\d.]+ USD per hour; 622 tokens in, 250 out, 16 streams; estimated", text
     )
     named = studio.says(studio.open_page("model", id=LLAMA, model_on="ml.p4d.24xlarge"))
-    assert "on the instance chosen below" in named and "On ml.p4d.24xlarge (us-west-2)" in named
+    assert "estimated on ml.p4d.24xlarge, chosen below" in named and "On ml.p4d.24xlarge (us-west-2)" in named
     small = studio.says(studio.open_page("model", id=LLAMA, model_on="ml.g5.xlarge"))
     assert "No price per 1M tokens on ml.g5.xlarge: it does not run there" in small
 

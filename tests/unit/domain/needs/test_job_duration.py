@@ -49,7 +49,7 @@ def recorded() -> dict[str, float]:
     """Seconds by phase of the SmoothQuant job of SmolLM2 in the demonstration that comes with Whetstone, and of the
     whole: 2 cores of an AMD EPYC with AVX-512 BF16, nothing else running, 2026-11-24 (docs/results.md). Scoring of a
     job with AWQ, and of the starter's 24 windows, is recorded nowhere."""
-    rows = json.loads((ASSETS / "demo" / "jobs.json").read_text())
+    rows = json.loads((ASSETS / "demo" / "amd-epyc" / "jobs.json").read_text())
     (job_row,) = [
         row for row in rows if row["kind"] == "optimize" and "smoothquant" in json.dumps(row["spec"]["recipe"])
     ]
