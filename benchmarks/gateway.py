@@ -290,14 +290,13 @@ def main() -> None:
         ways = [Way("direct", f"{server}/v1"), stack.enter_context(our_gateway(server, folder))]
         if options.litellm is not None:
             ways.append(stack.enter_context(litellm_proxy(options.litellm, server, folder)))
-        levels = {
-            streams: measure(ways, streams, options, folder / str(streams), f"{server}/sent")
-            for streams in options.streams
-        }
-        text = page(ways, levels, options)
+        levels: dict[int, list[Figures]] = {}
+        for streams in options.streams:
+            levels[streams] = measure(ways, streams, options, folder / str(streams), f"{server}/sent")
+            text = page(ways, dict(sorted(levels.items())), options)
+            if not options.no_write:  # after each level, so that a run that is cut off leaves what it measured
+                RESULTS.write_text(text)
     print(text)
-    if not options.no_write:
-        RESULTS.write_text(text)
 
 
 if __name__ == "__main__":
