@@ -7,7 +7,8 @@ slice by slice, in one process of it, so that other work of the machine slows al
 key and writes its log.
 
 TTFT is what the client measured. The delay of a chunk is from the server's write to the client's read, by one clock.
-All processes share the machine, so at 64 streams a busy machine shows in the 99th percentile of every way.
+Server, generator and what is between them have real-time priority where that is allowed, so that other work of the
+machine blurs little; they still share its cores.
 
 Prints a table and writes benchmarks/results/gateway.md: `python benchmarks/gateway.py [--litellm FOLDER]`, two minutes.
 """
@@ -43,6 +44,7 @@ from backend.domain.load.records import LoadPlan, RequestRecord  # noqa: E402
 from backend.domain.maths.intervals import percentile  # noqa: E402
 from backend.evaluate.load import run_alternating  # noqa: E402
 from backend.service.serving import gateway  # noqa: E402
+from benchmarks.load_peers import PROMPT  # noqa: E402
 from benchmarks.load_scale import Truth, sent_by_server  # noqa: E402
 from tests.fakes.running import ask, running, write_prompts  # noqa: E402
 from tests.helpers.serve_jobs import put_serve_job  # noqa: E402
@@ -91,7 +93,7 @@ def our_gateway(upstream: str, folder: Path) -> Iterator[Way]:
     workspace = open_home(folder / "home")
     put_serve_job(workspace, "j-benchmark", {MODEL: upstream})
     os.environ[TOKEN_VARIABLE] = gateway.add_key(workspace, "benchmark").token
-    command = [sys.executable, "-m", "backend.cli.main", "gateway", "--port", "0"]
+    command = [*PROMPT, sys.executable, "-m", "backend.cli.main", "gateway", "--port", "0"]
     environment = {**os.environ, "WHETSTONE_HOME": str(workspace.settings.home)}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         try:
@@ -114,7 +116,16 @@ def litellm_proxy(environment: Path, upstream: str, folder: Path) -> Iterator[Wa
     configuration = folder / "litellm.json"
     configuration.write_text(json.dumps({"model_list": [{"model_name": MODEL, "litellm_params": parameters}]}))
     # 2. Start it, and wait until it answers.
-    command = [environment / "bin" / "litellm", "--config", configuration, "--host", "127.0.0.1", "--port", port]
+    command = [
+        *PROMPT,
+        environment / "bin" / "litellm",
+        "--config",
+        configuration,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        port,
+    ]
     key = os.environ[PEERS_TOKEN_VARIABLE] = f"sk-{secrets.token_hex(32)}"
     own = {**os.environ, "LITELLM_MASTER_KEY": key, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     log = folder / "litellm.log"
@@ -263,6 +274,7 @@ def _conditions(ways: Sequence[Way], options: argparse.Namespace) -> dict[str, s
         "date": datetime.now(UTC).isoformat(timespec="minutes"),
         "command": f"python benchmarks/gateway.py{' --litellm FOLDER' if options.litellm else ''}",
         "hardware": f"{psutil.cpu_count()} cores of {model}, {memory:.0f} GiB, shared by server, gateway and generator",
+        "priority": "real time for server, generator and the process between" if PROMPT else "as other programs",
         "load average at the end": ", ".join(f"{load:.2f}" for load in psutil.getloadavg()),
         "versions": ", ".join(versions),
         "note": options.note,
@@ -290,14 +302,13 @@ def main() -> None:
         ways = [Way("direct", f"{server}/v1"), stack.enter_context(our_gateway(server, folder))]
         if options.litellm is not None:
             ways.append(stack.enter_context(litellm_proxy(options.litellm, server, folder)))
-        levels = {
-            streams: measure(ways, streams, options, folder / str(streams), f"{server}/sent")
-            for streams in options.streams
-        }
-        text = page(ways, levels, options)
+        levels: dict[int, list[Figures]] = {}
+        for streams in options.streams:
+            levels[streams] = measure(ways, streams, options, folder / str(streams), f"{server}/sent")
+            text = page(ways, dict(sorted(levels.items())), options)
+            if not options.no_write:  # after each level, so that a run that is cut off leaves what it measured
+                RESULTS.write_text(text)
     print(text)
-    if not options.no_write:
-        RESULTS.write_text(text)
 
 
 if __name__ == "__main__":
