@@ -28,7 +28,7 @@ def make_app(gateway: Gateway) -> Starlette:
 
     async def models(request: Request) -> Response:
         identify(gateway.keys, request.scope["headers"])
-        return _json(json.dumps(gateway.routes.document()).encode())
+        return _json(json.dumps(gateway.document()).encode())
 
     async def health(request: Request) -> Response:
         document = {"status": "ok", "models": len(gateway.routes.names), "in_flight": gateway.in_flight}

@@ -6,16 +6,19 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
+from typing import Any
 
 import aiohttp
 
 from backend import logs
 from backend.domain.errors import WhetstoneError
+from backend.gateway import portfolio_route
 from backend.gateway.exchange import Exchange
 from backend.gateway.keys import ClientKey, KeyRing
 from backend.gateway.metrics import Metrics
 from backend.gateway.options import GatewayOptions
+from backend.gateway.portfolio_route import PortfolioRoute
 from backend.gateway.request_log import RequestLog
 from backend.gateway.routes import RouteTable, Upstream
 
@@ -43,6 +46,8 @@ class Gateway:
         self.routes = RouteTable(upstreams)
         self.metrics = Metrics()
         self.in_flight = 0
+        portfolio = options.portfolio
+        self.portfolio = PortfolioRoute(portfolio, options.portfolio_sources) if portfolio else None
         self._session: aiohttp.ClientSession | None = None
         self._refreshing = asyncio.Lock()
         self._noted(store_up=True)
@@ -79,11 +84,33 @@ class Gateway:
                         await asyncio.sleep(0.01)
             await self._session.close()
 
+    def divides(self, model: str) -> bool:
+        """Tell whether requests for that model are divided between the variants of a portfolio."""
+        return self.portfolio is not None and model == portfolio_route.MODEL
+
     async def require_upstream(self, model: str) -> Upstream:
         """Return the server for that model, also one that has just started. Raises Refusal (404)."""
-        if self.routes.choose(model) is None and time.monotonic() - self._read_at > SHORTEST_REFRESH_S:
+        # 1. Read the servers again where none is known.
+        divided = self.portfolio if self.divides(model) else None
+        known = divided.choose(self.routes) if divided else self.routes.choose(model)
+        if known is None and time.monotonic() - self._read_at > SHORTEST_REFRESH_S:
             await self.refresh()
-        return self.routes.require(model)
+        # 2. That of the model, or of the portfolio at the load of the moment.
+        return divided.require(self.routes) if divided else self.routes.require(model)
+
+    def count(self, model: str) -> AbstractContextManager[None]:
+        """Count a request for that model while it is passed on, where a portfolio decides by such counts."""
+        return self.portfolio.count() if self.portfolio and self.divides(model) else nullcontext()
+
+    def document(self) -> dict[str, Any]:
+        """Return the answer to `GET /v1/models`: the model of the portfolio, then all served ones."""
+        listed = self.routes.document()
+        variants = self.portfolio.find_servers(self.routes) if self.portfolio else []
+        if not variants:
+            return listed
+        upstream = variants[0]
+        row = {"id": portfolio_route.MODEL, "object": "model", "created": upstream.since, "owned_by": "whetstone"}
+        return {**listed, "data": [row, *listed["data"]]}
 
     async def refresh(self) -> None:
         """Read keys and servers again. Where the database does not answer, those of the last reading stay."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import Field
 
 from backend.domain.frozen import Frozen
+from backend.domain.what_if.portfolio import Portfolio
 
 MIB = 2**20
 
@@ -29,3 +30,7 @@ class GatewayOptions(Frozen):
     log_path: Path | None = None
     log_content: bool = False
     """Log what was asked and answered."""
+    portfolio: Portfolio | None = None
+    """The variants between which requests for the model `auto` are divided; None: there is no such model."""
+    portfolio_sources: dict[str, str] = Field(default_factory=dict)
+    """The id of each variant of the portfolio."""

@@ -93,24 +93,27 @@ class PassedRoute:
         exchange.key = identify(gateway.keys, headers)
         gateway.keys.take(exchange.key, exchange.began)
         # 2. The body, and the server of its model.
-        body, upstream = await self._read_request(headers, receive, exchange)
+        request = await self._read_request(headers, receive, exchange)
+        upstream = await gateway.require_upstream(request.model)
+        body = request.body_for(upstream)
         exchange.model, exchange.job = upstream.name, upstream.job
-        # 3. Pass it on, until the answer ends or the client leaves.
+        # 3. Pass it on, until the answer ends or the client leaves; the parsed request is not kept as long.
+        counted = gateway.count(request.model)
+        del request
         gateway.metrics.begin(exchange)
         try:
-            await _until_left(receive, answer, self._pass_on(headers, body, upstream, answer))
+            with counted:
+                await _until_left(receive, answer, self._pass_on(headers, body, upstream, answer))
         finally:
             gateway.metrics.end(exchange)
 
-    async def _read_request(self, headers: Headers, receive: Receive, exchange: Exchange) -> tuple[bytes, Upstream]:
-        """Return the body for the server, and the server. Raises Refusal, ClientLeft."""
+    async def _read_request(self, headers: Headers, receive: Receive, exchange: Exchange) -> ModelRequest:
+        """Return the request. Raises Refusal, ClientLeft."""
         options = self._gateway.options
         body = await _read_body(headers, receive, options.most_body_bytes, options.body_s)
         if options.log_content:
             exchange.request_body = body[:CONTENT_BYTES]
-        request = parse_request(body)
-        upstream = await self._gateway.require_upstream(request.model)
-        return request.body_for(upstream), upstream
+        return parse_request(body)
 
     async def _pass_on(self, headers: Headers, body: bytes, upstream: Upstream, answer: _Answer) -> None:
         """Send the request to its server and pass the answer back. Raises Refusal."""

@@ -11,6 +11,7 @@ import typer
 from backend import service
 from backend.cli.options.numbers import number_option
 from backend.cli.output import Json, emit, out, say, table
+from backend.domain.limits.slo import Slo
 from backend.service.serving import gateway
 from backend.service.serving.gateway import GatewayOptions
 
@@ -43,6 +44,18 @@ def run_gateway(
         typer.Option(metavar="FILE", help="File of the request log, `-` for standard output. Default: in the home."),
     ] = None,
     log_content: Annotated[bool, typer.Option("--log-content", help="Also log what is asked and answered.")] = False,
+    portfolio: Annotated[
+        str | None,
+        typer.Option(
+            metavar="EVALUATION",
+            help="Also answer for the model `auto`: the best variant of this evaluation for the streams in flight.",
+        ),
+    ] = None,
+    ttft_p95: Annotated[float | None, number_option("The portfolio keeps to a TTFT p95 up to this, in ms.")] = None,
+    tpot_p95: Annotated[float | None, number_option("The portfolio keeps to a TPOT p95 up to this, in ms.")] = None,
+    max_kl: Annotated[
+        float | None, number_option("The portfolio leaves out variants with a mean KL divergence above this.")
+    ] = None,
 ) -> None:
     """Answer for all served models at one OpenAI-compatible address, until Ctrl-C or SIGTERM.
 
@@ -61,6 +74,10 @@ def run_gateway(
         log_path=log_path,
         log_content=log_content,
     )
+    if portfolio is not None:
+        limits = Slo(ttft_ms=ttft_p95, tpot_ms=tpot_p95)
+        chosen, sources = gateway.read_portfolio(workspace, portfolio, limits, max_kl)
+        options = options.model_copy(update={"portfolio": chosen, "portfolio_sources": sources})
     gateway.run(workspace, host, port, options, say)
 
 

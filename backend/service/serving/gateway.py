@@ -8,25 +8,33 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend import endpoint
 from backend.address import is_loopback
 from backend.domain.errors import InvalidOptions, NotFound, PortTaken, RequestError
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import JobKind, JobState
+from backend.domain.limits.slo import Slo
 from backend.domain.roles import Action
+from backend.domain.what_if.portfolio import Portfolio, make_portfolio
 from backend.gateway import keys
 from backend.gateway.keys import ClientKey
 from backend.gateway.options import GatewayOptions as GatewayOptions
+from backend.gateway.portfolio_route import MODEL
 from backend.gateway.routes import Upstream
+from backend.present import portfolio_words
 from backend.processes import SignalEvent
+from backend.service.evaluations import evaluations
 from backend.service.jobs import running_jobs
 from backend.service.jobs.running_jobs import RunningJob
 from backend.service.serving import serve
 from backend.service.workspace import Workspace
 from backend.store import table_rows
 from backend.store.tables import GatewayKeyRow
+
+if TYPE_CHECKING:
+    from backend.gateway.gateway import Gateway
 
 LOG = "gateway.log"
 LONGEST_NAME = 64
@@ -149,6 +157,17 @@ def _upstreams(workspace: Workspace, job: RunningJob) -> list[Upstream]:
     return servers
 
 
+def read_portfolio(
+    workspace: Workspace, evaluation_id: str, limits: Slo, max_kl: float | None = None
+) -> tuple[Portfolio, dict[str, str]]:
+    """Return the portfolio of an evaluation, and the id of each of its variants. Raises NotFound, RequestError."""
+    document = evaluations.show(workspace, evaluation_id).document
+    portfolio = make_portfolio(document, limits, max_kl)
+    if portfolio is None:
+        raise RequestError(f"No portfolio can be read from {evaluation_id}. {portfolio_words.TOO_FEW}")
+    return portfolio, {result.name: result.variant.source for result in document.variants}
+
+
 def check_host(host: str, clients: Sequence[object]) -> None:
     """Raises RequestError for an address that others reach while there is no key."""
     if not clients and not is_loopback(host):
@@ -181,6 +200,8 @@ def run(workspace: Workspace, host: str, port: int, options: GatewayOptions, say
         gateway = Gateway(reader, options, log, loopback_only=is_loopback(host))
         for line in _start_lines(listening, gateway.routes.names, clients, options):
             say(line)
+        for line in _portfolio_lines(gateway):
+            say(line)
         SignalEvent.handle((signal.SIGINT, signal.SIGTERM))  # uvicorn raises them again once it has drained
         server.run(gateway, listening, say)
     say("Stopped.")
@@ -202,6 +223,22 @@ def _listen(host: str, port: int) -> socket.socket:
             "host",
             "port",
         ) from None
+
+
+def _portfolio_lines(gateway: Gateway) -> list[str]:
+    """Return what a start says of the portfolio, and which of its variants are not served; nothing without one."""
+    portfolio, route = gateway.options.portfolio, gateway.portfolio
+    if portfolio is None or route is None:
+        return []
+    # 1. Which variant answers at which load.
+    sentences = [portfolio_words.sentence(portfolio), *portfolio_words.switch_sentences(portfolio)]
+    lines = [f"The model `{MODEL}` is the best variant at the load of the moment. {' '.join(sentences)}"]
+    # 2. What is missing: the nearest variant answers in its place.
+    missing = [name for name in route.variants if route.find_server(gateway.routes, name) is None]
+    if missing:
+        sources = " ".join(gateway.options.portfolio_sources[name] for name in missing)
+        lines.append(f"Not served yet: {', '.join(missing)}. `whetstone serve {sources} --detach` starts it.")
+    return [line.replace("`", "") for line in lines]
 
 
 def _start_lines(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
+from backend.domain.limits.slo import Slo
+from backend.domain.what_if.portfolio import make_portfolio
 from tests.fakes.scripted_upstream import WAIT_S, Step, event, scripted_upstream, stream, whole
+from tests.helpers.crossing_evaluation import crossing
 from tests.helpers.running_gateway import (
     CHAT,
     MODEL,
@@ -242,3 +245,32 @@ def test_content_is_logged_only_where_it_is_wanted(tmp_path: Path) -> None:
     (line,) = running.log_lines()
     assert "six times seven" in line["request"] and "forty-two" in line["answer"]
     assert oct((tmp_path / "gateway.log").stat().st_mode & 0o777) == "0o600"
+
+
+def test_requests_for_auto_go_to_the_variant_of_the_load_and_none_is_lost(tmp_path: Path) -> None:
+    portfolio = make_portfolio(crossing(), Slo())
+    gate = threading.Event()
+    steps = stream(EVENTS[0], gate, EVENTS[-1])
+    with ExitStack() as stack:
+        low, high = (stack.enter_context(scripted_upstream(steps)) for _ in range(2))
+        upstreams = [
+            upstream_at(server.base, name=name, source=f"a-{name}", served_name=name)
+            for server, name in ((low, "low"), (high, "high"))
+        ]
+        running = stack.enter_context(running_gateway(upstreams, tmp_path, portfolio=portfolio))
+        # 1. Six requests at the same time, each sent when the one before is being answered.
+        clients = [stack.enter_context(closing(Connection(running.port))) for _ in range(6)]
+        for client in clients:
+            client.send(body={"model": "auto"})
+            assert client.read_head()[0] == 200 and client.read_chunk() == EVENTS[0]
+        assert (len(low.requests), len(high.requests)) == (3, 3)
+        assert {request.document["model"] for request in high.requests} == {"high"}
+        # 2. All end whole, and the next one is a load of one stream again.
+        gate.set()
+        assert all((client.read_chunk(), client.read_chunk()) == (EVENTS[-1], b"") for client in clients)
+        while running.gateway.portfolio and running.gateway.portfolio.in_flight:
+            ask(running.port, "/health", method="GET")  # a turn of the gateway, in which requests are counted out
+        require_ok(ask(running.port, body={"model": "auto"}))
+        assert (len(low.requests), len(high.requests)) == (4, 3)
+        listed = json.loads(ask(running.port, "/v1/models", method="GET").body)["data"]
+        assert [row["id"] for row in listed][:1] == ["auto"]

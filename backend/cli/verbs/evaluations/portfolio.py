@@ -9,11 +9,10 @@ import typer
 from backend import service
 from backend.cli.options.numbers import number_option
 from backend.cli.output import Json, emit, table
-from backend.domain.errors import RequestError
 from backend.domain.limits.slo import Slo
-from backend.domain.what_if.portfolio import Portfolio, make_portfolio
+from backend.domain.what_if.portfolio import Portfolio
 from backend.present import portfolio_words
-from backend.service.evaluations import evaluations
+from backend.service.serving import gateway
 
 
 def portfolio_command(
@@ -26,11 +25,8 @@ def portfolio_command(
     json: Json = False,
 ) -> None:
     """Name the best variant for each number of streams that an evaluation measured. Nothing runs again."""
-    document = evaluations.show(service.open_workspace(), evaluation).document
     limits = Slo(ttft_ms=ttft_p95, tpot_ms=tpot_p95)
-    portfolio = make_portfolio(document, limits, max_kl)
-    if portfolio is None:
-        raise RequestError(f"No portfolio can be read from {evaluation}. {portfolio_words.TOO_FEW}")
+    portfolio, _ = gateway.read_portfolio(service.open_workspace(), evaluation, limits, max_kl)
     emit(portfolio.model_dump(mode="json"), as_json=json, text=describe(portfolio))
 
 
