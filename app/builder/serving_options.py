@@ -69,6 +69,7 @@ SERVING_OPTIONS = (
         "whole",
         low=1,
     ),
+    Option("device", "Device (openvino)", "CPU, GPU or GPU.0 by OpenVINO's names. Empty: the processor.", "text"),
     Option(
         "max_num_batched_tokens",
         "Tokens of a step",
@@ -130,7 +131,6 @@ SERVING_OPTIONS = (
         "choice",
         (None, "trishape", "xattention"),
     ),
-    Option("device", "Device (openvino)", "CPU, GPU or GPU.0 by OpenVINO's names. Empty: the processor.", "text"),
 )
 LIMIT_OPTIONS = (
     Option(
