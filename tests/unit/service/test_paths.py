@@ -52,7 +52,7 @@ NO_PATHS = {
     "Speculation": "proposer proposers",
     "StoredWeights": "layout method announced refusal",
     "TrainSpec": "seen",
-    "Serving": "device",
+    "Serving": "device attention_backend",
     "Variant": "name engine_reason url served_name compile_cache neuron stored_at recipe_hash",
 }
 """Model of a job's specification -> its texts that are no paths of a person: names, and what Whetstone itself fills
