@@ -1,4 +1,4 @@
-"""How many machines carry a rate of requests within latency limits, and what they cost. Pure.
+"""Counts the machines that carry a rate of requests within latency limits, and their cost. Pure.
 
 Machines = rate / (what one machine answers within the limits x (1 - headroom)), rounded up: 300 requests/s at 20 a
 machine are 15 machines without headroom. What one machine answers is measured (`costs.operating_point`).

@@ -37,7 +37,7 @@ class StreamRange(Frozen):
 
 
 class SwitchPoint(Frozen):
-    """Where the portfolio changes. At `up` streams in flight or more the `above` variant serves new requests, at `down`
+    """A change of the portfolio. At `up` streams in flight or more the `above` variant serves new requests, at `down`
     or fewer the `below` one; between them whichever served last goes on, so that a load near the point does not make
     them take turns."""
 

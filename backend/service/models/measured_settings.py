@@ -1,4 +1,4 @@
-"""What serving settings did on this machine, read from the evaluations on record."""
+"""Reads from the evaluations on record what serving settings did on this machine."""
 
 from __future__ import annotations
 

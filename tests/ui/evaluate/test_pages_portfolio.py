@@ -14,9 +14,9 @@ from tests.helpers.crossing_evaluation import crossing
 
 def test_the_page_says_what_to_serve_at_which_load(studio_home: Workspace) -> None:
     evaluation = studio.evaluation(studio_home, crossing())
-    said = studio.says(studio.open_page("evaluate", id=evaluation)).replace("\\", "")
-    assert "Serve low at 1 to 2 streams and high at 4 to 8 streams." in said.replace("`", "")
-    assert "Switch to high at 4 requests in flight, and back to low at 2." in said.replace("`", "")
+    page_text = studio.says(studio.open_page("evaluate", id=evaluation)).replace("\\", "")
+    assert "Serve low at 1 to 2 streams and high at 4 to 8 streams." in page_text.replace("`", "")
+    assert "Switch to high at 4 requests in flight, and back to low at 2." in page_text.replace("`", "")
     # The planned load's limits hold.
     limited = studio.says(studio.open_page("evaluate", id=evaluation, slo_ttft="150")).replace("\\", "")
     assert "No variant is within your limits at 8 streams." in limited
@@ -24,9 +24,11 @@ def test_the_page_says_what_to_serve_at_which_load(studio_home: Workspace) -> No
 
 def test_variants_over_the_quality_floor_of_the_load_are_named(studio_home: Workspace) -> None:
     evaluation = studio.evaluation(studio_home, crossing())
-    said = studio.says(studio.open_page("evaluate", id=evaluation, load_kl="0.0001")).replace("\\", "").replace("`", "")
-    assert "Above your quality floor (KL divergence at most 0.0001): low (0.0004), slow (0.0004)." in said
-    assert "low is left out: its KL divergence is 0.0004, over 0.0001." in said
+    page_text = (
+        studio.says(studio.open_page("evaluate", id=evaluation, load_kl="0.0001")).replace("\\", "").replace("`", "")
+    )
+    assert "Above your quality floor (KL divergence at most 0.0001): low (0.0004), slow (0.0004)." in page_text
+    assert "low is left out: its KL divergence is 0.0004, over 0.0001." in page_text
 
 
 def test_prices_begin_with_the_limits_of_the_load_and_count_machines(studio_home: Workspace) -> None:

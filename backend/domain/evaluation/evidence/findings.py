@@ -187,8 +187,8 @@ def _chosen_settings(case: ServedVariant) -> Iterator[Finding]:
         ("cache_blocks", "block_size", serving.block_size, case.evidence.cache.get("block_size")),
         ("attention", "attention backend", serving.attention_backend, log.attention),
     )
-    for what, name, requested, seen in rows:
+    for what, name, requested, reported in rows:
         if requested is not None:
             cause = case.cause("backend", "block size", default="vLLM chose otherwise for this model or hardware.")
-            logged = seen or log.arguments.get(name)
+            logged = reported or log.arguments.get(name)
             yield compare_setting(what, str(requested), logged, name=name, cause=cause)

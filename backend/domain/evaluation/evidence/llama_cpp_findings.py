@@ -121,10 +121,12 @@ def _chosen_settings(serving: Serving, facts: LlamaCppFacts) -> Iterator[Finding
     # 2. Flash attention.
     if serving.flash_attention is not None:
         requested = "enabled" if serving.flash_attention else "disabled"
-        seen = facts.flash_attention
-        sentence = f"{LOG[0].upper()}{LOG[1:]} says flash_attn={seen or 'nothing'}; {requested} was requested."
-        cause = "" if seen in {None, requested} else "The setting did not reach the server."
-        yield Finding(what="attention", proven=None if seen is None else seen == requested, words=sentence, cause=cause)
+        logged = facts.flash_attention
+        sentence = f"{LOG[0].upper()}{LOG[1:]} says flash_attn={logged or 'nothing'}; {requested} was requested."
+        cause = "" if logged in {None, requested} else "The setting did not reach the server."
+        yield Finding(
+            what="attention", proven=None if logged is None else logged == requested, words=sentence, cause=cause
+        )
 
 
 def _cache_type(case: ServedVariant, facts: LlamaCppFacts) -> Finding:

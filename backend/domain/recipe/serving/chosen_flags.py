@@ -32,8 +32,13 @@ def openvino_flags(serving: Serving) -> list[str]:
         "cache-eviction-tokens": serving.cache_eviction_tokens,
         "sparse-attention": serving.sparse_attention,
     }
-    return [*_write(flags), *(["--prefix-caching"] if serving.prefix_caching else [])]
+    return [*_write(flags), *_write_switches({"prefix-caching": serving.prefix_caching})]
 
 
 def _write(values: Mapping[str, object]) -> list[str]:
     return [part for name, value in values.items() if value is not None for part in (f"--{name}", str(value))]
+
+
+def _write_switches(values: Mapping[str, bool | None]) -> list[str]:
+    """Return a flag for each that is on."""
+    return [f"--{name}" for name, is_on in values.items() if is_on]

@@ -1,4 +1,4 @@
-"""What may follow a source: `@engine=NAME` and serving settings such as `@threads=2`. Pure.
+"""Engine and serving settings behind a source, such as `@engine=NAME` and `@threads=2`. Pure.
 
 `MODEL@engine=llama.cpp@kv_cache_dtype=q8_0` is the model on llama.cpp with a cache of 8 bits; so one evaluation
 compares settings of one set of weights, and nothing is copied. `@tokens=N` of an artifact stays part of its source.
