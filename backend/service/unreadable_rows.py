@@ -3,6 +3,7 @@ removed, rows of a newer version of Whetstone never are."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -49,16 +50,41 @@ def find_all(
 
 
 def _find(workspace: Workspace, kind: DocumentKind, among: Sequence[str] | None) -> list[UnreadableRow]:
-    table, column, read = _KINDS[kind]
+    table, column, _ = _KINDS[kind]
     with workspace.store.read() as session:
         documents = table_rows.list_documents(session, table, column, among)
-    unreadable = []
-    for key, document in documents:
-        try:
-            read(document)
-        except Unreadable as error:
-            unreadable.append(UnreadableRow(kind, key, str(error), newer=isinstance(error, WrittenByNewer)))
-    return unreadable
+    flaws = [(key, _find_flaw(kind, document)) for key, document in documents]
+    return [UnreadableRow(kind, key, flaw.why, flaw.newer) for key, flaw in flaws if flaw is not None]
+
+
+class _Flaw(NamedTuple):
+    """A document that cannot be read: the reason, in a sentence."""
+
+    why: str
+    newer: bool
+
+
+_FLAWS: dict[tuple[DocumentKind, bytes], _Flaw | None] = {}
+"""Results of reading, by the document's digest: a page that lists a thousand documents reads each once."""
+MOST_FLAWS = 50_000
+
+
+def _find_flaw(kind: DocumentKind, document: str) -> _Flaw | None:
+    """Return why the document cannot be read; None where it can."""
+    # 1. What an earlier reading showed.
+    key = kind, hashlib.blake2b(document.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    if key in _FLAWS:
+        return _FLAWS[key]
+    # 2. Read it.
+    flaw = None
+    try:
+        _KINDS[kind][2](document)
+    except Unreadable as error:
+        flaw = _Flaw(str(error), isinstance(error, WrittenByNewer))
+    if len(_FLAWS) >= MOST_FLAWS:
+        _FLAWS.clear()
+    _FLAWS[key] = flaw
+    return flaw
 
 
 def remove(workspace: Workspace, damaged: UnreadableRow) -> None:

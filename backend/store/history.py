@@ -116,6 +116,7 @@ class JobFilter(NamedTuple):
     kinds: Sequence[str] = ()
     words: str = ""
     owner: str | None = None
+    yields: bool | None = None
 
 
 def list_jobs(session: Session, chosen: JobFilter, *, limit: int = 50, offset: int = 0) -> list[JobRow]:
@@ -152,6 +153,8 @@ def _conditions(chosen: JobFilter, *, in_time_order: bool = False) -> list[Colum
         conditions.append(state.in_(chosen.states))
     if chosen.kinds:
         conditions.append(col(JobRow.kind).in_(chosen.kinds))
+    if chosen.yields is not None:
+        conditions.append(col(JobRow.yields) == chosen.yields)
     return conditions + equals(JobRow.owner, chosen.owner) + with_words(chosen.words, JobRow.title, JobRow.id)
 
 

@@ -12,6 +12,8 @@ from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.machines import engines
 from backend.service.workspace import Workspace
+from backend.store import history
+from backend.store.history import JobFilter
 
 TITLES = {LLAMA_CPP.name: "Install llama.cpp (seconds)", SERVE.name: "Install vLLM (a large download)"}
 """The engines in their order. From a wheel llama.cpp is there in seconds; vLLM downloads and unpacks 1 to 2 GB."""
@@ -60,5 +62,6 @@ def find_failed(workspace: Workspace) -> dict[str, JobView]:
 
 def count_own_jobs(workspace: Workspace) -> int:
     """Return the number of jobs beside the installations that a start of the studio queued."""
-    job_views = jobs.listing(workspace, kinds=[JobKind.INSTALL], limit=JOBS_READ)
-    return jobs.count(workspace) - sum(job.yields for job in job_views)
+    with workspace.store.read() as session:
+        installations = history.count_jobs(session, JobFilter(kinds=[JobKind.INSTALL], yields=True))
+    return jobs.count(workspace) - installations
