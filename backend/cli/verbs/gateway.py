@@ -11,6 +11,7 @@ import typer
 from backend import service
 from backend.cli.options.numbers import number_option
 from backend.cli.output import Json, emit, out, say, table
+from backend.domain.errors import RequestError
 from backend.domain.limits.slo import Slo
 from backend.service.serving import gateway
 from backend.service.serving.gateway import GatewayOptions
@@ -74,6 +75,8 @@ def run_gateway(
         log_path=log_path,
         log_content=log_content,
     )
+    if portfolio is None and {ttft_p95, tpot_p95, max_kl} != {None}:
+        raise RequestError("Limits and a floor are those of a portfolio: give --portfolio EVALUATION with them.")
     if portfolio is not None:
         limits = Slo(ttft_ms=ttft_p95, tpot_ms=tpot_p95)
         chosen, sources = gateway.read_portfolio(workspace, portfolio, limits, max_kl)

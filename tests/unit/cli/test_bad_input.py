@@ -187,6 +187,7 @@ def test_a_workload_that_is_none(tmp_path: Path, file: str, content: bytes, says
         (["recipe", "estimate", "awq", "--price-per-hour", "inf"], "give a finite one"),
         (["recipe", "estimate", "awq", "--price-per-hour", "nan"], "--price-per-hour"),
         (["report", "e-1", "--ratio", "inf"], "give a finite one"),
+        (["gateway", "--max-kl", "0.03"], "give --portfolio EVALUATION with them"),
         (["artifacts", "gc", "--grace", "inf"], "less than or equal to 876000"),
         (["artifacts", "gc", "--unused-for", "1e10"], "less than or equal to 36500"),
         (["artifacts", "gc", "--grace", "1e12"], "less than or equal to 876000"),
