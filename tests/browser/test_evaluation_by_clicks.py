@@ -24,6 +24,8 @@ LONG_MS = 120_000
 TRIES, SHUT_MS = 5, 4_000
 LINES = "".join(f'{{"wording": "def function_{number}(a, b):", "longest": 8}}\n' for number in range(80))
 VERDICT = re.compile(r"At 2 streams .*")
+FULL_VERDICTS = "Full verdicts, with every latency"
+"""What opens them, on the page and in the report."""
 
 
 def upload(visit: Visit, studio: Studio) -> None:
@@ -101,6 +103,7 @@ def read_offline(browser: Browser, report: Path) -> list[str]:
     context.route(re.compile("^https?:"), lambda route: route.abort())
     page = context.new_page()
     page.goto(report.as_uri())
+    page.get_by_text(FULL_VERDICTS).click()
     result = verdicts(page.locator("body"))
     context.close()
     return result
@@ -124,14 +127,14 @@ def by_clicks(chromium: Browser, studio: Studio, sources: list[str], report: Pat
         evaluation = evaluate(visit, sources)
         document = evaluations.show(studio.workspace, evaluation).document
         assert document.workload.name.startswith("mine-")
-        visit.main.get_by_text("Full verdicts, with every latency").click()
+        visit.main.get_by_text(FULL_VERDICTS).click()
         read = verdicts(visit.main)
         assert len(read) == 2
         move_the_limit(visit)
         tab(visit, "Price")
         choose_an_instance(visit)
         tab(visit, "Speed")
-        visit.main.get_by_text("Full verdicts, with every latency").click()
+        visit.main.get_by_text(FULL_VERDICTS).click()
         assert verdicts(visit.main) == read
         with visit.page.expect_download() as saving:
             visit.action("Report (HTML)").click()
