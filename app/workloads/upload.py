@@ -7,14 +7,16 @@ from collections.abc import Callable
 import streamlit as st
 
 from app.field_labels import LABELS, error_sentence
-from app.formatting import message
+from app.formatting import message, plain
 from app.session import disabled_unless_allowed
 from backend.domain.errors import WhetstoneError
+from backend.domain.figures import counted
 from backend.domain.roles import Action
 from backend.domain.workload.row_parser import PROMPT_COLUMNS
 from backend.domain.workload.trace_times import UNIT_NAMES, TimeUnit
 from backend.service import Workspace
 from backend.service.evaluations import workload_files, workloads
+from backend.service.serving import recorded_requests
 
 OTHER_COLUMNS = (
     (
@@ -35,7 +37,9 @@ TIME_UNITS: dict[str, TimeUnit] = {"as the file says": "auto", **{name: unit for
 def draw(opened: Workspace, prefix: str, put: Callable[[str], None]) -> None:
     """Draw the upload. A file is read once, whether it is accepted or refused; for a table the columns are confirmed
     first. `prefix`: of the keys of its fields. `put` gets the name of the stored workload."""
-    # 1. The file.
+    # 1. The file, or what the gateway recorded.
+    if recorded_requests.has_content(opened):
+        _draw_recorded(opened, prefix, put)
     st.caption(
         'JSONL with a "prompt" per line, ShareGPT or OpenAI conversations, a table, or a trace of lengths (Azure,'
         " BurstGPT, Mooncake). Rows that cannot be used are left out and listed, at most one in ten."
@@ -75,6 +79,27 @@ def draw(opened: Workspace, prefix: str, put: Callable[[str], None]) -> None:
             put(name)
             return
     st.error(message(refused[1]), icon=":material/error:")
+
+
+def _draw_recorded(opened: Workspace, prefix: str, put: Callable[[str], None]) -> None:
+    """Draw the button that makes a workload of the gateway's request log."""
+    button = st.button(
+        "Use what the gateway recorded",
+        key=f"{prefix}_recorded",
+        icon=":material/history:",
+        help="Your own traffic as a workload: the requests in this studio's gateway log whose content was recorded.",
+        **disabled_unless_allowed(opened, Action.UPLOAD),
+    )
+    if not button:
+        return
+    try:
+        summary = recorded_requests.make_workload(opened)
+    except WhetstoneError as error:
+        st.error(message(error), icon=":material/error:")
+        return
+    sentences = f"{counted(summary.requests, 'request')} became {counted(summary.conversations, 'line')}."
+    st.toast(plain(f"{sentences} {recorded_requests.left_out_words(summary.left_out)}"))
+    put(summary.name)
 
 
 def _columns(preview: workload_files.Preview, prefix: str) -> tuple[bool, dict[str, str]]:

@@ -22,7 +22,8 @@ BUNDLED = ASSETS / "text" / "calibration.txt"
 HELD_OUT = ASSETS / "text" / "held_out.txt"
 """Text that the quality of an artifact is measured on."""
 FIELDS = ("text", "prompt")
-"""Fields of a JSONL line or Parquet row that may hold the text; the first one present counts."""
+"""Fields of a JSONL line or Parquet row that may hold the text; the first one present counts. Of a conversation of a
+workload (`turns`) the first turn counts, since later ones say little without the answers before them."""
 MAX_BYTES, MOST_LINES = 50_000_000, 200_000
 COUNTED = 64
 """Texts whose tokens are counted at a time, each up to as many characters for a token that is needed."""
@@ -168,6 +169,9 @@ def _field(source: Path, number: int, document: Any) -> str:
         for name in FIELDS:
             if isinstance(document.get(name), str):
                 return str(document[name])
+        turns = document.get("turns")
+        if isinstance(turns, list) and turns and isinstance(turns[0], str):
+            return turns[0]
     raise InvalidWorkload(f'Line {number} of {source.name} is not an object with "text" or "prompt".')
 
 

@@ -10,16 +10,19 @@ import typer
 
 from backend import service
 from backend.cli.options.numbers import number_option
-from backend.cli.output import Json, emit, out, say, table
+from backend.cli.output import Json, emit, next_command, out, say, table
 from backend.domain.errors import RequestError
+from backend.domain.figures import counted
+from backend.domain.jobs import terms
 from backend.domain.limits.slo import Slo
-from backend.service.serving import gateway
+from backend.service.serving import gateway, recorded_requests
 from backend.service.serving.gateway import GatewayOptions
 
 app = typer.Typer(invoke_without_command=True)
 keys = typer.Typer(no_args_is_help=True)
 app.add_typer(keys, name="keys", help="Keys of the gateway's clients: add, list, remove.")
 DEFAULTS = GatewayOptions()
+ENDPOINT = {"chat": ("--endpoint", "chat"), "completion": ("--endpoint", "completions")}
 MIB = 2**20
 
 
@@ -82,6 +85,35 @@ def run_gateway(
         chosen, sources = gateway.read_portfolio(workspace, portfolio, limits, max_kl)
         options = options.model_copy(update={"portfolio": chosen, "portfolio_sources": sources})
     gateway.run(workspace, host, port, options, say)
+
+
+@app.command()
+def workload(
+    name: Annotated[str, typer.Argument(help="The name of the workload; the start of its hash is added.")] = "recorded",
+    log: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A request log. Default: that of the home, with its older files.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Take requests for this model only.")] = None,
+    key: Annotated[str | None, typer.Option(help="Take requests with the key of this name only.")] = None,
+    last: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Take requests of this time until now: 90m, 24h, 7d.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make a workload of the requests that went through the gateway, to evaluate, or train a draft, on your own
+    traffic. The gateway must have run with --log-content."""
+    last_s = None if last is None else terms.parse_seconds(last, "last")
+    summary = recorded_requests.make_workload(
+        service.open_workspace(), name, log=log, model=model, key=key, last_s=last_s
+    )
+    lines = [
+        f"{counted(summary.requests, 'request')} became the workload {summary.name}, "
+        f"{counted(summary.conversations, 'line')}.",
+        recorded_requests.left_out_words(summary.left_out),
+        f"Evaluate on it: {next_command('evaluate', 'MODEL', '--workload', summary.path, *ENDPOINT[summary.kind])}",
+        f"Train a draft on it: {next_command('train', 'MODEL', '--prompts', summary.path)}",
+    ]
+    emit(summary, as_json=json, text="\n".join(filter(None, lines)))
 
 
 @keys.command()

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from backend.service import Workspace
+from backend.service.evaluations import workloads
+from backend.service.serving import recorded_requests
 from tests.fakes.scripted_upstream import event, scripted_upstream, stream
 from tests.helpers.running_gateway import Connection, ask
 from tests.helpers.serve_jobs import put_serve_job
@@ -99,9 +101,28 @@ def test_without_a_key_a_start_says_who_may_ask_and_what_is_logged(workspace: Wo
         assert ask(port, "/v1/models", method="GET", authorization="").status == 200
 
 
+def test_what_was_asked_with_content_becomes_a_workload(workspace: Workspace) -> None:
+    home, usage = workspace.settings.home, event({"usage": {"prompt_tokens": 3, "completion_tokens": 2}})
+    with scripted_upstream(stream(usage)) as upstream:
+        put_serve_job(workspace, "j-1", {"starter": upstream.base})
+        with gateway_process(workspace, "--port", "0", "--log-content") as (process, port, _):
+            question = {"messages": [{"role": "user", "content": "Hello"}]}
+            assert ask(port, body=question, authorization="").status == 200
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(WAIT_S) == 0
+    assert recorded_requests.has_content(workspace)
+    summary = json.loads(whetstone(home, "gateway", "workload", "mine", "--last", "1h", "--json").stdout)
+    assert (summary["kind"], summary["requests"], summary["conversations"]) == ("chat", 1, 1)
+    (line,) = workloads.facts_for(workspace, summary["path"], None).first
+    assert (line.prompt, line.max_tokens, line.timestamp) == ("Hello", 2, 0.0)
+    assert "No request in the log fits" in one_sentence(whetstone(home, "gateway", "workload", "--model", "other"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["workload"], "or name its log with --log"),
+        (["workload", "--last", "soon"], "--last is wrong: `soon` is no time"),
         (["--port", "0", "--host", "0.0.0.0"], "or leave --host out"),
         (["--port", "0", "--log", "/proc/sys/x"], "give another --log"),
         (["keys", "remove", "nobody"], "There is no key `nobody`"),

@@ -189,6 +189,17 @@ def test_every_prompt_is_in_one_bar_and_no_bar_is_missing(lengths: list[int]) ->
     assert sum(count for *_, count in bars) == len(lengths)
 
 
+def test_what_the_gateway_recorded_is_a_workload_by_one_click(studio_home: Workspace) -> None:
+    request = json.dumps({"messages": [{"role": "user", "content": "What is it?"}]})
+    line = {"time": "2026-11-26T10:00:00Z", "path": "/v1/chat/completions", "status": 200, "request": request}
+    (studio_home.settings.home / "gateway.log").write_text(json.dumps(line) + "\n")
+    at = studio.open_page("evaluate", variants=URL)
+    at.button(key="evaluate_recorded").click().run()
+    studio.check(at)
+    (stored,) = workloads.list_saved(studio_home)
+    assert at.query_params["workload"] in (stored, [stored]) and "1 request became 1 line" in at.toast[0].value
+
+
 @given(price=st.floats(0, 1e6), rates=st.lists(st.floats(1e-3, 1e5), min_size=1, max_size=4, unique=True))
 def test_a_number_in_the_command_is_the_number_asked_for(price: float, rates: list[float]) -> None:
     options = evaluations.read_options(rate=tuple(rates), price_per_hour=price)
