@@ -136,7 +136,7 @@ class Row(NamedTuple):
 
 
 def measure_real(workspace: Workspace, options: argparse.Namespace, folder: Path) -> tuple[list[Row], list[str]]:
-    """Return the rows of the portfolio's variants and of `auto`, and what the gateway said of the portfolio."""
+    """Return the rows of the portfolio's variants and of `auto`, and what the gateway announced of the portfolio."""
     # 1. The portfolio, and the prompts of its evaluation.
     document = evaluations.show(workspace, options.evaluation).document
     limits = Slo(ttft_ms=options.ttft_p95, tpot_ms=options.tpot_p95)
@@ -147,7 +147,7 @@ def measure_real(workspace: Workspace, options: argparse.Namespace, folder: Path
     workload = next((workspace.settings.home / "workloads" / "by-hash" / document.workload.sha256[:32]).iterdir())
     # 2. Its servers and the gateway.
     job = serve.start(workspace, [sources[name] for name in names], idle_minutes=60.0)
-    with _ended(workspace, job.id), _gateway(workspace, options) as (url, said):
+    with _ended(workspace, job.id), _gateway(workspace, options) as (url, announced):
         # 3. At each load, all names in turns.
         rows = []
         for place, streams in enumerate(options.streams):
@@ -172,7 +172,7 @@ def measure_real(workspace: Workspace, options: argparse.Namespace, folder: Path
             for name, (records, _) in zip((*names, gateway.MODEL), results, strict=True):
                 rows.append(_row(name, streams, records))
             print(table(("name", "streams", "tok/s"), [(r.name, r.streams, f"{r.mean:.1f}") for r in rows]), flush=True)
-    return rows, said
+    return rows, announced
 
 
 def _row(name: str, streams: int, records: Sequence[RequestRecord]) -> Row:
@@ -227,7 +227,7 @@ def switches_text(result: Switching) -> str:
     )
 
 
-def real_text(rows: Sequence[Row], said: Sequence[str], note: str) -> str:
+def real_text(rows: Sequence[Row], announced: Sequence[str], note: str) -> str:
     """The table of all rows, and what became of the goals."""
     # 1. Each row against the best variant at its load.
     fixed = sorted({row.name for row in rows} - {gateway.MODEL})
@@ -253,7 +253,7 @@ def real_text(rows: Sequence[Row], said: Sequence[str], note: str) -> str:
     least = min(auto[streams] / at[best[streams], streams].mean for streams in levels)
     gain = exp(fmean(log(auto[streams] / at[single, streams].mean) for streams in levels))
     lines = [
-        *said,
+        *announced,
         "",
         "```",
         table(columns, shown),
@@ -301,8 +301,8 @@ def main() -> None:
             text = switches_text(measure_switches(options.requests, Path(written)))
             write_part("Switches", text)
         else:
-            rows, said = measure_real(service.open_workspace(), options, Path(written))
-            text = real_text(rows, said, options.note)
+            rows, announced = measure_real(service.open_workspace(), options, Path(written))
+            text = real_text(rows, announced, options.note)
             write_part(f"Real engines, {options.evaluation}", "\n" + text)
     print(text)
 

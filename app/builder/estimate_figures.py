@@ -12,6 +12,7 @@ from backend.domain.figures import figure, streams
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.estimate_correction import RATE, TPOT, TTFT, Calibration, PredictionPoint
 from backend.domain.planner.target_choice import RejectedTarget, TargetChoice
+from backend.domain.planner.token_work import TokenWork
 from backend.domain.recipe.serving_engines import ENGINES
 
 METRICS = {TTFT: ("first token", "ms"), TPOT: ("output token", "ms"), RATE: ("output", "tokens/s")}
@@ -58,6 +59,8 @@ def memory_rows(estimate: Estimate) -> list[Figure]:
     return [
         ("Engine", f"{ENGINES[estimate.engine].title}, weights as {estimate.weight_format}"),
         ("Weights", f"{size(estimate.weights_bytes)}{changed}"),
+        *([("Compression ratio", f"{estimate.compression_ratio:.3g}")] if changed else []),
+        *([("Work per token", work_text(estimate.token_work))] if estimate.token_work else []),
         ("Memory of its server", size_range(estimate.serving_bytes)),
         ("KV cache per token", f"{estimate.kv_bytes_per_token / 1024:,.4g} KiB"),
         ("Tensor parallel", f"{estimate.tensor_parallel} (at least {least})"),
@@ -68,6 +71,12 @@ def memory_rows(estimate: Estimate) -> list[Figure]:
         ("Longest context", _tokens(estimate.max_context, "tokens")),
         ("Largest batch of this load", _tokens(estimate.max_batch, "requests")),
     ]
+
+
+def work_text(work: TokenWork) -> str:
+    """Return `0.27 GFLOPs, 0.9 FLOPs per byte, bound by memory`."""
+    words = f"{figure(work.flops / 1e9)} GFLOPs, {figure(work.intensity)} FLOPs per byte"
+    return words if work.bound is None else f"{words}, bound by {work.bound}"
 
 
 def job_rows(estimate: Estimate) -> list[Figure]:

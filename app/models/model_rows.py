@@ -10,6 +10,7 @@ from backend.domain.model.facts import NO_TOKENS, ModelCard, ModelFacts, Publish
 from backend.domain.needs import serving_memory
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.target_choice import TargetGoal, find_miss
+from backend.domain.planner.token_work import flops_per_token
 from backend.domain.recipe.recipe import ORIGINAL
 from backend.present import load_words
 from backend.service.models.technique_checks import TechniqueCheck
@@ -83,6 +84,7 @@ def fact_rows(model: ModelFacts) -> list[dict[str, str]]:
         "KV heads": str(model.kv_heads),
         "Vocabulary": f"{model.vocabulary:,}",
         "Context": f"{model.max_positions:,} tokens",
+        "Work per token": _work(model),
         "Experts": f"{model.experts} per layer, {model.experts_per_token} per token" if model.experts else "none",
         "Weights are": model.dtype + (f", quantized ({model.quantization})" if model.quantization else ""),
         "Embeddings": "tied" if model.tied_embeddings else "not tied",
@@ -92,6 +94,11 @@ def fact_rows(model: ModelFacts) -> list[dict[str, str]]:
     # Notes of the card come last.
     notes = [("Note", note) for note in model.notes] if isinstance(model, ModelCard) else []
     return [{"Fact": name, "Value": value} for name, value in [*facts.items(), *notes]]
+
+
+def _work(model: ModelFacts) -> str:
+    flops = flops_per_token(model)
+    return "no tokens" if flops is None else f"{figure(flops / 1e9)} GFLOPs, 2 x parameters that a token meets"
 
 
 def _origin_facts(model: ModelFacts) -> dict[str, str]:

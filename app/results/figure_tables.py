@@ -10,7 +10,7 @@ import streamlit as st
 from app.formatting import seconds, size
 from app.navigation import page_key
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
-from backend.domain.figures import figure, rounded
+from backend.domain.figures import compression_ratio, figure, rounded
 from backend.present.tables.evaluation import distribution_table, table
 from backend.present.words import load_search
 
@@ -55,16 +55,18 @@ def show_search(document: Evaluation) -> None:
 
 def server_rows(document: Evaluation) -> list[dict[str, str]]:
     """Return a row per variant: start time, memory, acceptance and tokens per chunk; unknown cells say so."""
-    return [_server(result) for result in document.variants]
+    original = document.variants[0].variant.bytes_on_disk
+    return [_server(result, original) for result in document.variants]
 
 
-def _server(result: VariantResult) -> dict[str, str]:
+def _server(result: VariantResult, original_bytes: int | None) -> dict[str, str]:
     unknown = "not ours" if result.variant.kind == "url" else "not measured"
     return {
         "Variant": result.name,
         "Ready in": unknown if result.ready_seconds is None else seconds(result.ready_seconds),
         "Peak memory": unknown if result.peak_rss_bytes is None else size(result.peak_rss_bytes),
         "Weights on disk": size(result.variant.bytes_on_disk),
+        "Compression ratio": figure(compression_ratio(original_bytes, result.variant.bytes_on_disk)),
         "Acceptance rate": _range_text(result.levels, "acceptance_rate") or result.no_acceptance,
         "Tokens per chunk": _range_text(result.levels, "tokens_per_chunk") or "not measured",
     }

@@ -26,6 +26,11 @@ def rounded(value: float, digits: int = 3) -> float:
     return round(value, max(0, digits - 1 - math.floor(math.log10(abs(value)))))
 
 
+def compression_ratio(original: int | None, compressed: int | None) -> float | None:
+    """Return bytes of the original over bytes of the compressed form; None where either is not known."""
+    return original / compressed if original and compressed else None
+
+
 def times(ratio: float, interval: tuple[float, float] | None = None) -> str:
     """Return a factor with its interval: `1.31x (95% 1.25 to 1.38)`."""
     factor, bounds = factor_and_bounds(ratio, interval)

@@ -10,6 +10,7 @@ from backend.domain.figures import figure, streams
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.estimate_correction import Calibration
 from backend.domain.planner.target_choice import Deployment, RejectedTarget, TargetChoice
+from backend.domain.planner.token_work import TokenWork
 from backend.domain.recipe.serving_engines import ENGINES
 from backend.service.plans.neuron_compilation import CompilationPreview
 from backend.service.plans.optimize import OptimizePreview
@@ -29,8 +30,10 @@ def estimate_text(estimate: Estimate) -> str:
         ("load", load),
         (
             "weights",
-            f"{estimate.weights_bytes / gb:,.3g} GB (original: {estimate.weights_bytes_original / gb:,.3g} GB)",
+            f"{estimate.weights_bytes / gb:,.3g} GB (original: {estimate.weights_bytes_original / gb:,.3g} GB, "
+            f"compression ratio {estimate.compression_ratio:.3g})",
         ),
+        ("work per token", _work_text(estimate.token_work)),
         ("KV cache per token", f"{estimate.kv_bytes_per_token / 1024:,.5g} KiB"),
         ("tensor parallel", f"{estimate.tensor_parallel} (at least {estimate.min_tensor_parallel or 'unknown'})"),
         ("replicas", f"{estimate.replicas}{idle}"),
@@ -67,6 +70,16 @@ def estimate_text(estimate: Estimate) -> str:
             *(f"  {name}: {formula}" for name, formula in estimate.formulas.items()),
         ]
     )
+
+
+def _work_text(work: TokenWork | None) -> str:
+    """Return `0.27 GFLOPs, 0.3 GB read: 0.9 FLOPs per byte, bound by memory (the device balances at 40)`."""
+    if work is None:
+        return "none: it generates no tokens"
+    words = f"{work.flops / 1e9:,.3g} GFLOPs, {work.bytes / 1e9:,.3g} GB read: {work.intensity:,.3g} FLOPs per byte"
+    if work.bound is None or work.device_balance is None:
+        return words
+    return f"{words}, bound by {work.bound} (the device balances at {work.device_balance:,.3g})"
 
 
 def choice_text(choice: TargetChoice) -> str:

@@ -24,6 +24,7 @@ from backend.domain.planner.estimate_correction import Calibration, scale
 from backend.domain.planner.estimate_formulas import estimate_formulas, need_formulas, payoff_formula, rate_formulas
 from backend.domain.planner.request_rate import InFlight
 from backend.domain.planner.roofline import ExpectedLoad
+from backend.domain.planner.token_work import TokenWork, find_token_work
 from backend.domain.recipe.recipe import Quantize, Recipe, Speculate
 from backend.domain.recipe.serving_engines import ENGINES, EngineName
 from backend.domain.rules.target_facts import TargetFacts
@@ -59,7 +60,11 @@ class Estimate(Frozen):
     """From the command until the server answers; None where no start of the engine was timed on such hardware."""
     weights_bytes: int
     weights_bytes_original: int
+    compression_ratio: float = 1.0
+    """Bytes of the original's weights over bytes of the recipe's: 4 is a quarter of the size."""
     kv_bytes_per_token: int
+    token_work: TokenWork | None = None
+    """Operations and bytes of an output token at the load; None for a model that generates none."""
     min_tensor_parallel: int | None
     tensor_parallel: int
     replicas: int
@@ -196,6 +201,7 @@ def estimate(model: ModelFacts, recipe: Recipe, context: EstimateContext, degree
     tpot = scale(speed.tpot, 1000) if speed else None
     rate = speed.output_tokens_per_s if speed else None
     ready = _ready_seconds(recipe, context, needs, unknown)
+    original = original_bytes(model)
     # 4. Money.
     if context.price_per_hour is None:
         unknown.append(f"price: {context.price_missing} for {facts.where}")
@@ -214,8 +220,10 @@ def estimate(model: ModelFacts, recipe: Recipe, context: EstimateContext, degree
         basis=_basis(recipe, context),
         ready_seconds=ready,
         weights_bytes=needs.weights_bytes,
-        weights_bytes_original=original_bytes(model),
+        weights_bytes_original=original,
+        compression_ratio=original / needs.weights_bytes,
         kv_bytes_per_token=serving_memory.kv_bytes(model, serving_memory.effective_serving(recipe)),
+        token_work=find_token_work(model, recipe, load, facts.device, degree),
         min_tensor_parallel=serving.least_degree,
         tensor_parallel=degree,
         replicas=replicas,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from backend.domain.machine import instruction_sets
 from backend.domain.needs import engine_costs, job_duration, job_memory, recovery_needs, serving_memory
 from backend.domain.needs.hardware_rates import HardwareRates
-from backend.domain.planner import request_rate
+from backend.domain.planner import request_rate, token_work
 from backend.domain.recipe import quantize_step
 from backend.domain.recipe.recipe import Quantize, Recipe
 from backend.domain.rules.target_facts import TargetFacts
@@ -19,6 +19,8 @@ FORMULAS = {
     "memory": job_memory.FORMULA,
     "kv_cache": "2 x layers x KV heads x head size x bytes of an element, per token",
     "cache": serving_memory.FORMULA,
+    "compression": "original weights / weights of the recipe, in bytes",
+    "token_work": token_work.FORMULA,
     "ttft": "(2 x parameters x tokens + attention) / arithmetic rate; at most all streams' prompts in a row",
     "tpot": (
         "(weights + cache read) / bandwidth, or arithmetic where that is longer, + all-reduces + the step's own "

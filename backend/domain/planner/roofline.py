@@ -234,7 +234,7 @@ def step_seconds(
     # 1. Rates that are reached, and tokens of the pass.
     shares, batch = efficiency(model, device), load.concurrency * tokens
     bandwidth = device.bandwidth * shares.bandwidth[end]
-    rate = _arithmetic_rate(model, device) * shares.arithmetic[end]
+    rate = arithmetic_rate(model, device) * shares.arithmetic[end]
     # 2. Bytes per device: weights, the experts that the tokens meet, the cache.
     context = load.input_tokens + load.output_tokens / 2
     read = (model.traffic + model.expert_traffic * expert_share(model.experts, batch)) / degree
@@ -264,7 +264,8 @@ def _has_measured_gain(model: ServedModel, device: Device) -> bool:
     return device.hardware == "cpu" and model.engine == "vllm" and model.experts is None and quantized
 
 
-def _arithmetic_rate(model: ServedModel, device: Device) -> float:
+def arithmetic_rate(model: ServedModel, device: Device) -> float:
+    """Return operations per second in the form in which the model is multiplied, of a device whose rate is known."""
     assert device.flops
     rounded = model.eight_bit and rounds_inputs(model.scheme, device.capability)
     return device.int8_ops or device.flops if rounded else device.flops
@@ -292,7 +293,7 @@ def prefill_seconds(model: ServedModel, device: Device, degree: int, tokens: int
     assert device.bandwidth and device.flops
     shares = efficiency(model, device)
     attention = 2.0 * model.layers * tokens**2 * model.hidden
-    whole = model.token_flops * tokens / _arithmetic_rate(model, device) + attention / device.flops
+    whole = model.token_flops * tokens / arithmetic_rate(model, device) + attention / device.flops
     multiplying = whole / degree / shares.arithmetic[end]
     read = (model.traffic + model.expert_traffic * expert_share(model.experts, tokens)) / degree
     moving = read / (device.bandwidth * shares.bandwidth[end])

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Remote, VariantResult
-from backend.domain.figures import figure
+from backend.domain.figures import compression_ratio, figure
 from backend.domain.machine import price_list
 from backend.present.words import repeat_counts, workload_reading
 from backend.present.words.measurements import (
@@ -95,7 +95,7 @@ def variant_facts(evaluation: Evaluation, result: VariantResult) -> dict[str, An
     # All facts in the order of the report.
     shown: Facts = [
         ("Source", f"{variant.source} ({variant.kind})"),
-        ("Size on disk", _bytes(variant.bytes_on_disk)),
+        ("Size on disk", _disk_size(evaluation, result)),
         *(_remote(variant.remote) if variant.remote else []),
         *([(name, NOT_OURS) for name, _ in ours] if variant.kind == "url" else ours),
         ("Ready after", readiness(result)),
@@ -104,6 +104,14 @@ def variant_facts(evaluation: Evaluation, result: VariantResult) -> dict[str, An
         ("KL and perplexity scored on", scored(result)),
     ]
     return {"name": result.name, "facts": shown}
+
+
+def _disk_size(evaluation: Evaluation, result: VariantResult) -> str:
+    """Return the size of the weights, with their compression ratio where they are not those of the baseline."""
+    before, after = evaluation.variants[0].variant.bytes_on_disk, result.variant.bytes_on_disk
+    ratio = compression_ratio(before, after)
+    words = _bytes(after)
+    return words if ratio is None or before == after else f"{words}, compression ratio {figure(ratio)}"
 
 
 def _remote(remote: Remote) -> Facts:

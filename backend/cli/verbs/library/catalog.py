@@ -13,6 +13,7 @@ from backend.domain.errors import RequestError
 from backend.domain.model.facts import PublishedModel
 from backend.domain.planner.engine_fit import EngineFit
 from backend.domain.planner.footprint import Footprint
+from backend.domain.planner.token_work import flops_per_token
 from backend.present.words.engines import fit_sentence
 from backend.service.models import catalog, technique_checks
 from backend.service.models.catalog import CatalogEntry, CatalogLine
@@ -183,6 +184,7 @@ def show(
     fits = [] if ":" in instance else technique_checks.list_engine_fits(workspace, entry.model, instance)
     # 2. Collect all of it in one document.
     document = entry.model.model_dump(mode="json") | _facts(entry) | {"checked_on": instance}
+    document["flops_per_token"] = flops_per_token(entry.model)
     document |= {
         "checked": _check_documents(checks, "sources", "nearest", "kernel"),
         "memory": [_memory_document(fit) for fit in memory],
@@ -220,6 +222,7 @@ def _memory_document(each: Footprint) -> dict[str, Any]:
 
 def _card(entry: CatalogEntry, checks: list[TechniqueCheck], memory: list[Footprint], instance: str) -> str:
     card = _facts(entry) | entry.model.model_dump(mode="json", exclude={"sources", "license", "max_positions", "draft"})
+    card |= {"flops_per_token": flops_per_token(entry.model)}
     lines = [f"{name:22} {value}" for name, value in card.items() if name != "published" and value not in (None, {})]
     cells = entry.published.model_dump().items()
     published = "".join(f"\n  {name.replace('_', ' '):42} {cell or '(blank)'}" for name, cell in cells)
