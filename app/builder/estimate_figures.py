@@ -64,6 +64,7 @@ def memory_rows(estimate: Estimate) -> list[Figure]:
         ("Memory of its server", size_range(estimate.serving_bytes)),
         ("KV cache per token", f"{estimate.kv_bytes_per_token / 1024:,.4g} KiB"),
         ("Tensor parallel", f"{estimate.tensor_parallel} (at least {least})"),
+        *([("Pipeline stages", str(estimate.pipeline_parallel))] if estimate.pipeline_parallel > 1 else []),
         *([("Replicas", str(estimate.replicas))] if estimate.replicas > 1 else []),
         *([("Idle accelerators", f"{estimate.idle} of {estimate.devices}")] if estimate.idle else []),
         ("Free KV cache per device", size_range(estimate.cache_bytes)),

@@ -116,6 +116,29 @@ SERVING_OPTIONS = (
         (None, "balanced", "interactivity", "throughput"),
     ),
     Option(
+        "pipeline_parallel",
+        "Pipeline stages (vllm)",
+        "Layers are split into so many stages, each on accelerators of its own: for a model that does not fit, or "
+        "where links are slow. Empty: one stage.",
+        "whole",
+        low=2,
+    ),
+    Option(
+        "data_parallel",
+        "Copies of the model (vllm)",
+        "Copies behind one address share the requests: more throughput, the latency of one. Empty: one copy.",
+        "whole",
+        low=2,
+    ),
+    Option(
+        "expert_parallel",
+        "Expert parallel (vllm, mixture of experts)",
+        "Each accelerator holds whole experts: less traffic between them than a part of every expert on each. Empty: "
+        "off.",
+        "choice",
+        TRI,
+    ),
+    Option(
         "cache_eviction_tokens",
         "Cache eviction (openvino)",
         "The most tokens of a request that the cache keeps while it generates, in blocks of 32: memory stays small "

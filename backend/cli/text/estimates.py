@@ -36,6 +36,7 @@ def estimate_text(estimate: Estimate) -> str:
         ("work per token", _work_text(estimate.token_work)),
         ("KV cache per token", f"{estimate.kv_bytes_per_token / 1024:,.5g} KiB"),
         ("tensor parallel", f"{estimate.tensor_parallel} (at least {estimate.min_tensor_parallel or 'unknown'})"),
+        *([("pipeline stages", str(estimate.pipeline_parallel))] if estimate.pipeline_parallel > 1 else []),
         ("replicas", f"{estimate.replicas}{idle}"),
         ("memory while serving", _range_text(estimate.serving_bytes, 1 / gb, "GB per device, cache reserved")),
         ("free KV cache", _range_text(estimate.cache_bytes, 1 / gb, "GB per device")),

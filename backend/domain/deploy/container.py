@@ -61,6 +61,7 @@ def _lmi(deployment: Deployment, paths: Paths) -> dict[str, str]:
         "dtype": chosen.dtype,
         "kv_cache_dtype": chosen.kv_cache_dtype,
         "tensor_parallel_degree": chosen.tensor_parallel,
+        "pipeline_parallel_degree": chosen.pipeline_parallel,
         "max_model_len": chosen.max_model_len,
         "max_rolling_batch_size": chosen.max_num_seqs,
         **_vllm_settings(chosen),
@@ -89,6 +90,7 @@ def _vllm(deployment: Deployment, paths: Paths) -> dict[str, str]:
         "dtype": chosen.dtype,
         "kv_cache_dtype": chosen.kv_cache_dtype,
         "tensor_parallel_size": chosen.tensor_parallel,
+        "pipeline_parallel_size": chosen.pipeline_parallel,
         "max_model_len": chosen.max_model_len,
         "max_num_seqs": chosen.max_num_seqs,
         **_vllm_settings(chosen),
@@ -106,7 +108,9 @@ def _vllm(deployment: Deployment, paths: Paths) -> dict[str, str]:
 def _vllm_settings(chosen: Serving) -> dict[str, object]:
     """Return vLLM's own options that both containers take by vLLM's names."""
     names = ("max_num_batched_tokens", "block_size", "attention_backend", "performance_mode")
-    return {name: getattr(chosen, name) for name in names}
+    settings = {name: getattr(chosen, name) for name in names}
+    experts = True if chosen.expert_parallel else None
+    return {**settings, "data_parallel_size": chosen.data_parallel, "enable_expert_parallel": experts}
 
 
 def _speculation(deployment: Deployment, paths: Paths) -> dict[str, object] | None:

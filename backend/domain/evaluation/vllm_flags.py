@@ -21,6 +21,8 @@ def serving_flags(settings: Serving) -> list[str]:
     chosen: list[str] = ["--dtype", settings.dtype, "--kv-cache-dtype", settings.kv_cache_dtype]
     chosen += ["--tensor-parallel-size", str(settings.tensor_parallel)]
     for name, value in (
+        ("pipeline-parallel-size", settings.pipeline_parallel),
+        ("data-parallel-size", settings.data_parallel),
         ("max-model-len", settings.max_model_len),
         ("max-num-seqs", settings.max_num_seqs),
         ("max-num-batched-tokens", settings.max_num_batched_tokens),
@@ -31,6 +33,7 @@ def serving_flags(settings: Serving) -> list[str]:
         chosen += [f"--{name}", str(value)] if value is not None else []
     for name, flag in (("prefix-caching", settings.prefix_caching), ("chunked-prefill", settings.chunked_prefill)):
         chosen += [f"--enable-{name}" if flag else f"--no-enable-{name}"] if flag is not None else []
+    chosen += ["--enable-expert-parallel"] if settings.expert_parallel else []
     return chosen + (["--enforce-eager"] if settings.enforce_eager else [])
 
 

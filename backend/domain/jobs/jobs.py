@@ -231,7 +231,7 @@ class ServingSpec(ReadingSpec):
     def accelerators(self) -> AcceleratorNeeds:
         """Return the most that one variant is spread over, and the most that one was compiled for."""
         return AcceleratorNeeds(
-            gpus=max((variant.serving.tensor_parallel for variant in self.variants if not variant.neuron), default=0),
+            gpus=max((variant.serving.devices for variant in self.variants if not variant.neuron), default=0),
             neuron_cores=max(
                 (variant.neuron["tensor_parallel"] for variant in self.variants if variant.neuron), default=0
             ),

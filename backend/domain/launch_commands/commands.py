@@ -17,6 +17,8 @@ from backend.domain.recipe.speculation import PROMPT_LOOKUP
 MODEL, DRAFT, SETTINGS = "/model", "/draft", "/settings.yaml"
 """Places in the container: the folder of the weights, that of the draft, and a file of settings."""
 SETTINGS_FILE = "whetstone-settings.yaml"
+PARALLEL_SETTINGS = {"stages": "pipeline_parallel", "copies": "data_parallel", "experts": "expert_parallel"}
+"""Options of an engine -> the serving settings that only some engines have."""
 
 
 class LaunchCommand(NamedTuple):
@@ -78,6 +80,9 @@ def find_unread(engine: LaunchName, variant: Variant, recipe: Recipe) -> str | N
             return why
     if serving.kv_cache_dtype != "auto" and serving.kv_cache_dtype not in row.cache_types:
         return f"it has no key-value cache of type {serving.kv_cache_dtype}"
+    for option, name in PARALLEL_SETTINGS.items():
+        if getattr(serving, name) and option not in row.options:
+            return f"the command made here has no `{name}` for it"
     if serving.dtype not in row.dtypes:
         return f"it does not compute in {serving.dtype}"
     return _unserved_speculation(row, variant.speculation)
@@ -113,6 +118,9 @@ def _arguments(engine: LaunchName, row: LaunchEngine, variant: Variant) -> list[
         "dtype": None if serving.dtype == "auto" else serving.dtype,
         "cache": row.cache_types.get(serving.kv_cache_dtype),
         "parallel": serving.tensor_parallel if serving.tensor_parallel > 1 else None,
+        "stages": serving.pipeline_parallel,
+        "copies": serving.data_parallel,
+        "experts": serving.tensor_parallel if serving.expert_parallel else None,
         "length": serving.max_model_len,
         "sequences": serving.max_num_seqs,
     }

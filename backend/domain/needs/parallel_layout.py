@@ -26,6 +26,8 @@ class ParallelLayout(NamedTuple):
     memory: DeviceMemory
     replicas: int
     units: int
+    stages: int = 1
+    """Pipeline stages of a replica."""
 
     @property
     def degree(self) -> int:
@@ -34,18 +36,26 @@ class ParallelLayout(NamedTuple):
     @property
     def idle(self) -> int:
         """Accelerators that are paid for and do nothing."""
-        return self.units - self.replicas * self.degree
+        return self.units - self.replicas * self.degree * self.stages
 
     @property
     def words(self) -> str:
         """`tensor parallel 4`, `2 replicas at tensor parallel 2`, `4 replicas, one on each accelerator`, with what is
         idle."""
+        cut = f"tensor parallel {self.degree}" if self.degree > 1 or self.stages == 1 else ""
+        staged = f"{self.stages} pipeline stages" if self.stages > 1 else ""
+        used = " in ".join(filter(None, (cut, staged)))
         if self.replicas > 1:
-            cut = f" at tensor parallel {self.degree}" if self.degree > 1 else ", one on each accelerator"
-            used = f"{self.replicas} replicas{cut}"
-        else:
-            used = f"tensor parallel {self.degree}"
+            alone = self.degree == self.stages == 1
+            used = f"{self.replicas} replicas{', one on each accelerator' if alone else f' at {used}'}"
         return f"{used}, {self.idle} of {self.units} accelerators idle" if self.idle else used
+
+
+def stated_layout(model: ModelFacts, recipe: Recipe, device: Device, draft: ModelFacts | None = None) -> ParallelLayout:
+    """Return the layout of the recipe's own settings, whether it fits or not."""
+    serving = recipe.serving
+    memory = serving_memory.device_memory(model, recipe, device, serving.tensor_parallel, draft)
+    return ParallelLayout(memory, serving.data_parallel or 1, device.units, serving.pipeline_parallel or 1)
 
 
 def possible_layouts(
@@ -67,9 +77,13 @@ def default_layout(
     """Return the layout that uses all accelerators; None where nothing fits.
 
     A replica on each where one has room for the model, else the model cut over as many as divide it. The recipe's own
-    degree where it states one (above 1) at which the model fits, and then one replica.
+    degree where it states one (above 1) at which the model fits, and then one replica; its pipeline stages and copies
+    where it states those.
     """
-    # 1. The degree that the recipe states.
+    # 1. What the recipe states.
+    if recipe.serving.pipeline_parallel or recipe.serving.data_parallel:
+        own = stated_layout(model, recipe, device, draft)
+        return own if own.memory.holds(tokens) and own.idle >= 0 else None
     possible = possible_layouts(model, recipe, device, draft, tokens=tokens)
     stated_degree = recipe.serving.tensor_parallel
     stated = next((layout for layout in possible if layout.degree == stated_degree > 1), None)

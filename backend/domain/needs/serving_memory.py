@@ -251,10 +251,12 @@ def concurrent_sequences(memory: DeviceMemory, recipe: Recipe, length: int) -> t
 def device_memory(
     model: ModelFacts, recipe: Recipe, device: Device, tensor_parallel: int, draft: ModelFacts | None = None
 ) -> DeviceMemory:
-    """Return the memory of one device when the model, and its draft, are cut over `tensor_parallel` of them."""
-    # 1. Weights and cache per token of the model and its draft.
-    weight_bytes = weights(model, recipe).total // tensor_parallel
-    per_token = kv_bytes(model, effective_serving(recipe), tensor_parallel)
+    """Return the memory of one device when the model, and its draft, are cut over `tensor_parallel` of them, and the
+    model's layers over the recipe's pipeline stages."""
+    # 1. Weights and cache per token of the model and its draft. A stage holds its own layers and their cache.
+    stages = recipe.serving.pipeline_parallel or 1
+    weight_bytes = weights(model, recipe).total // tensor_parallel // stages
+    per_token = -(-kv_bytes(model, effective_serving(recipe), tensor_parallel) // stages)
     if draft is not None:
         weight_bytes += weights(draft, Recipe()).total // tensor_parallel
         per_token += kv_bytes(draft, recipe.serving, tensor_parallel)

@@ -67,8 +67,10 @@ class Estimate(Frozen):
     """Operations and bytes of an output token at the load; None for a model that generates none."""
     min_tensor_parallel: int | None
     tensor_parallel: int
+    pipeline_parallel: int = 1
     replicas: int
-    """Copies of the model, each cut over `tensor_parallel` devices; caches, batch and throughput count all."""
+    """Copies of the model, each over `tensor_parallel` x `pipeline_parallel` devices; caches, batch and throughput
+    count all."""
     max_tokens_in_cache: int | None
     tokens_in_cache: tuple[int, int] | None
     max_context: int | None
@@ -120,7 +122,7 @@ class Estimate(Frozen):
     @property
     def idle(self) -> int:
         """Devices that are paid for and not used."""
-        return max(0, (self.devices or 0) - self.replicas * self.tensor_parallel)
+        return max(0, (self.devices or 0) - self.replicas * self.tensor_parallel * self.pipeline_parallel)
 
     @property
     def price_of_all_per_hour(self) -> float | None:
@@ -226,6 +228,7 @@ def estimate(model: ModelFacts, recipe: Recipe, context: EstimateContext, degree
         token_work=find_token_work(model, recipe, load, facts.device, degree),
         min_tensor_parallel=serving.least_degree,
         tensor_parallel=degree,
+        pipeline_parallel=recipe.serving.pipeline_parallel or 1,
         replicas=replicas,
         max_tokens_in_cache=serving.tokens[1] if serving.tokens else None,
         tokens_in_cache=serving.tokens,

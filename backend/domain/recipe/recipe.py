@@ -222,6 +222,9 @@ ENGINE_OPTIONS: dict[str, tuple[EngineName, ...]] = {
     "block_size": ("vllm",),
     "attention_backend": ("vllm",),
     "performance_mode": ("vllm",),
+    "pipeline_parallel": ("vllm",),
+    "data_parallel": ("vllm",),
+    "expert_parallel": ("vllm",),
     "cache_eviction_tokens": ("openvino",),
     "sparse_attention": ("openvino",),
 }
@@ -272,6 +275,12 @@ class Serving(Frozen):
         None, exclude_if=lambda value: value is None
     )
     """vLLM: what its own choices favour."""
+    pipeline_parallel: int | None = Field(None, ge=2, le=64, exclude_if=lambda value: value is None)
+    """vLLM: stages of consecutive layers, each on accelerators of its own; None is one stage."""
+    data_parallel: int | None = Field(None, ge=2, le=64, exclude_if=lambda value: value is None)
+    """vLLM: copies of the model behind one address, each over `tensor_parallel` x `pipeline_parallel` accelerators."""
+    expert_parallel: bool | None = Field(None, exclude_if=lambda value: value is None)
+    """vLLM: whole experts on each accelerator, rather than a part of every expert on all of them."""
     cache_eviction_tokens: int | None = Field(None, ge=96, multiple_of=32, exclude_if=lambda value: value is None)
     """OpenVINO: the most tokens of a request that its cache keeps; the least attended are dropped."""
     sparse_attention: Literal["trishape", "xattention"] | None = Field(None, exclude_if=lambda value: value is None)
@@ -281,6 +290,16 @@ class Serving(Frozen):
     def engine_name(self) -> EngineName:
         """The engine; vLLM, which serves every recipe's result, while `auto` is still open."""
         return "vllm" if self.engine == AUTO else self.engine
+
+    @property
+    def model_devices(self) -> int:
+        """Accelerators that one copy of the model is spread over."""
+        return self.tensor_parallel * (self.pipeline_parallel or 1)
+
+    @property
+    def devices(self) -> int:
+        """Accelerators that all copies take."""
+        return self.model_devices * (self.data_parallel or 1)
 
     def on_engine(self, engine: EngineName) -> Serving:
         """Return the same settings for that engine."""

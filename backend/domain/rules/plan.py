@@ -97,14 +97,14 @@ def planned_layout(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Par
 
     On this machine, and where nothing fits, it is the recipe's own degree; elsewhere all accelerators are used.
     """
-    device, draft, stated = facts.device, facts.serving_draft(recipe), recipe.serving.tensor_parallel
+    device, draft = facts.device, facts.serving_draft(recipe)
     if device is None:
         return None
     tokens = serving_memory.required_cache_tokens(model, recipe)
     layout = None
     if facts.place not in {"local", "neuron"} or facts.any_degree:
         layout = parallel_layout.default_layout(model, recipe, device, draft, tokens=tokens)
-    return layout or ParallelLayout(serving_memory.device_memory(model, recipe, device, stated, draft), 1, device.units)
+    return layout or parallel_layout.stated_layout(model, recipe, device, draft)
 
 
 def _notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts, shared: ParallelLayout | None) -> list[str]:

@@ -241,15 +241,31 @@ def _check_context(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Ite
         )
 
 
+def _check_devices(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+    """Refuse more accelerators than there are, stages without layers, and expert parallelism without experts."""
+    serving = recipe.serving
+    if facts.device and serving.devices > facts.device.units:
+        names = ("tensor_parallel", "pipeline_parallel", "data_parallel")
+        degrees = [f"{name} {getattr(serving, name)}" for name in names if (getattr(serving, name) or 1) > 1]
+        words = f"{' x '.join(degrees)} needs {serving.devices} devices and {facts.where} has {facts.device.units}"
+        mend = "lower it" if len(degrees) == 1 else "lower one of them"
+        yield Reason(rule="tensor-parallel", message=f"{words}: {mend}.", source="vLLM, --tensor-parallel-size")
+    if (serving.pipeline_parallel or 1) > model.layers:
+        words = f"pipeline_parallel {serving.pipeline_parallel} is more than the {model.layers} layers of {model.id}"
+        yield Reason(rule="pipeline-parallel", message=f"{words}: lower it.", source="vLLM, --pipeline-parallel-size")
+    spread = serving.tensor_parallel * (serving.data_parallel or 1)
+    if serving.expert_parallel and not model.experts:
+        message = f"expert_parallel goes with a mixture of experts, and {model.id} has none: leave it out."
+        yield Reason(rule="expert-parallel", message=message, source="vLLM, --enable-expert-parallel")
+    elif serving.expert_parallel and spread == 1:
+        message = "expert_parallel spreads experts over tensor_parallel x data_parallel devices: set one above 1."
+        yield Reason(rule="expert-parallel", message=message, source="vLLM, --enable-expert-parallel")
+
+
 def _check_tensor_parallel(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     degree = recipe.serving.tensor_parallel
     if degree == 1:
         return
-    if facts.device and degree > facts.device.units:
-        message = (
-            f"tensor_parallel {degree} needs {degree} devices and {facts.where} has {facts.device.units}: lower it."
-        )
-        yield Reason(rule="tensor-parallel", message=message, source="vLLM, --tensor-parallel-size")
     chosen = serving_memory.stored_format(model, recipe)
     if facts.hardware != "neuron" and not serving_memory.divides(model, degree, chosen.group if chosen else None):
         parts = f"the {model.heads} heads, {model.kv_heads} KV heads and matrices of {model.id}"
@@ -264,7 +280,7 @@ def _check_memory(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iter
     """
     # 1. It fits at the stated degree, or at another where the plan may choose one.
     device, stated = facts.device, recipe.serving.tensor_parallel
-    if device is None or not device.memory_bytes or stated > device.units:
+    if device is None or not device.memory_bytes or recipe.serving.devices > device.units:
         return
     draft, tokens = facts.serving_draft(recipe), serving_memory.required_cache_tokens(model, recipe)
     if serving_memory.device_memory(model, recipe, device, stated, draft).holds(tokens):
@@ -344,6 +360,7 @@ _COMMON: tuple[Rule, ...] = (
     *speculation_rules.COMMON,
     _check_eager_compile,
     _check_context,
+    _check_devices,
     _check_tensor_parallel,
     _check_serving_types,
     _check_serving_engine,
@@ -364,5 +381,8 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "local": (*_OURS, _check_memory),
     "planned": (*_OURS, _check_memory),
     "managed": (*_COMMON, _check_stacking, _check_instance, _check_neuron_family, _check_published, _check_memory),
-    "neuron": (*(rule for rule in _COMMON if rule is not _check_tensor_parallel), *neuron_rules.RULES),
+    "neuron": (
+        *(rule for rule in _COMMON if rule not in (_check_devices, _check_tensor_parallel)),
+        *neuron_rules.RULES,
+    ),
 }

@@ -29,6 +29,7 @@ from backend.domain.jobs.artifact import Manifest
 from backend.domain.machine.device import GIB, Instance
 from backend.domain.machine.targets import HardwareTables
 from backend.domain.recipe import quantize_step
+from backend.domain.recipe.recipe import Serving
 from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.roles import Action
 from backend.domain.rules import kernel_rules
@@ -150,7 +151,8 @@ def _make_deployment(workspace: Workspace, artifact_id: str, request: Deployment
     if why := quantize_step.unserved_reason(step, "cuda", model_type=shown.manifest.parent.model_type):
         raise ImpossibleStack(f"{artifact_id} cannot be served there: {why[0]}.")
     parallel = request.tensor_parallel or variant.serving.tensor_parallel
-    _check_instance(_instance(workspace, request.instance), parallel, variant.bytes_on_disk or 0)
+    serving = variant.serving.model_copy(update={"tensor_parallel": parallel})
+    _check_instance(_instance(workspace, request.instance), serving, variant.bytes_on_disk or 0)
     _check_kernels(workspace, shown.manifest, request.instance, parallel)
     # 2. Choose the container's image.
     region = home_region(request.region)
@@ -230,12 +232,15 @@ def _unknown_instance(rows: HardwareTables, instance: Instance) -> str | None:
     return None
 
 
-def _check_instance(instance: Instance, parallel: int, weights: int) -> None:
+def _check_instance(instance: Instance, serving: Serving, weights: int) -> None:
     """Raises RequestError for more GPUs than it has, NotEnoughMemory where the weights alone fill them."""
-    if parallel > instance.accelerator_count:
+    parallel = serving.model_devices
+    if serving.devices > instance.accelerator_count:
         has = f"{instance.name} has {instance.accelerator_count}"
+        copies = f", {serving.data_parallel} times" if serving.data_parallel else ""
         raise RequestError(
-            f"The weights are to be split over {parallel} GPUs, and {has}: give another {{}}.", "tensor_parallel"
+            f"The weights are to be split over {parallel} GPUs{copies}, and {has}: give another {{}}.",
+            "tensor_parallel",
         )
     room = parallel * instance.memory_gib_per_accelerator * GIB
     if weights > room:

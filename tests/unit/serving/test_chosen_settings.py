@@ -20,9 +20,10 @@ LLAMA_CPP_LOG = (
 """Lines of llama.cpp 0c1e57098, started with these settings on 2026-11-26."""
 VLLM_LOG = (
     "INFO 11-26 19:21:40 [entrypoints/utils.py:299] non-default args: {'model': 'm', 'max_num_batched_tokens': 256, "
-    "'performance_mode': 'interactivity', 'block_size': 32}",
+    "'performance_mode': 'interactivity', 'block_size': 32, 'enable_expert_parallel': True}",
     "INFO 11-26 19:21:44 [v1/engine/core.py:112] Initializing a V1 LLM engine (v0.32.0) with config: model='m', "
-    "dtype=torch.bfloat16, max_seq_len=64",
+    "dtype=torch.bfloat16, max_seq_len=64, tensor_parallel_size=1, pipeline_parallel_size=2, data_parallel_size=1, "
+    "decode_context_parallel_size=1",
     "INFO 11-26 19:21:44 [platforms/cuda.py:446] Using AttentionBackendEnum.FLASH_ATTN backend.",
 )
 
@@ -31,6 +32,7 @@ def proven(evidence: StartEvidence, **settings: object) -> dict[str, bool | None
     """Return what was proven of the aspects that these settings have."""
     variant = Variant(name="a", source="a", kind="model", serving=Serving.model_validate(settings), bytes_on_disk=10)
     aspects = {"batch_tokens", "attention", "cache_blocks", "performance_mode"}
+    aspects |= {"pipeline_parallel", "data_parallel", "expert_parallel"}
     return {each.what: each.proven for each in findings(variant, {}, [evidence], []) if each.what in aspects}
 
 
@@ -76,6 +78,9 @@ def test_openvino_says_its_scheduler(settings: dict[str, object], expected: dict
         ({"block_size": 32}, {"cache_blocks": False}),
         ({"attention_backend": "FLASH_ATTN"}, {"attention": True}),
         ({"attention_backend": "FLASHINFER"}, {"attention": False}),
+        ({"pipeline_parallel": 2, "data_parallel": 2}, {"pipeline_parallel": True, "data_parallel": False}),
+        ({"expert_parallel": True}, {"expert_parallel": True}),
+        ({"expert_parallel": False}, {}),
     ],
 )
 def test_vllm_says_its_arguments_cache_and_attention(settings: dict[str, object], expected: dict[str, bool]) -> None:

@@ -82,6 +82,9 @@ def test_every_serving_field_reaches_vllm() -> None:
         block_size=32,
         attention_backend="FLASH_ATTN",
         performance_mode="throughput",
+        pipeline_parallel=3,
+        data_parallel=4,
+        expert_parallel=True,
     )
     line = " ".join(written(serving))
     for part in (
@@ -93,6 +96,9 @@ def test_every_serving_field_reaches_vllm() -> None:
         "--max-model-len 512",
         "--max-num-seqs 3",
         "--tensor-parallel-size 2",
+        "--pipeline-parallel-size 3",
+        "--data-parallel-size 4",
+        "--enable-expert-parallel",
         "--kv-cache-dtype fp8",
         "--no-enable-prefix-caching",
         "--enable-chunked-prefill",

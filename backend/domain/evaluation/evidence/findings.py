@@ -178,6 +178,11 @@ def _chunked(case: ServedVariant) -> Finding | None:
     )
 
 
+def _logged(case: ServedVariant, name: str, requested: int | None) -> tuple[str, int | None, str | None]:
+    """Return a setting by its name in the engine's configuration, as requested and as logged."""
+    return name, requested, case.setting(name)
+
+
 def _chosen_settings(case: ServedVariant) -> Iterator[Finding]:
     """Yield a finding for each of these settings that somebody set."""
     serving, log = case.variant.serving, case.evidence.log
@@ -186,6 +191,9 @@ def _chosen_settings(case: ServedVariant) -> Iterator[Finding]:
         ("performance_mode", "performance_mode", serving.performance_mode, None),
         ("cache_blocks", "block_size", serving.block_size, case.evidence.cache.get("block_size")),
         ("attention", "attention backend", serving.attention_backend, log.attention),
+        ("pipeline_parallel", *_logged(case, "pipeline_parallel_size", serving.pipeline_parallel)),
+        ("data_parallel", *_logged(case, "data_parallel_size", serving.data_parallel)),
+        ("expert_parallel", "enable_expert_parallel", serving.expert_parallel or None, None),
     )
     for what, name, requested, reported in rows:
         if requested is not None:

@@ -28,6 +28,9 @@ Aspect = Literal[
     "attention",
     "cache_blocks",
     "performance_mode",
+    "pipeline_parallel",
+    "data_parallel",
+    "expert_parallel",
 ]
 ASPECT_NAMES: dict[Aspect, str] = {
     "answer": "Answer",
@@ -47,6 +50,9 @@ ASPECT_NAMES: dict[Aspect, str] = {
     "attention": "Attention",
     "cache_blocks": "Blocks of the cache",
     "performance_mode": "Performance mode",
+    "pipeline_parallel": "Pipeline stages",
+    "data_parallel": "Copies of the model",
+    "expert_parallel": "Expert parallel",
 }
 
 

@@ -32,6 +32,8 @@ TITLES = {
     "block_size": "cache block",
     "attention_backend": "attention",
     "performance_mode": "mode",
+    "pipeline_parallel": "stages",
+    "data_parallel": "copies",
     "cache_eviction_tokens": "cache limit",
 }
 """Settings in a variant's name, where their own name is long."""

@@ -50,6 +50,53 @@ def test_a_model_that_needs_two_of_four_is_cut_over_all_four(workspace: Workspac
     assert every.price_per_million_output[1] < 0.65 * two.price_per_million_output[1]
 
 
+def spread(**settings: object) -> Recipe:
+    return AWQ.model_copy(update={"serving": AWQ.serving.model_validate(settings)})
+
+
+def test_pipeline_stages_hold_a_part_of_the_layers_each(workspace: Workspace) -> None:
+    staged, cut = (estimated(workspace, LLAMA_70B, spread(**one)) for one in (STAGES, {"tensor_parallel": 4}))
+    assert (staged.tensor_parallel, staged.pipeline_parallel, staged.replicas, staged.idle) == (1, 4, 1, 0)
+    assert staged.weights_per_device == pytest.approx(cut.weights_per_device, rel=0.01)
+    assert staged.tpot_ms and cut.tpot_ms and staged.tpot_ms[0] > cut.tpot_ms[0], "one stage after the other"
+    case = cases.resolve(workspace, known(LLAMA_70B), spread(**STAGES), FOUR)
+    assert case.verdict.plan is not None and "4 accelerators: 4 pipeline stages." in case.verdict.plan.notes
+
+
+def test_copies_share_the_accelerators_that_are_there(workspace: Workspace) -> None:
+    copied = estimated(workspace, LLAMA_8B, spread(tensor_parallel=2, data_parallel=2))
+    assert (copied.tensor_parallel, copied.replicas, copied.idle) == (2, 2, 0)
+
+
+STAGES = {"pipeline_parallel": 4}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"pipeline_parallel": 8}, "pipeline_parallel 8 needs 8 devices and ml.g5.12xlarge has 4: lower it."),
+        (
+            {"tensor_parallel": 2, "data_parallel": 4},
+            "tensor_parallel 2 x data_parallel 4 needs 8 devices and ml.g5.12xlarge has 4: lower one of them.",
+        ),
+        ({"pipeline_parallel": 64}, "pipeline_parallel 64 is more than the 32 layers of"),
+        ({"expert_parallel": True}, "expert_parallel goes with a mixture of experts, and"),
+    ],
+)
+def test_what_cannot_be_spread_says_why(workspace: Workspace, settings: dict[str, object], message: str) -> None:
+    reasons = cases.resolve(workspace, known(LLAMA_8B), spread(**settings), FOUR).verdict.reasons
+    assert any(message in reason.message for reason in reasons), reasons
+
+
+def test_experts_are_spread_over_more_than_one_device(workspace: Workspace) -> None:
+    mixtral = known("huggingface-llm-mixtral-8x7b")
+    alone, two = (
+        cases.resolve(workspace, mixtral, spread(expert_parallel=True, **more), FOUR).verdict
+        for more in ({}, {"tensor_parallel": 4})
+    )
+    assert any("set one above 1" in reason.message for reason in alone.reasons) and two.valid, two.reasons
+
+
 def test_a_degree_that_leaves_accelerators_idle_says_so(workspace: Workspace) -> None:
     case = cases.resolve(workspace, known(LLAMA_70B), over(2), FOUR)
     assert case.verdict.plan is not None and estimated(workspace, LLAMA_70B, over(2)).idle == 2
