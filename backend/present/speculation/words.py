@@ -95,6 +95,8 @@ def sampled(lossless: Lossless | None) -> str:
     80% power`."""
     if lossless is None or not lossless.positions:
         return ""
+    if not lossless.sampled_drafted:
+        return "no token was drafted in the samples, so they test nothing"
     least = min(position.p_value for position in lossless.positions)
     distance = max(position.found_distance for position in lossless.positions)
     first, last = lossless.positions[0].number, lossless.positions[-1].number

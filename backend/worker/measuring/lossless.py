@@ -144,12 +144,13 @@ def collect_answers(
         at_once += server.token_answers(tokens[start : start + sizes.at_once], sizes.tokens)
 
     # 3. Samples. The first answer is discarded: its length makes each server draw other random numbers from here on.
+    #    Every second prompt goes on with its own beginning, so that a method which looks up repetitions proposes some.
     drafted_before_samples = _drafted_tokens(server)
     if sizes.sampled_prompts:
         server.token_answers([tokens[0]], number + 2, samples=1)
     samples = [
         server.token_answers([prompt], sizes.sampled_tokens, samples=sizes.samples)
-        for prompt in tokens[: sizes.sampled_prompts]
+        for prompt in map(_repeat_beginning, range(sizes.sampled_prompts), tokens[: sizes.sampled_prompts])
     ]
     drafted_samples = _drafted_tokens(server) - drafted_before_samples
     return ServerAnswers(greedy, at_once, samples, (drafted_greedy, drafted_samples))
@@ -162,6 +163,11 @@ def compare_answers(speculating: ServerAnswers, plain: ServerAnswers, sizes: Ans
     if sizes.sampled_prompts:
         samples = SampledAnswers(speculating.samples, plain.samples, speculating.drafted[1])
     return judge_answers(greedy, samples)
+
+
+def _repeat_beginning(place: int, tokens: list[int]) -> list[int]:
+    """Return every second prompt with its first half behind it, and the others as they are."""
+    return tokens + tokens[: len(tokens) // 2] if place % 2 else tokens
 
 
 def _drafted_tokens(server: ModelServer) -> int:

@@ -56,7 +56,7 @@ def test_what_was_accepted_and_whether_answers_stayed_is_said() -> None:
     )
     assert "a total-variation distance of 13% would be detected with 80% power" in remaining["Sampled"]
     assert words.verdict(None) == words.NOT_MEASURED
-    assert words.verdict(LOSSLESS.model_copy(update={"drafted": 0})) == words.NOTHING_DRAFTED
+    assert words.verdict(LOSSLESS.model_copy(update={"drafted": 0, "sampled_drafted": 0})) == words.NOTHING_DRAFTED
 
 
 def test_nothing_is_drawn_of_variants_that_do_not_guess() -> None:

@@ -162,19 +162,21 @@ class Lossless(Frozen):
     """Samples of each prompt, both with and without speculation."""
     sampled_prompts: int = 0
     sampled_drafted: int = 0
+    """Tokens that were proposed for the samples: without any, the samples test nothing."""
     positions: tuple[SampledPosition, ...] = ()
 
     @property
     def is_tested(self) -> bool:
         """Tell whether anything was proposed at all."""
-        return self.drafted > 0
+        return self.drafted > 0 or self.sampled_drafted > 0
 
     @property
     def differs(self) -> bool:
-        """A test found that speculation changes what is answered."""
-        return self.is_tested and (
-            self.p_value < SIGNIFICANT or any(position.p_value < SIGNIFICANT for position in self.positions)
-        )
+        """A test found that speculation changes what is answered. An arm for which nothing was proposed tests
+        nothing, whatever chance made of it."""
+        greedily = self.drafted > 0 and self.p_value < SIGNIFICANT
+        sampled = self.sampled_drafted > 0 and any(position.p_value < SIGNIFICANT for position in self.positions)
+        return greedily or sampled
 
 
 SIGNIFICANT = 0.05

@@ -17,6 +17,7 @@ from backend.domain.evaluation.evidence.lossless import (
     judge_answers,
     lossless_warning,
 )
+from backend.present.speculation import words
 from tests import no_ops
 
 SAME = GreedyAnswers([[1, 2, 3]] * 24, [[1, 2, 3]] * 24, [[1, 2, 3]] * 24, 8, 900)
@@ -85,6 +86,13 @@ def test_another_distribution_is_found_and_the_power_is_said() -> None:
     )
     assert [each.number for each in judgement.positions] == [2, 3, 4]
     assert all(0.05 < each.found_distance < 0.3 for each in judgement.positions)
+
+
+def test_samples_for_which_nothing_was_drafted_accuse_nobody() -> None:
+    apart = arms(random.Random(6), 0.5)
+    assert judge_answers(SAME, apart).differs
+    assert not judge_answers(SAME, apart._replace(drafted=0)).differs
+    assert words.sampled(judge_answers(SAME, apart._replace(drafted=0))).startswith("no token was drafted")
 
 
 def test_an_answer_that_ends_early_is_a_token_of_its_own() -> None:
