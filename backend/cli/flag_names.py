@@ -22,6 +22,10 @@ FLAGS = {
     "request_limits.ttft_ms": "--request-ttft",
     "request_limits.tpot_ms": "--request-tpot",
     "per_hour": "--price-per-hour",
+    # a search
+    "budget_min": "--budget",
+    "disk_gb": "--disk",
+    "streams": "--concurrency",
     # a catalog's filter
     "origins": "--origin",
     "techniques": "--technique",

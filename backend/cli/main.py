@@ -25,6 +25,7 @@ from backend.cli.verbs import (
 )
 from backend.cli.verbs.evaluations import fleet, portfolio, report
 from backend.cli.verbs.library import catalog, models, presets, prices, recipe
+from backend.cli.verbs.tuning import tune
 from backend.domain.errors import WhetstoneError
 
 app = typer.Typer(
@@ -45,6 +46,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "train": train.train_command,
     "payoff": payoff.payoff_command,
     "evaluate": evaluate.evaluate,
+    "tune": tune.tune_command,
     "report": report.report_command,
     "portfolio": portfolio.portfolio_command,
     "fleet": fleet.fleet_command,
@@ -67,6 +69,7 @@ app.add_typer(
     name="gateway",
     help="Answer for all served models at one OpenAI-compatible address; keys of its clients.",
 )
+app.add_typer(tune.app, name="tunings", help="Searches for the best stack: list, show, stop, resume.")
 app.add_typer(engines.app, name="engines", help="Engine environments: list, install, remove.")
 app.add_typer(catalog.app, name="catalog", help="Models that Whetstone knows: list, show.")
 app.add_typer(

@@ -89,7 +89,7 @@ FLOORS = (
     {"needs", "evaluation"},
     {"neuron"},
     {"rules", "limits", "imported", "deploy", "launch_commands"},
-    {"planner", "what_if"},
+    {"planner", "what_if", "tuning"},
     {"jobs"},
     {"managed"},
 )

@@ -1,0 +1,86 @@
+"""The stacks that can be tried for a model on this machine: by the rules, and by the engines that are installed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from backend.catalog.cards import gguf
+from backend.domain.errors import ImpossibleStack, InvalidOptions
+from backend.domain.figures import listed
+from backend.domain.model.facts import ModelCard
+from backend.domain.recipe.serving.source_settings import SETTINGS
+from backend.domain.recipe.serving_engines import ENGINES, Hardware
+from backend.domain.similar_names import find_similar
+from backend.domain.tuning.stacks import ORIGINAL, WEIGHTS, SpaceChoice, Stack, list_stacks
+from backend.hardware import engine_status, probe
+from backend.service.models import variants
+from backend.service.plans import cases
+from backend.service.workspace import Workspace
+
+LISTED = 3
+"""Reasons that a refusal names."""
+
+
+def check_choice(choice: SpaceChoice) -> None:
+    """Raises InvalidOptions for an engine, weights or a setting that there is not."""
+    for names, known, what in (
+        (choice.engines, tuple(ENGINES), "engine"),
+        (choice.weights, tuple(WEIGHTS), "form of weights"),
+        (tuple(choice.settings), SETTINGS, "serving setting"),
+    ):
+        unknown = next((name for name in names if name not in known), None)
+        if unknown is not None:
+            nearest = find_similar(unknown, known) or known
+            raise InvalidOptions(f"There is no {what} `{str(unknown)[:40]}`: use {' or '.join(nearest)}.")
+
+
+def find_stacks(workspace: Workspace, model: ModelCard, choice: SpaceChoice) -> tuple[Stack, list[Stack]]:
+    """Return the original as the baseline, and the other stacks, the likeliest first.
+
+    Raises InvalidOptions as `check_choice` does, ImpossibleStack where nothing can be tried, with the reasons.
+    """
+    check_choice(choice)
+    hardware: Hardware = "cuda" if probe.has_nvidia() else "cpu"
+    installed = _installed_engines(workspace)
+    keeps_gguf = gguf.find_original(Path(model.path)) is not None
+    # 1. Weights that the rules allow here, and that something here serves.
+    allowed, reasons = {ORIGINAL}, list[str]()
+    for key, form in WEIGHTS.items():
+        if not form.steps or (choice.weights and key not in choice.weights):
+            continue
+        why = _why_not(workspace, model, key)
+        if why is None:
+            allowed.add(key)
+        else:
+            reasons.append(f"{form.title}: {why}")
+    # 2. The baseline: the original on vLLM, else on another engine.
+    everything = SpaceChoice()
+    originals = list_stacks(everything, hardware=hardware, engines=installed, weights={ORIGINAL}, keeps_gguf=keeps_gguf)
+    plain = [stack for stack in originals if not stack.settings]
+    if not plain:
+        raise ImpossibleStack(f"No engine that is installed here serves {model.id}: install one on the page Hardware.")
+    baseline = next((stack for stack in plain if stack.engine == "vllm"), plain[0])
+    # 3. All others.
+    stacks = list_stacks(choice, hardware=hardware, engines=installed, weights=allowed, keeps_gguf=keeps_gguf)
+    others = [stack for stack in stacks if stack.key != baseline.key]
+    if not others:
+        more = f" ({listed(reasons[:LISTED])})" if reasons else ""
+        raise ImpossibleStack(
+            f"There is nothing to try for {model.id} besides the original{more}: widen engines or weights."
+        )
+    return baseline, others
+
+
+def _installed_engines(workspace: Workspace) -> Collection[str]:
+    folder = workspace.settings.engines
+    return {name for name, engine in ENGINES.items() if engine_status.read_marker(folder, engine.environment)}
+
+
+def _why_not(workspace: Workspace, model: ModelCard, weights: str) -> str | None:
+    """Return why these weights cannot be made or served here; None where they can."""
+    recipe = WEIGHTS[weights].recipe
+    verdict = cases.resolve(workspace, model, recipe).verdict
+    if not verdict.valid:
+        return verdict.reasons[0].message if verdict.reasons else "the rules refuse it"
+    return variants.why_recipe_unserved(workspace, model, recipe)

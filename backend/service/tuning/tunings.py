@@ -1,0 +1,391 @@
+"""Searches for the best stack: begin, advance, stop, resume, show.
+
+A search is a row of jobs that is decided as it goes: weights are made once, every round is an evaluation that stays.
+Whoever looks advances it: the studio beside its pages, and `whetstone tune` while it waits. What is spent is the time
+of its jobs, so a stop costs nothing, and a search goes on where it was after any crash.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Literal
+
+from backend.domain.errors import InvalidOptions, NotNow, RequestError, WhetstoneError
+from backend.domain.evaluation.document import EvaluateOptions
+from backend.domain.frozen import Frozen
+from backend.domain.jobs.jobs import JobState
+from backend.domain.roles import Action
+from backend.domain.tuning import ranking, search
+from backend.domain.tuning.ranking import Ranked
+from backend.domain.tuning.request import GOAL_WORDS, TuneRequest
+from backend.domain.tuning.search import Finish, MadeWeights, Make, Measure, Progress
+from backend.domain.tuning.stacks import WEIGHTS, Stack
+from backend.domain.tuning.trials import Round, Trial, read_trials
+from backend.service.evaluations import evaluations
+from backend.service.jobs import artifacts, jobs
+from backend.service.jobs.jobs import JobView
+from backend.service.models import models
+from backend.service.plans import cases, optimize
+from backend.service.tuning import records, space
+from backend.service.tuning.records import SearchRecord, StepRecord
+from backend.service.tuning.sampler import order_stacks
+from backend.service.workspace import Workspace
+
+State = Literal["running", "stopped", "done"]
+QUALITY_PROMPTS, SCORED_WINDOWS = 6, 8
+REQUESTS_A_STREAM = {"screen": 2, "halve": 3, "race": 3}
+WARM_UP_SECONDS = 0.5
+
+
+class SearchView(Frozen):
+    """A search as screens and tools see it."""
+
+    id: str
+    title: str
+    request: TuneRequest
+    owner: str
+    created_at: datetime
+    state: State
+    ended: str | None
+    spent_s: float
+    left_s: float
+    job: JobView | None
+    """The job that runs or waits; None between two."""
+    steps: tuple[str, ...]
+    """A line for each step so far."""
+    job_ids: tuple[str, ...]
+    ranked: tuple[Ranked, ...]
+    sources: dict[str, str]
+    """Key of a stack -> the source by which it is served and evaluated."""
+    baseline: str
+    untried: dict[str, str]
+    """Name of each stack that was not measured -> why."""
+
+    @property
+    def winner(self) -> Ranked | None:
+        return next((one for one in self.ranked if one.standing == "winner"), None)
+
+
+class SearchPlan(Frozen):
+    """The plan of a search: its space, and the first step with the seconds that it is expected to take."""
+
+    baseline: str
+    stacks: tuple[str, ...]
+    first: str
+    first_seconds: float
+
+
+def prepare(workspace: Workspace, request: TuneRequest) -> SearchRecord:
+    """Check everything that can be checked before any work. Raises UnknownModel, InvalidOptions, ImpossibleStack, and
+    what an evaluation of the original raises."""
+    workspace.check(Action.SUBMIT)
+    # 1. The model and its space.
+    model = optimize.require_weights(models.resolve(workspace, request.model))
+    baseline, stacks = space.find_stacks(workspace, model, request.space)
+    source = model.id if model.origin == "starter" else model.path
+    record = SearchRecord(
+        id=records.new_id(),
+        request=request,
+        title=f"{GOAL_WORDS[request.goal]} for {model.id}",
+        model_path=source,
+        owner=workspace.actor.name,
+        created_at=records.now(),
+        baseline=baseline,
+        stacks=tuple(stacks),
+    )
+    # 2. The load, and the stacks that race along.
+    evaluations.prepare(
+        workspace, [baseline.source(source, {}), *request.against], _options(request, "screen", 1), anyway=True
+    )
+    # 3. The budget has room for a first round.
+    progress = Progress(baseline=baseline, stacks=tuple(stacks))
+    step = search.next_step(request, progress, stacks)
+    if isinstance(step, Finish):
+        least = search.seconds_of(request, progress, Measure(kind="screen", stacks=(stacks[0],), blocks=1))
+        raise InvalidOptions(
+            f"is wrong: a first round takes about {search.MARGIN * least / 60:.0f} minutes here, and "
+            f"{request.budget_min:g} are given: give more, or fewer streams.",
+            field="budget_min",
+        )
+    return record
+
+
+def plan(workspace: Workspace, request: TuneRequest) -> SearchPlan:
+    """Return what the search would do first, without beginning it. Raises as `prepare`."""
+    record = prepare(workspace, request)
+    progress = Progress(baseline=record.baseline, stacks=record.stacks)
+    step = search.next_step(request, progress, record.stacks)
+    seconds = search.make_seconds(progress) if isinstance(step, Make) else 0.0
+    if isinstance(step, Measure):
+        seconds = search.seconds_of(request, progress, step)
+    return SearchPlan(
+        baseline=record.baseline.name,
+        stacks=tuple(stack.name for stack in record.stacks),
+        first=_words(step, record),
+        first_seconds=seconds,
+    )
+
+
+def begin(workspace: Workspace, request: TuneRequest) -> SearchView:
+    """Begin a search and queue its first step. Raises as `prepare`."""
+    record = prepare(workspace, request)
+    records.write(workspace, record)
+    return advance(workspace, record.id)
+
+
+def advance(workspace: Workspace, search_id: str) -> SearchView:
+    """Queue the next step where the one before has ended, end what runs over the budget, and return the search. Raises
+    NotFound."""
+    with records.changing(workspace, search_id) as record:
+        if workspace.read_only or record.stopped or record.ended is not None:
+            return _view(workspace, record)
+        job = _current_job(workspace, record)
+        progress = _progress(workspace, record)
+        # 1. A step is under way: leave it, unless the budget is over.
+        if job is not None and not job.ended:
+            over = progress.spent_s > 60 * record.request.budget_min
+            if over and not job.cancel_requested:
+                _cancel(workspace, job, "the budget of its search")
+            return _view(workspace, record)
+        # 2. A person cancelled the step: the search stops too.
+        if job is not None and job.state is JobState.CANCELLED and job.cause != "the budget of its search":
+            record = record.model_copy(update={"stopped": True})
+            records.write(workspace, record)
+            return _view(workspace, record)
+        # 3. The next step; one that cannot be queued counts as failed, and the search goes on.
+        step = search.next_step(record.request, progress, order_stacks(record.request, progress))
+        if isinstance(step, Finish):
+            record = record.model_copy(update={"ended": step.reason})
+        else:
+            record = record.model_copy(
+                update={"steps": (*record.steps, _begin_step(workspace, record, step, progress))}
+            )
+        records.write(workspace, record)
+        return _view(workspace, record)
+
+
+def advance_all(workspace: Workspace) -> None:
+    """Advance every search that may go on."""
+    for search_id in records.list_ids(workspace):
+        record = records.read(workspace, search_id)
+        if not record.stopped and record.ended is None:
+            advance(workspace, search_id)
+
+
+def stop(workspace: Workspace, search_id: str) -> SearchView:
+    """Stop a search; what was measured stays. Raises NotFound, NotNow where it has ended."""
+    with records.changing(workspace, search_id) as record:
+        workspace.check(Action.CANCEL, record.owner)
+        if record.ended is not None or record.stopped:
+            raise NotNow(f"{search_id} does not run: it {'is stopped' if record.stopped else 'has ended'}.")
+        job = _current_job(workspace, record)
+        if job is not None and not job.ended:
+            _cancel(workspace, job, "its search was stopped")
+        record = record.model_copy(update={"stopped": True})
+        records.write(workspace, record)
+        return _view(workspace, record)
+
+
+def resume(workspace: Workspace, search_id: str) -> SearchView:
+    """Let a stopped search go on; the step that was cancelled is begun again. Raises NotFound, NotNow."""
+    with records.changing(workspace, search_id) as record:
+        workspace.check(Action.SUBMIT)
+        if not record.stopped:
+            raise NotNow(f"{search_id} is not stopped: there is nothing to resume.")
+        job = _current_job(workspace, record)
+        steps = record.steps
+        if job is not None and job.state is JobState.CANCELLED:
+            steps = steps[:-1]
+        changed = {"stopped": False, "steps": steps, "resumed": record.resumed + 1}
+        records.write(workspace, record.model_copy(update=changed))
+    return advance(workspace, search_id)
+
+
+def show(workspace: Workspace, search_id: str) -> SearchView:
+    """Return a search without advancing it. Raises NotFound."""
+    return _view(workspace, records.read(workspace, search_id))
+
+
+def listing(workspace: Workspace, *, limit: int = 20) -> list[SearchView]:
+    """Return the searches of the home, the newest first."""
+    return [show(workspace, search_id) for search_id in records.list_ids(workspace)[:limit]]
+
+
+def _cancel(workspace: Workspace, job: JobView, cause: str) -> None:
+    try:
+        jobs.cancel(workspace, job.id, cause)
+    except NotNow:  # it ended meanwhile
+        return
+
+
+def _current_job(workspace: Workspace, record: SearchRecord) -> JobView | None:
+    last = record.steps[-1] if record.steps else None
+    return None if last is None or last.job is None else jobs.show(workspace, last.job)
+
+
+def _begin_step(workspace: Workspace, record: SearchRecord, step: Make | Measure, progress: Progress) -> StepRecord:
+    """Submit the step's job. A request that is refused is the step's failure."""
+    key = f"{record.id}-{len(record.steps)}-{record.resumed}"
+    try:
+        if isinstance(step, Make):
+            job = _submit_make(workspace, record, step, key)
+        else:
+            job = _submit_round(workspace, record, step, progress, key)
+    except RequestError as error:
+        return StepRecord(step=step, failure=str(error))
+    return StepRecord(step=step, job=job.id)
+
+
+def _submit_make(workspace: Workspace, record: SearchRecord, step: Make, key: str) -> JobView:
+    model = optimize.require_weights(models.resolve(workspace, record.request.model))
+    case = cases.resolve(workspace, model, WEIGHTS[step.weights].recipe)
+    prepared = optimize.prepare(workspace, case, scored_windows=SCORED_WINDOWS)
+    return optimize.submit(workspace, prepared, submission=key)
+
+
+def _submit_round(workspace: Workspace, record: SearchRecord, step: Measure, progress: Progress, key: str) -> JobView:
+    sources = [_source(record, progress, one) for one in _round_keys(record, step)]
+    options = _options(record.request, step.kind, step.blocks)
+    spec = evaluations.prepare(workspace, sources, options, anyway=True)
+    return evaluations.submit(workspace, spec, submission=key)
+
+
+def _round_keys(record: SearchRecord, step: Measure) -> list[str]:
+    """Return the keys of a round's variants. The leader comes first in a race, since all are compared with the first;
+    else the original, against which quality is measured."""
+    own = [stack.key for stack in step.stacks]
+    if step.kind == "race":
+        return [*own, record.baseline.key, *record.request.against]
+    return [record.baseline.key, *own]
+
+
+def _source(record: SearchRecord, progress: Progress, key: str) -> str:
+    """Return the source of a stack, or that of one which races against it."""
+    stack = _stack(record, key)
+    if stack is None:
+        return key
+    there = {weights: one.artifact for weights, one in progress.weights.items() if one.artifact is not None}
+    return stack.source(record.model_path, there)
+
+
+def _stack(record: SearchRecord, key: str) -> Stack | None:
+    return next((stack for stack in (record.baseline, *record.stacks) if stack.key == key), None)
+
+
+def _options(request: TuneRequest, kind: str, blocks: int) -> EvaluateOptions:
+    """Return the load of a round. Quality is measured once, when a stack is screened."""
+    fields: dict[str, object] = {
+        "concurrency": tuple(sorted(set(request.streams))),
+        "requests": REQUESTS_A_STREAM[kind] * max(request.streams),
+        "max_tokens": request.max_tokens,
+        "workload": request.workload,
+        "price_per_hour": request.price_per_hour,
+        "seed": request.seed,
+        "warmup_seconds": WARM_UP_SECONDS,
+        "prefix_cache": "per-run",
+        "quality": kind == "screen",
+        "quality_prompts": QUALITY_PROMPTS,
+    }
+    rule: dict[str, object] = {"repeats": blocks}
+    if kind == "race":
+        rule = {"until_decided": True, "max_blocks": blocks}
+    return evaluations.read_options(**fields, **rule)
+
+
+def _progress(workspace: Workspace, record: SearchRecord) -> Progress:
+    """Return what came of the steps so far; a step under way has taken its time until now."""
+    weights: dict[str, MadeWeights] = {}
+    rounds: list[Round] = []
+    for one in record.steps:
+        job = None if one.job is None else jobs.show(workspace, one.job)
+        if isinstance(one.step, Make):
+            weights[one.step.weights] = _read_make(workspace, one, job)
+        else:
+            rounds.append(_read_round(workspace, record, one, one.step, job))
+    return Progress(baseline=record.baseline, stacks=record.stacks, weights=weights, rounds=tuple(rounds))
+
+
+def _seconds(job: JobView | None) -> float:
+    """Return the seconds that a job has run."""
+    if job is None or job.started_at is None:
+        return 0.0
+    return ((job.finished_at or datetime.now(UTC)) - job.started_at).total_seconds()
+
+
+def _failure(one: StepRecord, job: JobView | None) -> str | None:
+    """Return why a step gave nothing; None where it did or still may."""
+    if job is None:
+        return one.failure or "it was not begun"
+    if not job.ended or job.state is JobState.SUCCEEDED:
+        return None
+    return job.error or f"job {job.id} ended as {job.state}"
+
+
+def _read_make(workspace: Workspace, one: StepRecord, job: JobView | None) -> MadeWeights:
+    artifact = str(job.result["artifact"]) if job is not None and "artifact" in job.result else None
+    size = artifacts.show(workspace, artifact).manifest.bytes_after if artifact is not None else 0
+    return MadeWeights(seconds=_seconds(job), artifact=artifact, failure=_failure(one, job), bytes=size)
+
+
+def _read_round(
+    workspace: Workspace, record: SearchRecord, one: StepRecord, step: Measure, job: JobView | None
+) -> Round:
+    keys = _round_keys(record, step)
+    trials: tuple[Trial, ...] = ()
+    failure = _failure(one, job)
+    if job is not None and "evaluation" in job.result:
+        try:
+            view = evaluations.show(workspace, str(job.result["evaluation"]))
+        except WhetstoneError as error:
+            failure = str(error)
+        else:
+            percentile = record.request.limits.percentile
+            trials = read_trials(view.document, view.id, step.kind, keys, percentile)
+    own = tuple(stack.key for stack in step.stacks)
+    return Round(kind=step.kind, keys=own, blocks=step.blocks, seconds=_seconds(job), trials=trials, failure=failure)
+
+
+def _view(workspace: Workspace, record: SearchRecord) -> SearchView:
+    progress = _progress(workspace, record)
+    job = _current_job(workspace, record)
+    state: State = "stopped" if record.stopped else "running"
+    if record.ended is not None:
+        state = "done"
+    ranked = ranking.rank(progress.trials, record.request, baseline=record.baseline.key)
+    names = {stack.key: stack.name for stack in record.stacks}
+    untried = search.untried_words(record.request, progress)
+    keys = [one.trial.key for one in ranked]
+    return SearchView(
+        id=record.id,
+        title=record.title,
+        request=record.request,
+        owner=record.owner,
+        created_at=record.created_at,
+        state=state,
+        ended=record.ended,
+        spent_s=progress.spent_s,
+        left_s=max(0.0, 60 * record.request.budget_min - progress.spent_s),
+        job=job if job is not None and not job.ended else None,
+        steps=tuple(_words(one.step, record) for one in record.steps),
+        job_ids=tuple(one.job for one in record.steps if one.job is not None),
+        ranked=tuple(one.model_copy(update={"trial": _named(one, names)}) for one in ranked),
+        sources={key: _source(record, progress, key) for key in keys},
+        baseline=record.baseline.key,
+        untried={names[key]: words for key, words in untried.items()},
+    )
+
+
+def _named(one: Ranked, names: dict[str, str]) -> Trial:
+    """Return the trial under the stack's name, which says engine and settings."""
+    return one.trial.model_copy(update={"name": names.get(one.trial.key, one.trial.name)})
+
+
+def _words(step: Make | Measure | Finish, record: SearchRecord) -> str:
+    """Return a step in words, for lists of steps."""
+    if isinstance(step, Finish):
+        return step.reason
+    if isinstance(step, Make):
+        return f"Make {search.describe_weights(step.weights)}"
+    names = ", ".join(stack.name for stack in step.stacks)
+    verb = {"screen": "Try", "halve": "Measure again", "race": "Race"}[step.kind]
+    return f"{verb}: {names}"
