@@ -143,12 +143,13 @@ SOURCES = (
 
 
 def show_cheapest(choice: TargetChoice) -> None:
-    """Show the lowest price per 1M output tokens, with its load and instance."""
+    """Show the lowest price per million output tokens, with its load and instance."""
     best = choice.winner
     if best is None or best.price_per_million_output is None:
         return
     price, place = range_text(best.price_per_million_output, "USD"), load_words.instances(best.target, best)
-    st.markdown(f":material/payments: **{price} per 1M output tokens** on {plain(place)}, the lowest price per token.")
+    words = f"**{price} per million output tokens** on {plain(place)}, the lowest price per token."
+    st.markdown(f":material/payments: {words}")
     st.caption(f"Estimated at {best.load_text}; {plain(estimate_figures.price_text(best))}.")
 
 

@@ -67,13 +67,13 @@ def show_published(model: PublishedModel) -> None:
 
 
 def find_price(opened: Workspace, model: ModelFacts, target: str | None) -> ModelPrice | None:
-    """Return the price per 1M tokens on `target`, or the lowest one, at the planned load; None where it is unknown."""
+    """Return the price per million tokens on `target`, or the lowest one, at the planned load; None where unknown."""
     load = address.current()
     return token_prices.find_price(opened, model, target=target, expected_load=load.expected, goal=load.goal)
 
 
 def show_price(model: ModelFacts, price: ModelPrice | None, target: str | None) -> None:
-    """Show what the price per 1M tokens rests on: load, region and instance."""
+    """Show what the price per million tokens rests on: load, region and instance."""
     # The price with where it comes from, or why there is none; a model that embeds has none at all.
     load = address.current()
     if price is not None:
@@ -85,8 +85,8 @@ def show_price(model: ModelFacts, price: ModelPrice | None, target: str | None) 
     elif model.generates:
         region = f" in {plain(load.region)}" if load.region else ""
         st.caption(
-            f"No price per 1M tokens on {target or 'any instance'}: it does not run there, its price{region} or its "
-            "speed is unknown, or it does not meet your latency limits."
+            f"No price per million tokens on {target or 'any instance'}: it does not run there, its price{region} "
+            "or its speed is unknown, or it does not meet your latency limits."
         )
 
 

@@ -125,7 +125,7 @@ def instance_rows(estimates: Iterable[Estimate], goal: TargetGoal) -> list[dict[
         rows.append(
             {
                 "Instance": load_words.instances(estimate.target, estimate),
-                "≈ USD per 1M out": range_text(estimate.price_per_million_output),
+                "≈ USD per million": range_text(estimate.price_per_million_output),
                 "≈ First token (ms)": range_text(estimate.ttft_ms),
                 "≈ Per output token (ms)": range_text(estimate.tpot_ms),
                 "USD/h": figure(estimate.price_of_all_per_hour),

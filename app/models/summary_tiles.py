@@ -35,11 +35,11 @@ def memory_figure(model: ModelFacts) -> Figure:
 
 
 def price_figure(price: ModelPrice | None) -> Figure:
-    """Return the price per 1M output tokens."""
+    """Return the price per million output tokens."""
     if price is None:
-        return "Price per 1M output tokens", "unknown", "see below why"
+        return "Price per million output tokens", "unknown", "see below why"
     where = "chosen below" if price.chosen else "the lowest price per token"
-    return "Price per 1M output tokens", f"{price.span} USD", f"estimated on {price.target}, {where}"
+    return "Price per million output tokens", f"{price.span} USD", f"estimated on {price.target}, {where}"
 
 
 def preset_figure(opened: Workspace, source: str) -> Figure:

@@ -22,7 +22,7 @@ from backend.service.presets.presets import PresetView
 PUBLISHED = "”"
 SIGN = {"published": PUBLISHED, **{str(kind): sign for kind, sign in SIGNS.items()}}
 NONE = "–"
-PRICE = "≈ Estimated USD per 1M"
+PRICE = "≈ Estimated USD per million"
 COMPACT = {"Preset": 220, "Best for": 116, "≈ vs original": 172, "Recipe": 130, "Target": 112, PRICE: 95}
 """Columns for which a screen of 1280 pixels has room, with their widths in pixels."""
 KINDS = {
@@ -106,7 +106,7 @@ ESTIMATES = {
     "ttft_ms": "First token (ms)",
     "tpot_ms": "Per output token (ms)",
     "output_tokens_per_s": "Output tokens/s",
-    "price_per_million_output": "USD per 1M out",
+    "price_per_million_output": "USD per million",
 }
 """Fields of an estimate and their labels."""
 

@@ -221,7 +221,7 @@ def draw_quality(document: Evaluation) -> None:
         return
     charts.show(tradeoffs.quality_speed(document, None, charts.theme()), "quality-price")
     if document.has_price:
-        st.caption("The figure at a mark is its price per million output tokens at this load.")
+        st.caption("The figure at a mark is its price in USD per million output tokens at this load.")
     st.table(quality_rows(document), border="horizontal", hide_index=True, alt="Quality of each variant")
     st.caption(
         "Answers: greedy answers to the first prompts of the workload, compared with the baseline's; failed "

@@ -49,13 +49,13 @@ def estimate_text(estimate: Estimate) -> str:
             if estimate.price_per_hour is not None
             else "unknown",
         ),
-        ("price per M output", _range_text(estimate.price_per_million_output, 1, "USD")),
+        ("price per million output tokens", _range_text(estimate.price_per_million_output, 1, "USD")),
         ("optimize job", _range_text(estimate.job_seconds, 1, "s")),
         ("cost of the job", _range_text(estimate.job_cost, 1, "USD")),
         ("disk for the job", f"{estimate.disk_bytes / gb:,.3g} GB"),
         ("memory for the job", f"{estimate.memory_bytes / gb:,.3g} GB"),
     ]
-    lines = [f"{name:22} {value}" for name, value in rows]
+    lines = [f"{name:31} {value}" for name, value in rows]
     lines += [f"unknown: {reason}" for reason in estimate.unknown]
     lines += ["", estimate.basis]
     lines += _calibration_lines(estimate.calibration) if estimate.calibration else []

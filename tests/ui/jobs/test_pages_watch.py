@@ -336,7 +336,7 @@ def test_a_running_job_shows_what_it_has_cost_so_far(studio_home: Workspace, mon
     monkeypatch.setenv("WHETSTONE_PRICE_PER_HOUR", "3")
     st.cache_resource.clear()
     text = studio.says(studio.open_page("job", id=job.id))
-    assert "Cost so far 3.00" in text and "this attempt, at 3.00 per hour" in text
+    assert "Cost so far 3.00 USD" in text and "this attempt, at 3.00 USD per hour" in text
 
 
 def test_a_job_without_a_rate_says_that_its_end_is_unknown(studio_home: Workspace) -> None:

@@ -119,9 +119,11 @@ def test_presets_and_their_link_to_build_follow_the_load(studio_home: Workspace)
     load = {"load": "code", "load_users": "8"}
     at = studio.open_page("presets", selected=COST, **load)
     assert "Estimates are for 8 users, 1,500/13 tokens." in studio.says(at)
-    prices = dict(zip(at.dataframe[0].value["Preset"], at.dataframe[0].value["≈ Estimated USD per 1M"], strict=True))
+    prices = dict(
+        zip(at.dataframe[0].value["Preset"], at.dataframe[0].value["≈ Estimated USD per million"], strict=True)
+    )
     usual = studio.open_page("presets").dataframe[0].value
-    assert prices[COST] != dict(zip(usual["Preset"], usual["≈ Estimated USD per 1M"], strict=True))[COST]
+    assert prices[COST] != dict(zip(usual["Preset"], usual["≈ Estimated USD per million"], strict=True))[COST]
     _, query = to_build(at)
     assert {name: query[name][0] for name in load} == load
     assert "1,500 tokens in, 13 out, 8 streams" in studio.says(studio.open_page("build", **query))

@@ -26,7 +26,7 @@ def fleet_command(
         float, number_option("Percent of each machine that is kept free for bursts.", most=99.0)
     ] = fleet.HEADROOM * 100,
     price_per_hour: Annotated[
-        float | None, number_option("Hourly price of a machine, instead of the evaluation's.")
+        float | None, number_option("USD per hour of a machine, instead of the evaluation's.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -46,7 +46,7 @@ def fleet_command(
 def describe(fleets: list[fleet.Fleet], unfit: list[str], rate: float, headroom: float) -> str:
     """Return the table, then the best fleet in a sentence and what was left out."""
     # 1. A row for each variant.
-    header = ("variant", "requests/s each", "machines", "without headroom", "used", "per hour", "per month")
+    header = ("variant", "requests/s each", "machines", "without headroom", "used", "USD per hour", "USD per month")
     rows: list[tuple[Any, ...]] = [
         (
             each.variant,

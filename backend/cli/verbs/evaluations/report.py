@@ -28,11 +28,11 @@ def report_command(
     request_tpot: Annotated[
         float | None, number_option("Goodput counts requests with a TPOT up to this, in ms.")
     ] = None,
-    price_per_hour: Annotated[float | None, number_option("Hourly price, instead of the evaluation's.")] = None,
+    price_per_hour: Annotated[float | None, number_option("USD per hour, instead of the evaluation's.")] = None,
     discount: Annotated[float | None, number_option("Discount on the hourly price, 0 to 0.99.", most=0.99)] = None,
     ratio: Annotated[float | None, number_option("Input:output token ratio, for blended prices.", 0.01)] = None,
-    api_input: Annotated[float | None, number_option("Price of a hosted API per million input tokens.")] = None,
-    api_output: Annotated[float | None, number_option("Price of a hosted API per million output tokens.")] = None,
+    api_input: Annotated[float | None, number_option("USD of a hosted API per million input tokens.")] = None,
+    api_output: Annotated[float | None, number_option("USD of a hosted API per million output tokens.")] = None,
     requests_a_month: Annotated[
         float | None, number_option("Also show the cost of this many requests per month.", 1.0)
     ] = None,
