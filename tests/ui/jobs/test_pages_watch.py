@@ -276,7 +276,10 @@ def test_a_succeeded_job_says_what_to_do_with_its_result(studio_home: Workspace)
     folder.mkdir(parents=True)
     (folder / "tokenizer_config.json").write_text('{"chat_template": "{{ messages }}"}')
     at = studio.open_page("job", id=job)
-    assert "Serve" in [button.label for button in at.button] and at.button(key="job_next_chat").proto.type == "primary"
+    assert "Serve" in [button.label for button in at.button]
+    primary = [button.label for button in at.button if button.proto.type == "primary"]
+    assert primary == ["Evaluate against the original"], "one primary button"
+    assert not [label for label in studio.links(at) if label.startswith("Evaluate")], "offered in one place"
     assert "Download (13 MB)" in [each.proto.label for each in at.get("download_button")]
     copied = "\n".join(block.value for block in at.code)
     assert {block.language for block in at.code} == {"plaintext"}, "the colours of highlighting are too pale"
