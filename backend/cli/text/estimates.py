@@ -11,6 +11,7 @@ from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.estimate_correction import Calibration
 from backend.domain.planner.target_choice import Deployment, RejectedTarget, TargetChoice
 from backend.domain.recipe.serving_engines import ENGINES
+from backend.present import load_words
 from backend.service.plans.neuron_compilation import CompilationPreview
 from backend.service.plans.optimize import OptimizePreview
 
@@ -21,7 +22,9 @@ def estimate_text(estimate: Estimate) -> str:
     """Return one line for each quantity, then the unknowns, then the formulas."""
     gb = 1e9
     expected = estimate.load
-    load = f"{expected.input_tokens} tokens in, {expected.output_tokens} out, {expected.concurrency} concurrent"
+    load = f"{expected.input_tokens} tokens in, {expected.output_tokens} out, "
+    in_flight = f"{expected.concurrency} in flight{' on each instance' if estimate.instances > 1 else ''}"
+    load += f"{expected.concurrency} concurrent" if expected.rate is None else f"{expected.demand}, {in_flight}"
     idle = f", {estimate.idle} of {estimate.devices} accelerators idle" if estimate.idle else ""
     rows = [
         ("target", estimate.target),
@@ -56,6 +59,8 @@ def estimate_text(estimate: Estimate) -> str:
         ("memory for the job", f"{estimate.memory_bytes / gb:,.3g} GB"),
     ]
     lines = [f"{name:31} {value}" for name, value in rows]
+    if carried := load_words.instances_sentence(estimate):
+        lines += ["", carried]
     lines += [f"unknown: {reason}" for reason in estimate.unknown]
     lines += ["", estimate.basis]
     lines += _calibration_lines(estimate.calibration) if estimate.calibration else []

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from backend import service
+from backend.cli.options import limits
 from backend.cli.options.numbers import number_option
 from backend.cli.output import Json, emit, table
 from backend.domain.errors import RequestError
@@ -20,8 +21,9 @@ from backend.service.evaluations import evaluations
 def fleet_command(
     evaluation: Annotated[str, typer.Argument(help="An evaluation's id, e-...")],
     rate: Annotated[float, number_option("Requests per second that all machines together must answer.", 0.001)],
-    ttft_p95: Annotated[float | None, number_option("TTFT p95 up to this, in ms.")] = None,
-    tpot_p95: Annotated[float | None, number_option("TPOT p95 up to this, in ms.")] = None,
+    ttft: limits.MaxTtft = None,
+    tpot: limits.MaxTpot = None,
+    percentile: limits.PercentileName = limits.USUAL,
     headroom: Annotated[
         float, number_option("Percent of each machine that is kept free for bursts.", most=99.0)
     ] = fleet.HEADROOM * 100,
@@ -32,7 +34,7 @@ def fleet_command(
 ) -> None:
     """Say how many machines carry a rate of requests, from what one was measured to answer. Nothing runs again."""
     # 1. What one machine answers within the limits.
-    choices = {"limits": {"ttft_ms": ttft_p95, "tpot_ms": tpot_p95}, "per_hour": price_per_hour}
+    choices = {"limits": limits.read_limits(ttft, tpot, percentile), "per_hour": price_per_hour}
     what_if = validate_fields(WhatIf, choices, RequestError)
     document = evaluations.show(service.open_workspace(), evaluation).document
     fleets, unfit = fleet.size_fleets(document, what_if, rate, headroom / 100)
