@@ -140,7 +140,7 @@ def test_a_models_page_opens_with_its_price_on_the_instance_that_is_chosen(studi
     text, tiles = studio.says(at), {tile.label: tile.value for tile in at.metric}
     assert re.fullmatch(r"[\d.]+ to [\d.]+ USD", tiles["Price per million output tokens"])
     assert re.search(r"estimated on ml\.\S+, the lowest price per token", text)
-    assert list(tiles) == ["Parameters", "Memory", "Price per million output tokens", "Lowest-cost preset"]
+    assert list(tiles) == ["Parameters", "Memory", "Price per million output tokens", "Best preset"]
     assert re.search(
         r"On ml\.\S+ \(us-\S+\) at [\d.]+ USD per hour; 622 tokens in, 250 out, 16 streams; estimated", text
     )
