@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.formatting import NOT_ESTIMATED, duration_range, range_text, size
+from app.formatting import NOT_ESTIMATED, dashed, duration_range, range_text, size
 from backend.domain.figures import figure, streams
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.estimate_correction import RATE, TPOT, TTFT, Calibration, PredictionPoint
@@ -60,9 +60,7 @@ def tiles(estimate: Estimate) -> list[Tile]:
     return [
         *(Tile(label, range_text(ends)) for label, ends in ranges if ends is not None),
         Tile("Weights", size(after), change),
-        Tile(
-            "Optimize job", job["Optimize job"].removeprefix("between ").replace(" and ", "–"), job["Cost of the job"]
-        ),
+        Tile("Optimize job", dashed(job["Optimize job"]), job["Cost of the job"]),
     ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from app import navigation, shell
-from app.formatting import ago, message, plain, seconds, size
+from app.formatting import ago, dashed, message, plain, seconds, size
 from app.jobs import end_tiles, kind_views, resource_panel
 from app.jobs.cards import VERBS, perform, permission
 from app.jobs.job_text import (
@@ -99,7 +99,7 @@ def show_progress(opened: Workspace, job_id: str) -> str:
     figures = [Tile("Elapsed", seconds(elapsed(now)))]
     st.progress(min(1.0, now.progress or 0.0), text=progress_text(now, left=False))
     if not KINDS[now.kind].open_ended:
-        figures.append(Tile("Time left", time_left(now, left)[0]))
+        figures.append(Tile("Time left", dashed(time_left(now, left)[0])))
     if spent:
         label, value, detail = end_tiles.cost_figure(now, spent)
         figures.append(Tile(label, value, detail or ""))

@@ -329,7 +329,7 @@ def test_a_running_job_shows_the_range_of_what_is_left_and_what_it_uses(studio_h
         history.append(session, row.id, events)
     at = studio.open_page("job", id=job.id)
     text = studio.says(at)
-    assert "Time left between " in text and "from the spread of its last 4 rates in this phase" in text
+    assert "Time left 0.5–1.5 min" in text and "from the spread of its last 4 rates in this phase" in text
     assert len(at.get("plotly_chart")) == 1 and "At most 700 MB of memory and on average 150 % of one core" in text
 
 
