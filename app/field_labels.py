@@ -41,7 +41,7 @@ LABELS = {
     "quality_prompts": "Prompts whose answers are compared",
     "lossless": "Check that speculation does not change the answers",
     "bearer_env": "Environment variable with the bearer token of the endpoints",
-    "price_per_hour": "Price per hour",
+    "price_per_hour": "Price per hour (USD)",
     "discount": "Discount (%)",
     "input_output_ratio": "Input:output ratio",
     # elsewhere

@@ -96,6 +96,11 @@ def duration_range(low: float, high: float) -> str:
     return f"up to {last} {unit}" if first == "0" else f"between {first} and {last} {unit}"
 
 
+def dashed(words: str) -> str:
+    """Return `2–18 min` for `between 2 and 18 min`, for places of fixed width; other words as they are."""
+    return words.removeprefix("between ").replace(" and ", "–") if words.startswith("between ") else words
+
+
 def _rounded(value: float, high: float) -> str:
     """Round to halves if the range is small."""
     return f"{round(value * 2) / 2:g}" if high < 5 else f"{value:.0f}"

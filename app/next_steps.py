@@ -34,11 +34,19 @@ MOST_BYTES = 500_000_000
 
 
 def show(
-    opened: Workspace, sources: Sequence[str], *, baseline: str | None = None, evaluation: str | None = None
+    opened: Workspace,
+    sources: Sequence[str],
+    *,
+    baseline: str | None = None,
+    evaluation: str | None = None,
+    primary: bool = True,
+    evaluates: bool = True,
 ) -> None:
     """Draw the steps for one of `sources` (models, artifacts, folders), at first the last one.
 
-    `baseline` is what it is compared with; `evaluation` is the id of the report that is offered.
+    `baseline` is what it is compared with; `evaluation` is the id of the report that is offered. `primary`: the chat is
+    the page's primary button; False where the page has another. `evaluates`: offer the evaluation; False where another
+    button of the page does.
     """
     # Choose the variant; without one that can be resolved there is no step.
     st.subheader("What next?")
@@ -50,7 +58,7 @@ def show(
             st.caption(message(error))
             return
         # What can be done here, and what can be downloaded.
-        chat_note = _local_actions(opened, variant, baseline)
+        chat_note = _local_actions(opened, variant, baseline, primary=primary, evaluates=evaluates)
         _downloads(opened, variant, evaluation)
     # Say what a chat lacks or waits for, why it cannot run here, and how to go on by commands.
     if chat_note:
@@ -93,7 +101,7 @@ def _choose_source(sources: Sequence[str]) -> str:
     return chosen
 
 
-def _local_actions(opened: Workspace, variant: Variant, baseline: str | None) -> str:
+def _local_actions(opened: Workspace, variant: Variant, baseline: str | None, *, primary: bool, evaluates: bool) -> str:
     """Draw what runs on this machine: a chat, an evaluation, a server. Return the note on the chat; empty if none."""
     # 1. What can run, and whether the person accepts its quality.
     source = variant.source
@@ -101,8 +109,8 @@ def _local_actions(opened: Workspace, variant: Variant, baseline: str | None) ->
     pair = [value for value in dict.fromkeys([baseline, source]) if value]
     anyway = quality_confirmation.confirm(opened, [source], "next", say=False)
     # 2. Chat and evaluate.
-    note = _chat(opened, pair, anyway=anyway) if able and not opened.read_only else ""
-    if able:
+    note = _chat(opened, pair, anyway=anyway, primary=primary) if able and not opened.read_only else ""
+    if able and evaluates:
         label = "Evaluate against the original" if len(pair) > 1 else "Evaluate it"
         navigation.link("evaluate", label, ":material/speed:", variants=navigation.join_values(*pair))
     # 3. Serve it alone.
@@ -118,7 +126,7 @@ def _local_actions(opened: Workspace, variant: Variant, baseline: str | None) ->
     return note
 
 
-def _chat(opened: Workspace, pair: Sequence[str], *, anyway: bool) -> str:
+def _chat(opened: Workspace, pair: Sequence[str], *, anyway: bool, primary: bool) -> str:
     """Draw the button that starts the servers of `pair` (the original, then the result) and opens their chat. Return
     what it lacks or waits for; empty if nothing."""
     # 1. The servers that the memory allows, and how long they take.
@@ -136,9 +144,10 @@ def _chat(opened: Workspace, pair: Sequence[str], *, anyway: bool) -> str:
         label = f"{label} · ready in {engines.expected_words(planned.ready.seconds)}"
         help_words += f" The time is {planned.ready.basis}."
     # 2. The button.
-    options = {"help": message(help_words), **disabled_unless_allowed(opened)}
+    options = {"help": message(help_words), "type": "primary" if primary else "secondary"}
+    options |= disabled_unless_allowed(opened)
     key, icon = page_key("next_chat"), ":material/chat:"
-    if st.button(label, type="primary", icon=icon, key=key, **{"disabled": not anyway, **options}):
+    if st.button(label, icon=icon, key=key, **{"disabled": not anyway, **options}):
         with shell.errors_inline():
             mark = idempotency.submission_key("chat", ",".join(planned.sources), for_s=idempotency.DOUBLE_CLICK_S)
             if not planned.is_ready:

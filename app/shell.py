@@ -169,9 +169,7 @@ def live(name: str, body: Callable[[], Hashable], *, active: bool, every: str = 
 
 def show_figures(cells: Iterable[tuple[str, str, str | None]]) -> None:
     """Draw figures as tiles of equal size, as (label, value, detail), TILES_IN_ROW beside each other."""
-    shown = [Tile(label, value, more or "") for label, value, more in cells]
-    for first in range(0, len(shown), TILES_IN_ROW):
-        tiles.show(shown[first : first + TILES_IN_ROW], room=TILES_IN_ROW)
+    tiles.show_rows([Tile(label, value, more or "") for label, value, more in cells], TILES_IN_ROW)
 
 
 def show_damaged(opened: Workspace, kind: unreadable_rows.DocumentKind, among: Sequence[str] | None = None) -> None:

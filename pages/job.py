@@ -35,17 +35,17 @@ with action.container(horizontal=True, horizontal_alignment="right"):
     job_view.show_next_step(opened, job, specification)
 show_end(job)
 st.caption(
-    f"{status(job)} · `{job.id}` · {kind_name(job.kind)} · by {plain(job.owner)} "
-    f"· submitted {local_time(job.created_at)}"
+    f"`{job.id}` · {kind_name(job.kind)} · by {plain(job.owner)} "
+    f"· submitted {local_time(job.created_at)} · {status(job)}"  # what changes comes last: nothing beside it moves
 )
 with st.container(horizontal=True, vertical_alignment="center"):
+    navigation.link("jobs", "All jobs", ":material/list:")
+    if job.parent:
+        navigation.link("job", f"Made from {job.parent}", ":material/account_tree:", id=job.parent)
+    kind_views.show_change_link(opened, job, specification)
     if not job.ended:
         cancel_button(opened, job)
     job_view.show_other_verbs(opened, job)
-    kind_views.show_change_link(opened, job, specification)
-    if job.parent:
-        navigation.link("job", f"Made from {job.parent}", ":material/account_tree:", id=job.parent)
-    navigation.link("jobs", "All jobs", ":material/list:")
     if job.ended:
         caveats.show(warnings(view_cache.read_snapshot(opened, job.id).events))
 queue_and_attempts.panel(opened, job)
@@ -55,6 +55,13 @@ if job.ended:
     end_tiles.show(opened, job)
 kind_views.show_result(opened, job, specification)
 shell.live("job", lambda: job_view.show_progress(opened, job.id), active=not job.ended)
+if not job.ended:
+    with job_view.reserve_phases():
+        if job.state is JobState.QUEUED:
+            queue_and_attempts.show_queued(opened, job)
+        else:
+            shell.live("phases", lambda: job_view.show_phases(opened, job.id), active=True)
 if job.state is not JobState.SUCCEEDED:
     recovery_panel.panel(opened, job, specification)
-job_view.show_tabs(opened, job, specification)
+with st.container(key="job_record" if job.ended else "job_live"):  # the record of a job is another part than its watch
+    job_view.show_tabs(opened, job, specification)

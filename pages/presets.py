@@ -39,7 +39,9 @@ with action:
         navigation.go("compare", presets=",".join(ids))
 
 with st.container(horizontal=True, vertical_alignment="bottom"):
-    goal = st.pills("Goal", list(GOALS), format_func=lambda goal: GOALS[goal].title, key="presets_for_goal", **NARROWS)
+    goal = st.pills(
+        "Made for", list(GOALS), format_func=lambda goal: GOALS[goal].title, key="presets_for_goal", **NARROWS
+    )
     model = st.selectbox(
         "Model",
         presets.models_with_presets(opened),
@@ -54,6 +56,8 @@ chosen = PresetFilter(model=model, goal=goal, words=words or "")
 total = presets.count(opened, chosen)
 if model:
     preset_chart.show(opened, model)
+else:
+    st.caption("Choose a model to see which of its presets is best for your load, and why.")
 if total:
     page, first = navigation.paginate(total, PER_PAGE)
     listed = presets.views(opened, presets.listing(opened, chosen, limit=PER_PAGE, offset=first), load)
@@ -63,7 +67,7 @@ else:
 
 if ids:
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(f"Chosen: {', '.join(plain(preset_id) for preset_id in ids)}")
+        st.markdown(f"Chosen: {plain(', '.join(shown.chosen_names(selected)))}")
         st.button("Clear selection", key="presets_none", type="tertiary", on_click=shown.select, args=([],))
 views = presets.views(opened, selected[: compare_presets.MOST], load)
 if len(views) == 1:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.formatting import NOT_ESTIMATED, duration_range, range_text, size
+from app.formatting import NOT_ESTIMATED, dashed, duration_range, range_text, size
 from backend.domain.figures import figure, streams
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.estimate_correction import RATE, TPOT, TTFT, Calibration, PredictionPoint
 from backend.domain.planner.target_choice import RejectedTarget, TargetChoice
 from backend.domain.planner.token_work import TokenWork
 from backend.domain.recipe.serving_engines import ENGINES
+from backend.present.words.headline import Tile
 
 METRICS = {TTFT: ("first token", "ms"), TPOT: ("output token", "ms"), RATE: ("output", "tokens/s")}
 
@@ -42,6 +43,25 @@ def speed_rows(estimate: Estimate) -> list[Figure]:
         ("Time per output token", range_text(estimate.tpot_ms, "ms")),
         (f"Output tokens/s{each}", range_text(estimate.output_tokens_per_s)),
         (_price_label(estimate), range_text(estimate.price_per_million_output)),
+    ]
+
+
+def tiles(estimate: Estimate) -> list[Tile]:
+    """Return the figures that are in view: speed and price where they are known, the weights, and the job."""
+    each = " each" if estimate.instances > 1 else ""
+    ranges = [
+        ("First token (ms)", estimate.ttft_ms),
+        ("Per token (ms)", estimate.tpot_ms),
+        (f"Tokens/s{each}", estimate.output_tokens_per_s),
+        ("USD per million", estimate.price_per_million_output),
+    ]
+    before, after = estimate.weights_bytes_original, estimate.weights_bytes
+    change = f"{after / before - 1:+.0%} from {size(before)}" if before and after != before else "as the original"
+    job = dict(job_rows(estimate))
+    return [
+        *(Tile(label, range_text(ends)) for label, ends in ranges if ends is not None),
+        Tile("Weights", size(after), change),
+        Tile("Optimize job", dashed(job["Optimize job"]), job["Cost of the job"]),
     ]
 
 

@@ -10,6 +10,7 @@ from app.builder.estimate_figures import Figure
 from app.formatting import document_time, duration_range, message, plain, range_text, size
 from app.load_bar import address
 from app.models import memory_bar
+from app.overview import tiles
 from app.session import disabled_unless_allowed
 from backend.domain.figures import streams
 from backend.domain.machine.targets import target_kind
@@ -20,6 +21,9 @@ from backend.present import load_words
 from backend.service import Workspace
 from backend.service.machines import machine
 
+IN_ROW = 2
+"""Tiles beside each other."""
+
 
 def show(opened: Workspace, estimate: Estimate) -> None:
     """Show every estimated quantity as a range with its unit."""
@@ -29,9 +33,11 @@ def show(opened: Workspace, estimate: Estimate) -> None:
     st.caption(f"Estimated for {plain(where)}: {estimate.load_text}. {plain(_basis(estimate))}")
     if sentence := load_words.instances_sentence(estimate):
         st.info(message(sentence), icon=":material/stacks:")
-    # 2. Speed.
+    # 2. The figures that decide, and the memory as one bar.
+    tiles.show_rows(estimate_figures.tiles(estimate), IN_ROW)
+    if bar := memory_bar.html(estimate, charts.theme()):
+        st.html(bar)
     if estimate.ttft_ms is not None:
-        st.markdown(_table("At this load", estimate_figures.speed_rows(estimate)))
         for sentence in load_words.limit_sentences(estimate, address.current()):
             st.caption(message(sentence))
     elif target_kind(estimate.target) == "local":
@@ -42,12 +48,13 @@ def show(opened: Workspace, estimate: Estimate) -> None:
             f"A request of this load is longer than the {estimate.max_context:,} tokens that fit.",
             icon=":material/warning:",
         )
-    # 3. Memory, the job and the price.
-    if bar := memory_bar.html(estimate, charts.theme()):
-        st.html(bar)
-    st.markdown(_table("While serving", estimate_figures.memory_rows(estimate)))
-    there = f" on {plain(where)}" if target_kind(estimate.target) in {"instance", "accelerator"} else ""
-    st.markdown(_table(f"To make it{there}", estimate_figures.job_rows(estimate)))
+    # 3. Every figure, and the price.
+    with st.expander("All figures", icon=":material/table_rows:"):
+        if estimate.ttft_ms is not None:
+            st.markdown(_table("At this load", estimate_figures.speed_rows(estimate)))
+        st.markdown(_table("While serving", estimate_figures.memory_rows(estimate)))
+        there = f" on {plain(where)}" if target_kind(estimate.target) in {"instance", "accelerator"} else ""
+        st.markdown(_table(f"To make it{there}", estimate_figures.job_rows(estimate)))
     st.caption(f"Price: {plain(estimate_figures.price_text(estimate))}.")
     # 4. What is unknown, and the formulas.
     for reason in estimate.unknown:
@@ -143,12 +150,13 @@ SOURCES = (
 
 
 def show_cheapest(choice: TargetChoice) -> None:
-    """Show the lowest price per 1M output tokens, with its load and instance."""
+    """Show the lowest price per million output tokens, with its load and instance."""
     best = choice.winner
     if best is None or best.price_per_million_output is None:
         return
     price, place = range_text(best.price_per_million_output, "USD"), load_words.instances(best.target, best)
-    st.markdown(f":material/payments: **{price} per 1M output tokens** on {plain(place)}, the lowest price per token.")
+    words = f"**{price} per million output tokens** on {plain(place)}, the lowest price per token."
+    st.markdown(f":material/payments: {words}")
     st.caption(f"Estimated at {best.load_text}; {plain(estimate_figures.price_text(best))}.")
 
 

@@ -171,7 +171,7 @@ def choose_request(target: str, model: ModelFacts, aws: tuple[str, ...] = ()) ->
     # 2. The price and the goal, where the target has none.
     price, goal = None, TargetGoal()
     if target_kind(target) in {"local", "accelerator"} or target == "auto":
-        with st.expander("Goal" if target == "auto" else "Price per hour", icon=":material/tune:"):
+        with st.expander("Goal" if target == "auto" else "Price per hour (USD)", icon=":material/tune:"):
             if target == "auto":
                 goal = _goal(planned)
             else:

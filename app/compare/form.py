@@ -99,17 +99,14 @@ def what_if(views: list[EvaluationView]) -> list[tuple[WhatIf, Evaluation]]:
         with columns[index % len(columns)]:
             prices.append(
                 st.number_input(
-                    f"Price per hour{end}",
+                    f"Price per hour (USD){end}",
                     min_value=0.0,
                     max_value=1e12,
                     value=value if value is not None else stored,
                     format="%.4f",
                     key=what_if_url.field_key(f"compare_price_{view.id}"),
                     placeholder="none",
-                    help=(
-                        f"{plain(view.title)}. As measured: {'none' if stored is None else stored}. Use one "
-                        "currency for all."
-                    ),
+                    help=(f"{plain(view.title)}. As measured: {'none' if stored is None else stored}."),
                 )
             )
     with columns[len(views) % len(columns)]:

@@ -179,7 +179,7 @@ def conditions(document: Evaluation) -> dict[str, str]:
         "Temperature": f"{options.temperature:g}",
         "Prefix cache": PREFIX_CACHE[options.prefix_cache].partition(";")[0],
         "Servers": document.interleave,
-        "Price per hour, as measured": _hours(document),
+        "Price per hour (USD), as measured": _hours(document),
         **{f"Version of {name}": version for name, version in document.versions.items() if name not in ENGINES},
     }
 
@@ -214,7 +214,7 @@ def table(document: Evaluation, *, only: bool) -> list[dict[str, Any]]:
 
 
 def cheapest_sentence(document: Evaluation) -> str | None:
-    """Return the lowest price per 1M output tokens among the sound levels, in words; None without prices."""
+    """Return the lowest price per million output tokens among the sound levels, in words; None without prices."""
     priced: list[tuple[float, str, Load]] = []
     for result in document.variants:
         for level in result.levels:
@@ -224,7 +224,7 @@ def cheapest_sentence(document: Evaluation) -> str | None:
     if not priced:
         return None
     lowest, name, load = min(priced)
-    words = f"{figure(lowest)} per 1M output tokens"
+    words = f"{figure(lowest)} USD per million output tokens"
     if len(document.variants) == 1 or _is_decided(document, name, load):
         return f"{code(name)} at {load.words} is the cheapest here: {words}."
     return f"No variant is clearly the cheapest: the lowest figure is {words}, {code(name)} at {load.words}."

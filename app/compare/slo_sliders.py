@@ -95,7 +95,7 @@ def _row(best: BestLevel, percentile: Percentile) -> dict[str, str]:
         "Output tokens/s": figure(level.output_tokens_per_s),
         f"TTFT {percentile} (ms)": figure(latency_percentile(level, "ttft_ms", percentile)),
         f"TPOT {percentile} (ms)": figure(latency_percentile(level, "tpot_ms", percentile)),
-        "Price per million output tokens": figure(price) if price is not None else no_price,
+        "Price per million output tokens (USD)": figure(price) if price is not None else no_price,
     }
 
 

@@ -149,7 +149,7 @@ def choose_load() -> dict[str, Any]:
         key="evaluate_price",
         placeholder="none",
         **url,
-        help="Cost of the machine per hour, in your currency. Empty: no prices.",
+        help="Cost of the machine per hour. Empty: no prices.",
     )
     values["discount"] = (
         middle.number_input(

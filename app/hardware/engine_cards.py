@@ -41,7 +41,7 @@ def show_card(opened: Workspace, engine: EngineStatus, last: JobView | None) -> 
             st.error(f"{plain(last.title)}, {ago(last.finished_at)}: {message(error)}", icon=":material/error:")
             navigation.link("job", "See the log", ":material/work:", id=last.id)
         # What the engine is for, what it needs, and what this machine lacks.
-        st.markdown(f"For: {plain(engine.purpose)}.  \nNeeds: {plain(engine.hardware)}.")
+        st.markdown(f"For: {plain(engine.purpose)}.  \nNeeds: {message(engine.hardware)}.")
         if engine.can:
             st.caption(plain(f"{'Can do' if engine.installed else 'Could do'} here: {engine.can}"))
         if reason := why_not(engine):

@@ -70,5 +70,5 @@ def cost_figure(job: JobView, cost: JobCost) -> Figure:
     at_aws = KINDS[job.kind].at_aws
     how = "by AWS's clock" if at_aws else "this attempt"
     label = "Cost" if job.ended else "Cost so far"
-    spent = f"{figure(cost.spent)}{' USD' if at_aws else ''}"
-    return label, spent, f"{how}, at {figure(cost.per_hour)} per hour"
+    spent = f"{figure(cost.spent)} USD"
+    return label, spent, f"{how}, at {figure(cost.per_hour)} USD per hour"

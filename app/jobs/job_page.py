@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from app import navigation, shell
-from app.formatting import ago, message, plain, seconds, size
+from app.formatting import ago, dashed, message, plain, seconds, size
 from app.jobs import end_tiles, kind_views, resource_panel
 from app.jobs.cards import VERBS, perform, permission
 from app.jobs.job_text import (
@@ -23,15 +23,17 @@ from app.jobs.job_text import (
     verbs,
     warnings,
 )
+from app.overview import tiles
 from app.session import disabled_unless_allowed
 from backend.domain.jobs.kinds import KINDS
 from backend.domain.roles import Action
+from backend.present.words.headline import Tile
 from backend.service import Workspace
 from backend.service.jobs import jobs, view_cache
 from backend.service.jobs.jobs import JobView
 
 LOG_TAIL = 200_000
-PHASES_HEIGHT = 236
+PHASES_HEIGHT = 276
 """Pixels: five phases have room, more are scrolled."""
 DROP = ":material/delete:"
 
@@ -85,7 +87,7 @@ def show_progress(opened: Workspace, job_id: str) -> str:
     """Draw what changes while the job runs; of an ended one where it ran. Return its state, so that the page follows a
     change."""
     # 1. Read the job.
-    now, events, progress = view_cache.read_snapshot(opened, job_id)
+    now, _, progress = view_cache.read_snapshot(opened, job_id)
     navigation.name_tab(tab_words(now))
     where = f"{'Ran' if now.ended else 'Runs'} on {now.place}. " if now.place else ""
     if now.ended:
@@ -94,27 +96,41 @@ def show_progress(opened: Workspace, job_id: str) -> str:
         return str(now.state)
     # 2. Draw progress and figures.
     left, spent = view_cache.read_time_and_cost(opened, now)
-    cells: list[tuple[str, str, str | None]] = [("Elapsed", seconds(elapsed(now)), None)]
+    figures = [Tile("Elapsed", seconds(elapsed(now)))]
     st.progress(min(1.0, now.progress or 0.0), text=progress_text(now, left=False))
     if not KINDS[now.kind].open_ended:
-        cells.append(("Time left", *time_left(now, left)))
+        figures.append(Tile("Time left", dashed(time_left(now, left)[0])))
     if spent:
-        cells.append(end_tiles.cost_figure(now, spent))
-    cells += [("Attempt", str(now.attempt), None), ("Last event", ago(now.event_at), None)]
-    shell.show_figures(cells)
+        label, value, detail = end_tiles.cost_figure(now, spent)
+        figures.append(Tile(label, value, detail or ""))
+    figures += [Tile("Attempt", str(now.attempt)), Tile("Last event", ago(now.event_at))]
+    tiles.show_rows(figures, shell.TILES_IN_ROW)
     # 3. Say where it runs and how fast.
     st.caption(f"{where}Rate: {rate_text(progress) or 'not counted in this phase'}")
-    # 4. Draw warnings and phases.
+    return str(now.state)
+
+
+def show_phases(opened: Workspace, job_id: str) -> str:
+    """Draw the warnings and phases of a running job. Return its state."""
+    now, events, _ = view_cache.read_snapshot(opened, job_id)
+    if not KINDS[now.kind].open_ended:  # in the place of fixed height, since words of changing length would move it
+        left, _ = view_cache.read_time_and_cost(opened, now)
+        st.caption(f"Time left: {plain(time_left(now, left)[1])}.")
     for warning in warnings(events):
         st.warning(message(warning), icon=":material/warning:")
     rows = phase_rows(now, events)
-    with st.container(height=PHASES_HEIGHT, border=False):  # so that nothing below moves when a phase comes
-        if rows:
-            alt = "Phases with when each began and how long it took"
-            st.dataframe(rows, hide_index=True, height=PHASES_HEIGHT - 16, alt=alt)
-        else:
-            st.caption("Phases appear here while the job runs.")
+    if rows:
+        alt = "Phases with when each began and how long it took"
+        st.dataframe(rows, hide_index=True, height=PHASES_HEIGHT - 56, alt=alt)
+    else:
+        st.caption("Phases appear here while the job runs.")
     return str(now.state)
+
+
+def reserve_phases() -> Any:
+    """Return a place of fixed height for what a waiting job waits for and the phases of a running one, so that nothing
+    below moves."""
+    return st.container(height=PHASES_HEIGHT, border=False, key="job_phases")
 
 
 def show_tabs(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:

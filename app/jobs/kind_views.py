@@ -126,7 +126,8 @@ def _show_artifact(opened: Workspace, job: JobView) -> None:
     if sentence := quality_loss.manifest_words(quality):
         st.caption(
             f"{sentence[:1].upper()}{sentence[1:]}. "
-            f"Scored on the held-out text “{plain(quality.get('text') or 'code')}”."
+            f"Scored on the held-out text “{plain(quality.get('text') or 'code')}”.",
+            help=message(quality_loss.scale_sentence()),
         )
     # 2. The artifact and its next steps.
     try:
@@ -137,7 +138,8 @@ def _show_artifact(opened: Workspace, job: JobView) -> None:
     where = "its files are not part of this demonstration" if opened.read_only else f"in {plain(artifact.path)}"
     scored = "quality measured on held-out text while it was made" if quality else "its quality is not measured yet"
     st.caption(f"Artifact `{artifact.id}`, {where}; {scored}.")
-    next_steps.show(opened, [artifact.id], baseline=model_source(artifact.manifest.parent))
+    original = model_source(artifact.manifest.parent)
+    next_steps.show(opened, [artifact.id], baseline=original, primary=False, evaluates=False)
     # 3. Precision and layers.
     precision.show(artifact.manifest.bits)
     if artifact.manifest.layers:
@@ -212,7 +214,7 @@ def _show_evaluation(opened: Workspace, job: JobView, specification: Specificati
     own_sources = [result.variant.source for result in view.document.variants if result.variant.kind != "url"]
     ours = list(dict.fromkeys(own_sources))
     if ours:
-        next_steps.show(opened, ours, baseline=ours[0], evaluation=view.id)
+        next_steps.show(opened, ours, baseline=ours[0], evaluation=view.id, primary=False)
 
 
 def _open_playground(opened: Workspace, job: JobView, specification: SpecificationJson) -> NextStep:
@@ -264,7 +266,7 @@ def _open_model(opened: Workspace, job: JobView, specification: SpecificationJso
 
 def _show_imported(opened: Workspace, job: JobView, specification: SpecificationJson) -> None:
     if job.state is JobState.SUCCEEDED:
-        next_steps.show(opened, [str(job.result.get("path"))])
+        next_steps.show(opened, [str(job.result.get("path"))], primary=False)
 
 
 def _open_engines(opened: Workspace, job: JobView, specification: SpecificationJson) -> NextStep:

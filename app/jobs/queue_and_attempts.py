@@ -25,8 +25,6 @@ PRIORITY = "job_priority"
 def panel(opened: Workspace, job: JobView) -> None:
     """Draw what is special about the job; nothing if it just runs or ran, alone and once."""
     _neighbours(opened, job)
-    if job.state is JobState.QUEUED:
-        _queued(opened, job)
     if limits := _limits(job):
         st.caption(limits)
     attempts = wait_reasons.attempts(opened, job.id)
@@ -44,7 +42,8 @@ def _neighbours(opened: Workspace, job: JobView) -> None:
                 navigation.link("job", f"Then {after.title}", ":material/last_page:", id=after.id)
 
 
-def _queued(opened: Workspace, job: JobView) -> None:
+def show_queued(opened: Workspace, job: JobView) -> None:
+    """Draw what a queued job waits for, and its priority."""
     shell.live("life", lambda: _why(opened, job.id), active=True)
     # The control always shows the job's own priority, also after a change elsewhere or a refusal.
     key, current = f"{PRIORITY}-{job.id}", str(job.terms.priority)

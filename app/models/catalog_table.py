@@ -32,7 +32,7 @@ LOWEST_HOUR = (
 PRICED_ON = "The instance with the lowest price per token, or the chosen one; without its `ml.`"
 LINK: dict[Theme, str] = {"light": "#0b6e99", "dark": "#58b4e3"}
 """Colours of links on a table, with a contrast of at least 4.5 to 1."""
-A_MILLION = "Estimated USD per 1M output tokens of the original, lowest to highest."
+A_MILLION = "Estimated USD per million output tokens of the original, lowest to highest."
 SHORT = {
     "quantization": "Page: quantize",
     "speculative_decoding": "Page: speculate",
@@ -50,7 +50,7 @@ GROUPS: dict[str, frozenset[str]] = {
 }
 """Techniques that share a column of the compact table; a test checks that none is missing."""
 WIDTHS = {"FP8, KV": 60, "Prune": 55, "Speculate": 74, "Compile": 62}
-COMPACT = ("Model", "Parameters", "Context", "Fits", *GROUPS, "USD a million", "Priced on")
+COMPACT = ("Model", "Parameters", "Context", "Fits", *GROUPS, "USD per million", "Priced on")
 """Columns for which a screen of 1280 pixels has room."""
 
 
@@ -103,7 +103,9 @@ def row(line: CatalogLine, cheapest: CheapestInstance | None = None, price: Mode
         **{CELLS[name]: [cell] if cell else [] for name, cell in entry.published.model_dump().items()},
         "Fits": FITS if line.fits else "",
         **group_cells(line),
-        "USD a million": "–".join(dict.fromkeys(figure(end, 2) for end in price.per_million_output)) if price else "–",
+        "USD per million": "–".join(dict.fromkeys(figure(end, 2) for end in price.per_million_output))
+        if price
+        else "–",
         "Priced on": load_words.several(price.target.removeprefix("ml."), price.instances) if price else "–",
         "Lowest hourly price": cheapest.instance if cheapest else "none",
         "USD/h": cheapest.usd_per_hour if cheapest else None,
@@ -145,7 +147,7 @@ def column_config(*, pinned: bool = False) -> dict[str, Any]:
         "Fits": st.column_config.TextColumn(width=50),
         "Parameters": st.column_config.TextColumn("Size", width=58),
         "Context": st.column_config.NumberColumn(width=57),
-        "USD a million": st.column_config.TextColumn("USD/M out", width=90, help=A_MILLION),
+        "USD per million": st.column_config.TextColumn("USD/M out", width=90, help=A_MILLION),
         "Priced on": st.column_config.TextColumn(width=102, help=PRICED_ON),
         "USD/h": st.column_config.NumberColumn(width=55, format="%.2f"),
         "Lowest hourly price": st.column_config.TextColumn(width=122, help=LOWEST_HOUR),
@@ -184,11 +186,11 @@ def group_refusals(checks: Iterable[TechniqueCheck]) -> list[list[TechniqueCheck
 def price_note(prices: Sequence[ModelPrice]) -> str:
     """Return load, place and date of the prices of a list, each once."""
     if not prices:
-        return "No price per 1M tokens is known for these models there."
+        return "No price per million tokens is known for these models there."
     where = "on the instance chosen above" if prices[0].chosen else "on the instance with the lowest price per token"
     load, basis = prices[0].load, load_words.rate_basis(prices[0].load)
     notes = "; ".join(sorted({price.note for price in prices if price.note}))
-    return f"USD/M out: USD per 1M output tokens, estimated at {load.text}, {where}.{basis} Prices: {notes}."
+    return f"USD/M out: USD per million output tokens, estimated at {load.text}, {where}.{basis} Prices: {notes}."
 
 
 def legend(target: str | None) -> str:

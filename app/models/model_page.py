@@ -9,7 +9,7 @@ from app.formatting import message, plain
 from app.load_bar import address, field_values
 from app.models.catalog_filters import CELLS, HERE
 from app.models.catalog_table import group_refusals
-from app.models.model_rows import instance_rows
+from app.models.model_rows import VS_LOWEST, instance_rows
 from app.summaries import artifact_rows, provenance, verdicts
 from backend.domain.figures import code
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
@@ -30,6 +30,8 @@ from backend.service.plans.token_prices import ModelPrice
 SHOWN = 20
 EVALUATIONS = 5
 ORIGINAL = "Original"
+LONGEST_BAR = 3.0
+"""The multiple of the lowest price whose bar fills the column; a higher one fills it too."""
 INSTANCES = 5
 """Instances that are ranked."""
 MANY_ALIKE = 4
@@ -67,13 +69,13 @@ def show_published(model: PublishedModel) -> None:
 
 
 def find_price(opened: Workspace, model: ModelFacts, target: str | None) -> ModelPrice | None:
-    """Return the price per 1M tokens on `target`, or the lowest one, at the planned load; None where it is unknown."""
+    """Return the price per million tokens on `target`, or the lowest one, at the planned load; None where unknown."""
     load = address.current()
     return token_prices.find_price(opened, model, target=target, expected_load=load.expected, goal=load.goal)
 
 
 def show_price(model: ModelFacts, price: ModelPrice | None, target: str | None) -> None:
-    """Show what the price per 1M tokens rests on: load, region and instance."""
+    """Show what the price per million tokens rests on: load, region and instance."""
     # The price with where it comes from, or why there is none; a model that embeds has none at all.
     load = address.current()
     if price is not None:
@@ -85,8 +87,8 @@ def show_price(model: ModelFacts, price: ModelPrice | None, target: str | None) 
     elif model.generates:
         region = f" in {plain(load.region)}" if load.region else ""
         st.caption(
-            f"No price per 1M tokens on {target or 'any instance'}: it does not run there, its price{region} or its "
-            "speed is unknown, or it does not meet your latency limits."
+            f"No price per million tokens on {target or 'any instance'}: it does not run there, its price{region} "
+            "or its speed is unknown, or it does not meet your latency limits."
         )
 
 
@@ -99,6 +101,11 @@ def show_instances(opened: Workspace, model: ModelFacts) -> None:
         st.dataframe(
             instance_rows(estimates[:INSTANCES], load.goal),
             hide_index=True,
+            column_config={
+                VS_LOWEST: st.column_config.ProgressColumn(
+                    width=120, min_value=0.0, max_value=LONGEST_BAR, format="%.2fx", help="Price over the lowest."
+                )
+            },
             alt="Instances with the lowest price per token, estimated for your load",
         )
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from app.formatting import cell, count, range_text, size
 from backend.domain.figures import figure
 from backend.domain.model.facts import NO_TOKENS, ModelCard, ModelFacts, PublishedModel
 from backend.domain.needs import serving_memory
 from backend.domain.planner.estimate import Estimate
+from backend.domain.planner.estimate_correction import geometric_middle
 from backend.domain.planner.target_choice import TargetGoal, find_miss
 from backend.domain.planner.token_work import flops_per_token
 from backend.domain.recipe.recipe import ORIGINAL
 from backend.present import load_words
 from backend.service.models.technique_checks import TechniqueCheck
 
+VS_LOWEST = "≈ Price vs lowest"
 WORKS, REFUSED = "✓ works", "✗ no"
 
 
@@ -123,16 +126,23 @@ def technique_rows(checks: Iterable[TechniqueCheck]) -> list[dict[str, str]]:
     ]
 
 
-def instance_rows(estimates: Iterable[Estimate], goal: TargetGoal) -> list[dict[str, str]]:
-    """Return instances with their price and speed, estimated, in the order given."""
-    limited = bool(goal.latency_limits)
+def instance_rows(estimates: Iterable[Estimate], goal: TargetGoal) -> list[dict[str, Any]]:
+    """Return instances with their price and speed, estimated, in the order given; the price also as a multiple of the
+    lowest, by the middles of the ranges."""
+    estimates, limited = list(estimates), bool(goal.latency_limits)
+    middles = [
+        None if estimate.price_per_million_output is None else geometric_middle(estimate.price_per_million_output)
+        for estimate in estimates
+    ]
+    lowest = min((middle for middle in middles if middle), default=None)
     rows = []
-    for estimate in estimates:
+    for estimate, middle in zip(estimates, middles, strict=True):
         meets = {"Your limits": "✗" if find_miss(estimate, goal) else "✓"} if limited else {}
         rows.append(
             {
                 "Instance": load_words.instances(estimate.target, estimate),
-                "≈ USD per 1M out": range_text(estimate.price_per_million_output),
+                "≈ USD per million": range_text(estimate.price_per_million_output),
+                VS_LOWEST: None if middle is None or lowest is None else middle / lowest,
                 "≈ First token (ms)": range_text(estimate.ttft_ms),
                 "≈ Per output token (ms)": range_text(estimate.tpot_ms),
                 "USD/h": figure(estimate.price_of_all_per_hour),

@@ -35,25 +35,21 @@ def memory_figure(model: ModelFacts) -> Figure:
 
 
 def price_figure(price: ModelPrice | None) -> Figure:
-    """Return the price per 1M output tokens."""
+    """Return the price per million output tokens."""
     if price is None:
-        return "Price per 1M output tokens", "unknown", "see below why"
+        return "Price per million output tokens", "unknown", "see below why"
     where = "chosen below" if price.chosen else "the lowest price per token"
-    return "Price per 1M output tokens", f"{price.span} USD", f"estimated on {price.target}, {where}"
+    return "Price per million output tokens", f"{price.span} USD", f"estimated on {price.target}, {where}"
 
 
 def preset_figure(opened: Workspace, source: str) -> Figure:
-    """Return the preset with the lowest estimated price per token at the planned load."""
+    """Return the preset that wins at the planned load within its limits."""
     known = presets.listing(opened, PresetFilter(model=source))
     if not known:
         return "Best preset", "none yet", "presets of other models can be applied to it"
     comparison = preset_comparison.compare(opened, [each.preset for each in known], address.current().expected)
-    priced = [
-        (estimate.price_per_million_output[1], row, estimate)
-        for row, estimate in zip(comparison.rows, comparison.estimates, strict=True)
-        if estimate is not None and estimate.price_per_million_output is not None
-    ]
-    if not priced:
-        return "Best preset", comparison.rows[0].title, "its price at this load is not known"
-    _, row, estimate = min(priced, key=lambda each: each[0])
-    return "Lowest-cost preset", row.title, tradeoff_sentence(estimate, comparison.original)
+    choice = comparison.choose(address.current().goal)
+    if choice.winner is None:
+        return "Best preset", "not known", choice.why
+    estimate = comparison.by_key[choice.winner]
+    return "Best preset", comparison.name(choice.winner), tradeoff_sentence(estimate, comparison.original)

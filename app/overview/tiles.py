@@ -11,6 +11,12 @@ from backend.present.variant_tiles import tile_look
 from backend.present.words.headline import Tile
 
 
+def show_rows(tiles: Sequence[Tile], room: int) -> None:
+    """Draw the tiles in rows of `room`."""
+    for first in range(0, len(tiles), room):
+        show(tiles[first : first + room], room=room)
+
+
 def show(tiles: Sequence[Tile], *, room: int | None = None) -> None:
     """Draw the tiles beside each other, of equal width and height; nothing without tiles. `room`: the tiles that a row
     has room for, where it is not filled."""

@@ -55,6 +55,6 @@ def row(fleet: Fleet) -> dict[str, str | int | None]:
         "Machines": fleet.machines,
         "Without headroom": fleet.machines_without_headroom,
         "Used": f"{fleet.utilisation:.0%}",
-        "Per hour": None if fleet.per_hour is None else figure(fleet.per_hour),
-        "Per month": None if fleet.per_month is None else figure(fleet.per_month),
+        "USD per hour": None if fleet.per_hour is None else figure(fleet.per_hour),
+        "USD per month": None if fleet.per_month is None else figure(fleet.per_month),
     }

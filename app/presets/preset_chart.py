@@ -9,6 +9,7 @@ import streamlit as st
 from app import charts, navigation, url_parameters
 from app.formatting import message, plain
 from app.load_bar import address
+from app.presets import preset_page
 from backend.domain.planner.preset_titles import tradeoff_sentence
 from backend.present import load_words
 from backend.present.charts import presets as preset_charts
@@ -32,7 +33,7 @@ def show(opened: Workspace, model: str) -> None:
         return
     views = presets.views(opened, known_presets, load)
     comparison = preset_comparison.compare(opened, [view.preset for view in views], load)
-    titles = [row.title for row in comparison.rows]
+    preset_page.show_winner(comparison)
     # 2. The chart, and a sentence for each preset beside it.
     left, right = st.columns([3, 2], gap="medium")
     with left:
@@ -40,10 +41,11 @@ def show(opened: Workspace, model: str) -> None:
         charts.show(preset_charts.latency_price(series, load, charts.theme()), "presets-front")
     with right:
         st.markdown(f"**{plain(load_words.requests(load))}**")
-        for view, title, estimate in zip(views, titles, comparison.estimates, strict=True):
+        for view, estimate in zip(views, comparison.estimates, strict=True):
             sentence = tradeoff_sentence(estimate, comparison.original)
             place = load_words.instances(view.preset.target, estimate)
-            st.markdown(f"**{plain(title)}** on {plain(place)}. {message(sentence)}")
+            name, whom = comparison.name(view.preset.id), comparison.suits_whom(view.preset.id)
+            st.markdown(f"**{plain(name)}** on {plain(place)}, best for: {plain(whom)}. {message(sentence)}")
             _show_links(view, model)
         st.caption(
             "Open marks with broad bars are estimated ranges; filled marks were measured at this load. Down "
@@ -75,7 +77,7 @@ def list_series(
     if comparison.original is not None:
         series.append(preset_charts.estimated_series("original", places[0], Estimated(levels=(comparison.original,))))
     for place, view in zip(places[1:], views, strict=False):
-        name = view.preset.id.removeprefix(f"{view.preset.id.partition('/')[0]}/")
+        name = comparison.name(view.preset.id)
         series.append(preset_charts.estimated_series(name, place, view.estimated))
         series += [preset_charts.measured_series(name, place, measured) for measured in view.measured[:1]]
     # 2. The variants of the newest evaluation of the model.

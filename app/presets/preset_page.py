@@ -17,6 +17,7 @@ from backend.domain.errors import NotFound
 from backend.domain.machine.targets import target_kind
 from backend.domain.model.facts import ModelCard
 from backend.domain.planner.presets import GOALS
+from backend.domain.planner.presets import names as preset_names
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.recipe.step_words import steps_line
 from backend.domain.roles import Action
@@ -26,8 +27,11 @@ from backend.service import Workspace
 from backend.service.models import model_names
 from backend.service.plans import recipe_files
 from backend.service.presets import preset_comparison, preset_text, presets
+from backend.service.presets.preset_comparison import PresetComparison
 from backend.service.presets.presets import AppliedPreset, KnownPreset, PresetFilter, PresetView
 
+HIGHEST_SHARE = 2.0
+"""The price over the original's whose bar fills the column; a higher one fills it too."""
 LAST_SELECTED, REVISION, NOTICE = "presets_seen", "presets_revision", "presets_told"
 
 
@@ -45,14 +49,15 @@ def show_model_presets(opened: Workspace, model_id: str) -> None:
     views = presets.views(opened, known_presets, load)
     comparison = preset_comparison.compare(opened, [view.preset for view in views], load)
     first = [preset_rows.original_row(comparison.original)] if comparison.original else []
-    lines = [*first, *(preset_rows.row(view, comparison.row(view.preset.id), load) for view in views)]
+    lines = [*first, *(preset_rows.row(view, comparison, load) for view in views)]
+    show_winner(comparison)
     _draw_table(views, lines, alt="The original and the presets of this model: estimated, published and measured")
     # Lead to each, and to their comparison.
     with st.container(horizontal=True):
         for view in views:
             navigation.link(
                 "presets",
-                plain(view.preset.id),
+                plain(comparison.name(view.preset.id)),
                 ":material/bookmark:",
                 presets_of_model=model_id,
                 selected=view.preset.id,
@@ -73,6 +78,13 @@ def chosen_presets(opened: Workspace) -> list[KnownPreset]:
     return find_presets(opened, words)
 
 
+def chosen_names(known_presets: Sequence[KnownPreset]) -> list[str]:
+    """Return what each chosen preset does and for which model."""
+    chosen = [known.preset for known in known_presets]
+    models = [preset.id.partition("/")[0] for preset in chosen]
+    return [f"{model}: {name}" for model, name in zip(models, preset_names(chosen), strict=True)]
+
+
 def find_presets(opened: Workspace, words: str) -> list[KnownPreset]:
     """Return the presets of ids with commas between, each once."""
     known_presets = []
@@ -84,14 +96,35 @@ def find_presets(opened: Workspace, words: str) -> list[KnownPreset]:
     return known_presets
 
 
-def _draw_table(views: Sequence[PresetView], lines: Sequence[dict[str, str]], **options: Any) -> None:
+def show_winner(comparison: PresetComparison) -> None:
+    """Name the preset that wins at the planned load and limits, or say which figure is missing."""
+    load = address.current()
+    choice = comparison.choose(load.goal)
+    floor = "" if load.max_kl is None else f" Your quality floor (KL {load.max_kl:g}) is not estimated: evaluate it."
+    if choice.winner is None:
+        st.info(message(f"{choice.why}{floor}"), icon=":material/help:")
+        return
+    target = next(estimate for key, estimate in comparison.by_key.items() if key == choice.winner)
+    place = load_words.instances(target.target, target) if target else ""
+    name = plain(comparison.name(choice.winner))
+    words = f"**{name}** on {plain(place)} is best for your load: {message(choice.why)}{message(floor)}"
+    st.success(words, icon=":material/trophy:")
+
+
+def _draw_table(views: Sequence[PresetView], lines: Sequence[dict[str, Any]], **options: Any) -> None:
     """Draw the columns for which 1280 pixels have room; a toggle shows the others."""
     st.caption(preset_rows.legend())
     st.caption(plain(preset_rows.basis(views, address.current().expected)))
     config: dict[str, Any] = {
         name: st.column_config.TextColumn(width=width) for name, width in preset_rows.COMPACT.items()
     }
-    config[preset_rows.PRICE] = st.column_config.TextColumn("≈ USD/M out", width=95, help=preset_rows.PRICE)
+    config[preset_rows.PRICE] = st.column_config.TextColumn("≈ USD/M out", width=105, help=preset_rows.PRICE)
+    config[preset_rows.SHARE] = st.column_config.ProgressColumn(
+        width=115, min_value=0.0, max_value=HIGHEST_SHARE, format="%.2fx", help="Price per token over the original's."
+    )
+    config[preset_rows.BY_LOAD] = st.column_config.BarChartColumn(
+        width=110, y_min=0.0, help="Price per token at 1, 4, 16 and 64 users, and at yours."
+    )
     key = navigation.page_key("preset_columns")
     everything = st.session_state.get(key, st.query_params.get(key) == "true")
     order = None if everything else [*preset_rows.COMPACT]
@@ -106,12 +139,12 @@ def show_table(opened: Workspace, views: Sequence[PresetView], selected: Sequenc
     load = address.current().expected
     comparisons = preset_comparison.compare_by_model(opened, (view.preset.model for view in views), load)
     # Tick the rows that the address names.
-    ids = [view.preset.id for view in views]
+    ids, alone = [view.preset.id for view in views], len(comparisons) == 1
     name = f"presets-{key}-{st.session_state.get(REVISION, 0)}"
     rows = [number for number, preset_id in enumerate(ids) if preset_id in selected]
     _draw_table(
         views,
-        [preset_rows.row(view, comparisons[view.preset.model].row(view.preset.id), load) for view in views],
+        [preset_rows.row(view, comparisons[view.preset.model], load, alone=alone) for view in views],
         key=name,
         selection_mode="multi-row",
         on_select=lambda: _select_ticked(name, ids),
@@ -139,12 +172,12 @@ def show_detail(opened: Workspace, view: PresetView) -> None:
     """Draw one preset, with a box for each kind of figures."""
     goal = GOALS[view.preset.goal]
     comparisons = preset_comparison.compare_by_model(opened, [view.preset.model], address.current().expected)
-    standing = comparisons[view.preset.model].row(view.preset.id)
-    st.subheader(plain(view.preset.id))
-    st.markdown(
-        f"**{plain(standing.title)}.** {message(standing.note)}" if standing and standing.note else f"**{goal.title}**"
-    )
-    st.markdown(f"Goal: {goal.meaning}. {plain(view.preset.summary)}{owner_suffix(opened, view.owner)}")
+    comparison = comparisons[view.preset.model]
+    standing = comparison.row(view.preset.id)
+    st.subheader(f"{plain(comparison.name(view.preset.id))} on {plain(view.preset.target)}", help=plain(view.preset.id))
+    note = f" {message(standing.note)}" if standing and standing.note else ""
+    st.markdown(f"**Best for: {plain(comparison.suits_whom(view.preset.id))}.**{note}")
+    st.markdown(f"Made for: {goal.meaning}. {plain(view.preset.summary)}{owner_suffix(opened, view.owner)}")
     _estimated(view)
     _published(view)
     _measured(view)

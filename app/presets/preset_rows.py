@@ -9,6 +9,7 @@ from app.formatting import document_time, plain, size
 from app.summaries import differing_rows
 from backend.domain.figures import figure
 from backend.domain.planner.estimate import Estimate
+from backend.domain.planner.estimate_correction import geometric_middle
 from backend.domain.planner.preset_titles import FIGURES, PresetTitle
 from backend.domain.planner.presets import GOALS, Claim, Goal
 from backend.domain.planner.roofline import ExpectedLoad
@@ -17,13 +18,15 @@ from backend.present import load_words
 from backend.present.charts.presets import SIGNS
 from backend.present.preset_figures import Measurement
 from backend.present.words.measurements import quality_cost
+from backend.service.presets.preset_comparison import PresetComparison
 from backend.service.presets.presets import PresetView
 
 PUBLISHED = "”"
 SIGN = {"published": PUBLISHED, **{str(kind): sign for kind, sign in SIGNS.items()}}
 NONE = "–"
-PRICE = "≈ Estimated USD per 1M"
-COMPACT = {"Preset": 220, "Best for": 116, "≈ vs original": 172, "Recipe": 130, "Target": 112, PRICE: 95}
+PRICE = "≈ Estimated USD per million"
+SHARE, BY_LOAD = "≈ Price vs original", "≈ Price by load"
+COMPACT = {"Name": 200, "Best for": 225, "Target": 125, PRICE: 105, SHARE: 115, BY_LOAD: 110}
 """Columns for which a screen of 1280 pixels has room, with their widths in pixels."""
 KINDS = {
     "estimated": (":material/calculate:", "Estimated", "computed here by formula, a range"),
@@ -52,14 +55,18 @@ def range_cell(value: Ends | None) -> str:
     return NONE if value is None else " to ".join(dict.fromkeys(map(figure, value)))
 
 
-def row(view: PresetView, standing: PresetTitle | None, load: ExpectedLoad) -> dict[str, str]:
-    """Return one line of the list at that load. `standing`: its title by its figures beside the original and the other
-    presets."""
+def row(view: PresetView, comparison: PresetComparison, load: ExpectedLoad, *, alone: bool = True) -> dict[str, Any]:
+    """Return one line of the list at that load. `comparison`: that of all presets of its model. `alone`: the list is of
+    one model, whose name is left out."""
     preset, estimate = view.preset, view.estimated.at(load)
+    name = comparison.name(preset.id)
     return {
+        "Name": name if alone else f"{preset.id.partition('/')[0]}: {name}",
+        "Best for": comparison.suits_whom(preset.id),
         "Preset": preset.id,
-        "Best for": standing.title if standing else GOALS[preset.goal].title,
-        "≈ vs original": _share(preset.goal, standing),
+        "≈ vs original": _share(preset.goal, comparison.row(preset.id)),
+        SHARE: _price_share(estimate, comparison.original),
+        BY_LOAD: _prices_by_load(view),
         "Recipe": step_words.recipe_name(preset.recipe),
         "Target": load_words.instances(preset.target, estimate),
         "≈ Estimated tokens/s": range_cell(estimate.output_tokens_per_s) if estimate else NONE,
@@ -70,12 +77,28 @@ def row(view: PresetView, standing: PresetTitle | None, load: ExpectedLoad) -> d
     }
 
 
-def original_row(original: Estimate) -> dict[str, str]:
+def _price_share(estimate: Estimate | None, original: Estimate | None) -> float | None:
+    """Return the middle of the price over the original's; None where one is not known."""
+    ends = [each.price_per_million_output if each is not None else None for each in (estimate, original)]
+    mine, its = (None if pair is None else geometric_middle(pair) for pair in ends)
+    return None if mine is None or not its else mine / its
+
+
+def _prices_by_load(view: PresetView) -> list[float]:
+    """Return the middles of the price at each number of users, ascending."""
+    levels = [level for level in view.estimated.levels if level.load.rate is None]
+    return [geometric_middle(level.price_per_million_output) for level in levels if level.price_per_million_output]
+
+
+def original_row(original: Estimate) -> dict[str, Any]:
     """Return the unchanged model in the columns of `row`."""
     return {
+        "Name": "The original",
+        "Best for": "Comparing",
         "Preset": "–",
-        "Best for": "The original",
         "≈ vs original": "1",
+        SHARE: 1.0,
+        BY_LOAD: [],
         "Recipe": "no steps",
         "Target": load_words.instances(original.target, original),
         "≈ Estimated tokens/s": range_cell(original.output_tokens_per_s),
@@ -106,7 +129,7 @@ ESTIMATES = {
     "ttft_ms": "First token (ms)",
     "tpot_ms": "Per output token (ms)",
     "output_tokens_per_s": "Output tokens/s",
-    "price_per_million_output": "USD per 1M out",
+    "price_per_million_output": "USD per million",
 }
 """Fields of an estimate and their labels."""
 

@@ -133,7 +133,7 @@ def _limit(place: Any, label: str, name: str, planned: float | None) -> float | 
 
 def _api(place: Any) -> ApiPrice | None:
     with place.popover("Hosted API", icon=":material/cloud:", width="stretch"):
-        st.caption("Price of an API per 1M tokens, in the currency of the hourly price.")
+        st.caption("Price of an API, USD per million tokens.")
         inside = finite(
             st.number_input("Input tokens", key=page_key("cost_api_in"), placeholder="none", format="%.3f", **UNSET)
         )
@@ -154,10 +154,10 @@ def _hour(opened: Workspace, left: Any, right: Any, stored: float | None) -> tup
         right.text_input(
             "Price per hour (USD)", f"{row.usd_per_hour:.4f}", disabled=True, key=page_key(f"cost_hour_of_{chosen}")
         )
-        return row.usd_per_hour, f"USD, {row.instance} in {row.region}, on demand, as of {row.as_of}; {row.source_text}"
+        return row.usd_per_hour, f"{row.instance} in {row.region}, on demand, as of {row.as_of}; {row.source_text}"
     # Otherwise the price is typed; as long as nobody types it is the stored one.
     typed = right.number_input(
-        "Price per hour",
+        "Price per hour (USD)",
         0.0,
         HIGHEST,
         stored,

@@ -27,7 +27,8 @@ from app.results import (
     variant_choice,
     verdict_panel,
 )
-from backend.domain.evaluation.document import Evaluation, VariantResult
+from backend.domain.evaluation.document import Evaluation, Quality, VariantResult
+from backend.domain.figures import figure
 from backend.domain.limits.chart_selection import select_variants
 from backend.domain.what_if.costs import WhatIf
 from backend.present import evaluation_top, load_words
@@ -123,11 +124,10 @@ def draw_first_charts(document: Evaluation, shown: Evaluation) -> None:
         with right:
             charts.show(charts.with_height(first.quality, FIRST), "evaluation-quality")
     st.caption(tradeoffs.HOW_TO_READ)
-    load = address.current()
     losses = {result.name: result.quality.known_kl for result in document.variants[1:] if result.quality}
-    for sentence in (load_words.floor_sentence(losses, load.max_kl), load_words.evaluation_elsewhere(document, load)):
-        if sentence:
-            st.caption(message(sentence))
+    if sentence := load_words.floor_sentence(losses, address.current().max_kl):
+        st.caption(message(sentence))
+    verdict_panel.show_other_load(document)
 
 
 def _fill_actions(
@@ -221,8 +221,9 @@ def draw_quality(document: Evaluation) -> None:
         return
     charts.show(tradeoffs.quality_speed(document, None, charts.theme()), "quality-price")
     if document.has_price:
-        st.caption("The figure at a mark is its price per million output tokens at this load.")
+        st.caption("The figure at a mark is its price in USD per million output tokens at this load.")
     st.table(quality_rows(document), border="horizontal", hide_index=True, alt="Quality of each variant")
+    st.caption(message(quality_loss.scale_sentence()))
     st.caption(
         "Answers: greedy answers to the first prompts of the workload, compared with the baseline's; failed "
         "requests are left out. In brackets: 95% intervals."
@@ -237,12 +238,18 @@ def quality_rows(document: Evaluation) -> list[dict[str, str]]:
         {
             "Variant": f"**{plain(result.name)}**",
             "In words": quality_loss.words(result.quality) or "not scored",
-            "Quality": quality_scores(result.quality) or "not scored",
+            "Quality": _scores(result.quality) or "not scored",
             "Answers": _answers(result) if number else "the baseline's own",
             "Scored on": plain(scored(result)),
         }
         for number, result in enumerate(document.variants)
     ]
+
+
+def _scores(quality: Quality | None) -> str:
+    """Return the scores, with the tail of the KL divergence: a mean hides a few bad positions."""
+    tail = None if quality is None else quality.kl_p99
+    return f"{quality_scores(quality)}{'' if tail is None else f'; KL p99 {figure(tail, 2)}'}"
 
 
 def _answers(result: VariantResult) -> str:

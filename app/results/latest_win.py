@@ -8,13 +8,12 @@ import streamlit as st
 
 from app import charts, navigation
 from app.formatting import message, plain, size, strong
-from app.load_bar import address
 from app.overview import caveats, tiles
 from app.results import verdict_panel
 from app.summaries import provenance
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.machine import hardware_lines
-from backend.present import evaluation_top, load_words
+from backend.present import evaluation_top
 from backend.present.charts import tradeoffs
 from backend.present.variant_tiles import variant_tiles
 from backend.present.words import headline, load_search
@@ -89,8 +88,7 @@ def show_recorded(opened: Workspace) -> None:
 def _show_win(document: Evaluation, won: Win) -> None:
     """Draw the title of the win, its four tiles and the trade-off of both variants."""
     st.subheader(strong(headline.speed_words(won)), help=message(headline.headline_sentence(document)))
-    if elsewhere := load_words.evaluation_elsewhere(document, address.current()):
-        st.caption(message(elsewhere))
+    verdict_panel.show_other_load(document)
     weights = [size(result.variant.bytes_on_disk) for result in (won.before, won.after)]
     _show_tiles_and_front(document, headline.tiles(document, won, weights), [won.before.name, won.after.name])
     if others := headline.others_sentence(document, won):

@@ -70,7 +70,7 @@ def show_past(opened: Workspace) -> None:
             ),
             OUTCOME: st.column_config.TextColumn(width=135, help="With the 95% interval of the speed-up."),
             "TTFT ms": st.column_config.NumberColumn(width=65, help="Median time to first token."),
-            "$ per 1M": st.column_config.NumberColumn(width=70, help="Price per million output tokens."),
+            "USD/M out": st.column_config.NumberColumn(width=70, help="USD per million output tokens."),
             "KL": st.column_config.NumberColumn(width=65, help="Mean KL divergence from the original."),
             "Verdict": st.column_config.TextColumn(width=235),
         },
@@ -100,7 +100,7 @@ def leading_figures(evaluation: Evaluation) -> dict[str, Any]:
     """Return speed-up, interval, outcome, TTFT, price and KL of the leading variant; None where unknown."""
     leading = find_leading(evaluation)
     if leading is None:
-        return dict.fromkeys((SPEED_UP, OUTCOME, "TTFT ms", "$ per 1M", "KL"))
+        return dict.fromkeys((SPEED_UP, OUTCOME, "TTFT ms", "USD/M out", "KL"))
     level, quality, compared = leading.level, leading.result.quality, leading.row
     interval = f", {figure(compared.ci95[0])} to {figure(compared.ci95[1])}" if compared.ci95 else ""
     values = (
@@ -113,6 +113,6 @@ def leading_figures(evaluation: Evaluation) -> dict[str, Any]:
         SPEED_UP: compared.ratio,
         OUTCOME: f"{leading.word}{interval}",
         "TTFT ms": ttft,
-        "$ per 1M": price,
+        "USD/M out": price,
         "KL": loss,
     }

@@ -10,13 +10,14 @@ import streamlit as st
 from app import idempotency, navigation
 from app.evaluate import form
 from app.formatting import duration_range, message, plain, strong
+from app.load_bar import address
 from app.navigation import page_key
 from app.results import configuration_check, verdict_grid
 from app.session import disabled_unless_allowed
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import Evaluation
 from backend.domain.figures import counted
-from backend.present import evaluation_top
+from backend.present import evaluation_top, load_words
 from backend.present.words import headline, load_search
 from backend.present.words.verdicts import LevelVerdict, level_verdicts
 from backend.service import Workspace
@@ -54,6 +55,12 @@ def show_line(document: Evaluation, sentence: str) -> None:
         st.warning(words, icon=":material/graphic_eq:")
     else:
         st.info(words, icon=":material/balance:")
+
+
+def show_other_load(document: Evaluation) -> None:
+    """Say under which load it was measured where that is not the planned one; nothing where it is."""
+    if sentence := load_words.evaluation_elsewhere(document, address.current()):
+        st.caption(message(sentence))
 
 
 def show_details(document: Evaluation, shown: Evaluation) -> None:

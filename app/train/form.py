@@ -151,7 +151,7 @@ def choose_prompts(opened: Workspace) -> str | None:
             "Prompts",
             key=PROMPTS,
             bind="query-params",
-            placeholder="bundled prompts, or the path of a file",
+            placeholder="bundled, or a file",
             width="stretch",
             help=(
                 "JSONL or Parquet with `prompt` or `text`, or a text file with one prompt per paragraph. Prompts"

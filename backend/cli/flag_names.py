@@ -17,8 +17,8 @@ FLAGS = {
     "wanted": "--goal",
     "min_output_tokens_per_s": "--min-tokens-per-s",
     # what a report is made anew with
-    "limits.ttft_ms": "--ttft-p95",
-    "limits.tpot_ms": "--tpot-p95",
+    "ttft_ms": "--ttft",
+    "tpot_ms": "--tpot",
     "request_limits.ttft_ms": "--request-ttft",
     "request_limits.tpot_ms": "--request-tpot",
     "per_hour": "--price-per-hour",

@@ -35,7 +35,7 @@ class Estimated(Frozen):
 
 
 class MeasuredLevel(Frozen):
-    """Medians in ms, throughputs in tokens/s, the price per million output tokens in the currency of the hourly price.
+    """Medians in ms, throughputs in tokens/s, the price in USD per million output tokens.
 
     `sound` is False if the load generator limited the server or many requests failed: not the server's figure.
     """
@@ -64,7 +64,7 @@ class Measurement(Frozen):
     versions: str
     workload: str
     price_per_hour: float | None
-    """After the discount, in the evaluation's currency; None if the evaluation has no price."""
+    """USD, after the discount; None if the evaluation has no price."""
     levels: tuple[MeasuredLevel, ...]
     quality: Quality | None
     verdicts: tuple[str, ...]

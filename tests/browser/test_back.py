@@ -105,6 +105,7 @@ def test_the_load_goes_on_by_the_menu_and_by_links_and_back_undoes_it(
         users.press("Enter")
         expect(visit.page).to_have_url(re.compile(r"/catalog\?load_users=4$"))
         expect(users).to_be_visible()
+        visit.drawn()  # while the script runs, what is from before is pale and hard to read
         assert violations(visit.page) == [], "the fields that are open"
         visit.page.keyboard.press("Escape")
         visit.menu("Presets")
@@ -116,6 +117,33 @@ def test_the_load_goes_on_by_the_menu_and_by_links_and_back_undoes_it(
         visit.page.go_back()
         expect(visit.page.get_by_text("Chat, 622/250 tokens · 16 users")).to_be_visible()
         expect(visit.page).to_have_url(re.compile(r"/catalog$"))
+
+
+@pytest.mark.campaign
+def test_back_goes_through_the_pages_from_catalog_to_evaluate(
+    chromium: Browser, finished_studio: tuple[Studio, str]
+) -> None:
+    running, _ = finished_studio
+    steps: dict[str, Callable[[Visit], None]] = {
+        "starter": lambda visit: visit.first_row(),
+        "Build": lambda visit: visit.button("Optimize").click(),
+        "Jobs": lambda visit: visit.menu("Jobs"),
+        "Optimize starter with w8a8": lambda visit: visit.link("Open"),
+        "Evaluate": lambda visit: visit.button("Evaluate against the original").click(),
+    }
+    with visiting(chromium, running.url) as visit:
+        visit.open("/catalog?catalog_words=starter")
+        passed = []
+        for title, step in steps.items():
+            passed.append((visit.main.get_by_role("heading", level=1).inner_text(), visit.page.url))
+            step(visit)
+            visit.heading(title)
+            visit.drawn()
+        for title, address in reversed(passed):
+            visit.page.go_back()
+            visit.heading(title)
+            visit.drawn()
+            expect(visit.page).to_have_url(address)
 
 
 @pytest.mark.campaign

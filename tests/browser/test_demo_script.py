@@ -77,13 +77,13 @@ def compare(visit: Visit) -> None:
 
 
 def catalog(visit: Visit) -> None:
-    expect(visit.main.get_by_text(re.compile("USD per 1M output tokens, estimated at"))).to_be_visible()
+    expect(visit.main.get_by_text(re.compile("USD per million output tokens, estimated at"))).to_be_visible()
     check_accessible(visit)
     visit.first_row()
 
 
 def model(visit: Visit) -> None:
-    expect(visit.main.get_by_text("Price per 1M output tokens").first).to_be_visible()
+    expect(visit.main.get_by_text("Price per million output tokens").first).to_be_visible()
     choose(visit, "Check for", "ml.g5.xlarge")
     expect(visit.main.get_by_text(re.compile("estimated on .*, chosen below"))).to_be_visible()
     check_accessible(visit)

@@ -66,7 +66,7 @@ def evaluate(visit: Visit, studio: Studio) -> str:
     for words, value in (("Concurrency (streams)", ", ".join(map(str, LEVELS))), ("Longest answer (tokens)", "16")):
         visit.fill(words, value)
     visit.fill("Requests per run", "4")
-    visit.fill("Price per hour", "1.5")
+    visit.fill("Price per hour (USD)", "1.5")
     expect(visit.main.get_by_text("2 variants x 2 levels x 5 repeats = 20 runs")).to_be_visible()
     visit.button("Evaluate").dblclick()
     visit.page.wait_for_url(re.compile(r"[?&]job=j-"))
@@ -85,7 +85,7 @@ def compare(visit: Visit, evaluation: str) -> None:
     visit.link("Compare")
     visit.heading("Compare")
     visit.drawn()
-    price = "Price per hour"
+    price = "Price per hour (USD)"
     cheapest = visit.main.get_by_text(re.compile(r"the cheapest(?: here)?: "))
     before = cheapest.inner_text()
     visit.fill(price, "3")
@@ -114,7 +114,7 @@ def test_from_the_catalog_to_a_report_on_disk(chromium: Browser, studio: Studio,
         saving.value.save_as(report)
         with visiting(chromium, studio.url) as friend:
             friend.open(visit.page.url.removeprefix(studio.url))
-            expect(friend.field("Price per hour")).to_have_value("3.0000")
+            expect(friend.field("Price per hour (USD)")).to_have_value("3.0000")
     read_offline(chromium, report)
     # One double click, one job: each of the two buttons made exactly one, and the chat one.
     assert jobs.count(workspace) == before + 3

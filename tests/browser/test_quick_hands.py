@@ -47,7 +47,7 @@ def test_the_price_and_load_that_are_measured_are_those_on_the_screen(chromium: 
         visit.open("/evaluate?variants=starter")
         expect(visit.button("Evaluate")).to_be_enabled()
         visit.field("Requests per run").fill("9")
-        visit.field("Price per hour").fill("1.5")
+        visit.field("Price per hour (USD)").fill("1.5")
         visit.button("Evaluate").click()
         visit.page.wait_for_url(re.compile(r"[?&]job=j-"))
         job_id = visit.page.url.partition("job=")[2]

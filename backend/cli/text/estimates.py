@@ -12,6 +12,7 @@ from backend.domain.planner.estimate_correction import Calibration
 from backend.domain.planner.target_choice import Deployment, RejectedTarget, TargetChoice
 from backend.domain.planner.token_work import TokenWork
 from backend.domain.recipe.serving_engines import ENGINES
+from backend.present import load_words
 from backend.service.plans.neuron_compilation import CompilationPreview
 from backend.service.plans.optimize import OptimizePreview
 
@@ -22,7 +23,9 @@ def estimate_text(estimate: Estimate) -> str:
     """Return one line for each quantity, then the unknowns, then the formulas."""
     gb = 1e9
     expected = estimate.load
-    load = f"{expected.input_tokens} tokens in, {expected.output_tokens} out, {expected.concurrency} concurrent"
+    load = f"{expected.input_tokens} tokens in, {expected.output_tokens} out, "
+    in_flight = f"{expected.concurrency} in flight{' on each instance' if estimate.instances > 1 else ''}"
+    load += f"{expected.concurrency} concurrent" if expected.rate is None else f"{expected.demand}, {in_flight}"
     idle = f", {estimate.idle} of {estimate.devices} accelerators idle" if estimate.idle else ""
     rows = [
         ("target", estimate.target),
@@ -53,13 +56,15 @@ def estimate_text(estimate: Estimate) -> str:
             if estimate.price_per_hour is not None
             else "unknown",
         ),
-        ("price per M output", _range_text(estimate.price_per_million_output, 1, "USD")),
+        ("price per million output tokens", _range_text(estimate.price_per_million_output, 1, "USD")),
         ("optimize job", _range_text(estimate.job_seconds, 1, "s")),
         ("cost of the job", _range_text(estimate.job_cost, 1, "USD")),
         ("disk for the job", f"{estimate.disk_bytes / gb:,.3g} GB"),
         ("memory for the job", f"{estimate.memory_bytes / gb:,.3g} GB"),
     ]
-    lines = [f"{name:22} {value}" for name, value in rows]
+    lines = [f"{name:31} {value}" for name, value in rows]
+    if carried := load_words.instances_sentence(estimate):
+        lines += ["", carried]
     lines += [f"unknown: {reason}" for reason in estimate.unknown]
     lines += ["", estimate.basis]
     lines += _calibration_lines(estimate.calibration) if estimate.calibration else []

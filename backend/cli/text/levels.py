@@ -29,7 +29,7 @@ def levels_table(levels: list[tuple[str, dict[str, Any]]]) -> str:
     clocked = any(level["load"]["mode"] != "closed" for _, level in levels)
     swept = any(level.get("slo") for _, level in levels)
     header = ["variant", *(["req/s target", "req/s", "under way"] if clocked else ["streams"])]
-    header += [*(name for name, _ in LATENCIES), "out tok/s", *(name for name, _ in PER_REQUEST), "$/M out", "errors"]
+    header += [*(name for name, _ in LATENCIES), "out tok/s", *(name for name, _ in PER_REQUEST), "USD/M out", "errors"]
     header += ["objectives", "mark"] if swept else []
     rows = [_row(name, level, clocked=clocked, swept=swept) for name, level in levels]
     notes = [f"{name}, {Load(**level['load']).words}: {note}" for name, level in levels for note in _notes(level)]

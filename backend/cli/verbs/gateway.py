@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from backend import service
+from backend.cli.options import limits
 from backend.cli.options.numbers import number_option
 from backend.cli.output import Json, emit, next_command, out, say, table
 from backend.domain.errors import RequestError
 from backend.domain.figures import counted
 from backend.domain.jobs import terms
-from backend.domain.limits.slo import Slo
 from backend.service.serving import gateway, recorded_requests
 from backend.service.serving.gateway import GatewayOptions
 
@@ -55,8 +55,9 @@ def run_gateway(
             help="Also answer for the model `auto`: the best variant of this evaluation for the streams in flight.",
         ),
     ] = None,
-    ttft_p95: Annotated[float | None, number_option("The portfolio keeps to a TTFT p95 up to this, in ms.")] = None,
-    tpot_p95: Annotated[float | None, number_option("The portfolio keeps to a TPOT p95 up to this, in ms.")] = None,
+    ttft: limits.MaxTtft = None,
+    tpot: limits.MaxTpot = None,
+    percentile: limits.PercentileName = limits.USUAL,
     max_kl: Annotated[
         float | None, number_option("The portfolio leaves out variants with a mean KL divergence above this.")
     ] = None,
@@ -78,11 +79,11 @@ def run_gateway(
         log_path=log_path,
         log_content=log_content,
     )
-    if portfolio is None and {ttft_p95, tpot_p95, max_kl} != {None}:
+    if portfolio is None and {ttft, tpot, max_kl} != {None}:
         raise RequestError("Limits and a floor are those of a portfolio: give --portfolio EVALUATION with them.")
     if portfolio is not None:
-        limits = Slo(ttft_ms=ttft_p95, tpot_ms=tpot_p95)
-        chosen, sources = gateway.read_portfolio(workspace, portfolio, limits, max_kl)
+        slo = limits.read_limits(ttft, tpot, percentile)
+        chosen, sources = gateway.read_portfolio(workspace, portfolio, slo, max_kl)
         options = options.model_copy(update={"portfolio": chosen, "portfolio_sources": sources})
     gateway.run(workspace, host, port, options, say)
 

@@ -15,7 +15,6 @@ from backend.cli.output import Json, emit, next_command, say
 from backend.cli.submit_and_wait import Wait, outcome_document, submit_and_wait, wait_for_end
 from backend.cli.text.estimates import compilation_text, preview_text
 from backend.cli.verbs import sagemaker_optimize
-from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe.recovery import gain_sentence
 from backend.present.words import quality_loss
 from backend.service.evaluations import follow_up
@@ -42,7 +41,8 @@ def optimize_command(
     ] = "local",
     input_tokens: goals.InputTokens = 512,
     output_tokens: goals.OutputTokens = 128,
-    concurrency: goals.Concurrency = 1,
+    concurrency: goals.Concurrency = None,
+    rate: goals.Rate = None,
     goal: goals.GoalName = "cost",
     max_ttft_ms: goals.MaxTtft = None,
     max_tpot_ms: goals.MaxTpot = None,
@@ -67,7 +67,7 @@ def optimize_command(
     workspace, chosen = service.open_workspace(), bits.choose_recipe(recipe, auto_bits)
     limits = {"max_ttft_ms": max_ttft_ms, "max_tpot_ms": max_tpot_ms, "min_output_tokens_per_s": min_tokens_per_s}
     chosen_goal = goals.read_goal(wanted=goal, min_context=min_context, **limits)
-    load = ExpectedLoad(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=concurrency)
+    load = goals.read_load(input_tokens, output_tokens, concurrency, rate)
     case = cases.resolve(workspace, models.resolve_facts(workspace, model), chosen, target, chosen_goal, load)
     # 2. Hand a `sagemaker:` target to AWS's toolkit.
     if managed_target(target):

@@ -103,7 +103,7 @@ def demo(
     starter: Annotated[bool, typer.Option("--starter", help="Use the small bundled model, without network.")] = False,
     repeats: Annotated[int | None, typer.Option(help="Blocks of the evaluation. Default: until conclusive.")] = None,
     price_per_hour: Annotated[
-        float, typer.Option(help="Hourly price; the default is an assumption.")
+        float, typer.Option(help="USD per hour; the default is an assumption.")
     ] = loop.ASSUMED_PRICE,
     json: Json = False,
 ) -> None:

@@ -1,7 +1,7 @@
 """The document of an evaluation: its variants, options and results. Other tools may rely on it.
 
 Names follow the documentation page of the SageMaker toolkit where it has one. Times in milliseconds unless the name
-ends in `_s`; prices in the currency of the given hourly price.
+ends in `_s`; prices in USD.
 """
 
 from __future__ import annotations

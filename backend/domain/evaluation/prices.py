@@ -15,7 +15,7 @@ MILLION = 1_000_000
 
 
 class Pricing(Frozen):
-    """The price of an hour of the machine. `per_hour` in any currency, before `discount` (0 to 1)."""
+    """The price of an hour of the machine. `per_hour` in USD, before `discount` (0 to 1)."""
 
     per_hour: float = Field(ge=0)
     discount: float = Field(0.0, ge=0, lt=1)

@@ -41,6 +41,11 @@ def loss_grade(loss: float) -> LossGrade:
     return next((grade for most, grade in GRADES if loss <= most), "clear")
 
 
+def grade_limit(grade: LossGrade) -> float:
+    """Return the largest loss of a grade in nats per token; of `ruined` the loss that it is beyond."""
+    return next((most for most, name in GRADES if name == grade), QUALITY_FLOOR)
+
+
 def answers_change(greedy_match: float | None, interval: tuple[float, float] | None, greedy_self: float | None) -> bool:
     """Tell whether greedy answers clearly change: fewer than MOST_AGREEING of their tokens agree with the original's,
     and fewer than the original's own second answers.

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field
 
 from backend.domain.frozen import Frozen, digest
+from backend.domain.recipe import step_words
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.validation import matching
 
@@ -86,6 +87,17 @@ class Preset(Frozen):
     def hash(self) -> str:
         """sha256 over the canonical JSON of all of it, names too: another hash is another preset under that id."""
         return digest(self.model_dump(mode="json"))
+
+
+def names(presets: Sequence[Preset]) -> list[str]:
+    """Return the names of presets of one model side by side: what they do, where an id only names a goal, which figures
+    may deny; else the id's own word."""
+    words = [preset.id.partition("/")[2] for preset in presets]
+    own = [
+        step_words.recipe_title(preset.recipe) if word in GOALS else word
+        for preset, word in zip(presets, words, strict=True)
+    ]
+    return labels(presets, own)
 
 
 def labels(presets: Sequence[Preset], titles: Sequence[str]) -> list[str]:

@@ -105,7 +105,7 @@ def rank_candidates(candidates: Iterable[TargetCandidate], goal: TargetGoal) -> 
         else:
             ranked.append(candidate.estimate)
     # 2. Order both.
-    ranked.sort(key=lambda estimate: (_score(estimate, goal), estimate.price_of_all_per_hour or 0.0, estimate.target))
+    ranked.sort(key=lambda estimate: (score(estimate, goal), estimate.price_of_all_per_hour or 0.0, estimate.target))
     beaten = [_rejected(estimate, _comparison(estimate, ranked[0], goal)) for estimate in ranked[1:]]
     losers.sort(
         key=lambda loser: (not loser.fits, loser.price_per_hour is None, loser.price_per_hour or 0.0, loser.target)
@@ -117,7 +117,7 @@ def rank_candidates(candidates: Iterable[TargetCandidate], goal: TargetGoal) -> 
             why="No instance fits the model and meets the goal: lower it, or use fewer bits.",
             losers=(*losers,),
         )
-    why = f"The lowest that fits and meets the goal: {_score(ranked[0], goal):,.4g} {UNITS[goal.wanted]}."
+    why = f"The lowest that fits and meets the goal: {score(ranked[0], goal):,.4g} {UNITS[goal.wanted]}."
     return TargetChoice(winner=ranked[0], why=why, losers=(*beaten, *losers), job=choose_job_target(all_candidates))
 
 
@@ -140,7 +140,7 @@ def choose_estimate(estimates: Iterable[Estimate], goal: TargetGoal) -> Estimate
         estimates,
         key=lambda estimate: (
             find_miss(estimate, goal) is not None,
-            _score(estimate, goal),
+            score(estimate, goal),
             (estimate.tpot_ms or (0.0, 0.0))[1],
             estimate.tensor_parallel,
         ),
@@ -178,7 +178,8 @@ def _miss(name: str, value: float | None, limit: float, unit: str) -> str:
     return f"{name} is {shown} at the worst end of the estimate, and the goal is {limit:,g} {unit}."
 
 
-def _score(estimate: Estimate, goal: TargetGoal) -> float:
+def score(estimate: Estimate, goal: TargetGoal) -> float:
+    """Return the figure that decides, lower is better, at the worst end; infinity where it is not known."""
     if goal.wanted == "latency" and estimate.tpot_ms:
         return estimate.tpot_ms[1]
     if goal.wanted == "throughput" and estimate.price_per_million_output:
@@ -194,7 +195,7 @@ UNITS = {"cost": "USD per hour", "throughput": "USD per million output tokens", 
 
 
 def _comparison(estimate: Estimate, winner: Estimate, goal: TargetGoal) -> str:
-    mine, best = _score(estimate, goal), _score(winner, goal)
+    mine, best = score(estimate, goal), score(winner, goal)
     if mine == best:
         return f"As good as {winner.target} at {best:,.4g} {UNITS[goal.wanted]}, and not cheaper."
     return f"{mine:,.4g} against {best:,.4g} {UNITS[goal.wanted]}."

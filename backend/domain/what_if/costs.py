@@ -42,7 +42,7 @@ class OperatingPoint(Frozen):
 
 
 class ApiPrice(Frozen):
-    """Prices of a hosted API per million tokens, in the currency of the hourly price."""
+    """Prices of a hosted API in USD per million tokens."""
 
     per_million_input: float = Field(ge=0)
     per_million_output: float = Field(ge=0)

@@ -18,8 +18,8 @@ ROUNDING = 1e-9
 
 
 class Fleet(Frozen):
-    """The machines of one variant. `requests_per_s`: what one machine answers within the limits; costs are in the
-    currency of the hourly price, None without one."""
+    """The machines of one variant. `requests_per_s`: what one machine answers within the limits; costs are in
+    USD, None without an hourly price."""
 
     variant: str
     requests_per_s: float

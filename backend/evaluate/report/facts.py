@@ -77,7 +77,7 @@ def _price(options: EvaluateOptions) -> str:
     if options.price_per_hour is None:
         return "none given"
     discount = f", less {options.discount:.0%}" if options.discount else ""
-    return f"{options.price_per_hour:g} per hour{discount}; input to output tokens {options.input_output_ratio:g}:1"
+    return f"{options.price_per_hour:g} USD per hour{discount}; input to output tokens {options.input_output_ratio:g}:1"
 
 
 def variant_facts(evaluation: Evaluation, result: VariantResult) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def _more(evaluation: Evaluation) -> Columns:
 def _more_prices(evaluation: Evaluation) -> dict[str, Any]:
     total, blended, sagemaker = MORE_PRICE_COLUMNS.items()
     ratio = f"{evaluation.options.input_output_ratio:g}:1"
-    return dict([total, (f"{blended[0]} ({ratio})", blended[1]), (f"{sagemaker[0]} ({ratio})", sagemaker[1])])
+    return dict([total, (f"{blended[0]}, {ratio}", blended[1]), (f"{sagemaker[0]}, {ratio}", sagemaker[1])])
 
 
 def _comparison(evaluation: Evaluation) -> list[Row]:

@@ -61,7 +61,7 @@ PRICES = {
     "blended": "Blended price per million tokens",
     "blended_sagemaker": "Blended price, SageMaker-compatible",
 }
-CURRENCY = "in the currency of the hourly price"
+PRICED = "USD"
 NO_PRICE = "No price was given: set a price per hour."
 
 
@@ -76,11 +76,11 @@ class _Line(NamedTuple):
     @property
     def heading(self) -> str:
         """Return the title, with its unit if the title does not name it."""
-        return f"{self.title} (ms)" if self.unit == "ms" else self.title
+        return f"{self.title} ({self.unit})" if self.unit in {"ms", PRICED} else self.title
 
     @property
     def axis(self) -> str:
-        return "Price (hourly price's currency)" if self.unit == CURRENCY else self.heading
+        return "Price (USD)" if self.unit == PRICED else self.heading
 
     @property
     def better(self) -> str:
@@ -102,10 +102,10 @@ def throughput(evaluation: Evaluation, metric: str = "output_tokens_per_s", them
 
 
 def price(evaluation: Evaluation, metric: str = "per_million_output", theme: Theme = "light") -> Figure:
-    """Chart a price against concurrency, in the currency of the hourly price. `metric`: one of PRICES."""
+    """Chart a price against concurrency, in USD. `metric`: one of PRICES."""
     missing = "This price could not be computed." if evaluation.has_price else NO_PRICE
     slices = partial(_slice_prices, metric, evaluation.options.input_output_ratio)
-    return _line_chart(evaluation, _Line(PRICES[metric], CURRENCY, part("price", metric), slices), theme, missing)
+    return _line_chart(evaluation, _Line(PRICES[metric], PRICED, part("price", metric), slices), theme, missing)
 
 
 def _slice_prices(metric: str, ratio: float, level: Level) -> list[float]:
@@ -127,7 +127,7 @@ def _slice_prices(metric: str, ratio: float, level: Level) -> list[float]:
 def _line_chart(evaluation: Evaluation, line: _Line, theme: Theme, missing: str) -> Figure:
     traces = [_trace(evaluation, index, line, theme) for index in range(len(evaluation.variants))]
     drawn = [trace for trace in traces if trace["y"]]
-    priced = line.unit != CURRENCY or evaluation.has_price
+    priced = line.unit != PRICED or evaluation.has_price
     silent = uncounted_variants(evaluation, line.value) if priced else []
     if not drawn:
         return empty(line.heading, f"{silent[0]}." if silent else missing, theme)

@@ -109,7 +109,7 @@ def measured_series(name: str, place: int, measurement: Measurement) -> Series:
     # Say where the price comes from.
     hour = ""
     if measurement.price_per_hour is not None:
-        hour = f" At {figure(measurement.price_per_hour)} per hour, as entered with the evaluation."
+        hour = f" At {figure(measurement.price_per_hour)} USD per hour, as entered with the evaluation."
     return Series(name, "measured", place, points, f"{measurement.provenance}{hour}")
 
 
@@ -197,8 +197,8 @@ def tpot(series: Sequence[Series], theme: Theme = "light") -> Figure:
 
 
 def price(series: Sequence[Series], theme: Theme = "light") -> Figure:
-    """Chart the price per million output tokens against concurrency, in the hourly price's currency."""
-    return _lines("Price per million output tokens", "per million", series, lambda point: point.price, theme)
+    """Chart the price per million output tokens against concurrency, in USD."""
+    return _lines("Price per million output tokens (USD)", "per million", series, lambda point: point.price, theme)
 
 
 def latency_price(series: Sequence[Series], load: ExpectedLoad, theme: Theme = "light") -> Figure:
@@ -213,7 +213,9 @@ def latency_price(series: Sequence[Series], load: ExpectedLoad, theme: Theme = "
         mark["mode"] = "markers"
         mark["marker"]["size"] = 12
         mark["hovertext"] = [
-            _hover_text(one, p, _about("ms per output token", p.tpot_ms), _about("per 1M output tokens", p.price))
+            _hover_text(
+                one, p, _about("ms per output token", p.tpot_ms), _about("USD per million output tokens", p.price)
+            )
             for p in points
         ]
         if one.kind == "estimated":
@@ -223,7 +225,7 @@ def latency_price(series: Sequence[Series], load: ExpectedLoad, theme: Theme = "
         marks.append(mark)
     x, y = (
         _axis(label, [mark[axis] for mark in marks])
-        for label, axis in (("Price per 1M output tokens", "x"), ("Time per output token (ms)", "y"))
+        for label, axis in (("Price per million output tokens (USD)", "x"), ("Time per output token (ms)", "y"))
     )
     meta: dict[str, Any] = {"better": "lower", "interval": ["least", "most"], "provenance": _provenance(series)}
     return {"data": marks, "layout": layout(LATENCY_PRICE, x, y, theme, **meta)}

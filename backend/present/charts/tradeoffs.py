@@ -32,7 +32,7 @@ HOW_TO_READ = "Up and to the right is better. The number at a mark is its concur
 PARETO = "Speed per user against total throughput"
 UNSEEN = "rgba(0,0,0,0)"
 MOST_LABELS = 48
-PRICE = "Price per million output tokens"
+PRICE = "Price per million output tokens (USD)"
 
 
 def pareto(evaluation: Evaluation, theme: Theme = "light", shown: Sequence[str] | None = None) -> Figure:

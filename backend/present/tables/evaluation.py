@@ -51,14 +51,14 @@ THROUGHPUT_COLUMNS: Columns = {
     "Output tokens (count)": lambda level: level.output_tokens,
 }
 PRICE_COLUMNS: Columns = {
-    "Price per million input tokens": part("price", "per_million_input"),
-    "Price per million output tokens": part("price", "per_million_output"),
+    "Price per million input tokens (USD)": part("price", "per_million_input"),
+    "Price per million output tokens (USD)": part("price", "per_million_output"),
 }
 """With the two above: every metric of the page. The following columns are our own."""
 MORE_PRICE_COLUMNS: Columns = {
-    "Price per million tokens, total": part("price", "per_million_total"),
-    "Blended price": part("price", "blended"),
-    "Blended price, SageMaker-compatible": part("price", "blended_sagemaker"),
+    "Price per million tokens, total (USD)": part("price", "per_million_total"),
+    "Blended price (USD)": part("price", "blended"),
+    "Blended price, SageMaker-compatible (USD)": part("price", "blended_sagemaker"),
 }
 MORE_COLUMNS: Columns = {
     "Steady output tokens/sec": lambda level: level.steady_output_tokens_per_s,

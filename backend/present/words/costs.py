@@ -30,7 +30,7 @@ def within_limits(evaluation: Evaluation, what_if: WhatIf) -> Within:
 
 
 def rows(evaluation: Evaluation, what_if: WhatIf, operating_points: Within | None = None) -> list[Row]:
-    """Return one row per variant, in the evaluation's order. Prices are in the currency of the hourly price.
+    """Return one row per variant, in the evaluation's order. Prices are in USD.
 
     A cell that cannot be computed says why. `operating_points`: the result of `within_limits`, if it is known.
     """
@@ -54,7 +54,7 @@ def _row(result: VariantResult, point: OperatingPoint | None, pricing: Pricing |
     }
     # 2. Prices.
     if pricing is None:
-        return {**row, "Price, million output tokens": "no price given"}
+        return {**row, "USD per million output tokens": "no price given"}
     row |= _prices(result, pricing, point)
     # 3. Against an API, and for a month.
     if what_if.api is not None:
@@ -78,9 +78,9 @@ def _prices(result: VariantResult, pricing: Pricing, point: OperatingPoint) -> R
     if point.input_tokens_per_s is not None and point.output_tokens_per_s is not None:
         total = point.input_tokens_per_s + point.output_tokens_per_s
     return {
-        "Price, million input tokens": _price(pricing, point.input_tokens_per_s),
-        "Price, million output tokens": _price(pricing, point.output_tokens_per_s),
-        "Price, million tokens, total": _price(pricing, total),
+        "USD per million input tokens": _price(pricing, point.input_tokens_per_s),
+        "USD per million output tokens": _price(pricing, point.output_tokens_per_s),
+        "USD per million tokens, total": _price(pricing, total),
         f"Blended {pricing.input_output_ratio:g}:1": price.blended if price else None,
         f"{FORMULA} {pricing.input_output_ratio:g}:1": price.blended_sagemaker if price else None,
     }
@@ -106,15 +106,15 @@ def break_even_words(pricing: Pricing, point: OperatingPoint, api: ApiPrice) -> 
     if break_even.share is None:
         return "the API is free"
     if break_even.requests_per_hour is None:
-        return f"never: at full load the API costs {figure(break_even.api_per_hour)} per hour"
+        return f"never: at full load the API costs {figure(break_even.api_per_hour)} USD per hour"
     return f"{break_even.share:.0%} of full load ({figure(break_even.requests_per_hour)} requests per hour)"
 
 
 def month_words(month: MonthlyCost) -> str:
     """Return the cost of a month, its machines and their use."""
     machines = counted(month.machines, "machine")
-    cost = f"{figure(month.cost)} on {machines}, {month.utilisation:.0%} used"
-    return f"{cost}, {figure(month.cost_per_request)} per request"
+    cost = f"{figure(month.cost)} USD on {machines}, {month.utilisation:.0%} used"
+    return f"{cost}, {figure(month.cost_per_request)} USD per request"
 
 
 def limits_words(limits: Slo) -> str:
@@ -175,7 +175,7 @@ def _own_hours(evaluation: Evaluation, what_if: WhatIf) -> str:
 
 
 def _hour(pricing: Pricing, source: str = "") -> str:
-    return f"{pricing.per_hour:g}{source}" + (f", less {pricing.discount * 100:g}%" if pricing.discount else "")
+    return f"{pricing.per_hour:g} USD{source}" + (f", less {pricing.discount * 100:g}%" if pricing.discount else "")
 
 
 def price_words(evaluation: Evaluation, metric: str) -> str:
@@ -206,7 +206,9 @@ def _split(evaluation: Evaluation) -> str:
 def _api(api: ApiPrice | None) -> list[str]:
     if api is None:
         return []
-    prices = f"{api.per_million_input:g} per million input and {api.per_million_output:g} per million output tokens"
+    prices = (
+        f"{api.per_million_input:g} USD per million input and {api.per_million_output:g} USD per million output tokens"
+    )
     return [f"The hosted API costs {prices}, as entered."]
 
 

@@ -379,4 +379,4 @@ def _prices(evaluation: Evaluation, win: Win, tokens_per_s: tuple[float | None, 
     before = figure(price_per_million(first.hour, tokens_per_s[0]))
     after = figure(price_per_million(second.hour, tokens_per_s[1]))
     hours = " and ".join(dict.fromkeys(f"{pricing.per_hour:g}" for pricing in (first, second)))
-    return f"{before} to {after} per 1M tokens, at {hours} per hour"
+    return f"{before} to {after} USD per million tokens, at {hours} USD per hour"

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from backend.domain.evaluation.document import Quality
-from backend.domain.limits.quality_loss import LossGrade, answers_change, loss_grade, loss_nats
+from backend.domain.figures import figure
+from backend.domain.limits.quality_loss import LossGrade, answers_change, grade_limit, loss_grade, loss_nats
 
 GRADES: dict[LossGrade, str] = {
     "none": "no measurable loss",
@@ -25,7 +26,8 @@ MILD: tuple[LossGrade, ...] = ("none", "hardly", "small")
 
 
 def words(quality: Quality | None) -> str | None:
-    """`same top token at 93% of positions; loss hardly measurable`; None if nothing was scored.
+    """`same top token at 93% of positions; loss hardly measurable, 0.026 of at most 0.03 nats per token`; None if
+    nothing was scored.
 
     If the served answers change all the same, the loss is said to be that on the text, and the share that agrees
     follows.
@@ -51,7 +53,25 @@ def manifest_words(quality: Mapping[str, Any]) -> str | None:
 def _words(lost: float | None, same: float | None) -> str | None:
     if lost is None:
         return None
-    return "; ".join([*([] if same is None else [same_top(same)]), GRADES[loss_grade(lost)]])
+    return "; ".join([*([] if same is None else [same_top(same)]), grade_words(lost)])
+
+
+def grade_words(lost: float) -> str:
+    """Return the grade of a loss in nats per token, with the loss and the limit of its grade:
+    `loss hardly measurable, 0.026 of at most 0.03 nats per token`."""
+    grade = loss_grade(lost)
+    side = "and above" if grade == "ruined" else "of at most"
+    return f"{GRADES[grade]}, {figure(lost, 2)} {side} {grade_limit(grade):g} nats per token"
+
+
+def scale_sentence() -> str:
+    """Return the figure that the words grade, and the limit of each word."""
+    names = {grade: words.partition(":")[0] for grade, words in GRADES.items()}
+    limits = [f"{name} up to {grade_limit(grade):g}" for grade, name in names.items() if grade != "ruined"]
+    return (
+        "The words grade the larger of mean KL divergence and ln(perplexity / the original's), in nats per token: "
+        f"{', '.join(limits)}, beyond it {names['ruined']}."
+    )
 
 
 def same_top(share: float) -> str:

@@ -47,8 +47,8 @@ class JobCost(NamedTuple):
 
     @property
     def words(self) -> str:
-        """`0.0412 at 1.2 per hour`."""
-        return f"{figure(self.spent)} at {figure(self.per_hour)} per hour"
+        """`0.0412 USD at 1.2 USD per hour`."""
+        return f"{figure(self.spent)} USD at {figure(self.per_hour)} USD per hour"
 
 
 def find_cost(workspace: Workspace, job: JobView, now: datetime | None = None) -> JobCost | None:

@@ -20,7 +20,7 @@ CHEAPEST_TOKEN = TargetGoal(wanted="throughput")
 
 
 class ModelPrice(Frozen):
-    """USD a million output tokens, (least, most), estimated. `chosen`: the instance was named, else the cheapest a
+    """USD per million output tokens, (least, most), estimated. `chosen`: the instance was named, else the cheapest a
     token."""
 
     target: str

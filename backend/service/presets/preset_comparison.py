@@ -7,12 +7,14 @@ from collections.abc import Iterable, Sequence
 from backend.domain.errors import WhetstoneError
 from backend.domain.frozen import Frozen
 from backend.domain.machine.targets import target_kind
-from backend.domain.planner import preset_titles, presets
+from backend.domain.planner import preset_choice, preset_titles, presets
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.planned_load import fit_context
+from backend.domain.planner.preset_choice import PresetChoice
 from backend.domain.planner.preset_titles import PresetRow, PresetTitle, title_presets
 from backend.domain.planner.presets import Preset
 from backend.domain.planner.roofline import ExpectedLoad
+from backend.domain.planner.target_choice import TargetGoal
 from backend.domain.recipe import step_words
 from backend.domain.recipe.recipe import ORIGINAL
 from backend.service.models import models
@@ -31,6 +33,24 @@ class PresetComparison(Frozen):
     original: Estimate | None
     rows: tuple[PresetTitle, ...]
     estimates: tuple[Estimate | None, ...]
+    names: tuple[str, ...] = ()
+    """Short names by what each does; an id may promise more than its figures hold."""
+    suits: tuple[str, ...] = ()
+    """For whom each is best at this load, in words."""
+
+    def name(self, preset_id: str) -> str:
+        return next((name for row, name in zip(self.rows, self.names, strict=True) if row.key == preset_id), preset_id)
+
+    def suits_whom(self, preset_id: str) -> str:
+        return next((words for row, words in zip(self.rows, self.suits, strict=True) if row.key == preset_id), "")
+
+    def choose(self, goal: TargetGoal) -> PresetChoice:
+        """Return the preset that wins at this load within the limits of `goal`."""
+        return preset_choice.choose_preset(self.by_key, goal)
+
+    @property
+    def by_key(self) -> dict[str, Estimate | None]:
+        return {row.key: estimate for row, estimate in zip(self.rows, self.estimates, strict=True)}
 
     def row(self, preset_id: str) -> PresetTitle | None:
         return next((row for row in self.rows if row.key == preset_id), None)
@@ -46,7 +66,23 @@ def compare(workspace: Workspace, chosen: Sequence[Preset], load: ExpectedLoad) 
         for p, estimate in zip(chosen, estimates, strict=True)
     ]
     rows = tuple(title_presets(entries, original))
-    return PresetComparison(concurrency=load.concurrency, original=original, rows=rows, estimates=tuple(estimates))
+    by_key = dict(zip((preset.id for preset in chosen), estimates, strict=True))
+    return PresetComparison(
+        concurrency=load.concurrency,
+        original=original,
+        rows=rows,
+        estimates=tuple(estimates),
+        names=tuple(presets.names(chosen)),
+        suits=tuple(_suits(preset, by_key) for preset in chosen),
+    )
+
+
+def _suits(preset: Preset, estimates: dict[str, Estimate | None]) -> str:
+    """Return for whom the preset is best; of one that leads in nothing and changes no weights, that answers stay."""
+    words = preset_choice.suits(preset.id, estimates)
+    changes = preset.recipe.step("quantize") or preset.recipe.step("prune")
+    leads = words in preset_choice.LEADS
+    return words if changes or leads else preset_choice.UNCHANGED
 
 
 def compare_by_model(workspace: Workspace, names: Iterable[str], load: ExpectedLoad) -> dict[str, PresetComparison]:

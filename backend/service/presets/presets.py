@@ -166,9 +166,9 @@ def find(workspace: Workspace, preset_id: str) -> KnownPreset:
     raise NotFound(f"There is no preset `{preset_id[:120]}`: the nearest are {near}.")
 
 
-def show(workspace: Workspace, preset_id: str) -> PresetView:
-    """Raises NotFound."""
-    return view(workspace, find(workspace, preset_id), preset_figures.PresetEvaluations(workspace))
+def show(workspace: Workspace, preset_id: str, load: ExpectedLoad | None = None) -> PresetView:
+    """Return a preset with its figures at that load. Raises NotFound."""
+    return view(workspace, find(workspace, preset_id), preset_figures.PresetEvaluations(workspace), load)
 
 
 def view(

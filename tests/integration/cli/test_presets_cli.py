@@ -28,6 +28,18 @@ def test_list_show_and_apply(tmp_path: Path) -> None:
     assert recipe_files.read_file(output).name == "w8a8"
 
 
+def test_a_rate_is_planned_for_as_on_the_pages(tmp_path: Path) -> None:
+    listed = whetstone(tmp_path, "presets", "list", "--model", "meta-textgeneration-llama-3-8b", "--rate", "20")
+    assert (
+        "9 x ml.g6.xlarge" in listed.stdout
+        and "Estimates are for 622 tokens in, 250 out, 20 requests/s." in listed.stdout
+    )
+    estimate = ("recipe", "estimate", "awq", "--model", "starter", "--target", "ml.g5.xlarge", "--rate", "4000")
+    text = whetstone(tmp_path, *estimate).stdout
+    assert "4,000 requests/s, " in text and "22 instances carry 4,000 requests/s, for 30.98 USD per hour." in text
+    assert "give one of them" in one_sentence(whetstone(tmp_path, *estimate, "--concurrency", "2"))
+
+
 def test_a_preset_that_is_not_valid_there_exits_2_with_the_nearest(tmp_path: Path) -> None:
     requests = ("presets", "apply", "llama-3-70b/lower-cost", "--model", "starter", "--target", "local")
     assert "The nearest valid recipe: quantize awq; tensor parallel degree 1" in one_sentence(

@@ -100,7 +100,7 @@ def test_answers_without_a_count_have_no_throughput_in_tokens_anywhere(measured:
     stored = json.loads(document.model_dump_json())["variants"][document.variants.index(result)]["levels"][0]
     assert stored["output_tokens_per_s"] is None
     row = next(row for row in csv.DictReader(io.StringIO(tables.csv(document))) if row["Variant"] == result.name)
-    assert (row["Output tokens/sec (count)"], row["Price per million output tokens"]) == ("", "")
+    assert (row["Output tokens/sec (count)"], row["Price per million output tokens (USD)"]) == ("", "")
     assert "2 of 2 answers came without a token count, so tokens/s and prices are not known" in report
     assert "no verdict, tokens not counted" in report
     assert {result_with(document, fault).levels[0].output_tokens_per_s for fault in FAULTS} == {0}

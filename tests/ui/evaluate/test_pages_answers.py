@@ -156,7 +156,7 @@ def test_agreement_stands_on_the_page_with_its_number_and_intervals(studio_home:
     assert table["Quality"].iloc[1] == "KL 0.0004, perplexity 61.90 against 61.88"
     at = studio.open_page("evaluate", id="e-1")
     (grid,) = [result.value for result in at.table if "Variant and quality" in result.value.columns]
-    assert grid["Variant and quality"].iloc[1].endswith("loss hardly measurable")
+    assert grid["Variant and quality"].iloc[1].endswith("nats per token")
     assert "KL 0.0004" in grid["Quality in figures"].iloc[1]
 
 

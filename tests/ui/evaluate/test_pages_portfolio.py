@@ -58,5 +58,16 @@ def test_the_command_sizes_a_fleet_and_names_limits_that_nobody_meets(studio_hom
     runner = CliRunner()
     text = runner.invoke(app, ["fleet", evaluation, "--rate", "50", "--price-per-hour", "2"]).output
     assert "50 requests/s take " in text and "; 20% of each is kept free for bursts." in text
-    refusal = runner.invoke(app, ["fleet", evaluation, "--rate", "50", "--ttft-p95", "0.1"])
+    refusal = runner.invoke(app, ["fleet", evaluation, "--rate", "50", "--ttft", "0.1"])
     assert "No variant of e-1 meets these limits at any measured load" in str(refusal.exception)
+
+
+def test_the_limits_of_the_command_are_for_the_percentile_that_was_chosen(studio_home: Workspace) -> None:
+    document = crossing()
+    evaluation, runner = studio.evaluation(studio_home, document), CliRunner()
+    lowest_p99 = min(level.ttft_ms.p99 for result in document.variants for level in result.levels if level.ttft_ms)
+    sized = ["fleet", evaluation, "--rate", "50", "--ttft", f"{0.999 * lowest_p99:.3f}"]
+    assert "50 requests/s take " in runner.invoke(app, [*sized, "--percentile", "p50"]).output
+    assert "meets these limits" in str(runner.invoke(app, [*sized, "--percentile", "p99"]).exception)
+    unknown = runner.invoke(app, ["portfolio", evaluation, "--percentile", "p42"])
+    assert "--percentile is one of p50, p90, p95, p99" in str(unknown.exception)

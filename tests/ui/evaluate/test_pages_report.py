@@ -106,7 +106,7 @@ def test_a_report_is_written_anew_with_what_was_asked(studio_home: Workspace, st
     what_if = WhatIf(per_hour=2.5, request_limits={"ttft_ms": 51.0}, requests_a_month=1e6)
     text = reports.write_page(studio_home, stored, what_if, [result.id]).decode()
     for message in (
-        "An hour costs 2.5",
+        "An hour costs 2.5 USD",
         "Goodput",
         "1,000,000 requests per month",
         "imported from GuideLLM 0.8.1",

@@ -192,7 +192,7 @@ def test_cost_fields_live_in_the_url_and_change_the_figures(studio_home: Workspa
     rows = costs(at)
     level = evaluations.show(studio_home, stored).document.variants[0].levels[-1]
     assert rows[0]["Output tokens/s"] == figure(level.output_tokens_per_s)
-    assert float(rows[0]["Price, million output tokens"]) == pytest.approx(1000 / level.output_tokens_per_s, rel=0.01)
+    assert float(rows[0]["USD per million output tokens"]) == pytest.approx(1000 / level.output_tokens_per_s, rel=0.01)
     cheaper = rows[0]["Cheaper than the hosted API from"]
     assert "of full load" in cheaper or "never" in cheaper
     assert (
@@ -225,21 +225,26 @@ def test_every_price_of_the_page_follows_the_hour_and_the_discount(studio_home: 
     at.selectbox(key="evaluate_price_shown").set_value("blended_sagemaker").run()
     before, message = drawn(at, "SageMaker-compatible"), studio.says(at)
     assert "ignores prefill and prices input at 0" in message and "3 input tokens per output token" in message
-    assert "An hour costs 1.2. The speed" in message
+    assert "An hour costs 1.2 USD. The speed" in message
     at.number_input(key="evaluate_cost_hour").set_value(4.8)
     at.number_input(key="evaluate_cost_discount").set_value(50.0).run()
     studio.check(at)
     assert drawn(at, "SageMaker-compatible") == pytest.approx([2 * value for value in before])
-    assert "An hour costs 4.8, less 50%. This was chosen afterwards; the evaluation itself used 1.2." in studio.says(at)
+    assert (
+        "An hour costs 4.8 USD, less 50%. This was chosen afterwards; the evaluation itself used 1.2 USD."
+        in studio.says(at)
+    )
     level = evaluations.show(studio_home, stored).document.variants[0].levels[-1]
     once = 2.4 / (level.input_tokens_per_s * 3600 / 1e6)
-    assert float(costs(at)[0]["Price, million input tokens"]) == pytest.approx(once, rel=0.01)
+    assert float(costs(at)[0]["USD per million input tokens"]) == pytest.approx(once, rel=0.01)
     at.selectbox(key="evaluate_price_shown").set_value("blended").run()
     assert "10% of the hour is charged to input" in studio.says(at)
     at = studio.open_page("evaluate", id=stored, evaluate_cost_hour="4.8", evaluate_cost_discount="50")
     (comparison,) = (link.proto for link in at.get("page_link") if link.proto.label == "Compare")
     assert parse_qs(comparison.query_string) == {"ids": [stored], "prices": ["4.8"], "discount": ["50"]}
-    assert table(at, "Time to first token (ms)")[1]["Price per million input tokens"] == pytest.approx(once, rel=0.005)
+    assert table(at, "Time to first token (ms)")[1]["Price per million input tokens (USD)"] == pytest.approx(
+        once, rel=0.005
+    )
 
 
 @pytest.mark.parametrize("hour", ["nan", "inf", "-1", "many"])
@@ -252,13 +257,13 @@ def test_an_address_with_no_price_leaves_the_one_that_was_given(studio_home: Wor
         evaluate_cost_ttft=hour,
         evaluate_cost_discount=hour,
     )
-    assert "An hour costs 1.2. The speed" in studio.says(at)
+    assert "An hour costs 1.2 USD. The speed" in studio.says(at)
 
 
 def test_without_a_price_it_says_that_none_was_given(studio_home: Workspace) -> None:
     identity = studio.evaluation(studio_home, simulated.evaluation(per_hour=None))
     rows = costs(studio.open_page("evaluate", id=identity, evaluate_view="Price"))
-    assert {row["Price, million output tokens"] for row in rows} == {"no price given"}
+    assert {row["USD per million output tokens"] for row in rows} == {"no price given"}
 
 
 def test_goodput_is_counted_again_when_a_limit_moves(studio_home: Workspace, stored: str) -> None:

@@ -203,7 +203,7 @@ def test_evaluations_of_other_conditions_have_charts_of_their_own_and_it_is_said
     specs = [json.loads(chart.proto.spec) for chart in at.get("plotly_chart")]
     fronts = [spec for spec in specs if "Speed per user" in spec["layout"]["title"]["text"]]
     assert [sum("marker" in trace for trace in spec["data"]) for spec in fronts] == [4, 2]
-    for words in ("Price per million output tokens", "Time to first token"):
+    for words in ("Price per million output tokens (USD)", "Time to first token"):
         drawn = [spec for spec in specs if words in spec["layout"]["title"]["text"].replace("<br>", " ")]
         lines = [sum("marker" in trace for trace in spec["data"]) for spec in drawn]
         assert lines == [4, 2], f"{words}: what cannot be compared is not on one chart"

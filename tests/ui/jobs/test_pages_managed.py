@@ -47,7 +47,7 @@ def test_a_running_job_says_where_it_is_and_what_it_has_cost(running: Studio, aw
     at = studio.open_page("job", id=JOB)
     text = studio.says(at)
     assert "Runs at SageMaker" in text and "Made for ml.g6.12xlarge" in text and "At AWS running" in text
-    assert f":optimization-job/{running.name}" in text and "at 6.00 per hour" in text and "Resources" not in text
+    assert f":optimization-job/{running.name}" in text and "at 6.00 USD per hour" in text and "Resources" not in text
     links = [link.proto.url for link in at.get("link_button")]
     assert links == ["https://us-east-1.console.aws.amazon.com/sagemaker/home?region=us-east-1"]
 

@@ -276,7 +276,10 @@ def test_a_succeeded_job_says_what_to_do_with_its_result(studio_home: Workspace)
     folder.mkdir(parents=True)
     (folder / "tokenizer_config.json").write_text('{"chat_template": "{{ messages }}"}')
     at = studio.open_page("job", id=job)
-    assert "Serve" in [button.label for button in at.button] and at.button(key="job_next_chat").proto.type == "primary"
+    assert "Serve" in [button.label for button in at.button]
+    primary = [button.label for button in at.button if button.proto.type == "primary"]
+    assert primary == ["Evaluate against the original"], "one primary button"
+    assert not [label for label in studio.links(at) if label.startswith("Evaluate")], "offered in one place"
     assert "Download (13 MB)" in [each.proto.label for each in at.get("download_button")]
     copied = "\n".join(block.value for block in at.code)
     assert {block.language for block in at.code} == {"plaintext"}, "the colours of highlighting are too pale"
@@ -326,7 +329,7 @@ def test_a_running_job_shows_the_range_of_what_is_left_and_what_it_uses(studio_h
         history.append(session, row.id, events)
     at = studio.open_page("job", id=job.id)
     text = studio.says(at)
-    assert "Time left between " in text and "from the spread of its last 4 rates in this phase" in text
+    assert "Time left 0.5–1.5 min" in text and "from the spread of its last 4 rates in this phase" in text
     assert len(at.get("plotly_chart")) == 1 and "At most 700 MB of memory and on average 150 % of one core" in text
 
 
@@ -336,7 +339,7 @@ def test_a_running_job_shows_what_it_has_cost_so_far(studio_home: Workspace, mon
     monkeypatch.setenv("WHETSTONE_PRICE_PER_HOUR", "3")
     st.cache_resource.clear()
     text = studio.says(studio.open_page("job", id=job.id))
-    assert "Cost so far 3.00" in text and "this attempt, at 3.00 per hour" in text
+    assert "Cost so far 3.00 USD" in text and "this attempt, at 3.00 USD per hour" in text
 
 
 def test_a_job_without_a_rate_says_that_its_end_is_unknown(studio_home: Workspace) -> None:

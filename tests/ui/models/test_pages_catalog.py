@@ -127,27 +127,27 @@ def test_the_table_fits_the_screen_and_every_kind_has_its_group(studio_home: Wor
 def test_a_catalog_model_has_a_token_price_with_load_region_and_instance(studio_home: Workspace) -> None:
     at = studio.open_page("catalog", catalog_words="llama-3-8b")
     row, message = shown(at).iloc[0], studio.says(at)
-    assert re.fullmatch(r"[\d.]+–[\d.]+", row["USD a million"]) and row["Priced on"].startswith("g")
+    assert re.fullmatch(r"[\d.]+–[\d.]+", row["USD per million"]) and row["Priced on"].startswith("g")
     assert "estimated at 622 tokens in, 250 out, 16 streams, on the instance with the lowest price per token" in message
     assert "us-west-2" in message and "us-east-1" not in message
     named = studio.open_page("catalog", catalog_words="llama-3-8b", catalog_instance="ml.g5.12xlarge")
     assert set(shown(named)["Priced on"]) == {"g5.12xlarge"} and "the instance chosen above" in studio.says(named)
-    assert shown(named).iloc[0]["USD a million"] != row["USD a million"]
+    assert shown(named).iloc[0]["USD per million"] != row["USD per million"]
 
 
 def test_a_models_page_opens_with_its_price_on_the_instance_that_is_chosen(studio_home: Workspace) -> None:
     at = studio.open_page("model", id=LLAMA)
     text, tiles = studio.says(at), {tile.label: tile.value for tile in at.metric}
-    assert re.fullmatch(r"[\d.]+ to [\d.]+ USD", tiles["Price per 1M output tokens"])
+    assert re.fullmatch(r"[\d.]+ to [\d.]+ USD", tiles["Price per million output tokens"])
     assert re.search(r"estimated on ml\.\S+, the lowest price per token", text)
-    assert list(tiles) == ["Parameters", "Memory", "Price per 1M output tokens", "Lowest-cost preset"]
+    assert list(tiles) == ["Parameters", "Memory", "Price per million output tokens", "Best preset"]
     assert re.search(
         r"On ml\.\S+ \(us-\S+\) at [\d.]+ USD per hour; 622 tokens in, 250 out, 16 streams; estimated", text
     )
     named = studio.says(studio.open_page("model", id=LLAMA, model_on="ml.p4d.24xlarge"))
     assert "estimated on ml.p4d.24xlarge, chosen below" in named and "On ml.p4d.24xlarge (us-west-2)" in named
     small = studio.says(studio.open_page("model", id=LLAMA, model_on="ml.g5.xlarge"))
-    assert "No price per 1M tokens on ml.g5.xlarge: it does not run there" in small
+    assert "No price per million tokens on ml.g5.xlarge: it does not run there" in small
 
 
 def test_names_look_like_links_and_figures_keep_their_digits(studio_home: Workspace) -> None:

@@ -69,9 +69,12 @@ def test_the_presets_of_a_model_are_a_chart_with_a_sentence_each(studio_home: Wo
     at = studio.open_page("presets", presets_of_model="meta-textgeneration-llama-3-70b-instruct")
     assert headings(at)[0] == "Time per output token against price"
     marks = json.loads(at.get("plotly_chart")[0].proto.spec)["data"]
-    assert [mark["name"].split()[-1] for mark in marks] == ["original", *(goal for goal in GOALS)]
+    names = [mark["name"].partition(" ")[2] for mark in marks]
+    assert names[0] == "original" and len(set(names)) == 1 + len(GOALS), "each by what it does"
+    assert not any(goal in name for name in names for goal in GOALS), "no name promises what figures may deny"
     assert all("open" in mark["marker"]["symbol"] for mark in marks), "all are estimated"
     text = studio.says(at)
+    assert "INT8 (W8A8) on ml.p4d.24xlarge is best for your load: lowest, at most" in text.replace("**", "")
     assert text.count("Estimated: ") == len(GOALS) and studio.links(at).count("Open in Build") == len(GOALS)
     assert "presets_of_model" in at.query_params
 
@@ -119,9 +122,11 @@ def test_presets_and_their_link_to_build_follow_the_load(studio_home: Workspace)
     load = {"load": "code", "load_users": "8"}
     at = studio.open_page("presets", selected=COST, **load)
     assert "Estimates are for 8 users, 1,500/13 tokens." in studio.says(at)
-    prices = dict(zip(at.dataframe[0].value["Preset"], at.dataframe[0].value["≈ Estimated USD per 1M"], strict=True))
+    prices = dict(
+        zip(at.dataframe[0].value["Preset"], at.dataframe[0].value["≈ Estimated USD per million"], strict=True)
+    )
     usual = studio.open_page("presets").dataframe[0].value
-    assert prices[COST] != dict(zip(usual["Preset"], usual["≈ Estimated USD per 1M"], strict=True))[COST]
+    assert prices[COST] != dict(zip(usual["Preset"], usual["≈ Estimated USD per million"], strict=True))[COST]
     _, query = to_build(at)
     assert {name: query[name][0] for name in load} == load
     assert "1,500 tokens in, 13 out, 8 streams" in studio.says(studio.open_page("build", **query))
@@ -237,7 +242,7 @@ def test_the_models_page_lists_its_presets_and_one_without_says_so(studio_home: 
     at = studio.open_page("model", id="starter")
     tables = [table.value for table in at.dataframe if "Preset" in table.value.columns]
     own = [f"starter/{goal}" for goal in ("lower-cost", "lower-latency", "highest-quality")]
-    assert list(tables[0]["Preset"]) == ["–", *own] and tables[0]["Best for"][0] == "The original"
+    assert list(tables[0]["Preset"]) == ["–", *own] and tables[0]["Name"][0] == "The original"
     assert "Compare these presets" in studio.links(at)
     at = studio.open_page("model", id=str(tiny_llama(tmp_path / "tiny")))
     assert "No presets for this model yet" in studio.says(at)
@@ -280,14 +285,17 @@ def test_presets_are_named_by_their_figures_beside_the_original(studio_home: Wor
     (table,) = [table.value for table in listed.dataframe if "Preset" in table.value.columns]
     rows = {row["Preset"]: row for row in table.to_dict("records")}
     cost = rows["llama-3-70b-instruct/lower-cost"]
-    assert cost["Best for"] == "INT4 (AWQ)", "another of the four costs less per token at this load"
+    assert (cost["Name"], cost["Best for"]) == ("INT4 (AWQ)", "Light load: lowest price per hour")
+    cheapest = min(rows.values(), key=lambda row: row["≈ Price vs original"])
+    assert cheapest["Best for"] == "Many users at the lowest price" and cheapest["Preset"] != cost["Preset"]
     assert re.fullmatch(r"0\.\d+–0\.\d+, price per token", cost["≈ vs original"])
     opened = studio.open_page("model", id=model)
     (table,) = [table.value for table in opened.dataframe if "Preset" in table.value.columns]
-    assert next(iter(table["Best for"])) == "The original" and len(table) == 5
+    assert next(iter(table["Name"])) == "The original" and len(table) == 5
     chosen = studio.says(studio.open_page("presets", selected="llama-3-70b-instruct/lower-cost"))
     assert re.search(
-        r"INT4 \(AWQ\)\.\*\* At 16 streams, the price per token is 0\.\d+ to 0\.\d+ times that of the original on ml\.",
+        r"Best for: Light load: lowest price per hour\.\*\* "
+        r"At 16 streams, the price per token is 0\.\d+ to 0\.\d+ times that of the original on ml\.",
         chosen,
     )
     assert re.search(r"`llama-3-70b-instruct/[a-z-]+` has the lowest price per token", chosen)

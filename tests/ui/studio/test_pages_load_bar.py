@@ -66,6 +66,7 @@ def test_every_card_is_at_the_load_of_a_shared_link(studio_home: Workspace) -> N
     assert at.selectbox(key="model_on").value == "ml.g5.12xlarge"
     assert "2,000 tokens in, 300 out, 8 streams" in studio.says(at)
     ranked = at.dataframe[0].value
+    assert ranked["≈ Price vs lowest"].min() == 1.0
     assert len(ranked) == 5 and set(ranked["Your limits"]) <= {"✓", "✗"} and "✓" in set(ranked["Your limits"])
     at = studio.open_page("catalog", catalog_words="llama-3-8b", **FULL)
     assert "estimated at 2,000 tokens in, 300 out, 8 streams, on the instance chosen above" in studio.says(at)

@@ -82,7 +82,7 @@ def test_tiles_verdict_and_caveats_of_the_report_are_those_of_the_page(document:
         "Client invocation errors (count)",
         "Tokenizer failed (count)",
         "Empty inference response (count)",
-        "Price per million output tokens",
+        "Price per million output tokens (USD)",
         "it ignores prefill and prices input at 0",
         "total throughput = concurrency / p50 inter-token latency",
         "Achieved concurrency",
@@ -153,7 +153,7 @@ def test_without_prices_or_quality_the_report_says_so() -> None:
     text = _Page(render(evaluation(per_hour=None, with_quality=False))).text
     assert "quality not measured" in text
     assert "Not scored." in text
-    assert "Blended price, SageMaker-compatible" not in text
+    assert "Blended price, SageMaker-compatible (USD)" not in text
 
 
 def test_few_repeats_limited_clients_and_errors_are_shown_without_a_verdict() -> None:
@@ -180,7 +180,7 @@ def test_the_editable_ratio_is_the_one_shown() -> None:
     document = evaluation()
     options = document.options.model_copy(update={"input_output_ratio": 5.0})
     text = _Page(render(document.model_copy(update={"options": options}))).text
-    assert "Blended price (5:1)" in text
+    assert "Blended price (USD), 5:1" in text
     assert "(throughput × 3600 / 106) / 6." in text
 
 

@@ -55,8 +55,8 @@ PAGE = [
     "Output tokens/sec/req (count)",
     "Input tokens (count)",
     "Output tokens (count)",
-    "Price per million input tokens",
-    "Price per million output tokens",
+    "Price per million input tokens (USD)",
+    "Price per million output tokens (USD)",
 ]
 
 
@@ -174,7 +174,7 @@ def test_every_figure_is_plain_json_with_units_provenance_and_words(
     assert json.loads(json.dumps(figure, allow_nan=False)) == figure
     assert figure["layout"]["paper_bgcolor"] == COLOURS[theme].panel
     for axis in ("xaxis", "yaxis"):
-        assert re.search(r"streams|ms|tokens|nats|currency", figure["layout"][axis]["title"]["text"])
+        assert re.search(r"streams|ms|tokens|nats|USD", figure["layout"][axis]["title"]["text"])
     for trace in _marked(figure):
         assert len(trace["hovertext"]) == len(trace["x"])
         for message in trace["hovertext"]:
@@ -423,9 +423,9 @@ def test_the_table_has_every_metric_of_the_documentation_page_under_its_own_name
 def test_what_was_not_measured_is_none_in_the_table_and_empty_in_csv() -> None:
     document = evaluation(per_hour=None)
     row = tables.table(document)[0]
-    assert row["Price per million input tokens"] is None
+    assert row["Price per million input tokens (USD)"] is None
     (read, *_) = csv.DictReader(io.StringIO(tables.csv(document)))
-    assert read["Price per million input tokens"] == ""
+    assert read["Price per million input tokens (USD)"] == ""
     assert float(read["Time to first token (ms)"]) == row["Time to first token (ms)"]
 
 

@@ -208,7 +208,10 @@ def test_the_four_tiles_say_before_and_after() -> None:
     assert (size.value, size.detail) == ("47% smaller", "270 MB to 143 MB")
     before, after = (float(words) for words in re.findall(r"[\d.]+", price.detail)[:2])
     assert price.value == f"{1 - after / before:.0%} cheaper"
-    assert (quality.value, quality.detail) == ("KL 0.0004", "loss hardly measurable")
+    assert (quality.value, quality.detail) == (
+        "KL 0.0004",
+        "loss hardly measurable, 0.00040 of at most 0.03 nats per token",
+    )
 
 
 def test_the_short_sentence_is_one_line_without_advice() -> None:

@@ -71,7 +71,7 @@ def test_where_no_load_is_shared_each_is_drawn_at_its_own_highest_and_says_which
         "8 streams",
         "4 streams",
     ]
-    prices = [row["Load and price per million output tokens"] for row in alt_text.rows(figure)]
+    prices = [row["Load and price per million output tokens (USD)"] for row in alt_text.rows(figure)]
     assert all(len(str(each).split(", ")) == 2 for each in prices)
 
 

@@ -52,7 +52,7 @@ def test_a_greedy_match_is_of_served_answers() -> None:
 
 def test_a_small_loss_is_said_of_the_text_where_the_answers_change() -> None:
     quality = Quality(kl_mean=0.0004, same_top=0.98, greedy_match=0.44, exact_match=0.219, greedy_self=1.0, answers=32)
-    hardly = "same top token at 98% of positions; loss hardly measurable"
+    hardly = "same top token at 98% of positions; loss hardly measurable, 0.00040 of at most 0.03 nats per token"
     assert quality_loss.words(quality) == f"{hardly} on the text; greedy answers change: 44% of tokens agree"
     # Answers that agree as well as the original's own, or nearly all, need no word.
     assert quality_loss.words(quality.model_copy(update={"greedy_self": 0.43})) == hardly

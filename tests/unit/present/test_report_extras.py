@@ -53,8 +53,8 @@ def page(extras: Extras) -> _Page:
     "message",
     [
         "Limits: TTFT p95 at most 200 ms.",
-        "An hour costs 2 (a list), less 25%.",
-        "The hosted API costs 0.1 per million input and 0.4 per million output tokens, as entered.",
+        "An hour costs 2 USD (a list), less 25%.",
+        "The hosted API costs 0.1 USD per million input and 0.4 USD per million output tokens, as entered.",
         "A month has 730 hours",
         "SageMaker-compatible (the announcement's formula) 3:1",
         "1,000,000 requests per month",
@@ -192,7 +192,7 @@ def test_prices_within_limits_are_the_loads_and_blended_ones_need_measured_load(
     free = costs.rows(document, WhatIf())
     at = operating_point(document.variants[0], Slo())
     assert at is not None
-    assert free[0]["Price, million output tokens"] == pytest.approx(1.2 / (at.output_tokens_per_s * 3600 / 1e6))
+    assert free[0]["USD per million output tokens"] == pytest.approx(1.2 / (at.output_tokens_per_s * 3600 / 1e6))
     assert free[0][f"{costs.FORMULA} 3:1"] is not None
     limited = costs.rows(document, WhatIf(limits=Slo(ttft_ms=150)))
     assert "interpolated between measured levels" in str(limited[0]["Highest load within the limits"])
@@ -200,7 +200,7 @@ def test_prices_within_limits_are_the_loads_and_blended_ones_need_measured_load(
     never = costs.rows(document, WhatIf(limits=Slo(ttft_ms=1)))
     assert never[0]["Highest load within the limits"] == costs.NEVER
     unpriced = costs.rows(evaluation(per_hour=None), WhatIf())
-    assert unpriced[0]["Price, million output tokens"] == "no price given"
+    assert unpriced[0]["USD per million output tokens"] == "no price given"
 
 
 def test_a_search_shows_which_levels_kept_the_objectives() -> None:

@@ -110,14 +110,14 @@ def test_a_job_says_what_it_has_cost_so_far(
         home, EvaluateSpec(variants=(url,), options=options), "Evaluate", JobState.RUNNING, started_at=start
     )
     cost = progress.find_cost(home, priced, start + timedelta(minutes=30))
-    assert cost == (0.5, 1.0) and cost is not None and cost.words == "0.500 at 1.00 per hour"
+    assert cost == (0.5, 1.0) and cost is not None and cost.words == "0.500 USD at 1.00 USD per hour"
     other = studio.install_job(home, JobState.RUNNING, started_at=start)
     assert progress.find_cost(home, other) is None and progress.find_cost(home, studio.install_job(home)) is None
     verbs.show(other.id)
     assert "Cost" not in capsys.readouterr().out
     monkeypatch.setenv("WHETSTONE_PRICE_PER_HOUR", "3")
     verbs.show(other.id)
-    assert "Cost so far: 1.50 at 3.00 per hour." in capsys.readouterr().out
+    assert "Cost so far: 1.50 USD at 3.00 USD per hour." in capsys.readouterr().out
     verbs.show(other.id, json=True)
     assert json.loads(capsys.readouterr().out)["cost"]["per_hour"] == 3.0
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from backend import service
+from backend.cli.options import limits
 from backend.cli.options.numbers import number_option
 from backend.cli.output import Json, emit, table
 from backend.domain.errors import RequestError
@@ -20,19 +21,20 @@ from backend.service.evaluations import evaluations
 def fleet_command(
     evaluation: Annotated[str, typer.Argument(help="An evaluation's id, e-...")],
     rate: Annotated[float, number_option("Requests per second that all machines together must answer.", 0.001)],
-    ttft_p95: Annotated[float | None, number_option("TTFT p95 up to this, in ms.")] = None,
-    tpot_p95: Annotated[float | None, number_option("TPOT p95 up to this, in ms.")] = None,
+    ttft: limits.MaxTtft = None,
+    tpot: limits.MaxTpot = None,
+    percentile: limits.PercentileName = limits.USUAL,
     headroom: Annotated[
         float, number_option("Percent of each machine that is kept free for bursts.", most=99.0)
     ] = fleet.HEADROOM * 100,
     price_per_hour: Annotated[
-        float | None, number_option("Hourly price of a machine, instead of the evaluation's.")
+        float | None, number_option("USD per hour of a machine, instead of the evaluation's.")
     ] = None,
     json: Json = False,
 ) -> None:
     """Say how many machines carry a rate of requests, from what one was measured to answer. Nothing runs again."""
     # 1. What one machine answers within the limits.
-    choices = {"limits": {"ttft_ms": ttft_p95, "tpot_ms": tpot_p95}, "per_hour": price_per_hour}
+    choices = {"limits": limits.read_limits(ttft, tpot, percentile), "per_hour": price_per_hour}
     what_if = validate_fields(WhatIf, choices, RequestError)
     document = evaluations.show(service.open_workspace(), evaluation).document
     fleets, unfit = fleet.size_fleets(document, what_if, rate, headroom / 100)
@@ -46,7 +48,7 @@ def fleet_command(
 def describe(fleets: list[fleet.Fleet], unfit: list[str], rate: float, headroom: float) -> str:
     """Return the table, then the best fleet in a sentence and what was left out."""
     # 1. A row for each variant.
-    header = ("variant", "requests/s each", "machines", "without headroom", "used", "per hour", "per month")
+    header = ("variant", "requests/s each", "machines", "without headroom", "used", "USD per hour", "USD per month")
     rows: list[tuple[Any, ...]] = [
         (
             each.variant,

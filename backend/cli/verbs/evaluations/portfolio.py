@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from backend import service
+from backend.cli.options import limits
 from backend.cli.options.numbers import number_option
 from backend.cli.output import Json, emit, table
-from backend.domain.limits.slo import Slo
 from backend.domain.what_if.portfolio import Portfolio
 from backend.present import portfolio_words
 from backend.service.serving import gateway
@@ -17,16 +17,17 @@ from backend.service.serving import gateway
 
 def portfolio_command(
     evaluation: Annotated[str, typer.Argument(help="An evaluation's id, e-...")],
-    ttft_p95: Annotated[float | None, number_option("Only levels with a TTFT p95 up to this, in ms.")] = None,
-    tpot_p95: Annotated[float | None, number_option("Only levels with a TPOT p95 up to this, in ms.")] = None,
+    ttft: limits.MaxTtft = None,
+    tpot: limits.MaxTpot = None,
+    percentile: limits.PercentileName = limits.USUAL,
     max_kl: Annotated[
         float | None, number_option("Only variants with a mean KL divergence up to this, in nats per token.")
     ] = None,
     json: Json = False,
 ) -> None:
     """Name the best variant for each number of streams that an evaluation measured. Nothing runs again."""
-    limits = Slo(ttft_ms=ttft_p95, tpot_ms=tpot_p95)
-    portfolio, _ = gateway.read_portfolio(service.open_workspace(), evaluation, limits, max_kl)
+    slo = limits.read_limits(ttft, tpot, percentile)
+    portfolio, _ = gateway.read_portfolio(service.open_workspace(), evaluation, slo, max_kl)
     emit(portfolio.model_dump(mode="json"), as_json=json, text=describe(portfolio))
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from backend import service
+from backend.cli.options import limits
 from backend.cli.options.numbers import number_option
 from backend.cli.output import Json, emit
 from backend.domain.errors import RequestError
@@ -20,19 +21,20 @@ from backend.service.evaluations import reports
 def report_command(
     evaluation: Annotated[str, typer.Argument(help="An evaluation's id, e-...")],
     to: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
-    ttft_p95: Annotated[float | None, number_option("Use loads with a TTFT p95 up to this for costs, in ms.")] = None,
-    tpot_p95: Annotated[float | None, number_option("Use loads with a TPOT p95 up to this for costs, in ms.")] = None,
+    ttft: limits.MaxTtft = None,
+    tpot: limits.MaxTpot = None,
+    percentile: limits.PercentileName = limits.USUAL,
     request_ttft: Annotated[
         float | None, number_option("Goodput counts requests with a TTFT up to this, in ms.")
     ] = None,
     request_tpot: Annotated[
         float | None, number_option("Goodput counts requests with a TPOT up to this, in ms.")
     ] = None,
-    price_per_hour: Annotated[float | None, number_option("Hourly price, instead of the evaluation's.")] = None,
+    price_per_hour: Annotated[float | None, number_option("USD per hour, instead of the evaluation's.")] = None,
     discount: Annotated[float | None, number_option("Discount on the hourly price, 0 to 0.99.", most=0.99)] = None,
     ratio: Annotated[float | None, number_option("Input:output token ratio, for blended prices.", 0.01)] = None,
-    api_input: Annotated[float | None, number_option("Price of a hosted API per million input tokens.")] = None,
-    api_output: Annotated[float | None, number_option("Price of a hosted API per million output tokens.")] = None,
+    api_input: Annotated[float | None, number_option("USD of a hosted API per million input tokens.")] = None,
+    api_output: Annotated[float | None, number_option("USD of a hosted API per million output tokens.")] = None,
     requests_a_month: Annotated[
         float | None, number_option("Also show the cost of this many requests per month.", 1.0)
     ] = None,
@@ -41,15 +43,15 @@ def report_command(
 ) -> None:
     """Write an evaluation's report as one offline HTML file, with other limits and prices. Nothing runs again."""
     # 1. Gather limits and prices.
-    limits = {
+    request_limits = {
         name: value for name, value in (("ttft_ms", request_ttft), ("tpot_ms", request_tpot)) if value is not None
     }
     api = None
     if api_input is not None or api_output is not None:
         api = ApiPrice(per_million_input=api_input or 0.0, per_million_output=api_output or 0.0)
     choices = {
-        "limits": {"ttft_ms": ttft_p95, "tpot_ms": tpot_p95},
-        "request_limits": limits,
+        "limits": limits.read_limits(ttft, tpot, percentile),
+        "request_limits": request_limits,
         "per_hour": price_per_hour,
         "discount": discount,
         "input_output_ratio": ratio,

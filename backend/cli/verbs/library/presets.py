@@ -9,14 +9,17 @@ from typing import Annotated, Any, get_args
 import typer
 
 from backend import service
+from backend.cli.options import goals
 from backend.cli.output import Json, emit, say_left_out, table
 from backend.domain.errors import ImpossibleStack, InvalidPreset
 from backend.domain.figures import figure
+from backend.domain.planner.planned_load import PlannedLoad
 from backend.domain.planner.presets import GOALS, Origin
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.recipe import step_words
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules.plan import Verdict
+from backend.present import load_words
 from backend.present.preset_figures import Measurement
 from backend.service.plans import recipe_files
 from backend.service.presets import preset_text, presets
@@ -29,6 +32,8 @@ Replace = Annotated[
     bool, typer.Option("--replace", help="Replace another preset of that id, unless it comes with Whetstone.")
 ]
 MOST = 1000
+USUAL = PlannedLoad().expected
+"""The load that the pages begin with."""
 
 
 @app.command("list")
@@ -38,6 +43,10 @@ def list_presets(
     origin: Annotated[str | None, typer.Option(help="Only those of this origin: bundled, imported or own.")] = None,
     target: Annotated[str | None, typer.Option(help="Only those for this target, such as ml.g5.12xlarge.")] = None,
     search: Annotated[str, typer.Option(help="Words to search for in the id, the model and the target.")] = "",
+    input_tokens: goals.InputTokens = USUAL.input_tokens,
+    output_tokens: goals.OutputTokens = USUAL.output_tokens,
+    concurrency: goals.Concurrency = None,
+    rate: goals.Rate = None,
     json: Json = False,
 ) -> None:
     """Presets with what is estimated, published and measured of them."""
@@ -45,13 +54,20 @@ def list_presets(
     _require_one_of("origin", origin, list(get_args(Origin)))
     workspace = service.open_workspace()
     chosen = PresetFilter(model=model, goal=goal, origin=origin, target=target, words=search)
-    preset_views = presets.views(workspace, presets.listing(workspace, chosen, limit=MOST))
+    load = _read_load(input_tokens, output_tokens, concurrency, rate)
+    preset_views = presets.views(workspace, presets.listing(workspace, chosen, limit=MOST), load)
     say_left_out(workspace, "preset")
     emit(
         [_document(view) for view in preset_views],
         as_json=json,
-        text=table(HEADER, [_row(view) for view in preset_views]),
+        text=f"{table(HEADER, [_row(view, load) for view in preset_views])}\nEstimates are for {load.text}.",
     )
+
+
+def _read_load(input_tokens: int, output_tokens: int, concurrency: int | None, rate: float | None) -> ExpectedLoad:
+    """Return the load of the figures: without a rate, the concurrency that the pages begin with."""
+    streams = USUAL.concurrency if concurrency is None and rate is None else concurrency
+    return goals.read_load(input_tokens, output_tokens, streams, rate)
 
 
 def _require_one_of(option: str, value: str | None, known: list[str]) -> None:
@@ -59,15 +75,16 @@ def _require_one_of(option: str, value: str | None, known: list[str]) -> None:
         raise InvalidPreset(f"--{option} is wrong: it is one of {', '.join(known)}.")
 
 
-HEADER = ("preset", "recipe", "target", "estimated tokens/s at 16", "published", "measured tokens/s")
+HEADER = ("preset", "recipe", "target", "estimated tokens/s", "USD per million", "published", "measured tokens/s")
 
 
-def _row(view: PresetView) -> tuple[str | None, ...]:
-    preset, estimate = view.preset, view.estimated.at(ExpectedLoad(concurrency=16))
+def _row(view: PresetView, load: ExpectedLoad) -> tuple[str | None, ...]:
+    preset, estimate = view.preset, view.estimated.at(load)
     published = "; ".join(claim.figures for claim in preset.published) or None
     measured = _measured_text(view.measured[0]) if view.measured else None
-    rate = estimate.output_tokens_per_s if estimate else None
-    return preset.id, preset.recipe.name, preset.target, _range_text(rate) if rate else None, published, measured
+    figures = (estimate.output_tokens_per_s, estimate.price_per_million_output) if estimate else (None, None)
+    texts = (_range_text(ends) if ends else None for ends in figures)
+    return preset.id, preset.recipe.name, load_words.instances(preset.target, estimate), *texts, published, measured
 
 
 def _measured_text(measured: Measurement) -> str:
@@ -80,9 +97,17 @@ def _range_text(ends: tuple[float, float]) -> str:
 
 
 @app.command()
-def show(preset: Id, json: Json = False) -> None:
+def show(
+    preset: Id,
+    input_tokens: goals.InputTokens = USUAL.input_tokens,
+    output_tokens: goals.OutputTokens = USUAL.output_tokens,
+    concurrency: goals.Concurrency = None,
+    rate: goals.Rate = None,
+    json: Json = False,
+) -> None:
     """One preset: its recipe, and every figure with how it is known."""
-    view = presets.show(service.open_workspace(), preset)
+    load = _read_load(input_tokens, output_tokens, concurrency, rate)
+    view = presets.show(service.open_workspace(), preset, load)
     emit(_document(view), as_json=json, text=_text(view))
 
 
@@ -118,8 +143,8 @@ def _estimated_lines(view: PresetView) -> list[str]:
     rows = []
     for level in view.estimated.levels:
         ends = (level.tpot_ms, level.output_tokens_per_s, level.price_per_million_output)
-        rows.append((level.load.concurrency, *(_range_text(end) if end else "unknown" for end in ends)))
-    header = ("concurrent requests", "ms per output token", "output tokens/s", "USD per million output tokens")
+        rows.append((level.load.demand, *(_range_text(end) if end else "unknown" for end in ends)))
+    header = ("load", "ms per output token", "output tokens/s", "USD per million output tokens")
     load = view.estimated.levels[0].load
     return [indent(f"{load.input_tokens} tokens in, {load.output_tokens} out\n{table(header, rows)}", "  ")]
 
@@ -138,7 +163,7 @@ def _measured_lines(view: PresetView) -> list[str]:
     for measured in view.measured:
         lines.append(f"  {measured.evaluation}: {measured.provenance}")
         rows = [(level.concurrency, level.tpot_ms_p50, level.output_tokens_per_s) for level in measured.levels]
-        lines.append(indent(table(("concurrent requests", "ms per output token", "output tokens/s"), rows), "    "))
+        lines.append(indent(table(("load", "ms per output token", "output tokens/s"), rows), "    "))
         lines += [f"    {sentence}" for sentence in measured.verdicts]
     return lines or ["  nothing: `whetstone evaluate` measures what `whetstone optimize` made with this recipe"]
 

@@ -12,7 +12,6 @@ from backend.cli.options import goals
 from backend.cli.options.numbers import number_option
 from backend.cli.output import Json, emit, table
 from backend.cli.text.estimates import choice_text, estimate_text
-from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.rules.plan import PlannedStep, Verdict
 from backend.service.models import models
 from backend.service.plans import auto_target, calibration, cases, estimates, recipe_files
@@ -98,7 +97,8 @@ def estimate_recipe(
     target: Target = "local",
     input_tokens: goals.InputTokens = 512,
     output_tokens: goals.OutputTokens = 128,
-    concurrency: goals.Concurrency = 1,
+    concurrency: goals.Concurrency = None,
+    rate: goals.Rate = None,
     acceptance: Annotated[float | None, number_option("Acceptance rate of draft tokens, 0 to 1.", 0, 1)] = None,
     price_per_hour: Annotated[
         float | None, number_option("Price in USD per hour, for a machine without a published price.", 0)
@@ -115,7 +115,7 @@ def estimate_recipe(
     # 1. Resolve the recipe and the load.
     card, chosen = models.resolve_facts(workspace, model), recipe_files.read_file(recipe)
     calibration.find_file(chosen)
-    load = ExpectedLoad(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=concurrency)
+    load = goals.read_load(input_tokens, output_tokens, concurrency, rate)
     # 2. Estimate a named target.
     if target != "auto":
         case = cases.resolve(workspace, card, chosen, target, probe=True)

@@ -126,7 +126,7 @@ def test_the_grid_and_the_reports_table_give_requests_instead() -> None:
 def test_costs_in_tokens_are_not_told_and_a_month_of_requests_is() -> None:
     what_if = WhatIf(per_hour=2.0, api=ApiPrice(per_million_input=1, per_million_output=1), requests_a_month=1000)
     row = cost_words.rows(document(SILENT), what_if)[1]
-    for name in ("Output tokens/s", "Price, million output tokens", "Cheaper than the hosted API from"):
+    for name in ("Output tokens/s", "USD per million output tokens", "Cheaper than the hosted API from"):
         assert row[name] == "tokens not counted"
     assert "1 machine" in str(row["1,000 requests per month"])
     level_price = costs.level_price(Pricing(per_hour=1), SOME)
@@ -149,7 +149,7 @@ def test_a_counted_level_within_limits_comes_first_else_the_one_with_most_reques
     assert levels[1].level.concurrency == 4
     rows = compare_slo.rows(slo.best_levels(document(slow, fast), Slo()))
     assert rows[1]["Output tokens/s"] == "not measured"
-    assert rows[1]["Price per million output tokens"] == "tokens not counted"
+    assert rows[1]["Price per million output tokens (USD)"] == "tokens not counted"
     pareto = tradeoffs.pareto(document(SILENT))
     assert len(compare_slo.with_rings(pareto, slo.best_levels(document(SILENT), Slo()), "light")["data"][-1]["x"]) == 1
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from backend.domain.evaluation.document import Quality
-from backend.domain.limits.quality_loss import floor_problem, loss_grade, loss_nats
-from backend.present.words.quality_loss import manifest_words, same_top, words
+from backend.domain.limits.quality_loss import GRADES, QUALITY_FLOOR, floor_problem, loss_grade, loss_nats
+from backend.present.words.quality_loss import GRADES as WORDS
+from backend.present.words.quality_loss import grade_words, manifest_words, same_top, scale_sentence, words
 
 RUINED = {"perplexity_before": 7.6, "perplexity_after": 39.0, "kl_mean": 1.66, "same_top": 0.42}
 
@@ -27,13 +28,23 @@ def test_a_loss_has_a_grade(kl: float, name: str) -> None:
 
 def test_quality_gets_a_word_beside_its_figure() -> None:
     w8a8 = Quality(perplexity=7.79, perplexity_original=7.58, kl_mean=0.026, same_top=0.93)
-    assert words(w8a8) == "same top token at 93% of positions; loss hardly measurable"
+    assert words(w8a8) == (
+        "same top token at 93% of positions; loss hardly measurable, 0.027 of at most 0.03 nats per token"
+    ), "the rise of the log-perplexity, which is the larger"
     assert words(Quality(scored="original", perplexity=7.58)) == "original weights"
     assert words(Quality(scored="unavailable")) is None and words(None) is None
     assert (same_top(1.0), same_top(0.42)) == ("same top token at every position", "same top token at 42% of positions")
-    assert (
-        manifest_words(RUINED) == "same top token at 42% of positions; ruined: it no longer answers like the original"
+    assert manifest_words(RUINED) == (
+        "same top token at 42% of positions; ruined: it no longer answers like the original, "
+        "1.7 and above 0.4 nats per token"
     )
+
+
+def test_the_scale_has_the_limits_that_grade() -> None:
+    limits = [most for most, _ in GRADES] + [QUALITY_FLOOR]
+    assert all(f" up to {limit:g}" in scale_sentence() for limit in limits)
+    for most, grade in GRADES:
+        assert grade_words(most).startswith(WORDS[grade]) and f"of at most {most:g} nats" in grade_words(most)
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,8 @@ def test_the_reports_curves_and_table_follow_and_its_document_does_not() -> None
     assert after == pytest.approx([2 * value for value in before], rel=1e-3)
     assert request["tables"]["price"] != plain["tables"]["price"] and request["json_data"] == plain["json_data"]
     assert json.loads(base64.b64decode(request["json_data"]))["options"]["price_per_hour"] == 1.2
-    assert "costs 2.4 (a list)" in request["price_basis"] and "used 1.2" in request["price_basis"]
-    assert plain["price_basis"].startswith("An hour costs 1.2. The speed")
+    assert "costs 2.4 USD (a list)" in request["price_basis"] and "used 1.2 USD" in request["price_basis"]
+    assert plain["price_basis"].startswith("An hour costs 1.2 USD. The speed")
     assert content(evaluation(per_hour=None), Extras())["price_basis"] == "No hourly price is known."
 
 
