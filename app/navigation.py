@@ -36,6 +36,7 @@ SECTIONS: dict[str, tuple[PageEntry, ...]] = {
     ),
     "Optimize": (
         PageEntry("build", "Build", ":material/construction:"),
+        PageEntry("tune", "Tune", ":material/tune:"),
         PageEntry("jobs", "Jobs", ":material/list:"),
         PageEntry("train", "Train a draft", ":material/model_training:", hidden=True),
         PageEntry("job", "Job", ":material/work:", hidden=True),

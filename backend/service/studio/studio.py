@@ -28,6 +28,7 @@ from backend.domain.roles import Actor
 from backend.processes import SignalEvent
 from backend.service.jobs import jobs, supervisors
 from backend.service.studio import demo_export, engine_setup, first_run, sign_in
+from backend.service.tuning import tunings
 from backend.service.workspace import Workspace, system_actor
 from backend.settings import CHECKOUT
 
@@ -35,6 +36,8 @@ EVERYWHERE = ("0.0.0.0", "::")
 LOG = "studio.log"
 MOST_UPLOADED_BYTES = 500_000_000
 START_SECONDS = 60.0
+SEARCH_SECONDS = 2.0
+"""Seconds between two looks at the searches that run."""
 OBSTACLE_SECONDS = 15.0
 """Seconds between attempts of a first run that cannot go on, for example while an engine is installed."""
 
@@ -140,6 +143,7 @@ def serve(
     stopping = SignalEvent.handle((signal.SIGINT, signal.SIGTERM))
     own = not supervisors.is_alive(workspace, own=True)
     first = _FirstRun(workspace, say, stopping)
+    searches = _Searches(workspace, say, stopping)
     if warning := _open_access_warning(workspace, host):
         say(warning)
     if install_engines:
@@ -151,6 +155,7 @@ def serve(
         _await_ready(web, port, stopping)
         say(f"Whetstone is at http://localhost:{port} (home {workspace.settings.home}); Ctrl-C stops it.")
         first.start()
+        searches.start()
         # 2. Watch both until a signal.
         while not stopping.wait(1.0):
             _check_web(web)
@@ -217,6 +222,22 @@ class _FirstRun(threading.Thread):
             self._said = str(error)
             return OBSTACLE_SECONDS
         return 1.0
+
+
+class _Searches(threading.Thread):
+    """Carries searches for the best stack on beside the studio, whether or not a page shows them."""
+
+    def __init__(self, workspace: Workspace, say: Say, stopping: threading.Event) -> None:
+        super().__init__(name="searches", daemon=True)
+        self._workspace, self._say, self._stopping = workspace, say, stopping
+
+    def run(self) -> None:
+        while not self._stopping.wait(SEARCH_SECONDS):
+            try:
+                tunings.advance_all(self._workspace)
+            except WhetstoneError as error:
+                self._say(f"A search waits: {error}")
+                self._stopping.wait(OBSTACLE_SECONDS)
 
 
 def _start_web(workspace: Workspace, host: str, port: int, *, browser: bool) -> subprocess.Popen[bytes]:

@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from backend import service
+from backend.cli.options import limits
 from backend.cli.options.load_options import read_levels
 from backend.cli.options.numbers import number_option
 from backend.cli.output import Json, emit, next_command, say, table
 from backend.domain.errors import InvalidOptions
 from backend.domain.figures import figure, span, streams
-from backend.domain.limits.slo import Slo
 from backend.domain.tuning.request import TuneRequest
 from backend.domain.tuning.stacks import WEIGHTS, SpaceChoice
 from backend.domain.validation import validate_fields
@@ -34,8 +34,9 @@ def tune_command(
     model: Annotated[str, typer.Argument(help="A model: an id such as `starter`, or a folder.")],
     goal: Annotated[str, typer.Option(help="cost, latency, throughput or front.")] = DEFAULTS.goal,
     concurrency: Annotated[str, typer.Option(metavar="STREAMS", help="Loads, such as 1,4,16.")] = "1,4",
-    ttft_p95: Annotated[float | None, number_option("TTFT p95 up to this at every load, in ms.")] = None,
-    tpot_p95: Annotated[float | None, number_option("TPOT p95 up to this at every load, in ms.")] = None,
+    ttft: limits.MaxTtft = None,
+    tpot: limits.MaxTpot = None,
+    percentile: limits.PercentileName = limits.USUAL,
     max_kl: Annotated[float | None, number_option("Mean KL divergence up to this, in nats per token.")] = None,
     max_kl_p99: Annotated[
         float | None, number_option("KL divergence of the 99th percentile of tokens up to this, in nats.")
@@ -72,7 +73,7 @@ def tune_command(
             "model": model,
             "goal": goal,
             "streams": read_levels(concurrency),
-            "limits": Slo(ttft_ms=ttft_p95, tpot_ms=tpot_p95),
+            "limits": limits.read_limits(ttft, tpot, percentile),
             "max_kl": max_kl,
             "max_kl_p99": max_kl_p99,
             "budget_min": budget,

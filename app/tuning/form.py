@@ -1,0 +1,132 @@
+"""The form of a search: model, goal, budget; limits and floor are those of the planned load."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import navigation, shell
+from app.field_labels import error_sentence
+from app.formatting import message, plain
+from app.load_bar import address
+from app.session import disabled_unless_allowed
+from backend.domain.errors import InvalidOptions, WhetstoneError
+from backend.domain.figures import counted, listed
+from backend.domain.limits.slo import Slo
+from backend.domain.planner.planned_load import PlannedLoad
+from backend.domain.recipe.serving_engines import ENGINES
+from backend.domain.tuning.request import GOAL_WORDS, TuneRequest
+from backend.domain.tuning.stacks import WEIGHTS, SpaceChoice
+from backend.domain.validation import validate_fields
+from backend.present import tune_command
+from backend.service import Workspace
+from backend.service.models import model_names
+from backend.service.tuning import tunings
+
+MINUTES = (5, 10, 20, 40, 60, 120, 240, 480)
+
+
+def draw(opened: Workspace) -> None:
+    """Draw the form, and begin the search that it asks for."""
+    # 1. Model and goal.
+    labels = model_names.list_present(opened)
+    if not labels:
+        st.info("A search measures a model on this machine: import one first.", icon=":material/info:")
+        navigation.link("import", "Import a model", ":material/folder_open:")
+        return
+    requested = st.query_params.get("model")
+    sources = list(labels)
+    first = requested if requested in labels else model_names.choose_first(opened, sources)
+    left, middle, right = st.columns([2, 2, 1], vertical_alignment="bottom")
+    model = left.selectbox(
+        "Model",
+        sources,
+        index=sources.index(first) if first in sources else 0,
+        key="tune_model",
+        format_func=lambda source: labels.get(source, source),
+    )
+    goal = middle.selectbox(
+        "Goal",
+        list(GOAL_WORDS),
+        key="tune_goal",
+        bind="query-params",
+        format_func=lambda name: GOAL_WORDS[name][0].upper() + GOAL_WORDS[name][1:],
+    )
+    minutes = right.selectbox(
+        "Budget (minutes)", MINUTES, index=2, key="tune_budget", help="The time of all its jobs. It is never exceeded."
+    )
+    # 2. What is wider or narrower than usual.
+    with st.expander("Engines, weights and disk"):
+        engines = st.multiselect("Engines", list(ENGINES), key="tune_engines", placeholder="all that are installed")
+        weights = st.multiselect(
+            "Weights",
+            list(WEIGHTS),
+            key="tune_weights",
+            placeholder="all that the rules allow here",
+            format_func=lambda key: WEIGHTS[key].title,
+        )
+        disk = st.number_input("Disk for weights (GB)", 0.1, 10_000.0, 5.0, key="tune_disk")
+    load = address.current()
+    st.caption(plain(limit_words(load)))
+    # 3. The request, checked as it will be.
+    fields = _fields(model, goal, minutes, tuple(engines), tuple(weights), disk, load)
+    try:
+        request = validate_fields(TuneRequest, fields, InvalidOptions)
+        plan = tunings.plan(opened, request)
+    except WhetstoneError as error:
+        st.error(message(error_sentence(error)), icon=":material/error:")
+        return
+    st.caption(
+        f"{counted(len(plan.stacks), 'stack')} can be tried against {plain(plan.baseline)}, the likeliest first. Each "
+        "trial is an evaluation that stays."
+    )
+    if st.button(
+        "Find the best stack",
+        type="primary",
+        icon=":material/tune:",
+        key="tune_begin",
+        **disabled_unless_allowed(opened),
+    ):
+        with shell.errors_inline():
+            st.query_params.from_dict({"id": tunings.begin(opened, request).id})
+            st.rerun()
+    with st.expander("The same as a command"):
+        st.code(tune_command.command(request), language="bash", wrap_lines=True)
+
+
+def _fields(
+    model: str,
+    goal: str,
+    minutes: float,
+    engines: tuple[str, ...],
+    weights: tuple[str, ...],
+    disk: float,
+    load: PlannedLoad,
+) -> dict[str, object]:
+    """Return the fields of the request. The planned load gives limits, floor and the highest number of streams."""
+    return {
+        "model": model,
+        "goal": goal,
+        "budget_min": float(minutes),
+        "disk_gb": disk,
+        "space": SpaceChoice(engines=engines, weights=weights),
+        "limits": load.limits,
+        "max_kl": load.max_kl,
+        "streams": tuple(sorted({1, min(load.expected.concurrency, 64)})) if load.expected.concurrency > 1 else (1, 4),
+    }
+
+
+def limit_words(load: PlannedLoad) -> str:
+    """Return the limits and the floor of the planned load in one line."""
+    words = limit_texts(load.limits, load.max_kl)
+    if not words:
+        return "No limits: set latency limits and a quality floor under Your load, in the sidebar."
+    return f"Within {listed(words)}, from Your load in the sidebar."
+
+
+def limit_texts(limits: Slo, max_kl: float | None) -> list[str]:
+    """Return each limit in words: `TTFT p95 up to 300 ms`."""
+    words = [
+        f"{limit.metric.removesuffix('_ms').upper()} {limits.percentile} up to {limit.most_ms:,.0f} ms"
+        for limit in limits.latency_limits
+    ]
+    return words + ([f"KL divergence up to {max_kl:g}"] if max_kl is not None else [])
