@@ -37,11 +37,16 @@ class World(NamedTuple):
 
 
 def make_world(rng: random.Random, *, slowness: float = 1.0, noise: float = 0.05, broken: int = 0) -> World:
-    truth = {
-        stack.key: Truth(40 * rng.uniform(0.6, 2.2), rng.uniform(0.2, 0.9), rng.choice((0.004, 0.02, 0.12)))
-        for stack in STACKS
-    }
-    truth[BASELINE.key] = Truth(40.0, 0.6, 0.0)
+    """Make a world of factors, as real ones are: engine and weights change speed by factors, how both go together by
+    10 %, and types of cache by 5 %."""
+    engines = {engine: (rng.uniform(0.6, 1.6), rng.uniform(0.2, 0.9)) for engine in ENGINES}
+    weights = {name: (rng.uniform(0.7, 1.8), rng.choice((0.004, 0.02, 0.12))) for name in WEIGHTS}
+    truth = {}
+    for stack in STACKS:
+        (by_engine, scaling), (by_weights, kl) = engines[stack.engine], weights[stack.weights]
+        by_cache = rng.uniform(0.95, 1.05) if stack.settings else 1.0
+        truth[stack.key] = Truth(40 * by_engine * by_weights * rng.uniform(0.9, 1.1) * by_cache, scaling, kl)
+    truth[BASELINE.key] = Truth(40.0 * engines["vllm"][0], engines["vllm"][1], 0.0)
     names = [stack.key for stack in STACKS] + [name for name in WEIGHTS if name != "original"]
     return World(truth, slowness, noise, frozenset(rng.sample(names, broken)))
 

@@ -31,11 +31,14 @@ shared."""
 SCREEN_BLOCKS, HALVE_BLOCKS, RACE_BLOCKS = 1, 3, 8
 LEADERS, MEASURED_AGAIN = 3, 4
 """Stacks that race at the most, and that are measured again when the field is halved."""
-SCREEN_SHARE = 0.65
+SCREEN_SHARE = 0.75
 """The part of the budget that making and screening may take."""
 START_SECONDS: Mapping[EngineName, float] = {"vllm": 75.0, "llama.cpp": 8.0, "openvino": 12.0}
 LEVEL_SECONDS, MAKE_SECONDS, FIXED_SECONDS = 10.0, 90.0, 15.0
 """First guesses: of a block of one stack at one load, of making weights, and of a job besides."""
+RACE_SHARE = 0.3
+"""The most of the budget that is kept back for a race. Where that is not enough, the leaders are measured again with
+HALVE_BLOCKS instead."""
 MARGIN = 1.15
 """The factor by which a step may take longer than expected."""
 SLOWEST, FASTEST = 6.0, 0.25
@@ -117,16 +120,20 @@ def next_step(request: TuneRequest, progress: Progress, order: Sequence[Stack]) 
     # 3. The better part again, then the race of the leaders.
     leaders = _leaders(request, progress)
     halved = any(one.kind == "halve" for one in progress.rounds)
-    if not halved and len(leaders) > LEADERS:
-        again = Measure(kind="halve", stacks=tuple(leaders[:MEASURED_AGAIN]), blocks=HALVE_BLOCKS)
-        if _fits(request, progress, seconds_of(request, progress, again) + _race_seconds(request, progress)):
-            return again
+    again = Measure(kind="halve", stacks=tuple(leaders[:MEASURED_AGAIN]), blocks=HALVE_BLOCKS)
+    both = seconds_of(request, progress, again) + _race_seconds(request, progress)
+    if not halved and len(leaders) > LEADERS and _fits(request, progress, both):
+        return again
     racing = leaders[:LEADERS]
     if (len(racing) > 1 or request.against) and racing:
-        for blocks in (RACE_BLOCKS, RACE_BLOCKS - 2):
-            race = Measure(kind="race", stacks=tuple(racing), blocks=blocks)
+        for stacks, blocks in ((racing, RACE_BLOCKS), (racing[:2], RACE_BLOCKS - 2)):
+            race = Measure(kind="race", stacks=tuple(stacks), blocks=blocks)
             if _fits(request, progress, seconds_of(request, progress, race)):
                 return race
+        for stacks in (leaders[:MEASURED_AGAIN], racing[:2]):
+            again = again.model_copy(update={"stacks": tuple(stacks)})
+            if not halved and _fits(request, progress, seconds_of(request, progress, again)):
+                return again
         return Finish(reason="The budget has no room for a race of the leaders.")
     return Finish(reason=_end_reason(progress, order))
 
@@ -179,33 +186,29 @@ def _race_seconds(request: TuneRequest, progress: Progress) -> float:
 
 
 def _next_batch(request: TuneRequest, progress: Progress, order: Sequence[Stack]) -> tuple[Stack, ...]:
-    """Return the stacks of the next screening round, as many as fit; none where not one does.
-
-    Later rounds are held to their share of the budget; the first may take all that a race leaves.
-    """
-    open_ones = [stack for stack in order if stack.key not in progress.tried and not _has_failed(stack, progress)]
-    for size in range(min(BATCH, len(open_ones)), 0, -1):
-        batch = tuple(open_ones[:size])
-        missing = {stack.weights for stack in batch if not _is_there(stack, progress)}
-        if missing and progress.spent_bytes >= request.disk_gb * 1e9:
-            open_ones = [stack for stack in open_ones if _is_there(stack, progress)]
-            return tuple(open_ones[:BATCH]) if _screens(request, progress, tuple(open_ones[:BATCH]), 0) else ()
-        if _screens(request, progress, batch, len(missing)):
-            return batch
-    return ()
+    """Return the stacks of the next screening round, in their order, each that still fits: where there is no time or
+    disk for more weights, those whose weights are there already."""
+    full = progress.spent_bytes >= request.disk_gb * 1e9
+    batch: list[Stack] = []
+    for stack in order:
+        is_open = stack.key not in progress.tried and not _has_failed(stack, progress)
+        if is_open and (not full or _is_there(stack, progress)) and _screens(request, progress, (*batch, stack)):
+            batch.append(stack)
+        if len(batch) == BATCH:
+            break
+    return tuple(batch)
 
 
-def _screens(request: TuneRequest, progress: Progress, batch: tuple[Stack, ...], makes: int) -> bool:
-    """Tell whether making and screening the batch leaves enough for a race."""
-    if not batch:
-        return False
+def _screens(request: TuneRequest, progress: Progress, batch: tuple[Stack, ...]) -> bool:
+    """Tell whether making and screening the batch leaves enough for a race. Later rounds are held to their share of the
+    budget; the first may take all of it."""
+    makes = len({stack.weights for stack in batch if not _is_there(stack, progress)})
     measuring = seconds_of(request, progress, Measure(kind="screen", stacks=batch, blocks=SCREEN_BLOCKS))
     seconds = makes * make_seconds(progress) + measuring
     if not any(one.trials for one in progress.rounds):
         return _fits(request, progress, seconds)
-    return _fits(request, progress, seconds, SCREEN_SHARE) and _fits(
-        request, progress, seconds + _race_seconds(request, progress)
-    )
+    reserve = min(_race_seconds(request, progress), RACE_SHARE * 60 * request.budget_min)
+    return _fits(request, progress, seconds, SCREEN_SHARE) and _fits(request, progress, seconds + reserve)
 
 
 def _is_there(stack: Stack, progress: Progress) -> bool:

@@ -95,7 +95,7 @@ def prepare(workspace: Workspace, request: TuneRequest) -> SearchRecord:
     )
     # 2. The load, and the stacks that race along.
     evaluations.prepare(
-        workspace, [baseline.source(source, {}), *request.against], _options(request, "screen", 1), anyway=True
+        workspace, [baseline.source(source, {}), *request.against], round_options(request, "screen", 1), anyway=True
     )
     # 3. The budget has room for a first round.
     progress = Progress(baseline=baseline, stacks=tuple(stacks))
@@ -228,7 +228,7 @@ def _begin_step(workspace: Workspace, record: SearchRecord, step: Make | Measure
     key = f"{record.id}-{len(record.steps)}-{record.resumed}"
     try:
         if isinstance(step, Make):
-            job = _submit_make(workspace, record, step, key)
+            job = submit_make(workspace, record, step.weights, key)
         else:
             job = _submit_round(workspace, record, step, progress, key)
     except RequestError as error:
@@ -236,16 +236,17 @@ def _begin_step(workspace: Workspace, record: SearchRecord, step: Make | Measure
     return StepRecord(step=step, job=job.id)
 
 
-def _submit_make(workspace: Workspace, record: SearchRecord, step: Make, key: str) -> JobView:
+def submit_make(workspace: Workspace, record: SearchRecord, weights: str, key: str) -> JobView:
+    """Queue the job that makes these weights. Raises as `optimize.prepare`."""
     model = optimize.require_weights(models.resolve(workspace, record.request.model))
-    case = cases.resolve(workspace, model, WEIGHTS[step.weights].recipe)
+    case = cases.resolve(workspace, model, WEIGHTS[weights].recipe)
     prepared = optimize.prepare(workspace, case, scored_windows=SCORED_WINDOWS)
     return optimize.submit(workspace, prepared, submission=key)
 
 
 def _submit_round(workspace: Workspace, record: SearchRecord, step: Measure, progress: Progress, key: str) -> JobView:
     sources = [_source(record, progress, one) for one in _round_keys(record, step)]
-    options = _options(record.request, step.kind, step.blocks)
+    options = round_options(record.request, step.kind, step.blocks)
     spec = evaluations.prepare(workspace, sources, options, anyway=True)
     return evaluations.submit(workspace, spec, submission=key)
 
@@ -272,8 +273,8 @@ def _stack(record: SearchRecord, key: str) -> Stack | None:
     return next((stack for stack in (record.baseline, *record.stacks) if stack.key == key), None)
 
 
-def _options(request: TuneRequest, kind: str, blocks: int) -> EvaluateOptions:
-    """Return the load of a round. Quality is measured once, when a stack is screened."""
+def round_options(request: TuneRequest, kind: str, blocks: int) -> EvaluateOptions:
+    """Return the load of a round of that kind. Quality is measured once, when a stack is screened."""
     fields: dict[str, object] = {
         "concurrency": tuple(sorted(set(request.streams))),
         "requests": REQUESTS_A_STREAM[kind] * max(request.streams),
