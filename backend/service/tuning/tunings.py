@@ -354,6 +354,7 @@ def _view(workspace: Workspace, record: SearchRecord) -> SearchView:
         state = "done"
     ranked = ranking.rank(progress.trials, record.request, baseline=record.baseline.key)
     names = {stack.key: stack.name for stack in record.stacks}
+    own = {record.baseline.key: record.baseline.name}
     untried = search.untried_words(record.request, progress)
     keys = [one.trial.key for one in ranked]
     return SearchView(
@@ -369,7 +370,7 @@ def _view(workspace: Workspace, record: SearchRecord) -> SearchView:
         job=job if job is not None and not job.ended else None,
         steps=tuple(_words(one.step, record) for one in record.steps),
         job_ids=tuple(one.job for one in record.steps if one.job is not None),
-        ranked=tuple(one.model_copy(update={"trial": _named(one, names)}) for one in ranked),
+        ranked=tuple(one.model_copy(update={"trial": _named(one, names | own)}) for one in ranked),
         sources={key: _source(record, progress, key) for key in keys},
         baseline=record.baseline.key,
         untried={names[key]: words for key, words in untried.items()},
