@@ -165,6 +165,11 @@ class ModelServer(ABC):
         return self._process.pid
 
     @property
+    def has_ended(self) -> bool:
+        """Tell whether its process has ended, whoever ended it."""
+        return self._process is None or self._process.poll() is not None
+
+    @property
     def peak_rss_bytes(self) -> int:
         """The most memory that all processes of the server used together, sampled every second."""
         return max(self._peak, self._process.peak_rss_bytes if self._process else 0)

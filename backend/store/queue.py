@@ -125,7 +125,8 @@ def _rows(session: Session, host: str) -> tuple[Sequence[JobRow], Sequence[JobRo
     """Return the host's live rows and, in queue order, the first startable row of each sort: no other could start
     before it."""
     live = session.exec(select(JobRow).where(col(JobRow.state).in_(LIVE), JobRow.host == host)).all()
-    sort, startable = [col(getattr(JobRow, name)) for name in SORT], _startable(session)
+    sort, pinned = [col(getattr(JobRow, name)) for name in SORT], col(JobRow.pinned_host)
+    startable = and_(_startable(session), or_(pinned.is_(None), pinned == host))
     first = sa_select(*sort, func.min(JobRow.rank).label("rank")).where(startable).group_by(*sort).subquery()
     same = [col(getattr(JobRow, name)) == first.c[name] for name in (*SORT, "rank")]
     return live, session.exec(select(JobRow).join(first, and_(*same)).where(startable).order_by(*ORDER)).all()

@@ -253,6 +253,11 @@ def logs(workspace: Workspace, job_id: str, *, tail_bytes: int | None = None) ->
     return _channel(workspace, job_id).log(tail_bytes=tail_bytes)
 
 
+def side_log(workspace: Workspace, job_id: str, name: str, *, tail_bytes: int | None = None) -> str:
+    """Return what a program that the job's latest attempt started printed, or its last bytes. Raises NotFound."""
+    return _channel(workspace, job_id).side_log(name, tail_bytes=tail_bytes)
+
+
 def _channel(workspace: Workspace, job_id: str) -> Channel:
     """Return the channel of the latest attempt, in the home that ran it. Raises NotFound."""
     with workspace.store.read() as session:
