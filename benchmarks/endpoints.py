@@ -3,8 +3,8 @@
 For each engine an endpoint is made of a model, under a real supervisor and worker. Its first load is the cold start: in
 a new home, so that vLLM compiles. Then it is left alone until it is unloaded, asked for one token, and so on: a wake is
 the time from that request to its whole answer. Memory is the proportional set size (PSS) of the worker and all that it
-started. Last, clients send requests with random pauses to an endpoint that is unloaded after a third of a second, so
-that each request wakes it, waits for a wake, or races with an unload; every answer must be whole.
+started. Last, bursts of one to four requests are sent with random pauses to an endpoint that is unloaded after a third
+of a second, so that each burst wakes it or races with an unload; every answer must be whole.
 
 Prints a table and writes benchmarks/results/endpoints.md:
 `python benchmarks/endpoints.py MODEL [--engines llama.cpp,vllm] [--wakes 20] [--vllm-wakes 3] [--first-requests 1000]`.
@@ -44,7 +44,7 @@ from backend.service.serving import local_endpoints  # noqa: E402
 RESULTS = ROOT / "benchmarks" / "results" / "endpoints.md"
 WAIT_S = 900.0
 IDLE_MINUTES = 0.02
-RACING_IDLE_MINUTES, CLIENTS, LONGEST_PAUSE_S = 0.005, 4, 0.7
+RACING_IDLE_MINUTES, MOST_AT_ONCE, PAUSES_S = 0.005, 4, (0.2, 0.9)
 GOALS = {"llama.cpp": "wake p95 at most 2 s", "vllm": "wake at most a third of the cold start"}
 
 
@@ -163,17 +163,16 @@ def measure(model: str, engine: str, wakes: int) -> Figures:
 
 def count_lost(model: str, engine: str, requests: int) -> Lost:
     """Return how many of so many requests were lost that came while the model was unloaded, or about to be."""
-    generator = random.Random(0)
-    pauses = [generator.uniform(0, LONGEST_PAUSE_S) for _ in range(requests)]
-
-    def send(pause_s: float) -> tuple[bool, float]:
-        time.sleep(pause_s)
-        return ask(port, key)
-
-    with endpoint(model, engine, RACING_IDLE_MINUTES) as (workspace, port, key):
+    generator, answers = random.Random(0), list[tuple[bool, float]]()
+    with (
+        endpoint(model, engine, RACING_IDLE_MINUTES) as (workspace, port, key),
+        ThreadPoolExecutor(MOST_AT_ONCE) as pool,
+    ):
         began = time.monotonic()
-        with ThreadPoolExecutor(CLIENTS) as pool:
-            answers = list(pool.map(send, pauses))
+        while len(answers) < requests:
+            time.sleep(generator.uniform(*PAUSES_S))
+            size = min(generator.randint(1, MOST_AT_ONCE), requests - len(answers))
+            answers += [future.result() for future in [pool.submit(ask, port, key) for _ in range(size)]]
         seconds = time.monotonic() - began
         wait_for(workspace, EndpointState.IDLE)
         loads = local_endpoints.show(workspace, "measured").loads
@@ -233,7 +232,7 @@ def _memory_line(figures: Figures) -> str:
 
 def _lost_line(lost: Lost) -> str:
     return (
-        f"- Goal: 0 of {lost.requests:,} first requests lost ({CLIENTS} clients, the model unloaded after "
+        f"- Goal: 0 of {lost.requests:,} first requests lost (bursts of up to {MOST_AT_ONCE}, the model unloaded after "
         f"{RACING_IDLE_MINUTES * 60:.1f} s): {lost.lost} lost in {lost.seconds:.0f} s with {lost.loads:,} loads, the "
         f"slowest answer after {lost.slowest_s:.1f} s: {_outcome(not lost.lost)}."
     )
@@ -264,7 +263,9 @@ def main() -> None:
     figures = [
         measure(options.model, engine, options.vllm_wakes if engine == "vllm" else options.wakes) for engine in engines
     ]
-    lost = count_lost(options.model, engines[0], options.first_requests) if options.first_requests else None
+    lost = None
+    if options.first_requests:
+        lost = count_lost(options.model, engines[0] if engines else "llama.cpp", options.first_requests)
     # 2. Write the page.
     page = write_page(figures, lost, f"python benchmarks/endpoints.py MODEL --engines {options.engines}")
     options.output.write_text(page)

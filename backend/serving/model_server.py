@@ -88,6 +88,10 @@ class ModelServer(ABC):
     def _prepare(self) -> None:  # noqa: B027
         """Do what is needed once before the first attempt to start."""
 
+    def prepare_apart(self) -> None:  # noqa: B027
+        """Do in a process of its own what is needed once and takes large libraries, so that they take no memory in this
+        one."""
+
     @abstractmethod
     def _command(self) -> list[str]:
         """Return the command that serves the variant at `self._port`."""

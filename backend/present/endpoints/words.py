@@ -6,21 +6,23 @@ from backend.domain.figures import counted, span
 from backend.domain.jobs.endpoint_states import EndpointState
 
 SENTENCES = {
-    EndpointState.STARTING: "It is starting.",
-    EndpointState.LOADING: "Its model is being loaded; requests wait for it.",
-    EndpointState.LOADED: "It answers.",
-    EndpointState.IDLE: "Its model is unloaded; the first request loads it.",
-    EndpointState.WAITING: "It waits for memory that others have; requests wait with it.",
-    EndpointState.RESTARTING: "It ended without being asked to, and is started again.",
-    EndpointState.FAILED: "It has failed, until you start it again.",
-    EndpointState.STOPPING: "It is being stopped.",
-    EndpointState.STOPPED: "It is stopped.",
+    EndpointState.STARTING: "Starting.",
+    EndpointState.LOADING: "Loading: requests wait for the model.",
+    EndpointState.LOADED: "Loaded. It answers.",
+    EndpointState.IDLE: "Idle.",
+    EndpointState.WAITING: "Waiting: requests wait with it.",
+    EndpointState.RESTARTING: "Starting again.",
+    EndpointState.FAILED: "Failed, until you start it again.",
+    EndpointState.STOPPING: "Stopping.",
+    EndpointState.STOPPED: "Stopped.",
 }
+EXPLAINED = frozenset({EndpointState.IDLE, EndpointState.WAITING, EndpointState.RESTARTING, EndpointState.FAILED})
+"""States for which the reason is said too."""
 
 
 def state_sentence(state: EndpointState, reason: str | None) -> str:
-    """Return what the endpoint does, with the reason where there is one."""
-    return f"{state}. {SENTENCES[state]}" + (f" {reason}" if reason else "")
+    """Return what the endpoint does, with the reason where it explains something."""
+    return f"{SENTENCES[state]} {reason}" if reason and state in EXPLAINED else SENTENCES[state]
 
 
 def counts(*, requests: int, failed: int, loads: int, restarts: int, loaded_s: float) -> str:

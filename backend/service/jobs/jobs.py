@@ -328,9 +328,10 @@ def release(workspace: Workspace, job_id: str) -> JobView:
 
 def clone(workspace: Workspace, job_id: str) -> JobView:
     """Submit a new job with the same specification and this job as parent. Raises NotFound; NotNow if it continues an
-    evaluation and did not fail."""
+    evaluation and did not fail, or is of an endpoint."""
     with workspace.store.read() as session:
         row = queue.get(session, job_id)
+    queue.require_no_endpoint(row)
     try:
         spec: JobSpec = TypeAdapter(JobSpec).validate_json(row.spec)
     except ValidationError as error:

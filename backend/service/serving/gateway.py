@@ -271,7 +271,9 @@ def _start_lines(
     written = f"[{host}]" if ":" in host else host
     lines = [f"The gateway is at http://{written}:{port}/v1; Ctrl-C stops it."]
     served = (
-        f"It serves {', '.join(names)}." if names else "Nothing is served yet: `whetstone serve MODEL` starts a server."
+        f"It serves {', '.join(names)}."
+        if names
+        else "Nothing is served yet: `whetstone serve MODEL` makes an endpoint."
     )
     lines.append(served)
     if clients:

@@ -22,7 +22,7 @@ from backend.domain.jobs.jobs import EndpointSpec, JobState
 from backend.domain.roles import Action
 from backend.hardware import engine_status, probe
 from backend.present.endpoints.exports import ExportedEndpoint
-from backend.service.jobs import jobs
+from backend.service.jobs import job_rows, jobs
 from backend.service.serving import playground, serve
 from backend.service.workspace import Workspace
 from backend.store import history
@@ -138,11 +138,12 @@ def add(
 
 
 def _make_row(workspace: Workspace, source: str, spec: EndpointSpec) -> EndpointRow:
+    """Return the row of a new endpoint, whose jobs are checked now. Raises as `job_rows.make_row`."""
     return EndpointRow(
         name=spec.endpoint,
         stamp=secrets.token_hex(5),
         source=source,
-        spec=spec.model_dump_json(),
+        spec=job_rows.make_row(workspace, spec, spec.endpoint).spec,
         owner=workspace.actor.name,
         host=socket.gethostname(),
         port=spec.port,
@@ -229,7 +230,7 @@ def start(workspace: Workspace, name: str) -> LocalEndpoint:
     workspace.check(Action.START_ENDPOINT)
     # 1. What it serves must be there still.
     with workspace.store.read() as session:
-        spec = EndpointSpec.model_validate_json(endpoint_rows.get(session, name)[0].spec)
+        spec = endpoint_rows.read_spec(endpoint_rows.get(session, name)[0])
     (variant,) = spec.variants
     try:
         serve.check_files(variant)
@@ -289,7 +290,7 @@ def find(workspace: Workspace, name: str) -> LocalEndpoint | None:
 def served_variant(workspace: Workspace, name: str) -> Variant:
     """Return the variant of an endpoint as it is served. Raises NotFound."""
     with workspace.store.read() as session:
-        spec = EndpointSpec.model_validate_json(endpoint_rows.get(session, name)[0].spec)
+        spec = endpoint_rows.read_spec(endpoint_rows.get(session, name)[0])
     return spec.variants[0]
 
 
@@ -332,7 +333,7 @@ def list_exported(
 
 
 def _view(workspace: Workspace, session: Any, row: EndpointRow, job: JobRow | None) -> LocalEndpoint:
-    spec = EndpointSpec.model_validate_json(row.spec)
+    spec = endpoint_rows.read_spec(row)
     job_state = None if job is None else JobState(job.state)
     state = find_state(
         to_run=row.to_run, given_up=row.reason is not None, job_state=job_state, phase=job.phase if job else None

@@ -12,16 +12,18 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy import ColumnElement, or_, update
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select
 
-from backend.domain.errors import NotFound, NotNow
+from backend.domain.errors import NotFound, NotNow, Unreadable
 from backend.domain.jobs.claims import Claim
 from backend.domain.jobs.endings import Ending
 from backend.domain.jobs.jobs import LIVE, TERMINAL, EndpointSpec, JobKind, JobState
 from backend.domain.jobs.restarts import decide_restart
 from backend.domain.jobs.terms import Terms
+from backend.domain.validation import unreadable
 from backend.store import history, leases, queue
 from backend.store.tables import EndpointRow, JobRow
 
@@ -169,6 +171,14 @@ def _sum_up(session: Session, row: EndpointRow, job: JobRow) -> dict[str, Any]:
     return {name: getattr(row, name) + counts[name] for name in (*COUNTS, "restarts")}
 
 
+def read_spec(row: EndpointRow) -> EndpointSpec:
+    """Return the specification of the endpoint's jobs. Raises Unreadable."""
+    try:
+        return EndpointSpec.model_validate_json(row.spec)
+    except ValidationError as error:
+        raise unreadable(error, f"the endpoint {row.name}") from None
+
+
 def is_summed_up(row: EndpointRow) -> bool:
     """Tell whether the counts of the endpoint's latest job are among its own: its end has been decided upon."""
     return row.reason is not None or row.not_before is not None
@@ -208,7 +218,11 @@ def _submit_next(session: Session, row: EndpointRow, artifacts: str) -> None:
     """Submit the endpoint's next job and name it in the row, unless another supervisor did."""
     # 1. Take the next number.
     generation = row.generation + 1
-    spec = EndpointSpec.model_validate_json(row.spec)
+    try:
+        spec = read_spec(row)
+    except Unreadable as error:
+        _change(session, row, reason=str(error))
+        return
     spec = spec.model_copy(update={"fresh": not row.restarts})
     job_id = "j-" + secrets.token_hex(5)
     values = {"generation": generation, "job_id": job_id, "not_before": None}

@@ -91,7 +91,7 @@ class ServerOwner:
         if self._loaded.server.has_ended or not (state.is_loaded or state.is_leaving):
             self._recover()
         elif state.is_leaving:
-            self._unload("Unloaded: another endpoint needed its memory. The next request loads it again.")
+            self._unload("Unloaded, since another endpoint needed its memory; the next request loads it again.")
         elif not self._spec.keep_loaded and state.take_back(self._spec.idle_minutes * 60):
             self._unload(f"Unloaded after {self._spec.idle_minutes:g} minutes without requests; the next one loads it.")
         elif time.monotonic() - self._read_at > COUNTERS_S:

@@ -79,7 +79,9 @@ def run(spec: EndpointSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
 
 def _make_server(variant: Variant, program: Path, settings: Settings, channel: JobChannel) -> ModelServer:
     log, cache = channel.side_log("server-0"), settings.cache / "vllm"
-    return make_server(variant, program=program, log=log, cache_root=cache, progress=NoProgress())
+    server = make_server(variant, program=program, log=log, cache_root=cache, progress=NoProgress())
+    server.prepare_apart()  # this process stays small: it may live for months, mostly idle
+    return server
 
 
 @contextmanager

@@ -40,7 +40,7 @@ def test_one_is_served_listed_stopped_started_and_removed(workspace: Workspace) 
     assert "chat" in hint and "No supervisor is running: `whetstone up` starts one" in hint
     assert [each["name"] for each in answer_of(workspace, "endpoints", "list")] == ["chat"]
     shown = whetstone(home, "endpoints", "show", "chat").stdout
-    assert "chat: starting. It is starting." in shown and f"curl {served['url']}/" in shown
+    assert "chat: Starting." in shown and f"curl {served['url']}/" in shown
     assert answer_of(workspace, "endpoints", "stop", "chat")["state"] == "stopped"
     assert answer_of(workspace, "endpoints", "start", "chat", "--detach")["state"] == "starting"
     assert answer_of(workspace, "endpoints", "remove", "chat") == {"endpoint": "chat", "removed": True}

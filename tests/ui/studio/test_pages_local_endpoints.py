@@ -41,7 +41,7 @@ def test_a_card_shows_state_figures_and_samples(studio_home: Workspace) -> None:
     put_running(studio_home)
     at = studio.open_page("endpoints")
     text = studio.says(at)
-    assert "It answers." in text and "starter by vllm at `http://127.0.0.1:8701/v1`" in text
+    assert "Loaded. It answers." in text and "starter by vllm at `http://127.0.0.1:8701/v1`" in text
     assert "unloaded after 15 idle minutes" in text and "`whetstone gateway` gives all of them" in text
     for words in ("Requests", "12", "3 failed", "1 restarts after a crash", "WHETSTONE_PRICE_PER_HOUR"):
         assert words in text, words
@@ -51,7 +51,7 @@ def test_a_card_shows_state_figures_and_samples(studio_home: Workspace) -> None:
 def test_it_is_stopped_started_and_removed(studio_home: Workspace) -> None:
     put_running(studio_home, "idle", "Not loaded: the first request loads it.")
     at = studio.open_page("endpoints")
-    assert "Its model is unloaded" in studio.says(at)
+    assert "Idle. Not loaded: the first request loads it." in studio.says(at)
     at.button(key="endpoints_switch-chat").click().run()
     studio.check(at)
     assert str(local_endpoints.show(studio_home, "chat").state) == "stopping"
@@ -71,7 +71,7 @@ def test_it_is_stopped_started_and_removed(studio_home: Workspace) -> None:
 def test_a_failed_one_says_why(studio_home: Workspace) -> None:
     put_endpoint(studio_home.store, reason="Port 8701 is in use by another program.")
     text = studio.says(studio.open_page("endpoints"))
-    assert "It has failed, until you start it again. Port 8701 is in use" in text
+    assert "Failed, until you start it again. Port 8701 is in use" in text
 
 
 @pytest.mark.with_engines

@@ -16,6 +16,7 @@ from backend.domain.errors import (
     NotAllowed,
     NotEnoughMemory,
     NotFound,
+    NotNow,
     PortTaken,
     RequestError,
 )
@@ -27,6 +28,7 @@ from backend.domain.roles import Actor, Role
 from backend.hardware import engine_status, probe
 from backend.present.endpoints import exports, words
 from backend.service import Workspace
+from backend.service.jobs import jobs
 from backend.service.serving import local_endpoints
 from backend.service.serving.gateway import KeysAndServers
 from backend.store import audit, leases
@@ -36,10 +38,14 @@ from tests import studio
 from tests.helpers.endpoint_rows import PORT, endpoint_spec, put_endpoint
 from tests.homes import open_home
 
+BUSY = 8888
+"""A port on which something listens."""
+
 
 @pytest.fixture
 def served_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    """A home in which any engine seems to be installed."""
+    """A home in which any engine seems to be installed, and each port but one to be free."""
+    monkeypatch.setattr(local_endpoints, "_is_free", lambda port: port != BUSY)
     monkeypatch.setattr(engine_status, "server_program", lambda settings, variant: Path("/bin/true"))
     return open_home(tmp_path / "home")
 
@@ -80,10 +86,17 @@ def test_names_settings_and_ports_that_are_taken_are_refused(served_home: Worksp
         local_endpoints.add(served_home, "starter", idle_minutes=3)
     with pytest.raises(PortTaken, match="is that of the endpoint `chat`"):
         local_endpoints.add(served_home, "starter-draft", port=PORT)
-    with socket.create_server(("127.0.0.1", 0)) as listening, pytest.raises(PortTaken, match="is in use: stop what"):
-        local_endpoints.add(served_home, "starter-draft", port=listening.getsockname()[1])
+    with pytest.raises(PortTaken, match="is in use: stop what"):
+        local_endpoints.add(served_home, "starter-draft", port=BUSY)
     second = local_endpoints.add(served_home, "starter-draft")
     assert second.url == f"http://127.0.0.1:{PORT + 1}/v1"
+
+
+def test_a_port_on_which_something_listens_is_not_free() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        assert not local_endpoints._is_free(port)
+    assert local_endpoints._is_free(port)
 
 
 def test_a_variant_of_a_name_that_is_taken_gets_a_number(served_home: Workspace) -> None:
@@ -157,6 +170,15 @@ def test_logs_are_empty_before_its_first_job(served_home: Workspace) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_text("".join(json.dumps({"number": number}) + "\n" for number in range(100)))
     assert local_endpoints.request_log(served_home, "chat", tail_bytes=40) == '{"number": 98}\n{"number": 99}\n'
+
+
+def test_its_job_is_neither_resumed_nor_cloned(served_home: Workspace) -> None:
+    put_endpoint(served_home.store)
+    put_job(served_home, JobState.FAILED)
+    job = str(local_endpoints.show(served_home, "chat").job)
+    for act in (jobs.resume, jobs.clone, jobs.retry):
+        with pytest.raises(NotNow, match="`whetstone endpoints start chat` gives it another one"):
+            act(served_home, job)
 
 
 def test_a_restored_endpoint_waits_for_a_person(served_home: Workspace) -> None:

@@ -185,6 +185,17 @@ def test_an_endpoint_of_a_deleted_artifact_says_so(simulated_home: Home) -> None
     assert job is None and row.reason is not None and row.reason.startswith("There is no artifact a-123 any more")
 
 
+def test_one_that_this_version_cannot_read_says_so(simulated_home: Home) -> None:
+    put_endpoint(simulated_home.store, host="one")
+    with simulated_home.store.session() as session:
+        row = endpoint_rows.get(session, "chat")[0]
+        row.spec = '{"kind": "endpoint"}'
+        session.add(row)
+    simulated_home.tick()
+    row, job = read(simulated_home)
+    assert job is None and row.reason is not None and "the endpoint chat" in row.reason
+
+
 def test_a_removed_endpoint_is_not_known_and_its_name_is_free(simulated_home: Home, world: World) -> None:
     start_one(simulated_home)
     simulated_home.store.run(lambda session: endpoint_rows.remove(session, "chat", "ann"))
