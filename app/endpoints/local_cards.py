@@ -28,6 +28,7 @@ ICONS = {
 WAITING = ":material/hourglass_top:"
 LOG_TAIL = 20_000
 """Bytes of a log that a card shows."""
+MOST_IDLE_MINUTES = 7 * 24 * 60.0
 
 
 def show(opened: Workspace) -> int:
@@ -167,6 +168,7 @@ def _show_form(opened: Workspace, *, unfolded: bool) -> None:
         idle = right.number_input(
             "Idle minutes",
             min_value=0.1,
+            max_value=MOST_IDLE_MINUTES,
             value=serve.IDLE_MINUTES,
             key="endpoints_idle",
             help="The model is unloaded after so long without requests; the next request loads it again.",
