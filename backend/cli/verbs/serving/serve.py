@@ -15,6 +15,7 @@ from backend.cli.verbs.serving import sagemaker
 from backend.domain.errors import InvalidOptions, JobCancelled, WorkError
 from backend.domain.jobs.endpoint_states import EndpointState
 from backend.domain.recipe.serving_engines import ENGINES
+from backend.present.endpoints import words
 from backend.present.words import engines as engine_words
 from backend.service import Workspace
 from backend.service.jobs import supervisors
@@ -116,9 +117,17 @@ def wait_until_settled(workspace: Workspace, names: Sequence[str]) -> list[Local
                     say(line)
                 printed[each.name] = line
             if all(each.state in SETTLED for each in endpoints):
+                _say_why_not_loaded(endpoints)
                 return endpoints
             time.sleep(POLL_S)
     raise JobCancelled(f"Interrupted. The endpoints go on starting: `whetstone endpoints stop {names[0]}` stops one.")
+
+
+def _say_why_not_loaded(endpoints: Sequence[LocalEndpoint]) -> None:
+    """Say why an endpoint that answers has no model in memory: others may have the memory."""
+    for each in endpoints:
+        if each.state is EndpointState.IDLE:
+            say(f"{each.name}: {words.state_sentence(each.state, each.reason)}")
 
 
 def endpoints_text(endpoints: Sequence[LocalEndpoint]) -> str:
