@@ -18,6 +18,7 @@ from backend.domain.evaluation.document import Variant
 from backend.domain.figures import code
 from backend.domain.jobs import gguf_export
 from backend.domain.recipe.serving_engines import ENGINES, artifact_id
+from backend.domain.roles import Action
 from backend.present import serve_command
 from backend.present.source_names import short_name
 from backend.present.words import engines
@@ -26,7 +27,7 @@ from backend.service.evaluations import reports
 from backend.service.jobs import artifacts
 from backend.service.jobs import gguf_export as gguf_exports
 from backend.service.models import models, variants
-from backend.service.serving import chat_servers, playground, serve
+from backend.service.serving import chat_servers, local_endpoints, playground, serve
 from backend.service.serving.serve import ServedVariant
 
 MOST_BYTES = 500_000_000
@@ -115,14 +116,16 @@ def _local_actions(opened: Workspace, variant: Variant, baseline: str | None, *,
         navigation.link("evaluate", label, ":material/speed:", variants=navigation.join_values(*pair))
     # 3. Serve it alone.
     title = ENGINES[variant.serving.engine_name].title
-    options = {"help": f"Starts {title} with it on this machine and opens the job.", **disabled_unless_allowed(opened)}
+    options = {
+        "help": f"Makes an endpoint of it on this machine, served by {title}, which stays until you stop it.",
+        **disabled_unless_allowed(opened, Action.ADD_ENDPOINT),
+    }
     if st.button(
         "Serve", icon=":material/dns:", key=page_key("next_serve"), **{"disabled": not (able and anyway), **options}
     ):
         with shell.errors_inline():
-            mark = idempotency.submission_key("serve", source, for_s=idempotency.DOUBLE_CLICK_S)
-            job = serve.start(opened, [source], submission=mark, anyway=anyway)
-            navigation.go("job", id=job.id)
+            local_endpoints.add(opened, source, anyway=anyway)
+            navigation.go("endpoints")
     return note
 
 

@@ -192,6 +192,10 @@ class Channel:
             text = _tail(attempt / LOG, wanted_bytes) + text
         return text.decode(errors="replace")
 
+    def side_log(self, name: str, *, tail_bytes: int | None = None) -> str:
+        """Return what a program that the attempt started printed, or its last `tail_bytes`; empty if there is none."""
+        return _tail(self._folder / f"{name}.log", tail_bytes).decode(errors="replace")
+
     def resume_bytes(self) -> int:
         """Return the bytes of the resume files. Spilled hidden states count by what they take on the disk."""
         size = 0

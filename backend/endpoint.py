@@ -88,6 +88,12 @@ def header_fields(address: Address, path: str, body: bytes, token: str | None = 
     return plain | ({"Authorization": f"Bearer {token}"} if token else {})
 
 
+def key_file(address: Address) -> str | None:
+    """Return the file with the key of a server that was started here, at an address of this machine; None where none
+    was."""
+    return str(served_keys.file(address.port)) if served_keys.find(address.port) is not None else None
+
+
 def bearer(variable: str | None, address: Address) -> str | None:
     """The token in that environment variable, to be sent to `address`; None of SageMaker, which takes signatures. A
     server that was started here is given its own key, whatever the variable.

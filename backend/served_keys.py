@@ -40,6 +40,11 @@ def make(port: int) -> str:
     return key
 
 
+def find_or_make(port: int) -> str:
+    """The key of the server on that port, which one that is started again keeps. Raises WorkError as `make`."""
+    return find(port) or make(port)
+
+
 def find(port: int) -> str | None:
     """The key of the server that was last started there; None where none of ours was."""
     path = file(port)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import streamlit as st
 
 from app import navigation, next_steps, shell, url_parameters
-from app.endpoints import update_form
+from app.endpoints import local_cards, update_form
 from app.formatting import UNKNOWN, ago, message, plain
 from app.jobs.cards import cancel_button
 from app.jobs.job_text import headline
@@ -33,7 +33,8 @@ LISTING = "endpoints_held"
 
 
 def show_local(opened: Workspace) -> None:
-    """Draw the active serve jobs with the address of each variant, and what can be done with them."""
+    """Draw the endpoints of this machine, then the active serve jobs, which end when nobody uses them."""
+    endpoints = local_cards.show(opened)
     # A card for each serve job: its state and buttons, then an address for each variant.
     active = [job for job in jobs.active(opened) if job.kind == JobKind.SERVE]
     for job in active:
@@ -51,11 +52,11 @@ def show_local(opened: Workspace) -> None:
                 with st.expander(f"Client code for {plain(variant.name)}"):
                     next_steps.show_client(opened, variant)
     # One address for all; without a server, say where to start one.
-    if active:
-        st.caption("`whetstone gateway` gives all servers one address, with keys, limits and metrics.")
+    if active or endpoints:
+        st.caption("`whetstone gateway` gives all of them one address, with keys, limits and metrics.")
     else:
-        st.caption("No server is running on this machine.")
-        navigation.link("playground", "Start one in the Playground", ":material/chat:")
+        st.caption("No server is running on this machine. The Playground starts some for a chat.")
+        navigation.link("playground", "Playground", ":material/chat:")
 
 
 def _show_traffic(opened: Workspace, job_id: str, variant: ServedVariant) -> None:

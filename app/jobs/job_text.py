@@ -8,7 +8,7 @@ from typing import Any
 
 from app.formatting import cell, duration_range, local_time, message, plain, seconds, size
 from backend.domain.jobs.eta import TimeLeft
-from backend.domain.jobs.jobs import RESUMABLE, TERMINAL, Event, JobState
+from backend.domain.jobs.jobs import RESUMABLE, TERMINAL, Event, JobKind, JobState
 from backend.domain.jobs.kinds import KINDS
 from backend.domain.jobs.queueing import WaitReason
 from backend.domain.jobs.terms import Priority
@@ -65,6 +65,8 @@ def verbs(job: JobView) -> tuple[str, ...]:
     """Return the actions that are possible now, except opening and cancelling."""
     if job.state is JobState.QUEUED:
         return ("Move to front",)
+    if job.kind == JobKind.ENDPOINT:  # supervisors give its endpoint another job
+        return ()
     if job.aside:
         return ("Release", "Clone")
     if job.state in RESUMABLE:
@@ -74,6 +76,8 @@ def verbs(job: JobView) -> tuple[str, ...]:
 
 def main_verb(job: JobView) -> str | None:
     """Return the next action on a job that did not succeed, which is also what its error suggests."""
+    if job.kind == JobKind.ENDPOINT:
+        return None
     if job.aside:
         return "Release"
     return "Resume" if job.state in RESUMABLE else None

@@ -273,6 +273,10 @@ def _open_engines(opened: Workspace, job: JobView, specification: SpecificationJ
     return NextStep("See the engines", ":material/memory:", "hardware", {})
 
 
+def _open_endpoints(opened: Workspace, job: JobView, specification: SpecificationJson) -> NextStep:
+    return NextStep("Open Endpoints", ":material/dns:", "endpoints", {})
+
+
 KIND_VIEWS: Mapping[str, KindView] = {
     JobKind.OPTIMIZE: KindView(follow=_evaluate_artifact, change=_change_recipe, show=_show_optimized),
     JobKind.MANAGED: KindView(follow=_evaluate_artifact, change=_change_recipe, show=_show_managed),
@@ -284,4 +288,5 @@ KIND_VIEWS: Mapping[str, KindView] = {
     JobKind.PAYOFF: KindView(follow=_build_with_draft, show=_show_payoff),
     JobKind.IMPORT: KindView(follow=_open_model, show=_show_imported),
     JobKind.INSTALL: KindView(follow=_open_engines),
+    JobKind.ENDPOINT: KindView(watch=_open_endpoints),
 }

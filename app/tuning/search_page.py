@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import charts, navigation, next_steps, shell
-from app.formatting import duration_range, message, plain, size
+from app.formatting import duration_range, plain, size, strong
 from app.jobs.job_text import progress_text
 from app.overview import tiles
 from app.session import disabled_unless_allowed
@@ -67,7 +67,7 @@ def _panel(opened: Workspace, search_id: str) -> str:
     """Draw what changes while it runs; return the state."""
     view = tunings.advance(opened, search_id) if not opened.read_only else tunings.show(opened, search_id)
     st.caption(plain(request_words(view.request, view.title)))
-    st.markdown(message(_sentence(view)))
+    st.markdown(strong(_sentence(view)))
     # 1. What is spent, and what runs now.
     share = min(1.0, view.spent_s / (60 * view.request.budget_min))
     st.progress(share, text=plain(_progress_words(view)))
@@ -79,6 +79,7 @@ def _panel(opened: Workspace, search_id: str) -> str:
         st.dataframe(
             ranking_rows(view),
             hide_index=True,
+            column_config={"Stack": st.column_config.TextColumn(width="medium", pinned=True)},
             alt="Every measured stack, the best first, with the reason for each that lost",
         )
     return f"{view.state} {len(view.steps)} {len(view.ranked)}"
@@ -101,10 +102,10 @@ def _sentence(view: SearchView) -> str:
         if original is not None and original.score and winner.score and winner.trial.key != view.baseline:
             gain = f", {winner.score / original.score:.2f}x the original"
         verb = "leads so far" if view.state == "running" else "wins"
-        return f"**{plain(winner.trial.name)}** {verb}{gain}: {winner.words}."
+        return f"`{winner.trial.name}` {verb}{gain}: {winner.words}."
     nearest = next((one for one in view.ranked if one.standing == "nearest"), None)
     if nearest is not None:
-        return f"No stack meets all limits yet. **{plain(nearest.trial.name)}** is {nearest.words}."
+        return f"No stack meets all limits yet. `{nearest.trial.name}` is {nearest.words}."
     return "Nothing was measured yet." if view.state == "running" else f"{view.ended or 'It was stopped'}"
 
 
@@ -136,7 +137,7 @@ def ranking_rows(view: SearchView) -> list[dict[str, object]]:
 
 
 def _row(one: Ranked, view: SearchView) -> dict[str, object]:
-    row: dict[str, object] = {"Stack": one.trial.name, "Standing": one.standing}
+    row: dict[str, object] = {"Stack": one.trial.name, "Standing": one.standing, "Why": one.words}
     for load in view.request.streams:
         level = one.trial.at(load)
         row[f"Tokens/s at {streams(load)}"] = None if level is None else round(level.tokens_per_s, 1)
@@ -145,7 +146,6 @@ def _row(one: Ranked, view: SearchView) -> dict[str, object]:
     row[f"TTFT {percentile} (ms)"] = None if level is None or level.ttft_ms is None else round(level.ttft_ms)
     row[f"TPOT {percentile} (ms)"] = None if level is None or level.tpot_ms is None else round(level.tpot_ms, 1)
     row["KL"] = None if one.trial.kl is None else float(f"{one.trial.kl:.3g}")
-    row["Why"] = one.words
     row["Evaluation"] = one.trial.evaluation
     return row
 

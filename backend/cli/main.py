@@ -12,7 +12,6 @@ from backend.cli.output import say
 from backend.cli.verbs import (
     artifacts,
     bench,
-    endpoints,
     engines,
     evaluate,
     gateway,
@@ -25,6 +24,8 @@ from backend.cli.verbs import (
 )
 from backend.cli.verbs.evaluations import fleet, portfolio, report
 from backend.cli.verbs.library import catalog, models, presets, prices, recipe
+from backend.cli.verbs.serving import endpoints, sagemaker
+from backend.cli.verbs.serving import serve as serve_verb
 from backend.cli.verbs.tuning import tune
 from backend.domain.errors import WhetstoneError
 
@@ -54,8 +55,8 @@ VERBS: dict[str, Callable[..., None]] = {
     "activity": maintenance.show_activity,
     "backup": maintenance.back_up,
     "restore": maintenance.restore,
-    "serve": endpoints.serve,
-    "deploy": endpoints.deploy,
+    "serve": serve_verb.serve,
+    "deploy": sagemaker.deploy,
 }
 for name, verb in VERBS.items():
     app.command(name)(verb)
@@ -63,7 +64,11 @@ app.add_typer(bench.app, name="bench", help="Run the load generator alone, or im
 app.add_typer(jobs.app, name="jobs", help="Jobs: list, show, cancel, retry, clone, resume, reorder.")
 app.add_typer(studio.supervisor, name="supervisor", help="Supervisors run the jobs: list, start, drain, stop.")
 app.add_typer(artifacts.app, name="artifacts", help="Results of jobs: list, show, verify, fetch, delete.")
-app.add_typer(endpoints.app, name="endpoints", help="Endpoints on SageMaker: list, show, prove, update, delete.")
+app.add_typer(
+    endpoints.app,
+    name="endpoints",
+    help="Endpoints: list, show, logs, start, stop, remove, export; on SageMaker: prove, update, delete.",
+)
 app.add_typer(
     gateway.app,
     name="gateway",

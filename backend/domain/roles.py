@@ -38,6 +38,7 @@ SubjectKind = Literal[
     "row",
     "endpoint",
     "gateway key",
+    "local endpoint",
 ]
 
 
@@ -92,6 +93,10 @@ class Action(StrEnum):
     DEPLOY = "deploy"
     UPDATE_ENDPOINT = "update endpoint"
     DELETE_ENDPOINT = "delete endpoint"
+    ADD_ENDPOINT = "add local endpoint"
+    START_ENDPOINT = "start local endpoint"
+    STOP_ENDPOINT = "stop local endpoint"
+    REMOVE_ENDPOINT = "remove local endpoint"
     ADD_KEY = "add gateway key"
     REMOVE_KEY = "remove gateway key"
     BACK_UP = "back up"
@@ -128,6 +133,10 @@ RULES: dict[Action, PermissionRule] = {
     Action.DEPLOY: PermissionRule(OPERATOR, "endpoint", "deploy artifacts"),
     Action.UPDATE_ENDPOINT: PermissionRule(OPERATOR, "endpoint", "update endpoints", own=True),
     Action.DELETE_ENDPOINT: PermissionRule(OPERATOR, "endpoint", "delete endpoints", own=True),
+    Action.ADD_ENDPOINT: PermissionRule(OPERATOR, "local endpoint", "serve models"),
+    Action.START_ENDPOINT: PermissionRule(OPERATOR, "local endpoint", "start endpoints", own=True),
+    Action.STOP_ENDPOINT: PermissionRule(OPERATOR, "local endpoint", "stop endpoints", own=True),
+    Action.REMOVE_ENDPOINT: PermissionRule(OPERATOR, "local endpoint", "remove endpoints", own=True),
     Action.ADD_KEY: PermissionRule(ADMIN, "gateway key", "add keys of the gateway"),
     Action.REMOVE_KEY: PermissionRule(ADMIN, "gateway key", "remove keys of the gateway"),
     Action.BACK_UP: PermissionRule(ADMIN, "file", "back the studio up"),

@@ -31,8 +31,7 @@ def make_app(gateway: Gateway) -> Starlette:
         return _json(json.dumps(gateway.document()).encode())
 
     async def health(request: Request) -> Response:
-        document = {"status": "ok", "models": len(gateway.routes.names), "in_flight": gateway.in_flight}
-        return _json(json.dumps(document).encode())
+        return _json(json.dumps(gateway.health()).encode())
 
     async def show_metrics(request: Request) -> Response:
         identify(gateway.keys, request.scope["headers"])
@@ -48,6 +47,7 @@ def make_app(gateway: Gateway) -> Starlette:
             Route("/v1/models", models),
             Route("/health", health),
             Route("/metrics", show_metrics),
+            *gateway.more_routes,
             *(Route(path, PassedRoute(gateway, path), methods=["POST"], name=path) for path in PASSED),
         ],
         exception_handlers={

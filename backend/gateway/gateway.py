@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext,
 from typing import Any
 
 import aiohttp
+from starlette.routing import BaseRoute
 
 from backend import logs
 from backend.domain.errors import WhetstoneError
@@ -19,6 +20,7 @@ from backend.gateway.keys import ClientKey, KeyRing
 from backend.gateway.metrics import Metrics
 from backend.gateway.options import GatewayOptions
 from backend.gateway.portfolio_route import PortfolioRoute
+from backend.gateway.refusals import Refusal, try_later
 from backend.gateway.request_log import RequestLog
 from backend.gateway.routes import RouteTable, Upstream
 
@@ -29,6 +31,10 @@ SHORTEST_REFRESH_S = 0.5
 """Seconds between two readings, however many requests name a model that is not known yet."""
 ENDING_S = 1.0
 """Seconds that requests have to end once they were cancelled."""
+
+RESTART_S, RETRY_S, POLL_S = 60.0, 10.0, 0.25
+"""Seconds for which a request waits for an endpoint that is being started again, after which a client may try again,
+and between two tries."""
 
 ReadKeysAndServers = Callable[[], tuple[Sequence[ClientKey], Sequence[Upstream]]]
 
@@ -48,6 +54,8 @@ class Gateway:
         self.in_flight = 0
         portfolio = options.portfolio
         self.portfolio = PortfolioRoute(portfolio, options.portfolio_sources) if portfolio else None
+        self.more_routes: Sequence[BaseRoute] = ()
+        """Paths of its own besides those that every gateway answers."""
         self._session: aiohttp.ClientSession | None = None
         self._refreshing = asyncio.Lock()
         self._noted(store_up=True)
@@ -98,9 +106,31 @@ class Gateway:
         # 2. That of the model, or of the portfolio at the load of the moment.
         return divided.require(self.routes) if divided else self.routes.require(model)
 
+    @asynccontextmanager
+    async def lend_upstream(self, model: str) -> AsyncIterator[Upstream]:
+        """Lend the server for that model to one request, which is counted meanwhile. Raises Refusal."""
+        upstream = await self.require_upstream(model)
+        with self.count(model):
+            yield upstream
+
+    async def wait_for(self, upstream: Upstream, refusal: Refusal, waited_s: float) -> None:
+        """Wait a moment for a server that took no connection, where it is an endpoint, which is started again; then
+        its place is read anew. Raises the refusal for any other server, and Refusal (503) after RESTART_S."""
+        if not upstream.is_restarted:
+            raise refusal
+        if waited_s > RESTART_S:
+            sentence = f"The endpoint {upstream.name} is being started again: try again in {RETRY_S:.0f} s."
+            raise try_later(sentence, kind="endpoint_restarting", after_s=RETRY_S)
+        await asyncio.sleep(POLL_S)
+        await self.refresh()
+
     def count(self, model: str) -> AbstractContextManager[None]:
         """Count a request for that model while it is passed on, where a portfolio decides by such counts."""
         return self.portfolio.count() if self.portfolio and self.divides(model) else nullcontext()
+
+    def health(self) -> dict[str, Any]:
+        """Return the answer to `GET /health`."""
+        return {"status": "ok", "models": len(self.routes.names), "in_flight": self.in_flight}
 
     def document(self) -> dict[str, Any]:
         """Return the answer to `GET /v1/models`: the model of the portfolio, then all served ones."""

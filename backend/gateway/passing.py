@@ -19,7 +19,7 @@ from backend.gateway.admission import identify
 from backend.gateway.answer_ends import AnswerEnds
 from backend.gateway.exchange import Exchange
 from backend.gateway.gateway import Gateway
-from backend.gateway.refusals import Headers, Refusal
+from backend.gateway.refusals import Headers, NoConnection, Refusal
 from backend.gateway.request_log import CONTENT_BYTES
 from backend.gateway.routes import Upstream
 
@@ -47,14 +47,13 @@ class ModelRequest(NamedTuple):
     """A request's body, and the model that it names."""
 
     model: str
-    document: dict[str, Any]
     body: bytes
 
     def body_for(self, upstream: Upstream) -> bytes:
         """Return the body with the server's own name of the model; as it came where that is the same."""
         if self.model == upstream.served_name:
             return self.body
-        return json.dumps({**self.document, "model": upstream.served_name}).encode()
+        return json.dumps({**json.loads(self.body), "model": upstream.served_name}).encode()
 
 
 class PassedRoute:
@@ -92,20 +91,27 @@ class PassedRoute:
         gateway, headers = self._gateway, scope["headers"]
         exchange.key = identify(gateway.keys, headers)
         gateway.keys.take(exchange.key, exchange.began)
-        # 2. The body, and the server of its model.
+        # 2. The body.
         request = await self._read_request(headers, receive, exchange)
-        upstream = await gateway.require_upstream(request.model)
-        body = request.body_for(upstream)
-        exchange.model, exchange.job = upstream.name, upstream.job
-        # 3. Pass it on, until the answer ends or the client leaves; the parsed request is not kept as long.
-        counted = gateway.count(request.model)
-        del request
-        gateway.metrics.begin(exchange)
-        try:
-            with counted:
-                await _until_left(receive, answer, self._pass_on(headers, body, upstream, answer))
-        finally:
-            gateway.metrics.end(exchange)
+        # 3. Pass it on, until the answer ends or the client leaves.
+        await _until_left(receive, answer, self._send_on(headers, request, exchange, answer))
+
+    async def _send_on(self, headers: Headers, request: ModelRequest, exchange: Exchange, answer: _Answer) -> None:
+        """Pass the request on to the server of its model. Where that took no connection, so that nothing was sent, and
+        is to be there again soon, wait for it. Raises Refusal."""
+        gateway = self._gateway
+        while True:
+            async with gateway.lend_upstream(request.model) as upstream:
+                exchange.model, exchange.job = upstream.name, upstream.job
+                gateway.metrics.begin(exchange)
+                try:
+                    await self._pass_on(headers, request.body_for(upstream), upstream, answer)
+                    return
+                except NoConnection as refusal:
+                    no_connection = refusal
+                finally:
+                    gateway.metrics.end(exchange)
+            await gateway.wait_for(upstream, no_connection, exchange.elapsed())
 
     async def _read_request(self, headers: Headers, receive: Receive, exchange: Exchange) -> ModelRequest:
         """Return the request. Raises Refusal, ClientLeft."""
@@ -138,7 +144,7 @@ class PassedRoute:
             raise _stalled(upstream, self._gateway.options.stall_s) from None
         except aiohttp.ClientConnectorError as error:
             reason = error.os_error.strerror or "no connection"
-            raise _failed(upstream, f"does not accept connections ({reason})", kind="upstream_unreachable") from None
+            raise _no_connection(upstream, reason) from None
         except (aiohttp.ClientError, OSError):
             raise _failed(upstream, "closed the connection before its answer ended", kind="upstream_died") from None
         await answer.finish()
@@ -259,7 +265,7 @@ def parse_request(body: bytes) -> ModelRequest:
     model = document.get("model")
     if not isinstance(model, str) or not model:
         raise _malformed("The request names no model: give `model`, one of those that /v1/models lists.", "model")
-    return ModelRequest(model, document, body)
+    return ModelRequest(model, body)
 
 
 def _upstream_headers(headers: Iterable[tuple[bytes, bytes]], key: str | None) -> list[tuple[str, str]]:
@@ -282,11 +288,16 @@ def _too_large(most: int) -> Refusal:
 
 
 def _failed(upstream: Upstream, problem: str, *, kind: str) -> Refusal:
-    return Refusal(
-        HTTPStatus.BAD_GATEWAY,
-        f"The server of {upstream.name} {problem}: see the log of job {upstream.job or 'that serves it'}.",
-        kind=kind,
-    )
+    return Refusal(HTTPStatus.BAD_GATEWAY, _failed_sentence(upstream, problem), kind=kind)
+
+
+def _no_connection(upstream: Upstream, reason: str) -> NoConnection:
+    sentence = _failed_sentence(upstream, f"does not accept connections ({reason})")
+    return NoConnection(HTTPStatus.BAD_GATEWAY, sentence, kind="upstream_unreachable")
+
+
+def _failed_sentence(upstream: Upstream, problem: str) -> str:
+    return f"The server of {upstream.name} {problem}: see the log of job {upstream.job or 'that serves it'}."
 
 
 def _stalled(upstream: Upstream, stall_s: float) -> Refusal:

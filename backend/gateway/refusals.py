@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from http import HTTPStatus
 
@@ -42,6 +43,16 @@ class Refusal(WhetstoneError):
 
     def headers(self) -> Headers:
         return json_headers(self.body()) + list(self.extra_headers)
+
+
+class NoConnection(Refusal):
+    """A server takes no connection, so nothing of the request was sent to it."""
+
+
+def try_later(sentence: str, *, kind: str, after_s: float) -> Refusal:
+    """Return a refusal (503) of a request that may be sent again after so many seconds."""
+    headers = [(b"retry-after", str(max(1, math.ceil(after_s))).encode())]
+    return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, sentence, kind=kind, headers=headers)
 
 
 def error_body(status: int, sentence: str, *, code: str, param: str | None = None) -> bytes:

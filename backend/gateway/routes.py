@@ -28,6 +28,8 @@ class Upstream(Frozen):
     job: str = ""
     since: int = 0
     """Unix time at which the job started."""
+    is_restarted: bool = False
+    """An endpoint: whatever ends it, a supervisor starts it again at the same address."""
 
 
 class RouteTable:

@@ -54,7 +54,7 @@ class GatewayServer(uvicorn.Server):  # type: ignore[misc]  # uvicorn is not fol
         await super().shutdown(sockets)
 
 
-def _log_defects_only() -> None:
+def log_defects_only() -> None:
     """Print what nobody foresaw on standard error. Clients that leave and answers that are cut off are in the request
     log."""
 
@@ -80,5 +80,5 @@ def run(gateway: Gateway, listening: socket.socket, say: Callable[[str], None]) 
     gc.collect()
     gc.freeze()
     sys.setswitchinterval(SWITCH_S)
-    _log_defects_only()
+    log_defects_only()
     GatewayServer(gateway, say).run(sockets=[listening])

@@ -239,6 +239,11 @@ def prepared(folder: Path, cache: Path) -> Path | None:
     return into if (into / FILE).is_file() else None
 
 
+def is_prepared(folder: Path, cache: Path) -> bool:
+    """Tell whether `prepared` finds what it made before, and so needs no library."""
+    return (cache / digest(folder)[:24]).exists()
+
+
 def digest(folder: Path) -> str:
     """sha256 over all that decides how text is read: the tokenizer's files, config.json and the release of
     transformers."""

@@ -88,6 +88,10 @@ class ModelServer(ABC):
     def _prepare(self) -> None:  # noqa: B027
         """Do what is needed once before the first attempt to start."""
 
+    def prepare_apart(self) -> None:  # noqa: B027
+        """Do in a process of its own what is needed once and takes large libraries, so that they take no memory in this
+        one."""
+
     @abstractmethod
     def _command(self) -> list[str]:
         """Return the command that serves the variant at `self._port`."""
@@ -163,6 +167,11 @@ class ModelServer(ABC):
         if self._process is None:
             raise RuntimeError("the server was not started")
         return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        """Tell whether its process has ended, whoever ended it."""
+        return self._process is None or self._process.poll() is not None
 
     @property
     def peak_rss_bytes(self) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,16 @@ from backend.serving.installed_packages import is_cpu_build, openmp_library
 from backend.serving.model_server import NICE, READY_SECONDS, ModelServer
 from backend.serving.startup import StartLog
 from backend.serving.vllm_options import Tuning
+from backend.settings import CHECKOUT
+
+PREPARE = """import sys
+from pathlib import Path
+
+from backend.layered import tokenizers
+
+tokenizers.prepared(*map(Path, sys.argv[1:]))
+"""
+"""The program of the child that prepares a tokenizer: for the model's folder and that of prepared ones."""
 
 
 class VllmRoutes(ModelServer):
@@ -89,9 +101,18 @@ class VllmServer(VllmRoutes):
         """Folder of a tokenizer that replaces the model's own files, or None; set when the server is launched."""
 
     def _prepare(self) -> None:
-        self._tokenizer = tokenizers.prepared(
-            Path(self._variant.model_path or ""), self._cache_root / vllm_options.TOKENIZERS
-        )
+        self._tokenizer = tokenizers.prepared(*self._tokenizer_folders())
+
+    def _tokenizer_folders(self) -> tuple[Path, Path]:
+        return Path(self._variant.model_path or ""), self._cache_root / vllm_options.TOKENIZERS
+
+    def prepare_apart(self) -> None:
+        """Have the tokenizer prepared by a child, which loads transformers. What fails there fails again at the start,
+        with its sentence."""
+        folders = self._tokenizer_folders()
+        if not tokenizers.is_prepared(*folders):
+            command = [sys.executable, "-c", PREPARE, *map(str, folders)]
+            subprocess.run(command, cwd=CHECKOUT, check=False, capture_output=True)
 
     def _with_key(self, environment: Mapping[str, str]) -> dict[str, str]:
         return vllm_options.with_key(environment, self._key)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from sqlmodel import Session, col, func, select
 
 from backend.domain.roles import RULES, Action, Actor, SubjectKind
-from backend.store.tables import ArtifactRow, AuditRow, EvaluationRow, JobRow, ModelRow, PresetRow
+from backend.store.tables import ArtifactRow, AuditRow, EndpointRow, EvaluationRow, JobRow, ModelRow, PresetRow
 
 OWNED: dict[SubjectKind, type[Any]] = {
     "job": JobRow,
@@ -16,6 +16,7 @@ OWNED: dict[SubjectKind, type[Any]] = {
     "evaluation": EvaluationRow,
     "preset": PresetRow,
     "model": ModelRow,
+    "local endpoint": EndpointRow,
 }
 MOST_DETAIL, MAX_WORDS = 500, 8
 

@@ -23,7 +23,7 @@ from backend.domain.figures import span
 from backend.domain.jobs import queueing
 from backend.domain.jobs.claims import Capacity, Claim
 from backend.domain.jobs.endings import Ending
-from backend.domain.jobs.jobs import LIVE, RESUMABLE, TERMINAL, Event, JobState
+from backend.domain.jobs.jobs import LIVE, RESUMABLE, TERMINAL, Event, JobKind, JobState
 from backend.domain.jobs.queueing import QueueEntry
 from backend.domain.jobs.terms import Priority, Terms, queue_rank
 from backend.store import artifact_contents, history, leases
@@ -125,7 +125,8 @@ def _rows(session: Session, host: str) -> tuple[Sequence[JobRow], Sequence[JobRo
     """Return the host's live rows and, in queue order, the first startable row of each sort: no other could start
     before it."""
     live = session.exec(select(JobRow).where(col(JobRow.state).in_(LIVE), JobRow.host == host)).all()
-    sort, startable = [col(getattr(JobRow, name)) for name in SORT], _startable(session)
+    sort, pinned = [col(getattr(JobRow, name)) for name in SORT], col(JobRow.pinned_host)
+    startable = and_(_startable(session), or_(pinned.is_(None), pinned == host))
     first = sa_select(*sort, func.min(JobRow.rank).label("rank")).where(startable).group_by(*sort).subquery()
     same = [col(getattr(JobRow, name)) == first.c[name] for name in (*SORT, "rank")]
     return live, session.exec(select(JobRow).join(first, and_(*same)).where(startable).order_by(*ORDER)).all()
@@ -242,6 +243,7 @@ def requeue(session: Session, job_id: str) -> JobRow:
     """
     # 1. Check that it can be resumed.
     row = get(session, job_id)
+    require_no_endpoint(row)
     if JobState(row.state) not in RESUMABLE:
         raise NotNow(f"Job {job_id} is {row.state}: only failed, cancelled and lost jobs can be resumed.")
     if row.aside:
@@ -304,6 +306,13 @@ def hold_restored(session: Session) -> int:
             session, row.id, [Event(kind="state", message=sentence, data={"state": str(JobState.CANCELLED)})]
         )
     return len(rows)
+
+
+def require_no_endpoint(row: JobRow) -> None:
+    """Raise NotNow for the job of an endpoint, which supervisors give the next one by themselves."""
+    if row.kind == JobKind.ENDPOINT:
+        name = json.loads(row.spec)["endpoint"]
+        raise NotNow(f"Job {row.id} is of an endpoint: `whetstone endpoints start {name}` gives it another one.")
 
 
 def move_to_front(session: Session, job_id: str) -> JobRow:

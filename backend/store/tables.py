@@ -77,6 +77,8 @@ class JobRow(Base, table=True):
     """It is tried again then."""
     queue_until: datetime | None = Field(default=None, sa_type=Aware)
     """It must have started by then."""
+    pinned_host: str | None = None
+    """The only host that may run it; None: any."""
     cancel_requested: bool = False
     cause: str | None = None
     """The person or rule that asked for the cancel."""
@@ -320,6 +322,48 @@ class GatewayKeyRow(Base, table=True):
     owner: str
     """The person who added it."""
     created_at: datetime = Field(default_factory=now, sa_type=Aware)
+
+
+class EndpointRow(Base, table=True):
+    """An endpoint of one host: what it serves, whether it is to run, and the job that runs it now or ran it last.
+
+    Supervisors of its host see to it that it has a live job while it is to run (`store.serving.endpoint_rows`).
+    """
+
+    __tablename__ = "endpoints"
+    __table_args__ = (UniqueConstraint("host", "port"),)
+
+    name: str = Field(primary_key=True)
+    stamp: str
+    """Random text that tells it from an earlier endpoint with its name."""
+    source: str
+    spec: str = Field(sa_type=Text)
+    """The specification of its jobs (`domain.jobs.jobs.EndpointSpec`)."""
+    owner: str
+    host: str
+    port: int
+    to_run: bool = True
+    """A person wants it to run."""
+    job_id: str | None = None
+    generation: int = 0
+    """The number of jobs that it had."""
+    crashes: int = 0
+    """Jobs in a row that ended soon without being asked to."""
+    not_before: datetime | None = Field(default=None, sa_type=Aware)
+    """Its next job is submitted then."""
+    reason: str | None = Field(default=None, sa_type=Text)
+    """Why it is given up, until a person starts it again; None while it is not."""
+    restarts: int = 0
+    """Jobs of earlier ones that were replaced, and servers within them, since a person started it."""
+    loads: int = 0
+    """Loads of its server by jobs that have ended, since a person started it; the next columns are of these jobs
+    too."""
+    requests: int = 0
+    failed_requests: int = 0
+    loaded_s: float = 0.0
+    created_at: datetime = Field(default_factory=now, sa_type=Aware)
+    started_at: datetime = Field(default_factory=now, sa_type=Aware)
+    """When a person started it last."""
 
 
 class AuditRow(Base, table=True):

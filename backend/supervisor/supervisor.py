@@ -32,6 +32,7 @@ from backend.settings import Settings
 from backend.store import history, leases, queue
 from backend.store.database import Store
 from backend.store.leases import ExpiredLeases, Fenced, Lease
+from backend.store.serving import endpoint_rows
 from backend.store.tables import JobRow, SupervisorRow
 from backend.supervisor import dependencies
 from backend.supervisor.attempt import MOST_WAITING, Attempt, HangDetector, free_places
@@ -117,6 +118,7 @@ class Supervisor:
             self.draining = leases.is_draining(session, self.row)
             owned, expired = leases.list_owned(session, self.row), leases.list_expired(session, self.row)
             waiting, stranded = queue.check_queue(session)
+            unsettled = endpoint_rows.is_unsettled(session, self.row.host)
 
         # 2. Drop jobs that others took over, attend to its own, and give up those of dead supervisors.
         self._drop_lost(owned)
@@ -132,12 +134,16 @@ class Supervisor:
         if stranded:
             self.store.run(queue.cancel_stranded)
 
-        # 4. Start the next job, unless the supervisor is to end.
+        # 4. Start the next job, unless the supervisor is to end; give endpoints that lost their job another.
         if self.draining:
             self._requeue_yielding(owned, "The supervisor takes no new jobs and ends: this goes back into the queue.")
+            if endpoint_rows.are_to_vacate(owned):
+                self.store.run(partial(endpoint_rows.vacate, jobs=owned))
             return bool(owned)
-        started = waiting and start and self._start_next(owned)
-        return bool(owned) or started or waiting
+        if unsettled and start:
+            self.store.run(partial(endpoint_rows.settle, host=self.row.host, artifacts=str(self.settings.artifacts)))
+        started = (waiting or unsettled) and start and self._start_next(owned)
+        return bool(owned) or started or waiting or unsettled
 
     def stop(self) -> None:
         """Hand over: workers go on, and the next supervisor of this home adopts them. Jobs that yield are requeued."""
@@ -261,7 +267,6 @@ class Supervisor:
         attempt = Attempt(lease, HangDetector(self._now()), terms=Terms.model_validate_json(row.terms))
         attempt.placement.whole = claim.whole
         self._attempts[row.id] = attempt
-
         # 2. Open the channel and start the worker.
         opened = self._channel(lease)
         try:
@@ -272,7 +277,6 @@ class Supervisor:
             ending = Ending.DISK if isinstance(error, DiskFull) else Ending.UNSTARTED
             attempt.start_failure = ending, f"The job was not started. {error}"
             return
-
         # 3. Record the worker in the job's row.
         try:
             self._record_start(attempt)

@@ -68,6 +68,8 @@ ALLOWED: dict[str, set[str]] = {
         "hardware",
         "catalog",
         "present",
+        "gateway",
+        "served_keys",
     }
     | EVERYONE,
     "engines": {"engines", "layered"} | EVERYONE,
@@ -80,7 +82,8 @@ ALLOWED: dict[str, set[str]] = {
 engines, evaluate -> layered, what both know of a model one layer at a time (15); present, and who may import it (17);
 supervisor -> hardware, what its host has (26); endpoint -> aws, which signs requests to SageMaker (32); serving ->
 layered, whose tokenizer is the one that was measured (43); evaluate -> hardware, whose energy counters the load
-generator reads between two variants (52); service -> gateway, which it hands keys and servers (62)."""
+generator reads between two variants (52); service -> gateway, which it hands keys and servers (62);
+worker -> gateway, served_keys, since the worker of an endpoint listens itself (64)."""
 
 BASE = {"errors", "figures", "frozen", "roles", "similar_names", "validation"}
 FLOORS = (

@@ -64,7 +64,7 @@ def run_gateway(
 ) -> None:
     """Answer for all served models at one OpenAI-compatible address, until Ctrl-C or SIGTERM.
 
-    Models are those of running serve jobs on this machine (`whetstone serve`), by name or id.
+    Models are the endpoints of this machine (`whetstone serve`) and the servers of serve jobs, by name or id.
     """
     if context.invoked_subcommand is not None:
         return

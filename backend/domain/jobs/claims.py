@@ -27,6 +27,8 @@ class Claim(Frozen):
     """The host to itself: the job measures."""
     background: bool = False
     installing: bool = False
+    beside: bool = False
+    """It takes nothing for itself, and may use everything beside other jobs."""
     movable: bool = False
     """It may run on a node of a cluster, where there is one, and then takes nothing of the host."""
     cores: int | None = Field(None, ge=0)
@@ -72,7 +74,7 @@ class Granted(Frozen):
 
 def claimed_units(claim: Claim, capacity: Capacity) -> Units:
     """Return the units of that host that the claim comes to; perhaps more than the host has."""
-    if claim.movable and capacity.cluster is not None:
+    if claim.beside or (claim.movable and capacity.cluster is not None):
         return Units(0, 0, frozenset())
     gpus = range(capacity.gpus) if claim.whole or claim.gpus is None else claim.gpus
     named = {f"gpu{number}" for number in gpus}
@@ -128,6 +130,8 @@ def make_grant(allocated: Sequence[str], capacity: Capacity, claim: Claim | None
     has what the cluster gives it."""
     if claim is not None and claim.movable and capacity.cluster is not None:
         return Granted(claim=claim)
+    if claim is not None and claim.beside:
+        return Granted()
     cores = _unit_numbers("core", allocated)
     part = 0 < len(cores) < capacity.cores
     return Granted(cores=cores if part else None, gpus=_unit_numbers("gpu", allocated) if capacity.gpus else None)

@@ -68,6 +68,8 @@ class JobKind(StrEnum):
     PAYOFF = "payoff"
     """A measurement of what speculation costs, before there is a draft."""
     TRAIN = "train"
+    ENDPOINT = "endpoint"
+    """The worker of an endpoint of this machine: it stays, while its server comes and goes."""
 
 
 class SpaceNeeds(NamedTuple):
@@ -308,6 +310,25 @@ class ServeSpec(ServingSpec):
         return variants
 
 
+class EndpointSpec(ServingSpec):
+    """One variant at an address that stays; its server is unloaded while nobody asks."""
+
+    kind: Literal["endpoint"] = "endpoint"
+    variants: tuple[Variant, ...] = Field(min_length=1, max_length=1)
+    endpoint: str
+    """The endpoint's name, which is also that of its variant."""
+    port: int = Field(ge=1, le=65_535)
+    """The port of its address, on loopback."""
+    idle_minutes: float = Field(15.0, gt=0)
+    """Without a request for so long, its server is unloaded."""
+    keep_loaded: bool = False
+    """Its server is never unloaded."""
+    memory_bytes: int = Field(ge=0)
+    """The estimated memory of its server."""
+    fresh: bool = True
+    """A person has just started it: the server is loaded at once, and if that fails it is not tried again."""
+
+
 class ImportSpec(Specification):
     """A model to download. Credentials are never part of it: the worker reads them from its environment."""
 
@@ -355,7 +376,15 @@ class ManagedSpec(Specification):
 
 
 JobSpec = Annotated[
-    OptimizeSpec | EvaluateSpec | InstallSpec | ServeSpec | ImportSpec | ManagedSpec | PayoffSpec | TrainSpec,
+    OptimizeSpec
+    | EvaluateSpec
+    | InstallSpec
+    | ServeSpec
+    | ImportSpec
+    | ManagedSpec
+    | PayoffSpec
+    | TrainSpec
+    | EndpointSpec,
     Field(discriminator="kind"),
 ]
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from backend.domain.jobs.jobs import (
+    EndpointSpec,
     EvaluateSpec,
     ImportSpec,
     InstallSpec,
@@ -24,10 +25,11 @@ from backend.domain.jobs.jobs import (
     TrainSpec,
 )
 
-HostUse = Literal["share", "whole", "background", "installing", "none"]
+HostUse = Literal["share", "whole", "background", "installing", "beside", "none"]
 """`share`: cores, memory and GPUs, beside other jobs. `whole`: the host to itself, since other work would change the
 measurement. `background` and `installing`: the one place for downloads and the one for installations, which neither
-compute nor measure. `none`: the job runs at AWS."""
+compute nor measure. `beside`: nothing of its own, since it may run for months; its server takes memory and cores beside
+other jobs while it answers. `none`: the job runs at AWS."""
 JobResult = Literal["artifact", "managed-artifact", "evaluation", "model"]
 """The thing that the job's result document names. `managed-artifact`: AWS made it, and the job may fetch it."""
 
@@ -63,6 +65,7 @@ KINDS: Mapping[str, KindRow] = {
     JobKind.OPTIMIZE: KindRow(OptimizeSpec, "share", "artifact", "optimize", ("calibration_path",), movable=True),
     JobKind.TRAIN: KindRow(TrainSpec, "share", "artifact", "train", ("prompts_path",)),
     JobKind.SERVE: KindRow(ServeSpec, "share", None, "serve", serves=True, open_ended=True),
+    JobKind.ENDPOINT: KindRow(EndpointSpec, "beside", None, "endpoint", serves=True, open_ended=True),
     JobKind.EVALUATE: KindRow(EvaluateSpec, "whole", "evaluation", "evaluate", movable=True, serves=True),
     JobKind.PAYOFF: KindRow(PayoffSpec, "whole", None, "payoff", ("prompts",), movable=True, serves=True),
     JobKind.IMPORT: KindRow(ImportSpec, "background", "model", "import_", ("source",)),

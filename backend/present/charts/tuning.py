@@ -36,8 +36,8 @@ def latency_and_throughput(
     if not traces:
         return empty(TITLE, "Nothing was measured yet.", theme)
     # 2. Axes from zero, so that distances are factors.
-    x = {"title": {"text": f"Median latency at {streams(low)} (ms)"}, "rangemode": "tozero"}
-    y = {"title": {"text": f"Output tokens/s at {streams(high)}"}, "rangemode": "tozero"}
+    x = {"label": f"Median latency at {streams(low)} (ms)", "rangemode": "tozero"}
+    y = {"label": f"Output tokens/s at {streams(high)}", "rangemode": "tozero"}
     return {
         "data": traces,
         "layout": layout(TITLE, x, y, theme, provenance="measured", better="up and to the left"),

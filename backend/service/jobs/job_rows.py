@@ -77,6 +77,8 @@ def make_claim(spec: JobSpec, terms: Terms) -> Claim:
     row = KINDS[spec.kind]
     if row.host_use == "whole":
         return Claim(whole=True, movable=row.movable, cores=terms.cores, memory_bytes=terms.memory_bytes or 0)
+    if row.host_use == "beside":
+        return Claim(beside=True)
     if not row.uses_processor:
         use = row.host_use
         return Claim(background=use == "background", installing=use == "installing", cores=0, gpus=())

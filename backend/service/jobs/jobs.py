@@ -253,6 +253,11 @@ def logs(workspace: Workspace, job_id: str, *, tail_bytes: int | None = None) ->
     return _channel(workspace, job_id).log(tail_bytes=tail_bytes)
 
 
+def side_log(workspace: Workspace, job_id: str, name: str, *, tail_bytes: int | None = None) -> str:
+    """Return what a program that the job's latest attempt started printed, or its last bytes. Raises NotFound."""
+    return _channel(workspace, job_id).side_log(name, tail_bytes=tail_bytes)
+
+
 def _channel(workspace: Workspace, job_id: str) -> Channel:
     """Return the channel of the latest attempt, in the home that ran it. Raises NotFound."""
     with workspace.store.read() as session:
@@ -323,9 +328,10 @@ def release(workspace: Workspace, job_id: str) -> JobView:
 
 def clone(workspace: Workspace, job_id: str) -> JobView:
     """Submit a new job with the same specification and this job as parent. Raises NotFound; NotNow if it continues an
-    evaluation and did not fail."""
+    evaluation and did not fail, or is of an endpoint."""
     with workspace.store.read() as session:
         row = queue.get(session, job_id)
+    queue.require_no_endpoint(row)
     try:
         spec: JobSpec = TypeAdapter(JobSpec).validate_json(row.spec)
     except ValidationError as error:

@@ -28,7 +28,7 @@ from backend.processes import SignalEvent
 from backend.service.evaluations import evaluations
 from backend.service.jobs import running_jobs
 from backend.service.jobs.running_jobs import RunningJob
-from backend.service.serving import serve
+from backend.service.serving import local_endpoints, serve
 from backend.service.workspace import Workspace
 from backend.store import table_rows
 from backend.store.tables import GatewayKeyRow
@@ -102,7 +102,7 @@ def list_keys(workspace: Workspace) -> list[KeyView]:
 
 
 class KeysAndServers:
-    """Reads the keys of clients and the servers of the serve jobs that run on this machine.
+    """Reads the keys of clients, the servers of the serve jobs that run on this machine, and its endpoints.
 
     The servers of a job do not change while an attempt of it runs, so they are read once.
     """
@@ -125,7 +125,9 @@ class KeysAndServers:
             if servers:
                 by_attempt[attempt] = servers
         self._by_attempt = by_attempt
-        return clients, [server for servers in by_attempt.values() for server in servers]
+        servers = [server for servers in by_attempt.values() for server in servers]
+        # 3. The endpoints of this machine, whether their servers are loaded or not.
+        return clients, [*servers, *_endpoints(self._workspace)]
 
 
 def _serve_jobs(workspace: Workspace) -> list[RunningJob]:
@@ -136,6 +138,26 @@ def _serve_jobs(workspace: Workspace) -> list[RunningJob]:
         for job in running_jobs.list_running(workspace)
         if job.kind == JobKind.SERVE and job.state is JobState.RUNNING and job.host == here
     ]
+
+
+def _endpoints(workspace: Workspace) -> list[Upstream]:
+    """Return the endpoints of this machine that are to run; also one that is being started again."""
+    upstreams = []
+    for each in local_endpoints.list_running(workspace):
+        address = endpoint.parse_address(each.url)
+        upstreams.append(
+            Upstream(
+                name=each.name,
+                source=each.source,
+                served_name=each.name,
+                base=str(address),
+                key=endpoint.bearer(None, address),
+                job=each.job or "",
+                since=int(each.started_at.timestamp()),
+                is_restarted=True,
+            )
+        )
+    return upstreams
 
 
 def _upstreams(workspace: Workspace, job: RunningJob) -> list[Upstream]:
@@ -249,7 +271,9 @@ def _start_lines(
     written = f"[{host}]" if ":" in host else host
     lines = [f"The gateway is at http://{written}:{port}/v1; Ctrl-C stops it."]
     served = (
-        f"It serves {', '.join(names)}." if names else "Nothing is served yet: `whetstone serve MODEL` starts a server."
+        f"It serves {', '.join(names)}."
+        if names
+        else "Nothing is served yet: `whetstone serve MODEL` makes an endpoint."
     )
     lines.append(served)
     if clients:

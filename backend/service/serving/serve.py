@@ -51,27 +51,39 @@ def prepare(
     """Return the specification that serves the sources which are not addresses, each once. `anyway` allows quality
     below the floor.
 
-    Raises BelowFloor, UnknownModel, InvalidModel, NotFound, EngineMissing, ImpossibleStack, NotEnoughMemory, and
-    RequestError where nothing is to start; ReadOnly in a demonstration.
+    Raises NotEnoughMemory, and as `resolve_served`; ReadOnly in a demonstration.
     """
     workspace.check(Action.SUBMIT)
+    resolved = resolve_served(workspace, sources, anyway=anyway)
+    check_memory(workspace, resolved)
+    return ServeSpec(variants=tuple(resolved), idle_minutes=idle_minutes)
+
+
+def resolve_served(workspace: Workspace, sources: Iterable[str], *, anyway: bool = False) -> list[Variant]:
+    """Return the variants of the sources which are not addresses, each once, checked but for their memory.
+
+    Raises BelowFloor, UnknownModel, InvalidModel, NotFound, EngineMissing, ImpossibleStack, and RequestError where
+    nothing is to start.
+    """
     to_start = [source for source in dict.fromkeys(sources) if not is_address(source)]
     if not to_start:
         raise RequestError("There is nothing to start: choose a model or an artifact.")
     resolved = variants.distinct_names([variants.resolve(workspace, source) for source in to_start])
     for variant in resolved:
-        folder = variant.model_path
-        if not (Path(folder or "") / "config.json").is_file():
-            raise NotFound(
-                f"The files of {variant.source} are no longer at {folder}: choose another, or make it again."
-            )
+        check_files(variant)
     preflight.check_variants(workspace.settings.cache, resolved, scored=False)
     variants.check_served(workspace, resolved)
     variants.check_floor(workspace, resolved, anyway=anyway)
     for variant in resolved:
         engine_status.server_program(workspace.settings, variant)
-    check_memory(workspace, resolved)
-    return ServeSpec(variants=tuple(resolved), idle_minutes=idle_minutes)
+    return resolved
+
+
+def check_files(variant: Variant) -> None:
+    """Raise NotFound where the files of the variant are gone."""
+    folder = variant.model_path
+    if not (Path(folder or "") / "config.json").is_file():
+        raise NotFound(f"The files of {variant.source} are no longer at {folder}: choose another, or make it again.")
 
 
 def start(

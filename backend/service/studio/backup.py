@@ -32,6 +32,7 @@ from backend.domain.roles import Action
 from backend.service.workspace import Workspace
 from backend.store import queue, table_rows
 from backend.store.database import HEAD
+from backend.store.serving import endpoint_rows
 from backend.store.tables import ArtifactRow, EvaluationRow
 
 FORMAT = 1
@@ -246,6 +247,7 @@ def restore(workspace: Workspace, path: Path) -> RestoreResult:
                 if f"tables/{table.name}.jsonl" in backup.members
             }
             table_rows.request_rebuild(session)
+            endpoint_rows.hold_restored(session)
             return counted, queue.mark_restored_lost(session), queue.hold_restored(session)
 
         # 3. Then the rows, in one transaction.

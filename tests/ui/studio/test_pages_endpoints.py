@@ -57,7 +57,7 @@ def test_a_server_of_this_machine_is_named_asked_and_stopped(
     assert "(of starter) answers at `http://127.0.0.1:1/v1`" in text and studio.links(at)[:2] == ["Chat", "Job and log"]
     assert ("/v1/chat/completions" in text) is chat and '"temperature": 0' in text
     assert "Cancel" not in text and "Stop these servers?" in text
-    assert "`whetstone gateway` gives all servers one address" in text
+    assert "`whetstone gateway` gives all of them one address" in text
     assert {metric.label: metric.value for metric in at.metric} == {
         "Output tokens/s": "123.4",
         "Output tokens": "1,234",

@@ -36,7 +36,7 @@ from backend.service.machines import engines, machine, prices
 from backend.service.models import imports, models
 from backend.service.plans import calibration, cases, neuron_compilation, optimize, sagemaker_jobs, training
 from backend.service.presets import presets
-from backend.service.serving import endpoints, gateway, playground, serve
+from backend.service.serving import endpoints, gateway, local_endpoints, playground, serve
 from backend.service.studio import audit, backup
 from backend.settings import Settings
 from backend.store import queue
@@ -101,6 +101,10 @@ ATTEMPTS: dict[str, Try] = {
     "serving.gateway.add_key": lambda w, _: gateway.add_key(w, "app"),
     "serving.gateway.remove_key": lambda w, _: gateway.remove_key(w, "app"),
     "serving.gateway.run": lambda w, _: gateway.run(w, "127.0.0.1", 0, GatewayOptions(), str),
+    "serving.local_endpoints.add": lambda w, _: local_endpoints.add(w, "starter"),
+    "serving.local_endpoints.start": lambda w, _: local_endpoints.start(w, "x"),
+    "serving.local_endpoints.stop": lambda w, _: local_endpoints.stop(w, "x"),
+    "serving.local_endpoints.remove": lambda w, _: local_endpoints.remove(w, "x"),
     "serving.playground.find_model_name": lambda w, _: playground.find_model_name(w, "http://127.0.0.1:9", "x"),
     "serving.serve.prepare": lambda w, _: serve.prepare(w, ["starter"]),
     "studio.backup.back_up": lambda w, _: backup.back_up(w, Path("/nowhere/x")),

@@ -1,5 +1,4 @@
-"""`whetstone serve`, `whetstone deploy` and `whetstone endpoints ...`: servers here, and endpoints on
-SageMaker."""
+"""`whetstone deploy`, and the commands of `whetstone endpoints ...` for endpoints on SageMaker alone."""
 
 from __future__ import annotations
 
@@ -11,21 +10,15 @@ from pydantic import ValidationError
 
 from backend import service
 from backend.cli.output import Json, emit, next_command, out, say, table
-from backend.cli.submit_and_wait import report_queued, wait_until
 from backend.domain.deploy.deployment import Capacity, Idle, Scheduled
 from backend.domain.errors import InvalidOptions, WorkError
 from backend.domain.evaluation.evidence.schema import Finding
-from backend.domain.recipe.serving_engines import ENGINES
 from backend.domain.validation import first_flaw
 from backend.present import serve_command
 from backend.present.words import endpoints as words
-from backend.present.words import engines as engine_words
-from backend.service.models import variants
 from backend.service.serving import endpoints
-from backend.service.serving import serve as local_servers
 from backend.service.serving.endpoints import FORMS, DeploymentRequest, EndpointView, UpdateRequest
 
-app = typer.Typer(no_args_is_help=True)
 EndpointId = Annotated[str, typer.Argument(help="An endpoint's name, as `whetstone endpoints list` shows it.")]
 Region = Annotated[str | None, typer.Option(help="AWS region. Default: that of the environment.")]
 Artifact = Annotated[str, typer.Argument(help="An artifact id, as `whetstone artifacts list` shows it.")]
@@ -34,37 +27,6 @@ Anyway = Annotated[bool, typer.Option("--anyway", help="Allow an artifact whose 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the exact requests without changing anything.")]
 HEADER = ("endpoint", "state", "artifact", "instance", "requests/h", "USD/h", "since (UTC)", "USD so far", "by")
 MARKS = {True: "proven", False: "NOT SO", None: "not proven"}
-
-
-def serve(
-    sources: Annotated[list[str], typer.Argument(help="Model ids, folders or artifact ids; each has its own server.")],
-    engine: Annotated[
-        str | None,
-        typer.Option(help=f"{', '.join(ENGINES)} or auto, for all but those written SOURCE@engine=NAME."),
-    ] = None,
-    idle: Annotated[
-        float, typer.Option(min=0.1, metavar="MINUTES", help="Stop after so long without requests.")
-    ] = local_servers.IDLE_MINUTES,
-    anyway: Anyway = False,
-    wait: Annotated[bool, typer.Option("--wait/--detach", help="Wait until the servers answer.")] = True,
-    json: Json = False,
-) -> None:
-    """Serve models or artifacts on this machine, for programs and the Playground, and print their addresses."""
-    workspace = service.open_workspace()
-    # 1. Start, unless they run already.
-    named = [variants.with_engine(source, engine) for source in sources]
-    job = local_servers.start(workspace, named, idle_minutes=idle, anyway=anyway)
-    for sentence in engine_words.choice_sentences(local_servers.served_variants(workspace, job.id)):
-        say(sentence)
-    if not wait:
-        report_queued(workspace, job, as_json=json)
-        return
-    # 2. Wait until they answer, and print where.
-    wait_until(workspace, job, lambda current: bool(local_servers.endpoints(workspace, current.id)))
-    servers = local_servers.endpoints(workspace, job.id)
-    rows = [(server.name, server.url, server.served_name, server.key_file or "-") for server in servers]
-    text = table(("variant", "address", "model", "key in"), rows)
-    emit(servers, as_json=json, text=f"{text}\n{next_command('jobs', 'cancel', job.id)}")
 
 
 def deploy(
@@ -219,11 +181,9 @@ def _hour_text(preview: dict[str, Any]) -> str:
     return words.hour(preview["usd_per_hour"], preview["discount"]) + where
 
 
-@app.command("list")
-def list_endpoints(region: Region = None, json: Json = False) -> None:
-    """List the endpoints that Whetstone made in a region, with their cost, from AWS."""
-    # 1. Ask AWS.
-    endpoint_views = endpoints.listing(service.open_workspace(), region)
+def listing_text(endpoint_views: list[EndpointView]) -> str:
+    """Return the endpoints of a region as a table, with what they cost."""
+    # 1. A row for each.
     rows = [
         (
             endpoint.id,
@@ -241,18 +201,14 @@ def list_endpoints(region: Region = None, json: Json = False) -> None:
     # 2. Add up what they cost.
     hour = sum(view.usd_per_hour or 0 for view in endpoint_views)
     together = words.hour(hour, max((view.discount for view in endpoint_views), default=0.0))
-    text = f"{table(HEADER, rows)}\nIn total {together}." if rows else "No endpoints made by Whetstone in this region."
-    emit(endpoint_views, as_json=json, text=text)
+    return f"{table(HEADER, rows)}\nIn total {together}." if rows else "No endpoints made by Whetstone in this region."
 
 
-@app.command()
-def show(endpoint: EndpointId, region: Region = None, json: Json = False) -> None:
-    """Show one endpoint, with client code."""
-    view = endpoints.show(service.open_workspace(), endpoint, region)
-    emit(view, as_json=json, text=f"{_text(view)}\n\n{serve_command.boto3(view.name, view.region)}")
+def show_text(view: EndpointView) -> str:
+    """Return one endpoint, with client code."""
+    return f"{_text(view)}\n\n{serve_command.boto3(view.name, view.region)}"
 
 
-@app.command()
 def prove(endpoint: EndpointId, region: Region = None, json: Json = False) -> None:
     """Check what the endpoint serves, with one request and the engine's log. Exit 1 if it serves something else."""
     findings = endpoints.prove(service.open_workspace(), endpoint, region)
@@ -260,7 +216,6 @@ def prove(endpoint: EndpointId, region: Region = None, json: Json = False) -> No
     _require_proven(findings)
 
 
-@app.command()
 def update(
     endpoint: EndpointId,
     artifact: Artifact,
@@ -316,7 +271,6 @@ def update(
     _require_proven(proofs)
 
 
-@app.command()
 def delete(endpoint: EndpointId, region: Region = None, json: Json = False) -> None:
     """Delete an endpoint with its configuration, model, autoscaling and weights in the bucket, and wait until it is
     gone."""

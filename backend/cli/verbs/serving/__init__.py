@@ -1,0 +1,1 @@
+"""Commands for what is served, here and on SageMaker."""

@@ -1,0 +1,1 @@
+"""Endpoints of this machine in words, and as configuration of other programs."""

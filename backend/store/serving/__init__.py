@@ -1,0 +1,1 @@
+"""Statements about what is served on this studio's machines."""

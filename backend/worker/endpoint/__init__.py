@@ -1,0 +1,1 @@
+"""The worker of an endpoint: its server is loaded for the first request, and unloaded when nobody asks."""
