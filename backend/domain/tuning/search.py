@@ -98,12 +98,23 @@ class Progress(Frozen):
 
     @property
     def trials(self) -> list[Trial]:
-        return list(chain.from_iterable(one.trials for one in self.rounds))
+        """Return all trials; a round of one stack that failed as a whole is the failure of that stack."""
+        measured = chain.from_iterable(one.trials for one in self.rounds)
+        return [
+            *measured,
+            *(_failed_trial(one) for one in self.rounds if one.failure is not None and not one.is_shared),
+        ]
 
     @property
     def tried(self) -> set[str]:
-        """Keys of the stacks that were measured, or that a round was to measure."""
-        return set(chain.from_iterable(one.keys for one in self.rounds))
+        """Keys of the stacks that were measured or failed alone, and of a round under way."""
+        return set(chain.from_iterable(one.keys for one in self.rounds if one.failure is None or not one.is_shared))
+
+    @property
+    def suspects(self) -> set[str]:
+        """Keys of the stacks of a round that failed as a whole, one of which broke it: each is tried again alone."""
+        failed = chain.from_iterable(one.keys for one in self.rounds if one.failure is not None and one.is_shared)
+        return set(failed) - self.tried
 
 
 def next_step(request: TuneRequest, progress: Progress, order: Sequence[Stack]) -> Step:
@@ -185,6 +196,13 @@ def _race_seconds(request: TuneRequest, progress: Progress) -> float:
     return seconds_of(request, progress, Measure(kind="race", stacks=tuple(leaders), blocks=RACE_BLOCKS - 2))
 
 
+def _failed_trial(one: Round) -> Trial:
+    """Return the trial of the only stack of a round that failed."""
+    return Trial(
+        key=one.keys[0], name=one.keys[0], evaluation="", round=one.kind, blocks=one.blocks, failure=one.failure
+    )
+
+
 def _next_batch(request: TuneRequest, progress: Progress, order: Sequence[Stack]) -> tuple[Stack, ...]:
     """Return the stacks of the next screening round, in their order, each that still fits: where there is no time or
     disk for more weights, those whose weights are there already."""
@@ -192,6 +210,10 @@ def _next_batch(request: TuneRequest, progress: Progress, order: Sequence[Stack]
     batch: list[Stack] = []
     for stack in order:
         is_open = stack.key not in progress.tried and not _has_failed(stack, progress)
+        if stack.key in progress.suspects:
+            if is_open and not batch and _screens(request, progress, (stack,)):
+                return (stack,)
+            continue
         if is_open and (not full or _is_there(stack, progress)) and _screens(request, progress, (*batch, stack)):
             batch.append(stack)
         if len(batch) == BATCH:

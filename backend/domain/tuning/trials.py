@@ -58,6 +58,11 @@ class Round(Frozen):
     trials: tuple[Trial, ...] = ()
     failure: str | None = None
 
+    @property
+    def is_shared(self) -> bool:
+        """Tell whether it has more than one stack beside the original."""
+        return len(self.keys) > 1
+
 
 def read_trials(
     document: Evaluation, evaluation: str, kind: RoundKind, keys: Sequence[str], percentile: Percentile

@@ -56,7 +56,7 @@ class SearchView(Frozen):
     job_ids: tuple[str, ...]
     ranked: tuple[Ranked, ...]
     sources: dict[str, str]
-    """Key of a stack -> the source by which it is served and evaluated."""
+    """Key of a measured stack -> the source by which it is served and evaluated."""
     baseline: str
     untried: dict[str, str]
     """Name of each stack that was not measured -> why."""
@@ -356,7 +356,6 @@ def _view(workspace: Workspace, record: SearchRecord) -> SearchView:
     names = {stack.key: stack.name for stack in record.stacks}
     own = {record.baseline.key: record.baseline.name}
     untried = search.untried_words(record.request, progress)
-    keys = [one.trial.key for one in ranked]
     return SearchView(
         id=record.id,
         title=record.title,
@@ -371,7 +370,7 @@ def _view(workspace: Workspace, record: SearchRecord) -> SearchView:
         steps=tuple(_words(one.step, record) for one in record.steps),
         job_ids=tuple(one.job for one in record.steps if one.job is not None),
         ranked=tuple(one.model_copy(update={"trial": _named(one, names | own)}) for one in ranked),
-        sources={key: _source(record, progress, key) for key in keys},
+        sources={one.trial.key: _source(record, progress, one.trial.key) for one in ranked if one.score is not None},
         baseline=record.baseline.key,
         untried={names[key]: words for key, words in untried.items()},
     )

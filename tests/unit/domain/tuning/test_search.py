@@ -12,7 +12,8 @@ from backend.domain.limits.slo import Slo
 from backend.domain.tuning import ranking, search
 from backend.domain.tuning.request import TuneRequest
 from backend.domain.tuning.search import Finish, Make, Measure, Progress
-from backend.domain.tuning.stacks import SpaceChoice, list_stacks
+from backend.domain.tuning.stacks import WEIGHTS, SpaceChoice, list_stacks
+from backend.domain.tuning.trials import Round
 from tests.helpers.simulated_search import BASELINE, ENGINES, STACKS, World, make_world, run, true_score
 
 REQUEST = TuneRequest(model="m", budget_min=40, max_kl=0.03)
@@ -52,8 +53,7 @@ def test_no_search_passes_its_budget_or_ends_without_reasons(
     ranked = ranking.rank(progress.trials, request, baseline=BASELINE.key)
     untried = search.untried_words(request, progress)
     measured = {one.trial.key for one in ranked}
-    lost_rounds = {key for one in progress.rounds if not one.trials for key in one.keys}
-    assert measured | set(untried) | lost_rounds | {BASELINE.key} >= {stack.key for stack in STACKS}
+    assert measured | set(untried) | {BASELINE.key} >= {stack.key for stack in STACKS}
     assert all(one.words for one in ranked) and ended.finish.reason
     if any(one.score is not None for one in ranked):
         assert sum(one.standing in {"winner", "nearest"} for one in ranked) == 1
@@ -95,6 +95,20 @@ def test_a_budget_without_room_says_so_before_anything_begins() -> None:
         STACKS,
     )
     assert isinstance(step, Finish) and step.reason == "The budget has no room for a first round."
+
+
+def test_stacks_of_a_round_that_failed_as_a_whole_are_tried_again_alone() -> None:
+    keys = tuple(stack.key for stack in STACKS[1:4])
+    failed = Round(kind="screen", keys=keys, blocks=1, seconds=60, failure="no server answers")
+    progress = Progress(baseline=BASELINE, stacks=STACKS, rounds=(failed,))
+    there = {name: search.MadeWeights(seconds=1, artifact="a") for name in WEIGHTS}
+    progress = progress.model_copy(update={"weights": there})
+    step = search.next_step(TuneRequest(model="m", budget_min=60), progress, STACKS[1:])
+    assert isinstance(step, Measure) and [stack.key for stack in step.stacks] == [keys[0]]
+    alone = failed.model_copy(update={"keys": keys[:1]})
+    progress = progress.model_copy(update={"rounds": (failed, alone)})
+    (lost,) = progress.trials
+    assert (lost.key, lost.failure) == (keys[0], "no server answers") and keys[0] in progress.tried
 
 
 def test_what_needs_no_weights_is_measured_where_the_disk_is_full() -> None:
