@@ -52,7 +52,11 @@ def draw(opened: Workspace) -> None:
         format_func=lambda name: GOAL_WORDS[name][0].upper() + GOAL_WORDS[name][1:],
     )
     minutes = right.selectbox(
-        "Budget (minutes)", MINUTES, index=2, key="tune_budget", help="The time of all its jobs. It is never exceeded."
+        "Budget (minutes)",
+        MINUTES,
+        index=2,
+        key="tune_budget",
+        help="The time of all its jobs. What still runs when it is over is ended.",
     )
     # 2. What is wider or narrower than usual.
     with st.expander("Engines, weights and disk"):

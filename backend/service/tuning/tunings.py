@@ -14,6 +14,7 @@ from backend.domain.errors import InvalidOptions, NotNow, RequestError, Whetston
 from backend.domain.evaluation.document import EvaluateOptions
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import JobState
+from backend.domain.jobs.terms import Terms
 from backend.domain.roles import Action
 from backend.domain.tuning import ranking, search
 from backend.domain.tuning.ranking import Ranked
@@ -225,30 +226,37 @@ def _current_job(workspace: Workspace, record: SearchRecord) -> JobView | None:
 
 def _begin_step(workspace: Workspace, record: SearchRecord, step: Make | Measure, progress: Progress) -> StepRecord:
     """Submit the step's job. A request that is refused is the step's failure."""
+    # The supervisor ends what runs over the budget, also where nobody looks at the search any more.
+    left_s = max(1.0, 60 * record.request.budget_min - progress.spent_s)
+    terms = Terms(run_timeout_s=left_s, retries=0)
     key = f"{record.id}-{len(record.steps)}-{record.resumed}"
     try:
         if isinstance(step, Make):
-            job = submit_make(workspace, record, step.weights, key)
+            job = submit_make(workspace, record, step.weights, key, terms)
         else:
-            job = _submit_round(workspace, record, step, progress, key)
+            job = _submit_round(workspace, record, step, progress, key, terms)
     except RequestError as error:
         return StepRecord(step=step, failure=str(error))
     return StepRecord(step=step, job=job.id)
 
 
-def submit_make(workspace: Workspace, record: SearchRecord, weights: str, key: str) -> JobView:
+def submit_make(
+    workspace: Workspace, record: SearchRecord, weights: str, key: str, terms: Terms | None = None
+) -> JobView:
     """Queue the job that makes these weights. Raises as `optimize.prepare`."""
     model = optimize.require_weights(models.resolve(workspace, record.request.model))
     case = cases.resolve(workspace, model, WEIGHTS[weights].recipe)
     prepared = optimize.prepare(workspace, case, scored_windows=SCORED_WINDOWS)
-    return optimize.submit(workspace, prepared, submission=key)
+    return optimize.submit(workspace, prepared, submission=key, terms=terms)
 
 
-def _submit_round(workspace: Workspace, record: SearchRecord, step: Measure, progress: Progress, key: str) -> JobView:
+def _submit_round(
+    workspace: Workspace, record: SearchRecord, step: Measure, progress: Progress, key: str, terms: Terms
+) -> JobView:
     sources = [_source(record, progress, one) for one in _round_keys(record, step)]
     options = round_options(record.request, step.kind, step.blocks)
     spec = evaluations.prepare(workspace, sources, options, anyway=True)
-    return evaluations.submit(workspace, spec, submission=key)
+    return evaluations.submit(workspace, spec, submission=key, terms=terms)
 
 
 def _round_keys(record: SearchRecord, step: Measure) -> list[str]:
