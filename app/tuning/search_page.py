@@ -65,7 +65,7 @@ def _draw_actions(opened: Workspace, view: SearchView) -> None:
 
 def _panel(opened: Workspace, search_id: str) -> str:
     """Draw what changes while it runs; return the state."""
-    view = tunings.advance(opened, search_id) if not opened.read_only else tunings.show(opened, search_id)
+    view = tunings.advance(opened, search_id)
     st.caption(plain(request_words(view.request, view.title)))
     st.markdown(strong(_sentence(view)))
     # 1. What is spent, and what runs now.

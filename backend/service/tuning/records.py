@@ -6,6 +6,7 @@ at most once whoever advances the search, and however often.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ from backend.service.workspace import Workspace
 
 FOLDER = "tunings"
 RECORD, LOCK = "search.json", "search.lock"
+ID = re.compile(r"t-[0-9a-f]{10}")
+"""An id comes from an address, so nothing else may become part of a path."""
 
 
 class StepRecord(Frozen):
@@ -76,6 +79,8 @@ def read(workspace: Workspace, search_id: str) -> SearchRecord:
     """Raises NotFound."""
     file = folder(workspace) / search_id / RECORD
     try:
+        if ID.fullmatch(search_id) is None:
+            raise ValueError("no id of a search")
         return SearchRecord.model_validate_json(file.read_bytes())
     except (OSError, ValueError, ValidationError):
         known = ", ".join(list_ids(workspace)[:3]) or "none"

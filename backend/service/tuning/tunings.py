@@ -135,11 +135,14 @@ def begin(workspace: Workspace, request: TuneRequest) -> SearchView:
 
 
 def advance(workspace: Workspace, search_id: str) -> SearchView:
-    """Queue the next step where the one before has ended, end what runs over the budget, and return the search. Raises
-    NotFound."""
+    """Queue the next step where the one before has ended, end what runs over the budget, and return the search. Its
+    jobs are its owner's, whoever looks; someone who may not submit only looks. Raises NotFound."""
+    if workspace.refusal(Action.SUBMIT) is not None:
+        return show(workspace, search_id)
     with records.changing(workspace, search_id) as record:
-        if workspace.read_only or record.stopped or record.ended is not None:
+        if record.stopped or record.ended is not None:
             return _view(workspace, record)
+        workspace = workspace.acting_as(workspace.actor.model_copy(update={"name": record.owner}))
         job = _current_job(workspace, record)
         progress = _progress(workspace, record)
         # 1. A step is under way: leave it, unless the budget is over.
@@ -175,6 +178,7 @@ def advance_all(workspace: Workspace) -> None:
 
 def stop(workspace: Workspace, search_id: str) -> SearchView:
     """Stop a search; what was measured stays. Raises NotFound, NotNow where it has ended."""
+    workspace.check(Action.CANCEL)
     with records.changing(workspace, search_id) as record:
         workspace.check(Action.CANCEL, record.owner)
         if record.ended is not None or record.stopped:
@@ -189,8 +193,8 @@ def stop(workspace: Workspace, search_id: str) -> SearchView:
 
 def resume(workspace: Workspace, search_id: str) -> SearchView:
     """Let a stopped search go on; the step that was cancelled is begun again. Raises NotFound, NotNow."""
+    workspace.check(Action.SUBMIT)
     with records.changing(workspace, search_id) as record:
-        workspace.check(Action.SUBMIT)
         if not record.stopped:
             raise NotNow(f"{search_id} is not stopped: there is nothing to resume.")
         job = _current_job(workspace, record)

@@ -104,5 +104,6 @@ def test_the_form_names_what_is_missing_and_an_unknown_search_leads_back(studio_
     at = studio.open_page("tune")
     studio.check(at)
     assert "No limits: set latency limits" in studio.says(at) or at.error or at.info
-    at = studio.open_page("tune", id="t-none")
-    assert "There is no search t-none here" in studio.says(at).replace("\\", "")
+    for unknown in ("t-none", "../jobs", f"../{records.FOLDER}/t-0123456789"):
+        at = studio.open_page("tune", id=unknown)
+        assert f"There is no search {unknown} here" in studio.says(at).replace("\\", "")

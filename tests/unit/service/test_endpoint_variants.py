@@ -205,7 +205,7 @@ def test_a_token_is_dearer_where_the_hour_is_dearer_than_the_speed_makes_up() ->
     assert share == pytest.approx(4 / win.row.ratio)
     assert f"costs {share:.2f}x as much per token" in headline.headline_sentence(document)
     tile = headline.tiles(document, win, ("", ""))[2]
-    assert "more expensive" in tile.value and tile.detail.endswith("at 1 and 4 per hour")
+    assert "more expensive" in tile.value and tile.detail.endswith("at 1 and 4 USD per hour")
 
 
 def test_where_only_one_hour_is_known_no_token_is_called_cheaper() -> None:

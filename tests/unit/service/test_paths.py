@@ -30,6 +30,7 @@ NO_PATHS = {
     "ContinuedEvaluation": "evaluation folder",
     "Deployment": "target why",
     "EvaluateOptions": "sweep columns bearer_env",
+    "EndpointSpec": "seen endpoint",
     "EvaluateSpec": "seen",
     "ImportSpec": "revision name endpoint licence",
     "InstallSpec": "engine index",

@@ -20,6 +20,7 @@ from backend.domain.jobs.terms import Priority
 from backend.domain.recipe.draft_training import Training
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.roles import RULES, Action, Actor, Role
+from backend.domain.tuning.request import TuneRequest
 from backend.gateway.options import GatewayOptions
 from backend.service import Workspace, open_workspace, unreadable_rows
 from backend.service.evaluations import (
@@ -36,8 +37,9 @@ from backend.service.machines import engines, machine, prices
 from backend.service.models import imports, models
 from backend.service.plans import calibration, cases, neuron_compilation, optimize, sagemaker_jobs, training
 from backend.service.presets import presets
-from backend.service.serving import endpoints, gateway, local_endpoints, playground, serve
+from backend.service.serving import endpoints, gateway, local_endpoints, playground, recorded_requests, serve
 from backend.service.studio import audit, backup
+from backend.service.tuning import tunings
 from backend.settings import Settings
 from backend.store import queue
 from backend.store.tables import ArtifactRow
@@ -107,6 +109,10 @@ ATTEMPTS: dict[str, Try] = {
     "serving.local_endpoints.remove": lambda w, _: local_endpoints.remove(w, "x"),
     "serving.playground.find_model_name": lambda w, _: playground.find_model_name(w, "http://127.0.0.1:9", "x"),
     "serving.serve.prepare": lambda w, _: serve.prepare(w, ["starter"]),
+    "serving.recorded_requests.make_workload": lambda w, _: recorded_requests.make_workload(w),
+    "tuning.tunings.prepare": lambda w, _: tunings.prepare(w, TuneRequest(model="starter")),
+    "tuning.tunings.stop": lambda w, _: tunings.stop(w, "t-1"),
+    "tuning.tunings.resume": lambda w, _: tunings.resume(w, "t-1"),
     "studio.backup.back_up": lambda w, _: backup.back_up(w, Path("/nowhere/x")),
     "studio.backup.restore": lambda w, _: backup.restore(w, Path("/nowhere/x")),
 }
@@ -132,6 +138,7 @@ ON_DISK = {
     "evaluations.reports._render",  # a temporary folder
     "jobs.artifacts.archive",
     "studio.backup._put_files",  # of `restore`
+    "tuning.records.write",  # of `begin`, `stop`, `resume`, and of `advance`, which queues jobs by `jobs.submit`
     "models.preflight._cached_preflight",  # a cache of what was seen of a model's files
     # a folder that the caller names
     "studio.demo_export.export",
