@@ -71,6 +71,7 @@ with left:
 with right:
     readiness_panel.show_reasons(case)
     readiness_panel.show_estimate(opened, state)
+    readiness_panel.show_notes(case)
 with action:
     readiness_panel.submit_button(opened, state, terms)
 recipe_form.finish_run()

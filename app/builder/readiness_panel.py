@@ -179,7 +179,7 @@ def _duration(forecast: Forecast, duration: TimeLeft | None) -> str:
 
 
 def show_reasons(case: Case | None) -> None:
-    """Show every reason with its rule and source, the notes of the plan, and the closest valid recipe."""
+    """Show every reason with its rule and source, and the closest valid recipe."""
     if case is None:
         return
     verdict = case.verdict
@@ -189,10 +189,7 @@ def show_reasons(case: Case | None) -> None:
             st.markdown(f":material/block: {message(reason.message)}")
         start = "" if number else ":material/block: Why not: "
         st.caption(f"{start}Rule {plain(reason.rule)}. Source: {message(reason.source)}")
-    # 2. What the rules corrected.
-    if verdict.plan and verdict.plan.notes:
-        st.caption("\n".join(f"- {message(note)}" for note in verdict.plan.notes))
-    # 3. The closest valid recipe.
+    # 2. The closest valid recipe.
     suggestion, target = verdict.suggestion, verdict.suggestion_target
     if suggestion is not None:
         where = f" on {plain(target)}" if target else ""
@@ -204,6 +201,13 @@ def show_reasons(case: Case | None) -> None:
             on_click=_use_suggestion,
             args=(suggestion, target),
         )
+
+
+def show_notes(case: Case | None) -> None:
+    """Show what the plan says besides: what the rules corrected, and what a figure rests on."""
+    plan = case.verdict.plan if case else None
+    if plan and plan.notes:
+        st.caption("\n".join(f"- {message(note)}" for note in plan.notes))
 
 
 def _use_suggestion(recipe: Recipe, target: str | None) -> None:
