@@ -37,7 +37,7 @@ def train(visit: Visit, studio: Studio, prompts: Path, screenshots: Path | None)
     short."""
     lines = [json.dumps({"prompt": f"def number_{number}(first, second):"}) for number in range(PROMPTS)]
     prompts.write_text("\n".join(lines))
-    visit.open(f"/train?model=starter&train_minutes=1&train_prompts={quote(str(prompts))}")
+    visit.open(f"/train?model=starter&train_minutes=1.5&train_prompts={quote(str(prompts))}")
     visit.heading("Train a draft")
     visit.button("Train").dblclick()
     visit.page.wait_for_url(re.compile(r"/job\?.*id=j-"))
