@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import navigation, shell
+from app import idempotency, navigation, shell
 from app.field_labels import error_sentence
 from app.formatting import message, plain
 from app.load_bar import address
@@ -22,6 +22,7 @@ from backend.service import Workspace
 from backend.service.models import model_names
 from backend.service.tuning import tunings
 
+PURPOSE = "tune"
 MINUTES = (5, 10, 20, 40, 60, 120, 240, 480)
 
 
@@ -91,10 +92,20 @@ def draw(opened: Workspace) -> None:
         **disabled_unless_allowed(opened),
     ):
         with shell.errors_inline():
-            st.query_params.from_dict({"id": tunings.begin(opened, request).id})
+            st.query_params.from_dict({"id": _begin_once(opened, request)})
             st.rerun()
     with st.expander("The same as a command"):
         st.code(tune_command.command(request), language="bash", wrap_lines=True)
+
+
+def _begin_once(opened: Workspace, request: TuneRequest) -> str:
+    """Begin the search and return its id; a double click is one search."""
+    idempotency.submission_key(PURPOSE, request.model_dump_json(), for_s=idempotency.DOUBLE_CLICK_S)
+    search_id = idempotency.submitted_job(PURPOSE, request.model_dump_json())
+    if search_id is None:
+        search_id = tunings.begin(opened, request).id
+        idempotency.remember_job(PURPOSE, search_id)
+    return search_id
 
 
 def _fields(

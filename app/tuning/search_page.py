@@ -153,8 +153,11 @@ def _row(one: Ranked, view: SearchView) -> dict[str, object]:
 def _draw_steps(view: SearchView) -> None:
     """Draw what was done step by step, what was not tried, and the command."""
     with st.expander(counted(len(view.steps), "step"), icon=":material/list:"):
-        for line, job in zip(view.steps, view.job_ids, strict=False):
-            navigation.link("job", line, ":material/work:", id=job)
+        for line, job in zip(view.steps, view.job_ids, strict=True):
+            if job is None:
+                st.caption(plain(f"{line}: it could not be queued"))
+            else:
+                navigation.link("job", line, ":material/work:", id=job)
     if view.untried:
         with st.expander(f"{counted(len(view.untried), 'stack')} not measured", icon=":material/block:"):
             rows = [{"Stack": name, "Why": words} for name, words in view.untried.items()]

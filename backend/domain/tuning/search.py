@@ -255,8 +255,9 @@ def _leaders(request: TuneRequest, progress: Progress) -> list[Stack]:
     return [by_key[key] for key in keys if key in by_key]
 
 
-def untried_words(request: TuneRequest, progress: Progress) -> dict[str, str]:
-    """Return, for each stack that was never measured, the reason in one sentence."""
+def untried_words(request: TuneRequest, progress: Progress, *, may_follow: bool = False) -> dict[str, str]:
+    """Return, for each stack that was never measured, the reason in one sentence. `may_follow`: the search may still
+    try it."""
     words = {}
     for stack in progress.stacks:
         own = progress.weights.get(stack.weights)
@@ -264,6 +265,8 @@ def untried_words(request: TuneRequest, progress: Progress) -> dict[str, str]:
             continue
         if own is not None and own.failure is not None:
             words[stack.key] = f"its weights could not be made: {own.failure}"
+        elif may_follow:
+            words[stack.key] = "not tried yet"
         else:
             words[stack.key] = f"not tried: the budget of {request.budget_min:g} minutes was spent on likelier ones"
     return words

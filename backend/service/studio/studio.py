@@ -230,13 +230,16 @@ class _Searches(threading.Thread):
     def __init__(self, workspace: Workspace, say: Say, stopping: threading.Event) -> None:
         super().__init__(name="searches", daemon=True)
         self._workspace, self._say, self._stopping = workspace, say, stopping
+        self._said = ""
 
     def run(self) -> None:
         while not self._stopping.wait(SEARCH_SECONDS):
             try:
                 tunings.advance_all(self._workspace)
             except WhetstoneError as error:
-                self._say(f"A search waits: {error}")
+                if str(error) != self._said:
+                    self._say(f"A search waits: {error}")
+                self._said = str(error)
                 self._stopping.wait(OBSTACLE_SECONDS)
 
 

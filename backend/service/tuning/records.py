@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -91,6 +91,15 @@ def list_ids(workspace: Workspace) -> list[str]:
     """Return the ids of all searches, the newest first."""
     places = [file.parent for file in folder(workspace).glob(f"t-*/{RECORD}")]
     return [place.name for place in sorted(places, key=lambda place: -(place / RECORD).stat().st_ctime_ns)]
+
+
+def read_all(workspace: Workspace) -> list[SearchRecord]:
+    """Return all searches, the newest first; one that this version cannot read is left out."""
+    readable = []
+    for search_id in list_ids(workspace):
+        with suppress(NotFound):
+            readable.append(read(workspace, search_id))
+    return readable
 
 
 @contextmanager

@@ -54,7 +54,8 @@ class SearchView(Frozen):
     """The job that runs or waits; None between two."""
     steps: tuple[str, ...]
     """A line for each step so far."""
-    job_ids: tuple[str, ...]
+    job_ids: tuple[str | None, ...]
+    """The job of each step; None of one that could not be queued."""
     ranked: tuple[Ranked, ...]
     sources: dict[str, str]
     """Key of a measured stack -> the source by which it is served and evaluated."""
@@ -170,10 +171,9 @@ def advance(workspace: Workspace, search_id: str) -> SearchView:
 
 def advance_all(workspace: Workspace) -> None:
     """Advance every search that may go on."""
-    for search_id in records.list_ids(workspace):
-        record = records.read(workspace, search_id)
+    for record in records.read_all(workspace):
         if not record.stopped and record.ended is None:
-            advance(workspace, search_id)
+            advance(workspace, record.id)
 
 
 def stop(workspace: Workspace, search_id: str) -> SearchView:
@@ -213,7 +213,7 @@ def show(workspace: Workspace, search_id: str) -> SearchView:
 
 def listing(workspace: Workspace, *, limit: int = 20) -> list[SearchView]:
     """Return the searches of the home, the newest first."""
-    return [show(workspace, search_id) for search_id in records.list_ids(workspace)[:limit]]
+    return [_view(workspace, record) for record in records.read_all(workspace)[:limit]]
 
 
 def _cancel(workspace: Workspace, job: JobView, cause: str) -> None:
@@ -367,7 +367,7 @@ def _view(workspace: Workspace, record: SearchRecord) -> SearchView:
     ranked = ranking.rank(progress.trials, record.request, baseline=record.baseline.key)
     names = {stack.key: stack.name for stack in record.stacks}
     own = {record.baseline.key: record.baseline.name}
-    untried = search.untried_words(record.request, progress)
+    untried = search.untried_words(record.request, progress, may_follow=record.ended is None)
     return SearchView(
         id=record.id,
         title=record.title,
@@ -380,7 +380,7 @@ def _view(workspace: Workspace, record: SearchRecord) -> SearchView:
         left_s=max(0.0, 60 * record.request.budget_min - progress.spent_s),
         job=job if job is not None and not job.ended else None,
         steps=tuple(_words(one.step, record) for one in record.steps),
-        job_ids=tuple(one.job for one in record.steps if one.job is not None),
+        job_ids=tuple(one.job for one in record.steps),
         ranked=tuple(one.model_copy(update={"trial": _named(one, names | own)}) for one in ranked),
         sources={one.trial.key: _source(record, progress, one.trial.key) for one in ranked if one.score is not None},
         baseline=record.baseline.key,

@@ -88,6 +88,11 @@ def test_a_search_is_stopped_with_its_job_and_resumed_without_it(studio_home: Wo
     studio.check(at)
     stopped = tunings.show(studio_home, record.id)
     assert stopped.state == "stopped" and jobs.show(studio_home, str(record.steps[0].job)).ended
+    assert set(stopped.untried.values()) == {"not tried yet"}
+    damaged = records.folder(studio_home) / "t-0123456789"
+    damaged.mkdir()
+    (damaged / records.RECORD).write_text("{}")
+    assert [view.id for view in tunings.listing(studio_home)] == [record.id]
     with pytest.raises(NotNow, match="it is stopped"):
         tunings.stop(studio_home, record.id)
     assert at.button(key="tune_resume").label == "Resume"

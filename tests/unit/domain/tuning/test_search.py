@@ -52,6 +52,7 @@ def test_no_search_passes_its_budget_or_ends_without_reasons(
     # 3. A reason for everything, and a nearest stack where none is allowed.
     ranked = ranking.rank(progress.trials, request, baseline=BASELINE.key)
     untried = search.untried_words(request, progress)
+    assert set(search.untried_words(request, progress, may_follow=True)) == set(untried)
     measured = {one.trial.key for one in ranked}
     assert measured | set(untried) | {BASELINE.key} >= {stack.key for stack in STACKS}
     assert all(one.words for one in ranked) and ended.finish.reason
