@@ -302,18 +302,8 @@ def with_setting(recipe: Recipe, where: int | str, name: str, new: Any) -> Recip
     else:
         # Or change serving settings or limits.
         document[where][name] = new
-    return _with_engine_of_file(recipe, recipes.read(document)) if isinstance(where, int) else recipes.read(document)
-
-
-def _with_engine_of_file(before: Recipe, after: Recipe) -> Recipe:
-    """Return the recipe with the engine that its steps need: a GGUF file is served by llama.cpp, and what took its
-    place by the engine that is usual."""
-    before_file, after_file = (gguf_rules.find_step(recipe) is not None for recipe in (before, after))
-    document = after.model_dump(mode="json")
-    if before_file and not after_file:
-        own = ("engine", "threads", "batch_threads", "device", "kv_cache_dtype")
-        document["serving"] = {name: value for name, value in document["serving"].items() if name not in own}
-    return recipes.read(document) if before_file != after_file else after
+    changed = recipes.read(document)
+    return gguf_rules.with_engine_of_file(recipe, changed) if isinstance(where, int) else changed
 
 
 def _options_for_method(step: Step, method: Any, options: dict[str, Any]) -> dict[str, Any]:
@@ -335,11 +325,11 @@ def with_name(recipe: Recipe, name: str) -> Recipe:
 
 def with_step(recipe: Recipe, step: Step) -> Recipe:
     """Return the recipe with one more step, where it runs."""
-    return _with_engine_of_file(
+    return gguf_rules.with_engine_of_file(
         recipe, recipe.model_copy(update={"steps": tuple(sorted((*recipe.steps, step), key=run_order))})
     )
 
 
 def without_step(recipe: Recipe, index: int) -> Recipe:
     rest = recipe.steps[:index] + recipe.steps[index + 1 :]
-    return _with_engine_of_file(recipe, recipe.model_copy(update={"steps": rest}))
+    return gguf_rules.with_engine_of_file(recipe, recipe.model_copy(update={"steps": rest}))

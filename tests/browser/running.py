@@ -45,7 +45,7 @@ def running_studio(home: Path, *options: str, **variables: str) -> Iterator[Stud
     ):
         try:
             studio = Studio(f"http://localhost:{port}", workspace)
-            eventually("the studio", lambda: process.poll() is not None or _healthy(studio.url))
+            eventually("the studio", lambda: process.poll() is not None or answers_at(f"{studio.url}/_stcore/health"))
             assert process.poll() is None, (home / "studio.log").read_text()
             yield studio
         finally:
@@ -60,9 +60,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _healthy(url: str) -> bool:
+def answers_at(url: str) -> bool:
+    """Return True if a server answers there with 200."""
     try:
-        with urlopen(f"{url}/_stcore/health", timeout=2) as answer:
+        with urlopen(url, timeout=2) as answer:
             return bool(answer.status == 200)
     except (URLError, OSError):
         return False

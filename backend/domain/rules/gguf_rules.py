@@ -10,8 +10,8 @@ from backend.domain.model.gguf import file_types
 from backend.domain.model.gguf.export import find_unwritable
 from backend.domain.recipe import quantize_step
 from backend.domain.recipe.methods import GGUF
-from backend.domain.recipe.recipe import Quantize, Recipe
-from backend.domain.recipe.serving_engines import OPENVINO_READER, find_unread_types
+from backend.domain.recipe.recipe import ENGINE_OPTIONS, Quantize, Recipe, Serving
+from backend.domain.recipe.serving_engines import OPENVINO_READER, choose_engine, find_unread_types
 from backend.domain.rules.target_facts import Reason, TargetFacts
 
 
@@ -19,6 +19,19 @@ def find_step(recipe: Recipe) -> Quantize | None:
     """Return the step that makes a GGUF file; None where there is none."""
     step = recipe.step("quantize")
     return step if isinstance(step, Quantize) and step.method == GGUF else None
+
+
+def with_engine_of_file(before: Recipe, after: Recipe) -> Recipe:
+    """Return `after` with the engine that its steps need: llama.cpp where a step that makes a GGUF file was added, and
+    the usual one, without the settings of llama.cpp alone, where it was taken away."""
+    before_file, after_file = (find_step(recipe) is not None for recipe in (before, after))
+    if before_file == after_file:
+        return after
+    if after_file:
+        engine = choose_engine(GGUF) if after.serving.engine == choose_engine("safetensors") else after.serving.engine
+        return after.model_copy(update={"serving": after.serving.on_engine(engine)})
+    remaining = after.serving.model_dump(exclude={"engine", *ENGINE_OPTIONS, "kv_cache_dtype"})
+    return after.model_copy(update={"serving": Serving.model_validate(remaining)})
 
 
 def check_gguf(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:

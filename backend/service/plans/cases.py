@@ -17,7 +17,7 @@ from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.planner.target_choice import TargetChoice, TargetGoal
 from backend.domain.recipe.capability_table import supported
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate, Step, read
-from backend.domain.rules import check
+from backend.domain.rules import check, gguf_rules
 from backend.domain.rules.nearest_recipe import with_dividing_group
 from backend.domain.rules.plan import Verdict
 from backend.domain.rules.target_facts import Reason, TargetFacts
@@ -161,7 +161,7 @@ def additions(workspace: Workspace, model: ModelFacts, recipe: Recipe, case: Cas
     results = []
     for row in supported():
         (step,) = with_dividing_group(model, Recipe(steps=(_plain_step(row),))).steps
-        longer = recipe.model_copy(update={"steps": (*recipe.steps, step)})
+        longer = gguf_rules.with_engine_of_file(recipe, recipe.model_copy(update={"steps": (*recipe.steps, step)}))
         brought = [
             r.message
             for r in check.check_recipe(model, longer, with_draft, suggest=False).reasons

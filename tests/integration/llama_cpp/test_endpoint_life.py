@@ -27,7 +27,9 @@ from tests.helpers.endpoint_rows import put_endpoint
 from tests.helpers.running_gateway import Reply, ask, require_ok, running_gateway
 from tests.homes import eventually, processes_of
 
-IDLE_MINUTES = 0.05
+LONG_MINUTES = 60.0
+"""Idle minutes after which no test unloads its endpoint."""
+SHORT_MINUTES = 0.05
 BODY = {"model": "tiny", "prompt": "a", "max_tokens": 4, "stream": False}
 PATH = "/v1/completions"
 
@@ -38,11 +40,17 @@ def free_port() -> int:
 
 
 @pytest.fixture
-def port(home: Workspace, tiny: Variant, program: Path) -> Iterator[int]:
+def idle_minutes() -> float:
+    """After how many minutes without a request the endpoint is unloaded."""
+    return LONG_MINUTES
+
+
+@pytest.fixture
+def port(home: Workspace, tiny: Variant, program: Path, idle_minutes: float) -> Iterator[int]:
     """The port of an endpoint that runs; it is stopped at the end."""
     variant = tiny.model_copy(update={"name": "tiny"})
     spec = EndpointSpec(
-        variants=(variant,), endpoint="tiny", port=free_port(), idle_minutes=IDLE_MINUTES, memory_bytes=1
+        variants=(variant,), endpoint="tiny", port=free_port(), idle_minutes=idle_minutes, memory_bytes=1
     )
     put_endpoint(home.store, spec)
     supervisors.ensure_running(home)
@@ -92,6 +100,7 @@ def test_it_answers_again_whichever_process_is_killed(home: Workspace, port: int
     eventually("all requests are counted", lambda: show(home).requests >= 3)
 
 
+@pytest.mark.parametrize("idle_minutes", [SHORT_MINUTES])
 def test_it_is_unloaded_when_idle_and_woken_by_the_first_request(home: Workspace, port: int) -> None:
     eventually("it is idle", lambda: show(home).state is EndpointState.IDLE)
     assert not [each for each in processes_of(home) if "llama-server" in " ".join(each.cmdline())]
@@ -101,5 +110,5 @@ def test_it_is_unloaded_when_idle_and_woken_by_the_first_request(home: Workspace
     eventually("both loads are counted", lambda: show(home).loads == 2)
     lines = local_endpoints.request_log(home, "tiny").splitlines()
     assert [json.loads(line)["status"] for line in lines] == [200] * 8
-    assert "Unloaded after 0.05 minutes" in local_endpoints.logs(home, "tiny")
+    assert f"Unloaded after {SHORT_MINUTES} minutes" in local_endpoints.logs(home, "tiny")
     assert jobs.show(home, str(show(home).job)).owner == "local"

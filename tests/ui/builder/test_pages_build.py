@@ -414,6 +414,9 @@ def test_what_can_be_added_names_the_first_new_reason(studio_home: Workspace) ->
     reasons = {(choice.step.technique, getattr(choice.step, "method", None)): choice.reason for choice in additions}
     assert reasons["quantize", "w8a8"] is None
     assert "more than once" in str(reasons["speculate", "draft"])
+    # A file for llama.cpp brings its engine with it.
+    reasons = {choice.step: choice.reason for choice in cases.additions(studio_home, card, Recipe(), None)}
+    assert reasons[Quantize(method="gguf")] is None
 
 
 def test_the_chosen_engine_says_when_to_prefer_it(studio_home: Workspace) -> None:
