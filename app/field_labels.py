@@ -18,6 +18,7 @@ LABELS = {
     "repeats": "Repeats",
     "until_decided": "Repeat until conclusive",
     "max_blocks": "Maximum repeats",
+    "same_within": "Counts as the same (share)",
     "max_tokens": "Longest answer (tokens)",
     "temperature": "Temperature",
     "endpoint": "Endpoint",

@@ -15,7 +15,7 @@ import argparse
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,6 +65,8 @@ def main() -> None:
     parser.add_argument("--workload", default="assistant", help="assistant (short) or question-answering")
     parser.add_argument("--max-tokens", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=6)
+    parser.add_argument("--candidates", help="only these of CANDIDATES, by number: 0,1,3,6; 0 is the original")
+    parser.add_argument("--requests", type=int, help="a run and level; the evaluation's own number by default")
     parser.add_argument("--runs", type=int, default=2)
     parser.add_argument("--home", type=Path, help="kept, so that artifacts and compile caches are made once")
     parser.add_argument("--note", default="", help="what else the machine did")
@@ -73,7 +75,8 @@ def main() -> None:
         home = arguments.home or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="whetstone-engines-")))
         workspace = service.open_workspace(Settings(home=home))
         stack.callback(jobs.cancel_all_and_stop, workspace)
-        sources = list(list_sources(workspace, arguments.model))
+        numbers = map(int, arguments.candidates.split(",")) if arguments.candidates else range(len(CANDIDATES))
+        sources = list(list_sources(workspace, arguments.model, [CANDIDATES[number] for number in numbers]))
         for _ in range(arguments.runs):
             document = measure(workspace, sources, arguments)
             add_result(document, arguments.note)
@@ -81,10 +84,10 @@ def main() -> None:
     print(text)
 
 
-def list_sources(workspace: Workspace, model: str) -> Iterator[str]:
+def list_sources(workspace: Workspace, model: str, candidates: Sequence[Candidate]) -> Iterator[str]:
     """Yield the sources of the variants whose engines are installed; artifacts are made first, each once."""
     artifacts: dict[str, str] = {}
-    for candidate in CANDIDATES:
+    for candidate in candidates:
         engine = ENGINES[candidate.engine]
         if not engine_status.read_marker(workspace.settings.engines, engine.environment):
             print(f"{engine.title} is not installed: left out", flush=True)
@@ -112,6 +115,7 @@ def measure(workspace: Workspace, sources: list[str], arguments: argparse.Namesp
         workload=arguments.workload,
         repeats=arguments.repeats,
         max_tokens=arguments.max_tokens,
+        **({"requests": arguments.requests} if arguments.requests else {}),
         warmup_seconds=WARM_UP_SECONDS,
         ignore_eos=False,
         price_per_hour=PRICE_PER_HOUR,
@@ -131,6 +135,7 @@ def add_result(document: Evaluation, note: str) -> None:
         "workload": Path(document.options.workload).stem,
         "repeats": document.options.repeats,
         "max_tokens": document.options.max_tokens,
+        "requests": document.options.requests,
         "note": note,
         "variants": [describe_variant(result) for result in document.variants],
         "levels": [row for result in document.variants for row in list_levels(document, result)],

@@ -24,6 +24,7 @@ from app.summaries import model_source
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.blocks import stopping_rule
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
+from backend.domain.evaluation.outcome import EQUIVALENCE
 from backend.domain.figures import counted
 from backend.domain.jobs.eta import TimeLeft
 from backend.domain.jobs.jobs import EvaluateSpec
@@ -36,6 +37,7 @@ from backend.service import Workspace
 from backend.service.evaluations import evaluations, tasks
 from backend.service.jobs import artifacts, progress
 from backend.service.models import model_names, variants
+from backend.service.serving import local_endpoints
 
 PURPOSE, REFUSED = "evaluate", "evaluate_refused"
 MOST_VARIANTS = 16
@@ -189,8 +191,8 @@ def _repeats(place: DeltaGenerator, url: dict[str, Any]) -> dict[str, Any]:
         **url,
         help=(
             "Repeats are added until each variant's throughput is shown to be faster, slower or the same within "
-            "10% of the baseline. The times and levels of the tests are fixed in advance, so that chance finds "
-            "no extra differences."
+            f"{EQUIVALENCE:.0%} of the baseline, or within the share that you choose below. The times and levels of "
+            "the tests are fixed in advance, so that chance finds no extra differences."
         ),
     ):
         most = place.number_input(
@@ -319,6 +321,8 @@ def show_outlook(opened: Workspace, request: EvaluationRequest, sources: list[st
         )
         for sentence in engines.choice_sentences(request.spec.variants):
             st.caption(message(sentence))
+        for sentence in engines.sharing_sentences(local_endpoints.list_loaded(opened)):
+            st.warning(message(sentence), icon=":material/dns:")
     elif sources:
         notice = st.info if opened.read_only else st.error
         notice(message(request.obstacle), icon=":material/block:")

@@ -41,9 +41,11 @@ DROP = ":material/delete:"
 def show_next_step(opened: Workspace, job: JobView, specification: dict[str, Any]) -> None:
     """Draw the one primary button for the state of the job."""
     verb, step = main_verb(job), kind_views.find_next_step(opened, job, specification)
-    if verb and _button(opened, verb, job, type="primary", shortcut="Alt+E"):
+    # As wide as its place from the start: a button that finds its width late would move.
+    appearance: dict[str, Any] = {"type": "primary", "shortcut": "Alt+E", "width": "stretch"}
+    if verb and _button(opened, verb, job, **appearance):
         _perform(opened, verb, job)
-    if step and st.button(step.label, type="primary", icon=step.icon, key="job_next-step", shortcut="Alt+E"):
+    if step and st.button(step.label, icon=step.icon, key="job_next-step", **appearance):
         navigation.go(step.page, **step.params)
 
 

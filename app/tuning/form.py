@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from app import idempotency, navigation, shell
-from app.field_labels import error_sentence
+from app.field_labels import LABELS, error_sentence
 from app.formatting import message, plain
 from app.load_bar import address
 from app.session import disabled_unless_allowed
@@ -15,6 +15,7 @@ from backend.domain.limits.slo import Slo
 from backend.domain.planner.planned_load import PlannedLoad
 from backend.domain.recipe.serving_engines import ENGINES
 from backend.domain.tuning.request import GOAL_WORDS, TuneRequest
+from backend.domain.tuning.rivals import AUTO_TUNE
 from backend.domain.tuning.stacks import WEIGHTS, SpaceChoice
 from backend.domain.validation import validate_fields
 from backend.present import tune_command
@@ -23,6 +24,7 @@ from backend.service.models import model_names
 from backend.service.tuning import tunings
 
 PURPOSE = "tune"
+DEFAULTS = TuneRequest(model="")
 MINUTES = (5, 10, 20, 40, 60, 120, 240, 480)
 
 
@@ -60,7 +62,7 @@ def draw(opened: Workspace) -> None:
         help="The time of all its jobs. What still runs when it is over is ended.",
     )
     # 2. What is wider or narrower than usual.
-    with st.expander("Engines, weights and disk"):
+    with st.expander("Engines, weights, disk, and what it is held against"):
         engines = st.multiselect("Engines", list(ENGINES), key="tune_engines", placeholder="all that are installed")
         weights = st.multiselect(
             "Weights",
@@ -70,10 +72,21 @@ def draw(opened: Workspace) -> None:
             format_func=lambda key: WEIGHTS[key].title,
         )
         disk = st.number_input("Disk for weights (GB)", 0.1, 10_000.0, 5.0, key="tune_disk")
+        against = st.multiselect(
+            "Against others",
+            [AUTO_TUNE],
+            key="tune_against",
+            accept_new_options=True,
+            placeholder="the engine's defaults alone",
+            format_func=lambda name: "what vLLM's auto_tune picks" if name == AUTO_TUNE else name,
+            help="What races against the winner: vLLM's own rule, which measures eight pairs of settings, or the "
+            "source of a stack of yours, such as `starter@max_num_seqs=8`.",
+        )
     load = address.current()
     st.caption(plain(limit_words(load)))
     # 3. The request, checked as it will be.
-    fields = _fields(model, goal, minutes, tuple(engines), tuple(weights), disk, load)
+    space = SpaceChoice(engines=tuple(engines), weights=tuple(weights))
+    fields = _fields(model, goal, minutes, space, disk, load) | {"against": tuple(against), **_choose_quality()}
     try:
         request = validate_fields(TuneRequest, fields, InvalidOptions)
         plan = tunings.plan(opened, request)
@@ -98,6 +111,37 @@ def draw(opened: Workspace) -> None:
         st.code(tune_command.command(request), language="bash", wrap_lines=True)
 
 
+def _choose_quality() -> dict[str, object]:
+    """Draw limits of quality besides the KL divergence of Your load. Return fields of the request."""
+    with st.expander("Length of answers and tasks"):
+        left, middle, right = st.columns(3)
+        percent = left.number_input(
+            "Length of answers, within (%)",
+            1,
+            1000,
+            None,
+            key="tune_length",
+            placeholder="not limited",
+            help="On average, against those of the original. The model ends its answers itself then.",
+        )
+        written = middle.text_input(
+            LABELS["tasks"],
+            key="tune_tasks",
+            placeholder="none",
+            help="lm-eval tasks that are scored on what is served, as on Evaluate. Separate several with commas.",
+        )
+        loss = right.number_input(
+            "Most that a score may lose",
+            0.001,
+            1.0,
+            DEFAULTS.max_task_loss,
+            key="tune_task-loss",
+            help="Against the original's, in the unit of the score: 0.02 is two points of an accuracy.",
+        )
+    tasks = tuple(part.strip() for part in written.split(",") if part.strip())
+    return {"max_length_change": percent and percent / 100, "tasks": tasks, "max_task_loss": loss}
+
+
 def _begin_once(opened: Workspace, request: TuneRequest) -> str:
     """Begin the search and return its id; a double click is one search."""
     idempotency.submission_key(PURPOSE, request.model_dump_json(), for_s=idempotency.DOUBLE_CLICK_S)
@@ -112,8 +156,7 @@ def _fields(
     model: str,
     goal: str,
     minutes: float,
-    engines: tuple[str, ...],
-    weights: tuple[str, ...],
+    space: SpaceChoice,
     disk: float,
     load: PlannedLoad,
 ) -> dict[str, object]:
@@ -123,7 +166,7 @@ def _fields(
         "goal": goal,
         "budget_min": float(minutes),
         "disk_gb": disk,
-        "space": SpaceChoice(engines=engines, weights=weights),
+        "space": space,
         "limits": load.limits,
         "max_kl": load.max_kl,
         "streams": tuple(sorted({1, min(load.expected.concurrency, 64)})) if load.expected.concurrency > 1 else (1, 4),

@@ -82,6 +82,10 @@ def _panel(opened: Workspace, search_id: str) -> str:
             column_config={"Stack": st.column_config.TextColumn(width="medium", pinned=True)},
             alt="Every measured stack, the best first, with the reason for each that lost",
         )
+        st.markdown("**Against others**")
+        st.dataframe(
+            rival_rows(view), hide_index=True, alt="What the winner is held against, with win, same or loss for each"
+        )
     return f"{view.state} {len(view.steps)} {len(view.ranked)}"
 
 
@@ -148,6 +152,14 @@ def _row(one: Ranked, view: SearchView) -> dict[str, object]:
     row["KL"] = None if one.trial.kl is None else float(f"{one.trial.kl:.3g}")
     row["Evaluation"] = one.trial.evaluation
     return row
+
+
+def rival_rows(view: SearchView) -> list[dict[str, str]]:
+    """Return a row for each stack that the winner is held against."""
+    return [
+        {"Against": one.title, "Stack": one.name or "-", "Winner's outcome": one.outcome, "Why": one.words}
+        for one in view.rivals
+    ]
 
 
 def _draw_steps(view: SearchView) -> None:

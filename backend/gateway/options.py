@@ -23,6 +23,8 @@ class GatewayOptions(Frozen):
     """Seconds that a server may take to accept a connection."""
     body_s: float = Field(60.0, gt=0)
     """Seconds without a byte of a request's body after which the request fails."""
+    unread_s: float = Field(120.0, gt=0)
+    """Seconds that a client may leave an answer unread, after which it is given up: its server is for others too."""
     drain_s: float = Field(30.0, ge=0)
     """Seconds that requests under way have left when the gateway stops."""
     refresh_s: float = Field(2.0, gt=0)

@@ -43,6 +43,10 @@ class ClientLeft(Exception):
     """The client closed its connection before the answer ended."""
 
 
+class ClientStalled(Exception):
+    """The client reads no more of its answer."""
+
+
 class ModelRequest(NamedTuple):
     """A request's body, and the model that it names."""
 
@@ -64,7 +68,7 @@ class PassedRoute:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         gateway, exchange = self._gateway, Exchange(self._path)
-        answer = _Answer(send, exchange, with_content=gateway.options.log_content)
+        answer = _Answer(send, exchange, gateway.options.unread_s, with_content=gateway.options.log_content)
         gateway.in_flight += 1
         try:
             await self._exchange(scope, receive, exchange, answer)
@@ -73,6 +77,8 @@ class PassedRoute:
             await answer.refuse(refusal)
         except ClientLeft:
             exchange.error = "client_left"
+        except ClientStalled:
+            exchange.error = "client_stalled"
         except asyncio.CancelledError:
             # The gateway stops, and the time for requests under way is over.
             exchange.error = "gateway_stopped"
@@ -86,7 +92,7 @@ class PassedRoute:
             gateway.record(exchange)
 
     async def _exchange(self, scope: Message, receive: Receive, exchange: Exchange, answer: _Answer) -> None:
-        """Admit the request, read it and pass it on. Raises Refusal, ClientLeft."""
+        """Admit the request, read it and pass it on. Raises Refusal, ClientLeft, ClientStalled."""
         # 1. The key and its limit, before anything is read.
         gateway, headers = self._gateway, scope["headers"]
         exchange.key = identify(gateway.keys, headers)
@@ -153,8 +159,9 @@ class PassedRoute:
 class _Answer:
     """The answer to a client while it is sent: its head, its chunks, its end."""
 
-    def __init__(self, send: Send, exchange: Exchange, *, with_content: bool) -> None:
+    def __init__(self, send: Send, exchange: Exchange, unread_s: float, *, with_content: bool) -> None:
         self._send, self._exchange, self._with_content = send, exchange, with_content
+        self._unread_s = unread_s
         self._is_stream = False
         self.ends = AnswerEnds()
         self.ended = False
@@ -174,8 +181,13 @@ class _Answer:
         await self._send({"type": "http.response.start", "status": response.status, "headers": headers})
 
     async def pass_chunk(self, chunk: bytes) -> None:
-        """Send bytes at once, as one chunk."""
-        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+        """Send bytes at once, as one chunk; that waits while the client reads nothing. Raises ClientStalled."""
+        try:
+            async with asyncio.timeout(self._unread_s):
+                await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+        except TimeoutError:
+            self.ended = True
+            raise ClientStalled from None
         if self._is_stream and not self.ends.size:
             self._exchange.ttft_s = self._exchange.elapsed()
         self.ends.add(chunk)

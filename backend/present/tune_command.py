@@ -20,6 +20,9 @@ def command(request: TuneRequest) -> str:
         ("--percentile", limits.percentile, DEFAULTS.limits.percentile),
         ("--max-kl", request.max_kl, None),
         ("--max-kl-p99", request.max_kl_p99, None),
+        ("--answer-length", request.max_length_change, None),
+        ("--task-limit", request.task_limit, None),
+        ("--max-task-loss", request.max_task_loss, DEFAULTS.max_task_loss),
         ("--budget", request.budget_min, DEFAULTS.budget_min),
         ("--disk", request.disk_gb, DEFAULTS.disk_gb),
         ("--engines", ",".join(space.engines), ""),
@@ -35,6 +38,8 @@ def command(request: TuneRequest) -> str:
             words += [flag, f"{value:g}" if isinstance(value, float) else str(value)]
     for name, values in space.settings.items():
         words += ["--setting", f"{name}={','.join(values)}"]
+    for task in request.tasks:
+        words += ["--task", task]
     for source in request.against:
         words += ["--against", source]
     return shlex.join(words)

@@ -74,10 +74,16 @@ class Ended(NamedTuple):
     overran: int
 
 
-def run(request: TuneRequest, world: World, rng: random.Random, order: Order = likeliest_first) -> Ended:
+def run(
+    request: TuneRequest,
+    world: World,
+    rng: random.Random,
+    order: Order = likeliest_first,
+    rivals: tuple[Stack, ...] = (),
+) -> Ended:
     """Run a search to its end. A step that would pass the end of the budget is cut off there and gives nothing, as a
     cancelled job does."""
-    progress, overran, budget = Progress(baseline=BASELINE, stacks=STACKS), 0, 60 * request.budget_min
+    progress, overran, budget = Progress(baseline=BASELINE, stacks=STACKS, rivals=rivals), 0, 60 * request.budget_min
     for _ in range(200):
         step = search.next_step(request, progress, order(request, progress))
         if isinstance(step, Finish):

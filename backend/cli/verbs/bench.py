@@ -29,6 +29,7 @@ from backend.service.evaluations.workloads import PreparedLoad
         "task_limit",
         "interleave",
         "starts_apart",
+        "same_within",
         "until_decided",
         "max_blocks",
     ),

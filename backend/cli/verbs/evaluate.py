@@ -25,6 +25,7 @@ from backend.present.words.measurements import agreed_shares
 from backend.present.words.verdicts import describe_comparison, describe_task_score, rows_by_level
 from backend.service.evaluations import continuation, evaluations, workloads
 from backend.service.jobs import jobs
+from backend.service.serving import local_endpoints
 
 AGREED = ("greedy match", "exact match", "token F1")
 
@@ -85,6 +86,8 @@ def evaluate(
         ):
             say(sentence)
     for sentence in engines.choice_sentences(prepared.variants):
+        say(sentence)
+    for sentence in engines.sharing_sentences(local_endpoints.list_loaded(workspace)):
         say(sentence)
     # 3. Read the quality gates before anything is submitted.
     conditions = evaluations.read_gates(fail_if or [], prepared.options, waits=wait)

@@ -72,11 +72,14 @@ class _Pair(NamedTuple):
         return log_interval and (_exp(log_interval[0]), _exp(log_interval[1]))
 
 
-def compare(results: Sequence[VariantResult], alpha: float = SIGNIFICANCE) -> list[Comparison]:
+def compare(
+    results: Sequence[VariantResult], alpha: float = SIGNIFICANCE, same_within: float = EQUIVALENCE
+) -> list[Comparison]:
     """Compare each variant with the first, at every load that both have, on every headline metric.
 
     The family of primary tests has level `alpha`, and so has each secondary test. `p_value` is Holm-adjusted for the
-    primary metric, None where no test was made; `ci95` is then None too or, for 3 or 4 slices, the plain 95% interval.
+    primary metric, None where no test was made; `same_within` is the share by which ratios may differ from 1 and count
+    as the same. `ci95` is then None too or, for 3 or 4 slices, the plain 95% interval.
     The p50 over a slice's requests is compared, or its mean where it has none. Never raises on odd figures: `why` says
     what prevents a test.
     """
@@ -92,7 +95,7 @@ def compare(results: Sequence[VariantResult], alpha: float = SIGNIFICANCE) -> li
     tests = {index: HolmResult(p_value, alpha) for index, p_value in p_values.items()}
     tests |= zip(primary, holm([p_values[index] for index in primary], alpha), strict=True)
     # 3. Their outcomes.
-    return [_comparison(pair, tests.get(index), alpha) for index, pair in enumerate(pairs)]
+    return [_comparison(pair, tests.get(index), alpha, same_within) for index, pair in enumerate(pairs)]
 
 
 def log_ratios(results: Sequence[VariantResult], row: Comparison) -> list[float]:
@@ -193,12 +196,12 @@ def _usable(value: float | None) -> TypeGuard[float]:
     return value is not None and math.isfinite(value) and value > 0
 
 
-def _comparison(pair: _Pair, tested: HolmResult | None, alpha: float) -> Comparison:
+def _comparison(pair: _Pair, tested: HolmResult | None, alpha: float, same_within: float) -> Comparison:
     """Make the document's row of a pair; one without a test has an obstacle."""
     ratio, why = pair.ratio, pair.obstacle
     better = ratio is not None and (ratio > 1) == higher_is_better(pair.metric)
     interval = pair.interval(tested.alpha) if tested else _plain_interval(pair)
-    outcome: Outcome = why.outcome if why else interval_outcome(interval or (0.0, math.inf), better)
+    outcome: Outcome = why.outcome if why else interval_outcome(interval or (0.0, math.inf), better, same_within)
     if tested and outcome in {"better", "worse"} and tested.p_adjusted > alpha:
         outcome = "undecided"  # by rounding alone: Holm's interval leaves out 1 exactly where it rejects
     can_be_decided = tested is not None and outcome == "undecided"
@@ -212,19 +215,19 @@ def _comparison(pair: _Pair, tested: HolmResult | None, alpha: float) -> Compari
         ratio=ratio,
         ci95=interval,
         p_value=tested.p_adjusted if tested else None,
-        more_blocks=_more_blocks(pair, tested.alpha / 2) if tested and can_be_decided else None,
+        more_blocks=_more_blocks(pair, tested.alpha / 2, same_within) if tested and can_be_decided else None,
         secondary=not pair.is_primary,
     )
 
 
-def _more_blocks(pair: _Pair, alpha: float) -> int | None:
+def _more_blocks(pair: _Pair, alpha: float, same_within: float) -> int | None:
     """Return how many more blocks would decide the pair: an even number, since every second block is in reverse order.
 
     `alpha` is the level of the test that will follow (`sequential_tests`).
     """
     # 1. The slices that a decision takes.
     slices = len(pair.logs)
-    needed = pairs_needed(fmean(pair.logs), pair.means.spread, slices, math.log(1 + EQUIVALENCE), alpha)
+    needed = pairs_needed(fmean(pair.logs), pair.means.spread, slices, math.log(1 + same_within), alpha)
     if needed is None:
         return None
     # 2. The blocks that have so many.

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from backend.domain.errors import Unreadable, WrittenByNewer
 from backend.domain.evaluation.blocks.sequential_tests import SequentialTest
 from backend.domain.evaluation.evidence.schema import Drafting, Finding, Lossless
-from backend.domain.evaluation.outcome import Obstacle, Outcome, SloCheck, VerdictKind, verdict_kind
+from backend.domain.evaluation.outcome import EQUIVALENCE, Obstacle, Outcome, SloCheck, VerdictKind, verdict_kind
 from backend.domain.evaluation.resource_use import Energy, StepBytes
 from backend.domain.evaluation.soundness import WithValidity
 from backend.domain.evaluation.startup import Startup
@@ -135,8 +135,7 @@ class EvaluateOptions(LoadOptions):
     """Text on which perplexity and KL divergence are measured: code, prose, chat, "chat and prose", or a text, JSONL or
     Parquet file that the model was neither trained nor calibrated on."""
     quality_prompts: int = Field(GREEDY_PROMPTS, ge=4, le=GREEDY_PROMPTS, exclude_if=lambda v: v == GREEDY_PROMPTS)
-    """Prompts whose greedy answers are compared; the held-out text is asked of the servers in proportion. Fewer take
-    less time and give wider intervals."""
+    """Prompts whose greedy answers are compared; held-out text is asked in proportion. Fewer give wider intervals."""
     lossless: bool = False
     """Measure whether speculation keeps the answers: each variant that speculates and the same without it are asked the
     same prompts, greedy answers are compared token by token and sampled ones by their distribution. Some minutes a
@@ -158,6 +157,8 @@ class EvaluateOptions(LoadOptions):
     """Environment variable that holds the bearer token of variants that are URLs; the token itself is never stored."""
     interleave: Literal["auto", "resident", "restart"] = "auto"
     """resident: all servers up, which you say they fit; restart: one after another; auto: resident where they fit."""
+    same_within: float = Field(EQUIVALENCE, ge=0.01, le=0.5, exclude_if=lambda share: share == EQUIVALENCE)
+    """Share by which two throughputs may differ and still count as the same."""
     starts_apart: bool = False
     """Start servers one after the other, so that each one's time to ready is measured; else, on a processor, those that
     stay up start two at a time, with auto after the first, and only what starts alone is measured."""

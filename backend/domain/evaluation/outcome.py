@@ -10,7 +10,7 @@ from typing import Literal
 from backend.domain.frozen import Frozen
 
 Outcome = Literal["better", "worse", "same", "undecided", "not_comparable"]
-"""With a test: a difference, `same` where the interval lies within EQUIVALENCE of 1, or `undecided`: too noisy to tell.
+"""With a test: a difference, `same` where the interval is close enough to 1, or `undecided`: too noisy to tell.
 (For a task's score `same` means no significant difference.) Without a test: `not_comparable` where the figures
 themselves are not the server's, else `undecided`."""
 
@@ -77,8 +77,9 @@ EQUIVALENCE = 0.1
 """Up to a factor of 1.1 either way counts as the same: a shared machine drifts by that much within minutes."""
 
 
-def interval_outcome(interval: tuple[float, float], better: bool) -> Outcome:
-    """Decide by the interval of a ratio; `better` says whether the measured difference is an improvement.
+def interval_outcome(interval: tuple[float, float], better: bool, same_within: float = EQUIVALENCE) -> Outcome:
+    """Decide by the interval of a ratio; `better` says whether the measured difference is an improvement, `same_within`
+    how far from 1 a ratio counts as the same: 0.1 is a factor of 1.1 either way.
 
     An interval within the band means the same: the two one-sided tests for equivalence (Schuirmann 1987), at 95 %
     instead of 90 %, which is stricter.
@@ -86,7 +87,7 @@ def interval_outcome(interval: tuple[float, float], better: bool) -> Outcome:
     low, high = interval
     if low > 1 or high < 1:
         return "better" if better else "worse"
-    return "same" if high <= 1 + EQUIVALENCE and low >= 1 / (1 + EQUIVALENCE) else "undecided"
+    return "same" if high <= 1 + same_within and low >= 1 / (1 + same_within) else "undecided"
 
 
 def significance_outcome(significant: bool, better: bool) -> Outcome:

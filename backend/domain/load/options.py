@@ -56,8 +56,8 @@ class LevelOptions(Frozen):
     repeats: int = Field(BLOCKS_FOR_VERDICT, ge=1, le=1000)
     """Blocks; five or more give a verdict."""
     until_decided: bool = False
-    """In place of {repeats}: blocks are added until each throughput is shown to be faster, slower or the same within
-    10%, looked at after 6, 8, 12, 16, ... of at most {max_blocks}; all looks together keep the error rate of one."""
+    """In place of {repeats}: blocks are added until each throughput is shown to be faster, slower or the same,
+    looked at after 6, 8, 12, 16, ... of at most {max_blocks}; all looks together keep the error rate of one."""
     max_blocks: int = Field(20, ge=6, le=1000)
     """With {until_decided}: where it ends at the latest."""
     prefix_cache: Literal["recipe", "on", "off", "per-run"] = "recipe"

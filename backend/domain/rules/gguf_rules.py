@@ -28,8 +28,9 @@ def with_engine_of_file(before: Recipe, after: Recipe) -> Recipe:
     if before_file == after_file:
         return after
     if after_file:
-        engine = choose_engine(GGUF) if after.serving.engine == choose_engine("safetensors") else after.serving.engine
-        return after.model_copy(update={"serving": after.serving.on_engine(engine)})
+        if after.serving.engine != choose_engine("safetensors"):
+            return after
+        return after.model_copy(update={"serving": after.serving.on_engine(choose_engine(GGUF))})
     remaining = after.serving.model_dump(exclude={"engine", *ENGINE_OPTIONS, "kv_cache_dtype"})
     return after.model_copy(update={"serving": Serving.model_validate(remaining)})
 

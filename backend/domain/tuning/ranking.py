@@ -21,7 +21,9 @@ SAME_WITHIN = 0.03
 """Two stacks whose scores differ by less are the same."""
 UNMEASURED = 1e9
 """Excess of a limit whose figure was not measured: wider than any miss."""
-Standing = Literal["winner", "front", "same", "slower", "over limit", "failed", "nearest"]
+MEASURED_ONCE = ("kl", "kl_p99", "task_loss", "worst_task")
+"""Figures of quality, which the first round of a stack alone measures."""
+Standing = Literal["winner", "front", "same", "too close", "slower", "over limit", "failed", "nearest"]
 
 
 class Miss(Frozen):
@@ -48,7 +50,7 @@ def latest_trials(trials: Iterable[Trial]) -> list[Trial]:
         if earlier is not None and trial.failure is not None and earlier.failure is None:
             continue
         if earlier is not None and trial.kl is None:
-            trial = trial.model_copy(update={"kl": earlier.kl, "kl_p99": earlier.kl_p99})
+            trial = trial.model_copy(update={name: getattr(earlier, name) for name in MEASURED_ONCE})
         by_key[trial.key] = trial
     return list(by_key.values())
 
@@ -79,6 +81,13 @@ def find_misses(trial: Trial, request: TuneRequest) -> list[Miss]:
     for name, value, most in (("KL", trial.kl, request.max_kl), ("KL p99", trial.kl_p99, request.max_kl_p99)):
         if most is not None and value is not None and value > most:
             misses.append(Miss(words=f"{name} {figure(value)} over your {most:g}", excess=value / most))
+    if request.tasks and trial.task_loss is not None and trial.task_loss > request.max_task_loss:
+        words = f"{trial.worst_task} {figure(trial.task_loss)} below the original, {request.max_task_loss:g} allowed"
+        misses.append(Miss(words=words, excess=trial.task_loss / request.max_task_loss))
+    most, ratio = request.max_length_change, trial.length_ratio
+    if most is not None and ratio is not None and max(ratio, 1 / ratio) > 1 + most:
+        words = f"answers {ratio:.2f}x as long as the original's, {most:.0%} allowed"
+        misses.append(Miss(words=words, excess=max(ratio, 1 / ratio) / (1 + most)))
     # 2. Latencies at each load.
     percentile = request.limits.percentile
     for load in request.streams:
@@ -120,8 +129,15 @@ def rank(trials: Iterable[Trial], request: TuneRequest, *, baseline: str) -> lis
 
 def _misses_of(trial: Trial, request: TuneRequest, baseline: str) -> list[Miss]:
     misses = find_misses(trial, request)
-    unknown = request.max_kl is not None and trial.kl is None and trial.key != baseline
-    return [*misses, Miss(words="its quality was not measured", excess=UNMEASURED)] if unknown else misses
+    if trial.key == baseline:
+        return misses
+    if request.max_kl is not None and trial.kl is None:
+        misses.append(Miss(words="its quality was not measured", excess=UNMEASURED))
+    if request.tasks and trial.task_loss is None:
+        misses.append(Miss(words="its tasks were not scored", excess=UNMEASURED))
+    if request.max_length_change is not None and trial.length_ratio is None:
+        misses.append(Miss(words="the length of its answers was not measured", excess=UNMEASURED))
+    return misses
 
 
 def _by_score(trials: Sequence[Trial], scores: dict[str, float | None]) -> list[Trial]:
@@ -162,6 +178,9 @@ def _place(
     raced = f" (in the race {trial.race_words})" if trial.race_words else ""
     ratio = own / best
     measure = "1 / latency" if request.goal == "latency" else "tokens/s"
+    if ratio >= 1 - SAME_WITHIN and trial.round == winner.round == "race" and (trial.is_open or winner.is_open):
+        words = f"too close to tell from the winner: {ratio:.2f}x its {measure}{raced}"
+        return Ranked(trial=trial, standing="too close", score=own, words=words)
     if ratio >= 1 - SAME_WITHIN and trial.round == winner.round:
         words = f"the same as the winner within {SAME_WITHIN:.0%}: {ratio:.2f}x its {measure}{raced}"
         return Ranked(trial=trial, standing="same", score=own, words=words)

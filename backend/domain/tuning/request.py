@@ -33,11 +33,20 @@ class TuneRequest(Frozen):
     """The most mean KL divergence from the original, nats per token."""
     max_kl_p99: float | None = Field(None, gt=0)
     """The same for the 99th percentile over tokens, where it was measured."""
+    max_length_change: float | None = Field(None, gt=0, le=10)
+    """The most by which answers may be longer or shorter on average than the original's, as a share; the model ends
+    them itself then."""
+    tasks: tuple[str, ...] = ()
+    """lm-eval tasks that are scored on what is served, as `whetstone evaluate` takes them."""
+    task_limit: int | None = Field(None, ge=1)
+    """Only the first so many samples of each task."""
+    max_task_loss: float = Field(0.02, gt=0, le=1)
+    """The most that a task's score may be worse than the original's, in the score's own unit."""
     budget_min: float = Field(20.0, ge=LEAST_MINUTES, le=7 * 24 * 60)
     disk_gb: float = Field(5.0, gt=0, le=10_000)
     space: SpaceChoice = SpaceChoice()
     against: tuple[str, ...] = ()
-    """Further sources that race against the winner: a user's own stack."""
+    """Further sources that race against the winner: a user's own stack, or `auto_tune` for what vLLM's rule picks."""
     workload: str | None = None
     max_tokens: int = Field(32, ge=1, le=4096)
     price_per_hour: float | None = Field(None, gt=0)

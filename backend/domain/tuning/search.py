@@ -1,7 +1,7 @@
 """The next step of a search: make weights, measure a few stacks, halve, race, or end. Pure.
 
 1. *Screen*: a few stacks at a time, beside the original, with one block each; which ones, an order says that callers
-   give (a sampler's over what was measured so far).
+   give (a sampler's over what was measured so far). What vLLM's auto_tune would try comes after the first round.
 2. *Halve*: the better third of what is allowed is measured again with more blocks (successive halving, Jamieson and
    Talwalkar 2016).
 3. *Race*: the leaders are measured in turns until one is better or the blocks end; a user's own stacks race along.
@@ -22,6 +22,7 @@ from backend.domain.frozen import Frozen
 from backend.domain.recipe.serving_engines import EngineName
 from backend.domain.tuning import ranking
 from backend.domain.tuning.request import TuneRequest
+from backend.domain.tuning.rivals import AUTO_TUNE, pick_as_auto_tune
 from backend.domain.tuning.stacks import ORIGINAL, WEIGHTS, Stack
 from backend.domain.tuning.trials import Round, RoundKind, Trial
 
@@ -84,6 +85,8 @@ class Progress(Frozen):
     """The original, which every round measures too."""
     stacks: tuple[Stack, ...]
     """The space, the likeliest first."""
+    rivals: tuple[Stack, ...] = ()
+    """Further stacks that are measured whatever the order says: those of auto_tune."""
     weights: dict[str, MadeWeights] = Field(default_factory=dict)
     rounds: tuple[Round, ...] = ()
 
@@ -95,6 +98,11 @@ class Progress(Frozen):
     @property
     def spent_bytes(self) -> int:
         return sum(one.bytes for one in self.weights.values())
+
+    @property
+    def known(self) -> dict[str, Stack]:
+        """Return all stacks but the original, by key."""
+        return {stack.key: stack for stack in (*self.stacks, *self.rivals)}
 
     @property
     def trials(self) -> list[Trial]:
@@ -123,7 +131,9 @@ def next_step(request: TuneRequest, progress: Progress, order: Sequence[Stack]) 
     if any(one.kind == "race" for one in progress.rounds):
         return Finish(reason="The leaders have raced.")
     # 2. More of the space, while there is budget for it and for a race.
-    batch = _next_batch(request, progress, order)
+    rivals = [stack for stack in progress.rivals if stack.key not in progress.tried]
+    batch = _next_batch(request, progress, rivals) if rivals and progress.trials else ()
+    batch = batch or _next_batch(request, progress, order)
     if batch:
         missing = next((stack.weights for stack in batch if not _is_there(stack, progress)), None)
         step = Measure(kind="screen", stacks=batch, blocks=SCREEN_BLOCKS)
@@ -136,9 +146,12 @@ def next_step(request: TuneRequest, progress: Progress, order: Sequence[Stack]) 
     if not halved and len(leaders) > LEADERS and _fits(request, progress, both):
         return again
     racing = leaders[:LEADERS]
+    picked = progress.known.get(pick_as_auto_tune(progress.trials, request) or "") if progress.rivals else None
+    rival = [picked] if picked is not None else []
     if (len(racing) > 1 or request.against) and racing:
         for stacks, blocks in ((racing, RACE_BLOCKS), (racing[:2], RACE_BLOCKS - 2)):
-            race = Measure(kind="race", stacks=tuple(stacks), blocks=blocks)
+            others = (stack for stack in rival if stack not in stacks)
+            race = Measure(kind="race", stacks=(*stacks, *others), blocks=blocks)
             if _fits(request, progress, seconds_of(request, progress, race)):
                 return race
         for stacks in (leaders[:MEASURED_AGAIN], racing[:2]):
@@ -170,17 +183,17 @@ def make_seconds(progress: Progress) -> float:
 
 def _guess(request: TuneRequest, progress: Progress, stacks: Sequence[Stack], blocks: int, kind: RoundKind) -> float:
     """Return the seconds of a round by the first guesses."""
-    servers = [progress.baseline, *stacks, *([progress.baseline] * len(request.against) if kind == "race" else [])]
+    own = [source for source in request.against if source != AUTO_TUNE]
+    servers = [progress.baseline, *stacks, *([progress.baseline] * len(own) if kind == "race" else [])]
     starts = sum(START_SECONDS[stack.engine] for stack in servers) / 2
     return FIXED_SECONDS + starts + LEVEL_SECONDS * len(request.streams) * blocks * len(servers)
 
 
 def _correction(request: TuneRequest, progress: Progress) -> float:
     """Return how much longer the rounds so far took than was guessed."""
-    by_key = {stack.key: stack for stack in progress.stacks}
     ratios = []
     for one in progress.rounds:
-        stacks = [by_key[key] for key in one.keys if key in by_key]
+        stacks = [progress.known[key] for key in one.keys if key in progress.known]
         if one.failure is None and one.seconds:
             ratios.append(one.seconds / _guess(request, progress, stacks, one.blocks, one.kind))
     return min(SLOWEST, max(FASTEST, max(ratios))) if ratios else 1.0
@@ -246,20 +259,19 @@ def _has_failed(stack: Stack, progress: Progress) -> bool:
 def _leaders(request: TuneRequest, progress: Progress) -> list[Stack]:
     """Return the stacks that may still win, the best first: those that meet limits and floor; where none does, the
     nearest ones. The original is measured in every round, so it races without being one of them."""
-    by_key = {stack.key: stack for stack in progress.stacks}
     ranked = ranking.rank(progress.trials, request, baseline=progress.baseline.key)
-    allowed = [one for one in ranked if one.standing in {"winner", "front", "same", "slower"}]
+    allowed = [one for one in ranked if one.standing in {"winner", "front", "same", "too close", "slower"}]
     if not allowed:
         allowed = [one for one in ranked if one.standing == "nearest"]
     keys = [one.trial.key for one in allowed if one.trial.key != progress.baseline.key]
-    return [by_key[key] for key in keys if key in by_key]
+    return [progress.known[key] for key in keys if key in progress.known]
 
 
 def untried_words(request: TuneRequest, progress: Progress, *, may_follow: bool = False) -> dict[str, str]:
     """Return, for each stack that was never measured, the reason in one sentence. `may_follow`: the search may still
     try it."""
     words = {}
-    for stack in progress.stacks:
+    for stack in progress.known.values():
         own = progress.weights.get(stack.weights)
         if stack.key in progress.tried:
             continue

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Literal
 
+from backend.domain.evaluation.comparison import PRIMARY
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.evaluation.soundness import is_sound
 from backend.domain.frozen import Frozen
@@ -37,11 +39,18 @@ class Trial(Frozen):
     levels: tuple[TrialLevel, ...] = ()
     kl: float | None = None
     kl_p99: float | None = None
+    length_ratio: float | None = None
+    """Mean tokens of an answer, in those of the original in the same round."""
+    task_loss: float | None = None
+    """Loss of the worst task against the original's score; negative where it gained."""
+    worst_task: str | None = None
     ready_s: float | None = None
     failure: str | None = None
     """Why it could not be measured, in one sentence."""
     race_words: str | None = None
     """The comparison with the first of the leaders in a race, with the interval of the test."""
+    is_open: bool = False
+    """In a race: that comparison is too close to tell."""
 
     def at(self, streams: int) -> TrialLevel | None:
         return next((level for level in self.levels if level.streams == streams), None)
@@ -65,25 +74,47 @@ class Round(Frozen):
 
 
 def read_trials(
-    document: Evaluation, evaluation: str, kind: RoundKind, keys: Sequence[str], percentile: Percentile
+    document: Evaluation,
+    evaluation: str,
+    kind: RoundKind,
+    keys: Sequence[str],
+    percentile: Percentile,
+    *,
+    baseline: str,
 ) -> tuple[Trial, ...]:
-    """Return a trial for each variant of the evaluation, in its order; `keys` are theirs."""
+    """Return a trial for each variant of the evaluation, in its order; `keys` are theirs, `baseline` that of the
+    original."""
+    results = dict(zip(keys, document.variants, strict=True))
+    original = results.get(baseline)
     trials = (
-        _read_trial(document, result, evaluation, kind, key, percentile)
-        for key, result in zip(keys, document.variants, strict=True)
+        _read_trial(document, result, evaluation, kind, key, percentile).model_copy(
+            update={"length_ratio": _length_ratio(result, original), **_task_fields(result)}
+        )
+        for key, result in results.items()
     )
     if kind != "race":
         return tuple(trials)
-    return tuple(trial.model_copy(update={"race_words": _race_words(document, trial.name)}) for trial in trials)
+    return tuple(
+        trial.model_copy(
+            update={"race_words": _race_words(document, trial.name), "is_open": _is_open(document, trial.name)}
+        )
+        for trial in trials
+    )
+
+
+def _is_open(document: Evaluation, name: str) -> bool:
+    """Tell whether the race left open, at some load, how the variant compares with the first one."""
+    rows = (one for one in document.comparison if one.metric == PRIMARY and one.variant == name)
+    return any(one.outcome == "undecided" for one in rows)
 
 
 def _race_words(document: Evaluation, name: str) -> str | None:
     """Return `1.04x (0.98 to 1.10) of its output tokens/s at 1 stream, too close to tell` against the first variant."""
     parts = []
     for one in document.comparison:
-        if one.metric == "output_tokens_per_s" and one.variant == name and one.ratio is not None:
+        if one.metric == PRIMARY and one.variant == name and one.ratio is not None:
             interval = f" ({one.ci95[0]:.2f} to {one.ci95[1]:.2f})" if one.ci95 else ""
-            close = "" if one.significant else ", too close to tell"
+            close = {"undecided": ", too close to tell", "same": ", the same"}.get(one.outcome, "")
             parts.append(f"{one.ratio:.2f}x{interval} at {one.load.words}{close}")
     return f"{'; '.join(parts)} of the tokens/s of {document.variants[0].name}" if parts else None
 
@@ -108,6 +139,29 @@ def _read_trial(
         ready_s=result.ready_seconds,
         failure=lost or unsound,
     )
+
+
+def _length_ratio(result: VariantResult, original: VariantResult | None) -> float | None:
+    """Return the mean tokens of an answer in those of the original, over the loads of both."""
+    if original is None:
+        return None
+    usual = {level.load: level.output_tokens for level in original.levels}
+    pairs = [(level.output_tokens, usual.get(level.load)) for level in result.levels]
+    ratios = [tokens / others for tokens, others in pairs if tokens and others]
+    return fmean(ratios) if ratios else None
+
+
+def _task_fields(result: VariantResult) -> dict[str, float | str]:
+    """Return the worst loss of all tasks that were compared, and the task."""
+    losses = {
+        score.task: -score.difference if score.higher_is_better else score.difference
+        for score in result.tasks
+        if score.difference is not None
+    }
+    if not losses:
+        return {}
+    worst = max(losses, key=losses.__getitem__)
+    return {"task_loss": losses[worst], "worst_task": worst}
 
 
 def _read_level(level: Level, percentile: Percentile) -> TrialLevel | None:

@@ -105,7 +105,7 @@ class HeldGateway(Gateway):
         if exchange.key:
             status = exchange.status or HTTPStatus.OK
             at_fault = status < HTTPStatus.BAD_REQUEST or status >= HTTPStatus.INTERNAL_SERVER_ERROR
-            self._state.count(failed=exchange.error not in {None, "client_left"} and at_fault)
+            self._state.count(failed=exchange.error not in {None, "client_left", "client_stalled"} and at_fault)
 
     def health(self) -> dict[str, Any]:
         """Return the answer to `GET /health`: it is well whether its server is loaded or not."""

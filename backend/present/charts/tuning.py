@@ -11,7 +11,7 @@ from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, 
 
 GROUPS: tuple[tuple[str, frozenset[Standing], int], ...] = (
     ("winner", frozenset({"winner"}), 3),
-    ("within limits", frozenset({"front", "same", "slower"}), 1),
+    ("within limits", frozenset({"front", "same", "too close", "slower"}), 1),
     ("over a limit", frozenset({"over limit", "nearest"}), 2),
 )
 """Name of each group in the legend, its standings, and the number of its style; the original has style 0."""

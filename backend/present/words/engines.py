@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from backend.domain.evaluation.document import Evaluation, Quality, Variant, VariantResult
 from backend.domain.figures import code, figure, listed, small
@@ -43,6 +43,18 @@ def expected_words(seconds: tuple[float, float]) -> str:
 def choice_sentences(variants: Iterable[Variant]) -> list[str]:
     """Return a sentence for each variant whose engine was chosen for a person who left it open."""
     return [f"{code(variant.name)}: {variant.engine_reason}" for variant in variants if variant.engine_reason]
+
+
+def sharing_sentences(endpoints: Sequence[str]) -> list[str]:
+    """Return the sentence on endpoints that are loaded beside a measurement; none where there are none."""
+    if not endpoints:
+        return []
+    names = listed([f"`{name}`" for name in endpoints])
+    kind, them = ("endpoints", "them") if len(endpoints) > 1 else ("an endpoint", "it")
+    return [
+        f"On this machine {names} {'are' if len(endpoints) > 1 else 'is'} loaded as {kind}: requests to {them} slow "
+        f"down what is measured, so stop {them} for figures of a quiet machine."
+    ]
 
 
 def engine_sentences(evaluation: Evaluation) -> list[str]:

@@ -18,6 +18,7 @@ from backend.store import history
 from backend.store.history import JobFilter
 
 ACTIVE = [*LIVE, JobState.QUEUED]
+COUNTED = [kind for kind in KINDS if kind != JobKind.ENDPOINT]
 
 
 def check_engine_role(workspace: Workspace, spec: dict[str, Any]) -> None:
@@ -36,11 +37,11 @@ def check_engine_role(workspace: Workspace, spec: dict[str, Any]) -> None:
 
 def check_person_limits(workspace: Workspace, session: Any, owner: str, kind: str) -> None:
     """Check the owner's limits after the job was inserted. Raises TooMuch, which rolls the insertion back."""
-    # Jobs that wait or run.
+    # Jobs that wait or run. An endpoint stays until it is stopped, so it is none of them.
     most, gigabytes = workspace.settings.max_jobs, workspace.settings.max_artifacts_gb
     if most is not None:
-        count = history.count_jobs(session, JobFilter(ACTIVE, owner=owner))
-        if count > most:
+        count = history.count_jobs(session, JobFilter(ACTIVE, COUNTED, owner=owner))
+        if count > most and kind in COUNTED:
             raise TooMuch(
                 f"{owner} has {count - 1} jobs queued or running, and one person may have {most:.0f} here "
                 "(WHETSTONE_MAX_JOBS): wait until one has ended, or cancel one."

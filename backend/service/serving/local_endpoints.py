@@ -270,6 +270,12 @@ def list_running(workspace: Workspace) -> list[RunningEndpoint]:
         return [RunningEndpoint(row.name, row.source, make_url(row.port), row.job_id, row.started_at) for row in rows]
 
 
+def list_loaded(workspace: Workspace) -> list[str]:
+    """Return the names of the endpoints that are loaded on this machine, or are being loaded."""
+    busy = {EndpointState.LOADED, EndpointState.LOADING}
+    return [one.name for one in listing(workspace) if one.is_here and one.state in busy]
+
+
 def make_url(port: int) -> str:
     """Return the address of the endpoint with that port, up to and with `/v1`."""
     return f"http://127.0.0.1:{port}/v1"

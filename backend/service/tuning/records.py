@@ -49,6 +49,8 @@ class SearchRecord(Frozen):
     created_at: datetime
     baseline: Stack
     stacks: tuple[Stack, ...]
+    rivals: tuple[Stack, ...] = ()
+    """Stacks of auto_tune, where the winner is held against it."""
     steps: tuple[StepRecord, ...] = ()
     stopped: bool = False
     resumed: int = 0

@@ -12,6 +12,7 @@ from backend.domain.model.facts import ModelCard
 from backend.domain.recipe.serving.source_settings import SETTINGS
 from backend.domain.recipe.serving_engines import ENGINES, Hardware
 from backend.domain.similar_names import find_similar
+from backend.domain.tuning.rivals import AUTO_TUNE, auto_tune_stacks
 from backend.domain.tuning.stacks import ORIGINAL, WEIGHTS, SpaceChoice, Stack, list_stacks
 from backend.hardware import engine_status, probe
 from backend.service.models import variants
@@ -70,6 +71,17 @@ def find_stacks(workspace: Workspace, model: ModelCard, choice: SpaceChoice) -> 
             f"There is nothing to try for {model.id} besides the original{more}: widen engines or weights."
         )
     return baseline, others
+
+
+def find_rivals(workspace: Workspace, against: Collection[str]) -> tuple[Stack, ...]:
+    """Return the stacks that auto_tune would measure, where it is named. Raises InvalidOptions if vLLM is missing."""
+    if AUTO_TUNE not in against:
+        return ()
+    if "vllm" not in _installed_engines(workspace):
+        raise InvalidOptions(
+            f"`{AUTO_TUNE}` tunes vLLM, which is not installed here: install it on the page Hardware, or leave it out."
+        )
+    return auto_tune_stacks()
 
 
 def _installed_engines(workspace: Workspace) -> Collection[str]:

@@ -7,10 +7,10 @@ of its jobs, so a stop costs nothing, and a search goes on where it was after an
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal
 
-from backend.domain.errors import InvalidOptions, NotNow, RequestError, WhetstoneError
+from backend.domain.errors import InvalidOptions, NotNow, RequestError
 from backend.domain.evaluation.document import EvaluateOptions
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import JobState
@@ -19,15 +19,17 @@ from backend.domain.roles import Action
 from backend.domain.tuning import ranking, search
 from backend.domain.tuning.ranking import Ranked
 from backend.domain.tuning.request import GOAL_WORDS, TuneRequest
-from backend.domain.tuning.search import Finish, MadeWeights, Make, Measure, Progress
-from backend.domain.tuning.stacks import WEIGHTS, Stack
-from backend.domain.tuning.trials import Round, Trial, read_trials
+from backend.domain.tuning.rivals import Rival, list_rivals, pick_as_auto_tune
+from backend.domain.tuning.search import Finish, Make, Measure, Progress
+from backend.domain.tuning.stacks import WEIGHTS
+from backend.domain.tuning.trials import Trial
 from backend.service.evaluations import evaluations
-from backend.service.jobs import artifacts, jobs
+from backend.service.jobs import jobs
 from backend.service.jobs.jobs import JobView
 from backend.service.models import models
 from backend.service.plans import cases, optimize
-from backend.service.tuning import records, space
+from backend.service.tuning import records, seeding, space
+from backend.service.tuning.progress import own_sources, read_progress, round_keys, source_of
 from backend.service.tuning.records import SearchRecord, StepRecord
 from backend.service.tuning.sampler import order_stacks
 from backend.service.workspace import Workspace
@@ -62,6 +64,8 @@ class SearchView(Frozen):
     baseline: str
     untried: dict[str, str]
     """Name of each stack that was not measured -> why."""
+    rivals: tuple[Rival, ...]
+    """Stacks that the winner is held against."""
 
     @property
     def winner(self) -> Ranked | None:
@@ -84,6 +88,8 @@ def prepare(workspace: Workspace, request: TuneRequest) -> SearchRecord:
     # 1. The model and its space.
     model = optimize.require_weights(models.resolve(workspace, request.model))
     baseline, stacks = space.find_stacks(workspace, model, request.space)
+    stacks = seeding.order_by_records(workspace, model, request, stacks)
+    rivals = space.find_rivals(workspace, request.against)
     source = model.id if model.origin == "starter" else model.path
     record = SearchRecord(
         id=records.new_id(),
@@ -94,13 +100,17 @@ def prepare(workspace: Workspace, request: TuneRequest) -> SearchRecord:
         created_at=records.now(),
         baseline=baseline,
         stacks=tuple(stacks),
+        rivals=rivals,
     )
     # 2. The load, and the stacks that race along.
     evaluations.prepare(
-        workspace, [baseline.source(source, {}), *request.against], round_options(request, "screen", 1), anyway=True
+        workspace,
+        [baseline.source(source, {}), *own_sources(request)],
+        round_options(request, "screen", 1),
+        anyway=True,
     )
     # 3. The budget has room for a first round.
-    progress = Progress(baseline=baseline, stacks=tuple(stacks))
+    progress = Progress(baseline=baseline, stacks=tuple(stacks), rivals=rivals)
     step = search.next_step(request, progress, stacks)
     if isinstance(step, Finish):
         least = search.seconds_of(request, progress, Measure(kind="screen", stacks=(stacks[0],), blocks=1))
@@ -115,7 +125,7 @@ def prepare(workspace: Workspace, request: TuneRequest) -> SearchRecord:
 def plan(workspace: Workspace, request: TuneRequest) -> SearchPlan:
     """Return what the search would do first, without beginning it. Raises as `prepare`."""
     record = prepare(workspace, request)
-    progress = Progress(baseline=record.baseline, stacks=record.stacks)
+    progress = Progress(baseline=record.baseline, stacks=record.stacks, rivals=record.rivals)
     step = search.next_step(request, progress, record.stacks)
     seconds = search.make_seconds(progress) if isinstance(step, Make) else 0.0
     if isinstance(step, Measure):
@@ -145,7 +155,7 @@ def advance(workspace: Workspace, search_id: str) -> SearchView:
             return _view(workspace, record)
         workspace = workspace.acting_as(workspace.actor.model_copy(update={"name": record.owner}))
         job = _current_job(workspace, record)
-        progress = _progress(workspace, record)
+        progress = read_progress(workspace, record)
         # 1. A step is under way: leave it, unless the budget is over.
         if job is not None and not job.ended:
             over = progress.spent_s > 60 * record.request.budget_min
@@ -257,32 +267,10 @@ def submit_make(
 def _submit_round(
     workspace: Workspace, record: SearchRecord, step: Measure, progress: Progress, key: str, terms: Terms
 ) -> JobView:
-    sources = [_source(record, progress, one) for one in _round_keys(record, step)]
+    sources = [source_of(record, progress, one) for one in round_keys(record, step)]
     options = round_options(record.request, step.kind, step.blocks)
     spec = evaluations.prepare(workspace, sources, options, anyway=True)
     return evaluations.submit(workspace, spec, submission=key, terms=terms)
-
-
-def _round_keys(record: SearchRecord, step: Measure) -> list[str]:
-    """Return the keys of a round's variants. The leader comes first in a race, since all are compared with the first;
-    else the original, against which quality is measured."""
-    own = [stack.key for stack in step.stacks]
-    if step.kind == "race":
-        return [*own, record.baseline.key, *record.request.against]
-    return [record.baseline.key, *own]
-
-
-def _source(record: SearchRecord, progress: Progress, key: str) -> str:
-    """Return the source of a stack, or that of one which races against it."""
-    stack = _stack(record, key)
-    if stack is None:
-        return key
-    there = {weights: one.artifact for weights, one in progress.weights.items() if one.artifact is not None}
-    return stack.source(record.model_path, there)
-
-
-def _stack(record: SearchRecord, key: str) -> Stack | None:
-    return next((stack for stack in (record.baseline, *record.stacks) if stack.key == key), None)
 
 
 def round_options(request: TuneRequest, kind: str, blocks: int) -> EvaluateOptions:
@@ -299,74 +287,26 @@ def round_options(request: TuneRequest, kind: str, blocks: int) -> EvaluateOptio
         "quality": kind == "screen",
         "quality_prompts": QUALITY_PROMPTS,
     }
+    if request.max_length_change is not None:
+        fields["ignore_eos"] = False
+    if kind == "screen":
+        fields |= {"tasks": request.tasks, "task_limit": request.task_limit}
     rule: dict[str, object] = {"repeats": blocks}
     if kind == "race":
-        rule = {"until_decided": True, "max_blocks": blocks}
+        rule = {"until_decided": True, "max_blocks": blocks, "same_within": ranking.SAME_WITHIN}
     return evaluations.read_options(**fields, **rule)
 
 
-def _progress(workspace: Workspace, record: SearchRecord) -> Progress:
-    """Return what came of the steps so far; a step under way has taken its time until now."""
-    weights: dict[str, MadeWeights] = {}
-    rounds: list[Round] = []
-    for one in record.steps:
-        job = None if one.job is None else jobs.show(workspace, one.job)
-        if isinstance(one.step, Make):
-            weights[one.step.weights] = _read_make(workspace, one, job)
-        else:
-            rounds.append(_read_round(workspace, record, one, one.step, job))
-    return Progress(baseline=record.baseline, stacks=record.stacks, weights=weights, rounds=tuple(rounds))
-
-
-def _seconds(job: JobView | None) -> float:
-    """Return the seconds that a job has run."""
-    if job is None or job.started_at is None:
-        return 0.0
-    return ((job.finished_at or datetime.now(UTC)) - job.started_at).total_seconds()
-
-
-def _failure(one: StepRecord, job: JobView | None) -> str | None:
-    """Return why a step gave nothing; None where it did or still may."""
-    if job is None:
-        return one.failure or "it was not begun"
-    if not job.ended or job.state is JobState.SUCCEEDED:
-        return None
-    return job.error or f"job {job.id} ended as {job.state}"
-
-
-def _read_make(workspace: Workspace, one: StepRecord, job: JobView | None) -> MadeWeights:
-    artifact = str(job.result["artifact"]) if job is not None and "artifact" in job.result else None
-    size = artifacts.show(workspace, artifact).manifest.bytes_after if artifact is not None else 0
-    return MadeWeights(seconds=_seconds(job), artifact=artifact, failure=_failure(one, job), bytes=size)
-
-
-def _read_round(
-    workspace: Workspace, record: SearchRecord, one: StepRecord, step: Measure, job: JobView | None
-) -> Round:
-    keys = _round_keys(record, step)
-    trials: tuple[Trial, ...] = ()
-    failure = _failure(one, job)
-    if job is not None and "evaluation" in job.result:
-        try:
-            view = evaluations.show(workspace, str(job.result["evaluation"]))
-        except WhetstoneError as error:
-            failure = str(error)
-        else:
-            percentile = record.request.limits.percentile
-            trials = read_trials(view.document, view.id, step.kind, keys, percentile)
-    own = tuple(stack.key for stack in step.stacks)
-    return Round(kind=step.kind, keys=own, blocks=step.blocks, seconds=_seconds(job), trials=trials, failure=failure)
-
-
 def _view(workspace: Workspace, record: SearchRecord) -> SearchView:
-    progress = _progress(workspace, record)
+    progress = read_progress(workspace, record)
     job = _current_job(workspace, record)
     state: State = "stopped" if record.stopped else "running"
     if record.ended is not None:
         state = "done"
     ranked = ranking.rank(progress.trials, record.request, baseline=record.baseline.key)
-    names = {stack.key: stack.name for stack in record.stacks}
+    names = {stack.key: stack.name for stack in (*record.stacks, *record.rivals)}
     own = {record.baseline.key: record.baseline.name}
+    picked = pick_as_auto_tune(progress.trials, record.request)
     untried = search.untried_words(record.request, progress, may_follow=record.ended is None)
     return SearchView(
         id=record.id,
@@ -382,9 +322,10 @@ def _view(workspace: Workspace, record: SearchRecord) -> SearchView:
         steps=tuple(_words(one.step, record) for one in record.steps),
         job_ids=tuple(one.job for one in record.steps),
         ranked=tuple(one.model_copy(update={"trial": _named(one, names | own)}) for one in ranked),
-        sources={one.trial.key: _source(record, progress, one.trial.key) for one in ranked if one.score is not None},
+        sources={one.trial.key: source_of(record, progress, one.trial.key) for one in ranked if one.score is not None},
         baseline=record.baseline.key,
         untried={names[key]: words for key, words in untried.items()},
+        rivals=tuple(list_rivals(ranked, record.request, record.baseline.key, picked, names | own)),
     )
 
 

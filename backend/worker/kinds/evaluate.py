@@ -236,7 +236,7 @@ def _build_document(
     # 2. The comparison; without a stopping rule it is itself one more test.
     continuation = next_continuation(tests)
     alpha = measurement.looks[-1].alpha if measurement.looks else significance_level(continuation)
-    comparison = compare(results, alpha)
+    comparison = compare(results, alpha, options.same_within)
     if not measurement.looks and any(row.why is None for row in comparison):
         tests = (*tests, SequentialTest(blocks=options.repeats, alpha=alpha, continuation=continuation))
 

@@ -192,7 +192,7 @@ class Measurement:
             VariantResult(name=variant.name, variant=variant, levels=self.levels(index))
             for index, variant in enumerate(self.spec.variants)
         ]
-        comparison = compare(results, alpha)
+        comparison = compare(results, alpha, options.same_within)
 
         # 2. Record the test; it counts against the significance of all later ones.
         undecided = len(stopping_rule.find_undecided(comparison))

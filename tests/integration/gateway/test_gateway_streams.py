@@ -24,6 +24,7 @@ from tests.helpers.running_gateway import (
     running_gateway,
     upstream_at,
 )
+from tests.homes import eventually
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9, "prompt_tokens_details": {"cached_tokens": 1}}
 EVENTS = [
@@ -145,6 +146,21 @@ def test_a_client_that_leaves_before_the_answer_cancels_it_too(tmp_path: Path) -
         running.stop()
         (line,) = running.log_lines()
         assert (line["status"], line["error"]) == (None, "client_left")
+
+
+def test_a_client_that_stops_reading_frees_its_server(tmp_path: Path) -> None:
+    large = event({"choices": [{"text": "x" * 2**20}]})
+    with (
+        scripted_upstream(stream(*[large] * 64, Step.STALL)) as upstream,
+        running_gateway([upstream_at(upstream.base)], tmp_path, unread_s=0.2) as running,
+    ):
+        with closing(Connection(running.port)) as client:
+            client.send()
+            upstream.await_request()
+            eventually("the server is free", lambda: running.metric("in_flight", model=MODEL, key="") == 0)
+        running.stop()
+        (line,) = running.log_lines()
+        assert (line["status"], line["error"]) == (200, "client_stalled")
 
 
 def test_a_server_that_stalls_before_its_answer_is_504(tmp_path: Path) -> None:

@@ -63,6 +63,8 @@ def test_a_search_says_who_won_and_why_the_others_lost(studio_home: Workspace) -
     (ranking,) = [frame.value for frame in at.dataframe if "Why" in frame.value.columns and "Standing" in frame.value]
     assert ranking["Standing"].tolist()[0] == "winner" and len(ranking) == 4
     assert ranking["Why"].str.contains("x the winner's tokens/s").sum() == 3
+    (against,) = [frame.value for frame in at.dataframe if "Against" in frame.value.columns]
+    assert against["Winner's outcome"].tolist() == ["win"]
     (chart,) = at.get("plotly_chart")
     assert [trace["name"] for trace in json.loads(chart.proto.spec)["data"]] == ["original", "winner", "within limits"]
     document = json.loads(CliRunner().invoke(app, ["tunings", "show", record.id, "--json"]).output)

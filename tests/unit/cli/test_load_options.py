@@ -48,6 +48,7 @@ NOT_DEFAULT: dict[str, Any] = {
     "ignore_eos": True,
     "until_decided": True,
     "starts_apart": True,
+    "same_within": 0.05,
     "lossless": True,
 }
 LOADS: tuple[dict[str, Any], ...] = (

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from backend.domain.deploy.deployment import Deployment, Rollout
 from backend.domain.errors import NotAllowed, NotFound, TooMuch
 from backend.domain.evaluation.document import EvaluateOptions
-from backend.domain.jobs.jobs import EvaluateSpec, InstallSpec
+from backend.domain.jobs.jobs import EndpointSpec, EvaluateSpec, InstallSpec
 from backend.domain.jobs.terms import Priority
 from backend.domain.recipe.draft_training import Training
 from backend.domain.recipe.recipe import Recipe
@@ -305,6 +305,12 @@ def test_one_person_has_no_more_than_is_set(tmp_path: Path) -> None:
     with pytest.raises(TooMuch, match="queued or running"):
         jobs.resume(ann, first.id)
     jobs.cancel(ann, job.id)
+    # An endpoint stays until it is stopped, so it takes no place.
+    variants = studio.serve_spec("starter").variants
+    endpoint = EndpointSpec(variants=variants, endpoint="e", port=5000, memory_bytes=1)
+    jobs.submit(ann, INSTALL, "x")
+    assert jobs.submit(ann, endpoint, "e").kind == "endpoint"
+    jobs.cancel(ann, jobs.listing(home, kinds=("install",))[0].id)
     row = ArtifactRow(
         id="a-1",
         job_id="j",

@@ -16,6 +16,7 @@ from backend.cli.output import Json, emit, next_command, say, table
 from backend.domain.errors import InvalidOptions
 from backend.domain.figures import figure, span, streams
 from backend.domain.tuning.request import TuneRequest
+from backend.domain.tuning.rivals import AUTO_TUNE, Rival
 from backend.domain.tuning.stacks import WEIGHTS, SpaceChoice
 from backend.domain.validation import validate_fields
 from backend.service import Workspace
@@ -24,6 +25,7 @@ from backend.service.tuning import tunings
 from backend.service.tuning.tunings import SearchPlan, SearchView
 
 POLL_S = 2.0
+RIVAL_HEADER = ("against", "stack", "outcome", "why")
 DEFAULTS = TuneRequest(model="")
 Search = Annotated[str, typer.Argument(help="A search's id, t-...")]
 Wait = Annotated[bool, typer.Option("--wait/--detach", help="Wait until the search ends, or leave it to the studio.")]
@@ -41,6 +43,20 @@ def tune_command(
     max_kl_p99: Annotated[
         float | None, number_option("KL divergence of the 99th percentile of tokens up to this, in nats.")
     ] = None,
+    answer_length: Annotated[
+        float | None,
+        number_option(
+            "Answers at most this share longer or shorter than the original's; the model ends them.", metavar="SHARE"
+        ),
+    ] = None,
+    task: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TASK", help="Score this lm-eval task, as in `whetstone evaluate`. Repeatable."),
+    ] = None,
+    task_limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many samples of each task.")] = None,
+    max_task_loss: Annotated[
+        float, number_option("A task's score at most this much worse than the original's.", metavar="POINTS")
+    ] = DEFAULTS.max_task_loss,
     budget: Annotated[
         float, number_option("Time of all its jobs.", least=0.1, metavar="MINUTES")
     ] = DEFAULTS.budget_min,
@@ -52,7 +68,11 @@ def tune_command(
         typer.Option(metavar="NAME=A,B", help="Also try these values of a serving setting. Repeatable."),
     ] = None,
     against: Annotated[
-        list[str] | None, typer.Option(metavar="SOURCE", help="A stack of your own that races along. Repeatable.")
+        list[str] | None,
+        typer.Option(
+            metavar="SOURCE",
+            help=f"A stack of your own that races along, or `{AUTO_TUNE}`: what vLLM's rule picks. Repeatable.",
+        ),
     ] = None,
     workload: Annotated[str | None, typer.Option(help="Workload of the load, as in `whetstone evaluate`.")] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = DEFAULTS.max_tokens,
@@ -76,6 +96,10 @@ def tune_command(
             "limits": limits.read_limits(ttft, tpot, percentile),
             "max_kl": max_kl,
             "max_kl_p99": max_kl_p99,
+            "max_length_change": answer_length,
+            "tasks": tuple(task or ()),
+            "task_limit": task_limit,
+            "max_task_loss": max_task_loss,
             "budget_min": budget,
             "disk_gb": disk,
             "space": SpaceChoice(engines=_split(engines), weights=_split(weights), settings=_read_settings(setting)),
@@ -190,6 +214,8 @@ def search_text(view: SearchView) -> str:
         if rows
         else []
     )
+    if rows:
+        lines.append(table(RIVAL_HEADER, [rival_cells(one) for one in view.rivals]))
     if view.untried:
         lines.append(f"Not measured: {len(view.untried)} stacks, such as {next(iter(view.untried))}.")
     winner = view.winner
@@ -198,6 +224,10 @@ def search_text(view: SearchView) -> str:
     elif view.ranked and view.state != "running":
         lines.append(f"No stack meets all limits. Nearest: {view.ranked[0].trial.name}, {view.ranked[0].words}.")
     return "\n".join(lines)
+
+
+def rival_cells(one: Rival) -> tuple[str, str, str, str]:
+    return one.title, one.name or "-", one.outcome, one.words
 
 
 def _winner_name(view: SearchView) -> str:

@@ -8,24 +8,7 @@ from backend.domain.limits.slo import Slo
 from backend.domain.tuning.ranking import Ranked, rank
 from backend.domain.tuning.request import TuneRequest
 from backend.domain.tuning.trials import Trial, TrialLevel
-
-
-def trial(key: str, tokens_per_s: float = 40.0, **fields: Any) -> Trial:
-    """Return a trial at 1 and 8 streams; TTFT at 8 streams is `ttft_ms`."""
-    ttft_ms, kl = fields.pop("ttft_ms", 200.0), fields.pop("kl", 0.01)
-    levels = tuple(
-        TrialLevel(
-            streams=streams,
-            tokens_per_s=tokens_per_s * streams**0.5,
-            ttft_ms=ttft_ms * streams / 8,
-            tpot_ms=20.0,
-            latency_ms=1000 * 32 * streams**0.5 / tokens_per_s,
-        )
-        for streams in (1, 8)
-    )
-    shown = {"name": key, "evaluation": "e-1", "round": "screen", "blocks": 1, "levels": levels, "kl": kl}
-    return Trial.model_validate({"key": key, **shown, **fields})
-
+from tests.helpers.tuning_trials import trial
 
 REQUEST = TuneRequest(model="m", streams=(1, 8), limits=Slo(ttft_ms=300), max_kl=0.05)
 
@@ -55,6 +38,36 @@ def test_each_loser_has_its_sentence() -> None:
     assert (rows["dead"].standing, rows["dead"].words) == ("failed", "its server ended: out of memory")
     assert rows["unscored"].words == "its quality was not measured"
     assert (rows["original"].standing, rows["original"].words) == ("slower", "0.50x the winner's tokens/s")
+
+
+def test_what_a_race_left_open_is_not_called_the_same() -> None:
+    rows = ranked(
+        trial("a", 60.0, round="race", blocks=8, race_words="1.00x at 1 stream"),
+        trial("b", 59.0, round="race", blocks=8, is_open=True, race_words="0.98x at 1 stream, too close to tell"),
+        trial("c", 59.5, round="race", blocks=8, race_words="0.99x at 1 stream, the same"),
+    )
+    assert rows["b"].standing == "too close"
+    assert rows["b"].words.startswith("too close to tell from the winner: 0.98x its tokens/s (in the race ")
+    assert rows["c"].words.startswith("the same as the winner within 3%: 0.99x")
+
+
+def test_a_stack_loses_by_the_length_of_its_answers_and_by_its_tasks() -> None:
+    limits = {"max_length_change": 0.2, "tasks": ("arc",), "max_task_loss": 0.02}
+    rows = ranked(
+        trial("original", 30.0, kl=None),
+        trial("best", 50.0, length_ratio=1.1, task_loss=0.01, worst_task="arc"),
+        trial("wordy", 60.0, length_ratio=1.5, task_loss=0.0, worst_task="arc"),
+        trial("curt", 60.0, length_ratio=0.5, task_loss=0.0, worst_task="arc"),
+        trial("dull", 60.0, length_ratio=1.0, task_loss=0.05, worst_task="arc"),
+        trial("unscored", 60.0, length_ratio=1.0),
+        trial("best", 51.0, round="race", kl=None, length_ratio=1.0),
+        **limits,
+    )
+    assert next(iter(rows)) == "best"
+    assert rows["wordy"].words == "answers 1.50x as long as the original's, 20% allowed"
+    assert rows["curt"].words == "answers 0.50x as long as the original's, 20% allowed"
+    assert rows["dull"].words == "arc 0.0500 below the original, 0.02 allowed"
+    assert rows["unscored"].words == "its tasks were not scored"
 
 
 def test_where_none_is_allowed_the_nearest_says_what_it_misses() -> None:
