@@ -54,6 +54,13 @@ def with_height(figure: Figure, height: int) -> Figure:
     return {**figure, "layout": {**figure["layout"], "height": height}}
 
 
+def with_y_title(figure: Figure, words: str) -> Figure:
+    """Return the chart with other words at its y axis: a low chart has room for few."""
+    axis = figure["layout"]["yaxis"]
+    axis = {**axis, "title": {**axis["title"], "text": words}}
+    return {**figure, "layout": {**figure["layout"], "yaxis": axis}}
+
+
 def unvalidated(figure: Figure) -> graph.Figure:
     """Return the chart without plotly's check of every property, which takes half of a page's time. Tests check
     instead."""

@@ -31,7 +31,7 @@ def priced(
 
 with st.container(horizontal=True, vertical_alignment="bottom"):
     st.title("Catalog", width="stretch")
-    if st.button("Import a model", type="primary", icon=":material/download_done:", shortcut="Alt+N"):
+    if st.button("Import a model", type="primary", icon=":material/download_done:", shortcut="Alt+I"):
         navigation.go("import")
 
 stale = catalog.refresh(opened)

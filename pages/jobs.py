@@ -27,7 +27,7 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     st.title("Jobs", width="stretch")
     navigation.link("train", "Train a draft", ":material/model_training:")
     navigation.link("activity", "Audit log", ":material/history:")
-    if st.button("Optimize a model", type="primary", icon=":material/construction:", shortcut="Alt+N"):
+    if st.button("Optimize a model", type="primary", icon=":material/construction:", shortcut="Alt+O"):
         navigation.go("build")
 shell.live("jobs", active, active=bool(jobs.active(opened)))
 

@@ -21,7 +21,8 @@ head = st.container(horizontal=True, vertical_alignment="bottom")
 head.title("Presets", width="stretch")
 action = head.container(width="content")
 st.markdown(
-    "Recipes to start from, each for a model, a goal and a target. Tick one to apply it, two or more to compare them."
+    "Recipes to start from, each for a model, a goal and a target. Tick one to open it in Build, two or more to "
+    "compare them."
 )
 shown.show_notice()
 selected = shown.chosen_presets(opened)

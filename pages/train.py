@@ -15,9 +15,9 @@ head = st.container(horizontal=True, vertical_alignment="bottom")
 head.title("Train a draft", width="stretch")
 action = head.container(width="content")
 st.markdown(
-    "Speculative decoding can save time without changing answers, which an evaluation measures: a draft proposes "
-    "tokens, and the model checks them all at once. A draft that matches what *this* model says on *your* prompts"
-    " is accepted more often. It learns from the model's own answers."
+    "Speculative decoding saves time without changing answers: a small draft model proposes tokens, and the model "
+    "checks them all at once. A draft that has learned from what *this* model answers to *your* prompts is accepted "
+    "more often. An evaluation then measures how much faster it is."
 )
 notices = st.container()
 subject = form.choose_model(opened)

@@ -20,7 +20,7 @@ from backend.service.studio.audit import AuditRecord
 PER_PAGE = 25
 LONGEST = 240
 """Characters of a reason or a detail in a table."""
-TABS = (":material/dns: Running", ":material/error: Ended badly", ":material/history: Changes")
+TABS = (":material/dns: Running", ":material/error: Failed or lost", ":material/history: Changes")
 
 
 class ActivityFilter(NamedTuple):

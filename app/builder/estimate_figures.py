@@ -103,7 +103,7 @@ def work_text(work: TokenWork) -> str:
 def job_rows(estimate: Estimate) -> list[Figure]:
     """Return what the optimize job takes if it runs on that target."""
     took = duration_range(*estimate.job_seconds) if estimate.job_seconds and estimate.job_seconds[1] else NOT_ESTIMATED
-    took = "no job is needed" if estimate.job_seconds == (0.0, 0.0) else took
+    took = "none" if estimate.job_seconds == (0.0, 0.0) else took
     return [
         ("Optimize job", took),
         ("Cost of the job", "0 USD" if estimate.job_cost == (0.0, 0.0) else range_text(estimate.job_cost, "USD")),

@@ -60,6 +60,7 @@ def _slider(column: Any, name: str, label: str, highest: float) -> None:
         top,
         top if limit is None else min(limit, top),
         step,
+        format="%g",
         key=key,
         on_change=_take_limit,
         args=(name, key, top),

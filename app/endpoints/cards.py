@@ -55,7 +55,7 @@ def show_local(opened: Workspace) -> None:
     if active or endpoints:
         st.caption("`whetstone gateway` gives all of them one address, with keys, limits and metrics.")
     else:
-        st.caption("No server is running on this machine. The Playground starts some for a chat.")
+        st.caption("No server runs on this machine. The Playground starts servers for a chat.")
         navigation.link("playground", "Playground", ":material/chat:")
 
 

@@ -143,10 +143,8 @@ def _show_text(text: str, otherwise: str) -> None:
 
 
 def _show_form(opened: Workspace, *, unfolded: bool) -> None:
-    """Draw the form that adds an endpoint, once it is asked for."""
-    if not st.toggle("Serve a model", value=unfolded, key="endpoints_form"):
-        return
-    with st.container(border=True):
+    """Draw the form that adds an endpoint, unfolded where there is none."""
+    with st.expander("Serve a model", expanded=unfolded, icon=":material/add:"):
         # 1. What is served, and by which engine.
         servable = {each.source: each.label for each in pair_choice.find_servable(opened, artifacts.variants(opened))}
         chosen = st.selectbox(

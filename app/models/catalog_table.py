@@ -89,7 +89,7 @@ def unfit_sentence(lines: Sequence[CatalogLine], target: str | None) -> str | No
     where = "this machine" if target in {None, "local"} else str(target)
     which = "None of these models fits" if unfit == len(lines) else f"{unfit} of these {len(lines)} models do not fit"
     return (
-        f"{which} on {where} as published: their cells show what fits all the same, and are empty where nothing does. "
+        f"{which} on {where} as published. A mark in their rows is a technique with which they fit. "
         "Choose an instance under Runs on to see where they run."
     )
 

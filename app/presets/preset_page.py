@@ -118,12 +118,20 @@ def _draw_table(views: Sequence[PresetView], lines: Sequence[dict[str, Any]], **
     config: dict[str, Any] = {
         name: st.column_config.TextColumn(width=width) for name, width in preset_rows.COMPACT.items()
     }
-    config[preset_rows.PRICE] = st.column_config.TextColumn("≈ USD/M out", width=105, help=preset_rows.PRICE)
+    config[preset_rows.PRICE] = st.column_config.TextColumn(
+        "≈ USD/M out", width=preset_rows.COMPACT[preset_rows.PRICE], help=preset_rows.PRICE
+    )
     config[preset_rows.SHARE] = st.column_config.ProgressColumn(
-        width=115, min_value=0.0, max_value=HIGHEST_SHARE, format="%.2fx", help="Price per token over the original's."
+        width=preset_rows.COMPACT[preset_rows.SHARE],
+        min_value=0.0,
+        max_value=HIGHEST_SHARE,
+        format="%.2fx",
+        help="Price per token over the original's.",
     )
     config[preset_rows.BY_LOAD] = st.column_config.BarChartColumn(
-        width=110, y_min=0.0, help="Price per token at 1, 4, 16 and 64 users, and at yours."
+        width=preset_rows.COMPACT[preset_rows.BY_LOAD],
+        y_min=0.0,
+        help="Price per token at 1, 4, 16 and 64 users, and at yours.",
     )
     key = navigation.page_key("preset_columns")
     everything = st.session_state.get(key, st.query_params.get(key) == "true")

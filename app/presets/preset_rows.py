@@ -26,7 +26,7 @@ SIGN = {"published": PUBLISHED, **{str(kind): sign for kind, sign in SIGNS.items
 NONE = "–"
 PRICE = "≈ Estimated USD per million"
 SHARE, BY_LOAD = "≈ Price vs original", "≈ Price by load"
-COMPACT = {"Name": 200, "Best for": 225, "Target": 125, PRICE: 105, SHARE: 115, BY_LOAD: 110}
+COMPACT = {"Name": 255, "Best for": 205, "Target": 115, PRICE: 95, SHARE: 105, BY_LOAD: 100}
 """Columns for which a screen of 1280 pixels has room, with their widths in pixels."""
 KINDS = {
     "estimated": (":material/calculate:", "Estimated", "computed here by formula, a range"),

@@ -87,7 +87,7 @@ def show_recorded(opened: Workspace) -> None:
 
 def _show_win(document: Evaluation, won: Win) -> None:
     """Draw the title of the win, its four tiles and the trade-off of both variants."""
-    st.subheader(strong(headline.speed_words(won)), help=message(headline.headline_sentence(document)))
+    st.subheader(strong(headline.title_words(won)), help=message(headline.headline_sentence(document)))
     verdict_panel.show_other_load(document)
     weights = [size(result.variant.bytes_on_disk) for result in (won.before, won.after)]
     _show_tiles_and_front(document, headline.tiles(document, won, weights), [won.before.name, won.after.name])
@@ -99,5 +99,6 @@ def _show_tiles_and_front(document: Evaluation, row: Sequence[Tile], names: Sequ
     """Draw the tiles, then the trade-off with these variants in colour, by default all."""
     tiles.show(row)
     front = tradeoffs.pareto(document, charts.theme(), names)
-    charts.show(charts.with_height(front, SMALL), "hero", file=False)
+    front = charts.with_y_title(charts.with_height(front, SMALL), "Tokens/s per user")
+    charts.show(front, "hero", file=False)
     st.caption(tradeoffs.HOW_TO_READ)

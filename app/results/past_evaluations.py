@@ -69,7 +69,7 @@ def show_past(opened: Workspace) -> None:
                 help="Factor of output tokens/s.",
             ),
             OUTCOME: st.column_config.TextColumn(width=135, help="With the 95% interval of the speed-up."),
-            "TTFT ms": st.column_config.NumberColumn(width=65, help="Median time to first token."),
+            "TTFT ms": st.column_config.NumberColumn("TTFT p50 ms", width=85, help="Median time to first token."),
             "USD/M out": st.column_config.NumberColumn(width=70, help="USD per million output tokens."),
             "KL": st.column_config.NumberColumn(width=65, help="Mean KL divergence from the original."),
             "Verdict": st.column_config.TextColumn(width=235),

@@ -62,7 +62,7 @@ def draw(opened: Workspace) -> None:
         help="The time of all its jobs. What still runs when it is over is ended.",
     )
     # 2. What is wider or narrower than usual.
-    with st.expander("Engines, weights, disk, and what it is held against"):
+    with st.expander("Engines, weights, disk and rivals"):
         engines = st.multiselect("Engines", list(ENGINES), key="tune_engines", placeholder="all that are installed")
         weights = st.multiselect(
             "Weights",
@@ -73,7 +73,7 @@ def draw(opened: Workspace) -> None:
         )
         disk = st.number_input("Disk for weights (GB)", 0.1, 10_000.0, 5.0, key="tune_disk")
         against = st.multiselect(
-            "Against others",
+            "Race against",
             [AUTO_TUNE],
             key="tune_against",
             accept_new_options=True,
@@ -82,16 +82,18 @@ def draw(opened: Workspace) -> None:
             help="What races against the winner: vLLM's own rule, which measures eight pairs of settings, or the "
             "source of a stack of yours, such as `starter@max_num_seqs=8`.",
         )
+    quality = _choose_quality()
     load = address.current()
     st.caption(plain(limit_words(load)))
     # 3. The request, checked as it will be.
     space = SpaceChoice(engines=tuple(engines), weights=tuple(weights))
-    fields = _fields(model, goal, minutes, space, disk, load) | {"against": tuple(against), **_choose_quality()}
+    fields = _fields(model, goal, minutes, space, disk, load) | {"against": tuple(against), **quality}
     try:
         request = validate_fields(TuneRequest, fields, InvalidOptions)
         plan = tunings.plan(opened, request)
     except WhetstoneError as error:
-        st.error(message(error_sentence(error)), icon=":material/error:")
+        notice = st.info if opened.read_only else st.error
+        notice(message(error_sentence(error)), icon=":material/block:")
         return
     st.caption(
         f"{counted(len(plan.stacks), 'stack')} can be tried against {plain(plan.baseline)}, the likeliest first. Each "

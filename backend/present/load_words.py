@@ -163,8 +163,8 @@ def measured_elsewhere(levels: Sequence[Load], lengths: tuple[float, float] | No
         return None
     # 2. What was measured, and that nothing is predicted from it.
     counts = _level_words(levels)
-    tokens_text = f"{round(lengths[0]):,}/{round(lengths[1]):,} tokens" if lengths else "tokens not counted"
-    return f"Measured at {counts}, {tokens_text}. Your load is {requests(load)}: figures are not re-scaled."
+    tokens_text = f"{round(lengths[0]):,}/{round(lengths[1]):,} tokens in/out" if lengths else "tokens not counted"
+    return f"Measured at {counts}, {tokens_text}. Your load is another, {requests(load)}: no figure is adapted to it."
 
 
 def _level_words(levels: Sequence[Load]) -> str:

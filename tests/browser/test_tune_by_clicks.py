@@ -46,7 +46,7 @@ def choose(visit: Visit, words: str, value: str) -> None:
 
 def search(visit: Visit) -> str:
     """The form -> the live search -> its winner; the search's id."""
-    visit.main.get_by_text("Engines, weights, disk").click()
+    visit.main.get_by_text("Engines, weights, disk and rivals").click()
     choose(visit, "Engines", "llama.cpp")
     choose(visit, "Weights", "q8_0")
     visit.button("Find the best stack").dblclick()

@@ -20,4 +20,4 @@ class Demonstration(Frozen):
     @property
     def label(self) -> str:
         where = hardware_line(self.hardware)
-        return f"Demonstration: measured on {where} on {self.measured_at[:10]}."
+        return f"Demonstration, nothing can be started: measured on {where} on {self.measured_at[:10]}."

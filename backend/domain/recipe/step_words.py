@@ -191,14 +191,12 @@ def has_default_name(recipe: Recipe) -> bool:
 
 
 def recipe_title(recipe: Recipe) -> str:
-    """Return the steps by the titles of their methods: `INT4 (AWQ) + draft`, `n-gram speculation`; `The original` if
-    there are none."""
+    """Return the steps by the titles of their methods: `INT4 (AWQ) + draft`; `The original` if there are none."""
     titles = []
     for step in recipe.steps:
         row = QUANTIZE.get(step.method) if isinstance(step, Quantize) else None
         titles.append(row.title if row else short_name(step))
-    alone = " speculation" if [step.technique for step in recipe.steps] == ["speculate"] else ""
-    return (" + ".join(titles) or "The original") + alone
+    return " + ".join(titles) or "The original"
 
 
 def step_line(step: Step) -> str:

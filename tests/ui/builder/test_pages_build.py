@@ -67,7 +67,7 @@ def test_an_empty_recipe_says_what_will_stand_there(studio_home: Workspace) -> N
     at = studio.open_page("build")
     text = studio.says(at)
     assert "No steps yet" in text
-    assert "no job is needed" in text and "Duration unknown" not in text
+    assert "Optimize job none" in text and "Duration unknown" not in text
     assert param(at, "model") == "starter"
     assert built(at).steps == ()
 

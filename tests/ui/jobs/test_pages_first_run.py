@@ -213,7 +213,11 @@ SAYS_WHY = {"home": "Run the demo", "hardware": "nstall", "playground": "Start",
 @pytest.mark.parametrize("page", PAGES)
 def test_every_page_is_labelled_and_offers_to_start_nothing(shown: Workspace, page: str) -> None:
     at = studio.open_page(page.strip(), **pages(shown)[page])
-    (label,) = [each for each in at.caption if "Demonstration: measured on " in each.value.replace("\\", "")]
+    (label,) = [
+        each
+        for each in at.caption
+        if "Demonstration, nothing can be started: measured on " in each.value.replace("\\", "")
+    ]
     assert label.proto.help.startswith("Nothing runs here")
     assert not any("No supervisor" in warning.value for warning in at.warning)
     buttons = [*at.button, *at.get("menu_button")]

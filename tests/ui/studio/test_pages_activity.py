@@ -67,7 +67,7 @@ def test_an_empty_home_says_what_will_stand_there(studio_home: Workspace) -> Non
     at = studio.open_page("activity")
     assert "Nothing is running" in studio.says(at)
     assert "No job has failed" in studio.says(
-        studio.open_page("activity", activity_view=":material/error: Ended badly")
+        studio.open_page("activity", activity_view=":material/error: Failed or lost")
     )
     assert "Nobody has changed" in studio.says(studio.open_page("activity", activity_view=":material/history: Changes"))
 
@@ -105,7 +105,7 @@ def test_words_and_people_narrow_it(studio_home: Workspace) -> None:
 
 def test_what_ended_badly_says_why(studio_home: Workspace) -> None:
     failed(studio_home, "j-1")
-    at = studio.open_page("activity", activity_view=":material/error: Ended badly")
+    at = studio.open_page("activity", activity_view=":material/error: Failed or lost")
     (table,) = at.dataframe
     assert list(table.value["Why"]) == ["The disk is full."] and list(table.value["Owner"]) == ["ann"]
 

@@ -34,7 +34,7 @@ def test_without_credentials_it_says_what_to_set(
 ) -> None:
     no_credentials(monkeypatch, tmp_path)
     text = studio.says(studio.open_page("endpoints"))
-    assert "No server is running on this machine." in text and "AWS_ACCESS_KEY_ID" in text
+    assert "No server runs on this machine." in text and "AWS_ACCESS_KEY_ID" in text
 
 
 @pytest.mark.parametrize("chat", [True, False])

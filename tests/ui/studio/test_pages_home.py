@@ -16,7 +16,8 @@ def test_the_latest_win_is_a_line_four_tiles_and_one_chart(studio_home: Workspac
     studio.evaluation(studio_home, noisy(), "e-noisy")
     at = studio.open_page("home")
     (line,) = [head.value for head in at.subheader if "faster" in head.value]
-    assert re.fullmatch(r"\*\*w8a8-draft\*\* is 2\.\dx faster at 1 stream", line), "the tiles say the rest"
+    title = r"\*\*w8a8-draft\*\* is 2\.\dx faster than \*\*original\*\* at 1 stream"
+    assert re.fullmatch(title, line), "the tiles say the rest"
     assert [metric.label.partition(",")[0] for metric in at.metric] == ["Speed", "Size", "Price per token", "Quality"]
     (chart,) = at.get("plotly_chart")
     drawn = json.loads(chart.proto.spec)["data"]

@@ -104,7 +104,7 @@ def test_compare_has_the_limits_and_the_floor_of_the_load(studio_home: Workspace
     assert at.slider[0].value == 5.0 and at.number_input(key="load_ttft").value == 5.0
     text = studio.says(at)
     assert "Above your quality floor (KL divergence at most 0.0001)" in text
-    assert "96/64 tokens. Your load is 16 users, 622/250 tokens: figures are not re-scaled." in text
+    assert "96/64 tokens in/out. Your load is another, 16 users, 622/250 tokens: no figure is adapted to it." in text
     at.slider[0].set_value(10.0).run()
     assert param(at, "slo_ttft") == "10" and "TTFT p95 ≤ 10.0 ms" in studio.says(at)
     at.number_input(key="load_ttft").set_value(1e6).run()
@@ -160,7 +160,7 @@ def test_users_and_rate_are_exchanged_and_the_form_begins_with_the_rate(studio_h
     assert at.radio(key="evaluate_load").value == "Streams"
     name = studio.evaluation(studio_home, simulated.evaluation())
     at = studio.open_page("compare", ids=name, load_rate="3")
-    assert "Your load is 3 requests/s, 622/250 tokens: figures are not re-scaled." in studio.says(at)
+    assert "Your load is another, 3 requests/s, 622/250 tokens: no figure is adapted to it." in studio.says(at)
 
 
 def test_prices_are_those_of_the_chosen_region_on_every_page(studio_home: Workspace) -> None:

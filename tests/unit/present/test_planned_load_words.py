@@ -48,11 +48,11 @@ def test_a_load_is_shortened_to_the_context_in_its_own_ratio(positions: int, tok
     ("levels", "lengths", "words"),
     [
         ([closed(1), closed(16)], (600.0, 260.0), None),
-        ([closed(1)], (622.0, 250.0), "Measured at 1 stream, 622/250 tokens."),
-        ([closed(16), closed(4)], (512.4, 128.0), "Measured at 4, 16 streams, 512/128 tokens."),
+        ([closed(1)], (622.0, 250.0), "Measured at 1 stream, 622/250 tokens in/out."),
+        ([closed(16), closed(4)], (512.4, 128.0), "Measured at 4, 16 streams, 512/128 tokens in/out."),
         ([closed(16)], None, "Measured at 16 streams, tokens not counted."),
-        ([Load("rate", 2), Load("rate", 2.5)], (622.0, 250.0), "Measured at 2, 2.5 requests/s, 622/250 tokens."),
-        ([closed(4), Load("trace")], (622.0, 250.0), "Measured at 4 streams, the trace, 622/250 tokens."),
+        ([Load("rate", 2), Load("rate", 2.5)], (622.0, 250.0), "Measured at 2, 2.5 requests/s, 622/250 tokens in/out."),
+        ([closed(4), Load("trace")], (622.0, 250.0), "Measured at 4 streams, the trace, 622/250 tokens in/out."),
         ([], None, None),
     ],
 )
@@ -60,7 +60,7 @@ def test_figures_of_another_load_say_so(
     levels: list[Load], lengths: tuple[float, float] | None, words: str | None
 ) -> None:
     sentence = load_words.measured_elsewhere(levels, lengths, CHAT)
-    ending = " Your load is 16 users, 622/250 tokens: figures are not re-scaled."
+    ending = " Your load is another, 16 users, 622/250 tokens: no figure is adapted to it."
     assert sentence == (words and words + ending)
 
 
@@ -69,14 +69,14 @@ def test_figures_at_the_planned_rate_are_of_the_planned_load() -> None:
     assert load_words.summary(RATE) == "Chat, 622/250 tokens · 2.5 requests/s"
     assert load_words.measured_elsewhere([Load("rate", 2.5)], lengths, RATE) is None
     assert load_words.measured_elsewhere([closed(16)], lengths, RATE) == (
-        "Measured at 16 streams, 622/250 tokens. "
-        "Your load is 2.5 requests/s, 622/250 tokens: figures are not re-scaled."
+        "Measured at 16 streams, 622/250 tokens in/out. "
+        "Your load is another, 2.5 requests/s, 622/250 tokens: no figure is adapted to it."
     )
 
 
 def test_the_load_of_an_evaluation_is_that_of_its_levels() -> None:
     sentence = load_words.evaluation_elsewhere(simulated.evaluation(), CHAT)
-    assert sentence is not None and "96/64 tokens. Your load is 16 users" in sentence
+    assert sentence is not None and "96/64 tokens in/out. Your load is another, 16 users" in sentence
 
 
 def test_variants_above_the_quality_floor_are_named() -> None:
