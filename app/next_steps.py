@@ -34,6 +34,15 @@ MOST_BYTES = 500_000_000
 """The largest artifact that the browser downloads, since it is packed in memory."""
 
 
+ICON_PIXELS, LETTER_PIXELS = 62, 6.6
+
+
+def button_width(label: str) -> int:
+    """Return the pixels of a button with an icon and that label. A button that is as wide before its label is drawn
+    moves nothing beside it."""
+    return round(ICON_PIXELS + LETTER_PIXELS * len(label))
+
+
 def show(
     opened: Workspace,
     sources: Sequence[str],
@@ -120,9 +129,8 @@ def _local_actions(opened: Workspace, variant: Variant, baseline: str | None, *,
         "help": f"Makes an endpoint of it on this machine, served by {title}, which stays until you stop it.",
         **disabled_unless_allowed(opened, Action.ADD_ENDPOINT),
     }
-    if st.button(
-        "Serve", icon=":material/dns:", key=page_key("next_serve"), **{"disabled": not (able and anyway), **options}
-    ):
+    options = {"disabled": not (able and anyway), "width": button_width("Serve"), **options}
+    if st.button("Serve", icon=":material/dns:", key=page_key("next_serve"), **options):
         with shell.errors_inline():
             local_endpoints.add(opened, source, anyway=anyway)
             navigation.go("endpoints")
@@ -150,7 +158,7 @@ def _chat(opened: Workspace, pair: Sequence[str], *, anyway: bool, primary: bool
     options = {"help": message(help_words), "type": "primary" if primary else "secondary"}
     options |= disabled_unless_allowed(opened)
     key, icon = page_key("next_chat"), ":material/chat:"
-    if st.button(label, icon=icon, key=key, **{"disabled": not anyway, **options}):
+    if st.button(label, icon=icon, key=key, **{"disabled": not anyway, "width": button_width(label), **options}):
         with shell.errors_inline():
             mark = idempotency.submission_key("chat", ",".join(planned.sources), for_s=idempotency.DOUBLE_CLICK_S)
             if not planned.is_ready:
@@ -173,18 +181,21 @@ def _downloads(opened: Workspace, variant: Variant, evaluation: str | None) -> N
             "text/html",
             on_click="ignore",
             key=page_key("next_report"),
+            width=button_width("Report"),
             icon=":material/description:",
             help="One HTML file that needs no network.",
         )
     # The artifact, unless it is too large for a browser.
     if variant.kind == "artifact" and (variant.bytes_on_disk or 0) <= MOST_BYTES and not opened.read_only:
+        label = f"Download ({size(variant.bytes_on_disk)})"
         st.download_button(
-            f"Download ({size(variant.bytes_on_disk)})",
+            label,
             lambda: artifacts.archive(opened, artifact_id(variant.source)),
             f"{artifact_id(variant.source)}.tar",
             "application/x-tar",
             on_click="ignore",
             key=page_key("next_download"),
+            width=button_width(label),
             icon=":material/download:",
         )
         _gguf_download(opened, variant)
@@ -196,13 +207,15 @@ def _gguf_download(opened: Workspace, variant: Variant) -> None:
     if gguf_export.find_refusal(artifacts.show(opened, artifact).manifest) is not None:
         return
     has_file = variant.gguf is not None
+    label = "GGUF file" if has_file else "Export as GGUF"
     st.download_button(
-        "GGUF file" if has_file else "Export as GGUF",
+        label,
         lambda: gguf_exports.read(opened, artifact),
         gguf_export.file_name(artifacts.show(opened, artifact).manifest),
         "application/octet-stream",
         on_click="ignore",
         key=page_key("next_gguf"),
+        width=button_width(label),
         icon=":material/deployed_code:",
         help="One file with weights and tokenizer for llama.cpp; Ollama and LM Studio read such files too."
         + ("" if has_file else " It is written of the same numbers and compared before the download begins."),

@@ -48,20 +48,21 @@ with st.container(horizontal=True, vertical_alignment="center"):
         cancel_button(opened, job)
     if job.ended:
         caveats.show(warnings(view_cache.read_snapshot(opened, job.id).events))
-queue_and_attempts.panel(opened, job)
-job_view.show_saved_work(opened, job)
-
-if job.ended:
-    end_tiles.show(opened, job)
-kind_views.show_result(opened, job, specification)
-shell.live("job", lambda: job_view.show_progress(opened, job.id), active=not job.ended)
-if not job.ended:
-    with job_view.reserve_phases():
-        if job.state is JobState.QUEUED:
-            queue_and_attempts.show_queued(opened, job)
-        else:
-            shell.live("phases", lambda: job_view.show_phases(opened, job.id), active=True)
-if job.state is not JobState.SUCCEEDED:
-    recovery_panel.panel(opened, job, specification)
-with st.container(key="job_record" if job.ended else "job_live"):  # the record of a job is another part than its watch
+# The watch of a job and the record of one that has ended are two parts: nothing of the first moves to make room for the
+# second.
+with st.container(key="job_record" if job.ended else "job_live"):
+    queue_and_attempts.panel(opened, job)
+    job_view.show_saved_work(opened, job)
+    if job.ended:
+        end_tiles.show(opened, job)
+    kind_views.show_result(opened, job, specification)
+    shell.live("job", lambda: job_view.show_progress(opened, job.id), active=not job.ended)
+    if not job.ended:
+        with job_view.reserve_phases():
+            if job.state is JobState.QUEUED:
+                queue_and_attempts.show_queued(opened, job)
+            else:
+                shell.live("phases", lambda: job_view.show_phases(opened, job.id), active=True)
+    if job.state is not JobState.SUCCEEDED:
+        recovery_panel.panel(opened, job, specification)
     job_view.show_tabs(opened, job, specification)

@@ -30,7 +30,7 @@ def folder(parent: Path, name: str = "mine") -> Path:
 def test_an_empty_page_says_what_it_takes_and_what_will_stand_there(studio_home: Workspace) -> None:
     at = studio.open_page("import")
     text = studio.says(at)
-    assert "compatible techniques of the model appear here" in text and "id of a model on a hub" in text
+    assert "compatible techniques of the model appear here" in text and "comes from elsewhere is downloaded" in text
     assert "Imported models appear here" in text
     assert at.button(key="import_submit").disabled
 
