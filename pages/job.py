@@ -43,9 +43,9 @@ with st.container(horizontal=True, vertical_alignment="center"):
     if job.parent:
         navigation.link("job", f"Made from {job.parent}", ":material/account_tree:", id=job.parent)
     kind_views.show_change_link(opened, job, specification)
-    job_view.show_other_verbs(opened, job)
-    if not job.ended:  # what goes when the job ends comes last, so that nothing moves into its place
+    if not job.ended:
         cancel_button(opened, job)
+    job_view.show_other_verbs(opened, job)
     if job.ended:
         caveats.show(warnings(view_cache.read_snapshot(opened, job.id).events))
 # The watch of a job and the record of one that has ended are two parts: nothing of the first moves to make room for the
