@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from backend.domain.evaluation.evidence import engine_log
+from backend.domain.evaluation.evidence.lossless import Answer
 from backend.domain.evaluation.evidence.openvino_findings import parse_facts
 from backend.domain.evaluation.evidence.served_variant import OpenVinoFacts, StartEvidence
 from backend.serving.gguf.server import GgufServer
 from backend.serving.openvino import options
 from backend.serving.vllm import VllmRoutes
+
+SAMPLES_AT_ONCE = 16
 
 
 class OpenVinoServer(GgufServer, VllmRoutes):
@@ -22,6 +26,14 @@ class OpenVinoServer(GgufServer, VllmRoutes):
     key_variable = "WHETSTONE_SERVER_KEY"
     write_arguments = staticmethod(options.server_arguments)
     _facts = OpenVinoFacts()
+
+    def token_answers(self, prompts: Sequence[Sequence[int]], tokens: int, *, samples: int = 0) -> list[Answer]:
+        """Ask for samples in parts: GenAI reads the prompt anew for each, so that all at once take minutes."""
+        if samples <= SAMPLES_AT_ONCE:
+            return super().token_answers(prompts, tokens, samples=samples)
+        sizes = [min(SAMPLES_AT_ONCE, samples - start) for start in range(0, samples, SAMPLES_AT_ONCE)]
+        ask = super().token_answers
+        return list(chain.from_iterable(ask([one], tokens, samples=size) for one in prompts for size in sizes))
 
     def _environment(self) -> dict[str, str]:
         return options.environment()

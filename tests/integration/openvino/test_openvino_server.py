@@ -163,3 +163,8 @@ def test_a_damaged_file_is_one_sentence(tiny: Variant, program: Path, tmp_path: 
     server = OpenVinoServer(tiny.model_copy(update={"gguf": str(broken)}), program=program, log=tmp_path / "server.log")
     with pytest.raises(ServerFailed, match="damaged or cut short"):
         server.start()
+
+
+def test_many_samples_come_in_parts_and_in_order(server: OpenVinoServer) -> None:
+    answers = server.token_answers([[5, 6, 7], [8, 9]], 2, samples=20)
+    assert len(answers) == 40 and all(1 <= len(answer) <= 2 for answer in answers)
