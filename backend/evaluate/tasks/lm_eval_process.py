@@ -69,7 +69,8 @@ def score(request: dict[str, Any]) -> dict[str, Any]:
 
     Prompts are sent as token ids and scored from the log-probabilities that the server echoes. Returns `harness`, `cut`
     (a count for each task of the prompts that were longer than the context) and `scores`: task, metric, value, stderr,
-    samples, higher_is_better and `each`, [sample, score] where a sample has a score that is a number.
+    samples, higher_is_better, `chance` (the share that guessing reaches, of choices only) and `each`, [sample, score]
+    where a sample has a score that is a number.
     """
     import lm_eval
 
@@ -90,7 +91,7 @@ def score(request: dict[str, Any]) -> dict[str, Any]:
             log_samples=True,
             task_manager=_manager(),
         )
-        scores += _scores(name, results)
+        scores += _scores(name, task, results)
         cuts[name] = cut.count + _cut_answers(task, request["tokenizer"], context)
     return {"harness": f"lm-eval {lm_eval.__version__}", "scores": scores, "cut": cuts}
 
@@ -175,7 +176,7 @@ class _CutCounter(logging.Handler):
         self.count += "truncat" in record.getMessage().lower()
 
 
-def _scores(name: str, results: Any) -> list[dict[str, Any]]:
+def _scores(name: str, task: Any, results: Any) -> list[dict[str, Any]]:
     """Return one row per metric and filter; the filter is named only if it is not lm-eval's `none`."""
     # Skip standard errors and what is no figure.
     figures, better = results["results"][name], results["higher_is_better"][name]
@@ -195,12 +196,20 @@ def _scores(name: str, results: Any) -> list[dict[str, Any]]:
                 "stderr": _number(stderr),
                 "samples": len(samples),
                 "higher_is_better": bool(better.get(metric, True)),
+                "chance": _chance(task, [row["doc"] for row in samples]),
                 "each": [
                     [row["doc_id"], float(row[metric])] for row in samples if isinstance(row.get(metric), int | float)
                 ],
             }
         )
     return rows
+
+
+def _chance(task: Any, docs: list[Any]) -> float | None:
+    """Return the mean of one in the number of choices; None where an answer is not chosen."""
+    if task.OUTPUT_TYPE != "multiple_choice" or not docs:
+        return None
+    return math.fsum(1 / len(task.doc_to_choice(doc)) for doc in docs) / len(docs)
 
 
 def _number(value: Any) -> float | None:
