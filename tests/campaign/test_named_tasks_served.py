@@ -6,19 +6,27 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from backend.catalog.bundled import named_tasks as table
+from backend.domain.evaluation.document import Variant
+from backend.domain.jobs.jobs import EvaluateSpec
+from backend.domain.jobs.progress import NoProgress
+from backend.domain.recipe.recipe import Serving
 from backend.evaluate.tasks import tasks as scoring
+from backend.hardware import engine_status
 from backend.hardware.engine_status import engine_python
 from backend.service import Workspace
-from backend.service.evaluations import tasks
+from backend.service.evaluations import evaluations, tasks
 from backend.service.tasks import named_tasks
+from backend.serving.servers import make_server
 from backend.serving.vllm import VllmServer
 from backend.settings import CHECKOUT, load
-from tests import data_sets
+from backend.worker.measuring.server_pool import Endpoint
+from backend.worker.measuring.tasks import TaskScoring
+from tests import data_sets, gguf_files
 
 pytestmark = pytest.mark.campaign
 
@@ -59,6 +67,7 @@ def test_every_request_is_the_one_of_lm_evals_own_task(quality_python: Path, hom
     assert set(answer["own"]) == set(named_tasks.names())
     for name, own in answer["own"].items():
         ours = answer["ours"][name]
+        assert len(own["requests"]) >= data_sets.COUNT
         assert (ours["metrics"], ours["filters"]) == (own["metrics"], own["filters"]), name
         if name == "mmlu":  # the same requests, with the subjects in turn
             assert sorted(map(json.dumps, ours["requests"])) == sorted(map(json.dumps, own["requests"]))
@@ -87,3 +96,36 @@ def test_choices_and_answers_in_text_are_scored_with_floor_and_licence(
         assert score.floor == pytest.approx(expected)
         assert (score.samples, score.items) == (8, data_sets.COUNT) and 0 <= score.value <= 1
         assert score.licence == table.load()[score.task].licence
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "openvino"])
+@pytest.mark.timeout(900)
+def test_answers_in_text_are_scored_on_servers_of_a_gguf_file(
+    quality_python: Path,
+    home: Workspace,
+    starter_target: Path,
+    tmp_path: Path,
+    engine: Literal["llama.cpp", "openvino"],
+) -> None:
+    """The server's own answers to the prompts that lm-eval makes, in tokens of the model's tokenizer."""
+    file = tmp_path / "starter.gguf"
+    gguf_files.write(file, starter_target, extra={"general.file_type": 3})
+    variant = Variant(
+        name="starter",
+        source="starter",
+        kind="model",
+        model_path=str(starter_target),
+        gguf=str(file),
+        bytes_on_disk=file.stat().st_size,
+        serving=Serving(engine=engine, threads=1, max_num_seqs=2),
+    )
+    spec = EvaluateSpec(variants=(variant,), options=evaluations.read_options())
+    program = engine_status.server_program(load(), variant)
+    (folder,) = copies(home, tmp_path, ["gsm8k"])
+    with make_server(variant, program=program, log=tmp_path / "server.log", cache_root=tmp_path) as server:
+        endpoint = Endpoint(server.url, server.served_name, server)
+        target = TaskScoring(spec, load(), tmp_path, NoProgress())._server(variant, endpoint)
+        scores = [each.score for each in scoring.score_tasks(quality_python, [folder], 4, target, tmp_path / "cache")]
+        counted = server.metrics()["generation_tokens"]
+    assert {score.metric for score in scores} == {"exact_match,strict-match", "exact_match,flexible-extract"}
+    assert all((score.samples, score.floor, score.cut) == (4, 0, 0) for score in scores) and counted > 0

@@ -76,7 +76,7 @@ def score(request: dict[str, Any]) -> dict[str, Any]:
 
     # Load the tasks, and count what lm-eval cuts and only logs.
     tasks, cut = _load(request), _CutCounter()
-    context = _context(request["url"], request["served_name"])
+    context = _context(request)
     logging.getLogger("lm_eval.models.api_models").addHandler(cut)
     scores, cuts = [], {}
     # Score one task after the other, so that each has its own count.
@@ -135,15 +135,16 @@ def _model(request: dict[str, Any], context: int) -> dict[str, Any]:
     }
 
 
-def _context(url: str, served_name: str) -> int:
-    """Return the tokens that the server accepts, prompt and answer together; lm-eval's 2048 if it does not say."""
+def _context(request: dict[str, Any]) -> int:
+    """Return the tokens that the server accepts, prompt and answer together: as it says, else as the request does, else
+    lm-eval's 2048."""
     import requests
 
     token = os.environ.get(KEY)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    listed = requests.get(f"{url}/models", timeout=30, headers=headers).json()["data"]
-    context = next((row.get("max_model_len") for row in listed if row["id"] == served_name), None)
-    return int(context or 2048)
+    models = requests.get(f"{request['url']}/models", timeout=30, headers=headers).json()["data"]
+    context = next((row.get("max_model_len") for row in models if row["id"] == request["served_name"]), None)
+    return int(context or request["context"] or 2048)
 
 
 def _cut_answers(task: Any, tokenizer: str, context: int) -> int:

@@ -35,12 +35,17 @@ OFFLINE = {
 
 
 class TaskServer(NamedTuple):
-    """A server to score on; `url` ends with `/v1`, `tokenizer` is the model's folder, `bearer` its token."""
+    """A server to score on; `url` ends with `/v1`, `tokenizer` is the model's folder, `bearer` its token.
+
+    `context`: the tokens that it accepts, where it does not say; `streams`: requests at a time.
+    """
 
     url: str
     served_name: str
     tokenizer: Path
     bearer: str | None = None
+    context: int | None = None
+    streams: int = STREAMS
 
 
 def count_requests(python: Path, folders: Sequence[str], limit: int | None, cache: Path) -> dict[str, int]:
@@ -61,7 +66,8 @@ def score_tasks(
         "url": server.url,
         "served_name": server.served_name,
         "tokenizer": str(server.tokenizer),
-        "streams": STREAMS,
+        "streams": server.streams,
+        "context": server.context,
     }
     answer = _ask(python, {**_request(folders, limit), **target}, cache, server.bearer)
     # Name each score by the hash of its task and data, and say where they are from.

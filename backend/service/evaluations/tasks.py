@@ -16,6 +16,7 @@ from backend.domain import similar_names
 from backend.domain.errors import EngineMissing
 from backend.domain.evaluation.document import EvaluateOptions, Variant
 from backend.domain.evaluation.tasks import task_rules
+from backend.domain.figures import listed
 from backend.domain.recipe import serving_engines
 from backend.domain.roles import Action
 from backend.hardware import engine_status
@@ -113,13 +114,6 @@ def check(workspace: Workspace, chosen: EvaluateOptions, variants: Sequence[Vari
         raise InvalidTask(
             "Tasks need a model's tokenizer, which an address does not give: add the model that it serves as a variant."
         )
-    for variant in variants:
-        if variant.serving.engine_name != "vllm":
-            title = serving_engines.ENGINES[variant.serving.engine_name].title
-            raise InvalidTask(
-                f"{variant.name} is served by {title}, whose server here reports no probabilities of each "
-                "token of a prompt, and tasks are scored by them: leave the tasks out, or serve it with vLLM."
-            )
     # 2. Read the tasks; their names must differ.
     task_list = [task for source in chosen.tasks for task in find(source, workspace.settings.home)]
     if len(task_list) > MOST:
@@ -130,7 +124,22 @@ def check(workspace: Workspace, chosen: EvaluateOptions, variants: Sequence[Vari
             raise InvalidTask(
                 f"{other.source.name} and {task.source.name} are both called `{task.name}`: give one another name."
             )
+    # 3. Every engine must be able to answer them.
+    _check_engines(variants, task_list)
     return task_list
+
+
+def _check_engines(variants: Sequence[Variant], task_list: Sequence[TaskFile]) -> None:
+    """Refuse tasks that need the probabilities of a prompt's tokens, where a variant's server reports none."""
+    likelihoods = [task.name for task in task_list if not task_rules.is_answered_in_text(task.config)]
+    for variant in variants if likelihoods else ():
+        if variant.serving.engine_name != "vllm":
+            title = serving_engines.ENGINES[variant.serving.engine_name].title
+            raise InvalidTask(
+                f"{variant.name} is served by {title}, whose server here reports no probabilities of each token of a "
+                f"prompt, by which {listed(likelihoods)} would be scored: leave that out, or serve it with vLLM. Tasks "
+                "that are answered in text, such as gsm8k, can be scored."
+            )
 
 
 def gate_figures(chosen: EvaluateOptions) -> list[str]:

@@ -13,6 +13,7 @@ import yaml
 
 from backend.domain.errors import EngineMissing, InvalidOptions
 from backend.domain.evaluation.document import EvaluateOptions, Variant
+from backend.domain.recipe.recipe import Serving
 from backend.service import Workspace
 from backend.service.evaluations import evaluations, tasks
 from backend.service.tasks import task_files
@@ -214,6 +215,18 @@ def test_two_tasks_of_one_name_and_addresses_alone_are_refused(quality: Workspac
     with pytest.raises(InvalidTask, match="tokenizer"):
         tasks.check(quality, EvaluateOptions(tasks=("next-line",)), [AWAY])
     assert len(tasks.check(quality, EvaluateOptions(tasks=("next-line",)), [AWAY, LOCAL])) == 1
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "openvino"])
+def test_other_engines_take_tasks_that_are_answered_in_text_only(
+    quality: Workspace, write: Callable[..., Path], engine: str
+) -> None:
+    served = LOCAL.model_copy(update={"serving": Serving(engine=engine)})
+    text = {"output_type": "generate_until", "doc_to_choice": None, "metric_list": [{"metric": "exact_match"}]}
+    written = write("text.yaml", task="text", **text)
+    assert len(tasks.check(quality, EvaluateOptions(tasks=(str(written),)), [LOCAL, served])) == 1
+    with pytest.raises(InvalidTask, match=r"by which next-line would be scored.*such as gsm8k, can be scored"):
+        tasks.check(quality, EvaluateOptions(tasks=(str(written), "next-line")), [LOCAL, served])
 
 
 def test_a_job_works_with_a_copy_that_stays_as_it_was(quality: Workspace, write: Callable[..., Path]) -> None:

@@ -200,6 +200,11 @@ def scored_split(config: Mapping[str, Any]) -> str | None:
     return config.get("test_split") or config.get("validation_split")
 
 
+def is_answered_in_text(config: Mapping[str, Any]) -> bool:
+    """Tell whether a model writes its answers; else the probabilities of given texts are compared."""
+    return bool(config.get("output_type", "generate_until") == "generate_until")
+
+
 def row_templates(config: Mapping[str, Any]) -> dict[str, list[str]]:
     """Setting -> what is filled in from a row."""
     templates = {}
