@@ -69,23 +69,38 @@ def download(
     on_progress: Callable[[int], None],
     *,
     patience_s: tuple[float, ...] = PATIENCE_S,
+    tell: Callable[[str], None] | None = None,
+    retry: str = "resume the job",
 ) -> None:
     """Fetch what of `files` (bytes by name) is not there yet; `on_progress` is told the bytes fetched now, a few times
-    a second.
+    a second, `tell` each dropped connection (None: it is printed). `retry` is what messages advise.
 
     Raises what the source raises, DownloadFailed where it gives up or a checksum is wrong, OSError (a full disk).
     Whatever is raised in the calling thread meanwhile ends the download; what was fetched stays for the next attempt.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    _Download(source, files, folder, patience_s).run(on_progress)
+    _Download(source, files, folder, patience_s, tell or _print, retry).run(on_progress)
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)
 
 
 class _Download:
     """Daemon threads take files from a queue, the largest first: a server that stalls cannot hold back the end of the
     process."""
 
-    def __init__(self, source: Source, files: Mapping[str, int], folder: Path, patience_s: tuple[float, ...]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        files: Mapping[str, int],
+        folder: Path,
+        patience_s: tuple[float, ...],
+        tell: Callable[[str], None],
+        retry: str,
+    ) -> None:
         self.source, self.files, self.folder, self.patience_s = source, files, folder, patience_s
+        self.tell, self.retry = tell, retry
         self.fetched = 0
         self.errors: list[Exception] = []
         self.done: set[str] = set()
@@ -111,7 +126,7 @@ class _Download:
         if self.errors:
             raise self.errors[0]
         if self.done != set(self.files):
-            raise DownloadFailed("The download stopped for a reason nobody foresaw: see the log, then resume the job.")
+            raise DownloadFailed(f"The download stopped for a reason nobody foresaw: see the log, then {self.retry}.")
         on_progress(self.fetched)
 
     def _work(self) -> None:
@@ -164,7 +179,7 @@ class _File:
         if stated is not None and hasher.hexdigest() != stated.value:
             self.part.unlink()
             raise DownloadFailed(
-                f"{self.name} arrived with another checksum than {self.whole.source.name} states: resume the job."
+                f"{self.name} arrived with another checksum than {self.whole.source.name} states: {self.whole.retry}."
             )
         self.part.replace(self.final)
         return True
@@ -217,8 +232,8 @@ class _File:
                     pauses = iter(self.whole.patience_s)
                 pause = next(pauses, None)
                 if pause is None:
-                    raise DownloadFailed(f"{error} What was fetched is kept: resume the job to carry on.") from None
-                print(f"{self.name} at {self.here} of {self.size} bytes: {error}", flush=True)
+                    raise DownloadFailed(f"{error} What was fetched is kept: {self.whole.retry} to carry on.") from None
+                self.whole.tell(f"{self.name} at {self.here} of {self.size} bytes: {error}")
                 if self.whole.stop.wait(pause):
                     return None
 

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from app import navigation, quality_confirmation, shell
-from app.evaluate import form, live_progress
+from app.evaluate import form, live_progress, task_fields
 from app.evaluate import workload_choice as workload_form
 from app.formatting import plain, shorten
 from app.results import evaluation_page, past_evaluations
@@ -47,7 +47,7 @@ else:
     outlook = st.container()
     sources = form.choose_variants(opened)
     workload = workload_form.choose(opened, sources[0] if sources else None)
-    fields = form.choose_load() | form.choose_tasks(opened) | form.choose_token(sources)
+    fields = form.choose_load() | task_fields.choose_tasks(opened) | form.choose_token(sources)
     fields["anyway"] = quality_confirmation.confirm(opened, sources, "evaluate")
     sources = form.measured_sources(sources, fields)
     request = form.check(opened, sources, workload, fields)

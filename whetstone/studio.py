@@ -18,7 +18,7 @@ from backend.domain.recipe import recipe as recipes_of
 from backend.domain.recipe.recipe import Recipe
 from backend.domain.rules.plan import Verdict
 from backend.service import Workspace, unreadable_rows
-from backend.service.evaluations import evaluations
+from backend.service.evaluations import evaluations, tasks
 from backend.service.jobs import artifacts, jobs, supervisors
 from backend.service.jobs.jobs import JobView
 from backend.service.models import imports, models
@@ -131,12 +131,14 @@ class Studio:
         **options: object,
     ) -> Job[Evaluation]:
         """Measure them against the first. `options`: fields of EvaluateOptions, such as `concurrency=[1, 4]`,
-        `repeats=5`.
+        `repeats=5`, `tasks=["arc_easy"]`, whose data is fetched once.
 
         Raises before it starts: InvalidOptions, UnknownModel, NotFound, EngineMissing, BelowFloor unless `anyway`.
         """
         sources = [each if isinstance(each, str) else each.source for each in variants]
-        spec = evaluations.prepare(self._workspace, sources, evaluations.read_options(**options), anyway=anyway)
+        chosen = evaluations.read_options(**options)
+        tasks.get_missing(self._workspace, chosen, lambda _: None)
+        spec = evaluations.prepare(self._workspace, sources, chosen, anyway=anyway)
         job = evaluations.submit(
             self._workspace, spec, submission=jobs.submission_key(self._workspace, key), terms=terms
         )

@@ -34,7 +34,7 @@ from backend.present import evaluate_command as evaluate_command
 from backend.present.source_names import distinct_labels, short_name
 from backend.present.words import engines, repeat_counts
 from backend.service import Workspace
-from backend.service.evaluations import evaluations, tasks
+from backend.service.evaluations import evaluations
 from backend.service.jobs import artifacts, progress
 from backend.service.models import model_names, variants
 from backend.service.serving import local_endpoints
@@ -216,36 +216,6 @@ def _repeats(place: DeltaGenerator, url: dict[str, Any]) -> dict[str, Any]:
         help=f"How often each level runs. A verdict needs at least {BLOCKS_FOR_VERDICT}.",
     )
     return {"repeats": repeats}
-
-
-def choose_tasks(opened: Workspace) -> dict[str, Any]:
-    """Draw the field of lm-eval tasks, or how to install what scores them. Return fields that are not yet checked."""
-    # Without lm-eval, say how to get it.
-    if (how := tasks.missing_packages(opened)) is not None:
-        st.caption(f"Tasks of lm-eval can be scored too. {message(how)}")
-        return {}
-    # The tasks, and how many samples of each.
-    left, right = st.columns([2, 1])
-    written = left.text_input(
-        LABELS["tasks"],
-        key="evaluate_tasks",
-        bind="query-params",
-        placeholder="none",
-        help=f"lm-eval tasks to score: a YAML file with its data beside it, a folder of such files, or "
-        f"{', '.join(tasks.names())}. Separate several with commas.",
-    )
-    names = tuple(part.strip() for part in written.split(",") if part.strip())
-    limit = right.number_input(
-        LABELS["task_limit"],
-        1,
-        1_000_000,
-        value=None,
-        key="evaluate_task_limit",
-        bind="query-params",
-        placeholder="all",
-        help="Score only this many samples of each task.",
-    )
-    return {"tasks": names, "task_limit": limit if names else None}
 
 
 def choose_token(sources: Sequence[str]) -> dict[str, Any]:

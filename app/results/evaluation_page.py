@@ -269,6 +269,8 @@ def draw_tasks(document: Evaluation) -> None:
         for row in tasks.short_rows(document)
     ]
     st.table(rows, border="horizontal", hide_index=True, alt="Score of each variant on each task, against the baseline")
+    for sentence in tasks.guessing_sentences(document):
+        st.caption(plain(sentence))
     st.caption(f"In brackets the number of samples. {plain(basis)}")
 
 

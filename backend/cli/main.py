@@ -23,7 +23,7 @@ from backend.cli.verbs import (
     train,
 )
 from backend.cli.verbs.evaluations import fleet, portfolio, report
-from backend.cli.verbs.library import catalog, models, presets, prices, recipe
+from backend.cli.verbs.library import catalog, models, presets, prices, recipe, tasks
 from backend.cli.verbs.serving import endpoints, sagemaker
 from backend.cli.verbs.serving import serve as serve_verb
 from backend.cli.verbs.tuning import tune
@@ -84,6 +84,7 @@ app.add_typer(
 )
 app.add_typer(presets.app, name="presets", help="Recipes to start from: list, show, apply, save, export, import.")
 app.add_typer(recipe.app, name="recipe", help="Recipes: list, show, check, estimate.")
+app.add_typer(tasks.app, name="tasks", help="Tasks by name that evaluations score: list, get.")
 app.add_typer(prices.app, name="prices", help="Prices of instances: list, refresh from AWS, show changes.")
 
 

@@ -82,6 +82,7 @@ class Action(StrEnum):
     REPLACE_MODEL = "import model again"
     FORGET_MODEL = "forget model"
     UPLOAD = "upload"
+    GET_TASK = "get task"
     ADD_RESULT = "add result"
     REMOVE_RESULT = "remove result"
     REMOVE_ENGINE = "remove engine"
@@ -122,6 +123,7 @@ RULES: dict[Action, PermissionRule] = {
     Action.REPLACE_MODEL: PermissionRule(OPERATOR, "model", "import models again", own=True),
     Action.FORGET_MODEL: PermissionRule(OPERATOR, "model", "forget models", own=True),
     Action.UPLOAD: PermissionRule(OPERATOR, "file", "upload files"),
+    Action.GET_TASK: PermissionRule(OPERATOR, "file", "get tasks"),
     Action.ADD_RESULT: PermissionRule(OPERATOR, "file", "add results of other programs"),
     Action.REMOVE_RESULT: PermissionRule(ADMIN, "file", "remove results of other programs"),
     Action.REMOVE_ENGINE: PermissionRule(ADMIN, "engine", "remove engines"),

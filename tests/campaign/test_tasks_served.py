@@ -21,8 +21,9 @@ from backend.domain.jobs.jobs import JobState
 from backend.evaluate.tasks import tasks as scoring
 from backend.hardware.engine_status import engine_python
 from backend.service import Workspace
-from backend.service.evaluations import evaluations, task_files, tasks
+from backend.service.evaluations import evaluations, tasks
 from backend.service.jobs import supervisors
+from backend.service.tasks import task_files
 from backend.serving.vllm import VllmServer
 from backend.settings import ASSETS, load
 from tests.homes import until_ended

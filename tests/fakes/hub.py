@@ -1,10 +1,11 @@
 """A small model hub on loopback that speaks the hub's protocol as huggingface_hub 1.33 uses it, over a folder of real
 models.
 
-`python tests/fakes/hub.py --root FOLDER` prints its port. FOLDER/org/name holds a model's files and may hold
-`.repo.json`: {"sha", "gated", "private", "licence", "tags"}. Served: /api/models/ID/revision/REV with blobs, its tree,
-/ID/resolve/REV/FILE by HEAD and (ranged) GET; large files redirect to another host name with a signature in the
-address, where a token must not follow.
+`python tests/fakes/hub.py --root FOLDER` prints its port. FOLDER/org/name holds a model's files, and
+FOLDER/datasets/org/name a data set's; either may hold `.repo.json`: {"sha", "gated", "private", "licence", "tags"}.
+Served: /api/models/ID/revision/REV with blobs, its tree, /ID/resolve/REV/FILE by HEAD and (ranged) GET, and for data
+sets /api/datasets/ID/... and /datasets/ID/resolve/...; large files redirect to another host name with a signature in
+the address, where a token must not follow.
 The token hf_good may read everything, hf_poor is valid and may read nothing gated or private, any other is refused.
 
 For tests only: GET /-/log is what was asked and sent since the last GET /-/forget; GET /-/fault?... sets the fault to
@@ -24,11 +25,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-LFS = (".safetensors", ".bin", ".model")
+LFS = (".safetensors", ".bin", ".model", ".parquet")
 PIECE = 64 * 1024
-API = re.compile(r"/api/models/(?P<id>[^/]+/[^/]+)(/revision/(?P<revision>[^/]+))?")
+API = re.compile(r"/api/(models|(?P<kind>datasets))/(?P<id>[^/]+/[^/]+)(/revision/(?P<revision>[^/]+))?")
 TREE = re.compile(r"/api/models/(?P<id>[^/]+/[^/]+)/tree/(?P<revision>[^/]+)")
-RESOLVE = re.compile(r"/(?P<id>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<file>.+)")
+RESOLVE = re.compile(r"/(?P<id>(datasets/)?[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<file>.+)")
 
 
 class Hub:
@@ -157,7 +158,8 @@ class Handler(BaseHTTPRequestHandler):
         if path.startswith("/cdn/"):
             return self.blob(path, query)
         if match := API.fullmatch(path):
-            return self.api(match["id"], match["revision"], query)
+            id = f"{match['kind']}/{match['id']}" if match["kind"] else match["id"]
+            return self.api(id, match["revision"], query)
         if match := TREE.fullmatch(path):
             return self.tree(match["id"], match["revision"])
         if match := RESOLVE.fullmatch(path):

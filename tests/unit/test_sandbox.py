@@ -23,8 +23,9 @@ from backend.catalog.cards.card import read_card
 from backend.catalog.text import calibration_text, held_out_text, token_lengths
 from backend.domain.errors import InvalidModel, InvalidWorkload, RequestError, TooDemanding
 from backend.domain.evaluation.document import Variant
-from backend.service.evaluations import task_files, workload_files, workloads
-from backend.service.evaluations.task_files import InvalidTask
+from backend.service.evaluations import workload_files, workloads
+from backend.service.tasks import task_files
+from backend.service.tasks.task_files import InvalidTask
 from tests.tiny import byte_tokenizer, tiny_llama
 
 pytestmark = pytest.mark.process

@@ -1,5 +1,5 @@
-"""A model on a Hugging Face hub: what it holds at one commit, and ranges of its files. The only place that knows the
-hub.
+"""A model or data set on a Hugging Face hub: what it holds at one commit, and ranges of its files. The only place that
+knows the hub.
 
 Requests go through huggingface_hub's own session and error mapping, but not through its downloads: release 1.33 throws
 a partial file away when it stops. The token is read from the environment for each request and kept nowhere; a token
@@ -30,7 +30,9 @@ from backend.transfer import CHUNK_BYTES, Digest, SourceDropped
 
 if TYPE_CHECKING:
     import httpx
-    from huggingface_hub import ModelInfo
+    from huggingface_hub import DatasetInfo, ModelInfo
+
+    Info = ModelInfo | DatasetInfo
 
 PUBLIC = "https://huggingface.co"
 ID = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9_][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?", re.ASCII)
@@ -71,6 +73,9 @@ class HubSource(RemoteSource):
     SourceUnreachable.
     """
 
+    noun, api, prefix, nested = "model", "models", "", False
+    """Word of messages, parts of the hub's addresses, and whether files in folders count: these differ by kind."""
+
     def __init__(self, id: str, revision: str | None, endpoint: str, *, timeout_s: float | None = None) -> None:
         self.id, self.endpoint, self._timeout_s = id, endpoint, timeout_s
         self._requested_revision = revision or "main"
@@ -80,7 +85,7 @@ class HubSource(RemoteSource):
         self.name = f"{id}@{info.sha[:8]}"
         self.gated = bool(info.gated)
         self.licence = _licence(info)
-        self._files = _files(info)
+        self._files = _files(info, nested=self.nested)
 
     def sizes(self) -> Mapping[str, int]:
         return {name: file.size for name, file in self._files.items()}
@@ -109,14 +114,17 @@ class HubSource(RemoteSource):
                 yield chunk[ignored:]
                 ignored = max(0, ignored - len(chunk))
 
-    def _info(self) -> ModelInfo:
-        from huggingface_hub import ModelInfo
+    @property
+    def page(self) -> str:
+        """The address of its page."""
+        return f"{self.endpoint}/{self.prefix}{self.id}"
 
-        url = f"{self.endpoint}/api/models/{self.id}/revision/{quote(self._requested_revision, safe='')}"
+    def _info(self) -> Info:
+        url = f"{self.endpoint}/api/{self.api}/{self.id}/revision/{quote(self._requested_revision, safe='')}"
         try:
             with self._request(url, params={"blobs": True}) as response:
                 response.read()
-                info = ModelInfo(**response.json())  # type: ignore[no-untyped-call]
+                info = self._parsed(response.json())
         except SourceDropped as error:
             raise SourceUnreachable(str(error)) from None
         except (ValueError, KeyError, TypeError):
@@ -128,8 +136,13 @@ class HubSource(RemoteSource):
             raise SourceUnreachable(f"{self.endpoint} names no commit for {self.id}: check HF_ENDPOINT.")
         return info
 
+    def _parsed(self, document: dict[str, Any]) -> Info:
+        from huggingface_hub import ModelInfo
+
+        return ModelInfo(**document)  # type: ignore[no-untyped-call]
+
     def _get(self, file: str, address: tuple[int, int | None] | None) -> AbstractContextManager[httpx.Response]:
-        url = f"{self.endpoint}/{self.id}/resolve/{self.revision}/{quote(file)}"
+        url = f"{self.page}/resolve/{self.revision}/{quote(file)}"
         headers = {"accept-encoding": "identity"}
         if address is not None:
             headers["range"] = f"bytes={address[0]}-{'' if address[1] is None else address[1]}"
@@ -156,7 +169,7 @@ class HubSource(RemoteSource):
                 hf_raise_for_status(response)
                 yield response
         except OfflineModeIsEnabled:
-            raise SourceUnreachable("HF_HUB_OFFLINE is set, so no hub is asked: unset it to import from one.") from None
+            raise SourceUnreachable("HF_HUB_OFFLINE is set, so no hub is asked: unset it to fetch from one.") from None
         except HfHubHTTPError as error:
             raise self._explained(error, file) from None
         except httpx.ConnectError:
@@ -170,7 +183,7 @@ class HubSource(RemoteSource):
         """Turn the hub's answer into an error that says what it means and what to do."""
         from huggingface_hub import errors
 
-        page, status = f"{self.endpoint}/{self.id}", error.response.status_code
+        page, status = self.page, error.response.status_code
         match error:
             case errors.GatedRepoError():
                 return AccessRefused(
@@ -186,7 +199,7 @@ class HubSource(RemoteSource):
                 return InvalidModel(f"{self.id} no longer has {file} at this commit: import it again.")
             case errors.RepositoryNotFoundError():
                 return UnknownModel(
-                    f"{self.endpoint} shows no model `{self.id}`: check the id; where it is private, "
+                    f"{self.endpoint} shows no {self.noun} `{self.id}`: check the id; where it is private, "
                     f"{_give_token('an account that may read it')}."
                 )
             case _ if status in BUSY:
@@ -201,6 +214,17 @@ class HubSource(RemoteSource):
                     f"{file} of {self.id} is shorter than the hub says: its owner must upload it again."
                 )
         return SourceUnreachable(f"{self.endpoint} answered with status {status}: check HF_ENDPOINT, and {page}.")
+
+
+class DataSetSource(HubSource):
+    """A data set at one commit, with its files in folders too. Raises as `HubSource` does."""
+
+    noun, api, prefix, nested = "data set", "datasets", "datasets/", True
+
+    def _parsed(self, document: dict[str, Any]) -> Info:
+        from huggingface_hub import DatasetInfo
+
+        return DatasetInfo(**document)  # type: ignore[no-untyped-call]
 
 
 def _chunks(response: httpx.Response) -> Iterator[bytes]:
@@ -226,12 +250,12 @@ def _give_token(action: str) -> str:
     )
 
 
-def _files(info: ModelInfo) -> dict[str, _File]:
-    """The files at the top level whose size is known."""
+def _files(info: Info, *, nested: bool) -> dict[str, _File]:
+    """The files whose size is known: those at the top level, or `nested` all."""
     files = {}
     for sibling in info.siblings or []:
         size = sibling.lfs.size if sibling.lfs is not None else sibling.size
-        if "/" in sibling.rfilename or size is None:
+        if size is None or (not nested and "/" in sibling.rfilename):
             continue
         digest = Digest("git", sibling.blob_id) if sibling.blob_id else None
         files[sibling.rfilename] = _File(
@@ -240,7 +264,7 @@ def _files(info: ModelInfo) -> dict[str, _File]:
     return files
 
 
-def _licence(info: ModelInfo) -> str | None:
+def _licence(info: Info) -> str | None:
     """The model card's `license` (`license_name` where it is `other`), else the tag of that name."""
     data: dict[str, Any] = {}
     if info.card_data is not None:

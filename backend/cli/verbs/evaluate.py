@@ -19,11 +19,12 @@ from backend.domain.figures import share
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.recipe.serving_engines import ENGINES
 from backend.present.speculation import words
+from backend.present.tables import tasks as task_tables
 from backend.present.words import engines, evidence, headline, quality_loss, repeat_counts
 from backend.present.words import workload_reading as workload_words
 from backend.present.words.measurements import agreed_shares
 from backend.present.words.verdicts import describe_comparison, describe_task_score, rows_by_level
-from backend.service.evaluations import continuation, evaluations, workloads
+from backend.service.evaluations import continuation, evaluations, tasks, workloads
 from backend.service.jobs import jobs
 from backend.service.serving import local_endpoints
 
@@ -76,6 +77,7 @@ def evaluate(
             workspace, continues, blocks, bool(variants or engine) or chosen != evaluations.read_options()
         )
     elif variants and blocks is None:
+        tasks.get_missing(workspace, chosen, say)
         prepared = evaluations.prepare(workspace, variants, chosen, engine=engine, anyway=anyway)
     else:
         raise RequestError("Give at least one variant, or --continue EVALUATION with --blocks.")
@@ -197,10 +199,14 @@ def _quality_lines(document: Evaluation) -> list[str]:
 
 
 def _task_lines(document: Evaluation) -> list[str]:
-    header = ("variant", "task", "metric", "value", "stderr", "samples", "against the first")
+    header = ("variant", "task", "metric", "guessing", "value", "stderr", "samples", "against the first")
     rows = [
-        (result.name, score.task, score.metric, score.value, score.stderr, score.samples, describe_task_score(score))
+        (
+            *(result.name, score.task, score.metric, score.floor, score.value, score.stderr, score.samples),
+            describe_task_score(score),
+        )
         for result in document.variants
         for score in result.tasks
     ]
-    return ["", "Tasks:", table(header, rows)] if rows else []
+    sentences = [*task_tables.guessing_sentences(document), *task_tables.origins(document)]
+    return ["", "Tasks:", table(header, rows), *sentences] if rows else []

@@ -141,8 +141,8 @@ class EvaluateOptions(LoadOptions):
     same prompts, greedy answers are compared token by token and sampled ones by their distribution. Some minutes a
     variant."""
     tasks: tuple[str, ...] = ()
-    """Score lm-eval tasks from local files on what is served: a YAML file, a folder of them, or next-line; repeatable.
-    Needs `whetstone engines install quality`."""
+    """Score lm-eval tasks on what is served: a name that `whetstone tasks list` shows, next-line, a YAML file, or a
+    folder of them; repeatable. Needs `whetstone engines install quality`."""
     task_limit: int | None = Field(None, ge=1)
     """Only the first so many samples of each task."""
     price_per_hour: float | None = Field(None, ge=0)

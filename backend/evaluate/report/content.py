@@ -104,6 +104,7 @@ def content(evaluation: Evaluation, extras: Extras) -> dict[str, Any]:
         "palette": palette(),
         "tables": {name: table_data(table_rows) for name, table_rows in rows.items()},
         "tasks": tasks.basis(evaluation),
+        "guessing": tasks.guessing_sentences(evaluation),
         "energy": energy.energy_basis(evaluation),
         "price_basis": price_basis,
         "price_given": evaluation.has_price,

@@ -69,13 +69,14 @@ def score(request: dict[str, Any]) -> dict[str, Any]:
 
     Prompts are sent as token ids and scored from the log-probabilities that the server echoes. Returns `harness`, `cut`
     (a count for each task of the prompts that were longer than the context) and `scores`: task, metric, value, stderr,
-    samples, higher_is_better and `each`, [sample, score] where a sample has a score that is a number.
+    samples, higher_is_better, `chance` (the share that guessing reaches, of choices only) and `each`, [sample, score]
+    where a sample has a score that is a number.
     """
     import lm_eval
 
     # Load the tasks, and count what lm-eval cuts and only logs.
     tasks, cut = _load(request), _CutCounter()
-    context = _context(request["url"], request["served_name"])
+    context = _context(request)
     logging.getLogger("lm_eval.models.api_models").addHandler(cut)
     scores, cuts = [], {}
     # Score one task after the other, so that each has its own count.
@@ -90,7 +91,7 @@ def score(request: dict[str, Any]) -> dict[str, Any]:
             log_samples=True,
             task_manager=_manager(),
         )
-        scores += _scores(name, results)
+        scores += _scores(name, task, results)
         cuts[name] = cut.count + _cut_answers(task, request["tokenizer"], context)
     return {"harness": f"lm-eval {lm_eval.__version__}", "scores": scores, "cut": cuts}
 
@@ -134,15 +135,16 @@ def _model(request: dict[str, Any], context: int) -> dict[str, Any]:
     }
 
 
-def _context(url: str, served_name: str) -> int:
-    """Return the tokens that the server accepts, prompt and answer together; lm-eval's 2048 if it does not say."""
+def _context(request: dict[str, Any]) -> int:
+    """Return the tokens that the server accepts, prompt and answer together: as it says, else as the request does, else
+    lm-eval's 2048."""
     import requests
 
     token = os.environ.get(KEY)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    listed = requests.get(f"{url}/models", timeout=30, headers=headers).json()["data"]
-    context = next((row.get("max_model_len") for row in listed if row["id"] == served_name), None)
-    return int(context or 2048)
+    models = requests.get(f"{request['url']}/models", timeout=30, headers=headers).json()["data"]
+    context = next((row.get("max_model_len") for row in models if row["id"] == request["served_name"]), None)
+    return int(context or request["context"] or 2048)
 
 
 def _cut_answers(task: Any, tokenizer: str, context: int) -> int:
@@ -175,7 +177,7 @@ class _CutCounter(logging.Handler):
         self.count += "truncat" in record.getMessage().lower()
 
 
-def _scores(name: str, results: Any) -> list[dict[str, Any]]:
+def _scores(name: str, task: Any, results: Any) -> list[dict[str, Any]]:
     """Return one row per metric and filter; the filter is named only if it is not lm-eval's `none`."""
     # Skip standard errors and what is no figure.
     figures, better = results["results"][name], results["higher_is_better"][name]
@@ -195,12 +197,20 @@ def _scores(name: str, results: Any) -> list[dict[str, Any]]:
                 "stderr": _number(stderr),
                 "samples": len(samples),
                 "higher_is_better": bool(better.get(metric, True)),
+                "chance": _chance(task, [row["doc"] for row in samples]),
                 "each": [
                     [row["doc_id"], float(row[metric])] for row in samples if isinstance(row.get(metric), int | float)
                 ],
             }
         )
     return rows
+
+
+def _chance(task: Any, docs: list[Any]) -> float | None:
+    """Return the mean of one in the number of choices; None where an answer is not chosen."""
+    if task.OUTPUT_TYPE != "multiple_choice" or not docs:
+        return None
+    return math.fsum(1 / len(task.doc_to_choice(doc)) for doc in docs) / len(docs)
 
 
 def _number(value: Any) -> float | None:

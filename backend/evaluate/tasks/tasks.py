@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from backend.domain.errors import WorkError
+from backend.domain.evaluation.tasks.task_rules import DESCRIBED, SHARES
 from backend.domain.evaluation.tasks.task_scores import SampledScore, TaskScore, with_samples
 from backend.evaluate.tasks.lm_eval_process import KEY
 from backend.settings import CHECKOUT
@@ -34,12 +35,17 @@ OFFLINE = {
 
 
 class TaskServer(NamedTuple):
-    """A server to score on; `url` ends with `/v1`, `tokenizer` is the model's folder, `bearer` its token."""
+    """A server to score on; `url` ends with `/v1`, `tokenizer` is the model's folder, `bearer` its token.
+
+    `context`: the tokens that it accepts, where it does not say; `streams`: requests at a time.
+    """
 
     url: str
     served_name: str
     tokenizer: Path
     bearer: str | None = None
+    context: int | None = None
+    streams: int = STREAMS
 
 
 def count_requests(python: Path, folders: Sequence[str], limit: int | None, cache: Path) -> dict[str, int]:
@@ -60,29 +66,47 @@ def score_tasks(
         "url": server.url,
         "served_name": server.served_name,
         "tokenizer": str(server.tokenizer),
-        "streams": STREAMS,
+        "streams": server.streams,
+        "context": server.context,
     }
     answer = _ask(python, {**_request(folders, limit), **target}, cache, server.bearer)
-    # Name each score by the hash of its task and data.
-    hashes = dict(map(_identity, folders))
-    return [_scored(row, answer, hashes) for row in answer["scores"] if row["value"] is not None]
+    # Name each score by the hash of its task and data, and say where they are from.
+    documents = {document["name"]: document for document in map(_document, folders)}
+    return [_scored(row, answer, documents[row["task"]]) for row in answer["scores"] if row["value"] is not None]
 
 
 def _request(folders: Sequence[str], limit: int | None) -> dict[str, Any]:
     return {"folders": list(folders), "limit": limit}
 
 
-def _identity(folder: str) -> tuple[str, str]:
-    document = json.loads((Path(folder) / "task.json").read_text())
-    return document["name"], document["sha256"]
+def _document(folder: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((Path(folder) / "task.json").read_text())
+    return document
 
 
-def _scored(row: dict[str, Any], answer: dict[str, Any], hashes: dict[str, str]) -> SampledScore:
+def _scored(row: dict[str, Any], answer: dict[str, Any], document: dict[str, Any]) -> SampledScore:
     fields = {name: row[name] for name in ("task", "metric", "value", "stderr", "samples", "higher_is_better")}
+    metadata = document["config"].get("metadata") or {}
     task_score = TaskScore(
-        **fields, harness=answer["harness"], sha256=hashes[row["task"]], cut=answer["cut"][row["task"]]
+        **fields,
+        **{name: metadata.get(name) for name in DESCRIBED},
+        floor=_floor(row, metadata),
+        items=document["samples"],
+        harness=answer["harness"],
+        sha256=document["sha256"],
+        cut=answer["cut"][row["task"]],
     )
     return with_samples(task_score, {int(sample): value for sample, value in row["each"]})
+
+
+def _floor(row: dict[str, Any], metadata: dict[str, Any]) -> float | None:
+    """Return the share that guessing reaches: by the number of choices, else as the task says; None of other
+    figures."""
+    metric = row["metric"].partition(",")[0]
+    if metric not in SHARES:
+        return None
+    is_chosen = row["chance"] is not None and metric.startswith("acc")
+    return row["chance"] if is_chosen else metadata.get("floor")
 
 
 def _ask(python: Path, request: dict[str, Any], cache: Path, bearer: str | None = None) -> dict[str, Any]:

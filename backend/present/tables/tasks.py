@@ -23,17 +23,24 @@ def rows(evaluation: Evaluation) -> list[dict[str, Any]]:
 
 
 def short_rows(evaluation: Evaluation) -> list[dict[str, str]]:
-    """Return the same in four columns that fit a phone: samples in brackets, difference and interval in the verdict."""
+    """Return the same in few columns that fit a phone: samples in brackets, difference and interval in the verdict."""
     return [
         {
             "Variant": result.name,
-            "Task": f"{score.task}, {_metric(score)} ({score.samples:,})",
+            "Task": f"{score.task}, {_metric(score)} ({_samples(score)})",
+            "Guessing": "unknown" if score.floor is None else figure(score.floor),
             "Score": _score_words(score),
             "Against the baseline": _compared(score, first=not place),
         }
         for place, result in enumerate(evaluation.variants)
         for score in result.tasks
     ]
+
+
+def _samples(score: TaskScore) -> str:
+    """Return `200 of 2,376`, or the number alone where all were scored."""
+    whole = "" if score.items in {None, score.samples} else f" of {score.items:,}"
+    return f"{score.samples:,}{whole}"
 
 
 def _score_words(score: TaskScore) -> str:
@@ -51,13 +58,18 @@ def _compared(score: TaskScore, *, first: bool) -> str:
 
 def _row(result: VariantResult, score: TaskScore, *, first: bool) -> dict[str, Any]:
     low, high = score.ci95 or (None, None)
+    least, most = score.share_ci95 or (None, None)
     return {
         "Variant": result.name,
         "Task": score.task,
         "Metric": _metric(score),
+        "Guessing": score.floor,
         "Score": score.value,
         "Standard error": score.stderr,
+        "Score, 95% from": least,
+        "Score, 95% to": most,
         "Samples": score.samples,
+        "Of": score.items,
         "Verdict": _compared(score, first=first),
         "Difference to the baseline": score.difference,
         "95% from": low,
@@ -78,6 +90,31 @@ def cells(evaluation: Evaluation, result: VariantResult) -> dict[str, float | No
     return row
 
 
+def guessing_sentences(evaluation: Evaluation) -> list[str]:
+    """Return a sentence for each score that is not above guessing: where the baseline guesses, a task tells nothing."""
+    sentences = []
+    for place, result in enumerate(evaluation.variants):
+        for score in result.tasks:
+            if score.is_guessing and score.floor is not None and score.share_ci95 is not None:
+                low, high = map(figure, score.share_ci95)
+                subject = f"{result.name} is not above guessing in {score.task}, {score.metric}"
+                figures = f"95% interval {low} to {high}, guessing {figure(score.floor)}"
+                effect = "" if place else ", so this score tells nothing of what the variants lost"
+                sentences.append(f"{subject} ({figures}){effect}.")
+    return sentences
+
+
+def origins(evaluation: Evaluation) -> list[str]:
+    """Return a sentence for each task that says where its data is from, and its licence."""
+    scores = {score.task: score for result in evaluation.variants for score in result.tasks}
+    sentences = []
+    for task, score in scores.items():
+        parts = [score.source, score.licence and f"licence {score.licence}", score.items and f"{score.items:,} items"]
+        if score.source or score.licence:
+            sentences.append(f"{task}: {'; '.join(part for part in parts if part)}.")
+    return sentences
+
+
 def basis(evaluation: Evaluation) -> str | None:
     """Return how the tasks were scored, and what the intervals are; None without tasks."""
     # Without scores there is nothing to explain.
@@ -90,9 +127,10 @@ def basis(evaluation: Evaluation) -> str | None:
     )
     limit = evaluation.options.task_limit
     part = f" Only the first {limit:,} samples of each task were scored." if limit else ""
+    origin = "".join(f" {sentence}" for sentence in origins(evaluation))
     return (
         f"Measured by {scores[0].harness} on the served variants; ± is the standard error. "
         "Scores that are means over samples are compared sample by sample; intervals and p-values are corrected for "
-        "all tests of the tasks (Holm). "
-        f"SHA-256 of task and data: {files}.{part}"
+        "all tests of the tasks (Holm). Guessing is the share that a random choice reaches. "
+        f"SHA-256 of task and data: {files}.{part}{origin}"
     )

@@ -16,10 +16,14 @@ from backend.evaluate.quality import token_match
 from backend.evaluate.tasks import tasks
 from backend.hardware import engine_status
 from backend.layered import tokenizers
+from backend.serving import vllm_options
 from backend.settings import Settings
 from backend.worker.measuring.server_pool import Endpoint, ServerPool
 
 SAMPLES = "task_samples.jsonl"
+POOLED = "llama.cpp"
+"""The engine whose server does not say its context, and whose slots share a cache that is sure to hold one full
+sequence only: of two long prompts at a time one may fail."""
 
 
 class TaskScoring:
@@ -81,7 +85,11 @@ class TaskScoring:
         if variant.model_path is not None:
             key = bearer(None, parse_address(endpoint.url))
             tokenizer = self._tokenizer(Path(variant.model_path))
-            return tasks.TaskServer(endpoint.url, endpoint.served_name or "", tokenizer, key)
+            server = tasks.TaskServer(endpoint.url, endpoint.served_name or "", tokenizer, key)
+            if variant.serving.engine_name != POOLED:
+                return server
+            context = variant.serving.max_model_len or vllm_options.context_length(variant)
+            return server._replace(context=context, streams=1)
 
         # 2. Addresses that lm-eval cannot or must not ask.
         if variant.remote is not None:

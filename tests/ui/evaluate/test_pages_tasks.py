@@ -12,7 +12,8 @@ from backend.domain.evaluation.tasks.task_scores import TaskScore
 from backend.domain.jobs.jobs import JobState
 from backend.service import Workspace
 from backend.service.jobs import jobs
-from tests import simulated, studio
+from tests import data_sets, simulated, studio
+from tests.fakes.running import running
 
 URL = "http://127.0.0.1:1"
 
@@ -35,7 +36,7 @@ def test_without_the_environment_it_is_said_how_to_get_it(
     monkeypatch.setenv("WHETSTONE_ENGINES", str(tmp_path / "none"))
     at = studio.open_page("evaluate", variants=URL)
     assert "`whetstone engines install quality`" in studio.says(at)
-    assert "tasks" not in [field.key for field in at.text_input]
+    assert "evaluate_tasks" not in [field.key for field in at.multiselect]
 
 
 def test_a_task_of_the_field_goes_into_the_job_by_a_copy(installed: Workspace) -> None:
@@ -50,6 +51,33 @@ def test_a_task_of_the_field_goes_into_the_job_by_a_copy(installed: Workspace) -
     assert Path(folder).name.startswith("next-line-") and (Path(folder) / "task.json").is_file()
 
 
+def test_the_field_offers_names_with_items_and_licence_and_gets_their_data(
+    installed: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data_sets.store(tmp_path / "hub", "baber/piqa")
+    at = studio.open_page("evaluate", variants="starter")
+    offered = at.multiselect(key="evaluate_tasks").options
+    assert "arc_easy (2,376 items, licence CC BY-SA 4.0)" in offered and "next-line" in offered
+    assert "get_tasks" not in [button.key for button in at.button]
+    # A hub that does not answer is a sentence, and the page stays as it was.
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    at = studio.open_page("evaluate", variants="starter", evaluate_tasks="piqa")
+    says = studio.says(at)
+    assert "is not here yet" in says and "1,838 items, of which guessing reaches 0.500" in says
+    assert at.button(key="evaluate_submit").disabled
+    at.button(key="get_tasks").click().run()
+    assert "Cannot reach http://127.0.0.1:9" in studio.says(at)
+    # One that does, and the evaluation can start.
+    with running("hub.py", "--root", tmp_path / "hub") as url:
+        monkeypatch.setenv("HF_ENDPOINT", url)
+        at.button(key="get_tasks").click().run()
+    studio.check(at)
+    assert "get_tasks" not in [button.key for button in at.button]
+    at.button(key="evaluate_submit").click().run()
+    (folder,) = jobs.specification(installed, jobs.listing(installed)[0].id)["options"]["tasks"]
+    assert Path(folder).name.startswith("piqa-") and (Path(folder) / "task.json").is_file()
+
+
 @pytest.mark.parametrize(
     ("variants", "tasks", "message"),
     [("starter", "nowhere.yaml", "There is no task"), (URL, "next-line", "Tasks need a model's tokenizer")],
@@ -62,7 +90,7 @@ def test_what_cannot_be_scored_is_said_before_the_start(
 
 
 def scored(document: Evaluation) -> Evaluation:
-    values = {"task": "sums", "metric": "acc", "stderr": 0.05, "samples": 100, "higher_is_better": True}
+    values = {"task": "sums", "metric": "acc", "stderr": 0.05, "samples": 100, "higher_is_better": True, "floor": 0.5}
     scores = [TaskScore(value=value, harness="lm-eval 0.4.13", sha256="ab" * 32, **values) for value in (0.62, 0.5)]
     scores[1] = scores[1].model_copy(
         update={"difference": -0.12, "ci95": (-0.2, -0.04), "p_value": 0.003, "outcome": "worse"}
@@ -77,6 +105,8 @@ def test_scores_stand_under_quality_with_what_measured_them(studio_home: Workspa
     identity = studio.evaluation(studio_home, scored(simulated.evaluation()))
     at = studio.open_page("evaluate", id=identity, evaluate_view="Quality")
     (table,) = [table.value for table in at.table if "Task" in table.value.columns]
+    assert list(table["Guessing"]) == ["0.500", "0.500"]
+    assert "is not above guessing in sums, acc (95% interval 0.404 to 0.596, guessing 0.500)" in studio.says(at)
     assert list(table["Score"]) == ["0.620\u00a0±\u00a00.050", "0.500\u00a0±\u00a00.050"]
     assert [cell.replace("\\", "") for cell in table["Task"]] == ["sums, acc (100)", "sums, acc (100)"]
     against = [cell.replace("\\", "") for cell in table["Against the baseline"]]

@@ -23,9 +23,10 @@ from backend.catalog.cards import gguf
 from backend.catalog.cards.card import read_card
 from backend.catalog.text import calibration_text, token_lengths
 from backend.domain.errors import WhetstoneError
-from backend.service.evaluations import imported_results, task_files, workload_files
+from backend.service.evaluations import imported_results, workload_files
 from backend.service.plans import recipe_files
 from backend.service.presets import preset_text
+from backend.service.tasks import task_files
 from backend.settings import ASSETS
 from tests import gguf_files
 from tests.helpers.imported_files import RECORDED

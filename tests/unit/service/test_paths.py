@@ -16,11 +16,12 @@ from backend.domain.jobs.jobs import EvaluateSpec, JobSpec, TrainSpec
 from backend.domain.recipe.draft_training import Training
 from backend.domain.recipe.recipe import Recipe
 from backend.service import Workspace, paths
-from backend.service.evaluations import evaluations, task_files, tasks, workloads
+from backend.service.evaluations import evaluations, tasks, workloads
 from backend.service.jobs import jobs
 from backend.service.models import imports, models
 from backend.service.plans import calibration, recipe_files, training
 from backend.service.presets import preset_text
+from backend.service.tasks import task_files
 from tests.heads import head
 from tests.homes import open_home
 from tests.tiny import tiny_llama

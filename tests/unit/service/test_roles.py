@@ -39,6 +39,7 @@ from backend.service.plans import calibration, cases, neuron_compilation, optimi
 from backend.service.presets import presets
 from backend.service.serving import endpoints, gateway, local_endpoints, playground, recorded_requests, serve
 from backend.service.studio import audit, backup
+from backend.service.tasks import named_tasks
 from backend.service.tuning import tunings
 from backend.settings import Settings
 from backend.store import queue
@@ -100,6 +101,7 @@ ATTEMPTS: dict[str, Try] = {
     ),
     "serving.endpoints.delete": lambda w, _: endpoints.delete(w, "x"),
     "serving.endpoints.prove": lambda w, _: endpoints.prove(w, "x"),
+    "tasks.named_tasks.get": lambda w, _: named_tasks.get(w, "piqa"),
     "serving.gateway.add_key": lambda w, _: gateway.add_key(w, "app"),
     "serving.gateway.remove_key": lambda w, _: gateway.remove_key(w, "app"),
     "serving.gateway.run": lambda w, _: gateway.run(w, "127.0.0.1", 0, GatewayOptions(), str),
@@ -133,6 +135,7 @@ FILES = {"write", "staged_file", "staged_folder", "unlink", "rmtree", "write_tex
 ON_DISK = {
     "evaluations.evaluations._copy_held_out_text",  # of `freeze`
     "evaluations.tasks._keep_copy",
+    "tasks.named_tasks._write",  # of `get`
     "evaluations.tasks._copy",  # of `keep_copies`
     "evaluations.bench.run_bench",
     "evaluations.reports._render",  # a temporary folder

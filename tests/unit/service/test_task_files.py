@@ -13,9 +13,11 @@ import yaml
 
 from backend.domain.errors import EngineMissing, InvalidOptions
 from backend.domain.evaluation.document import EvaluateOptions, Variant
+from backend.domain.recipe.recipe import Serving
 from backend.service import Workspace
-from backend.service.evaluations import evaluations, task_files, tasks
-from backend.service.evaluations.task_files import InvalidTask
+from backend.service.evaluations import evaluations, tasks
+from backend.service.tasks import task_files
+from backend.service.tasks.task_files import InvalidTask
 from backend.settings import ASSETS
 from tests.homes import open_home
 
@@ -56,7 +58,7 @@ def test_a_task_is_read_with_its_samples_and_a_hash_of_both_files(write: Callabl
 
 
 def test_what_comes_along_can_be_used() -> None:
-    for name in tasks.names():
+    for name in tasks.bundled_names():
         (result,) = tasks.find(name)
         assert result.name == name and result.samples >= 20
         rows = [json.loads(line) for line in result.data["test"][0].read_text().splitlines()]
@@ -74,6 +76,10 @@ def test_what_comes_along_can_be_used() -> None:
     [
         ({"dataset_path": "allenai/ai2_arc"}, "asks for the data set `allenai/ai2_arc`, which would be fetched"),
         ({"dataset_path": None}, "names no data"),
+        ({"metadata": "1.0"}, "`metadata` must be settings"),
+        ({"metadata": {"floor": 25}}, "the share that guessing reaches, from 0 to 1"),
+        ({"metadata": {"licence": ["MIT"]}}, "`licence` of metadata must be a text"),
+        ({"description": "{{subject}}"}, "has no `subject`, which `description` asks for"),
         ({"dataset_kwargs": None}, "needs `dataset_kwargs`"),
         ({"dataset_kwargs": {"data_files": {"test": 3}}}, "needs `dataset_kwargs`"),
         ({"dataset_kwargs": {"data_files": "sums.jsonl", "trust_remote_code": True}}, "only have data_files"),
@@ -176,8 +182,8 @@ def test_a_folder_is_all_tasks_in_it_and_names_are_told(write: Callable[..., Pat
     (tmp_path / "empty").mkdir()
     with pytest.raises(InvalidTask, match="has no task"):
         tasks.find(str(tmp_path / "empty"))
-    with pytest.raises(InvalidTask, match=r"There is no task `arc_easy`.*next-line"):
-        tasks.find("arc_easy")
+    with pytest.raises(InvalidTask, match=r"There is no task `winogrande`.*next-line"):
+        tasks.find("winogrande")
 
 
 @pytest.fixture
@@ -209,6 +215,18 @@ def test_two_tasks_of_one_name_and_addresses_alone_are_refused(quality: Workspac
     with pytest.raises(InvalidTask, match="tokenizer"):
         tasks.check(quality, EvaluateOptions(tasks=("next-line",)), [AWAY])
     assert len(tasks.check(quality, EvaluateOptions(tasks=("next-line",)), [AWAY, LOCAL])) == 1
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "openvino"])
+def test_other_engines_take_tasks_that_are_answered_in_text_only(
+    quality: Workspace, write: Callable[..., Path], engine: str
+) -> None:
+    served = LOCAL.model_copy(update={"serving": Serving(engine=engine)})
+    text = {"output_type": "generate_until", "doc_to_choice": None, "metric_list": [{"metric": "exact_match"}]}
+    written = write("text.yaml", task="text", **text)
+    assert len(tasks.check(quality, EvaluateOptions(tasks=(str(written),)), [LOCAL, served])) == 1
+    with pytest.raises(InvalidTask, match=r"by which next-line would be scored.*such as gsm8k, can be scored"):
+        tasks.check(quality, EvaluateOptions(tasks=(str(written), "next-line")), [LOCAL, served])
 
 
 def test_a_job_works_with_a_copy_that_stays_as_it_was(quality: Workspace, write: Callable[..., Path]) -> None:

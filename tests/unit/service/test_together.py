@@ -23,10 +23,11 @@ CHILD = """
 import json, sys, time
 from pathlib import Path
 from backend import service
-from backend.service.evaluations import imported_results, task_files, tasks, workloads
+from backend.service.evaluations import imported_results, tasks, workloads
 from backend.service.models import models
 from backend.service.plans import calibration
 from backend.service.presets import preset_text, presets
+from backend.service.tasks import task_files
 
 folder, number, rounds, together = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 opened = service.open_workspace()

@@ -32,6 +32,8 @@ BY_DEFAULT = {
     "generate_until": ("exact_match",),
 }
 """Metrics that lm-eval counts where the task names none."""
+SHARES = frozenset({"acc", "acc_norm", "acc_bytes", "acc_mutual_info", "exact_match"})
+"""Metrics that are shares of right answers, which guessing reaches a part of."""
 NEEDS_CODE = {
     "process_docs",
     "process_results",
@@ -73,12 +75,22 @@ KNOWN_SETTINGS = {
     "doc_to_decontamination_query",
 }
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
-TEMPLATES = ("doc_to_text", "doc_to_target", "doc_to_choice", "gen_prefix", "doc_to_decontamination_query")
+TEMPLATES = (
+    "doc_to_text",
+    "doc_to_target",
+    "doc_to_choice",
+    "description",
+    "gen_prefix",
+    "doc_to_decontamination_query",
+)
+DESCRIBED = ("licence", "source")
+"""Texts of a task's `metadata` that a report repeats."""
+MOST_CHARACTERS = 200
 
 
 def find_problem(config: Mapping[str, Any]) -> str | None:
     """The first thing that is wrong with the settings, as the end of a sentence; None where they can be used."""
-    checks = (_settings, _named, _data, _output_type, _metrics)
+    checks = (_settings, _named, _data, _output_type, _metrics, _metadata)
     return next((problem for check in checks if (problem := check(config))), None)
 
 
@@ -156,6 +168,20 @@ def _metrics(config: Mapping[str, Any]) -> str | None:
     return None
 
 
+def _metadata(config: Mapping[str, Any]) -> str | None:
+    metadata = config.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        return "`metadata` must be settings such as `version: 1`"
+    floor = metadata.get("floor", 0)
+    if isinstance(floor, bool) or not isinstance(floor, int | float) or not 0 <= floor <= 1:
+        return f"`floor` of metadata is {str(floor)[:40]}: give the share that guessing reaches, from 0 to 1"
+    for name in DESCRIBED:
+        text = metadata.get(name, "")
+        if not isinstance(text, str) or len(text) > MOST_CHARACTERS:
+            return f"`{name}` of metadata must be a text of at most {MOST_CHARACTERS} characters"
+    return None
+
+
 def data_files(config: Mapping[str, Any]) -> dict[str, list[str]]:
     """Split -> files as written; empty where they cannot be read."""
     files = (config.get("dataset_kwargs") or {}).get("data_files")
@@ -172,6 +198,11 @@ def data_files(config: Mapping[str, Any]) -> dict[str, list[str]]:
 def scored_split(config: Mapping[str, Any]) -> str | None:
     """The split whose samples are scored."""
     return config.get("test_split") or config.get("validation_split")
+
+
+def is_answered_in_text(config: Mapping[str, Any]) -> bool:
+    """Tell whether a model writes its answers; else the probabilities of given texts are compared."""
+    return bool(config.get("output_type", "generate_until") == "generate_until")
 
 
 def row_templates(config: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -6,9 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from pydantic import Field
+
 from backend.domain.evaluation.outcome import Obstacle, Outcome, significance_outcome
 from backend.domain.frozen import Frozen
-from backend.domain.maths.intervals import HolmResult, holm
+from backend.domain.maths.intervals import HolmResult, holm, wilson
 from backend.domain.maths.paired_scores import Difference, UnpairedDifference, paired_difference
 from backend.domain.maths.student_t import SIGNIFICANCE
 
@@ -35,6 +37,13 @@ class TaskScore(Frozen):
     """SHA-256 of the task's file and its data."""
     cut: int = 0
     """Prompts that were longer than the context and lost their beginning."""
+    floor: float | None = Field(None, exclude_if=lambda value: value is None)
+    """The share that guessing reaches on these samples; None where the score is no share, or nobody knows."""
+    items: int | None = Field(None, exclude_if=lambda value: value is None)
+    """Samples of the whole task; None in evaluations of before."""
+    licence: str | None = Field(None, exclude_if=lambda value: value is None)
+    source: str | None = Field(None, exclude_if=lambda value: value is None)
+    """Licence and origin of the data, where the task says them."""
     compared: int | None = None
     difference: float | None = None
     ci95: tuple[float, float] | None = None
@@ -48,6 +57,17 @@ class TaskScore(Frozen):
     def name(self) -> str:
         """Return the name that a condition uses: `task.TASK.METRIC`."""
         return f"task.{self.task}.{self.metric}"
+
+    @property
+    def share_ci95(self) -> tuple[float, float] | None:
+        """Return the 95% score interval of a share that has a floor; None for other figures."""
+        return None if self.floor is None else wilson(self.value * self.samples, self.samples)
+
+    @property
+    def is_guessing(self) -> bool:
+        """Tell whether the score is not above what guessing reaches, as far as its interval shows."""
+        interval = self.share_ci95
+        return interval is not None and self.floor is not None and interval[0] <= self.floor
 
 
 class SampledScore(NamedTuple):

@@ -7,6 +7,7 @@ import io
 
 import pytest
 
+from backend.cli.verbs import evaluate
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation
 from backend.domain.evaluation.tasks.task_scores import SAMPLES_FOR_VERDICT, TaskScore, compare_scores, with_samples
 from backend.domain.limits import fail_conditions
@@ -85,6 +86,66 @@ def test_what_the_baseline_was_not_scored_on_is_not_compared() -> None:
     scores = compare_scores({1: [with_samples(score(0.3), right(range(30)))]})
     assert said(scores[1][0]) is None and scores[1][0].difference is None
     assert compare_scores({}) == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "samples", "floor", "is_guessing"),
+    [
+        (0.33, 100, 0.25, True),
+        (0.35, 100, 0.25, False),
+        (0.35, 20, 0.25, True),
+        (0.1, 100, 0.25, True),
+        (0.0, 1319, 0.0, True),
+        (1 / 1319, 1319, 0.0, False),
+        (0.1, 100, None, False),
+    ],
+)
+def test_a_score_is_guessing_where_its_interval_reaches_the_floor(
+    value: float, samples: int, floor: float | None, is_guessing: bool
+) -> None:
+    """Wilson's interval of 33 and 35 of 100 begins at 0.246 and 0.264."""
+    assert score(value, samples=samples, floor=floor).is_guessing is is_guessing
+
+
+def test_floor_baseline_variant_and_difference_stand_in_every_table() -> None:
+    document = measured.document()
+    described = {"floor": 0.25, "items": 2376, "licence": "CC BY-SA 4.0", "source": "allenai/ai2_arc@210d026f, test"}
+    scores = compare_scores(
+        {
+            0: [with_samples(score(0.6, **described), right(range(60)))],
+            1: [with_samples(score(0.3, **described), right(range(30)))],
+        }
+    )
+    results = [result.model_copy(update={"tasks": scores.get(k, [])}) for k, result in enumerate(document.variants)]
+    document = document.model_copy(update={"variants": results})
+    first, second = tasks.rows(document)
+    assert (first["Guessing"], first["Score"], first["Samples"], first["Of"]) == (0.25, 0.6, 100, 2376)
+    assert first["Score, 95% from"] == pytest.approx(0.502, abs=0.001)
+    assert (second["Score"], second["Difference to the baseline"]) == (0.3, pytest.approx(-0.3))
+    assert second["95% from"] < -0.3 < second["95% to"] < 0
+    short = tasks.short_rows(document)[1]
+    assert (short["Task"], short["Guessing"]) == ("sums, acc (100 of 2,376)", "0.250")
+    assert tasks.origins(document) == [
+        "sums: allenai/ai2_arc@210d026f, test; licence CC BY-SA 4.0; 2,376 items.",
+    ]
+    (sentence,) = tasks.guessing_sentences(document)
+    assert (
+        sentence
+        == f"{results[1].name} is not above guessing in sums, acc (95% interval 0.219 to 0.396, guessing 0.250)."
+    )
+    whole = content(document, Extras())
+    assert whole["guessing"] == [sentence] and "licence CC BY-SA 4.0" in str(whole["tasks"])
+    lines = evaluate.summary_text(document).partition("Tasks:")[2].splitlines()
+    (row,) = [line for line in lines if line.startswith(results[1].name) and line != sentence]
+    assert "0.25" in row and "worse (-0.300, 95%" in row and sentence in lines
+
+
+def test_a_baseline_that_guesses_is_said_to_tell_nothing() -> None:
+    document = measured.document()
+    scored = compare_scores({0: [with_samples(score(0.26, floor=0.25), right(range(26)))]})
+    results = [result.model_copy(update={"tasks": scored.get(k, [])}) for k, result in enumerate(document.variants)]
+    (sentence,) = tasks.guessing_sentences(document.model_copy(update={"variants": results}))
+    assert sentence.endswith("so this score tells nothing of what the variants lost.")
 
 
 @pytest.fixture
