@@ -267,7 +267,7 @@ def _check_tensor_parallel(model: ModelFacts, recipe: Recipe, facts: TargetFacts
     if degree == 1:
         return
     chosen = serving_memory.stored_format(model, recipe)
-    if facts.hardware != "neuron" and not serving_memory.divides(model, degree, chosen.group if chosen else None):
+    if facts.hardware != "neuron" and not serving_memory.divides(model, degree, chosen.cut if chosen else None):
         parts = f"the {model.heads} heads, {model.kv_heads} KV heads and matrices of {model.id}"
         message = f"tensor_parallel {degree} does not divide {parts} into equal parts: use another degree."
         yield Reason(rule="tensor-parallel", message=message, source="vLLM 0.32.0, ModelConfig and AutoAWQConfig")
