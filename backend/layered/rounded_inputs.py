@@ -60,9 +60,10 @@ def round_input(
         scale = static.to(inputs.device)
     # 2. FP4 by its own arithmetic, the others by the library's.
     if not is_fp4(args):
-        return fake_quantize(inputs, scale, zero, args)
+        rounded: torch.Tensor = fake_quantize(inputs, scale, zero, args)
+        return rounded
     scale = scale if global_scale is None else scale / global_scale.to(inputs.device)
-    grouped = inputs.unflatten(-1, (-1, args.group_size))
+    grouped = inputs.reshape(*inputs.shape[:-1], -1, args.group_size)
     return (nearest_fp4(grouped / scale[..., None]) * scale[..., None]).flatten(-2)
 
 

@@ -112,6 +112,7 @@ class _Run:
                 self.passes.embed(hidden)
             outside = self.source.read(self.outline.outside_names())
             stored = {name: part.to(self.dtype) if part.is_floating_point() else part for name, part in outside}
+            stored |= dict(self.source.read(self.outline.carried_names()))
             checkpoint.write_part(work.part(0), stored, flush=work.resumable)
         return state, hidden
 
@@ -203,13 +204,20 @@ class _Run:
             for linear in self.refused:
                 linears.append({"name": self.outline.stored_name(number, linear.name), "why": linear.why})
         allocated = [{"name": name, "why": self.mix.sixteen_bit_reason} for name in self.mix.sixteen_bit_linears()]
-        return [head, {"name": "embedding", "why": "a table look-up, not a matrix product"}, *linears, *allocated]
+        carried = [
+            {"name": pattern.removeprefix("re:"), "why": "no part of the language model, carried byte for byte"}
+            for pattern in self.outline.carried_exceptions()
+        ]
+        table = {"name": "embedding", "why": "a table look-up, not a matrix product"}
+        return [head, table, *linears, *allocated, *carried]
 
     def _ignored(self) -> list[str]:
         """Return what `quantization_config` excepts: names as checkpoints have them, and as transformers calls the
         modules."""
-        names = [entry["name"] for entry in self._unquantized() if entry["name"] != "embedding"]
+        carried = {pattern.removeprefix("re:") for pattern in self.outline.carried_exceptions()}
+        names = [entry["name"] for entry in self._unquantized() if entry["name"] not in {"embedding", *carried}]
         inside = []
         for number in range(self.outline.count):
             inside += [f"{self.outline.family.layers}.{number}.{linear.name}" for linear in self.refused]
-        return list(dict.fromkeys([*names, "lm_head", *inside, *self.mix.sixteen_bit_linears(inside=True)]))
+        excepted = [*names, "lm_head", *inside, *self.mix.sixteen_bit_linears(inside=True)]
+        return list(dict.fromkeys([*excepted, *self.outline.carried_exceptions()]))
