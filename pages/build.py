@@ -58,7 +58,7 @@ with left:
     recipe_form.draw_goals(opened, model, readiness.known_target(state))
     if draft.recipe is not None:
         recipe_form.draw_name(draft.recipe)
-        recipe_form.draw_steps(opened, draft.recipe)
+        recipe_form.draw_steps(opened, draft.recipe, experts=bool(model.experts))
         payoff_panel.show_on_build(opened, case)
         recipe_form.draw_add_menu(opened, model, draft.recipe, case)
         recipe_form.draw_serving(draft.recipe)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import cache, partial
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,7 +41,85 @@ def pretend(case: dict[str, Any]) -> int | None:
     flashinfer.has_flashinfer = lambda: True
     flashinfer_mxint4_moe.is_flashinfer_mxint4_moe_available = lambda: True
     cutlass.cutlass_fp8_supported = lambda: has is not None and has.to_int() >= 89
+    _pretend_formats(has.to_int() if has else 0)
     return has.to_int() if has else None
+
+
+def _pretend_formats(number: int) -> None:
+    """Let the kernels of FP8 blocks, FP4 and microscaling formats find the packages and operators of the GPU build."""
+    from vllm.model_executor.kernels.linear import mxfp4, mxfp8, nvfp4
+    from vllm.model_executor.kernels.linear.scaled_mm import cutlass, deep_gemm, flashinfer
+    from vllm.model_executor.layers.quantization.utils import nvfp4_utils
+
+    # 1. FP8 blocks: CUTLASS from Hopper on, FlashInfer's on Hopper alone, DeepGEMM on both families.
+    text = SimpleNamespace(model_type="llama")
+    deep_gemm.get_current_vllm_config = lambda: SimpleNamespace(model_config=SimpleNamespace(hf_text_config=text))
+    deep_gemm.is_deep_gemm_supported = lambda: deep_gemm.current_platform.support_deep_gemm()
+    deep_gemm.should_use_deepgemm_for_fp8_linear = partial(deep_gemm_shapes(), supports_deep_gemm=number >= 90)
+    type(deep_gemm.current_platform).support_deep_gemm = classmethod(lambda cls: number >= 90)
+    cutlass.CUTLASS_BLOCK_FP8_SUPPORTED = number >= 90
+    flashinfer.is_flashinfer_fp8_blockscale_gemm_supported = lambda: number == 90
+    # 2. FP4 and microscaling formats: the packages are there, the operators as their sources are built.
+    nvfp4_utils.cutlass_fp4_supported = lambda: number >= 100
+    for package in (nvfp4, mxfp4, mxfp8):
+        for name in ("cutlass", "flashinfer", "humming"):
+            try:
+                module = import_module(f"{package.__name__}.{name}")
+            except ModuleNotFoundError:
+                continue
+            if hasattr(module, "quant_key_to_input_schema"):  # Humming's own names of FP4, FP8 and INT8 inputs
+                module.quant_key_to_input_schema = lambda key: None
+            for function in ("has_flashinfer", "has_flashinfer_cutedsl", "has_humming"):
+                if hasattr(module, function):
+                    setattr(module, function, lambda: True)
+            if hasattr(module, "cutlass_fp4_supported"):
+                module.cutlass_fp4_supported = lambda: number >= 100
+
+
+@cache
+def deep_gemm_shapes() -> Any:
+    """vLLM's own check of shapes, before it is replaced by itself with a GPU that is pretended."""
+    from vllm.utils.deep_gemm import should_use_deepgemm_for_fp8_linear
+
+    return should_use_deepgemm_for_fp8_linear
+
+
+def formats(case: dict[str, Any], number: int | None) -> str:
+    """The kernel of a linear in FP8 blocks, FP4, a microscaling format, or INT4 with FP8 inputs."""
+    import torch
+    from vllm.model_executor.kernels import linear as kernels
+    from vllm.model_executor.layers.quantization.utils import quant_utils as keys
+    from vllm.scalar_type import scalar_types
+
+    scheme, dtype, shape = case["scheme"], getattr(torch, case["dtype"]), (case["outputs"], case["inputs"])
+    if scheme == "w4a8-fp8":
+        config: Any = kernels.MPLinearLayerConfig(
+            full_weight_shape=(case["all_inputs"], case["outputs"]),
+            partition_weight_shape=(case["inputs"], case["outputs"]),
+            weight_type=scalar_types.int4,
+            act_type=torch.float8_e4m3fn,
+            group_size=case["group"],
+            zero_points=False,
+            out_type=dtype,
+        )
+        return str(kernels.choose_mp_linear_kernel(config, number).__name__)
+    if scheme == "fp8-block":
+        config = kernels.FP8ScaledMMLinearLayerConfig(
+            weight_quant_key=keys.kFp8Static128BlockSym,
+            activation_quant_key=keys.kFp8Dynamic128Sym,
+            weight_shape=shape,
+            input_dtype=dtype,
+            out_dtype=dtype,
+        )
+        below = number is not None and number < 89
+        possible: Any = kernels._POSSIBLE_WFP8A16_KERNELS if below else kernels._POSSIBLE_FP8_BLOCK_KERNELS
+        return str(kernels.choose_scaled_mm_linear_kernel(config, possible, number, quantization=scheme).__name__)
+    start = {
+        "nvfp4": kernels.init_nvfp4_linear_kernel,
+        "mxfp4": partial(kernels.init_mxfp4_linear_kernel, keys.kMxfp4Dynamic),
+        "mxfp8": partial(kernels.init_mxfp8_linear_kernel, weight_shape=shape),
+    }[scheme]
+    return type(start()).__name__
 
 
 def linear(case: dict[str, Any], number: int | None) -> str:
@@ -129,6 +209,8 @@ def choose(case: dict[str, Any]) -> str | None:
     try:
         if case["experts"]:
             return experts(case)
+        if case["scheme"] not in {"wNa16", "int8", "fp8"}:
+            return formats(case, number)
         return linear(case, number) if case["scheme"] == "wNa16" else scaled(case, number)
     except (ValueError, NotImplementedError):
         return None

@@ -220,8 +220,8 @@ def _bundled(key: str) -> None:
         set_recipe(recipe_files.read_file(Path(name)))
 
 
-def draw_steps(opened: Workspace, recipe: Recipe) -> None:
-    """Draw a card for each step, in the order in which they run."""
+def draw_steps(opened: Workspace, recipe: Recipe, *, experts: bool) -> None:
+    """Draw a card for each step, in the order in which they run. `experts`: the model is a mixture of experts."""
     # Say how to begin.
     if not recipe.steps:
         st.info(
@@ -234,15 +234,10 @@ def draw_steps(opened: Workspace, recipe: Recipe) -> None:
             _head(number, index, step)
             st.caption(step_words.step_help(step))
             reads = quantize_step.reads_text(recipe)
-            _fields(
-                recipe,
-                index,
-                tuple(option for option in recipe_options.shown_options(step) if reads or option.name not in OF_TEXT),
-            )
+            options = recipe_options.shown_options(step, experts=experts)
+            _fields(recipe, index, tuple(option for option in options if reads or option.name not in OF_TEXT))
             # Say which engine makes it, and take calibration text if the step reads any.
-            if isinstance(step, Prune | Quantize) and any(
-                option.name == "engine" for option in recipe_options.shown_options(step)
-            ):
+            if isinstance(step, Prune | Quantize) and any(option.name == "engine" for option in options):
                 st.caption(ENGINES[step.engine].prefer)
             if isinstance(step, Quantize) and reads:
                 calibration_upload.upload(opened, widget_key(index, "upload"), partial(_calibrate, index))

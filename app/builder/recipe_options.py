@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from app.builder import recovery_options as recovering
 from app.builder.option import TRI, Option
@@ -96,9 +96,9 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
             "activations",
             "Activations",
             "Dynamic: a scale per token while serving. Static: one scale from the calibration text, faster, less "
-            "accurate.",
+            "accurate. None: weights only, for NVFP4.",
             "choice",
-            (None, "dynamic", "static"),
+            (None, "dynamic", "static", "none"),
         ),
         Option(
             "strength",
@@ -124,6 +124,13 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
             "int8: weights only, for GPUs. w8a8: activations too, also for processors. Empty: what the target serves.",
             "choice",
             (None, "int8", "w8a8"),
+        ),
+        Option(
+            "outside_experts",
+            "Outside of the experts",
+            "What attention and other linears get. 16-bit: the experts alone are quantized. Empty: the same as they.",
+            "choice",
+            (None, *get_args(methods.OutsideExperts)),
         ),
         Option(
             "kv_cache",
@@ -253,17 +260,27 @@ def value(recipe: Recipe, where: int | str, name: str) -> Any:
     return speculation.format_schedule(setting) if name == "tokens_by_batch" and setting else setting
 
 
-def shown_options(step: Step) -> tuple[Option, ...]:
-    """Return the options that mean something for this step."""
+def shown_options(step: Step, *, experts: bool = False) -> tuple[Option, ...]:
+    """Return the options that mean something for this step; `experts`: the model is a mixture of experts."""
     hidden: set[str] = set()
     if isinstance(step, Quantize):
         hidden = _hidden_options(step)
+        if not (experts or step.outside_experts):
+            hidden |= {"outside_experts"}
     if isinstance(step, Prune) and step.pattern != "unstructured":
         hidden = {"sparsity"}
     if isinstance(step, Speculate):
         hidden = set(speculation.OPTIONS) - SPECULATE[step.method].options
-    own = tuple(option for option in STEP_OPTIONS[step.technique] if option.name not in hidden)
+    own = tuple(_for_method(option, step) for option in STEP_OPTIONS[step.technique] if option.name not in hidden)
     return own + (recovering.OPTIONS if isinstance(step, Prune) and step.recover else ())
+
+
+def _for_method(option: Option, step: Step) -> Option:
+    """Return the option with the choices that the step's method has."""
+    if option.name != "activations":
+        return option
+    other = "static" if getattr(step, "method", None) == "nvfp4" else "none"
+    return option._replace(choices=tuple(choice for choice in option.choices if choice != other))
 
 
 def _hidden_options(step: Quantize) -> set[str]:
@@ -275,6 +292,8 @@ def _hidden_options(step: Quantize) -> set[str]:
         hidden |= {"eight_bits"}
     if len(method.bits) == 1:
         hidden |= {"bits"}
+    if step.method in {methods.GGUF, "kv_cache"}:
+        hidden |= {"outside_experts"}
     if step.method == methods.GGUF:
         hidden |= {"engine"}
     return hidden | ({"kv_cache"} if step.method in {"kv_cache", methods.GGUF} else set())
@@ -314,6 +333,7 @@ def _options_for_method(step: Step, method: Any, options: dict[str, Any]) -> dic
         return {**remaining, "draft": "auto"} if method == "draft" else remaining
     dropped = {"bits", "group_size", "symmetric", "format", *methods.TUNED} if step.technique == "quantize" else set()
     dropped |= {"kv_cache"} if method == "kv_cache" else set()
+    dropped |= {"outside_experts"} if method in {"kv_cache", methods.GGUF, options.get("outside_experts")} else set()
     dropped |= set(methods.MIXED) if method not in methods.GROUP_SIZE else set()
     return {k: v for k, v in options.items() if k not in dropped}
 

@@ -44,6 +44,8 @@ class QuantizeRequest(Frozen):
     pruning: Pruning | None = None
     precisions: dict[str, Precision] = Field(default_factory=dict)
     """Precision of groups that differ from the request's own, by the names that `sensitivity.measure` gives them."""
+    outside_experts: str | None = None
+    """Mixtures of experts: the method of linears outside of the experts, or `16-bit`; None: the request's own."""
     keep_zeros: bool = False
     """The model was pruned before: what is zero stays zero."""
     calibration_texts: list[str]

@@ -28,6 +28,7 @@ from backend.domain.model import announced_quantization, stored_weights
 from backend.domain.model.stored_weights import StoredWeights
 from backend.layered.families import FAMILIES
 from backend.layered.layer_passes import out_of_memory
+from backend.layered.sources.fused_experts import FusedExpertsSource, is_fused
 from backend.layered.weight_source import PackedSource, WeightSource
 
 if TYPE_CHECKING:
@@ -71,17 +72,27 @@ def _is_transposed(folder: Path) -> bool:
 
 
 def open_plain(folder: Path) -> WeightSource:
-    """Open the checkpoint as a plain one, whatever its form.
+    """Open the checkpoint as a plain one, whatever its form, with a linear for each expert.
 
     Raises ImpossibleStack for a layout without an exact reader, ModelDamaged, InvalidModel.
     """
     source = WeightSource(folder)
     layout = recognise_layout(source)
     if layout is None:
-        return source
+        return with_split_experts(source)
     if not layout.readable:
         raise ImpossibleStack(f"The model is already quantized. {layout.sentence}")
     return open_packed(folder)
+
+
+def with_split_experts(source: WeightSource) -> WeightSource:
+    """Return a plain checkpoint with a linear for each expert, where it has the experts of a layer in one tensor."""
+    rows = FAMILIES.get(str(_document(source.folder / "config.json").get("model_type")), ())
+    family = next((row for row in rows if row.experts is not None), None)
+    if family is None or family.experts is None:
+        return source
+    fused = any(is_fused(name, family.experts) for name in source.files)
+    return FusedExpertsSource(source, family) if fused else source
 
 
 def open_packed(folder: Path) -> PackedSource:
@@ -135,8 +146,6 @@ class CompressedTensorsSource(PackedSource):
 
     def weight(self, name: str, parts: dict[str, torch.Tensor]) -> torch.Tensor:
         """Make a weight, [in, out] for families that store it so. Raises ModelDamaged if the library refuses it."""
-        from compressed_tensors.compressors import BaseCompressor
-
         # 1. Give the library the parts by its own names, [out, in].
         module = name.removesuffix(".weight")
         scheme = self.scheme(module)
@@ -147,8 +156,7 @@ class CompressedTensorsSource(PackedSource):
 
         # 2. Let it dequantize them.
         try:
-            compressor = BaseCompressor.get_value_from_registry(scheme.format or self.quantization.format)
-            weight: torch.Tensor = compressor.decompress(state, scheme)["weight"]
+            weight = _decompressed(state, scheme, str(scheme.format or self.quantization.format))
         except (ValueError, KeyError, IndexError, AssertionError, RuntimeError) as error:
             if out_of_memory(error):
                 raise
@@ -160,6 +168,22 @@ class CompressedTensorsSource(PackedSource):
     def scale(self, name: str) -> torch.Tensor | None:
         """Return the scale in fp32, if it is stored."""
         return self.one(name).float() if name in self.files else None
+
+
+def _decompressed(state: dict[str, torch.Tensor], scheme: Any, form: str) -> torch.Tensor:
+    """Return the weight [out, in] as the library makes it of its parts.
+
+    Its decompressor guesses blocks from the shape of the scales and takes one column of blocks for scales of outputs,
+    so blocks go to the function below it, with the scheme.
+    """
+    from compressed_tensors.compressors import BaseCompressor
+    from compressed_tensors.quantization.lifecycle.forward import dequantize
+
+    if scheme.weights.strategy == "block":
+        weight: torch.Tensor = dequantize(state["weight"], state["weight_scale"], args=scheme.weights)
+        return weight
+    compressor: Any = BaseCompressor.get_value_from_registry(form)
+    return compressor.decompress(state, scheme)["weight"]  # type: ignore[no-any-return]
 
 
 def _for_the_library(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import torch
+from typing import Any
 
 EXACT = 1e-5
 """Largest relative error of a product that still counts as fp32; bfloat16 has 4e-3."""
@@ -75,19 +72,3 @@ def has_int8(kind: str) -> bool:
 
     able = torch.cpu.get_capabilities()
     return kind == "cpu" and bool(able.get("avx512_vnni") or able.get("amx_int8"))
-
-
-def dynamic_scale(inputs: torch.Tensor, args: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute the scale and the zero point of what a linear reads, as a server does at each call: one a token, or one.
-
-    `inputs` [tokens, features], as experts read them, or [sequences, tokens, features]; both answers broadcast against
-    it. compressed-tensors 0.17 takes the first two dimensions for sequences and tokens, and gives a matrix one scale
-    for all.
-    """
-    from compressed_tensors.quantization.utils import compute_dynamic_scales_and_zp
-
-    if inputs.ndim > 2:
-        scale, zero = compute_dynamic_scales_and_zp(inputs, args, None)
-        return scale, zero
-    scale, zero = compute_dynamic_scales_and_zp(inputs[None], args, None)
-    return (scale[0], zero[0]) if scale.ndim > 2 else (scale, zero)

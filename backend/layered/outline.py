@@ -19,10 +19,15 @@ from backend.layered import attention
 from backend.layered.experts import split_experts
 from backend.layered.families import Family, family_of
 from backend.layered.kv_cache_range import make_recorder
+from backend.layered.sources import language_part
 from backend.layered.weight_source import WeightSource
 
 if TYPE_CHECKING:
     import torch
+
+
+LM_HEAD = "lm_head."
+"""The name of the output head in most checkpoints."""
 
 
 class Call(NamedTuple):
@@ -52,9 +57,12 @@ class Outline:
         # 1. The config, without what it says of quantization: weights are read as plain ones.
         logging.disable_progress_bar()
         self.source = source
-        self.config = AutoConfig.from_pretrained(source.folder, local_files_only=True, trust_remote_code=False)
-        if hasattr(self.config, "quantization_config"):
-            del self.config.quantization_config
+        config = AutoConfig.from_pretrained(source.folder, local_files_only=True, trust_remote_code=False)
+        if hasattr(config, "quantization_config"):
+            del config.quantization_config
+        self.multimodal = config.get_text_config() is not config
+        has_head = any(name.endswith(f"{LM_HEAD}weight") for name in source.files)
+        self.config = language_part.text_config(config, tied=not has_head)
         # 2. The model on the meta device, without weights.
         self.family: Family = family_of(self.config.model_type, self.config)
         with torch.device("meta"):
@@ -74,7 +82,8 @@ class Outline:
         # 4. Split fused experts, and compare every name with the checkpoint.
         for layer in self.layers:
             self._as_stored(layer)
-        self.root = self._root()
+        self._beginning = language_part.find_beginning(self.source.files, self.family.layers)
+        self.root = f"{self._beginning}{self.family.layers.rpartition('.')[2]}."
         self._check_outside()
         for number in range(self.count):
             self._check_layer(number)
@@ -106,9 +115,13 @@ class Outline:
             path for path in state if path.startswith(self._base) and not path.startswith(f"{self.family.layers}.")
         }
         used = self._stored_outside(inside | self._head_paths())
-        numbers = range(self.count + (getattr(self.config, "num_nextn_predict_layers", None) or 0))
-        layers = {f"{self.root}{number}" for number in numbers}
-        left = [name for name in self.source.plain() if name not in used and self._layer_of(name) not in layers]
+        layers = {f"{self.root}{number}" for number in range(self.count)}
+        carried = set(self.carried_names())
+        left = [
+            name
+            for name in self.source.plain()
+            if name not in used and name not in carried and self._layer_of(name) not in layers
+        ]
 
         # A tied head may be stored beside the embedding, as long as it is the same matrix.
         tied = {name for name in left if self.tied and self._outside(name, {f"{self._output}weight"})}
@@ -147,13 +160,6 @@ class Outline:
             if isinstance(module, Conv1D):
                 layer.set_submodule(path, nn.Linear(module.nx, module.nf, device="meta"))
 
-    def _root(self) -> str:
-        """Return what the checkpoint's names of layers begin with: some leave out the name of the base model."""
-        whole = self.family.layers + "."
-        if any(name.startswith(whole) for name in self.source.files):
-            return whole
-        return whole.partition(".")[2]
-
     def stored_names(self, number: int) -> dict[str, str]:
         """Map each name of one layer in the checkpoint to its path inside the layer's module."""
         prefix = f"{self.root}{number}."
@@ -180,9 +186,33 @@ class Outline:
         return f"{self.root}{number}.{local}"
 
     def outside_names(self) -> list[str]:
-        """Every tensor that belongs to no decoder layer."""
-        numbered = {name for name in self.source.plain() if name.removeprefix(self.root).partition(".")[0].isdigit()}
-        return [name for name in self.source.plain() if not name.startswith(self.root) or name not in numbered]
+        """Return every tensor of the language model that belongs to no decoder layer."""
+        carried = set(self.carried_names())
+        return [name for name in self.source.plain() if not self._is_numbered(name) and name not in carried]
+
+    def carried_names(self) -> list[str]:
+        """Return every tensor that is no part of the language model and is carried as it is: of a vision tower, a
+        projector, or what predicts further tokens (heads, and layers behind the last one)."""
+        return [name for name in self.source.plain() if self._is_carried(name)]
+
+    def _is_carried(self, name: str) -> bool:
+        if self._is_numbered(name):
+            return int(name.removeprefix(self.root).partition(".")[0]) in self._further_layers
+        return language_part.is_head(name) or (self.multimodal and language_part.is_other_part(name))
+
+    def _is_numbered(self, name: str) -> bool:
+        return name.startswith(self.root) and name.removeprefix(self.root).partition(".")[0].isdigit()
+
+    @cached_property
+    def _further_layers(self) -> range:
+        """Return the numbers of layers behind the last one that predict further tokens (DeepSeek-V3, GLM-4.5)."""
+        more = getattr(self.config, "num_nextn_predict_layers", None) or 0
+        return range(self.count, self.count + more)
+
+    def carried_exceptions(self) -> list[str]:
+        """Return patterns for `quantization_config` that except what is carried."""
+        beyond = [f"{self.root}{number}." for number in self._further_layers]
+        return language_part.exceptions(self.carried_names(), beyond)
 
     def stored_shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Yield for every tensor that the model reads its name in the checkpoint, and the shape that config.json asks
@@ -317,9 +347,11 @@ class Outline:
         Checkpoints may leave out the name of the base model, and call the head otherwise.
         """
         candidates = [name, self._base + name]
-        head = self.family.head + "."
-        if name.startswith(head):
-            candidates.append(self._output + name.removeprefix(head))
+        if self._beginning and name.startswith(self._beginning):
+            candidates.append(self._base + name.removeprefix(self._beginning))
+        for head in (f"{self.family.head}.", f"language_model.{LM_HEAD}"):
+            if name.startswith(head):
+                candidates.append(self._output + name.removeprefix(head))
         return next((path for path in candidates if path in paths), None)
 
     def shares_head(self, other: Outline) -> bool:

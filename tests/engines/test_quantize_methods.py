@@ -11,6 +11,7 @@ import pytest
 
 from backend.domain.errors import InvalidWorkload
 from backend.domain.jobs.progress import NoProgress
+from backend.domain.recipe.methods import QUANTIZE
 from backend.engines.base import Pruning
 from backend.evaluate.quality.scoring import score
 from backend.layered.dequantize import CompressedTensorsSource, dequantize_awq
@@ -42,7 +43,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_function_is_kept(model: Path, tmp_path: Path, name: str) -> None:
     options, most = METHODS[name]
     result = run(model, tmp_path / "out", **options)
-    assert len(result.layers) == 14
+    # The tiny model's keys and values have 64 outputs: formats in blocks of 128 leave them and the queries 16-bit.
+    method = QUANTIZE.get(options["method"])
+    assert len(result.layers) == (8 if method is not None and method.multiple == 128 else 14)
     assert all(0 <= layer["relative_error"] < 0.6 for layer in result.layers)
     assert kl(model, tmp_path / "out") < most
 

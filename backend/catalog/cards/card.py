@@ -44,8 +44,8 @@ NOT_PARAMETERS = (
     ".e_score_correction_bias",
 )
 PACKED = ("weight_packed", "qweight")
-HALVES = "_blocks"
-"""MXFP4 keeps two weights in a byte."""
+HALVES = ("_blocks", "weight_packed")
+"""FP4 keeps two weights in a byte."""
 HEADS = ("lm_head.weight", "embed_out.weight")
 HEAD_MODULES = ("lm_head.", "embed_out.")
 EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")

@@ -31,8 +31,9 @@ def find_refusal(manifest: Manifest) -> str | None:
     # 2. How its weights are stored.
     if not isinstance(step, Quantize):
         return None
-    if step.method == "fp8":
-        return f"FP8 numbers have no type in GGUF: {nearest}"
+    row = quantize_step.method_row(step)
+    if step.method == "fp8" or row.fixed_group:
+        return f"Weights in {row.made} are not written as GGUF: {nearest}"
     if step.method == "kv_cache" or step.kv_cache:
         return f"The scales of its key-value cache are vLLM's and have no place in GGUF: {nearest}"
     group = quantize_step.group_size(step)

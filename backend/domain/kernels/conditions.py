@@ -9,15 +9,30 @@ from __future__ import annotations
 import math
 from typing import Literal, NamedTuple
 
-Scheme = Literal["wNa16", "int8", "fp8"]
-"""The way vLLM reads a checkpoint: integers of 4 or 8 bits times 16-bit inputs, INT8 times INT8, FP8 times FP8."""
+Scheme = Literal["wNa16", "int8", "fp8", "fp8-block", "nvfp4", "mxfp4", "mxfp8", "w4a8-fp8"]
+"""The way vLLM reads a checkpoint: integers of 4 or 8 bits times 16-bit inputs, INT8 times INT8, FP8 times FP8 with
+scales of outputs or of blocks, FP4 times FP4 and FP8 times FP8 in small groups, INT4 times FP8."""
 Condition = Literal[
     "bits", "zero-points", "group-size", "shape", "dtype", "activations", "compute-capability", "package", "processor"
 ]
 Capability = tuple[int, int]
 
+FP8_BLOCK = 128
+"""Outputs and inputs of a weight that share an FP8 scale, and inputs of a token (DeepSeek-V3, arXiv 2412.19437)."""
 CHANNEL = -1
 """The group size of one scale an output channel, as vLLM writes it."""
+
+
+STORED_TYPES: dict[str, str] = {
+    "int8": "int8",
+    "fp8": "float8_e4m3fn",
+    "fp8-block": "float8_e4m3fn",
+    "nvfp4": "float4_e2m1f",
+    "mxfp4": "float4_e2m1f",
+    "mxfp8": "float8_e4m3fn",
+    "w4a8-fp8": "int4",
+}
+"""Types of stored weights by schemes that have one alone, in vLLM's names."""
 
 
 class StoredLayout(NamedTuple):
@@ -34,10 +49,8 @@ class StoredLayout(NamedTuple):
     @property
     def type(self) -> str:
         """The type of the stored weights, in vLLM's names (scalar_type.py)."""
-        if self.scheme == "fp8":
-            return "float8_e4m3fn"
-        if self.scheme == "int8":
-            return "int8"
+        if self.scheme in STORED_TYPES:
+            return STORED_TYPES[self.scheme]
         return f"uint{self.bits}" if self.zero_points else f"uint{self.bits}b{1 << (self.bits - 1)}"
 
     @property
@@ -56,6 +69,8 @@ class Layer(NamedTuple):
     outputs: int
     all_inputs: int
     experts: bool = False
+    parts: tuple[int, ...] = ()
+    """Outputs of each matrix that is fused into it, on one device."""
 
 
 class Chip(NamedTuple):
@@ -96,6 +111,10 @@ class Conditions(NamedTuple):
     """A group of all inputs need not divide them."""
     inputs_multiple: int = 1
     outputs_multiple: int = 1
+    part_multiple: int = 1
+    """Outputs of each fused matrix are a multiple of this."""
+    least_size: int = 0
+    """Inputs and outputs are at least as many."""
     packed_outputs: bool = False
     """Outputs must fill words of 32 bits: a multiple of 8 of 4 bits, of 4 of 8 bits."""
     package: str = ""
@@ -210,6 +229,13 @@ def _shape(conditions: Conditions, layout: StoredLayout, layer: Layer) -> UnmetC
         if size % multiple:
             words = f"takes {what} of a multiple of {multiple}, and the {layer.name} matrix has {size}"
             return UnmetCondition("shape", words)
+        if size < conditions.least_size:
+            words = f"takes {what} from {conditions.least_size} on, and the {layer.name} matrix has {size}"
+            return UnmetCondition("shape", words)
+    uneven = next((size for size in layer.parts if size % conditions.part_multiple), None)
+    if uneven is not None:
+        words = f"takes outputs of a multiple of {conditions.part_multiple}, and one of the {layer.name} matrices has"
+        return UnmetCondition("shape", f"{words} {uneven}")
     return None
 
 

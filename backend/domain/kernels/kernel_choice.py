@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from backend.domain.kernels import table
+from backend.domain.kernels import number_formats, table
 from backend.domain.kernels.conditions import Chip, Conditions, Layer, StoredLayout, UnmetCondition, unmet_conditions
 from backend.domain.kernels.table import Kernel
 
@@ -45,8 +45,10 @@ def choose_kernel(
 def kernel_order(layout: StoredLayout, layer: Layer, chip: Chip) -> tuple[Kernel, ...]:
     """Return the kernels that vLLM tries, in its order; none where it has none for that scheme there."""
     below = chip.capability is not None and chip.capability < table.FP8_ARITHMETIC
-    which: table.List = "fp8-weights" if layout.scheme == "fp8" and chip.hardware == "cuda" and below else layout.scheme
-    kernels = (table.EXPERTS if layer.experts else table.LINEAR).get((chip.hardware, which), ())
+    eight = layout.scheme in {"fp8", "fp8-block"}
+    which: table.List = "fp8-weights" if eight and chip.hardware == "cuda" and below else layout.scheme
+    known = (table.EXPERTS, number_formats.EXPERTS) if layer.experts else (table.LINEAR, number_formats.LINEAR)
+    kernels = next((rows[chip.hardware, which] for rows in known if (chip.hardware, which) in rows), ())
     return _humming_first(kernels) if chip.capability in table.HUMMING_FIRST else kernels
 
 
@@ -71,7 +73,7 @@ def preferred_kernel(
 def _entry(layout: StoredLayout, layer: Layer, chip: Chip) -> Iterator[tuple[Conditions, str]]:
     """Yield the conditions that vLLM checks before it looks for a kernel, each with its source."""
     for experts in (False, True) if layer.experts else (False,):
-        entry = table.ENTRY.get((layout.scheme, experts))
+        entry = table.ENTRY.get((layout.scheme, experts)) or number_formats.ENTRY.get((layout.scheme, experts))
         if entry is not None:
             yield entry
     if layout.format == "autoawq" and chip.hardware == "cuda":
@@ -99,8 +101,9 @@ def _first(
 
 
 def rounds_inputs(scheme: str | None, capability: tuple[int, int] | None) -> bool:
-    """Return whether a GPU rounds the inputs of a scheme that has 8 bits for both; assumed of an unknown GPU."""
-    return scheme != "fp8" or capability is None or capability >= table.FP8_ARITHMETIC
+    """Return whether a GPU rounds the inputs of a scheme that has few bits for both; assumed of an unknown GPU."""
+    lowest = number_formats.ARITHMETIC.get(str(scheme))
+    return lowest is None or capability is None or capability >= lowest
 
 
 FIXED = frozenset({"bits", "package", "processor", "compute-capability", "activations"})

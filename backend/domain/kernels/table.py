@@ -52,7 +52,7 @@ CUTLASS_W4A8 = Kernel(
         lowest=(9, 0),
         below=(9, 1),
         types=frozenset({"int4"}),
-        dtypes=frozenset({"float8_e4m3fn"}),
+        dtypes=frozenset({"bfloat16"}),
         groups=frozenset({128}),
         inputs_multiple=128,
         outputs_multiple=128,
@@ -331,7 +331,7 @@ MOE_MARLIN_FP8 = Kernel(
     f"{VLLM}, csrc/moe/marlin_moe_wna16: the type of the inputs",
 )
 
-List = Literal["wNa16", "int8", "fp8", "fp8-weights"]
+List = Literal["wNa16", "int8", "fp8", "fp8-weights", "fp8-block", "nvfp4", "mxfp4", "mxfp8", "w4a8-fp8"]
 LINEAR: dict[tuple[str, List], tuple[Kernel, ...]] = {
     ("cuda", "wNa16"): (CUTLASS_W4A8, MACHETE, MARLIN, CONCH, EXLLAMA, TRITON_W4A16, HUMMING),
     ("cuda", "int8"): (CUTLASS_INT8, TRITON_INT8, HUMMING_INT8),

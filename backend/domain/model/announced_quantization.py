@@ -83,13 +83,15 @@ MEANS: dict[str, frozenset[StoredKind]] = {
     "gptq": frozenset({stored_weights.GPTQ, stored_weights.MARLIN, stored_weights.OTHERWISE_PACKED}),
     "awq": frozenset({stored_weights.AWQ, stored_weights.MARLIN, stored_weights.OTHERWISE_PACKED}),
     "bitsandbytes": frozenset({stored_weights.BITSANDBYTES_4, stored_weights.BITSANDBYTES_8}),
-    "mxfp4": frozenset({stored_weights.MXFP4}),
+    "mxfp4": frozenset({stored_weights.MXFP4_BLOCKS}),
     "mlx": frozenset({stored_weights.MLX}),
     "modelopt": frozenset(
         {
             stored_weights.FP8,
             stored_weights.INT8,
+            stored_weights.MODELOPT_NVFP4,
             stored_weights.NVFP4,
+            stored_weights.MXFP8,
             stored_weights.CACHE,
             stored_weights.SCALED_INPUTS,
         }
@@ -98,9 +100,9 @@ MEANS: dict[str, frozenset[StoredKind]] = {
         {
             stored_weights.FP8,
             stored_weights.INT8,
-            stored_weights.PACKED,
-            stored_weights.NVFP4,
-            stored_weights.MXFP4,
+            *stored_weights.OF_COMPRESSED_TENSORS,
+            stored_weights.MODELOPT_NVFP4,
+            stored_weights.MXFP4_BLOCKS,
             stored_weights.CACHE,
         }
     ),
@@ -249,15 +251,12 @@ def _reasons(stored: Mapping[str, StoredModule], announced: list[Announcement]) 
             yield "it has zero points, and nothing announces how they are packed"
     # 2. Settings that the kinds of storage need.
     kinds = {module.kind for module in stored.values()}
-    for kind, reasons in (
-        (stored_weights.PACKED, _compressed_tensors_settings),
-        (stored_weights.GPTQ, _gptq_settings),
-        (stored_weights.AWQ, _awq_settings),
-    ):
+    own = kinds.intersection(stored_weights.OF_COMPRESSED_TENSORS)
+    if own or settings(announced, COMPRESSED_TENSORS) is not None:
+        yield from _compressed_tensors_settings(announced)
+    for kind, reasons in ((stored_weights.GPTQ, _gptq_settings), (stored_weights.AWQ, _awq_settings)):
         if kind in kinds:
             yield from reasons(announced)
-    if stored_weights.PACKED not in kinds and settings(announced, COMPRESSED_TENSORS) is not None:
-        yield from _compressed_tensors_settings(announced)
     # 3. Announced methods that no reader knows.
     for announcement in announced:
         if announcement.method and _means(announcement) is None:
@@ -285,6 +284,9 @@ FORMATS = (
     "int-quantized",
     "float-quantized",
     "pack-quantized",
+    "nvfp4-pack-quantized",
+    "mxfp4-pack-quantized",
+    "mxfp8-quantized",
 )
 """Formats of compressed-tensors whose weights are a number times a scale, or whose modules tell the scheme."""
 
@@ -293,7 +295,7 @@ def _compressed_tensors_settings(announced: list[Announcement]) -> Iterator[str]
     """Return what of compressed-tensors' configuration is beyond scales and zero points."""
     document = settings(announced, COMPRESSED_TENSORS)
     if document is None:
-        yield "nothing announces how its integers are packed (`config_groups` of compressed-tensors)"
+        yield "nothing announces how its numbers are packed (`config_groups` of compressed-tensors)"
         return
     groups = [group for group in _groups(document).values() if isinstance(group, Mapping)]
     formats = {str(part.get("format")) for part in (document, *groups)}

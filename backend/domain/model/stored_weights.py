@@ -94,7 +94,7 @@ class StoredModule(NamedTuple):
         return f"{self.kind.words}{self.detail}"
 
 
-ASIDE = frozenset({"input_scale", "input_zero_point", "output_scale", "k_scale", "v_scale"})
+ASIDE = frozenset({"input_scale", "input_global_scale", "input_zero_point", "output_scale", "k_scale", "v_scale"})
 """Beside a weight but no part of it: how inputs and the key-value cache are rounded."""
 FP8 = StoredKind("fp8", "FP8", "fp8", 8, frozenset({"weight", "weight_scale", "weight_scale_inv"}))
 INT8 = StoredKind("int8", "INT8", "int8", 8, frozenset({"weight", "weight_scale", "weight_zero_point"}))
@@ -110,10 +110,17 @@ AWQ = StoredKind("awq", "AWQ (GEMM)", "awq", 4, frozenset({"qweight", "qzeros", 
 CACHE = StoredKind(
     "cache", "16-bit weights with scales of an FP8 key-value cache", COMPRESSED_TENSORS, 16, frozenset({"weight"})
 )
-READABLE = (FP8, INT8, PACKED, GPTQ, AWQ, CACHE)
+NVFP4 = StoredKind(
+    "nvfp4", "NVFP4", COMPRESSED_TENSORS, 4, frozenset({"weight_packed", "weight_scale", "weight_global_scale"})
+)
+MXFP4 = StoredKind("mxfp4", "MXFP4", COMPRESSED_TENSORS, 4, frozenset({"weight_packed", "weight_scale"}))
+MXFP8 = StoredKind("mxfp8", "MXFP8", COMPRESSED_TENSORS, 8, frozenset({"weight", "weight_scale"}))
+OF_COMPRESSED_TENSORS = (PACKED, NVFP4, MXFP4, MXFP8)
+"""Kinds that are read only where compressed-tensors is announced, which says what their numbers mean."""
+READABLE = (FP8, INT8, *OF_COMPRESSED_TENSORS, GPTQ, AWQ, CACHE)
 OTHERWISE_PACKED = StoredKind("qweight", "packed integers (`qweight`) of a layout that no reader here knows", "gptq", 4)
-NVFP4 = StoredKind("nvfp4", "NVFP4", "modelopt", 4)
-MXFP4 = StoredKind("mxfp4", "MXFP4", "mxfp4", 4)
+MODELOPT_NVFP4 = StoredKind("nvfp4-modelopt", "NVFP4 of ModelOpt", "modelopt", 4)
+MXFP4_BLOCKS = StoredKind("mxfp4-blocks", "MXFP4 in blocks of fused experts", "mxfp4", 4)
 MLX = StoredKind("mlx", "MLX integers", "mlx", 4)
 BITSANDBYTES_4 = StoredKind("bnb4", "bitsandbytes 4-bit", "bitsandbytes", 4)
 BITSANDBYTES_8 = StoredKind("bnb8", "bitsandbytes 8-bit", "bitsandbytes", 8)
@@ -150,7 +157,7 @@ MARKS = frozenset(
         *("weight_shape", "weight_zero_point", "weight_g_idx", "weight_format", "qweight", "qzeros", "scales", "g_idx"),
         *("absmax", "quant_map", "nested_absmax", "nested_quant_map", "SCB", "W_q", "Qidxs", "codebooks", "trellis"),
         *("q_weight", "q_scale", "q_scale_max", "q_groups", "q_perm", "q_invperm", "pre_quant_scale"),
-        *("input_scale", "input_zero_point", "output_scale", "k_scale", "v_scale"),
+        *("input_scale", "input_global_scale", "input_zero_point", "output_scale", "k_scale", "v_scale"),
     }
 )
 """Last parts of names that only quantizers give. torchao puts a colon into them."""
@@ -231,7 +238,7 @@ def _module(parts: Mapping[str, Tensor], block: tuple[int, int], transposed: boo
             if names <= parts.keys():
                 return StoredModule(kind, parts)
     if any(name.endswith("_blocks") for name in parts):
-        return StoredModule(MXFP4, parts)
+        return StoredModule(MXFP4_BLOCKS, parts)
     if "qweight" in parts:
         return _module_of_qweight(parts)
     # 2. Packed weights, by dtype and scales.
@@ -269,7 +276,9 @@ def _module_of_weight(
 ) -> StoredModule:
     """A weight of a dtype that is no plain float."""
     if weight.dtype in {"U8", "F4"} and parts.keys() & {"weight_scale_2", "weight_global_scale"}:
-        return StoredModule(NVFP4, parts)
+        return StoredModule(MODELOPT_NVFP4, parts)
+    if weight.dtype == "F8_E4M3" and "weight_scale" in parts and parts["weight_scale"].dtype == "U8":
+        return StoredModule(MXFP8, parts)
     if weight.dtype == "U32" and "scales" in parts:
         return StoredModule(MLX, parts)
     kind = {"F8_E4M3": FP8, "F8_E5M2": FP8, "I8": INT8}.get(weight.dtype)

@@ -17,7 +17,7 @@ from backend.domain.model.shapes import Sizes, linears, sizes
 from backend.domain.needs import engine_costs
 from backend.domain.needs.kv_cache_tokens import POOL_SLOTS, pooled_tokens, reserved_bytes
 from backend.domain.recipe import quantize_step
-from backend.domain.recipe.methods import GGUF
+from backend.domain.recipe.methods import GGUF, ORIGINAL_BITS
 from backend.domain.recipe.recipe import Quantize, Recipe, Serving
 from backend.domain.recipe.serving_engines import CacheType
 
@@ -62,6 +62,9 @@ class StoredFormat(NamedTuple):
     """Activations are integers too, so the matrix product runs at the 8-bit rate."""
     average: float | None = None
     """Bits per weight over all linears where groups differ, scales and zero points counted."""
+    cut: int | None = None
+    """Inputs that stay together where a matrix is cut for several devices; vLLM's kernels check those of formats with
+    groups of their own."""
     tables: tuple[float, float] | None = None
     """Bits per weight of embedding and output head where they are quantized too."""
 
@@ -84,22 +87,54 @@ def stored_format(model: ModelFacts, recipe: Recipe) -> StoredFormat | None:
     """Return the format that the linears get, or already have; None for 16-bit ones."""
     step = recipe.step("quantize")
     if isinstance(step, Quantize):
-        return _gguf_format(model, step) if step.method == GGUF else _format_after(step)
+        return _gguf_format(model, step) if step.method == GGUF else _format_after(model, step)
     if model.quantization and not recipe.step("prune"):  # what is pruned is written with 16 bits
         bits = model.quantization_bits or (4 if model.quantization in {"awq", "gptq"} else 8)
-        return StoredFormat(bits, 128 if bits < 8 else None, bits < 8, 2, activations=bits == 8)
+        group = 128 if bits < 8 else None
+        return StoredFormat(bits, group, bits < 8, 2, activations=bits == 8, cut=group)
     return None
 
 
-def _format_after(step: Quantize) -> StoredFormat | None:
+def _format_after(model: ModelFacts, step: Quantize) -> StoredFormat | None:
     """Return the format that a step writes: weight-only scales in 16 bit, with 8-bit activations scales in 32."""
+    own = _own_format(step)
+    if own is None or step.outside_experts is None or not model.experts:
+        return own
+    # Experts and the other linears weigh by their parameters.
+    other = quantize_step.outside_step(step)
+    stored = _own_format(other) if other is not None else None
+    total = sizes(model).linears
+    experts = min(model.expert_parameters or _expert_parameters(model), total)
+    outside = _stored_bits(stored) if stored is not None else float(ORIGINAL_BITS)
+    average = (experts * _stored_bits(own) + (total - experts) * outside) / max(total, 1)
+    return own._replace(average=average)
+
+
+def _expert_parameters(model: ModelFacts) -> int:
+    return model.layers * sum(shape.parameters for shape in linears(model) if shape.name in {"up", "down"})
+
+
+def _stored_bits(stored: StoredFormat) -> float:
+    """Return the bits a weight with the scales of its groups; those of output channels are too few to count."""
+    zero = stored.bits if stored.zero_point else 0
+    return stored.bits + ((8 * stored.scale_bytes + zero) / stored.group if stored.group else 0.0)
+
+
+def _own_format(step: Quantize) -> StoredFormat | None:
+    """Return the format that a step gives to a linear by itself."""
     if step.method == "kv_cache":
         return None
-    active = quantize_step.method_row(step).activations
-    group, zero_point = quantize_step.group_size(step), not quantize_step.symmetric(step)
-    width = 4 if active else 2
+    row, group = quantize_step.method_row(step), quantize_step.group_size(step)
+    active = row.activations and quantize_step.option_value(step, "activations") != "none"
+    width = row.scale_bytes or (4 if active else 2)
     return StoredFormat(
-        quantize_step.bits(step), group, zero_point, width, activations=active, average=step.target_bits
+        quantize_step.bits(step),
+        group or row.fixed_group,
+        not quantize_step.symmetric(step),
+        width,
+        activations=active,
+        average=step.target_bits,
+        cut=group,
     )
 
 
@@ -307,7 +342,7 @@ def degrees(model: ModelFacts, recipe: Recipe, device: Device) -> list[int]:
     if device.hardware == "neuron":
         return possible
     chosen = stored_format(model, recipe)
-    return [degree for degree in possible if divides(model, degree, chosen.group if chosen else None)]
+    return [degree for degree in possible if divides(model, degree, chosen.cut if chosen else None)]
 
 
 def divides(model: ModelFacts, degree: int, group: int | None) -> bool:

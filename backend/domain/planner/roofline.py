@@ -260,7 +260,7 @@ def expert_share(experts: tuple[int, int] | None, tokens: int) -> float:
 
 def _has_measured_gain(model: ServedModel, device: Device) -> bool:
     """Return whether the gain of the quantized linears was measured, and not only their bytes are known."""
-    quantized = model.bits == 4 or (model.bits == 8 and model.eight_bit)
+    quantized = (model.bits == 4 and model.scheme in {None, "wNa16"}) or (model.bits == 8 and model.eight_bit)
     return device.hardware == "cpu" and model.engine == "vllm" and model.experts is None and quantized
 
 

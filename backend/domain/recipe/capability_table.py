@@ -36,6 +36,9 @@ NATIVE_FAMILIES = frozenset(
 )
 """`model_type` of what the native engine can optimize: the rows of the native engine's table of families."""
 
+MULTIMODAL_FAMILIES = frozenset({"gemma3", "llava", "qwen2_5_vl", "qwen2_vl", "qwen3_vl"})
+"""`model_type` of models whose language part the native engine optimizes; a test holds them to shapes of each."""
+
 
 class Capability(NamedTuple):
     supported: bool

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from backend.domain.kernels.conditions import Scheme
+from backend.domain.kernels.conditions import FP8_BLOCK, Scheme
+from backend.domain.kernels.table import CPU_MULTIPLE
 from backend.domain.model.gguf import file_types
 from backend.domain.model.shapes import GROUP_SIZES
 
@@ -34,7 +35,7 @@ class Method(NamedTuple):
     made: str = "INT{bits} ({method})"
     """The result, as plans write it."""
     activations: bool = False
-    """The input becomes 8 bits too, so the matrix product runs at the 8-bit rate."""
+    """The input becomes 8 bits or fewer too, so the matrix product runs at the 8-bit rate or above."""
     calibrated: bool = True
     """Calibration text decides what is stored, and not only the reported errors."""
     scheme: Scheme | None = None
@@ -42,6 +43,12 @@ class Method(NamedTuple):
     quantized weights."""
     alternatives: tuple[str, ...] = ("awq", "w8a8", "fp8")
     """Methods to use instead where this one is not possible, the nearest first."""
+    fixed_group: int | None = None
+    """Weights that share a scale where the format leaves no choice."""
+    scale_bytes: int | None = None
+    """Bytes of a stored scale; None: 4 with quantized activations, else 2."""
+    multiple: int = CPU_MULTIPLE
+    """All sizes of linears that are quantized are multiples of this; others stay 16-bit."""
     searches: int = 0
     """Times that all rows of a matrix meet its Gram matrix, the report left out; a job's duration depends on it."""
 
@@ -134,6 +141,86 @@ QUANTIZE: dict[str, Method] = {
         scheme="fp8",
         alternatives=("w8a8", "awq"),
     ),
+    "fp8_block": Method(
+        "FP8 in blocks",
+        "Quantize to FP8 in blocks (fp8_block)",
+        "FP8 with a scale for each block of 128 x 128 weights and for each 128 inputs of a token, as in DeepSeek-V3.",
+        (8,),
+        None,
+        {},
+        "DeepSeek-AI 2024, arXiv 2412.19437, section 3.3",
+        "FP8 in blocks",
+        activations=True,
+        calibrated=False,
+        scheme="fp8-block",
+        alternatives=("fp8", "w8a8", "awq"),
+        fixed_group=FP8_BLOCK * FP8_BLOCK,
+        multiple=FP8_BLOCK,
+    ),
+    "mxfp8": Method(
+        "MXFP8",
+        "Quantize to MXFP8 (mxfp8)",
+        "FP8 in groups of 32 that share a power of two, weights and activations: for GPUs from Blackwell on.",
+        (8,),
+        None,
+        {},
+        "OCP Microscaling Formats 1.0; Rouhani et al. 2023, arXiv 2310.10537",
+        "MXFP8",
+        activations=True,
+        calibrated=False,
+        scheme="mxfp8",
+        alternatives=("fp8", "w8a8", "awq"),
+        fixed_group=32,
+        scale_bytes=1,
+    ),
+    "w4a8_fp8": Method(
+        "INT4 with FP8 activations (W4A8)",
+        "Quantize to 4 bits with FP8 activations (w4a8_fp8)",
+        "4-bit weights by GPTQ in groups of 128 and FP8 activations: for Hopper GPUs under load.",
+        (4,),
+        None,
+        {"act_order": True, "awq_scales": False, "clip": True},
+        "Frantar et al. 2022, arXiv 2210.17323; vLLM 0.32.0, CompressedTensorsW4A8Fp8",
+        "INT4 weights, FP8 activations",
+        activations=True,
+        scheme="w4a8-fp8",
+        alternatives=("gptq", "awq", "fp8"),
+        fixed_group=FP8_BLOCK,
+        scale_bytes=2,
+        multiple=FP8_BLOCK,
+        searches=6,
+    ),
+    "nvfp4": Method(
+        "NVFP4",
+        "Quantize to NVFP4 (nvfp4)",
+        "4-bit floating point in groups of 16 with two levels of scales: for GPUs from Blackwell on.",
+        (4,),
+        None,
+        {"activations": "dynamic"},
+        'NVIDIA 2025, "Introducing NVFP4 for Efficient and Accurate Low-Precision Inference"',
+        "NVFP4",
+        activations=True,
+        scheme="nvfp4",
+        alternatives=("awq", "gptq", "fp8", "w8a8"),
+        fixed_group=16,
+        scale_bytes=1,
+    ),
+    "mxfp4": Method(
+        "MXFP4",
+        "Quantize to MXFP4 (mxfp4)",
+        "4-bit floating point in groups of 32 that share a power of two: the open format, less accurate than NVFP4.",
+        (4,),
+        None,
+        {},
+        "OCP Microscaling Formats 1.0; Rouhani et al. 2023, arXiv 2310.10537",
+        "MXFP4",
+        activations=True,
+        calibrated=False,
+        scheme="mxfp4",
+        alternatives=("nvfp4", "awq", "fp8", "w8a8"),
+        fixed_group=32,
+        scale_bytes=1,
+    ),
     "gguf": Method(
         "GGUF (llama.cpp)",
         "Quantize to a GGUF file (gguf)",
@@ -178,6 +265,10 @@ TUNED = ("act_order", "awq_scales", "clip", "activations", "strength", "type", "
 
 MIXED = ("target_bits", "eight_bits")
 """Fields of a quantize step that only methods which quantize in groups take: groups may get higher precisions."""
+
+SIXTEEN_BIT = "16-bit"
+OutsideExperts = Literal["16-bit", "w8a8", "int8", "fp8", "fp8_block"]
+"""The forms that linears outside of experts may get, by their methods: those that read no text and search nothing."""
 
 NO_CACHE_SCALES = frozenset({"gpt2", "gpt_neox", "bloom", "falcon"})
 """Model types whose attention names its cache differently: no served and scored run of theirs is at hand."""

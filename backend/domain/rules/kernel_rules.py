@@ -7,7 +7,7 @@ vLLM runs.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from backend.domain.kernels import table
 from backend.domain.kernels.conditions import CHANNEL, Chip, Layer, StoredLayout
@@ -19,8 +19,19 @@ from backend.domain.recipe.capability_table import BFLOAT16
 from backend.domain.recipe.recipe import Quantize, Recipe
 from backend.domain.rules.target_facts import Reason, TargetFacts
 
+SCHEME_WORDS = {
+    "int8": ("INT8", "W8A8"),
+    "fp8": ("FP8", "W8A8"),
+    "fp8-block": ("FP8", "W8A8 in blocks"),
+    "mxfp8": ("MXFP8", "W8A8"),
+    "nvfp4": ("NVFP4", "W4A4"),
+    "mxfp4": ("MXFP4", "W4A4"),
+    "w4a8-fp8": ("INT4", "W4A8 with FP8 inputs"),
+}
+"""Schemes with quantized activations: the numbers, and the product."""
 RULES = {"compute-capability": "compute-capability", "group-size": "group-size"}
 """The rule that a condition belongs to; those that have none of their own are `kernel`."""
+EVERY = frozenset({True, False})
 NAMES = ("query, key and value", "output", "up", "down")
 MULTIPLE = f"{table.VLLM}, kernels/linear/mixed_precision/cpu.py, CPUWNA16LinearKernel"
 
@@ -31,19 +42,22 @@ def check_kernels(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iter
     step = recipe.step("quantize")
     if facts.place not in {"local", "planned"} or facts.hardware == "neuron" or not isinstance(step, Quantize):
         return
-    layouts = stored_layouts(step, recipe, facts)
-    if not layouts:
+    parts = stored_parts(step, recipe, facts)
+    if not parts:
         return
     # 2. Something must be quantized.
     layers = served_layers(model, step, recipe.serving.tensor_parallel)
     if not layers:
-        sizes = f"Every matrix of {model.id} has a size that is no multiple of {table.CPU_MULTIPLE}"
-        message = f"{sizes}, so {step.method} would quantize nothing: leave the step out."
+        sizes = (
+            f"Every matrix of {model.id} has a size that is no multiple of {quantize_step.method_row(step).multiple}"
+        )
+        mend = f"use {' or '.join(nearest)}" if (nearest := _finer_methods(model, step)) else "leave the step out"
+        message = f"{sizes}, so {step.method} would quantize nothing: {mend}."
         yield Reason(rule="kernel", message=message, source=MULTIPLE)
         return
     # 3. Each layout needs a kernel for every layer: report the first layer without one.
-    for words, layout in layouts:
-        refusals = (find_refusal(layout, layer, model, recipe, facts) for layer in layers)
+    for words, layout, which in parts:
+        refusals = (find_refusal(layout, layer, model, recipe, facts) for layer in layers if layer.experts in which)
         failed = next((refusal for refusal in refusals if refusal is not None), None)
         if failed is None or failed.unmet is None:
             continue
@@ -82,8 +96,10 @@ def find_unserved(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> str 
     if not isinstance(step, Quantize) or facts.hardware == "neuron":
         return None
     here = chip(model, recipe, facts)
-    for words, layout in stored_layouts(step, recipe, facts):
+    for words, layout, which in stored_parts(step, recipe, facts):
         for layer in served_layers(model, step, recipe.serving.tensor_parallel):
+            if layer.experts not in which:
+                continue
             choice = choose_kernel(layout, layer, here)
             if choice.unmet is not None and not (layer.experts and here.hardware == "cpu"):
                 return f"vLLM has no kernel for {words} there, since {choice.title} {choice.unmet.words}"
@@ -105,16 +121,31 @@ def chip(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Chip:
     return Chip("cuda" if facts.hardware == "cuda" else "cpu", capability, inputs, frozenset(facts.features or ()))
 
 
-def stored_layouts(step: Quantize, recipe: Recipe, facts: TargetFacts) -> list[tuple[str, StoredLayout]]:
-    """Return (words, layout) of what the step stores.
+class StoredPart(NamedTuple):
+    """A layout that a recipe stores: its words, and whether experts, other linears or both get it."""
 
-    Its own layout, then those that groups of linears may get instead.
+    words: str
+    layout: StoredLayout
+    experts: frozenset[bool] = EVERY
+
+
+def stored_parts(step: Quantize, recipe: Recipe, facts: TargetFacts) -> list[StoredPart]:
+    """Return what the step stores.
+
+    Its own layout, then those that linears outside of experts or groups of linears may get instead.
     """
     if quantize_step.method_row(step).scheme is None:
         return []
-    # 1. The step's own.
+    # 1. The step's own, and that outside of experts.
     own = stored_layout(step)
-    every = [(f"{step.method} in {own.scales}" if own.scheme == "wNa16" else step.method, own)]
+    words = f"{step.method} in {own.scales}" if own.scheme == "wNa16" else step.method
+    if step.outside_experts is not None:
+        outside = quantize_step.outside_step(step)
+        parts = [StoredPart(words, own, frozenset({True}))]
+        if outside is not None:
+            parts.append(StoredPart(f"{outside.method} outside of experts", stored_layout(outside), frozenset({False})))
+        return parts
+    every = [StoredPart(words, own)]
     # 2. Those of other precisions.
     if step.target_bits is None and not recipe.limits.fall_back:
         return every
@@ -122,7 +153,7 @@ def stored_layouts(step: Quantize, recipe: Recipe, facts: TargetFacts) -> list[t
     for candidate in precision.candidates(quantize_step.engine_options(step), eight)[1:]:
         if candidate.method is not None:
             stored = _layout(candidate.method, candidate.bits, candidate.group_size, candidate.symmetric)
-            every.append((candidate.words, stored))
+            every.append(StoredPart(candidate.words, stored))
     return every
 
 
@@ -139,7 +170,9 @@ def _layout(method: str, bits: int, group: int | None, symmetric: bool) -> Store
     known = methods.QUANTIZE[method]
     assert known.scheme is not None
     activations: Literal["dynamic", "none"] = "dynamic" if known.activations else "none"
-    return StoredLayout(known.scheme, bits, group or CHANNEL, known.scheme == "wNa16" and not symmetric, activations)
+    fixed = known.fixed_group if known.scheme != "fp8-block" else None
+    zero_points = known.scheme == "wNa16" and not symmetric
+    return StoredLayout(known.scheme, bits, group or fixed or CHANNEL, zero_points, activations)
 
 
 def served_layers(model: ModelFacts, step: Quantize, degree: int) -> tuple[Layer, ...]:
@@ -150,30 +183,51 @@ def served_layers(model: ModelFacts, step: Quantize, degree: int) -> tuple[Layer
     whole, cut = shapes.fused(model), shapes.fused(model, degree)
     layers: list[Layer] = []
     for name, before, after in zip(NAMES, whole, cut, strict=True):
-        if step.engine == "native" and not is_quantized(before):
-            continue
         experts = bool(model.experts) and name in {"up", "down"}
+        own = step if experts else quantize_step.outside_step(step) or step
+        if step.engine == "native" and not is_quantized(before, own):
+            continue
         outputs = sum(shape.outputs * (1 if experts else shape.copies) for shape in after)
-        layers.append(Layer(name, after[0].inputs, outputs, before[0].inputs, experts))
+        parts = [
+            shape.outputs for shape in after for _ in range(shape.copies // (model.experts or 1 if experts else 1))
+        ]
+        layers.append(Layer(name, after[0].inputs, outputs, before[0].inputs, experts, tuple(parts)))
     down = [layer for layer in layers if layer.experts and layer.name == "down"]
     dense = tuple(layer for layer in layers if not layer.experts)
     # Experts are one layer in vLLM: the width between their matrices, and the model's width.
     return (*dense, *(layer._replace(name="experts'") for layer in down))
 
 
-def is_quantized(matrices: tuple[shapes.Linear, ...]) -> bool:
+def is_quantized(matrices: tuple[shapes.Linear, ...], step: Quantize) -> bool:
     """Return whether the native engine quantizes matrices that vLLM fuses into one.
 
-    All their sizes are multiples of 32.
+    All their sizes are multiples of what the method needs.
     """
-    return all(size % table.CPU_MULTIPLE == 0 for shape in matrices for size in (shape.inputs, shape.outputs))
+    multiple = quantize_step.method_row(step).multiple
+    return all(size % multiple == 0 for shape in matrices for size in (shape.inputs, shape.outputs))
+
+
+def _finer_methods(model: ModelFacts, step: Quantize) -> list[str]:
+    """Return the methods of a format like the step's that quantize something of the model."""
+    alternatives = [step.model_copy(update={"method": name}) for name in quantize_step.method_row(step).alternatives]
+    return [
+        f"`{other.method}`"
+        for other in alternatives
+        if any(is_quantized(matrices, other) for matrices in shapes.fused(model))
+    ][:2]
 
 
 def unquantized_matrices(model: ModelFacts, step: Quantize) -> list[str]:
     """Return the names of the matrices that stay 16-bit."""
     if step.engine != "native" or quantize_step.method_row(step).scheme is None:
         return []
-    return [name for name, matrices in zip(NAMES, shapes.fused(model), strict=True) if not is_quantized(matrices)]
+    unquantized = []
+    for name, matrices in zip(NAMES, shapes.fused(model), strict=True):
+        experts = bool(model.experts) and name in {"up", "down"}
+        own = step if experts else quantize_step.outside_step(step) or step
+        if not is_quantized(matrices, own) and (experts or step.outside_experts != methods.SIXTEEN_BIT):
+            unquantized.append(name)
+    return unquantized
 
 
 def kernel_title(model: ModelFacts, recipe: Recipe, facts: TargetFacts, degree: int) -> str:
@@ -187,21 +241,38 @@ def kernel_title(model: ModelFacts, recipe: Recipe, facts: TargetFacts, degree: 
     if here.hardware == "cuda" and here.capability is None:
         return what
     # 2. The kernels of all layers; a layer without one is not served at all.
-    choices = [(layer, choose_kernel(layout, layer, here).kernel) for layer in served_layers(model, step, degree)]
+    choices = []
+    every = stored_parts(step, recipe, facts)
+    for part in every if step.outside_experts is not None else every[:1]:
+        layers = [layer for layer in served_layers(model, step, degree) if layer.experts in part.experts]
+        choices += [(layer, choose_kernel(part.layout, layer, here).kernel) for layer in layers]
     dense = list(dict.fromkeys(kernel.title for layer, kernel in choices if kernel and not layer.experts))
     experts = [kernel.title for layer, kernel in choices if kernel and layer.experts]
+    if step.outside_experts is not None:
+        return _split_title(step, what, dense, experts, here)
     if not dense or (model.experts and not experts):
         return ""
     names = " and ".join(dense) + (f"; experts: {experts[0]}" if experts else "")
     return f"{what} ({names})"
 
 
+def _split_title(step: Quantize, what: str, dense: list[str], experts: list[str], here: Chip) -> str:
+    """Return the kernels of a mixture whose experts and other linears differ: `experts: weight-only INT4 (Marlin)`."""
+    if not experts:
+        return ""
+    outside = quantize_step.outside_step(step)
+    others = ""
+    if outside is not None and dense:
+        others = f"; others: {_arithmetic_words(stored_layout(outside), here)} ({' and '.join(dense)})"
+    return f"experts: {what} ({experts[0]}){others}"
+
+
 def _arithmetic_words(layout: StoredLayout, here: Chip) -> str:
     if layout.scheme == "wNa16":
         return f"weight-only INT{layout.bits}"
-    if layout.scheme == "int8":
-        return "INT8 W8A8"
-    return "FP8 W8A8" if here.hardware == "cpu" or rounds_inputs("fp8", here.capability) else "weight-only FP8"
+    name, both = SCHEME_WORDS[layout.scheme]
+    rounds = here.hardware == "cpu" or rounds_inputs(layout.scheme, here.capability)
+    return f"{name} {both}" if rounds and layout.activations != "none" else f"weight-only {name}"
 
 
 def is_processor_only(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> bool:
@@ -239,9 +310,21 @@ def _remedy(condition: str, model: ModelFacts, recipe: Recipe, facts: TargetFact
     size = nearest_group(model, recipe, facts) if condition == "group-size" else None
     if size is not None:
         return f"use `group_size: {size}`"
+    stated = recipe.serving.dtype != "auto"
     changes = {
-        "dtype": "use `serving.dtype: auto`",
+        "dtype": "use `serving.dtype: auto`" if stated else "use `serving.dtype: bfloat16`",
         "activations": "leave `activations` out",
         "zero-points": "leave `symmetric` out",
     }
-    return changes.get(condition, "use another method or another GPU")
+    return changes.get(condition) or _other_method(model, recipe, facts)
+
+
+def _other_method(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> str:
+    """Return the advice to use the nearest method that the target serves, or another GPU."""
+    step = recipe.step("quantize")
+    assert isinstance(step, Quantize)
+    for name in quantize_step.method_row(step).alternatives:
+        other = recipe.model_copy(update={"steps": (Quantize(method=name),)})
+        if methods.QUANTIZE[name].scheme is not None and find_unserved(model, other, facts) is None:
+            return f"use `{name}`, which is served there, or another GPU"
+    return "use another method or another GPU"

@@ -52,6 +52,19 @@ def check_cache_scales(model: ModelFacts, recipe: Recipe, facts: TargetFacts) ->
         )
 
 
+def check_experts(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+    """Refuse a form for linears outside of experts where the model has none, or the toolkit makes one form alone."""
+    step = recipe.step("quantize")
+    if not isinstance(step, Quantize) or step.outside_experts is None:
+        return
+    if not model.experts:
+        message = f"`outside_experts` is for mixtures of experts, and {model.id} has none: leave it out."
+        yield Reason(rule="outside-experts", message=message, source="config.json, the number of experts")
+    elif facts.place == "managed":
+        message = "The SageMaker toolkit gives every linear the same precision: leave `outside_experts` out."
+        yield Reason(rule="outside-experts", message=message, source=sagemaker_toolkit.SDK)
+
+
 def check_pattern(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     step = recipe.step("prune")
     if isinstance(step, Prune) and step.pattern != "unstructured" and step.sparsity != 0.5:
@@ -142,5 +155,5 @@ def _recovery_memory(facts: TargetFacts) -> tuple[int | None, str]:
     return facts.ram_bytes, facts.where
 
 
-COMMON = (check_options, check_format, check_cache_scales, check_pattern, check_mixed_precision)
+COMMON = (check_options, check_format, check_cache_scales, check_experts, check_pattern, check_mixed_precision)
 LIBRARY = (check_library, check_one_pass, check_recovery)

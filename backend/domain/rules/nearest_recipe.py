@@ -182,6 +182,8 @@ def _mend_quantize(model: ModelFacts, step: Quantize, facts: TargetFacts) -> Qua
     # 1. Options that the method, the model or the target does not take.
     foreign = [name for name in methods.TUNED if name not in quantize_step.method_row(step).defaults]
     changes: dict[str, Any] = dict.fromkeys(foreign)
+    if not model.experts or facts.place == "managed" or step.outside_experts == step.method:
+        changes["outside_experts"] = None
     if model.model_type in methods.NO_CACHE_SCALES:
         changes["kv_cache"] = None
     if step.format == "autoawq" and (not in_groups or quantize_step.bits(step) != 4 or step.kv_cache):

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from backend.domain.frozen import Frozen
 from backend.domain.kernels.kernel_choice import rounds_inputs
+from backend.domain.kernels.number_formats import ARITHMETIC
 from backend.domain.kernels.table import CPU_MULTIPLE
 from backend.domain.machine import instruction_sets
 from backend.domain.machine.device import Hardware
@@ -167,7 +168,9 @@ def _kernel_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> list
     notes = []
     names = kernel_rules.unquantized_matrices(model, step)
     if names:
-        why = f"their sizes are no multiples of {CPU_MULTIPLE}, which vLLM's kernel for processors needs"
+        multiple = quantize_step.method_row(step).multiple
+        who = "vLLM's kernel for processors" if multiple == CPU_MULTIPLE else "the format"
+        why = f"their sizes are no multiples of {multiple}, which {who} needs"
         notes.append(f"The {' and '.join(names)} matrices stay 16-bit: {why}.")
     if kernel_rules.is_processor_only(model, recipe, facts):
         groups = f"groups of {quantize_step.group_size(step)}"
@@ -203,9 +206,13 @@ def _capability_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> 
     step, notes = recipe.step("quantize"), []
     if capability < (8, 0) and recipe.serving.dtype == "auto" and model.dtype == "bfloat16":
         notes.append("Served as float16: this GPU has no bfloat16.")
-    if isinstance(step, Quantize) and not rounds_inputs(quantize_step.method_row(step).scheme, capability):
-        has = f"{facts.where} has compute capability {capability[0]}.{capability[1]} and no FP8 arithmetic"
-        notes.append(f"FP8 weights only: {has}, so it saves memory and traffic, not operations.")
+    scheme = quantize_step.method_row(step).scheme if isinstance(step, Quantize) else None
+    asks = isinstance(step, Quantize) and quantize_step.option_value(step, "activations") != "none"
+    if scheme is not None and asks and not rounds_inputs(scheme, capability):
+        name, first = kernel_rules.SCHEME_WORDS[scheme][0], ARITHMETIC[scheme]
+        has = f"{facts.where} has compute capability {capability[0]}.{capability[1]}"
+        lacks = "no FP8 arithmetic" if scheme == "fp8" else f"vLLM multiplies it from {first[0]}.{first[1]} on"
+        notes.append(f"{name} weights only: {has} and {lacks}, so it saves memory and traffic, not operations.")
     return notes
 
 

@@ -44,7 +44,7 @@ def processor_note(model: ModelFacts, recipe: Recipe, features: Collection[str])
     step = recipe.step("quantize")
     if not isinstance(step, Quantize) or step.method == "kv_cache":
         return None
-    if quantize_step.bits(step) == 4:
+    if quantize_step.method_row(step).scheme == "wNa16" and quantize_step.bits(step) == 4:
         return FOUR_AMX if {instruction_sets.AMX, "amx_bf16"} <= set(features) else FOUR_SLOW
     if step.method not in {"w8a8", "smoothquant"}:
         return None

@@ -16,7 +16,13 @@ from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
 from backend.domain.needs import serving_memory
 from backend.domain.neuron import software_stacks
 from backend.domain.recipe import methods, quantize_step, sagemaker_toolkit
-from backend.domain.recipe.capability_table import BFLOAT16, FP8_CACHE, NATIVE_FAMILIES, capability
+from backend.domain.recipe.capability_table import (
+    BFLOAT16,
+    FP8_CACHE,
+    MULTIMODAL_FAMILIES,
+    NATIVE_FAMILIES,
+    capability,
+)
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate
 from backend.domain.recipe.serving_engines import (
     AUTO,
@@ -109,11 +115,11 @@ def _check_capabilities(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -
 def _check_family(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     own = [step for step in recipe.steps if isinstance(step, Prune | Quantize) and step.engine == "native"]
     steps = [step for step in own if step is not gguf_rules.find_step(recipe)]
-    if steps and model.model_type not in NATIVE_FAMILIES:
+    if steps and model.model_type not in NATIVE_FAMILIES | MULTIMODAL_FAMILIES:
         yield Reason(
             rule="family",
             message=f"The native engine cannot optimize models of type {model.model_type} yet: it knows "
-            f"{', '.join(sorted(NATIVE_FAMILIES))}.",
+            f"{', '.join(sorted(NATIVE_FAMILIES | MULTIMODAL_FAMILIES))}.",
             source="docs/decisions/0012-streaming-engine.md, Families",
         )
 
@@ -267,7 +273,7 @@ def _check_tensor_parallel(model: ModelFacts, recipe: Recipe, facts: TargetFacts
     if degree == 1:
         return
     chosen = serving_memory.stored_format(model, recipe)
-    if facts.hardware != "neuron" and not serving_memory.divides(model, degree, chosen.group if chosen else None):
+    if facts.hardware != "neuron" and not serving_memory.divides(model, degree, chosen.cut if chosen else None):
         parts = f"the {model.heads} heads, {model.kv_heads} KV heads and matrices of {model.id}"
         message = f"tensor_parallel {degree} does not divide {parts} into equal parts: use another degree."
         yield Reason(rule="tensor-parallel", message=message, source="vLLM 0.32.0, ModelConfig and AutoAWQConfig")

@@ -6,7 +6,7 @@ Knows which linears share an input and what feeds them; leaves what is done to m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +19,13 @@ from backend.layered.outline import Outline
 
 if TYPE_CHECKING:
     import torch
+
+
+INPUT_SCALES: dict[str, Callable[[list[torch.Tensor]], torch.Tensor]] = {
+    "input_scale": lambda scales: max(scales, key=float).clone(),
+    "input_global_scale": lambda scales: min(scales, key=float).clone(),
+}
+"""Stored scales of inputs, and the widest of several: NVFP4's divides."""
 
 
 class Unit(NamedTuple):
@@ -52,6 +59,12 @@ class LayerPlan(NamedTuple):
     dtype: torch.dtype
     """The 16-bit type of what is stored."""
 
+    @property
+    def experts(self) -> int:
+        """Return how many experts a layer has; 0 for a dense model."""
+        names = self.outline.family.experts
+        return len(self.outline.layers[0].get_submodule(names.path)) if names else 0
+
 
 def units(group: Group, experts: int, module: str = "") -> list[Unit]:
     """Make one unit of a group; or one per expert, if each is fed by its own linear. `module` holds the experts.
@@ -81,10 +94,20 @@ def units(group: Group, experts: int, module: str = "") -> list[Unit]:
     return per_expert
 
 
-def plan_units(outline: Outline, pipeline: Pipeline, group_size: int | None) -> tuple[list[Unit], list[Unquantized]]:
+def is_outside(unit: Unit, outline: Outline) -> bool:
+    """Return whether a mixture's unit is none of its experts, shared ones included; False for a dense model."""
+    experts = outline.family.experts
+    mlp = experts.path.rpartition(".")[0] + "." if experts else ""
+    return experts is not None and not unit.linears[0].startswith(mlp)
+
+
+def plan_units(
+    outline: Outline, pipeline: Pipeline, group_size: int | None, outside: Pipeline | None = None
+) -> tuple[list[Unit], list[Unquantized]]:
     """Return the units that are optimized in every layer, and the linears that stay 16-bit with the reason.
 
-    Raises ImpossibleStack where `group_size` does not divide an input.
+    `outside` is the pipeline of linears outside of experts, where it is another. Raises ImpossibleStack where
+    `group_size` does not divide an input.
     """
     # 1. Spell out the groups of the family with this model's experts.
     layer = outline.layers[0]
@@ -98,11 +121,12 @@ def plan_units(outline: Outline, pipeline: Pipeline, group_size: int | None) -> 
     # 2. Divide them into those that are optimized and linears that stay 16-bit, with the reason.
     optimized, unquantized = [], []
     for unit in every:
-        why = _unfit(layer, unit, pipeline.multiple)
+        other = outside if outside is not None and is_outside(unit, outline) else None
+        why = _unfit(layer, unit, (other or pipeline).multiple)
         unquantized += [Unquantized(name, why) for name in unit.linears if why]
         unquantized += [Unquantized(name, "decides which experts see a token and stays 16-bit") for name in unit.others]
         if not why:
-            _check_group(layer, unit, group_size, outline)
+            _check_group(layer, unit, group_size if other is None else None, outline)
             optimized.append(unit)
     return optimized, unquantized
 
@@ -178,7 +202,36 @@ class LayerWork:
             for names in unit.inputs:
                 results = rounder.store([self.linears[name] for name in names])
                 self.stored |= dict(zip(names, results, strict=True))
+        # 4. Give experts that no token reached the input scales of those that some did.
+        self._scale_unseen()
         return [{"name": self.linears[name].name, **stored.report} for name, stored in self.stored.items()]
+
+    def unseen_experts(self) -> set[str]:
+        """Return the experts that no token of the calibration text reached, by their paths in the layer."""
+        experts = self.outline.family.experts
+        if experts is None:
+            return set()
+        begins = f"{experts.path}."
+        unseen = [name for name, linear in self.linears.items() if linear.stats.tokens == 0 and name.startswith(begins)]
+        return {begins + name.removeprefix(begins).partition(".")[0] for name in unseen}
+
+    def _scale_unseen(self) -> None:
+        """Replace the stored input scales of unseen experts by the widest of the same linear in the others."""
+        unseen = self.unseen_experts()
+        for name, stored in self.stored.items():
+            expert, _, linear = name.rpartition(".")
+            if expert not in unseen:
+                continue
+            for key, widest in INPUT_SCALES.items():
+                others = [
+                    other.tensors[key]
+                    for path, other in self.stored.items()
+                    if path.rpartition(".")[2] == linear
+                    and key in other.tensors
+                    and path.rpartition(".")[0] not in unseen
+                ]
+                if key in stored.tensors and others:
+                    stored.tensors[key] = widest(others)
 
     def _pipeline_of(self, unit: Unit) -> Pipeline:
         return self.others.get(unit.group, self.pipeline)

@@ -60,10 +60,14 @@ class _Run:
         # 2. The method: its own pipeline, and those of groups with another precision.
         self.pipeline = pipelines.build(request, self.dtype)
         self.outline = Outline(self.source)
-        self.units, self.refused = plan_units(self.outline, self.pipeline, request.group_size)
+        outside = pipelines.outside_precision(request)
+        others = pipelines.pipeline_at(request, outside, self.dtype) if outside is not None else None
+        self.units, self.refused = plan_units(self.outline, self.pipeline, request.group_size, others)
         self.plan = LayerPlan(self.outline, self.units, self.pipeline, self.dtype)
         self.mix = PrecisionMix(request, self.outline, self.units, self.dtype)
         self.pipelines = [self.pipeline, *self.mix.pipelines.values()]
+        self.unseen = 0
+        """Experts of all layers that no token of the calibration text reached."""
         self.sequential = any(pipeline.sequential for pipeline in self.pipelines)
 
         # 3. The calibration text [samples, length], and the way it runs through a layer.
@@ -90,6 +94,11 @@ class _Run:
                 work.save(state)
             self.progress.advance(state.done)
         # 3. Join the parts and write config, tokenizer and companions.
+        if self.unseen and self.pipeline.samples is None and len(self.tokens):
+            self.progress.warn(
+                f"{self.unseen} of {count * self.plan.experts} experts saw no token of the calibration text, so they "
+                "were rounded without it: give more `samples`, a longer `length`, or text like your traffic."
+            )
         return self._finish(state, work)
 
     def _begin(self, work: WorkFolder) -> tuple[LayerState, HiddenStates]:
@@ -103,6 +112,7 @@ class _Run:
                 self.passes.embed(hidden)
             outside = self.source.read(self.outline.outside_names())
             stored = {name: part.to(self.dtype) if part.is_floating_point() else part for name, part in outside}
+            stored |= dict(self.source.read(self.outline.carried_names()))
             checkpoint.write_part(work.part(0), stored, flush=work.resumable)
         return state, hidden
 
@@ -125,6 +135,7 @@ class _Run:
         # 3. Prune, scale and round its linears, each [out, in].
         layer_work = LayerWork(number, self.plan, stats, self.mix.of_layer(number))
         reports = self.mix.with_precisions(number, layer_work.run())
+        self.unseen += len(layer_work.unseen_experts())
         # 4. Write the layer's tensors.
         outline.cache.recording = False
         checkpoint.write_part(work.part(number + 1), dict(layer_work.tensors()), flush=work.resumable)
@@ -192,16 +203,21 @@ class _Run:
         for number in range(self.outline.count):
             for linear in self.refused:
                 linears.append({"name": self.outline.stored_name(number, linear.name), "why": linear.why})
-        allocated = [
-            {"name": name, "why": "kept at 16 bits by the allocation"} for name in self.mix.sixteen_bit_linears()
+        allocated = [{"name": name, "why": self.mix.sixteen_bit_reason} for name in self.mix.sixteen_bit_linears()]
+        carried = [
+            {"name": pattern.removeprefix("re:"), "why": "no part of the language model, carried byte for byte"}
+            for pattern in self.outline.carried_exceptions()
         ]
-        return [head, {"name": "embedding", "why": "a table look-up, not a matrix product"}, *linears, *allocated]
+        table = {"name": "embedding", "why": "a table look-up, not a matrix product"}
+        return [head, table, *linears, *allocated, *carried]
 
     def _ignored(self) -> list[str]:
         """Return what `quantization_config` excepts: names as checkpoints have them, and as transformers calls the
         modules."""
-        names = [entry["name"] for entry in self._unquantized() if entry["name"] != "embedding"]
+        carried = {pattern.removeprefix("re:") for pattern in self.outline.carried_exceptions()}
+        names = [entry["name"] for entry in self._unquantized() if entry["name"] not in {"embedding", *carried}]
         inside = []
         for number in range(self.outline.count):
             inside += [f"{self.outline.family.layers}.{number}.{linear.name}" for linear in self.refused]
-        return list(dict.fromkeys([*names, "lm_head", *inside, *self.mix.sixteen_bit_linears(inside=True)]))
+        excepted = [*names, "lm_head", *inside, *self.mix.sixteen_bit_linears(inside=True)]
+        return list(dict.fromkeys([*excepted, *self.outline.carried_exceptions()]))

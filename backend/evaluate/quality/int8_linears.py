@@ -13,7 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.layered.dequantize import CompressedTensorsSource
-from backend.layered.matrix_products import dynamic_scale, has_int8
+from backend.layered.matrix_products import has_int8
+from backend.layered.rounded_inputs import dynamic_scale
 
 if TYPE_CHECKING:
     import torch

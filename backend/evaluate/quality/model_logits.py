@@ -113,7 +113,7 @@ def _source(folder: Path) -> WeightSource | None:
     source = WeightSource(folder)
     layout = dequantize.recognise_layout(source)
     if layout is None:
-        return source
+        return dequantize.with_split_experts(source)
     if layout.readable:
         return dequantize.open_packed(folder)
     if layout.announced == CONFIG:

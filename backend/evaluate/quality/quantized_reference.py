@@ -16,7 +16,7 @@ from backend.domain.errors import ModelDamaged
 from backend.domain.model.stored_weights import is_harmless
 from backend.layered.dequantize import CompressedTensorsSource
 from backend.layered.kv_cache_range import FP8_MAX
-from backend.layered.matrix_products import dynamic_scale
+from backend.layered.rounded_inputs import round_input
 
 if TYPE_CHECKING:
     import torch
@@ -35,19 +35,15 @@ def round_inputs(source: CompressedTensorsSource, modules: Iterable[tuple[str, A
     for name, module in modules:
         scheme = source.scheme(name)
         if scheme is not None and scheme.input_activations is not None:
-            hook = _rounding(scheme.input_activations, source.scale(f"{name}.input_scale"))
+            scales = (source.scale(f"{name}.{local}") for local in ("input_scale", "input_global_scale"))
+            hook = _rounding(scheme.input_activations, *scales)
             hooks.callback(module.register_forward_pre_hook(hook).remove)
     return hooks
 
 
-def _rounding(args: Any, static: torch.Tensor | None) -> Any:
-    from compressed_tensors.quantization.lifecycle.forward import fake_quantize
-
+def _rounding(args: Any, static: torch.Tensor | None, global_scale: torch.Tensor | None) -> Any:
     def hook(module: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        if static is not None:
-            return fake_quantize(inputs[0], static.to(inputs[0].device), None, args), *inputs[1:]
-        scale, zero = dynamic_scale(inputs[0], args)
-        return fake_quantize(inputs[0], scale, zero, args), *inputs[1:]
+        return round_input(inputs[0], args, static, global_scale), *inputs[1:]
 
     return hook
 

@@ -43,7 +43,7 @@ NOMINAL_FLOPS = 0.2e12
 """16-bit operations/s of a core that was not measured: only the shares of the phases depend on it."""
 TUNING = (*TUNED, "kv_cache", "format")
 """Options of a planned quantize step that only some methods take."""
-COMMON_OPTIONS = ("method", "bits", "group_size", "symmetric", "samples", "length")
+COMMON_OPTIONS = ("method", "bits", "group_size", "symmetric", "samples", "length", "outside_experts")
 """Options of that step that every method takes."""
 RESULT = {"seconds", "peak_rss_bytes", "quality", "bytes_before", "bytes_after", "recovery"}
 """Fields of the manifest that are also in the job's result."""

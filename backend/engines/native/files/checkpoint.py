@@ -33,6 +33,7 @@ COPIED = (
     "*.model",
     "chat_template*",
 )
+COPIED_IMAGES = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
 COPIED_TOO = ("generation_config.json", "LICENSE*", "NOTICE*")
 
 
@@ -72,7 +73,7 @@ def write_companions(source: Path, folder: Path) -> None:
     """
     # 1. Copy the files, with a class of the tokenizer that transformers 4 knows.
     companions: set[Path] = set()
-    for pattern in (*COPIED, *COPIED_TOO):
+    for pattern in (*COPIED, *COPIED_IMAGES, *COPIED_TOO):
         companions |= {path for path in source.glob(pattern) if path.is_file()}
     for path in sorted(companions):
         if path.name == "tokenizer_config.json":

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import torch
 
 Activations = Literal["dynamic", "static"]
+FourBitActivations = Literal["dynamic", "none"]
 Other = tuple[Rounding, list[str]]
 """A rounding, and the names of the modules that it is for."""
 
@@ -48,6 +49,58 @@ def fp8(activations: Activations) -> Rounding:
     (vllm/model_executor/kernels/linear/scaled_mm/pytorch.py). The format: Micikevicius et al. 2022 (arXiv 2209.05433).
     """
     return _eight_bits("float", "tensor" if activations == "static" else "channel", activations, "float-quantized")
+
+
+def fp8_block() -> Rounding:
+    """Make FP8 E4M3 with one scale a block of 128 x 128 weights, and one for 128 inputs of a token while serving.
+
+    The form of DeepSeek-V3 (arXiv 2412.19437, section 3.3).
+    """
+    import torch
+
+    return _preset("FP8_BLOCK", "float-quantized", torch.float32)
+
+
+def nvfp4(activations: FourBitActivations) -> Rounding:
+    """Make NVFP4: E2M1 in groups of 16 with an E4M3 scale each, under one fp32 scale a matrix.
+
+    Dynamic: inputs alike, their fp32 scale from the calibration text; none: weights only.
+    """
+    import torch
+
+    return _preset("NVFP4" if activations == "dynamic" else "NVFP4A16", "nvfp4-pack-quantized", torch.float8_e4m3fn)
+
+
+def mxfp4() -> Rounding:
+    """Make MXFP4: E2M1 in groups of 32, one power of two each, weights and inputs (OCP Microscaling Formats 1.0)."""
+    import torch
+
+    return _preset("MXFP4", "mxfp4-pack-quantized", torch.uint8)
+
+
+def mxfp8() -> Rounding:
+    """Make MXFP8: E4M3 in groups of 32, one power of two each, weights and inputs (OCP Microscaling Formats 1.0)."""
+    import torch
+
+    return _preset("MXFP8", "mxfp8-quantized", torch.uint8)
+
+
+def w4a8_fp8(dtype: torch.dtype, *, reordered: bool = False) -> Rounding:
+    """Make W4A8-FP8: INT4 weights in symmetric groups of 128, and an FP8 scale a token while serving.
+
+    `dtype` is that of the weights' scales; `reordered` as in `weight_only`.
+    """
+    rounding = _preset("W4AFP8", "pack-quantized", dtype)
+    if reordered:
+        rounding.scheme.weights.actorder = "static"
+    return rounding
+
+
+def _preset(name: str, form: str, scale_dtype: torch.dtype) -> Rounding:
+    """Make a rounding of the library's scheme of that name."""
+    from compressed_tensors.quantization.quant_scheme import preset_name_to_scheme
+
+    return Rounding(preset_name_to_scheme(name, ["Linear"]), form, scale_dtype)
 
 
 def _eight_bits(kind: str, strategy: str, activations: Activations, form: str) -> Rounding:

@@ -78,14 +78,14 @@ def _search(
     if plain is None:
         plain = stats.row_losses(weight - values)
     if blocks is None:
-        return values, *whole, plain, plain
+        return values, *whole[:2], plain, plain
     # 2. Round over the ranges [rows, groups] that cost least.
     grid = parameters(weight, rounding, _shrinks(weight, blocks, rounding, every))
     clipped = snapped(weight, grid, rounding)
     after = stats.row_losses(weight - clipped)
     # 3. Keep a clipped row only if its whole output error is smaller.
     better = after <= plain
-    return clipped.where(better[:, None], values), *grid.where(better, whole), after.minimum(plain), plain
+    return clipped.where(better[:, None], values), *grid.where(better, whole)[:2], after.minimum(plain), plain
 
 
 def _shrinks(weight: torch.Tensor, blocks: torch.Tensor, rounding: Rounding, every: int) -> torch.Tensor:

@@ -13,12 +13,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from backend.domain.recipe.methods import QUANTIZE
 from backend.engines.base import QuantizeRequest
+from backend.engines.native.files import schemes
 from backend.engines.native.group import Linear, Stats
 from backend.engines.native.methods.awq import AwqScaler
 from backend.engines.native.methods.brain_surgeon import BLOCK, factor_of, has_kernel, sweep
 from backend.engines.native.methods.nearest import Nearest, parted
-from backend.engines.native.methods.pipelines import Pipeline, grouped
+from backend.engines.native.methods.pipelines import Pipeline, grouped, ungrouped
 from backend.engines.native.methods.rounding import Grid, Rounding, Snapped, Write, parameters, snapped
 
 if TYPE_CHECKING:
@@ -191,4 +193,15 @@ def gptq(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
     return Pipeline(swept, form.config, form.rounding, scaler=scaler, magnitudes=scaler is not None)
 
 
-PIPELINES = {"gptq": gptq}
+def w4a8_fp8(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
+    """Make GPTQ's pipeline in the form whose inputs are FP8; what it rounds are weights alone."""
+    tuning = request.tuning
+    act_order, clipped = bool(tuning.get("act_order")), bool(tuning.get("clip"))
+    form = ungrouped(request, schemes.w4a8_fp8(dtype, reordered=act_order))
+    scaler = AwqScaler(form.rounding) if tuning.get("awq_scales") else None
+    swept = GptqRounder(form.rounding, form.write, act_order=act_order, clipped=clipped)
+    multiple = QUANTIZE["w4a8_fp8"].multiple
+    return Pipeline(swept, form.config, form.rounding, scaler=scaler, magnitudes=scaler is not None, multiple=multiple)
+
+
+PIPELINES = {"gptq": gptq, "w4a8_fp8": w4a8_fp8}

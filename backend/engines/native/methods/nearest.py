@@ -7,16 +7,27 @@ scale, the scale of a static input.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from backend.domain.needs.job_duration import REPORT_SAMPLES, REPORT_TOKENS
+from backend.domain.recipe.methods import QUANTIZE
 from backend.engines.base import QuantizeRequest
 from backend.engines.native.files import schemes
 from backend.engines.native.group import Linear, Stored
 from backend.engines.native.methods import clip_search
 from backend.engines.native.methods.pipelines import Pipeline, grouped, scales_cache, ungrouped
-from backend.engines.native.methods.rounding import Grid, Rounding, Snapped, Write, parameters, rounded, snapped
+from backend.engines.native.methods.rounding import (
+    Grid,
+    Rounding,
+    Snapped,
+    Write,
+    parameters,
+    rounded,
+    snapped,
+    whole_scale,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -84,7 +95,12 @@ class Nearest:
         if self.rounding.scheme.weights.strategy == "tensor":
             grid = parameters(torch.cat([weight.flatten() for weight in weights])[None], self.rounding)
             return [Grid(grid.scale.clone(), grid.zero_point.clone()) for _ in weights]
-        return [parameters(weight, self.rounding) for weight in weights]
+        shared = None
+        if self.rounding.scheme.weights.strategy == "tensor_group":
+            shared = whole_scale(
+                torch.stack([weight.amin() for weight in weights]), torch.stack([weight.amax() for weight in weights])
+            )
+        return [parameters(weight, self.rounding, global_scale=shared) for weight in weights]
 
     def _stored(self, linear: Linear, snapped: Snapped, input_scale: dict[str, torch.Tensor]) -> Stored:
         effective = linear.undone(snapped.values)
@@ -111,7 +127,8 @@ def parted(snapped: Snapped, heights: Sequence[int]) -> list[Snapped]:
 def _rows(snapped: Snapped, part: slice) -> Snapped:
     losses = None if snapped.losses is None else snapped.losses[part]
     plain = None if snapped.plain is None else snapped.plain[part]
-    return Snapped(snapped.values[part], Grid(snapped.grid.scale[part], snapped.grid.zero_point[part]), losses, plain)
+    grid = snapped.grid._replace(scale=snapped.grid.scale[part], zero_point=snapped.grid.zero_point[part])
+    return Snapped(snapped.values[part], grid, losses, plain)
 
 
 def _report(linear: Linear, effective: torch.Tensor, losses: torch.Tensor | None = None) -> dict[str, Any]:
@@ -123,14 +140,20 @@ def _report(linear: Linear, effective: torch.Tensor, losses: torch.Tensor | None
 
 
 def _input_scale(linears: Sequence[Linear], rounding: Rounding) -> dict[str, torch.Tensor]:
-    """Make `input_scale` for static activations: one for all linears, 1 if no token was seen; else nothing."""
+    """Make `input_scale` for static activations, or NVFP4's `input_global_scale`: one for all linears, 1 if no token
+    was seen; else nothing."""
     import torch
 
+    # 1. What every token scales for itself has nothing stored.
     inputs = rounding.scheme.input_activations
-    if inputs is None or inputs.dynamic:
+    if inputs is None or inputs.dynamic is True:
         return {}
+    # 2. The largest input of the calibration text.
     most = torch.stack([linear.stats.max_abs / linear.columns for linear in linears]).amax(0)
     unseen = all(linear.stats.tokens == 0 for linear in linears)
+    if inputs.dynamic == "local":
+        one = torch.ones(1, device=most.device)
+        return {"input_global_scale": one if unseen else whole_scale(-most, most)}
     return {"input_scale": torch.ones(1, device=most.device) if unseen else input_scale(most, rounding)}
 
 
@@ -170,15 +193,43 @@ def fp8(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
     return eight_bits(request, schemes.fp8(request.tuning.get("activations", "dynamic")))
 
 
+def fp8_block(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
+    return replace(eight_bits(request, schemes.fp8_block()), multiple=QUANTIZE["fp8_block"].multiple)
+
+
+def mxfp8(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
+    return eight_bits(request, schemes.mxfp8())
+
+
+def mxfp4(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
+    return eight_bits(request, schemes.mxfp4())
+
+
+def nvfp4(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
+    return eight_bits(request, schemes.nvfp4(request.tuning.get("activations", "dynamic")))
+
+
 def int8(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
     return eight_bits(request, schemes.weight_only(8, None, symmetric=True, dtype=dtype))
 
 
 def eight_bits(request: QuantizeRequest, rounding: Rounding) -> Pipeline:
-    """Make a pipeline of 8 bits; with dynamic inputs few sequences are enough, as they decide only reported errors."""
+    """Make a pipeline of plain rounding in a format of its own; with dynamic inputs few sequences are enough, as they
+    decide only reported errors."""
     inputs, form = rounding.scheme.input_activations, ungrouped(request, rounding)
-    samples = None if inputs is not None and not inputs.dynamic else REPORT_SAMPLES
+    samples = None if inputs is not None and inputs.dynamic is not True else REPORT_SAMPLES
     return Pipeline(Nearest(rounding, form.write), form.config, rounding, samples=samples, gram_tokens=REPORT_TOKENS)
 
 
-PIPELINES = {None: sixteen_bit, "kv_cache": sixteen_bit, "rtn": rtn, "w8a8": w8a8, "int8": int8, "fp8": fp8}
+PIPELINES = {
+    None: sixteen_bit,
+    "kv_cache": sixteen_bit,
+    "rtn": rtn,
+    "w8a8": w8a8,
+    "int8": int8,
+    "fp8": fp8,
+    "fp8_block": fp8_block,
+    "nvfp4": nvfp4,
+    "mxfp4": mxfp4,
+    "mxfp8": mxfp8,
+}

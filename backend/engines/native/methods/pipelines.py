@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.domain.errors import ImpossibleStack
 from backend.domain.kernels.table import CPU_MULTIPLE
-from backend.domain.recipe.methods import QUANTIZE, TUNED
-from backend.domain.recipe.precision import Precision
+from backend.domain.recipe.methods import QUANTIZE, SIXTEEN_BIT, TUNED
+from backend.domain.recipe.precision import SIXTEEN, Precision
 from backend.engines.base import QuantizeRequest
 from backend.engines.native.files import awq_format, schemes
 from backend.engines.native.group import Pruner, Rounder, Scaler
@@ -92,7 +92,18 @@ def build(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
 def pipeline_at(request: QuantizeRequest, precision: Precision, dtype: torch.dtype) -> Pipeline:
     """Make the pipeline of `request` at another precision, or at its own."""
     own = {"method": precision.method, "bits": precision.bits, "group_size": precision.group_size}
-    return build(request.model_copy(update={**own, "symmetric": precision.symmetric}), dtype)
+    tuning = request.tuning
+    if precision.method != request.method:  # how activations are rounded belongs to the method
+        tuning = {name: value for name, value in tuning.items() if name != "activations"}
+    return build(request.model_copy(update={**own, "symmetric": precision.symmetric, "tuning": tuning}), dtype)
+
+
+def outside_precision(request: QuantizeRequest) -> Precision | None:
+    """Return the precision of linears outside of experts; None where it is the request's own."""
+    method = request.outside_experts
+    if method is None:
+        return None
+    return SIXTEEN if method == SIXTEEN_BIT else Precision(method=method, bits=QUANTIZE[method].bits[0])
 
 
 def scales_cache(request: QuantizeRequest) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from backend.domain.errors import ImpossibleStack
 from backend.domain.recipe.precision import SIXTEEN, Precision
 from backend.engines.base import QuantizeRequest
-from backend.engines.native.layer_work import Unit
+from backend.engines.native.layer_work import Unit, is_outside
 from backend.engines.native.methods import pipelines
 from backend.engines.native.methods.pipelines import Pipeline
 from backend.layered.outline import Outline
@@ -21,11 +21,22 @@ if TYPE_CHECKING:
     import torch
 
 
+def outside_precisions(request: QuantizeRequest, outline: Outline, plan: Sequence[Unit]) -> dict[str, Precision]:
+    """Return the precision of each group outside of the experts, by its name; nothing where they get the request's."""
+    precision = pipelines.outside_precision(request)
+    if precision is None:
+        return {}
+    groups = [unit.group for unit in plan if is_outside(unit, outline)]
+    return {outline.stored_name(number, group): precision for number in range(outline.count) for group in groups}
+
+
 class PrecisionMix:
     """Assigns `request.precisions` to the groups of the model. Raises ImpossibleStack for a group it has not."""
 
     def __init__(self, request: QuantizeRequest, outline: Outline, plan: Sequence[Unit], dtype: torch.dtype) -> None:
-        self.outline, self.plan, self.precisions = outline, plan, request.precisions
+        self.outline, self.plan = outline, plan
+        self.precisions = outside_precisions(request, outline, plan) | request.precisions
+        self.outside = request.outside_experts is not None
         self.unmixed = pipelines.pipeline_at(request, SIXTEEN, dtype)
         """The pipeline whose config is written if no group uses the request's own."""
         self.pipelines = {
@@ -39,6 +50,11 @@ class PrecisionMix:
         unknown = self.precisions.keys() - self.groups.keys()
         if unknown:
             raise ImpossibleStack(f"The model has no group {min(unknown)!r} that could get a precision of its own.")
+
+    @property
+    def sixteen_bit_reason(self) -> str:
+        """Say why linears stay 16-bit that could be quantized."""
+        return "outside of the experts" if self.outside else "kept at 16 bits by the allocation"
 
     def of_layer(self, number: int) -> dict[str, Pipeline]:
         """Return the pipelines of a layer's groups that differ, by name."""

@@ -30,8 +30,8 @@ from backend.engines.native.methods import pipelines
 from backend.layered.dequantize import open_plain
 from backend.layered.hidden_states import HiddenStates
 from backend.layered.layer_passes import LayerPasses, memory_errors, out_of_memory
-from backend.layered.matrix_products import dynamic_scale
 from backend.layered.outline import Outline
+from backend.layered.rounded_inputs import round_input
 from backend.layered.weight_source import weight_files
 
 if TYPE_CHECKING:
@@ -243,14 +243,12 @@ class _Probe:
 
 def _inputs(linear: Linear, stored: Stored, scheme: Any) -> Any:
     """Make a hook that rounds what a linear reads as its stored form will, by its static scale or one a token."""
-    from compressed_tensors.quantization.lifecycle.forward import fake_quantize
-
     args, static = scheme.input_activations, stored.tensors.get("input_scale")
+    whole = stored.tensors.get("input_global_scale")
 
     def hook(module: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        scaled = inputs[0] / linear.columns
-        scale, zero = (static.float(), None) if static is not None else dynamic_scale(scaled, args)
-        return fake_quantize(scaled, scale, zero, args) * linear.columns, *inputs[1:]
+        rounded = round_input(inputs[0] / linear.columns, args, None if static is None else static.float(), whole)
+        return rounded * linear.columns, *inputs[1:]
 
     return hook
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.domain.kernels import table
+from backend.domain.kernels import number_formats, table
 from backend.domain.kernels.conditions import CHANNEL, Chip, Conditions, Layer, StoredLayout, unmet_conditions
 from backend.domain.kernels.kernel_choice import choose_kernel, kernel_order, preferred_kernel, rounds_inputs
 from backend.settings import CHECKOUT
@@ -116,7 +116,7 @@ def test_a_kernel_that_serves_meets_every_condition_and_is_the_one_that_vllm_tak
     assert any(not unmet_conditions(each.asks, layout, layer, chip, table.INSTALLED) for each in own)
 
 
-LISTS = (*table.LINEAR.values(), *table.EXPERTS.values())
+LISTS = [kernels for rows in (table, number_formats) for kernels in (*rows.LINEAR.values(), *rows.EXPERTS.values())]
 KERNELS = sorted({kernel for kernels in LISTS for kernel in kernels}, key=repr)
 
 

@@ -268,7 +268,7 @@ PACKED = {
         ("gptq", {**GPTQ, "sym": False, "meta": {"quantizer": ["gptqmodel:5.0.1"]}}, "two ways under one name"),
         ("awq", {"quant_method": "awq", "version": "gemv"}, "version gemv"),
         ("awq", {"quant_method": "awq", "zero_point": False}, "no zero points"),
-        ("packed", None, "nothing announces how its integers are packed"),
+        ("packed", None, "nothing announces how its numbers are packed"),
         ("packed", {**PACKED, "sparsity_config": {"format": "sparse-24-bitmask"}}, "stored sparse"),
         ("packed", {**PACKED, "transform_config": {"config_groups": {"R1": {}}}}, "rotated"),
         ("packed", {**PACKED, "format": "marlin-24"}, "format marlin-24"),

@@ -13,6 +13,7 @@ from backend.domain.kernels.conditions import Layer, StoredLayout
 from backend.domain.kernels.kernel_choice import choose_kernel
 from backend.domain.model import shapes
 from backend.domain.model.facts import ModelFacts
+from backend.domain.needs import serving_memory
 from backend.domain.recipe import methods, recipe
 from backend.domain.recipe.recipe import Quantize
 from backend.domain.rules import check, kernel_rules
@@ -71,6 +72,16 @@ def test_groups_that_no_gpu_kernel_takes_are_refused_with_the_nearest_that_one_d
         (P5, {"method": "awq"}, "weight-only INT4 (Machete)"),
         (P5, {"method": "awq", "group_size": 32}, "weight-only INT4 (Humming)"),
         (B200, {"method": "fp8", "activations": "static"}, "FP8 W8A8 (FlashInfer)"),
+        (G5, {"method": "fp8_block"}, "weight-only FP8 (Humming)"),
+        (G6, {"method": "fp8_block"}, "weight-only FP8 (Marlin)"),
+        (P5, {"method": "fp8_block"}, "FP8 W8A8 in blocks (FlashInfer and DeepGEMM)"),
+        (G4, {"method": "nvfp4"}, "weight-only NVFP4 (Marlin)"),
+        (P5, {"method": "nvfp4"}, "weight-only NVFP4 (Humming)"),
+        (B200, {"method": "nvfp4"}, "NVFP4 W4A4 (FlashInfer)"),
+        (B200, {"method": "nvfp4", "activations": "none"}, "weight-only NVFP4 (FlashInfer)"),
+        (B200, {"method": "mxfp4"}, "MXFP4 W4A4 (FlashInfer)"),
+        (B200, {"method": "mxfp8"}, "MXFP8 W8A8 (FlashInfer)"),
+        (P5, {"method": "w4a8_fp8"}, "INT4 W4A8 with FP8 inputs (CUTLASS W4A8)"),
     ],
 )
 def test_the_plan_names_the_kernel_that_was_checked(where: str, step: dict[str, Any], kernel: str) -> None:
@@ -101,6 +112,72 @@ def test_the_condition_that_fails_is_named(
     assert result.suggestion is not None
 
 
+@pytest.mark.parametrize(
+    ("where", "method", "source", "nearest"),
+    [
+        (G6, "w4a8_fp8", "_is_fp8_w4a8_sm90", "gptq"),
+        (B200, "w4a8_fp8", "_is_fp8_w4a8_sm90", "gptq"),
+        (G4, "mxfp4", "compressed_tensors_w4a4_mxfp4.py", "nvfp4"),
+    ],
+)
+def test_a_format_that_a_gpu_cannot_serve_is_refused_with_the_nearest_that_it_can(
+    where: str, method: str, source: str, nearest: str
+) -> None:
+    result = verdict(where, {"method": method})
+    (reason,) = result.reasons
+    assert reason.rule == "compute-capability" and source in reason.source
+    assert reason.message.endswith(f"use `{nearest}`, which is served there, or another GPU.")
+    assert result.suggestion is not None and result.suggestion.steps[0].method == nearest  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("where", "step", "words"),
+    [
+        (P5, {"method": "nvfp4"}, "NVFP4 weights only: ml.p5.48xlarge has compute capability 9.0"),
+        (P5, {"method": "mxfp8"}, "vLLM multiplies it from 10.0 on, so it saves memory and traffic, not operations."),
+        (G6, {"method": "fp8_block"}, "FP8 weights only: ml.g6.xlarge has compute capability 8.9"),
+        (G5, {"method": "fp8"}, "compute capability 8.6 and no FP8 arithmetic"),
+        (B200, {"method": "nvfp4"}, None),
+        (P5, {"method": "fp8_block"}, None),
+        (P5, {"method": "nvfp4", "activations": "none"}, None),
+    ],
+)
+def test_a_plan_says_where_a_format_saves_memory_and_no_arithmetic(
+    where: str, step: dict[str, Any], words: str | None
+) -> None:
+    plan = verdict(where, step).plan
+    assert plan is not None
+    weights_only = [note for note in plan.notes if "weights only" in note]
+    assert not weights_only if words is None else words in weights_only[0]
+
+
+def test_formats_in_blocks_leave_other_sizes_alone_and_refuse_where_nothing_is_left() -> None:
+    # 1. Keys and values of 64 outputs stay 16-bit.
+    partly = narrow(hidden_size=256, intermediate_size=512, heads=4, kv_heads=1, head_dim=64)
+    plan = verdict(P5, {"method": "fp8_block"}, partly).plan
+    assert plan is not None
+    assert any("query, key and value matrices stay 16-bit" in note and "128" in note for note in plan.notes)
+    # 2. Where every matrix has another size, the methods that take it are named.
+    (reason,) = verdict(P5, {"method": "fp8_block"}, narrow(intermediate_size=96)).reasons
+    assert "no multiple of 128" in reason.message and reason.message.endswith("use `fp8` or `w8a8`.")
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        ({"method": "nvfp4", "activations": "static"}, "use `activations: dynamic`, or `none`."),
+        ({"method": "fp8", "activations": "none"}, "or use int8 for weights alone."),
+        ({"method": "nvfp4", "group_size": 32}, "leave out group_size and symmetric."),
+        ({"method": "mxfp4", "bits": 8}, "mxfp4 is 4 bits: leave `bits` out."),
+        ({"method": "mxfp4", "activations": "none"}, "mxfp4 takes no `activations`"),
+    ],
+)
+def test_options_that_a_format_does_not_leave_open_are_refused(step: dict[str, Any], words: str) -> None:
+    result = verdict(B200, step)
+    assert any(words in reason.message for reason in result.reasons), result.reasons
+    assert result.suggestion is not None
+
+
 def test_experts_have_kernels_of_their_own() -> None:
     model = known(MIXTRAL)
     assert model.experts
@@ -114,19 +191,61 @@ def test_experts_have_kernels_of_their_own() -> None:
     assert "Humming takes no scale an output channel" in verdict(P5, {"method": "int8"}, model).reasons[0].message
 
 
+@pytest.mark.parametrize(
+    ("where", "step", "kernel"),
+    [
+        ("ml.p4d.24xlarge", {"method": "awq", "outside_experts": "16-bit"}, "experts: weight-only INT4 (Marlin)"),
+        (
+            P5,
+            {"method": "nvfp4", "outside_experts": "fp8"},
+            "experts: weight-only NVFP4 (Marlin); others: FP8 W8A8 (CUTLASS)",
+        ),
+        (
+            B200,
+            {"method": "nvfp4", "outside_experts": "fp8_block"},
+            "experts: NVFP4 W4A4 (vLLM's NVFP4 experts); others: FP8 W8A8 in blocks (DeepGEMM)",
+        ),
+    ],
+)
+def test_experts_and_other_linears_have_kernels_of_their_own(where: str, step: dict[str, Any], kernel: str) -> None:
+    result = verdict(where, step, MIXTRAL)
+    assert result.plan is not None, result.reasons
+    assert result.plan.steps[0].kernel == kernel
+
+
+def test_a_form_outside_of_experts_is_checked_and_counted_apart() -> None:
+    # 1. What the GPU does not serve outside of the experts is refused by that part's name.
+    (reason,) = verdict(B200, {"method": "nvfp4", "outside_experts": "w8a8"}, MIXTRAL).reasons
+    assert "no kernel for w8a8 outside of experts on ml.p6-b200.48xlarge" in reason.message
+    # 2. A dense model has no experts, and a form is not named twice.
+    dense = verdict(G5, {"method": "awq", "outside_experts": "16-bit"})
+    assert "has none: leave it out." in dense.reasons[0].message
+    assert dense.suggestion is not None and dense.suggestion.steps[0].outside_experts is None  # type: ignore[union-attr]
+    twice = verdict("ml.p4d.24xlarge", {"method": "w8a8", "outside_experts": "w8a8"}, MIXTRAL)
+    assert "gives every linear: leave it out." in twice.reasons[0].message
+    # 3. Memory: experts at 4.5 bits beside attention at 16 take more than all at 4.5, and far less than 16 bits.
+    mixtral = known(MIXTRAL)
+    sizes = [
+        serving_memory.weights(mixtral, recipe.read({"name": "r", "steps": [{"quantize": step}]})).total
+        for step in ({"method": "nvfp4"}, {"method": "nvfp4", "outside_experts": "16-bit"})
+    ]
+    attention = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024)
+    assert sizes[1] - sizes[0] == pytest.approx(attention * (16 - 4.5) / 8, rel=0.01)
+
+
 def test_layers_are_fused_and_cut_as_vllm_holds_them() -> None:
     model, step = known(LLAMA), Quantize(method="awq")
     assert kernel_rules.served_layers(model, step, 1) == (
-        Layer("query, key and value", 4096, 6144, 4096),
-        Layer("output", 4096, 4096, 4096),
-        Layer("up", 4096, 28672, 4096),
-        Layer("down", 14336, 4096, 14336),
+        Layer("query, key and value", 4096, 6144, 4096, parts=(4096, 1024, 1024)),
+        Layer("output", 4096, 4096, 4096, parts=(4096,)),
+        Layer("up", 4096, 28672, 4096, parts=(14336, 14336)),
+        Layer("down", 14336, 4096, 14336, parts=(4096,)),
     )
     assert kernel_rules.served_layers(model, step, 16) == (
-        Layer("query, key and value", 4096, 256 + 2 * 128, 4096),
-        Layer("output", 256, 4096, 4096),
-        Layer("up", 4096, 1792, 4096),
-        Layer("down", 896, 4096, 14336),
+        Layer("query, key and value", 4096, 256 + 2 * 128, 4096, parts=(256, 128, 128)),
+        Layer("output", 256, 4096, 4096, parts=(4096,)),
+        Layer("up", 4096, 1792, 4096, parts=(896, 896)),
+        Layer("down", 896, 4096, 14336, parts=(4096,)),
     )
 
 
@@ -209,7 +328,7 @@ def test_valid_means_that_each_matrix_has_a_kernel_whose_conditions_hold(
         return
     assert isinstance(quantize, Quantize)
     chip = kernel_rules.chip(model, chosen, place)
-    for _, layout in kernel_rules.stored_layouts(quantize, chosen, place):
+    for _, layout, _ in kernel_rules.stored_parts(quantize, chosen, place):
         assert all(
             choose_kernel(layout, layer, chip).kernel for layer in kernel_rules.served_layers(model, quantize, degree)
         )
