@@ -77,7 +77,7 @@ def tiny(folder: Path, kind: str, layers: int = 2, **overrides: Any) -> Path:
     model_type, own = KINDS[kind]
     sizes = {"hidden_size": HIDDEN, "num_attention_heads": HEADS, "num_hidden_layers": layers, "vocab_size": VOCABULARY}
     tokens = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
-    config = AutoConfig.for_model(model_type, **sizes, **tokens, max_position_embeddings=512, **own, **overrides)
+    config = AutoConfig.for_model(model_type, **sizes, **tokens, max_position_embeddings=512, **{**own, **overrides})
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = AutoModelForCausalLM.from_config(config)
