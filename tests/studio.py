@@ -195,8 +195,10 @@ def artifact(
     *,
     recipe: Recipe = W8A8,
     training: dict[str, Any] | None = None,
+    structure: dict[str, Any] | None = None,
 ) -> str:
-    """A registered artifact with made-up layers; its files are not there. With `training` it is a draft."""
+    """A registered artifact with made-up layers; its files are not there. With `training` it is a draft, and with
+    `structure` a smaller model whose linears are the original's."""
     layers = [
         {"name": f"model.layers.{number}.{linear}", "relative_error": 0.01 * (number + 1)}
         for number in range(2)
@@ -211,7 +213,8 @@ def artifact(
         bytes_before=22_000_000,
         bytes_after=13_000_000,
         quality=None if training else quality or {"kl_mean": 0.0004},
-        layers=[] if training else layers,
+        layers=[] if training or structure else layers,
+        structure=structure,
         training=training,
     )
     row = ArtifactRow(

@@ -24,6 +24,7 @@ from app.summaries import model_source
 from backend.domain.errors import WhetstoneError
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.recipe import quantize_step, step_words
+from backend.domain.recipe.methods import TARGETS
 from backend.domain.recipe.quantization_engines import ENGINES
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Step, run_order
 from backend.domain.rules.nearest_recipe import with_dividing_group
@@ -395,7 +396,10 @@ def _set(where: int | str, name: str, key: str) -> None:
     recipe = current_draft().recipe
     step = recipe.steps[where] if isinstance(where, int) and recipe is not None else None
     together = name == "tokens_by_batch" or (name == "tokens" and getattr(step, "tokens_by_batch", None) is not None)
-    _edit(lambda built: recipe_options.with_setting(built, where, name, value), redraw=name == "method" or together)
+    _edit(
+        lambda built: recipe_options.with_setting(built, where, name, value),
+        redraw=name in {"method", *TARGETS} or together,
+    )
 
 
 def last_error() -> str | None:

@@ -231,6 +231,44 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
         Option(
             "method", "Method", "How the weights to remove are chosen; see the line above.", "choice", _methods("prune")
         ),
+        Option(
+            "parts",
+            "What becomes narrower",
+            "Neurons of the MLP cost least quality; heads go by whole groups, channels of the hidden state last.",
+            "choice",
+            (None, "mlp", "mlp+heads", "mlp+heads+hidden"),
+        ),
+        Option(
+            "importance",
+            "Ranked by",
+            "similarity: what a layer changes, in one pass. loss: what the model loses without it, which takes a pass "
+            "for every layer and is more accurate.",
+            "choice",
+            (None, "similarity", "loss"),
+        ),
+        Option(
+            "cut_time",
+            "Share of the layers' time",
+            "At least so much of the time of all layers is removed. Empty: 0.25, unless another target is given.",
+            "share",
+            low=0.01,
+            high=0.99,
+        ),
+        Option(
+            "cut_parameters",
+            "Share of the parameters",
+            "At least so much of the model's parameters is removed, in place of a share of the time.",
+            "share",
+            low=0.01,
+            high=0.99,
+        ),
+        Option(
+            "max_bytes",
+            "Most bytes",
+            "The size of the weights as the whole recipe stores them, in place of a share.",
+            "whole",
+            low=1,
+        ),
         Option("sparsity", "Sparsity", "Share of the weights set to zero.", "share", low=0.05, high=0.95),
         Option(
             "pattern",
@@ -267,8 +305,8 @@ def shown_options(step: Step, *, experts: bool = False) -> tuple[Option, ...]:
         hidden = _hidden_options(step)
         if not (experts or step.outside_experts):
             hidden |= {"outside_experts"}
-    if isinstance(step, Prune) and step.pattern != "unstructured":
-        hidden = {"sparsity"}
+    if isinstance(step, Prune):
+        hidden = _hidden_prune_options(step)
     if isinstance(step, Speculate):
         hidden = set(speculation.OPTIONS) - SPECULATE[step.method].options
     own = tuple(_for_method(option, step) for option in STEP_OPTIONS[step.technique] if option.name not in hidden)
@@ -281,6 +319,16 @@ def _for_method(option: Option, step: Step) -> Option:
         return option
     other = "static" if getattr(step, "method", None) == "nvfp4" else "none"
     return option._replace(choices=tuple(choice for choice in option.choices if choice != other))
+
+
+def _hidden_prune_options(step: Prune) -> set[str]:
+    """Return the options of the other kind of pruning, and those that another option decides."""
+    if not step.structured:
+        return {*methods.STRUCTURE_OPTIONS, *({"sparsity"} if step.pattern != "unstructured" else ())}
+    hidden = {"sparsity", "pattern", "engine"}
+    hidden |= {"importance"} if step.method != "depth" else set()
+    hidden |= {"parts"} if step.method != "width" else set()
+    return hidden | ({"cut_time", recovering.SWITCH} if step.method == "experts" else set())
 
 
 def _hidden_options(step: Quantize) -> set[str]:
@@ -311,6 +359,8 @@ def with_setting(recipe: Recipe, where: int | str, name: str, new: Any) -> Recip
         ((technique, options),) = document["steps"][where].items()
         if name == "method":
             options = _options_for_method(step, new, options)
+        if name in methods.TARGETS:  # one of them is the target
+            options = {key: value for key, value in options.items() if key not in methods.TARGETS}
         if name == "pattern" and new != "unstructured":
             options = {key: value for key, value in options.items() if key != "sparsity"}
         if isinstance(step, Prune) and name.partition(".")[0] == recovering.SWITCH:
@@ -331,11 +381,23 @@ def _options_for_method(step: Step, method: Any, options: dict[str, Any]) -> dic
         if SPECULATE[method].usual != SPECULATE[step.method].usual:  # what is usual for one is not for the other
             remaining.pop("tokens", None)
         return {**remaining, "draft": "auto"} if method == "draft" else remaining
+    if step.technique == "prune":
+        return _options_for_pruning(method, options)
     dropped = {"bits", "group_size", "symmetric", "format", *methods.TUNED} if step.technique == "quantize" else set()
     dropped |= {"kv_cache"} if method == "kv_cache" else set()
     dropped |= {"outside_experts"} if method in {"kv_cache", methods.GGUF, options.get("outside_experts")} else set()
     dropped |= set(methods.MIXED) if method not in methods.GROUP_SIZE else set()
     return {k: v for k, v in options.items() if k not in dropped}
+
+
+def _options_for_pruning(method: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that another method of pruning takes too."""
+    structured = method in methods.STRUCTURED
+    dropped = {"sparsity", "pattern", "engine"} if structured else set(methods.STRUCTURE_OPTIONS)
+    dropped |= {"importance"} if method != "depth" else set()
+    dropped |= {"parts"} if method != "width" else set()
+    dropped |= {"cut_time", recovering.SWITCH} if method == "experts" else set()
+    return {key: value for key, value in options.items() if key not in dropped}
 
 
 def with_name(recipe: Recipe, name: str) -> Recipe:

@@ -58,6 +58,20 @@ OPTIONS = (
         "Learn from the predictions of the original, which needs both models in memory.",
         "flag",
     ),
+    Option(
+        "recover.minutes",
+        "Recovery minutes",
+        "At most; the learning rate falls with the time. Empty: the steps alone decide.",
+        "whole",
+        low=1,
+        high=100_000,
+    ),
+    Option(
+        "recover.answers",
+        "Its own answers",
+        "Learn from what the original itself writes, from the beginning of each sequence on.",
+        "flag",
+    ),
 )
 HELP = (
     "A short fine-tune afterwards recovers part of the lost quality and changes no zero. Needs the whole model"
@@ -77,4 +91,6 @@ def with_setting(step: Prune, name: str, new: Any) -> Any:
     if name == SWITCH:
         return bool(new)
     options = step.recover.all_options() if step.recover else {}
+    if name == f"{SWITCH}.minutes" and (new is None) != (step.recover is None or step.recover.minutes is None):
+        options.pop("steps", None)  # the time decides then, or the usual steps again
     return {**options, name.removeprefix(f"{SWITCH}."): new}

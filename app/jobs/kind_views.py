@@ -10,7 +10,7 @@ import streamlit as st
 from app import charts, navigation, next_steps, shell, url_parameters
 from app.drafts import payoff_panel
 from app.formatting import message, plain, strong
-from app.jobs import precision, recovery_panel, sagemaker_panel, training_panel
+from app.jobs import precision, recovery_panel, sagemaker_panel, structure_panel, training_panel
 from app.overview import tiles
 from app.summaries import model_source, provenance, verdicts
 from backend.domain.errors import NotFound
@@ -142,6 +142,7 @@ def _show_artifact(opened: Workspace, job: JobView) -> None:
     next_steps.show(opened, [artifact.id], baseline=original, primary=False, evaluates=False)
     # 3. Precision and layers.
     precision.show(artifact.manifest.bits)
+    structure_panel.panel(artifact.manifest.structure)
     if artifact.manifest.layers:
         _layers(artifact.manifest)
 

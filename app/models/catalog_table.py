@@ -12,7 +12,7 @@ from app.models.catalog_filters import CELLS, ORIGINS
 from app.models.model_rows import REFUSED, WORKS
 from backend.domain.figures import figure
 from backend.domain.model.facts import ModelCard, PublishedModel
-from backend.domain.recipe.methods import PRUNE
+from backend.domain.recipe.methods import PRUNE, STRUCTURED
 from backend.present import load_words
 from backend.present.charts.theme import Theme
 from backend.present.source_names import short_name
@@ -44,7 +44,7 @@ GROUPS: dict[str, frozenset[str]] = {
     "4-bit": frozenset({"rtn", "awq", "gptq", "gguf", "w4a8_fp8", "nvfp4", "mxfp4"}),
     "8-bit": frozenset({"w8a8", "smoothquant", "int8"}),
     "FP8, KV": frozenset({"fp8", "fp8_block", "mxfp8", "kv_cache"}),
-    "Prune": frozenset(PRUNE),
+    "Prune": frozenset({*PRUNE, *STRUCTURED}),
     "Speculate": frozenset({"draft", "ngram", "ngram_adaptive"}),
     "Compile": frozenset({"compile"}),
 }

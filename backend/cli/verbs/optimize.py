@@ -15,6 +15,7 @@ from backend.cli.output import Json, emit, next_command, say
 from backend.cli.submit_and_wait import Wait, outcome_document, submit_and_wait, wait_for_end
 from backend.cli.text.estimates import compilation_text, preview_text
 from backend.cli.verbs import sagemaker_optimize
+from backend.domain.needs.structure import removal_sentence
 from backend.domain.recipe.recovery import gain_sentence
 from backend.present.words import quality_loss
 from backend.service.evaluations import follow_up
@@ -110,6 +111,7 @@ def optimize_command(
         "bytes_after",
         "average_bits",
         "recovery",
+        *(["structure"] if "structure" in ended.result else []),
     )
     text = _text(model, document, variants.why_unserved(workspace, str(document["artifact"])))
     second = jobs.find_follower(workspace, ended.id) if then is not None else None
@@ -129,6 +131,8 @@ def _text(model: str, document: dict[str, Any], unserved: str | None) -> str:
     ]
     if document["average_bits"] is not None:
         lines.append(f"  {document['average_bits']:.2f} bits per weight of the quantized linears, scales included")
+    if document.get("structure"):
+        lines.append(f"  {removal_sentence(document['structure'])}")
     # 2. Quality, and what recovery gained.
     if quality.get("kl_mean") is not None:
         change = f"{quality['perplexity_before']:.2f} -> {quality['perplexity_after']:.2f}"

@@ -91,6 +91,9 @@ class Manifest(Frozen):
     gguf: Facts | None = Field(None, exclude_if=lambda value: value is None)
     """Present where the weights are a GGUF file: `file`, its path below the artifact's folder, and `types`, the number
     of matrices by their type in it."""
+    structure: Facts | None = Field(None, exclude_if=lambda value: value is None)
+    """Present where whole parts were removed: the sizes `before` and `after`, the layers `removed`, and the
+    `ranking`."""
     recovery: Facts | None = None
     """The fine-tune after pruning: its options, the loss curve, the quality before and after."""
     training: Facts | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import linears, sizes
-from backend.domain.needs import recovery_needs
+from backend.domain.needs import recovery_needs, structure
 from backend.domain.needs.hardware_rates import DISK, HardwareRates, Range
 from backend.domain.recipe import methods, quantize_step
 from backend.domain.recipe.precision_allocation import MOST_TRIES
@@ -36,7 +36,11 @@ ROUNDED_VALUES = 3.3
 """Values a weight that is rounded once, besides one for each search."""
 TAPPED_VALUES = 0.5
 """Values a token and input of a linear while statistics are collected."""
-PHASES = ("load", "sensitivity", "optimize", "quality", "compile", "write")
+PHASES = ("load", "structure", "sensitivity", "optimize", "quality", "compile", "write")
+LOSS_WINDOWS = 4
+"""Windows of the calibration text on which layers are ranked by the loss without each."""
+SOLVED_CUBES = 4
+"""Operations of choosing neurons and fitting the matrix that reads them, in cubes of their number: a few inverses."""
 FORMULA = (
     "operations in 16 bit (calibration: 2 x parameters x tokens; Gram matrices: tokens x width^2), in fp32 (search: "
     "2 x out x in x min(in, tokens) a matrix and time; scoring: 2 x parameters x positions of two models; recovery), "
@@ -65,13 +69,17 @@ def job_phases(
     if tries > 1:
         probes = recipe.limits.fall_back
     rewrites = any(isinstance(step, Quantize | Prune) for step in recipe.steps)
-    # 2. The seconds of each.
+    # 2. The seconds of each. What follows a structured pruning works on the smaller model.
     seconds = {"load": rates.start[end], "write": moved / DISK[end]}
+    smaller, rest = structure.apply(model, recipe)
+    if structure.find_step(recipe) is not None:
+        seconds["structure"] = _structure_seconds(model, recipe, rates, end)
+    if any(isinstance(step, Quantize | Prune) for step in rest.steps):
+        seconds["optimize"] = tries * _optimize_seconds(smaller, rest, rates, end)
     if rewrites:
-        seconds["optimize"] = tries * _optimize_seconds(model, recipe, rates, end)
         seconds["quality"] = tries * _scoring_seconds(model, recipe, rates, end)
     if probes:
-        seconds["sensitivity"] = _sensitivity_seconds(model, recipe, rates, end)
+        seconds["sensitivity"] = _sensitivity_seconds(smaller, rest, rates, end)
     if recipe.step("compile"):
         seconds["compile"] = COMPILE[end]
     return {name: seconds[name] for name in PHASES if name in seconds}
@@ -90,11 +98,33 @@ def _optimize_seconds(model: ModelFacts, recipe: Recipe, rates: HardwareRates, e
     half = 2.0 * parts.active_linears * passes * tokens + min(tokens, error_tokens(recipe)) * model.layers * squares
     values = TAPPED_VALUES * tokens * model.layers * widths + (ROUNDED_VALUES + _search_count(recipe)) * parts.linears
     seconds = half / rates.half[end] / rates.cards + values / rates.values[end]
-    seconds += (_search_operations(model, recipe) + recovery_needs.operations(model, recipe)) / rates.full[end]
+    seconds += _search_operations(model, recipe) / rates.full[end]
+    seconds += recovery_needs.seconds(model, recipe, rates.full[end])
     if rates.link is not None:
         states = 2 * 4 * passes * tokens * model.hidden_size * model.layers
         seconds += (states + 4 * parts.linears) / rates.link[end]
     return seconds
+
+
+def _structure_seconds(model: ModelFacts, recipe: Recipe, rates: HardwareRates, end: int) -> float:
+    """Return the seconds of ranking the parts of a structured pruning, removing some, and the recovery after it."""
+    step, parts = structure.find_step(recipe), sizes(model)
+    if step is None:
+        return 0.0
+    # 1. Passes of the calibration text through the layers, or of windows through those behind each layer.
+    recovery = recovery_needs.seconds(model, recipe, rates.full[end])
+    half, full = 2.0 * parts.active_linears * recovery_needs.SAMPLES * recovery_needs.LENGTH, 0.0
+    if step.method == "depth" and step.importance == "loss":
+        rounds = model.layers - structure.find_structure(model, recipe).structure.layers
+        copies = rounds * model.layers / 2
+        tokens = copies * LOSS_WINDOWS * WINDOW_TOKENS
+        half = tokens * (parts.active_linears + 2.0 * parts.embedding)
+    # 2. For narrower layers a second pass, Gram matrices of what the last matrices read, and their inverses.
+    if step.method == "width":
+        width = model.intermediate_size
+        half = 2 * half + recovery_needs.SAMPLES * recovery_needs.LENGTH * model.layers * width**2
+        full = SOLVED_CUBES * model.layers * float(width) ** 3
+    return half / rates.half[end] / rates.cards + full / rates.full[end] + recovery
 
 
 def _scoring_seconds(model: ModelFacts, recipe: Recipe, rates: HardwareRates, end: int) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import linears, sizes
-from backend.domain.needs import job_duration
+from backend.domain.needs import job_duration, structure
 from backend.domain.recipe.recipe import Quantize, Recipe
 
 PROCESS = 550_000_000
@@ -44,6 +44,10 @@ def peak_bytes(model: ModelFacts, recipe: Recipe, original: int) -> int:
     states = 2 * min(SPILL_BYTES, 4 * job_duration.calibration_tokens(recipe) * model.hidden_size)
     probing = isinstance(step, Quantize) and (step.target_bits is not None or recipe.limits.fall_back)
     measuring = _sensitivity_bytes(model) if probing else 0
+    ranking = structure.find_step(recipe)
+    if ranking is not None and ranking.importance == "loss":  # a copy of the windows without each layer
+        tokens = (1 + model.layers) * job_duration.LOSS_WINDOWS * job_duration.WINDOW_TOKENS
+        states = max(states, 2 * min(SPILL_BYTES, 4 * tokens * model.hidden_size))
     return PROCESS + max(device_bytes(model, recipe) + states + library_bytes, _scoring_bytes(model), measuring)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import linears, sizes
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
-from backend.domain.recipe.recovery import MOST_VALIDATION, VALIDATIONS, Recover
+from backend.domain.recipe.recovery import MOST_STEPS, MOST_VALIDATION, TIMED_VALIDATIONS, VALIDATIONS, Recover
 
 SAMPLES, LENGTH = (int(Quantize.model_fields[name].default) for name in ("samples", "length"))
 """Sequences that calibrate, and tokens of one, where no quantize step says it."""
@@ -25,6 +25,9 @@ FORMULA = (
     "the whole model in fp32: 4 bytes a parameter, 5 more for each pruned weight (its mask, and the sum with its "
     "adapter), 4 more a parameter for the teacher, and the activations and logits of one batch"
 )
+
+
+TIME_FORMULA = "2 x parameters x tokens of two validations and one step / the rate of 16-bit operations"
 
 
 def find_recovery(recipe: Recipe) -> Recover | None:
@@ -57,11 +60,29 @@ def operations(model: ModelFacts, recipe: Recipe) -> float:
     step = find_recovery(recipe)
     if step is None:
         return 0.0
+    validations = VALIDATIONS if step.minutes is None else TIMED_VALIDATIONS
+    return _operations(model, recipe, step, step.steps, validations + 1)
+
+
+def _operations(model: ModelFacts, recipe: Recipe, step: Recover, steps: int, validations: int) -> float:
     parts, teacher = sizes(model), 1 if step.teacher else 0
-    sequences = step.steps * step.batch * (TRAINED_PASSES + teacher) + (VALIDATIONS + 1) * MOST_VALIDATION * (
-        1 + teacher
-    )
+    sequences = steps * step.batch * (TRAINED_PASSES + teacher) + validations * MOST_VALIDATION * (1 + teacher)
     return 2.0 * (parts.active_linears + parts.embedding) * sequences * calibration_size(recipe)[1]
+
+
+def seconds(model: ModelFacts, recipe: Recipe, rate: float) -> float:
+    """Return the most seconds of the recovery at `rate` operations a second: all steps, or the minutes it may take."""
+    step, whole = find_recovery(recipe), operations(model, recipe) / rate
+    if step is None or step.minutes is None:
+        return whole
+    return 60.0 * step.minutes if step.steps == MOST_STEPS else min(whole, 60.0 * step.minutes)
+
+
+def least_minutes(model: ModelFacts, recipe: Recipe, rate: float | None) -> float:
+    """Return the minutes until there is a first result to keep, a validation, one step and another validation, at
+    `rate` operations a second; 0 without a recovery, and where the rate is not known."""
+    step = find_recovery(recipe)
+    return _operations(model, recipe, step, 1, 2) / rate / 60 if step is not None and rate else 0.0
 
 
 def memory_note(model: ModelFacts, recipe: Recipe) -> str:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from backend.domain.evaluation.prices import price_per_million
 from backend.domain.frozen import Frozen
 from backend.domain.model.facts import NO_TOKENS, ModelCard, ModelFacts
-from backend.domain.needs import engine_costs, job_duration, recovery_needs, serving_memory
+from backend.domain.needs import engine_costs, job_duration, recovery_needs, serving_memory, structure
 from backend.domain.needs import job_memory as job_memory
 from backend.domain.needs.hardware_rates import Range
 from backend.domain.needs.kv_cache_tokens import POOL_SLOTS
@@ -166,7 +166,7 @@ def original_bytes(model: ModelFacts) -> int:
 
 def estimate_needs(model: ModelFacts, recipe: Recipe, draft: ModelFacts | None = None) -> JobNeeds:
     """Return what the optimize job needs on the machine that runs it."""
-    weights = optimized_weights(model, recipe)
+    weights = optimized_weights(*structure.apply(model, recipe))
     disk = weights + MARGIN_BYTES + (original_bytes(draft) if draft else 0)
     if recipe.step("compile"):
         disk += COMPILE_CACHE_BYTES
@@ -176,13 +176,17 @@ def estimate_needs(model: ModelFacts, recipe: Recipe, draft: ModelFacts | None =
     )
     recovering = recovery_needs.memory_bytes(model, recipe)
     disk += 2 * original_bytes(model) if recovering else 0
+    if structure.find_step(recipe) is not None and not recovering:
+        disk += weights  # the smaller model in 16 bit, before what follows
     formulas = {name: need_formulas(recipe)[name] for name in ("weights", "disk", "memory")}
     return JobNeeds(weights_bytes=weights, disk_bytes=disk, memory_bytes=max(busy, recovering), formulas=formulas)
 
 
 def estimate(model: ModelFacts, recipe: Recipe, context: EstimateContext, degree: int, replicas: int = 1) -> Estimate:
     """Return the estimate for a recipe that is valid there, in that many replicas, each cut over `degree` devices."""
-    # 1. On Neuron everything goes by what is compiled.
+    # 1. What is served is the smaller model of a structured pruning. On Neuron everything goes by what is compiled.
+    original_model, whole = model, recipe
+    model, recipe = structure.apply(model, recipe)
     compiled = context.facts.place == "neuron"
     if compiled:
         recipe, context = as_compiled(recipe, context)
@@ -194,21 +198,21 @@ def estimate(model: ModelFacts, recipe: Recipe, context: EstimateContext, degree
     facts, load = context.facts, context.load
     unknown: list[str] = []
     # 2. Memory: of the job, and of one device while serving.
-    needs = estimate_needs(model, recipe, facts.draft)
+    needs = estimate_needs(original_model, whole, facts.draft)
     serving = _serving_memory(model, recipe, context, degree, replicas, compiled=compiled)
     # 3. Time.
     speed = _speed(model, recipe, context, serving.memory, replicas, unknown)
-    job_seconds = _job_seconds(model, recipe, context, needs, unknown)
+    job_seconds = _job_seconds(original_model, whole, context, needs, unknown)
     ttft = scale(speed.ttft, 1000) if speed else None
     tpot = scale(speed.tpot, 1000) if speed else None
     rate = speed.output_tokens_per_s if speed else None
     ready = _ready_seconds(recipe, context, needs, unknown)
-    original = original_bytes(model)
+    original = original_bytes(original_model)
     # 4. Money.
     if context.price_per_hour is None:
         unknown.append(f"price: {context.price_missing} for {facts.where}")
     # 5. How each figure came about.
-    formulas = estimate_formulas(facts, recipe, context.runs)
+    formulas = estimate_formulas(facts, whole, context.runs)
     if load.rate is not None:
         formulas = formulas | rate_formulas()
     mapped = context.payoff.measured_at if context.payoff and context.gains(recipe) else None

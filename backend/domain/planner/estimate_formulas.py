@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backend.domain.machine import instruction_sets
-from backend.domain.needs import engine_costs, job_duration, job_memory, recovery_needs, serving_memory
+from backend.domain.needs import engine_costs, job_duration, job_memory, recovery_needs, serving_memory, structure
 from backend.domain.needs.hardware_rates import HardwareRates
 from backend.domain.planner import request_rate, token_work
 from backend.domain.recipe import quantize_step
@@ -45,10 +45,12 @@ def rate_formulas() -> dict[str, str]:
 
 def need_formulas(recipe: Recipe) -> dict[str, str]:
     """Return FORMULAS as far as they depend on the recipe."""
+    cut = structure.find_step(recipe) is not None
+    formulas = FORMULAS | {"weights": f"{FORMULAS['weights']}, of the smaller model"} if cut else FORMULAS
     if recovery_needs.find_recovery(recipe) is None:
-        return FORMULAS
+        return formulas
     disk = FORMULAS["disk"] + " + the pruned and the recovered weights in 16 bit"
-    return FORMULAS | {"memory": f"{FORMULAS['memory']}; in recovery {recovery_needs.FORMULA}", "disk": disk}
+    return formulas | {"memory": f"{FORMULAS['memory']}; in recovery {recovery_needs.FORMULA}", "disk": disk}
 
 
 def estimate_formulas(facts: TargetFacts, recipe: Recipe, runs: HardwareRates | None) -> dict[str, str]:

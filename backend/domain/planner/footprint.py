@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelFacts
-from backend.domain.needs import parallel_layout, serving_memory
+from backend.domain.needs import parallel_layout, serving_memory, structure
 from backend.domain.needs.serving_memory import DeviceMemory
 from backend.domain.recipe.recipe import Recipe
 
@@ -54,5 +54,6 @@ def footprints(model: ModelFacts, recipe: Recipe, places: list[tuple[str, Device
     alike: dict[tuple[str, int, int], dict[str, Device]] = {}
     for name, device in places:
         alike.setdefault((device.name, device.units, device.memory_bytes), {})[name] = device
+    model, recipe = structure.apply(model, recipe)
     rows = [footprint(model, recipe, list(devices.values())[-1], tuple(devices)) for devices in alike.values()]
     return sorted(rows, key=lambda devices: (devices.device.units * devices.device.memory_bytes, devices.names))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from backend.domain.recipe import quantization_engines
-from backend.domain.recipe.methods import PRUNE, QUANTIZE, WHY_NOT
+from backend.domain.recipe.methods import PRUNE, QUANTIZE, STRUCTURED, WHY_NOT
 from backend.domain.recipe.speculation import OFFERED, SPECULATE
 
 NATIVE_FAMILIES = frozenset(
@@ -48,7 +48,7 @@ class Capability(NamedTuple):
 
 _SUPPORTED: dict[tuple[str, str | None, str], frozenset[str]] = {
     **{("quantize", method, "native"): frozenset({"cpu", "cuda"}) for method in QUANTIZE},
-    **{("prune", method, "native"): frozenset({"cpu", "cuda"}) for method in PRUNE},
+    **{("prune", method, "native"): frozenset({"cpu", "cuda"}) for method in (*PRUNE, *STRUCTURED)},
     **{("speculate", method, "native"): frozenset({"cpu", "cuda"}) for method in SPECULATE},
     ("compile", None, "native"): frozenset({"cpu", "cuda"}),
     **quantization_engines.SUPPORTED,

@@ -257,6 +257,31 @@ PRUNE = {
     "sparsegpt": "Pruning by SparseGPT",
 }
 
+STRUCTURED = {
+    "depth": "Fewer layers",
+    "width": "Narrower layers",
+    "experts": "Fewer experts",
+}
+"""Methods of a prune step that remove whole parts, so that a smaller dense model is left: any engine serves it."""
+STRUCTURE_OPTIONS = ("cut_time", "cut_parameters", "max_bytes", "importance", "parts")
+"""Fields of a prune step that only those methods take. The first three say how much is removed: one of them at most."""
+TARGETS = STRUCTURE_OPTIONS[:3]
+USUAL_CUT = 0.25
+"""The share that is removed where a step says no target."""
+Parts = Literal["mlp", "mlp+heads", "mlp+heads+hidden"]
+"""Parts that become narrower: neurons of the MLP, attention heads by whole groups, channels of the hidden state."""
+Importance = Literal["similarity", "loss"]
+"""Rankings of layers: by how little their output differs from their input, or by the loss without each."""
+WIDTH_FAMILIES = frozenset(
+    {"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "cohere", "cohere2"}
+)
+"""Model types whose query, key, value, gate, up and down projections are matrices of their own."""
+HEAD_FAMILIES = WIDTH_FAMILIES - {"qwen2"}
+"""Types among these whose size of a head engines read from config.json: vLLM 0.32 divides the hidden size of a Qwen 2
+by its heads."""
+HIDDEN_FAMILIES = frozenset({"llama", "mistral", "qwen3"})
+"""Types among these in which nothing but the norms depends on the width of the hidden state."""
+
 GROUP_SIZE = {name: method.group_size for name, method in QUANTIZE.items() if method.group_size}
 """Default group size of the methods that quantize in groups."""
 

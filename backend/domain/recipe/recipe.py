@@ -16,7 +16,16 @@ from backend.domain.errors import InvalidRecipe
 from backend.domain.frozen import Frozen, digest
 from backend.domain.model.gguf.file_types import GgufTypeName
 from backend.domain.recipe import recovery, speculation
-from backend.domain.recipe.methods import GGUF, KnownMethod, OutsideExperts
+from backend.domain.recipe.methods import (
+    GGUF,
+    STRUCTURE_OPTIONS,
+    STRUCTURED,
+    TARGETS,
+    Importance,
+    KnownMethod,
+    OutsideExperts,
+    Parts,
+)
 from backend.domain.recipe.serving_engines import AUTO, CacheType, EngineChoice, EngineName, choose_engine
 from backend.domain.recipe.speculation import SPECULATE, KnownSpeculation, Schedule
 from backend.domain.validation import first_flaw, matching
@@ -48,10 +57,10 @@ class _Step(Frozen):
 
 
 class Prune(_Step):
-    """Sets weights to zero, by their size or by their effect."""
+    """Sets weights to zero, by their size or by their effect; or removes whole layers, neurons, heads or experts."""
 
     technique: Literal["prune"] = "prune"
-    method: Literal["magnitude", "wanda", "sparsegpt"]
+    method: Literal["magnitude", "wanda", "sparsegpt", "depth", "width", "experts"]
     sparsity: float = Field(0.5, gt=0, lt=1)
     pattern: Literal["unstructured", "2:4", "4:8"] = "unstructured"
     engine: Literal["native", "llm-compressor"] = "native"
@@ -59,11 +68,43 @@ class Prune(_Step):
     """Like that of a quantize step, whose file is used where both name one."""
     recover: recovery.Recover | None = None
     """A short fine-tune afterwards; `true` for its defaults."""
+    cut_time: float | None = Field(None, gt=0, lt=1)
+    """depth, width: share of the layers' time that is removed, at least."""
+    cut_parameters: float | None = Field(None, gt=0, lt=1)
+    """depth, width, experts: share of the model's parameters that is removed, at least."""
+    max_bytes: int | None = Field(None, gt=0)
+    """depth, width, experts: the most bytes of the weights as the whole recipe stores them."""
+    importance: Importance | None = None
+    """depth: empty is `similarity`, which takes one pass."""
+    parts: Parts | None = None
+    """width: empty is `mlp`."""
 
     @field_validator("recover", mode="before")
     @classmethod
     def _read_recover(cls, value: Any) -> Any:
         return recovery.read_recover(value)
+
+    @model_validator(mode="after")
+    def _check_structure(self) -> Prune:
+        # 1. Zeros have a share and a pattern, and a structure has a target.
+        foreign = ("sparsity", "pattern") if self.structured else STRUCTURE_OPTIONS
+        stated = [name for name in foreign if getattr(self, name) != type(self).model_fields[name].default]
+        if stated:
+            takers = ", ".join(STRUCTURED) if not self.structured else "magnitude, wanda, sparsegpt"
+            raise ValueError(f"prune: `{stated[0]}` goes with {takers}, not with `method: {self.method}`")
+        for name, method in (("importance", "depth"), ("parts", "width")):
+            if getattr(self, name) is not None and self.method != method:
+                raise ValueError(f"prune: `{name}` goes with {method}, not with `method: {self.method}`")
+        # 2. One target at most.
+        targets = [name for name in TARGETS if getattr(self, name) is not None]
+        if len(targets) > 1:
+            raise ValueError(f"prune: `{targets[0]}` and `{targets[1]}` are two targets: keep one of them")
+        return self
+
+    @property
+    def structured(self) -> bool:
+        """Tell whether whole parts are removed, so that the model becomes smaller."""
+        return self.method in STRUCTURED
 
 
 class Quantize(_Step):
@@ -305,7 +346,7 @@ class Serving(Frozen):
         """Accelerators that all copies take."""
         return self.model_devices * (self.data_parallel or 1)
 
-    def on_engine(self, engine: EngineName) -> Serving:
+    def on_engine(self, engine: EngineChoice) -> Serving:
         """Return the same settings for that engine."""
         return self if engine == self.engine else self.model_copy(update={"engine": engine})
 

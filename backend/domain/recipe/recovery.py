@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field, model_serializer
+from pydantic import Field, model_serializer, model_validator
 
 from backend.domain.frozen import Frozen
 
@@ -20,6 +20,9 @@ SPARE_SEQUENCES = 12
 
 VALIDATIONS, MOST_VALIDATION = 20, 16
 """Validations after the start, and the most sequences of each: their cost comes on top of the steps."""
+TIMED_VALIDATIONS = 10
+"""Validations after the start where minutes end the training: there they take from the steps."""
+MOST_STEPS = 10_000
 WIDE_RATE = 1.5
 """Measured on the starter, 3e-3 at its hidden size of 512, and from there by 1 / width, as Adam's rate for a hidden
 matrix goes (Yang et al. 2022, arXiv 2203.03466): 3.7e-4 at 4096, where LoRA is usually trained with 1e-4 to 3e-4."""
@@ -33,8 +36,8 @@ class Recover(Frozen):
 
     rank: int = Field(8, ge=1, le=256)
     """Rank of the two factors that are learned for each pruned matrix."""
-    steps: int = Field(100, ge=1, le=10_000)
-    """The most steps; fewer where the validation loss stops falling."""
+    steps: int = Field(100, ge=1, le=MOST_STEPS)
+    """The most steps; fewer where the validation loss stops falling. With `minutes` only where it is stated."""
     learning_rate: float | None = Field(None, gt=0, le=1)
     """The highest rate: it rises at first and falls to zero at the last step. Empty is `WIDE_RATE` / the model's hidden
     size."""
@@ -44,11 +47,23 @@ class Recover(Frozen):
     """Validations without a better loss after which it stops; there are about twenty in all."""
     teacher: bool = True
     """Learn what the original model says of each next token, rather than the text alone."""
+    minutes: int | None = Field(None, ge=1, le=100_000)
+    """The most minutes, the answers included; the learning rate then falls with the time. Empty: `steps` alone."""
+    answers: bool = False
+    """Learn from what the original itself writes, from the beginning of each sequence on, and not from the text."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_steps_to_the_time(cls, data: Any) -> Any:
+        timed = isinstance(data, dict) and data.get("minutes") is not None
+        return {"steps": MOST_STEPS, **data} if timed else data
 
     @model_serializer(mode="plain")
     def _serialize(self) -> Any:
         fields = type(self).model_fields
-        return {name: value for name, value in self if value != fields[name].default} or True
+        usual = {name: field.default for name, field in fields.items()}
+        usual |= {"steps": MOST_STEPS} if self.minutes is not None else {}
+        return {name: value for name, value in self if value != usual[name]} or True
 
     def all_options(self) -> dict[str, Any]:
         """Return every option, as an engine receives them."""
@@ -70,7 +85,9 @@ def read_recover(value: Any) -> Any:
 def title(step: Recover) -> str:
     """Return the words of a plan for the recovery."""
     taught = "taught by the original" if step.teacher else "from text alone"
-    return f"then recovery in at most {step.steps} steps of rank {step.rank}, {taught}"
+    taught += " on its own answers" if step.answers else ""
+    most = f"{step.steps} steps" if step.minutes is None else f"{step.minutes} minutes"
+    return f"then recovery in at most {most} of rank {step.rank}, {taught}"
 
 
 def gain_sentence(quality: Mapping[str, Mapping[str, float]]) -> str:
@@ -94,6 +111,7 @@ def end_sentence(document: Mapping[str, Any]) -> str:
     """Return why and when the recovery ended, and which weights are used. `document` is the manifest's `recovery`."""
     done, planned = document["steps"], document["asked"]["steps"]
     why = {
+        "minutes": f"It used its {document['asked'].get('minutes')} minutes for {done} steps",
         "steps": f"It made all {planned} steps",
         "patience": f"It stopped early, at step {done} of {planned}, since the validation loss no longer fell",
         "not finite": f"It stopped at step {done} of {planned}, since the loss was no longer finite",

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from backend.domain.recipe import quantize_step, recovery
-from backend.domain.recipe.methods import GGUF, PRUNE, QUANTIZE, SIXTEEN_BIT
+from backend.domain.recipe.methods import GGUF, PRUNE, QUANTIZE, SIXTEEN_BIT, STRUCTURED, TARGETS, USUAL_CUT
 from backend.domain.recipe.recipe import Compile, Prune, Quantize, Recipe, Speculate, Step
 from backend.domain.recipe.speculation import SPECULATE
 
@@ -17,7 +17,7 @@ UNNAMED = "my recipe"
 """The name of a recipe that has no steps yet."""
 TECHNIQUE_TITLES: dict[tuple[str, str | None], str] = {
     **{("quantize", name): method.title for name, method in QUANTIZE.items()},
-    **{("prune", name): title for name, title in PRUNE.items()},
+    **{("prune", name): title for name, title in (PRUNE | STRUCTURED).items()},
     ("speculate", "draft"): "Draft model",
     ("speculate", "ngram"): "N-gram speculation",
     ("speculate", "ngram_adaptive"): "Adaptive n-gram speculation",
@@ -29,12 +29,15 @@ ACTIONS: dict[tuple[str, str | None], str] = {
     ("prune", "magnitude"): "Prune by magnitude",
     ("prune", "wanda"): "Prune by Wanda",
     ("prune", "sparsegpt"): "Prune by SparseGPT",
+    ("prune", "depth"): "Remove layers (depth)",
+    ("prune", "width"): "Remove neurons and heads (width)",
+    ("prune", "experts"): "Remove experts",
     **{("speculate", str(name)): f"Speculate with {row.title}" for name, row in SPECULATE.items()},
     ("compile", None): "Compile ahead of time",
 }
 """(technique, method) -> the words on the card and the button of a step."""
 TECHNIQUE_HELP = {
-    "prune": "Sets weights to zero and keeps the rest.",
+    "prune": "Sets weights to zero and keeps the rest, or removes whole parts.",
     "quantize": "Stores the weights, and for w8a8 the activations, as integers.",
     "speculate": "Proposes several tokens at once, which the model then checks.",
     "compile": "Compiles before the server starts, so that it starts sooner.",
@@ -47,6 +50,14 @@ METHOD_HELP: dict[tuple[str, str], str] = {
     ),
     ("prune", "wanda"): "Sets weights to zero that are small and see small inputs. Neither size nor speed gains here.",
     ("prune", "sparsegpt"): "Sets weights to zero and corrects the others for it. Neither size nor speed gains here.",
+    ("prune", "depth"): (
+        "Removes whole decoder layers that change little. The result is a smaller dense model, faster on every engine."
+    ),
+    ("prune", "width"): (
+        "Makes every layer narrower, and fits what is left to make up for it. A smaller dense model, faster on every "
+        "engine."
+    ),
+    ("prune", "experts"): "Removes the experts that add least to a layer's output. Less memory, the same time a token.",
     **{("speculate", str(name)): f"{row.help} The model checks every guess." for name, row in SPECULATE.items()},
 }
 """Used instead of the technique's help where a method has its own."""
@@ -72,6 +83,7 @@ MENU_HEADINGS: dict[int | str, str] = {
     GGUF: "For llama.cpp: one file with weights and tokenizer",
     16: "Key-value cache: longer contexts, more streams",
     "prune": "Pruning: zeros in the weights",
+    "structure": "Pruning of whole parts: a smaller, faster dense model",
     "speculate": "Speculation: several tokens per step",
     "compile": "Starting sooner",
 }
@@ -107,6 +119,8 @@ def menu_group(step: Step) -> str:
     """Return the heading of the menu under which the step is offered."""
     if getattr(step, "method", None) == GGUF:
         return MENU_HEADINGS[GGUF]
+    if isinstance(step, Prune) and step.structured:
+        return MENU_HEADINGS["structure"]
     return MENU_HEADINGS[quantize_step.method_row(step).bits[0] if isinstance(step, Quantize) else step.technique]
 
 
@@ -161,7 +175,30 @@ def outside_words(form: str) -> str:
     return "16 bits" if form == SIXTEEN_BIT else QUANTIZE[form].made.format(bits=8, method=form.upper())
 
 
+def cut_words(step: Prune) -> str:
+    """Return the target of a structured pruning: `25 % of the layers' time`, `25 % of the parameters`, `at most 90
+    MB`."""
+    name = next((name for name in TARGETS if getattr(step, name) is not None), None)
+    if name == "max_bytes":
+        return f"to at most {(step.max_bytes or 0) / 1e6:,.0f} MB"
+    share = USUAL_CUT if name is None else float(getattr(step, name))
+    of_parameters = name == "cut_parameters" or (name is None and step.method == "experts")
+    whole = "parameters" if of_parameters else "layers' time"
+    return f"{share:.0%} of the {whole}".replace("%", " %")
+
+
+def _structure_title(step: Prune) -> str:
+    """Return `Fewer layers, 25 % of the layers' time less`."""
+    words = cut_words(step)
+    title = f"{STRUCTURED[step.method]}, {words if step.max_bytes else words + ' less'}"
+    if step.importance == "loss":
+        title += ", ranked by the loss without each"
+    return f"{title}, {recovery.title(step.recover)}" if step.recover else title
+
+
 def _prune_title(step: Prune) -> str:
+    if step.structured:
+        return _structure_title(step)
     amount = f"{step.sparsity:.0%} of the weights" if step.pattern == "unstructured" else step.pattern
     title = f"{PRUNE[step.method]}, {amount}"
     return f"{title}, {recovery.title(step.recover)}" if step.recover else title
@@ -182,6 +219,10 @@ def short_name(step: Step) -> str:
                 return name
             four = step.bits == 4 or quantize_step.method_row(step).bits[0] == 4
             return f"{name} 4-bit" if four else name
+        case Prune() if step.structured:
+            share = next((getattr(step, name) for name in TARGETS[:2] if getattr(step, name) is not None), USUAL_CUT)
+            amount = f"{step.max_bytes / 1e6:,.0f} MB" if step.max_bytes else f"{share:.0%}".replace("%", " %")
+            return f"{method} {amount}" if step.max_bytes else f"{method} -{amount}"
         case Prune():
             amount = f"{step.sparsity:.0%}".replace("%", " %") if step.pattern == "unstructured" else step.pattern
             return f"{SHORT_NAMES.get(method, method.capitalize())} {amount}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from backend.domain.model.facts import ModelFacts
@@ -132,7 +133,15 @@ def check_recovery(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Ite
     # 1. The model.
     if model.experts:
         yield Reason(rule="recovery-experts", message=recovery.NO_EXPERTS, source="docs/decisions/0014-recovery.md")
-    # 2. The memory.
+    # 2. The time, at the best rate that the target has.
+    least = recovery_needs.least_minutes(model, recipe, facts.device.flops if facts.device else None)
+    if step.minutes is not None and least > step.minutes:
+        budget = f"`recover.minutes: {step.minutes}` is too short for a first result"
+        message = f"{budget}, which takes at least {least:.1f} minutes on {facts.where}: use {math.ceil(least)} or more"
+        yield Reason(
+            rule="recovery-minutes", message=f"{message}, or a smaller `batch`.", source=recovery_needs.TIME_FORMULA
+        )
+    # 3. The memory.
     available, where = _recovery_memory(facts)
     needed = recovery_needs.memory_bytes(model, recipe)
     if available is not None and needed > available:

@@ -7,6 +7,7 @@ of cost.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,11 +15,12 @@ from backend.domain.machine.targets import target_name
 from backend.domain.model import shapes
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.gguf import file_types
+from backend.domain.needs import recovery_needs, structure
 from backend.domain.needs import serving_memory as memory
 from backend.domain.recipe import methods, quantize_step
 from backend.domain.recipe.capability_table import BFLOAT16, FP8_CACHE
 from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Serving, Speculate, Step
-from backend.domain.rules import gguf_rules, kernel_rules, neuron_rules, rules, speculation_rules
+from backend.domain.rules import gguf_rules, kernel_rules, neuron_rules, rules, speculation_rules, structure_rules
 from backend.domain.rules.target_facts import TargetFacts
 
 LIKE = {name: method.alternatives for name, method in methods.QUANTIZE.items()} | {
@@ -57,12 +59,16 @@ def _managed_instead(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> t
 
 def candidates(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Recipe]:
     """Yield every change of the recipe that could make it valid, cheapest first; the original last."""
+    recipe = _mend_minutes(model, _mend_structure(model, recipe), facts)
     serving = _mend_serving(model, recipe, facts)
+    smaller, _ = structure.apply(model, recipe)
     steps_by_technique: dict[str, Any] = {
-        step.technique: _mend_step(model, step, facts) for step in reversed(recipe.steps)
+        step.technique: _mend_step(smaller, step, facts) for step in reversed(recipe.steps)
     }
     if gguf_rules.find_step(recipe) is not None:  # a GGUF file goes with neither
-        steps_by_technique = {name: steps_by_technique[name] for name in steps_by_technique if name not in NO_GGUF}
+        cut = {"prune"} if structure.find_step(recipe) else set()
+        dropped = NO_GGUF - cut
+        steps_by_technique = {name: steps_by_technique[name] for name in steps_by_technique if name not in dropped}
     choices = [list(_choices(technique, steps_by_technique.get(technique))) for technique in TECHNIQUES]
     for _, steps in sorted((_cost(row) for row in itertools.product(*choices)), key=lambda pair: pair[0]):
         mended = _mend_limits(recipe.model_copy(update={"steps": steps, "serving": serving}), facts)
@@ -155,6 +161,28 @@ def _mend_serving_types(recipe: Recipe, facts: TargetFacts) -> dict[str, Any]:
     if has is not None and serving.kv_cache_dtype == "fp8" and has < FP8_CACHE[0]:
         changes["kv_cache_dtype"] = "auto"
     return changes
+
+
+def _mend_minutes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Recipe:
+    """Return the recipe with minutes of recovery that are enough for a first result."""
+    recover = recovery_needs.find_recovery(recipe)
+    least = math.ceil(recovery_needs.least_minutes(model, recipe, facts.device.flops if facts.device else None))
+    if recover is None or recover.minutes is None or recover.minutes >= least:
+        return recipe
+    longer = recover.model_copy(update={"minutes": least})
+    steps = tuple(
+        step.model_copy(update={"recover": longer}) if isinstance(step, Prune) else step for step in recipe.steps
+    )
+    return recipe.model_copy(update={"steps": steps})
+
+
+def _mend_structure(model: ModelFacts, recipe: Recipe) -> Recipe:
+    """Return the recipe with a structured pruning that the model takes, to the nearest target that is reached."""
+    mended = structure_rules.mend_step(model, recipe)
+    if mended is None:
+        return recipe
+    steps = tuple(mended if isinstance(step, Prune) and step.structured else step for step in recipe.steps)
+    return recipe.model_copy(update={"steps": steps})
 
 
 def _mend_limits(recipe: Recipe, facts: TargetFacts) -> Recipe:

@@ -16,7 +16,7 @@ from backend.domain.kernels.table import CPU_MULTIPLE
 from backend.domain.machine import instruction_sets
 from backend.domain.machine.device import Hardware
 from backend.domain.model.facts import ModelCard, ModelFacts
-from backend.domain.needs import job_memory, parallel_layout, recovery_needs, serving_memory
+from backend.domain.needs import job_memory, parallel_layout, recovery_needs, serving_memory, structure
 from backend.domain.needs.parallel_layout import ParallelLayout
 from backend.domain.recipe import quantize_step, sagemaker_toolkit, step_words
 from backend.domain.recipe.methods import GGUF
@@ -83,13 +83,15 @@ def make_plan(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Plan:
     notes = []
     if tuple(ordered) != recipe.steps:
         notes.append(f"Steps run in the order {', '.join(step.technique for step in ordered)}.")
-    # 2. How devices share the model.
-    layout = planned_layout(model, recipe, facts)
+    # 2. How devices share the model, which is the smaller one of a structured pruning.
+    smaller, rest = structure.apply(model, recipe)
+    layout = planned_layout(smaller, rest, facts)
     degree, replicas = (layout.degree, layout.replicas) if layout else (recipe.serving.tensor_parallel, 1)
     notes += _notes(model, recipe, facts, layout)
     # 3. The steps with their defaults, and the kernel that serves the result.
-    kernel = kernel_rules.kernel_title(model, recipe, facts, degree) if facts.place in {"local", "planned"} else ""
-    steps = tuple(_with_eight_bits(_planned_step(step, recipe, facts, kernel), recipe, facts) for step in ordered)
+    kernel = kernel_rules.kernel_title(smaller, rest, facts, degree) if facts.place in {"local", "planned"} else ""
+    planned = [_with_eight_bits(_planned_step(step, recipe, facts, kernel), recipe, facts) for step in ordered]
+    steps = tuple(_with_structure(step, model, recipe) for step in planned)
     return Plan(hardware=facts.hardware, steps=steps, notes=tuple(notes), tensor_parallel=degree, replicas=replicas)
 
 
@@ -112,8 +114,10 @@ def _notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts, shared: Parall
     if facts.place == "neuron":
         return neuron_rules.notes(model, recipe, facts)
     # 1. The model as it is, and where it is served.
-    rewrites = recipe.step("quantize") or recipe.step("prune")
-    notes = [model.stored.sentence] if isinstance(model, ModelCard) and model.stored and rewrites else []
+    original, whole = model, recipe
+    model, recipe = structure.apply(original, whole)
+    rewrites = whole.step("quantize") or whole.step("prune")
+    notes = [original.stored.sentence] if isinstance(original, ModelCard) and original.stored and rewrites else []
     if shared is not None and recipe.serving.tensor_parallel not in {1, shared.degree}:
         notes.append(f"Tensor parallel degree {shared.degree}: the model does not fit on fewer.")
     if facts.place == "managed":
@@ -122,10 +126,11 @@ def _notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts, shared: Parall
     if facts.place == "planned":
         notes.append(f"For planning: our engines on {facts.where}, which is not this machine.")
     # 2. What the result gives there.
+    notes += _pruning_notes(original, whole)
     notes += _layout_notes(model, recipe, facts, shared) + _serving_notes(model, recipe, facts)
     notes += _context_note(model, recipe, facts, shared) + _capability_notes(model, recipe, facts)
     # 3. Memory of the job.
-    needed = job_memory.peak_bytes(model, recipe, serving_memory.weights(model, Recipe()).total)
+    needed = job_memory.peak_bytes(original, whole, serving_memory.weights(original, Recipe()).total)
     if facts.place == "planned" and facts.ram_bytes and recipe.step("quantize") and needed > facts.ram_bytes:
         notes.append(
             f"Quantizing takes about {needed / 1e9:.0f} GB of memory and {facts.where} has "
@@ -153,11 +158,18 @@ def _serving_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> lis
         notes += [note] if note else []
     # 2. What it does not give anywhere.
     notes += _kernel_notes(model, recipe, facts) + gguf_rules.notes(model, recipe)
-    if recipe.step("prune"):
+    return notes + speculation_rules.notes(recipe)
+
+
+def _pruning_notes(model: ModelFacts, recipe: Recipe) -> list[str]:
+    """Return what a pruning leaves of the original, and the memory that its recovery takes."""
+    sentence = structure.sentence(model, recipe)
+    notes = [sentence] if sentence else []
+    if recipe.step("prune") and sentence is None:
         notes.append("Pruned weights are stored as zeros: no server here skips them, so neither size nor speed gains.")
     if recovery_needs.find_recovery(recipe):
         notes.append(recovery_needs.memory_note(model, recipe))
-    return notes + speculation_rules.notes(recipe)
+    return notes
 
 
 def _kernel_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> list[str]:
@@ -233,6 +245,20 @@ def _with_eight_bits(step: PlannedStep, recipe: Recipe, facts: TargetFacts) -> P
     return step.model_copy(update={"options": {"eight_bits": served, **step.options}})
 
 
+def _with_structure(step: PlannedStep, model: ModelFacts, recipe: Recipe) -> PlannedStep:
+    """Return the step with the sizes that a structured pruning leaves, which the engine then makes."""
+    if step.technique != "prune" or structure.find_step(recipe) is None:
+        return step
+    sizes = structure.find_structure(model, recipe).structure.model_dump(exclude_none=True)
+    return step.model_copy(update={"options": {**step.options, "structure": sizes}})
+
+
+def _structure_defaults(step: Prune) -> dict[str, Any]:
+    if step.method == "depth":
+        return {"importance": step.importance or "similarity"}
+    return {"parts": step.parts or "mlp"} if step.method == "width" else {}
+
+
 def _with_defaults(step: Step, served_by: str) -> PlannedStep:
     """Return the step as an engine on this machine receives it. `served_by` is the engine that serves the result."""
     engine, options = "native", dict[str, Any]()
@@ -244,6 +270,8 @@ def _with_defaults(step: Step, served_by: str) -> PlannedStep:
         case Prune():
             engine = step.engine
             options = {"method": step.method, "sparsity": step.sparsity, "pattern": step.pattern}
+            if step.structured:
+                options = {"method": step.method, **_structure_defaults(step)}
             if step.recover:
                 options["recover"] = step.recover.all_options()
         case Speculate():

@@ -13,7 +13,7 @@ from backend.domain.evaluation import llama_cpp_speculation
 from backend.domain.machine.device import Device
 from backend.domain.model import shapes
 from backend.domain.model.facts import ModelCard, ModelFacts, PublishedModel
-from backend.domain.needs import serving_memory
+from backend.domain.needs import serving_memory, structure
 from backend.domain.neuron import software_stacks
 from backend.domain.recipe import methods, quantize_step, sagemaker_toolkit
 from backend.domain.recipe.capability_table import (
@@ -33,7 +33,14 @@ from backend.domain.recipe.serving_engines import (
     find_unsupported,
     list_readers,
 )
-from backend.domain.rules import gguf_rules, kernel_rules, method_rules, neuron_rules, speculation_rules
+from backend.domain.rules import (
+    gguf_rules,
+    kernel_rules,
+    method_rules,
+    neuron_rules,
+    speculation_rules,
+    structure_rules,
+)
 from backend.domain.rules.target_facts import MEMORY, Reason, TargetFacts
 
 Rule = Callable[[ModelFacts, Recipe, TargetFacts], Iterator[Reason]]
@@ -52,8 +59,10 @@ def is_refused(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> bool:
 
 
 def _all_reasons(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+    # What is made and served is the smaller model of a structured pruning; how it is made goes by the original.
+    smaller, rest = structure.apply(model, recipe)
     for rule in RULES[facts.place]:
-        yield from rule(model, recipe, facts)
+        yield from rule(model, recipe, facts) if rule in OF_ORIGINAL else rule(smaller, rest, facts)
 
 
 def _check_one_quantization(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
@@ -360,6 +369,7 @@ _COMMON: tuple[Rule, ...] = (
     _check_one_quantization,
     _check_once_each,
     _check_already_quantized,
+    structure_rules.check_structure,
     _check_group_size,
     *method_rules.COMMON,
     gguf_rules.check_gguf,
@@ -383,6 +393,20 @@ _OURS: tuple[Rule, ...] = (
     _check_compiler,
     *speculation_rules.OURS,
 )
+OF_ORIGINAL: frozenset[Rule] = frozenset(
+    {
+        _check_one_quantization,
+        _check_once_each,
+        _check_already_quantized,
+        structure_rules.check_structure,
+        _check_capabilities,
+        _check_family,
+        method_rules.check_recovery,
+        _check_stacking,
+        *neuron_rules.RULES,
+    }
+)
+"""Rules on how a recipe is made; the others are on what is made, which a structured pruning leaves smaller."""
 RULES: dict[str, tuple[Rule, ...]] = {
     "local": (*_OURS, _check_memory),
     "planned": (*_OURS, _check_memory),

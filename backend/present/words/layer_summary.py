@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from backend.domain.figures import figure
-from backend.domain.recipe.recipe import Quantize, Recipe
+from backend.domain.recipe.recipe import Prune, Quantize, Recipe
 
 ALIKE = 1.15
 """A worst layer below this multiple of the mean of all layers is not named."""
@@ -21,10 +21,16 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def done(recipe: Recipe) -> str:
-    """Return `pruned`, `quantized` or `pruned and quantized`; empty if no weight changes (KV cache alone)."""
-    step = recipe.step("quantize")
-    verbs = ["pruned"] if recipe.step("prune") else []
-    verbs += ["quantized"] if isinstance(step, Quantize) and step.method != "kv_cache" else []
+    """Return `pruned`, `quantized` or `pruned and quantized`; empty if no weight changes (KV cache alone).
+
+    `narrowed` after a structured pruning of width alone; what is quantized after one is a model of its own.
+    """
+    step, prune = recipe.step("quantize"), recipe.step("prune")
+    quantized = isinstance(step, Quantize) and step.method != "kv_cache"
+    verbs = ["pruned"] if prune else []
+    if isinstance(prune, Prune) and prune.structured:
+        verbs = ["narrowed"] if prune.method == "width" and not quantized else []
+    verbs += ["quantized"] if quantized else []
     return " and ".join(verbs)
 
 

@@ -15,7 +15,7 @@ from backend.domain.jobs.jobs import EvaluateSpec, JobKind, JobSpec, JobState, O
 from backend.domain.jobs.kinds import KINDS
 from backend.domain.load.load import Load
 from backend.domain.load.prompt_lines import default_requests
-from backend.domain.needs import job_duration, serving_memory
+from backend.domain.needs import job_duration, serving_memory, structure
 from backend.domain.needs.hardware_rates import processor_rates
 from backend.domain.validation import readable_rows
 from backend.service.jobs import jobs
@@ -132,7 +132,7 @@ def expected_time(
 
 def _formula_seconds(spec: OptimizeSpec) -> float:
     """Return the middle of the formula's range in seconds for a nominal processor; only ratios between jobs matter."""
-    moved = spec.model.weights_bytes + serving_memory.weights(spec.model, spec.recipe).total
+    moved = spec.model.weights_bytes + serving_memory.weights(*structure.apply(spec.model, spec.recipe)).total
     least, most = job_duration.job_seconds(spec.model, spec.recipe, NOMINAL, moved)
     return float((least * most) ** 0.5)
 

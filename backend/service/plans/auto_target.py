@@ -12,7 +12,7 @@ from backend.domain.kernels.kernel_choice import choose_kernel as choose_kernel
 from backend.domain.machine import price_list
 from backend.domain.machine.targets import HardwareTables, Target
 from backend.domain.model.facts import ModelFacts
-from backend.domain.needs import parallel_layout, serving_memory
+from backend.domain.needs import parallel_layout, serving_memory, structure
 from backend.domain.planner import estimate
 from backend.domain.planner.estimate import Estimate
 from backend.domain.planner.estimate_context import EstimateContext
@@ -106,9 +106,10 @@ def _make_candidate(
     about, shared = make_context(where, facts, load), [(verdict.plan.tensor_parallel, verdict.plan.replicas)]
     # With a goal, try every layout that fits, unless the recipe chooses one.
     if goal and recipe.serving.tensor_parallel == 1:
-        tokens = serving_memory.required_cache_tokens(model, recipe)
+        smaller, rest = structure.apply(model, recipe)
+        tokens = serving_memory.required_cache_tokens(smaller, rest)
         layouts = parallel_layout.possible_layouts(
-            model, recipe, where.device, facts.serving_draft(recipe), tokens=tokens
+            smaller, rest, where.device, facts.serving_draft(recipe), tokens=tokens
         )
         shared = [(layout.degree, layout.replicas) for layout in layouts] or shared
     estimates = [estimate.estimate(model, recipe, about, degree, replicas) for degree, replicas in shared]

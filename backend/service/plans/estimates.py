@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from backend.domain.errors import ImpossibleStack, Unreadable
 from backend.domain.evaluation.document import Level, Variant, read_evaluation
 from backend.domain.model.facts import ModelCard, ModelFacts
-from backend.domain.needs import serving_memory
+from backend.domain.needs import serving_memory, structure
 from backend.domain.planner import estimate, estimate_correction, request_rate, roofline
 from backend.domain.planner.draft_payoff import PayoffMap
 from backend.domain.planner.estimate import Estimate
@@ -85,7 +85,8 @@ def estimate_loads(
     for load in loads:
         context = auto_target.make_context(case.target, case.facts, load, price_per_hour).model_copy(update=known)
         layout = (plan.tensor_parallel, plan.replicas)
-        if measured and (in_flight := request_rate.predict_in_flight(case.model, case.recipe, context, *layout)):
+        served = structure.apply(case.model, case.recipe)
+        if measured and (in_flight := request_rate.predict_in_flight(*served, context, *layout)):
             context = context.at_concurrency(in_flight.concurrency)  # which measured level is the nearest
         if measured and (corrected := _correction(case, subject, context, measured)):
             assumed = corrected[1] if acceptance is None else acceptance
@@ -250,8 +251,8 @@ def _trained_acceptance(workspace: Workspace, case: Case) -> float | None:
 
 def _predict(model: ModelFacts, recipe: Recipe, context: EstimateContext, level: Level) -> Speed | None:
     """Predict the speed for a load that was measured, without the correction."""
-    # 1. The load as it was measured.
-    facts = context.facts
+    # 1. The load as it was measured, of what is served.
+    facts, (model, recipe) = context.facts, structure.apply(model, recipe)
     assert facts.device is not None
     load = ExpectedLoad(
         input_tokens=max(1, round(level.input_tokens or 1)),

@@ -31,7 +31,7 @@ from backend.domain.recipe.recovery import Recover, gain_sentence
 from backend.domain.recipe.serving_engines import AUTO
 from backend.domain.rules.plan import PlannedStep
 from backend.hardware import engine_status, probe, processor_speed
-from backend.worker.optimizing import calibration, gguf_file, neuron_compile, recovery
+from backend.worker.optimizing import calibration, gguf_file, neuron_compile, recovery, structured
 from backend.worker.optimizing.precision_search import PrecisionSearch
 from backend.worker.progress import ChannelProgress
 from backend.worker.resources import PeakMemory
@@ -45,7 +45,7 @@ TUNING = (*TUNED, "kv_cache", "format")
 """Options of a planned quantize step that only some methods take."""
 COMMON_OPTIONS = ("method", "bits", "group_size", "symmetric", "samples", "length", "outside_experts")
 """Options of that step that every method takes."""
-RESULT = {"seconds", "peak_rss_bytes", "quality", "bytes_before", "bytes_after", "recovery"}
+RESULT = {"seconds", "peak_rss_bytes", "quality", "bytes_before", "bytes_after", "recovery", "structure"}
 """Fields of the manifest that are also in the job's result."""
 PRECISION_SEARCH = "bits"
 """The folder in which a precision search stores, for the next attempt, what groups of linears lose and which
@@ -58,8 +58,11 @@ class Optimization:
     def __init__(self, spec: OptimizeSpec, channel: JobChannel) -> None:
         self.spec, self.channel = spec, channel
         self.model = self.scored = channel.output / "model"
+        self.source = Path(spec.model.path)
+        """The checkpoint that the next step goes on from: the model, or the smaller one of a structured pruning."""
         pruning = self._planned("prune")
         self.recovers = pruning is not None and "recover" in pruning.options
+        self.cuts = pruning is not None and "structure" in pruning.options
         weights = {"prune": 14.0 if self.recovers else 4.0, "quantize": 4.0, "speculate": 0.2, "compile": 8.0}
         expected = (
             1.0 + sum(weights.get(step.technique, 1.0) for step in spec.plan.steps) + (2.0 if self.rewrites else 0.5)
@@ -108,16 +111,29 @@ class Optimization:
         )
 
     def _prune(self, step: PlannedStep) -> None:
-        """Prune, unless a quantization follows: then `_quantize` does both in one pass over the weights."""
-        if self._planned("quantize") is None:
+        """Prune, unless a quantization follows: then `_quantize` does both in one pass over the weights. A structured
+        pruning is a step of its own, whose smaller model any other goes on from."""
+        if self.cuts:
+            self._cut(step)
+        elif self._planned("quantize") is None:
             self._rewrite({}, step, step.engine)
+
+    def _cut(self, step: PlannedStep) -> None:
+        """Make the smaller model of a structured pruning, which is the result unless another step goes on from it."""
+        smaller = structured.run(self.spec, step, self.channel.resume(), self.progress)
+        self.source = smaller.folder
+        self.facts |= smaller.facts
+        if self._planned("quantize") is None:
+            recovery.copy_checkpoint(smaller.folder, self.model)
 
     def _quantize(self, step: PlannedStep) -> None:
         if step.options["method"] == GGUF:
-            self.scored, facts = gguf_file.write(self.spec, step, self.model, self.channel, self.progress)
-            self.facts |= facts
+            self.scored, facts = gguf_file.write(self.spec, step, self.source, self.model, self.channel, self.progress)
+            if self.cuts and "calibration" in self.facts and facts["calibration"]["source"] == "none":
+                facts.pop("calibration")  # text decided what was removed, and nothing of the file
+            self.facts |= {"layers": []} | facts
             return
-        self._rewrite(step.options, self._planned("prune"), step.engine)
+        self._rewrite(step.options, None if self.cuts else self._planned("prune"), step.engine)
 
     def _rewrite(self, options: dict[str, Any], pruning: PlannedStep | None, engine: str) -> None:
         """Prune and quantize the model's weights in one pass; `options` are those of the quantize step."""
@@ -128,7 +144,7 @@ class Optimization:
         sparsity = None
         if pruning is not None:
             sparsity = Pruning(**{name: value for name, value in pruning.options.items() if name != "recover"})
-        model, reads = Path(self.spec.model.path), reads_text(self.spec.recipe)
+        model, reads = self.source, reads_text(self.spec.recipe)
         request = QuantizeRequest(
             model_dir=model,
             out_dir=self.model,
@@ -137,7 +153,7 @@ class Optimization:
             pruning=sparsity,
             calibration_texts=calibration.texts(self.spec.calibration_path, model) if reads else [],
             devices=devices(),
-            work_dir=self.channel.resume(),
+            work_dir=self.channel.resume("quantize" if self.cuts else ""),
         )
 
         # 2. Change the weights, with a recovery between pruning and quantization if the recipe has one.
@@ -261,7 +277,8 @@ def predicted_seconds(spec: OptimizeSpec) -> dict[str, float]:
     """
     pruning = spec.recipe.step("prune")
     changes = (step for step in spec.plan.steps if step.technique in {"quantize", "prune"})
-    if any(step.engine != "native" for step in changes) or getattr(pruning, "recover", None):
+    has_own_phases = getattr(pruning, "recover", None) or getattr(pruning, "structured", False)
+    if any(step.engine != "native" for step in changes) or has_own_phases:
         return {}
     measured = processor_speed.find_measured(configuration.load().cache)
     flops = measured.speed.flops if measured else NOMINAL_FLOPS * probe.cores()
@@ -275,7 +292,7 @@ def run(spec: OptimizeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
     """Fill the channel's output with an artifact and return this kind's part of the result."""
     # 1. Run the plan; checkpoints between its steps go when it ends.
     work = Optimization(spec, channel)
-    with recovery.removing_stages(channel.resume()) if work.recovers else nullcontext():
+    with recovery.removing_stages(channel.resume()) if work.recovers or work.cuts else nullcontext():
         began = time.monotonic()
         work.run()
 

@@ -17,10 +17,10 @@ from backend.worker.optimizing import calibration
 
 
 def write(
-    spec: OptimizeSpec, step: PlannedStep, folder: Path, channel: JobChannel, progress: Progress
+    spec: OptimizeSpec, step: PlannedStep, model: Path, folder: Path, channel: JobChannel, progress: Progress
 ) -> tuple[Path, dict[str, Any]]:
-    """Fill `folder`; return the folder of the dequantized weights, which goes with the attempt, and the manifest's
-    facts.
+    """Fill `folder` with the file of `model`, a checkpoint; return the folder of the dequantized weights, which goes
+    with the attempt, and the manifest's facts.
 
     Raises EngineMissing without llama.cpp's quantizer, and what the quantization raises.
     """
@@ -28,8 +28,9 @@ def write(
     from backend.engines.gguf import quantize
 
     # 1. Write and quantize the file.
-    options, model = step.options, Path(spec.model.path)
-    reads = quantize_step.reads_text(spec.recipe)
+    options = step.options
+    quantized = spec.recipe.step("quantize")
+    reads = isinstance(quantized, Quantize) and quantize_step.uses_imatrix(quantized)
     defaults = Quantize.model_fields
     request = quantize.GgufRequest(
         model_dir=model,

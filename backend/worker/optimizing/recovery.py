@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -48,7 +48,6 @@ def prune_and_recover(
     """
     from backend.engines import native
     from backend.engines.base import QuantizeResult
-    from backend.engines.native.recovery.recovery import RecoverRequest, RecoverResult, recover
 
     # 1. Prune, without quantization.
     folder = request.work_dir or request.out_dir.with_name(request.out_dir.name + ".work")
@@ -63,48 +62,79 @@ def prune_and_recover(
             "work_dir": folder / "prune",
         }
     )
-    pruned, _ = _run_stage(
+    pruned, _ = run_stage(
         folder / PRUNED, request.model_dir, pruning, QuantizeResult, lambda: native.quantize(pruning, progress)
     )
 
     # 2. Train the weights that are left.
-    recovery_request = RecoverRequest(
-        original_dir=request.model_dir,
-        pruned_dir=folder / PRUNED,
-        out_dir=folder / RECOVERED,
-        options=options,
-        linears=tuple(str(layer["name"]) for layer in pruned.layers),
+    linears = tuple(str(layer["name"]) for layer in pruned.layers)
+    stage = RecoveryStage(
+        original=request.model_dir,
+        folder=folder,
+        linears=linears,
+        seed=request.seed,
         texts=request.calibration_texts,
         samples=request.samples,
         length=request.length,
-        seed=request.seed,
-        device=request.devices[0],
-        work_dir=folder / "recover",
     )
-    recovered, seconds = _run_stage(
-        folder / RECOVERED,
-        folder / PRUNED,
-        recovery_request,
-        RecoverResult,
-        lambda: recover(recovery_request, progress),
-    )
+    record = recover_pruned(stage, options, request.devices[0], progress)
 
     # 3. Quantize the recovered weights, or take them as they are.
     if request.method:
         later = {"model_dir": folder / RECOVERED, "pruning": None, "keep_zeros": True, "work_dir": folder / "quantize"}
         result = quantize(request.model_copy(update=later))
     else:
-        result = _copy_recovered(request, folder, pruned)
+        copy_checkpoint(folder / RECOVERED, request.out_dir)
+        result = pruned
 
     # 4. Describe all stages.
     versions = {**pruned.versions, **result.versions}
-    objective = "kl" if options.teacher else "next token"
-    record = {"asked": options.all_options(), "objective": objective, "seconds": seconds}
-    record |= recovered.model_dump(mode="json", exclude={"versions"})
     return result.model_copy(update={"versions": versions, "bytes_before": pruned.bytes_before}), record
 
 
-def _run_stage(
+class RecoveryStage(NamedTuple):
+    """The inputs of a recovery: the original, the folder with the pruned checkpoint, and the text."""
+
+    original: Path
+    folder: Path
+    """Holds the checkpoint `pruned`, and gets `recovered`."""
+    linears: tuple[str, ...]
+    """The matrices that are trained, as the pruned checkpoint names their modules."""
+    seed: int
+    texts: list[str]
+    samples: int
+    """The sequences that calibrated, which are not learned from."""
+    length: int
+
+
+def recover_pruned(stage: RecoveryStage, options: Recover, device: str, progress: Progress) -> dict[str, Any]:
+    """Recover the pruned checkpoint of the stage's folder, or take what an earlier attempt made of it; return the
+    record for the manifest: options, results and the loss curve. Raises what the engine raises."""
+    from backend.engines.native.recovery.recovery import RecoverRequest, RecoverResult, recover
+
+    folder = stage.folder
+    request = RecoverRequest(
+        original_dir=stage.original,
+        pruned_dir=folder / PRUNED,
+        out_dir=folder / RECOVERED,
+        options=options,
+        linears=stage.linears,
+        texts=stage.texts,
+        samples=stage.samples,
+        length=stage.length,
+        seed=stage.seed,
+        device=device,
+        work_dir=folder / "recover",
+    )
+    recovered, seconds = run_stage(
+        folder / RECOVERED, folder / PRUNED, request, RecoverResult, lambda: recover(request, progress)
+    )
+    objective = "kl" if options.teacher else "next token"
+    record = {"asked": options.all_options(), "objective": objective, "seconds": seconds}
+    return record | recovered.model_dump(mode="json", exclude={"versions"})
+
+
+def run_stage(
     folder: Path, source: Path, request: BaseModel, kind: type[StageResult], make: Callable[[], StageResult]
 ) -> tuple[StageResult, float]:
     """Return the result of `make` and the seconds it took, or those of an earlier attempt with the same inputs.
@@ -132,11 +162,10 @@ def _run_stage(
     return result, done.seconds
 
 
-def _copy_recovered(request: QuantizeRequest, folder: Path, pruned: QuantizeResult) -> QuantizeResult:
-    """Copy the recovered checkpoint to the output; it is not moved, since a later attempt may need it."""
-    with files.disk_errors(request.out_dir):
-        shutil.copytree(folder / RECOVERED, request.out_dir, dirs_exist_ok=True)
-    return pruned
+def copy_checkpoint(folder: Path, output: Path) -> None:
+    """Copy a stage's checkpoint to the output; it is not moved, since a later attempt may need it."""
+    with files.disk_errors(output):
+        shutil.copytree(folder, output, dirs_exist_ok=True)
 
 
 def score_stages(

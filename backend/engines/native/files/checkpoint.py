@@ -11,7 +11,7 @@ import errno
 import json
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -34,6 +34,7 @@ COPIED = (
     "chat_template*",
 )
 COPIED_IMAGES = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
+NO_CHANGES: Mapping[str, Any] = {}
 COPIED_TOO = ("generation_config.json", "LICENSE*", "NOTICE*")
 
 
@@ -88,14 +89,19 @@ def write_companions(source: Path, folder: Path) -> None:
     tokenizers.complete_copy(source, folder)
 
 
-def write_config(source: Path, folder: Path, dtype: str, quantization: dict[str, Any] | None) -> None:
+def write_config(
+    source: Path, folder: Path, dtype: str, quantization: dict[str, Any] | None, changes: Mapping[str, Any] = NO_CHANGES
+) -> None:
     """Write config.json, with `quantization_config` if there is one; call it last: the folder is no model before.
 
-    transformers 4 and 5 both read it (`rope_theta` beside `rope_parameters`...).
+    `changes` are fields of the model, or of its text part, that differ from the source's. transformers 4 and 5 both
+    read it (`rope_theta` beside `rope_parameters`...).
     """
     # 1. Say what the result is, and no longer what the source was.
     config: dict[str, Any] = json.loads((source / "config.json").read_bytes())
     config |= {"dtype": dtype, "torch_dtype": dtype}
+    text = config.get("text_config")
+    (text if isinstance(text, dict) else config).update(changes)
     for part in (config, *(value for value in config.values() if isinstance(value, dict))):
         for field in ANNOUNCING:
             part.pop(field, None)

@@ -18,10 +18,19 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field
 
+from backend import files
 from backend.domain.errors import InvalidWorkload, WorkError
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.progress import Progress
-from backend.domain.recipe.recovery import MOST_VALIDATION, SPARE_SEQUENCES, VALIDATIONS, WIDE_RATE, Recover
+from backend.domain.recipe.recovery import (
+    MOST_VALIDATION,
+    SPARE_SEQUENCES,
+    TIMED_VALIDATIONS,
+    VALIDATIONS,
+    WIDE_RATE,
+    Recover,
+)
+from backend.engines.drafts.generation import Sampling, generate
 from backend.engines.native import calibration
 from backend.engines.native.files import checkpoint
 from backend.engines.native.files.resume import request_key
@@ -40,7 +49,13 @@ WARM_UP = 0.05
 MOST_GRADIENT = 1.0
 """Norm to which the gradient is cut."""
 SAVED_EVERY_S = 30.0
-Stopped = Literal["steps", "patience", "not finite"]
+Stopped = Literal["steps", "minutes", "patience", "not finite"]
+BEGINNING = 4
+"""The original goes on from the first of so many parts of a sequence, where it writes what is learned from."""
+ANSWERED = 32
+"""Sequences that it writes at a time."""
+TEMPERATURE = 1.0
+"""Its own distribution, as LLM-QAT draws it (Liu et al. 2023, arXiv 2305.17888, section 3.1)."""
 
 
 class RecoverRequest(Frozen):
@@ -94,7 +109,8 @@ def recover(request: RecoverRequest, progress: Progress) -> RecoverResult:
     spare = calibration.spare_tokens(request.original_dir, request.texts, request.samples, request.length, request.seed)
     split = split_data(spare)
     checkpoint.make_empty_folder(request.out_dir)
-    progress.phase("recover", "Recovering by a short fine-tune", total=options.steps, unit="steps", weight=8.0)
+    total, unit = (options.steps, "steps") if options.minutes is None else (60 * options.minutes, "s")
+    progress.phase("recover", "Recovering by a short fine-tune", total=total, unit=unit, weight=8.0)
     with memory_errors("Memory ran out in recovery: use a smaller `batch`, `teacher: false`, or more memory."):
         return _Run(request, split, progress).run()
 
@@ -117,6 +133,9 @@ class _Run:
         self.every = max(1, self.options.steps // VALIDATIONS)
         self.saved = time.monotonic()
         self.state, self.best = self._begin()
+        self.began = time.monotonic() - self.state.seconds
+        if self.options.answers:
+            self._write_answers()
 
     def _begin(self) -> tuple[State, dict[str, torch.Tensor]]:
         """Return what an earlier attempt left, or the pruned model."""
@@ -138,10 +157,52 @@ class _Run:
             self.progress.point(**point.model_dump())
         return state, tensors["best"]
 
+    def _write_answers(self) -> None:
+        """Replace the sequences to learn from by what the original writes from their beginnings on, or by what an
+        earlier attempt has of it."""
+        import torch
+
+        # 1. Take those of an earlier attempt.
+        path, length = self.request.work_dir / "answers.pt", self.split.training.shape[1]
+        if self.state.curve and path.is_file():
+            self.split = self.split._replace(training=torch.load(path, weights_only=True))
+            return
+        # 2. Let the original go on from the first part of each sequence.
+        model = self.teacher if self.teacher is not None else load(self.request.original_dir, self.request.device)[0]
+        begun, written = self.split.training[:, : max(1, length // BEGINNING)], []
+        self.progress.note(f"The original writes the {len(begun)} sequences that are learned from.")
+        for number, part in enumerate(torch.split(begun, ANSWERED)):
+            sampling = Sampling(TEMPERATURE, length - begun.shape[1], self.request.seed * 1_000_003 + number)
+            answers = generate(model, part.tolist(), (), sampling)
+            written += [[*row, *answer.tokens] for row, answer in zip(part.tolist(), answers, strict=True)]
+        # 3. Keep them for a later attempt.
+        self.split = self.split._replace(training=torch.tensor(written))
+        self.request.work_dir.mkdir(parents=True, exist_ok=True)
+        with files.staged_file(path) as staged:
+            torch.save(self.split.training, staged)
+
+    @property
+    def share(self) -> float:
+        """The share of the training that is over, by steps or by time."""
+        steps = self.state.step / self.options.steps
+        if self.options.minutes is None:
+            return steps
+        return max(steps, (time.monotonic() - self.began) / (60 * self.options.minutes))
+
+    def _check_time(self) -> None:
+        """Raise WorkError where the minutes end before there is a first result: known after the first validation."""
+        minutes, past = self.options.minutes, (time.monotonic() - self.began) / 60
+        if minutes is not None and self.state.step == 0 and past * 2 > minutes:
+            raise WorkError(
+                f"The first validation of the recovery ended after {past:.1f} of {minutes} minutes, so that no step "
+                f"would be left: give `recover.minutes: {math.ceil(4 * past)}` or more."
+            )
+
     def run(self) -> RecoverResult:
         # 1. Train from the pruned model's loss until the state says stop.
         if not self.state.curve:
             self._validate()
+            self._check_time()
         while not self.state.stopped:
             self._step()
         # 2. Write the best state, or the pruned model if nothing was better.
@@ -171,8 +232,10 @@ class _Run:
         """Make one step; validate every `every` steps, and save the state at times."""
         # 1. One optimizer step at the rate of its time.
         state = self.state
+        minutes, before = self.options.minutes, self.share
+        share = rate(state.step, self.options.steps) if minutes is None else rate_at(before)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.highest * rate(state.step, self.options.steps)
+            group["lr"] = self.highest * share
         training = self.split.training
         chosen = sequence_numbers(len(training), state.step, self.options.batch, self.request.seed)
         loss = descend(self.optimizer, self._loss(training[chosen]))
@@ -180,11 +243,18 @@ class _Run:
         # 2. Stop, validate or save.
         if not math.isfinite(state.summed):
             state.stopped = "not finite"
-        elif state.step % self.every == 0 or state.step == self.options.steps:
+        elif self._validates(before):
             self._validate()
         elif time.monotonic() - self.saved > SAVED_EVERY_S:
             self._save()
-        self.progress.advance(state.step, loss=loss)
+        timed = self.options.minutes is not None
+        self.progress.advance(round(time.monotonic() - self.began, 1) if timed else state.step, loss=loss)
+
+    def _validates(self, before: float) -> bool:
+        """Return whether the step that began at the share `before` is followed by a validation."""
+        if self.options.minutes is None:
+            return self.state.step % self.every == 0 or self.state.step == self.options.steps
+        return self.share >= 1 or int(TIMED_VALIDATIONS * self.share) > int(TIMED_VALIDATIONS * before)
 
     def _validate(self) -> None:
         """Add a point to the curve: keep the best state, and stop after too many worse points."""
@@ -209,6 +279,8 @@ class _Run:
         # 3. Stop after the last step, or too many points without gain.
         if state.step == self.options.steps:
             state.stopped = "steps"
+        elif self.share >= 1:
+            state.stopped = "minutes"
         elif state.worse >= self.options.patience:
             state.stopped = "patience"
         self.progress.point(**state.curve[-1].model_dump())
@@ -216,6 +288,7 @@ class _Run:
 
     def _save(self) -> None:
         tensors = {"adapters": self.adapters.state(), "best": self.best, "optimizer": self.optimizer.state_dict()}
+        self.state.seconds = time.monotonic() - self.began
         training_state.save(self.request.work_dir, self.state, tensors)
         self.saved = time.monotonic()
 
@@ -244,6 +317,7 @@ class _Run:
         state = self.state
         why = {
             "steps": "after all steps",
+            "minutes": f"after {self.options.minutes} minutes",
             "patience": f"early, after {state.worse} validations without a better loss",
             "not finite": "since the loss was no longer finite",
         }[state.stopped]
@@ -277,6 +351,11 @@ def rate(step: int, steps: int) -> float:
     """Return the share of the learning rate at `step` (from 0): a linear rise over the warm-up, then a fall to zero."""
     warm = max(1, round(WARM_UP * steps))
     return (step + 1) / warm if step < warm else (steps - step) / max(1, steps - warm)
+
+
+def rate_at(share: float) -> float:
+    """Return the share of the learning rate where that share of the time is over: a rise, then a fall to zero."""
+    return min(1.0, (share + WARM_UP / 10) / WARM_UP) if share < WARM_UP else max(0.0, (1 - share) / (1 - WARM_UP))
 
 
 VALIDATION_SHARE = 6

@@ -46,6 +46,8 @@ class State(Steps):
     """State of a recovery."""
 
     curve: list[Point] = Field(default_factory=list)
+    seconds: float = 0.0
+    """Seconds of training and writing answers, over all attempts."""
 
     @property
     def best(self) -> Point:

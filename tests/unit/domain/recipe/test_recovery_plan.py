@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import plotly.graph_objects as graph
@@ -15,7 +16,7 @@ from backend.domain.needs import recovery_needs
 from backend.domain.planner.estimate import estimate_needs
 from backend.domain.recipe import recipe
 from backend.domain.recipe.recipe import Prune, Recipe
-from backend.domain.recipe.recovery import Recover, end_sentence, gain_sentence
+from backend.domain.recipe.recovery import Recover, end_sentence, gain_sentence, title
 from backend.domain.rules import check
 from backend.domain.rules.target_facts import TargetFacts
 from backend.present.charts import alt_text
@@ -47,6 +48,8 @@ def recover_of(chosen: Recipe) -> Recover | None:
         (True, "recover: true"),
         ({}, "recover: true"),
         ({"rank": 4, "teacher": False}, "recover: {rank: 4, teacher: false}"),
+        ({"minutes": 20, "answers": True}, "recover: {minutes: 20, answers: true}"),
+        ({"minutes": 20, "steps": 100}, "recover: {steps: 100, minutes: 20}"),
     ],
 )
 def test_it_is_written_as_short_as_it_can_be_and_read_back(requested: Any, text: str) -> None:
@@ -73,6 +76,9 @@ def test_the_form_switches_it_and_sets_what_is_below() -> None:
     assert [recipe_options.value(on, 0, name) for name in names] == list(Recover().all_options().values())
     changed = recipe_options.with_setting(recipe_options.with_setting(on, 0, "recover.rank", 16), 0, "sparsity", 0.4)
     assert recover_of(changed) == Recover(rank=16)
+    timed = recipe_options.with_setting(on, 0, "recover.minutes", 20)
+    assert recover_of(timed) == Recover(minutes=20) and recover_of(timed) != Recover(minutes=20, steps=100)
+    assert recover_of(recipe_options.with_setting(timed, 0, "recover.minutes", None)) == Recover()
     assert recipe_options.value(changed, 0, "recover") is True
     assert recover_of(recipe_options.with_setting(changed, 0, "recover", False)) is None
     with pytest.raises(InvalidRecipe, match=r"recover\.steps"):
@@ -106,6 +112,25 @@ def test_recovery_is_refused_where_the_model_does_not_fit_and_a_fit_is_suggested
     assert [reason.rule for reason in verdict.reasons] == ["recovery-memory"]
     assert verdict.reasons[0].message.startswith("Recovery holds the whole model in memory, about ")
     assert verdict.suggestion == with_recovery(None)
+
+
+def test_minutes_that_end_before_a_first_result_are_refused_with_enough_of_them() -> None:
+    slow = TargetFacts(device=Device("this machine's processor", "cpu", 1, 64 * GIB, flops=1e9))
+    least = recovery_needs.least_minutes(CARD, with_recovery({"minutes": 1}), 1e9)
+    verdict = check.check_recipe(CARD, with_recovery({"minutes": 1}), slow)
+    assert [reason.rule for reason in verdict.reasons] == ["recovery-minutes"]
+    assert f"takes at least {least:.1f} minutes" in verdict.reasons[0].message
+    assert verdict.suggestion == with_recovery({"minutes": math.ceil(least)})
+    assert check.check_recipe(CARD, with_recovery({"minutes": math.ceil(least)}), slow).valid
+    assert check.check_recipe(CARD, with_recovery({"minutes": 1}), TargetFacts()).valid  # its speed is not known
+
+
+def test_minutes_bound_the_time_that_is_predicted() -> None:
+    assert recovery_needs.seconds(CARD, with_recovery({"minutes": 3}), 1e9) == 180
+    steps = recovery_needs.seconds(CARD, with_recovery(), 1e9)
+    assert recovery_needs.seconds(CARD, with_recovery({"minutes": 10_000, "steps": 100}), 1e9) < steps
+    words = title(Recover(minutes=3, answers=True))
+    assert words.endswith("3 minutes of rank 8, taught by the original on its own answers")
 
 
 def test_models_made_of_experts_are_refused() -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from backend.domain.errors import ImpossibleStack, InvalidWorkload
+from backend.domain.errors import ImpossibleStack, InvalidWorkload, WorkError
 from backend.domain.jobs.progress import NoProgress
 from backend.domain.recipe.recovery import SPARE_SEQUENCES, Recover
 from backend.engines.native.recovery import recovery as recovery_data
-from backend.engines.native.recovery.recovery import rate
+from backend.engines.native.recovery.recovery import rate, rate_at
 from tests import families
 from tests.helpers.recovery_cases import FAST, Case, same_but_for_the_kept_weights
 from tests.tiny import TEXT, tiny_llama
@@ -115,6 +115,65 @@ def test_where_nothing_was_better_the_pruned_weights_are_kept(case: Case, tmp_pa
     assert (result.improved, result.best_step, result.loss_after) == (False, 0, result.loss_before)
     assert digest(tmp_path / "out") == digest(case.pruned)
     assert reply.notes[-1].endswith("nothing was better than the pruned model, which is kept.")
+
+
+class Clock:
+    """Advances by so many seconds each time that it is read."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.now = seconds, 0.0
+
+    def monotonic(self) -> float:
+        self.now += self.seconds
+        return self.now
+
+
+def test_minutes_end_the_training_and_the_best_is_kept(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery_data, "time", Clock(0.5))
+    result = case.recover(tmp_path / "out", Recover(minutes=1, learning_rate=0.005, rank=4, patience=100))
+    assert result.stopped == "minutes"
+    assert 5 < result.steps < 60  # some readings of the clock a step
+    assert 5 <= len(result.curve) <= 12 and result.curve[-1].step == result.steps
+    assert result.improved and result.loss_after < result.loss_before
+    by_steps = case.recover(tmp_path / "steps", FAST.model_copy(update={"minutes": 1000}))
+    assert (by_steps.stopped, by_steps.steps) == ("steps", FAST.steps)
+
+
+def test_minutes_too_few_for_a_first_result_end_it_at_once(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery_data, "time", Clock(15.0))
+    with pytest.raises(WorkError, match=r"first validation of the recovery ended after .* give `recover.minutes: \d+`"):
+        case.recover(tmp_path / "out", Recover(minutes=1))
+    assert not list((tmp_path / "out").glob("*.safetensors"))
+
+
+def test_the_rate_falls_with_the_time() -> None:
+    rates = [rate_at(number / 100) for number in range(101)]
+    assert 0 < rates[0] < rates[4] <= max(rates) == pytest.approx(1.0)
+    assert rates[5:] == sorted(rates[5:], reverse=True) and rates[100] == 0
+    assert rate_at(1.5) == 0
+
+
+def test_it_learns_from_what_the_original_writes_and_goes_on_with_it(case: Case, tmp_path: Path) -> None:
+    import torch
+
+    answering = FAST.model_copy(update={"answers": True, "steps": 40})
+    reply = RecordedProgress()
+    whole = case.recover(tmp_path / "whole", answering, reply)
+    assert any(note.startswith("The original writes the ") for note in reply.notes)
+    written = torch.load(tmp_path / "whole-work" / "answers.pt", weights_only=True)
+    assert len(written) == whole.data["training"]["samples"] and written.shape[1] == whole.data["training"]["length"]
+    plain = case.recover(tmp_path / "plain", answering.model_copy(update={"answers": False}))
+    assert plain.data["training"]["sha256"] != whole.data["training"]["sha256"]
+    assert plain.data["validation"] == whole.data["validation"]
+    with pytest.raises(Stopped):
+        case.recover(tmp_path / "out", answering, RecordedProgress(stop=5))
+    again = RecordedProgress()
+    assert case.recover(tmp_path / "out", answering, again) == whole
+    assert not any(note.startswith("The original writes") for note in again.notes)
 
 
 def test_only_the_factors_have_gradients_and_at_first_they_change_nothing(case: Case) -> None:
