@@ -75,8 +75,8 @@ def _licence(task: TaskListing) -> str:
 
 def _facts(task: TaskListing) -> str:
     return (
-        f"{task.name}: {task.title}. {task.items:,} items, of which guessing reaches {figure(task.floor)}. Data: "
-        f"{task.source}, {_licence(task)}."
+        f"{task.name}: {task.title}. {task.items:,} items; guessing reaches {figure(task.floor)}. Data: {task.source}, "
+        f"{_licence(task)}."
     )
 
 

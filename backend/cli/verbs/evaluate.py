@@ -205,8 +205,7 @@ def _task_lines(document: Evaluation) -> list[str]:
             *(result.name, score.task, score.metric, score.floor, score.value, score.stderr, score.samples),
             describe_task_score(score),
         )
-        for result in document.variants
-        for score in result.tasks
+        for _, result, score in task_tables.scores_by_task(document)
     ]
     sentences = [*task_tables.guessing_sentences(document), *task_tables.origins(document)]
     return ["", "Tasks:", table(header, rows), *sentences] if rows else []

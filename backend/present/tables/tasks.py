@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from backend.domain.evaluation.document import Evaluation, VariantResult
@@ -13,13 +14,21 @@ PLUS_MINUS = "\u00a0±\u00a0"
 """With no-break spaces, so that a table breaks no line there."""
 
 
+def scores_by_task(evaluation: Evaluation) -> Iterator[tuple[int, VariantResult, TaskScore]]:
+    """Yield place, variant and score, task by task and metric by metric, so that the baseline is above the others."""
+    for name in _names(evaluation):
+        for place, result in enumerate(evaluation.variants):
+            yield from ((place, result, score) for score in result.tasks if score.name == name)
+
+
+def _names(evaluation: Evaluation) -> dict[str, None]:
+    """Return the names of all scores of any variant, in their order."""
+    return dict.fromkeys(score.name for result in evaluation.variants for score in result.tasks)
+
+
 def rows(evaluation: Evaluation) -> list[dict[str, Any]]:
-    """Return one row per variant, task and metric, in that order; a missing figure is None."""
-    return [
-        _row(result, score, first=not place)
-        for place, result in enumerate(evaluation.variants)
-        for score in result.tasks
-    ]
+    """Return one row per task, metric and variant, in that order; a missing figure is None."""
+    return [_row(result, score, first=not place) for place, result, score in scores_by_task(evaluation)]
 
 
 def short_rows(evaluation: Evaluation) -> list[dict[str, str]]:
@@ -32,8 +41,7 @@ def short_rows(evaluation: Evaluation) -> list[dict[str, str]]:
             "Score": _score_words(score),
             "Against the baseline": _compared(score, first=not place),
         }
-        for place, result in enumerate(evaluation.variants)
-        for score in result.tasks
+        for place, result, score in scores_by_task(evaluation)
     ]
 
 
@@ -82,7 +90,7 @@ def cells(evaluation: Evaluation, result: VariantResult) -> dict[str, float | No
     """Return one variant's value and standard error for every score that any variant has."""
     own = {score.name: score for score in result.tasks}
     row: dict[str, float | None] = {}
-    for name in dict.fromkeys(score.name for other in evaluation.variants for score in other.tasks):
+    for name in _names(evaluation):
         score = own.get(name)
         _, task, metric = name.split(".", 2)
         row[f"Task {task} {metric}"] = score.value if score else None
@@ -93,14 +101,13 @@ def cells(evaluation: Evaluation, result: VariantResult) -> dict[str, float | No
 def guessing_sentences(evaluation: Evaluation) -> list[str]:
     """Return a sentence for each score that is not above guessing: where the baseline guesses, a task tells nothing."""
     sentences = []
-    for place, result in enumerate(evaluation.variants):
-        for score in result.tasks:
-            if score.is_guessing and score.floor is not None and score.share_ci95 is not None:
-                low, high = map(figure, score.share_ci95)
-                subject = f"{result.name} is not above guessing in {score.task}, {score.metric}"
-                figures = f"95% interval {low} to {high}, guessing {figure(score.floor)}"
-                effect = "" if place else ", so this score tells nothing of what the variants lost"
-                sentences.append(f"{subject} ({figures}){effect}.")
+    for place, result, score in scores_by_task(evaluation):
+        if score.is_guessing and score.floor is not None and score.share_ci95 is not None:
+            low, high = map(figure, score.share_ci95)
+            subject = f"{result.name} is not above guessing in {score.task}, {score.metric}"
+            figures = f"95% interval {low} to {high}, guessing {figure(score.floor)}"
+            effect = "" if place else ", so this score tells nothing of what the variants lost"
+            sentences.append(f"{subject} ({figures}){effect}.")
     return sentences
 
 

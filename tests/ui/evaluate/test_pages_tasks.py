@@ -63,7 +63,7 @@ def test_the_field_offers_names_with_items_and_licence_and_gets_their_data(
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     at = studio.open_page("evaluate", variants="starter", evaluate_tasks="piqa")
     says = studio.says(at)
-    assert "is not here yet" in says and "1,838 items, of which guessing reaches 0.500" in says
+    assert "is not here yet" in says and "1,838 items; guessing reaches 0.500" in says
     assert at.button(key="evaluate_submit").disabled
     at.button(key="get_tasks").click().run()
     assert "Cannot reach http://127.0.0.1:9" in studio.says(at)

@@ -140,6 +140,16 @@ def test_floor_baseline_variant_and_difference_stand_in_every_table() -> None:
     assert "0.25" in row and "worse (-0.300, 95%" in row and sentence in lines
 
 
+def test_the_baseline_stands_above_the_others_in_each_task() -> None:
+    document = measured.document()
+    own = [score(0.5, "acc"), score(0.4, "acc_norm")]
+    results = [result.model_copy(update={"tasks": own}) for result in document.variants]
+    rows = tasks.rows(document.model_copy(update={"variants": results}))
+    names = [result.name for result in results]
+    assert [row["Metric"] for row in rows] == ["acc"] * len(names) + ["acc_norm"] * len(names)
+    assert [row["Variant"] for row in rows] == names * 2
+
+
 def test_a_baseline_that_guesses_is_said_to_tell_nothing() -> None:
     document = measured.document()
     scored = compare_scores({0: [with_samples(score(0.26, floor=0.25), right(range(26)))]})
