@@ -153,8 +153,11 @@ def _serving_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> lis
         notes += [note] if note else []
     # 2. What it does not give anywhere.
     notes += _kernel_notes(model, recipe, facts) + gguf_rules.notes(model, recipe)
-    if recipe.step("prune"):
-        notes.append("Pruned weights are stored as zeros: no server here skips them, so neither size nor speed gains.")
+    prune = recipe.step("prune")
+    if isinstance(prune, Prune):
+        gone = " (vLLM removed its kernels for 2:4)" if prune.pattern == "2:4" else ""
+        what = f"no server here skips them{gone}, so neither size nor speed gains"
+        notes.append(f"Pruned weights are stored as zeros: {what}.")
     if recovery_needs.find_recovery(recipe):
         notes.append(recovery_needs.memory_note(model, recipe))
     return notes + speculation_rules.notes(recipe)

@@ -151,6 +151,30 @@ def test_a_plan_says_where_a_format_saves_memory_and_no_arithmetic(
     assert not weights_only if words is None else words in weights_only[0]
 
 
+@pytest.mark.parametrize(("where", "follower"), [(B200, "nvfp4"), (P5, "fp8"), (G6, "fp8"), (G5, "w8a8"), (G4, "w8a8")])
+def test_2_4_is_refused_for_serving_and_names_what_follows_it(where: str, follower: str) -> None:
+    card, sparse = known(LLAMA), {"prune": {"method": "sparsegpt", "pattern": "2:4"}}
+    alone = recipe.read({"name": "r", "steps": [sparse]})
+    result = check.check_recipe(card, alone, facts(where, card))
+    (reason,) = result.reasons
+    assert reason.rule == "sparse-serving" and "36799" in reason.source and "2720" in reason.source
+    assert reason.message.endswith(f"use `quantize: {{method: {follower}}}` in its place.")
+    assert result.suggestion is not None and len(result.suggestion.steps) == 1
+    assert result.suggestion.steps[0].method == follower  # type: ignore[union-attr]
+    # Beside a quantization the pruning alone goes; zeros anywhere are no pattern that kernels had.
+    both = recipe.read({"name": "r", "steps": [sparse, {"quantize": {"method": "awq"}}]})
+    suggestion = check.check_recipe(card, both, facts(where, card)).suggestion
+    assert suggestion is not None and [step.technique for step in suggestion.steps] == ["quantize"]
+    anywhere = recipe.read({"name": "r", "steps": [{"prune": {"method": "wanda"}}]})
+    assert check.is_valid(card, anywhere, facts(where, card))
+
+
+def test_2_4_is_still_made_for_scoring_on_a_processor() -> None:
+    pruned = recipe.read({"name": "r", "steps": [{"prune": {"method": "wanda", "pattern": "2:4"}}]})
+    plan = check.check_recipe(narrow(), pruned, TargetFacts()).plan
+    assert plan is not None and any("vLLM removed its kernels for 2:4" in note for note in plan.notes)
+
+
 def test_formats_in_blocks_leave_other_sizes_alone_and_refuse_where_nothing_is_left() -> None:
     # 1. Keys and values of 64 outputs stay 16-bit.
     partly = narrow(hidden_size=256, intermediate_size=512, heads=4, kv_heads=1, head_dim=64)
