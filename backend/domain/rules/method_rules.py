@@ -8,6 +8,7 @@ from backend.domain.kernels.kernel_choice import rounds_inputs
 from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import recovery_needs
 from backend.domain.recipe import methods, quantization_engines, quantize_step, recovery, sagemaker_toolkit
+from backend.domain.recipe.capability_table import MULTIMODAL_FAMILIES
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
 from backend.domain.rules import kernel_rules
 from backend.domain.rules.target_facts import Reason, TargetFacts
@@ -166,6 +167,9 @@ def check_recovery(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Ite
     # 1. The model.
     if model.experts:
         yield Reason(rule="recovery-experts", message=recovery.NO_EXPERTS, source="docs/decisions/0014-recovery.md")
+    if model.model_type in MULTIMODAL_FAMILIES:
+        message = f"Recovery trains text models, and {model.id} is a multimodal one: leave `recover` out."
+        yield Reason(rule="recovery-multimodal", message=message, source="docs/decisions/0014-recovery.md")
     # 2. The memory.
     available, where = _recovery_memory(facts)
     needed = recovery_needs.memory_bytes(model, recipe)

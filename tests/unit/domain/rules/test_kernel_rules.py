@@ -15,6 +15,7 @@ from backend.domain.model import shapes
 from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import serving_memory
 from backend.domain.recipe import methods, recipe
+from backend.domain.recipe.capability_table import MULTIMODAL_FAMILIES
 from backend.domain.recipe.recipe import Quantize
 from backend.domain.rules import check, kernel_rules
 from backend.domain.rules.plan import Verdict
@@ -167,6 +168,18 @@ def test_2_4_is_refused_for_serving_and_names_what_follows_it(where: str, follow
     assert suggestion is not None and [step.technique for step in suggestion.steps] == ["quantize"]
     anywhere = recipe.read({"name": "r", "steps": [{"prune": {"method": "wanda"}}]})
     assert check.is_valid(card, anywhere, facts(where, card))
+
+
+@pytest.mark.parametrize("kind", sorted(MULTIMODAL_FAMILIES))
+def test_multimodal_types_are_quantized_and_not_recovered(kind: str) -> None:
+    model = narrow(model_type=kind, outside_parameters=1000)
+    for method in ("awq", "gptq", "fp8"):
+        chosen = recipe.read({"name": "r", "steps": [{"quantize": {"method": method, "group_size": 16}}]})
+        step = chosen.steps[0] if method != "fp8" else Quantize(method="fp8")
+        assert check.is_valid(model, chosen.model_copy(update={"steps": (step,)}), TargetFacts()), method
+    recovered = recipe.read({"name": "r", "steps": [{"prune": {"method": "wanda", "recover": True}}]})
+    result = check.check_recipe(model, recovered, TargetFacts())
+    assert "leave `recover` out" in result.reasons[0].message and result.suggestion is not None
 
 
 def test_2_4_is_still_made_for_scoring_on_a_processor() -> None:
