@@ -35,7 +35,8 @@ from backend.present.words import quality_loss
 from backend.service.models import models
 from backend.service.plans import cases
 from backend.settings import Settings
-from backend.worker.kinds.optimize import calibration_texts, request_fields, weight_bytes
+from backend.worker.kinds.optimize import request_fields, weight_bytes
+from backend.worker.optimizing import calibration
 
 RESULTS = Path(__file__).parent / "results"
 GROUPS = {"group_size": 64}
@@ -43,13 +44,17 @@ STEPS: dict[str, dict[str, Any]] = {
     "W8A8": {"quantize": {"method": "w8a8"}},
     "SmoothQuant": {"quantize": {"method": "smoothquant"}},
     "FP8": {"quantize": {"method": "fp8"}},
+    "MXFP8": {"quantize": {"method": "mxfp8"}},
+    "NVFP4": {"quantize": {"method": "nvfp4"}},
+    "NVFP4 weights": {"quantize": {"method": "nvfp4", "activations": "none"}},
+    "MXFP4": {"quantize": {"method": "mxfp4"}},
     "RTN g64": {"quantize": {"method": "rtn", **GROUPS}},
     "GPTQ g64": {"quantize": {"method": "gptq", **GROUPS}},
     "AWQ g64": {"quantize": {"method": "awq", **GROUPS}},
     "Wanda 2:4": {"prune": {"method": "wanda", "pattern": "2:4"}},
 }
-"""Hidden size 576 is no multiple of 128, so groups are of 64. Mixed precision is not among them: its job tells its
-own."""
+"""Hidden size 576 is no multiple of 128, so groups are of 64, and formats in blocks of 128 are not among them. Neither
+is mixed precision: its job tells its own."""
 WINDOWS = 24
 TEXTS = ("chat and prose", "code")
 
@@ -72,7 +77,7 @@ def planned(model: Path, home: Path, name: str) -> dict[str, Any]:
 def measured(model: Path, folder: Path, name: str) -> dict[str, Any]:
     """One method: made, then scored on each text."""
     out, began, busy = folder / "out", time.monotonic(), time.process_time()
-    texts = calibration_texts(None, model)
+    texts = calibration.texts(None, model)
     request = QuantizeRequest(
         model_dir=model, out_dir=out, calibration_texts=texts, **planned(model, folder / "home", name)
     )

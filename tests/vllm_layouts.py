@@ -28,6 +28,10 @@ DTYPES = {
 }
 
 
+FUSED = {"qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["gate_proj", "up_proj"]}
+"""Matrices that vLLM's models fuse (packed_modules_mapping)."""
+
+
 def single_device() -> None:
     """Let parameters see one device, and the schemes a model in bfloat16."""
     import torch
@@ -59,12 +63,13 @@ def read(case: dict[str, Any]) -> dict[str, Any]:
     pretend({"capability": case["capability"]})
     try:
         config = CompressedTensorsConfig.from_config(case["config"])
+        config.packed_modules_mapping = FUSED
         linears = {}
         for name, linear in case["linears"].items():
             # 1. The scheme by vLLM's own selection; none where the linear is excepted.
             scheme = config.get_scheme(torch.nn.Linear(1, 1, device="meta"), name)
-            if scheme is None:
-                linears[name] = {"scheme": None, "unread": []}
+            if scheme is None or not linear["tensors"]:
+                linears[name] = {"scheme": type(scheme).__name__ if scheme else None, "unread": []}
                 continue
             # 2. The parameters that a checkpoint is loaded into, against what is stored.
             layer = torch.nn.Module()

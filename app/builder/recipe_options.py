@@ -273,7 +273,7 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
         Option(
             "pattern",
             "Pattern",
-            "2:4 leaves two of every four; some hardware could skip the rest, no server here does.",
+            "2:4 leaves two of every four. vLLM removed its kernels for it, so it is for scoring: GPUs refuse it.",
             "choice",
             ("unstructured", "2:4", "4:8"),
         ),

@@ -33,13 +33,13 @@ def nearest_fp4(values: torch.Tensor) -> torch.Tensor:
 
 
 def fp4_codes(magnitudes: torch.Tensor) -> torch.Tensor:
-    """Return the code 0 to 7 of the nearest number to each magnitude."""
+    """Return the code 0 to 7 of the nearest number to each magnitude, int32."""
     import torch
 
     # A magnitude on a middle counts as below it, which is right unless the code above is the even one.
     middles = torch.tensor(FP4_MIDDLES, dtype=magnitudes.dtype, device=magnitudes.device)
     ties_upward = (magnitudes == 0.75) | (magnitudes == 1.75) | (magnitudes == 3.5)
-    return torch.bucketize(magnitudes, middles) + ties_upward
+    return torch.bucketize(magnitudes, middles, out_int32=True).add_(ties_upward)
 
 
 def round_input(

@@ -303,7 +303,7 @@ def _compressed_tensors_settings(announced: list[Announcement]) -> Iterator[str]
         yield f"there is no reader here for its format {odd[0]}"
     sparsity = document.get("sparsity_config")
     if isinstance(sparsity, Mapping) and str(sparsity.get("format")) not in {"None", "dense"}:
-        yield f"its weights are stored sparse ({sparsity.get('format')})"
+        yield f"its weights are stored sparse ({sparsity.get('format')}), which vLLM no longer reads"
     if document.get("transform_config"):
         yield "its activations are rotated between layers (`transform_config`)"
 

@@ -5,13 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from backend.domain.kernels.kernel_choice import rounds_inputs
 from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import recovery_needs
 from backend.domain.recipe import methods, quantization_engines, quantize_step, recovery, sagemaker_toolkit
+from backend.domain.recipe.capability_table import MULTIMODAL_FAMILIES
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
+from backend.domain.rules import kernel_rules
 from backend.domain.rules.target_facts import Reason, TargetFacts
 
 AUTOAWQ_FORMAT = "vLLM 0.32.0, AutoAWQConfig"
+NO_SPARSE = (
+    "vLLM pull request 36799: its integration and kernels of Sparse24 were removed; llm-compressor pull request 2720: "
+    "so were the tests of 2:4 from vLLM 0.19.1 on"
+)
+SPARSE_FOLLOWERS = ("nvfp4", "fp8", "w8a8")
+"""Methods that multiply at a multiple of the 16-bit rate, the fastest first."""
 MIXED = "docs/decisions/0013-mixed-precision.md"
 
 
@@ -75,6 +84,32 @@ def check_pattern(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iter
         yield Reason(rule="pattern", message=message, source="the pattern keeps N of each M weights")
 
 
+def check_sparse_serving(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+    """Refuse 2:4 for a GPU, whose kernels for it vLLM removed: what is there in their place is named."""
+    step = recipe.step("prune")
+    if not isinstance(step, Prune) or step.pattern != "2:4" or facts.hardware != "cuda":
+        return
+    follower = find_sparse_follower(model, facts)
+    mend = f"use `quantize: {{method: {follower}}}` in its place" if follower else "leave the step out"
+    if recipe.step("quantize") is not None:
+        mend = "leave the `prune` step out: the quantized weights are faster by themselves"
+    message = (
+        f"vLLM removed its kernels for 2:4 sparsity, so {facts.where} would serve the zeros like any other weights"
+    )
+    yield Reason(rule="sparse-serving", message=f"{message}, no smaller and no faster: {mend}.", source=NO_SPARSE)
+
+
+def find_sparse_follower(model: ModelFacts, facts: TargetFacts) -> str | None:
+    """Return the method that gives that GPU what 2:4 promised, products at twice the rate; None where none does."""
+    capability = facts.device.capability if facts.device else None
+    for name in SPARSE_FOLLOWERS:
+        recipe = Recipe(steps=(Quantize(method=name),))
+        fast = rounds_inputs(methods.QUANTIZE[name].scheme, capability)
+        if fast and kernel_rules.find_unserved(model, recipe, facts) is None:
+            return name
+    return None
+
+
 def check_one_pass(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     """Refuse two engines where weights are pruned and quantized: both happen in one pass."""
     prune, quantize = recipe.step("prune"), recipe.step("quantize")
@@ -133,6 +168,9 @@ def check_recovery(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Ite
     # 1. The model.
     if model.experts:
         yield Reason(rule="recovery-experts", message=recovery.NO_EXPERTS, source="docs/decisions/0014-recovery.md")
+    if model.model_type in MULTIMODAL_FAMILIES:
+        message = f"Recovery trains text models, and {model.id} is a multimodal one: leave `recover` out."
+        yield Reason(rule="recovery-multimodal", message=message, source="docs/decisions/0014-recovery.md")
     # 2. The time, at the best rate that the target has.
     least = recovery_needs.least_minutes(model, recipe, facts.device.flops if facts.device else None)
     if step.minutes is not None and least > step.minutes:
@@ -165,4 +203,4 @@ def _recovery_memory(facts: TargetFacts) -> tuple[int | None, str]:
 
 
 COMMON = (check_options, check_format, check_cache_scales, check_experts, check_pattern, check_mixed_precision)
-LIBRARY = (check_library, check_one_pass, check_recovery)
+LIBRARY = (check_library, check_one_pass, check_recovery, check_sparse_serving)

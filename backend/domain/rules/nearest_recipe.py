@@ -20,7 +20,15 @@ from backend.domain.needs import serving_memory as memory
 from backend.domain.recipe import methods, quantize_step
 from backend.domain.recipe.capability_table import BFLOAT16, FP8_CACHE
 from backend.domain.recipe.recipe import TECHNIQUES, Compile, Prune, Quantize, Recipe, Serving, Speculate, Step
-from backend.domain.rules import gguf_rules, kernel_rules, neuron_rules, rules, speculation_rules, structure_rules
+from backend.domain.rules import (
+    gguf_rules,
+    kernel_rules,
+    method_rules,
+    neuron_rules,
+    rules,
+    speculation_rules,
+    structure_rules,
+)
 from backend.domain.rules.target_facts import TargetFacts
 
 LIKE = {name: method.alternatives for name, method in methods.QUANTIZE.items()} | {
@@ -46,7 +54,20 @@ def find_nearest(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> tuple
         return next((c for c in recipes if not rules.reasons(model, c, facts)), None), None
     if facts.place != "managed" and facts.hardware == "neuron":
         return _managed_instead(model, recipe, facts)
-    return next((c for c in candidates(model, recipe, facts) if not rules.reasons(model, c, facts)), None), None
+    every = itertools.chain(_after_sparse(model, recipe, facts), candidates(model, recipe, facts))
+    return next((c for c in every if not rules.reasons(model, c, facts)), None), None
+
+
+def _after_sparse(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Recipe]:
+    """Yield the recipe with quantization in the place of 2:4, where a GPU is to serve it."""
+    refused = next(iter(method_rules.check_sparse_serving(model, recipe, facts)), None)
+    if refused is None or facts.place == "managed":
+        return
+    remaining = tuple(step for step in recipe.steps if not isinstance(step, Prune))
+    follower = method_rules.find_sparse_follower(model, facts)
+    if recipe.step("quantize") is None and follower is not None:
+        remaining = (Quantize(method=follower), *remaining)
+    yield recipe.model_copy(update={"steps": remaining})
 
 
 def _managed_instead(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> tuple[Recipe | None, str | None]:

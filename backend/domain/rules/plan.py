@@ -165,8 +165,12 @@ def _pruning_notes(model: ModelFacts, recipe: Recipe) -> list[str]:
     """Return what a pruning leaves of the original, and the memory that its recovery takes."""
     sentence = structure.sentence(model, recipe)
     notes = [sentence] if sentence else []
-    if recipe.step("prune") and sentence is None:
-        notes.append("Pruned weights are stored as zeros: no server here skips them, so neither size nor speed gains.")
+    prune = recipe.step("prune")
+    if isinstance(prune, Prune) and sentence is None:
+        gone = " (vLLM removed its kernels for 2:4)" if prune.pattern == "2:4" else ""
+        notes.append(
+            f"Pruned weights are stored as zeros: no server here skips them{gone}, so neither size nor speed gains."
+        )
     if recovery_needs.find_recovery(recipe):
         notes.append(recovery_needs.memory_note(model, recipe))
     return notes

@@ -219,5 +219,7 @@ class _Run:
         inside = []
         for number in range(self.outline.count):
             inside += [f"{self.outline.family.layers}.{number}.{linear.name}" for linear in self.refused]
-        excepted = [*names, "lm_head", *inside, *self.mix.sixteen_bit_linears(inside=True)]
+        # Servers put the name of the language part before the head's in models of several parts.
+        head = ["lm_head", "re:.*lm_head.*"] if self.outline.multimodal else ["lm_head"]
+        excepted = [*names, *head, *inside, *self.mix.sixteen_bit_linears(inside=True)]
         return list(dict.fromkeys([*excepted, *self.outline.carried_exceptions()]))

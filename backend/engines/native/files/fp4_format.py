@@ -29,8 +29,8 @@ def compress(grouped: torch.Tensor, scale: torch.Tensor, global_scale: torch.Ten
 
     # 1. The numbers, two in a byte.
     numbers = (grouped / scale[..., None]).flatten(1)
-    codes = fp4_codes(numbers.abs()) + torch.signbit(numbers) * NEGATIVE
-    packed = (codes[:, 0::2] | (codes[:, 1::2] << FP4_BITS)).to(torch.uint8)
+    codes = fp4_codes(numbers.abs()).to(torch.uint8) + torch.signbit(numbers).to(torch.uint8) * NEGATIVE
+    packed = codes[:, 0::2] | (codes[:, 1::2] << FP4_BITS)
     # 2. The scales.
     if global_scale is None:
         exponents = scale.log2().round() + EXPONENT_BIAS

@@ -15,6 +15,7 @@ from backend.domain.model import shapes
 from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import serving_memory
 from backend.domain.recipe import methods, recipe
+from backend.domain.recipe.capability_table import MULTIMODAL_FAMILIES
 from backend.domain.recipe.recipe import Quantize
 from backend.domain.rules import check, kernel_rules
 from backend.domain.rules.plan import Verdict
@@ -149,6 +150,42 @@ def test_a_plan_says_where_a_format_saves_memory_and_no_arithmetic(
     assert plan is not None
     weights_only = [note for note in plan.notes if "weights only" in note]
     assert not weights_only if words is None else words in weights_only[0]
+
+
+@pytest.mark.parametrize(("where", "follower"), [(B200, "nvfp4"), (P5, "fp8"), (G6, "fp8"), (G5, "w8a8"), (G4, "w8a8")])
+def test_2_4_is_refused_for_serving_and_names_what_follows_it(where: str, follower: str) -> None:
+    card, sparse = known(LLAMA), {"prune": {"method": "sparsegpt", "pattern": "2:4"}}
+    alone = recipe.read({"name": "r", "steps": [sparse]})
+    result = check.check_recipe(card, alone, facts(where, card))
+    (reason,) = result.reasons
+    assert reason.rule == "sparse-serving" and "36799" in reason.source and "2720" in reason.source
+    assert reason.message.endswith(f"use `quantize: {{method: {follower}}}` in its place.")
+    assert result.suggestion is not None and len(result.suggestion.steps) == 1
+    assert result.suggestion.steps[0].method == follower  # type: ignore[union-attr]
+    # Beside a quantization the pruning alone goes; zeros anywhere are no pattern that kernels had.
+    both = recipe.read({"name": "r", "steps": [sparse, {"quantize": {"method": "awq"}}]})
+    suggestion = check.check_recipe(card, both, facts(where, card)).suggestion
+    assert suggestion is not None and [step.technique for step in suggestion.steps] == ["quantize"]
+    anywhere = recipe.read({"name": "r", "steps": [{"prune": {"method": "wanda"}}]})
+    assert check.is_valid(card, anywhere, facts(where, card))
+
+
+@pytest.mark.parametrize("kind", sorted(MULTIMODAL_FAMILIES))
+def test_multimodal_types_are_quantized_and_not_recovered(kind: str) -> None:
+    model = narrow(model_type=kind, outside_parameters=1000)
+    for method in ("awq", "gptq", "fp8"):
+        chosen = recipe.read({"name": "r", "steps": [{"quantize": {"method": method, "group_size": 16}}]})
+        step = chosen.steps[0] if method != "fp8" else Quantize(method="fp8")
+        assert check.is_valid(model, chosen.model_copy(update={"steps": (step,)}), TargetFacts()), method
+    recovered = recipe.read({"name": "r", "steps": [{"prune": {"method": "wanda", "recover": True}}]})
+    result = check.check_recipe(model, recovered, TargetFacts())
+    assert "leave `recover` out" in result.reasons[0].message and result.suggestion is not None
+
+
+def test_2_4_is_still_made_for_scoring_on_a_processor() -> None:
+    pruned = recipe.read({"name": "r", "steps": [{"prune": {"method": "wanda", "pattern": "2:4"}}]})
+    plan = check.check_recipe(narrow(), pruned, TargetFacts()).plan
+    assert plan is not None and any("vLLM removed its kernels for 2:4" in note for note in plan.notes)
 
 
 def test_formats_in_blocks_leave_other_sizes_alone_and_refuse_where_nothing_is_left() -> None:
