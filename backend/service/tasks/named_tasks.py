@@ -115,9 +115,11 @@ def get(
             # 3. Write the task's folder whole, or not at all.
             try:
                 with workspace.changing(Action.GET_TASK, name, detail=folder or task.data_set):
-                    _write(task, parquet, _folder(home, task))
+                    samples = _write(task, parquet, _folder(home, task))
             finally:  # a file that cannot be read is fetched anew
                 shutil.rmtree(cache, ignore_errors=True)
+            if samples != task.items:
+                tell(f"{name}: these files have {samples:,} items, and the data set has {task.items:,}.")
     return _view(task, home)
 
 
@@ -189,8 +191,8 @@ def _find_files(task: NamedTask, folder: str) -> dict[str, Path]:
     return {split: file for split, file in present.items() if file is not None}
 
 
-def _write(task: NamedTask, parquet: Mapping[str, Path], place: Path) -> None:
-    """Write the task's folder: the rows of every split and its file, read as an evaluation will."""
+def _write(task: NamedTask, parquet: Mapping[str, Path], place: Path) -> int:
+    """Write the task's folder: the rows of every split and its file. Return the samples that an evaluation reads."""
     with files.staged_folder(place) as folder:
         for split, path in parquet.items():
             arguments = (str(path), list(task.columns), task.rows)
@@ -198,4 +200,4 @@ def _write(task: NamedTask, parquet: Mapping[str, Path], place: Path) -> None:
             files.write(folder / f"{split}.jsonl", rows)
         head = HEAD.format(title=task.title, source=task.source, licence=task.licence)
         files.write(folder / f"{task.name}.yaml", head + recipe_files.write_yaml(task.config()))
-        task_files.read(folder / f"{task.name}.yaml")
+        return task_files.read(folder / f"{task.name}.yaml").samples

@@ -78,7 +78,8 @@ def test_a_task_by_name_is_fetched_once_and_then_read_without_the_hub(
     assert named_tasks.missing(workspace, [name, "next-line"]) == [name]
     lines: list[str] = []
     named_tasks.get_missing(workspace, [name, "next-line"], lines.append)
-    assert len(lines) == 1 and task.data_set in lines[0] and hub.url in lines[0]
+    assert task.data_set in lines[0] and hub.url in lines[0]
+    assert lines[1:] == [f"{name}: these files have 24 items, and the data set has {task.items:,}."]
     assert {entry["path"].split("/resolve/")[0] for entry in hub.served("/datasets")} == {f"/datasets/{task.data_set}"}
     # Nothing is asked from now on.
     monkeypatch.setenv("HF_ENDPOINT", NOBODY)
