@@ -155,9 +155,9 @@ def _serving_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> lis
     notes += _kernel_notes(model, recipe, facts) + gguf_rules.notes(model, recipe)
     prune = recipe.step("prune")
     if isinstance(prune, Prune):
-        gone = " (vLLM removed its kernels for 2:4)" if prune.pattern == "2:4" else ""
-        what = f"no server here skips them{gone}, so neither size nor speed gains"
-        notes.append(f"Pruned weights are stored as zeros: {what}.")
+        kernels = " (vLLM removed its kernels for 2:4)" if prune.pattern == "2:4" else ""
+        consequence = f"no server here skips them{kernels}, so neither size nor speed gains"
+        notes.append(f"Pruned weights are stored as zeros: {consequence}.")
     if recovery_needs.find_recovery(recipe):
         notes.append(recovery_needs.memory_note(model, recipe))
     return notes + speculation_rules.notes(recipe)
