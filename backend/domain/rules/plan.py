@@ -167,10 +167,9 @@ def _pruning_notes(model: ModelFacts, recipe: Recipe) -> list[str]:
     notes = [sentence] if sentence else []
     prune = recipe.step("prune")
     if isinstance(prune, Prune) and sentence is None:
-        gone = " (vLLM removed its kernels for 2:4)" if prune.pattern == "2:4" else ""
-        notes.append(
-            f"Pruned weights are stored as zeros: no server here skips them{gone}, so neither size nor speed gains."
-        )
+        kernels = " (vLLM removed its kernels for 2:4)" if prune.pattern == "2:4" else ""
+        consequence = f"no server here skips them{kernels}, so neither size nor speed gains"
+        notes.append(f"Pruned weights are stored as zeros: {consequence}.")
     if recovery_needs.find_recovery(recipe):
         notes.append(recovery_needs.memory_note(model, recipe))
     return notes

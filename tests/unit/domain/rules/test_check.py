@@ -59,6 +59,8 @@ def quantize(method: str, **options: Any) -> dict[str, Any]:
 
 
 PRUNE = {"prune": {"method": "wanda", "pattern": "2:4"}}
+ZEROS = {"prune": {"method": "wanda"}}
+"""Zeros in no pattern, which a GPU is not refused."""
 
 
 def test_only_a_processor_is_said_to_cut_off_an_fp8_cache() -> None:
@@ -88,11 +90,16 @@ def test_only_a_processor_is_said_to_cut_off_an_fp8_cache() -> None:
         [quantize("fp8")],
         [quantize("fp8", activations="static", kv_cache="fp8")],
         [quantize("kv_cache")],
-        [PRUNE],
+        [ZEROS],
         [{"prune": {"method": "sparsegpt", "sparsity": 0.7}}],
         [{"prune": {"method": "magnitude", "pattern": "4:8"}}],
-        [PRUNE, quantize("gptq")],
-        [PRUNE, AWQ, DRAFT],
+        [ZEROS, quantize("gptq")],
+        [ZEROS, AWQ, DRAFT],
+        [quantize("fp8_block")],
+        [quantize("mxfp8")],
+        [quantize("nvfp4", activations="none", kv_cache="fp8")],
+        [quantize("mxfp4"), DRAFT],
+        [quantize("w4a8_fp8", awq_scales=True)],
     ],
 )
 def test_every_technique_of_the_native_engine_is_valid_alone_and_stacked(steps: list[Any]) -> None:
@@ -195,14 +202,16 @@ def test_recipes_without_a_fall_back_keep_the_hash_they_had() -> None:
         (quantize("awq", target_bits=5, eight_bits="int8"), "4 bits alone"),
         (quantize("gptq", bits=8), "4 bits alone"),
         (quantize("fp8", activations="static"), "static FP8"),
-        (PRUNE, "neither size nor speed gains"),
+        (ZEROS, "neither size nor speed gains"),
+        (quantize("nvfp4"), "no kernel for NVFP4: the artifact is for a GPU, and `w8a8` is served here"),
+        (quantize("fp8_block"), "FP8 in blocks only on processors with AMX"),
     ],
 )
 def test_what_this_machine_cannot_serve_or_gain_from_is_said_in_the_plan(step: dict[str, Any], note: str) -> None:
     plan = check.check_recipe(card(), recipe.read({"steps": [step]}), TargetFacts(hardware="cpu")).plan
     assert plan is not None and note in " ".join(plan.notes)
     there = check.check_recipe(card(), recipe.read({"steps": [step]}), TargetFacts(hardware="cuda")).plan
-    assert there is not None and (note in " ".join(there.notes)) == (step is PRUNE)
+    assert there is not None and (note in " ".join(there.notes)) == (step is ZEROS)
 
 
 @pytest.mark.parametrize(
