@@ -228,8 +228,8 @@ def test_a_published_model_shows_its_cells_beside_our_checks_and_why_one_is_grey
     assert "As published" in text and "Compatibility on ml.g5.12xlarge" in text
     assert "is already quantized (gptq): start from its 16-bit original" in text and "Closest alternative" in text
     assert "N-gram speculation works" in text.replace("*", "") or re.search(r"N-gram speculation.* work", text)
-    assert text.count("is already quantized (gptq)") == 4, (
-        "alike refusals are said once: those of quantizing and pruning, and of three methods with a reason more"
+    assert text.count("is already quantized (gptq)") == 5, (
+        "alike refusals are said once: those of quantizing and pruning, and of methods with a reason more"
     )
     assert re.search(r"\d+ techniques\*\*\] ", text)
     assert [badge for badge in text.splitlines() if "badge" in badge and "Yes" in badge]
