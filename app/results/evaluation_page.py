@@ -270,7 +270,7 @@ def draw_tasks(document: Evaluation) -> None:
     ]
     st.table(rows, border="horizontal", hide_index=True, alt="Score of each variant on each task, against the baseline")
     for sentence in tasks.guessing_sentences(document):
-        st.caption(plain(sentence))
+        st.caption(message(sentence))
     st.caption(f"In brackets the number of samples. {plain(basis)}")
 
 

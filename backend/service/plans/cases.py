@@ -20,7 +20,7 @@ from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate, Ste
 from backend.domain.rules import check, gguf_rules
 from backend.domain.rules.nearest_recipe import with_dividing_group
 from backend.domain.rules.plan import Verdict
-from backend.domain.rules.target_facts import Reason, TargetFacts
+from backend.domain.rules.target_facts import MEMORY, Reason, TargetFacts
 from backend.hardware import engine_status
 from backend.service.machines import targets
 from backend.service.models import models, preflight, technique_checks
@@ -158,6 +158,7 @@ def additions(workspace: Workspace, model: ModelFacts, recipe: Recipe, case: Cas
     # 2. Try each step of the capability table.
     verdict = case.verdict if case else check.check_recipe(model, recipe, with_draft)
     known = {reason.message for reason in verdict.reasons}
+    misfits = any(reason.rule == MEMORY for reason in verdict.reasons)  # then each step would say so with its own bytes
     results = []
     for row in supported():
         (step,) = with_dividing_group(model, Recipe(steps=(_plain_step(row),))).steps
@@ -165,7 +166,7 @@ def additions(workspace: Workspace, model: ModelFacts, recipe: Recipe, case: Cas
         brought = [
             r.message
             for r in check.check_recipe(model, longer, with_draft, suggest=False).reasons
-            if r.message not in known
+            if r.message not in known and not (misfits and r.rule == MEMORY)
         ]
         instead = (
             _alternative(model, recipe, verdict, step, facts.model_copy(update={"draft": own})) if brought else None
