@@ -37,7 +37,7 @@ from backend.domain.recipe.capability_table import capability
 from backend.engines.base import QuantizeRequest
 from backend.hardware import engine_status, probe
 from backend.settings import CHECKOUT
-from backend.worker.kinds.optimize import calibration_texts
+from backend.worker.optimizing import calibration
 from benchmarks import quantize_models as models
 from benchmarks import quantize_report as report
 from benchmarks.quantize_quality import WINDOWS, window_kls
@@ -112,7 +112,7 @@ def real(folder: Path) -> Subject:
     text = held_out_text.read(held_out_text.default(folder), folder).documents
     named = {"model": folder.name, "steps": None}
     return Subject(
-        folder, config["hidden_size"], config["num_hidden_layers"], named, calibration_texts(None, folder), text
+        folder, config["hidden_size"], config["num_hidden_layers"], named, calibration.texts(None, folder), text
     )
 
 
