@@ -30,6 +30,8 @@ from tests.homes import eventually, processes_of
 LONG_MINUTES = 60.0
 """Idle minutes after which no test unloads its endpoint."""
 SHORT_MINUTES = 0.05
+ENGINE = "/llama-cpp/bin/"
+"""Where the program of the engine is, a build of it as well as the wheel's Python."""
 BODY = {"model": "tiny", "prompt": "a", "max_tokens": 4, "stream": False}
 PATH = "/v1/completions"
 
@@ -70,9 +72,14 @@ def ask_endpoint(port: int) -> Reply:
     return ask(port, PATH, BODY, authorization=f"Bearer {served_keys.find(port)}")
 
 
+def running(home: Workspace, name: str) -> list[psutil.Process]:
+    """The processes of this home whose command has those words."""
+    return [each for each in processes_of(home) if name in " ".join(each.cmdline()[:4])]
+
+
 def kill(home: Workspace, name: str) -> None:
-    """End the process of this home whose command has that word, as kill -9 does."""
-    (process,) = [each for each in processes_of(home) if name in " ".join(each.cmdline()[:4])]
+    """End the one process of this home whose command has those words, as kill -9 does."""
+    (process,) = running(home, name)
     os.kill(process.pid, signal.SIGKILL)
     psutil.wait_procs([process])
 
@@ -81,7 +88,7 @@ def test_it_answers_again_whichever_process_is_killed(home: Workspace, port: int
     require_ok(ask_endpoint(port))
     key = served_keys.find(port)
     # 1. The engine: the request that comes then waits for the next one.
-    kill(home, "llama-server")
+    kill(home, ENGINE)
     require_ok(ask_endpoint(port))
     # 2. The worker: the gateway waits for the next one.
     with running_gateway([], tmp_path, read=KeysAndServers(home)) as gateway:
@@ -103,7 +110,7 @@ def test_it_answers_again_whichever_process_is_killed(home: Workspace, port: int
 @pytest.mark.parametrize("idle_minutes", [SHORT_MINUTES])
 def test_it_is_unloaded_when_idle_and_woken_by_the_first_request(home: Workspace, port: int) -> None:
     eventually("it is idle", lambda: show(home).state is EndpointState.IDLE)
-    assert not [each for each in processes_of(home) if "llama-server" in " ".join(each.cmdline())]
+    assert not running(home, ENGINE)
     with ThreadPoolExecutor(8) as pool:
         for answer in [pool.submit(ask_endpoint, port) for _ in range(8)]:
             require_ok(answer.result())
